@@ -6,7 +6,8 @@
 //!
 //! The server is `REDIS_URL` (default `redis://127.0.0.1:6379/`). `PROCESSES` (default 8) ask about `KEYS` (default 100) for
 //! `SECONDS` (default 3), once without leases and once with leases of `LEASE_MS` (default 1000). Each process is this program
-//! again, with `ROLE=worker`. The limit is so high that most requests pass.
+//! again, with `ROLE=worker`. The limit is so high that most requests pass. `asked/s` counts the questions about a key, and
+//! `calls/s` the calls that they share.
 
 use std::env;
 use std::error::Error;
@@ -35,20 +36,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (processes, seconds): (u32, u32) = (setting("PROCESSES", 8)?, setting("SECONDS", 3)?);
     let lease: u64 = setting("LEASE_MS", 1_000)?;
     println!("{processes} processes, {} keys", setting("KEYS", 100_u32)?);
-    println!("leases   decisions/s      calls/s   refused    lapsed");
+    println!("leases   decisions/s     asked/s   calls/s   refused    lapsed");
     for lease in [0, lease] {
-        let mut sums = [0_u64; 4];
+        let mut sums = [0_u64; 5];
         for told in run(processes, lease)? {
             for (sum, number) in sums.iter_mut().zip(told) {
                 *sum += number;
             }
         }
-        let [decisions, calls, refused, lapsed] = sums;
+        let [decisions, asked, calls, refused, lapsed] = sums;
         let each = |number: u64| number / u64::from(seconds);
         let name = if lease == 0 { "off" } else { "on" };
         println!(
-            "{name:<6} {:>13} {:>12} {refused:>9} {lapsed:>9}",
+            "{name:<6} {:>13} {:>11} {:>9} {refused:>9} {lapsed:>9}",
             each(decisions),
+            each(asked),
             each(calls)
         );
     }
@@ -56,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// What each process has counted.
-fn run(processes: u32, lease: u64) -> Result<Vec<[u64; 4]>, Box<dyn Error>> {
+fn run(processes: u32, lease: u64) -> Result<Vec<[u64; 5]>, Box<dyn Error>> {
     let program = env::current_exe()?;
     let start = |_| {
         Command::new(&program)
@@ -103,14 +105,11 @@ async fn work() -> Result<(), Box<dyn Error>> {
     }
     store.give_leases_back().await;
     let snapshot = limiter.snapshot();
-    let lapsed = snapshot
-        .store()
-        .leases()
-        .map_or(0, |leases| leases.lapsed());
-    println!(
-        "{decisions} {} {refused} {lapsed}",
-        snapshot.store().calls()
-    );
+    let store = snapshot.store();
+    let lapsed = store.leases().map_or(0, |leases| leases.lapsed());
+    // Questions that are put at once share a call.
+    let asked = store.calls() + store.batched();
+    println!("{decisions} {asked} {} {refused} {lapsed}", store.calls());
     Ok(())
 }
 

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
 use std::fmt;
+use std::hash::BuildHasher;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -87,37 +89,39 @@ pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
 fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
     static SAID: LazyLock<Mutex<Said>> = LazyLock::new(Mutex::default);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    let met = (*diagnostic, subject);
-    let is_new = said.note(&met);
+    let is_new = said.note(diagnostic, &subject);
     drop(said);
-    let (diagnostic, subject) = &met;
     if is_new {
-        log(level, diagnostic, subject);
+        log(level, diagnostic, &subject);
     }
 }
 
 /// What was logged, by diagnostic and subject. A program may make limiters without end, each with a subject of
 /// its own, so it is bounded by generations: the old one is forgotten when the young one is full.
+///
+/// A subject may be long, such as all mistakes of a file, so a hash of it is kept. Two subjects have the same hash with a
+/// probability of less than one in 10^13.
 #[derive(Default)]
 struct Said {
-    young: HashSet<Met>,
-    old: HashSet<Met>,
+    young: HashSet<u64>,
+    old: HashSet<u64>,
+    hasher: RandomState,
 }
-
-type Met = (Diagnostic, Cow<'static, str>);
 
 const MOST_SAID: usize = 1_000;
 
 impl Said {
     /// Notes that this is logged, and tells whether it was not noted yet.
-    fn note(&mut self, met: &Met) -> bool {
-        if self.young.contains(met) || self.old.contains(met) {
+    fn note(&mut self, diagnostic: &Diagnostic, subject: &str) -> bool {
+        let met = self.hasher.hash_one((diagnostic, subject));
+        if self.young.contains(&met) || self.old.contains(&met) {
             return false;
         }
         if self.young.len() >= MOST_SAID / 2 {
-            self.old = mem::take(&mut self.young);
+            mem::swap(&mut self.young, &mut self.old);
+            self.young.clear();
         }
-        self.young.insert(met.clone())
+        self.young.insert(met)
     }
 }
 
@@ -207,14 +211,14 @@ mod tests {
     fn what_was_said_is_bounded_and_said_once() {
         let mut said = Said::default();
         for number in 0..200_000 {
-            let met = (NEVER_BINDS, Cow::from(format!("limiter {number}")));
-            assert!(said.note(&met));
-            assert!(!said.note(&met));
+            let subject = format!("limiter {number}");
+            assert!(said.note(&NEVER_BINDS, &subject));
+            assert!(!said.note(&NEVER_BINDS, &subject));
             assert!(said.young.len() + said.old.len() <= MOST_SAID);
         }
         for number in 199_500..200_000 {
-            let met = (NEVER_BINDS, Cow::from(format!("limiter {number}")));
-            assert!(!said.note(&met), "{number}");
+            let subject = format!("limiter {number}");
+            assert!(!said.note(&NEVER_BINDS, &subject), "{number}");
         }
     }
 }

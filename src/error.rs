@@ -158,6 +158,15 @@ impl StoreError {
         }
     }
 
+    /// The same, for another request that has waited for the same answer.
+    #[cfg(feature = "redis")]
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            source: self.source.as_ref().map(|source| source.to_string().into()),
+            ..*self
+        }
+    }
+
     pub(crate) fn is_told(&self) -> bool {
         self.is_told
     }

@@ -49,6 +49,7 @@
 //! - [`algorithm`]: what each algorithm admits
 //! - [`key`]: who is counted
 //! - [`policy`]: costs, conditions, soft limits, requests without a key
+//! - [`plan`]: limits by plan, by key and by operation
 //! - [`response`]: what clients are told
 //! - [`service`]: the layer for services that are not HTTP
 //! - [`client`]: the layer around a client, which keeps to the limits that servers tell
@@ -77,11 +78,11 @@
 //! | `adapt` | no | limits that follow the load: [adaptive limits](guide::adaptive) |
 //! | `http` | by `axum` | the layer, for any HTTP server |
 //! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
-//! | `client` | no | a layer for HTTP and gRPC clients |
+//! | `client` | no | a layer for HTTP and gRPC clients; turns on `http` |
 //! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
 //! | `metrics` | no | [metrics](guide::metrics) for Prometheus and others, by the `metrics` facade |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
-//! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`] |
+//! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`]; decisions and snapshots as JSON |
 //! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
 //! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow`; limits by the hour: `Hours` |
 //! | `tzdb` | no | the data of the time zones, for systems without; turns on `calendar` |

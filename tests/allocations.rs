@@ -16,8 +16,15 @@ use tower::{Layer, Service, service_fn};
 use tower_ratelimit::key::{Extract, Forwarding, Head, IntoKey, Proxies, Secret};
 use tower_ratelimit::policy::Settle;
 use tower_ratelimit::{Algorithm, Limiter, Policy, RateLimitLayer, TokenBucket, key};
+#[cfg(feature = "redis")]
+use tower_ratelimit::{RedisStore, store::Lease};
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+#[cfg(feature = "redis")]
+#[path = "support/redis.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod servers;
 
 /// How often this allocates once everything is warm.
 fn allocations(mut act: impl FnMut()) -> u64 {
@@ -45,6 +52,41 @@ fn a_decision_on_a_known_key_allocates_nothing() {
     ] {
         let limiter = limiter(&["a"], algorithm);
         let count = allocations(|| assert!(limiter.check_now(ADDRESS, 1).is_allowed()));
+        assert_eq!(count, 0, "{algorithm}");
+    }
+}
+
+/// A node that leases decides by itself, and the store has many units.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_request_whose_unit_is_leased_allocates_nothing() {
+    let server = servers::Server::start(&[]);
+    for algorithm in ["fixed-window 4000000/day", "gcra 4000000/day"] {
+        let algorithm: Algorithm = algorithm.parse().unwrap();
+        let store = RedisStore::builder()
+            .deadline(Duration::from_secs(20))
+            .lease(Lease::up_to(Duration::from_secs(60)))
+            .open(server.url())
+            .unwrap();
+        let limiter = Limiter::builder()
+            .policy(Policy::new("a", algorithm))
+            .store(store)
+            .build()
+            .unwrap();
+        let held = || limiter.snapshot().store().leases().unwrap().held();
+        while held() < 100 {
+            assert!(limiter.check(ADDRESS, 1).await.unwrap().is_allowed());
+        }
+        let count = allocations(|| {
+            let mut checked = pin!(limiter.check(ADDRESS, 1));
+            match checked
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+            {
+                Poll::Ready(told) => assert!(told.unwrap().is_allowed()),
+                Poll::Pending => panic!("it holds units"),
+            }
+        });
         assert_eq!(count, 0, "{algorithm}");
     }
 }

@@ -76,6 +76,30 @@ fn every_room_stands_in_the_list() {
     assert_eq!(rooms, listed);
 }
 
+#[test]
+fn the_map_has_every_room_on_its_floor() {
+    let map = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md"));
+    let map = fs::read_to_string(map).unwrap();
+    let rows = map.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        let floor: u8 = cells.next()?.parse().ok()?;
+        Some((floor, cells.next()?))
+    });
+    let mut drawn: Vec<(u8, &str)> = rows
+        .flat_map(|(floor, rooms)| {
+            let rooms = rooms.split(", ").map(|room| room.trim_matches('`'));
+            rooms.map(move |room| (floor, room))
+        })
+        .collect();
+    drawn.sort_unstable();
+    let mut listed: Vec<_> = HOUSE
+        .iter()
+        .map(|(room, floor, _)| (*floor, *room))
+        .collect();
+    listed.sort_unstable();
+    assert_eq!(drawn, listed);
+}
+
 /// An operator who reads a code in a log searches for it.
 #[test]
 fn every_diagnostic_has_a_code_of_its_own_and_a_page() {

@@ -16,6 +16,7 @@ use tower_ratelimit::adapt::{Adapt, Steps, from_fn};
 use tower_ratelimit::config::Config;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::policy::Penalty;
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, OnStoreFailure, Policy,
@@ -158,9 +159,12 @@ fn scene() -> Vec<Line> {
         .build()
         .unwrap();
     let ((), lines) = Log::of_all(|| {
-        let clock = ManualClock::new();
-        let limiter = limiter(&clock);
-        for _ in 0..3 {
+        let penalty = Penalty::after(3, Duration::from_secs(60));
+        let daily = Policy::new("daily", FixedWindow::per_day(1)).penalty(penalty);
+        let store = MemoryStore::new().clock(ManualClock::new());
+        let limiter = Limiter::builder().policy(daily).store(store);
+        let limiter = limiter.build().unwrap();
+        for _ in 0..6 {
             let _ = limiter.check_now("ann", 1);
         }
         let is_full = Arc::new(AtomicBool::new(false));

@@ -21,9 +21,10 @@ use redis::{AsyncConnectionConfig, Client, Connection, Value};
 use server::Server;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
-use tower_ratelimit::store::RedisLedger;
+use tower_ratelimit::plan::{Plan as NamedPlan, Plans};
+use tower_ratelimit::store::{Lease, RedisLedger, RedisStoreBuilder};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, Policy,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, Hours, LeakyBucket, LeakyQueue, Limiter, Policy,
     RedisStore, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 use tower_ratelimit_benches::PLENTY;
@@ -121,7 +122,8 @@ fn main() -> io::Result<()> {
         .expect("the server is there");
     let mut rows = rows(&server, &runtime, &connection);
     let denied = denied(&server, &runtime);
-    let mut remembered = Vec::new();
+    let leasing = leasing(&server);
+    let (mut remembered, mut leased) = (Vec::new(), Vec::new());
     let mut other = server.connection();
     for row in &rows {
         // The first time a script is told as text, and keys are new.
@@ -139,7 +141,8 @@ fn main() -> io::Result<()> {
                 slices.push(slice);
             }
         }
-        remembered.push(runtime.block_on(told_again(&denied, plan.denials)));
+        remembered.push(runtime.block_on(told_here(&denied, plan.denials)));
+        leased.push(runtime.block_on(told_here(&leasing, plan.denials)));
         eprint!("\rredis: round {} of {}", round + 1, plan.slices);
     }
     eprintln!();
@@ -166,6 +169,9 @@ fn main() -> io::Result<()> {
     }
     for denial in remembered {
         figures.insert("redis/remembered denial", denial);
+    }
+    for unit in leased {
+        figures.insert("redis/leased unit", unit);
     }
     for (name, figure) in figures.iter() {
         println!("{name}: {figure:.0}");
@@ -200,9 +206,10 @@ fn rows(server: &Server, runtime: &Runtime, connection: &MultiplexedConnection) 
     ];
     let four = (0..4).map(|n| Policy::new(format!("policy {n}"), gcra()));
     rows.push(("four policies", decision(server, four)));
-    for (name, algorithm) in algorithms() {
+    for (name, algorithm) in algorithms().into_iter().chain(by_time()) {
         rows.push((name, decision(server, [Policy::new("default", algorithm)])));
     }
+    rows.push(("anchored window, plan", planned(server)));
     let row = |(name, ask)| Row {
         name,
         ask,
@@ -243,16 +250,51 @@ fn algorithms() -> [(&'static str, Algorithm); 10] {
     ]
 }
 
-fn decision(server: &Server, policies: impl IntoIterator<Item = Policy>) -> Ask {
-    // Each is asked, and no answer is remembered.
-    let store = RedisStore::builder()
+/// Limits of a calendar, and limits that depend on the hour.
+fn by_time() -> [(&'static str, Algorithm); 3] {
+    let hours = |more: Algorithm, own: Algorithm| {
+        let hours = Hours::in_zone("UTC").and_then(|hours| hours.at("22:00-06:00", more));
+        hours
+            .and_then(|hours| hours.over(own))
+            .expect("one interval")
+    };
+    let twice = Gcra::per_second(2).burst(2 * BURST);
+    let window = FixedWindow::per_day(PLENTY / 2);
+    [
+        ("calendar day", FixedWindow::per_calendar_day(PLENTY).into()),
+        (
+            "fixed window by hours",
+            hours(FixedWindow::per_day(PLENTY).into(), window.into()),
+        ),
+        ("gcra by hours", hours(twice.into(), gcra().into())),
+    ]
+}
+
+/// A store of which each decision is asked: no answer is remembered.
+fn store() -> RedisStoreBuilder {
+    RedisStore::builder()
         .deadline(Duration::from_secs(20))
-        .remember_denials_for(Duration::ZERO);
+        .remember_denials_for(Duration::ZERO)
+}
+
+fn decision(server: &Server, policies: impl IntoIterator<Item = Policy>) -> Ask {
     let limiter = Limiter::builder()
         .policies(policies)
-        .store(store.open(server.url()).expect("the address is good"))
+        .store(store().open(server.url()).expect("the address is good"))
         .build();
     Ask::Decision(limiter.expect("policies with good names"))
+}
+
+/// One window whose limit is that of the plan which a closure names.
+fn planned(server: &Server) -> Ask {
+    let plan = |name, limit| NamedPlan::new(name).limit("default", AnchoredWindow::per_day(limit));
+    let plans = Plans::new([plan("free", 10), plan("pro", PLENTY / 2)]);
+    let limiter = Limiter::builder()
+        .policy(Policy::new("default", AnchoredWindow::per_day(PLENTY)))
+        .plans(plans, |_| Some("pro"))
+        .store(store().open(server.url()).expect("the address is good"))
+        .build();
+    Ask::Decision(limiter.expect("a policy and its plans"))
 }
 
 /// A limiter that has refused the first address, and knows it.
@@ -276,15 +318,26 @@ fn denied(server: &Server, runtime: &Runtime) -> Limiter<RedisLedger> {
     limiter
 }
 
-/// Nanoseconds of a denial that is remembered: the median of groups of a hundred.
-async fn told_again(denied: &Limiter<RedisLedger>, groups: u32) -> f64 {
+/// A limiter that leases the units of a key.
+fn leasing(server: &Server) -> Limiter<RedisLedger> {
+    let store = RedisStore::builder()
+        .deadline(Duration::from_secs(20))
+        .lease(Lease::up_to(Duration::from_secs(1)));
+    Limiter::builder()
+        .policy(Policy::new("leased", Gcra::per_second(PLENTY)))
+        .store(store.open(server.url()).expect("the address is good"))
+        .build()
+        .expect("one policy with a good name")
+}
+
+/// Nanoseconds of a request that this process decides: the median of groups of a hundred.
+async fn told_here(limiter: &Limiter<RedisLedger>, groups: u32) -> f64 {
     let mut times = Vec::new();
     for _ in 0..groups {
         let begin = Instant::now();
         for _ in 0..100 {
-            let decision = denied.check(black_box(address(0)), 1).await;
-            let is_denied = decision.is_ok_and(|decision| !decision.is_allowed());
-            assert!(black_box(is_denied));
+            let decision = limiter.check(black_box(address(0)), 1).await;
+            assert!(black_box(decision).is_ok());
         }
         times.push(begin.elapsed().as_nanos() as f64 / 100.0);
     }

@@ -10,15 +10,13 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
 use axum::routing::get;
-use axum::{Extension, Router};
-use serde_json::{Map, Value, json};
+use axum::{Extension, Json, Router};
+use serde_json::{Value, json};
+use tower_ratelimit::Decision;
 use tower_ratelimit::config::{Config, Watched};
-use tower_ratelimit::{Decision, Outcome};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -31,10 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let app = Router::new()
         .route("/", get(decision))
         .layer(watched.layer())
-        .route(
-            "/status",
-            get(move || async move { answer(&told_of(&status)) }),
-        );
+        .route("/status", get(async move || Json(told_of(&status))));
 
     let address = std::env::var("ADDR").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let listener = tokio::net::TcpListener::bind(&address).await?;
@@ -71,41 +66,6 @@ fn told_of(watched: &Watched) -> Value {
     told
 }
 
-async fn decision(decision: Option<Extension<Decision>>) -> impl IntoResponse {
-    let told = decision.map_or(Value::Null, |Extension(decision)| told(&decision));
-    answer(&told)
-}
-
-fn answer(value: &Value) -> impl IntoResponse + use<> {
-    ([(CONTENT_TYPE, "application/json")], value.to_string())
-}
-
-fn told(decision: &Decision) -> Value {
-    let policies: Map<String, Value> = decision
-        .policies()
-        .map(|(name, outcome)| (name.to_owned(), numbers(outcome)))
-        .collect();
-    let Some((policy, outcome)) = decision.binding() else {
-        return Value::Null;
-    };
-    let mut told = numbers(outcome);
-    told["policy"] = json!(policy);
-    told["rule"] = json!(decision.rule().map(|rule| rule.to_string()));
-    told["policies"] = Value::Object(policies);
-    told["degraded"] = json!(decision.is_degraded());
-    told
-}
-
-fn numbers(outcome: &Outcome) -> Value {
-    json!({
-        "limit": outcome.limit(),
-        "used": outcome.used(),
-        "remaining": outcome.remaining(),
-        "reset_after_us": micros(outcome.reset_after()),
-        "retry_after_us": outcome.retry_after().map(micros),
-    })
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+async fn decision(decision: Option<Extension<Decision>>) -> Json<Option<Decision>> {
+    Json(decision.map(|Extension(decision)| decision))
 }

@@ -26,16 +26,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::extract::{Query, State};
-use axum::http::header::{CONTENT_TYPE, ORIGIN};
+use axum::http::header::ORIGIN;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
-use axum::{Extension, Router};
+use axum::{Extension, Json, Router};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
 use tower_ratelimit::key::{self, Head, Secret};
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::{AnchoredWindow, Decision, Outcome, Policy, RateLimitLayer};
+use tower_ratelimit::{AnchoredWindow, Decision, Policy, RateLimitLayer};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -147,39 +146,8 @@ async fn change_plan(
     StatusCode::NO_CONTENT
 }
 
-async fn decision(decision: Option<Extension<Decision>>) -> impl IntoResponse {
-    let told = decision.map_or(Value::Null, |Extension(decision)| told(&decision));
-    ([(CONTENT_TYPE, "application/json")], told.to_string())
-}
-
-fn told(decision: &Decision) -> Value {
-    let policies: Map<String, Value> = decision
-        .policies()
-        .map(|(name, outcome)| (name.to_owned(), numbers(outcome)))
-        .collect();
-    let Some((policy, outcome)) = decision.binding() else {
-        return Value::Null;
-    };
-    let mut told = numbers(outcome);
-    told["policy"] = json!(policy);
-    told["rule"] = json!(decision.rule().map(|rule| rule.to_string()));
-    told["policies"] = Value::Object(policies);
-    told["degraded"] = json!(decision.is_degraded());
-    told
-}
-
-fn numbers(outcome: &Outcome) -> Value {
-    json!({
-        "limit": outcome.limit(),
-        "used": outcome.used(),
-        "remaining": outcome.remaining(),
-        "reset_after_us": micros(outcome.reset_after()),
-        "retry_after_us": outcome.retry_after().map(micros),
-    })
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+async fn decision(decision: Option<Extension<Decision>>) -> Json<Option<Decision>> {
+    Json(decision.map(|Extension(decision)| decision))
 }
 
 async fn listen(name: &str, default: &str) -> Result<tokio::net::TcpListener, String> {

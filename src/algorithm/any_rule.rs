@@ -4,6 +4,8 @@
 //! states under any limit therefore makes the rule of a request from the limit of that request. It is compiled once,
 //! for all algorithms whose states have a fixed number of words.
 
+#[cfg(feature = "calendar")]
+use super::by_hours::Timed;
 use super::step::{Fixed, Step, WithRule};
 use super::{Algorithm, Limit, State};
 use crate::clock::Micros;
@@ -23,6 +25,20 @@ impl AnyRule {
     /// The same rule under this limit at all hours, if it can have it.
     pub(crate) fn limited(self, limit: Limit) -> Self {
         self.0.without_hours().under(limit).map_or(self, Self)
+    }
+
+    /// The algorithm that decides and charges now. It is that of the present hours, unless a debt has to drain through
+    /// other hours first.
+    #[inline]
+    fn in_force(&self, words: &Words, now: Micros) -> &Algorithm {
+        #[cfg(feature = "calendar")]
+        if let Algorithm::ByHours(hours) = &self.0
+            && let Some(in_force) = hours.in_force_for(words, now)
+        {
+            return in_force;
+        }
+        let _ = (words, now);
+        &self.0
     }
 }
 
@@ -51,7 +67,7 @@ macro_rules! ask {
             }
         }
 
-        $any.0.with_rule(Asking { words: $words, $($name),* })
+        $any.with_rule(Asking { words: $words, $($name),* })
     }};
 }
 
@@ -78,7 +94,8 @@ macro_rules! change {
             }
         }
 
-        *$words = $any.0.with_rule(Changing { words: *$words, $($name),* });
+        let words = $any.with_rule(Changing { words: *$words, $($name),* });
+        *$words = words;
     }};
 }
 
@@ -105,7 +122,7 @@ impl Step for AnyRule {
     }
 
     fn write(&self, words: Words) -> State {
-        ask!(self, words, () -> State, rule, kept => rule.write(kept))
+        ask!(self.0, words, () -> State, rule, kept => rule.write(kept))
     }
 
     fn limit(&self) -> u32 {
@@ -113,15 +130,15 @@ impl Step for AnyRule {
     }
 
     fn limit_at(&self, now: Micros) -> u32 {
-        ask!(self, [0; 3], (now: Micros) -> u32, rule, _kept => rule.limit_at(now))
+        ask!(self.0, [0; 3], (now: Micros) -> u32, rule, _kept => rule.limit_at(now))
     }
 
     fn window(&self) -> Micros {
-        ask!(self, [0; 3], () -> Micros, rule, _kept => rule.window())
+        ask!(self.0, [0; 3], () -> Micros, rule, _kept => rule.window())
     }
 
     fn longest_wait(&self) -> Micros {
-        ask!(self, [0; 3], () -> Micros, rule, _kept => rule.longest_wait())
+        ask!(self.0, [0; 3], () -> Micros, rule, _kept => rule.longest_wait())
     }
 
     fn moved_back(&self, words: &Words, now: Micros) -> Option<Words> {
@@ -144,28 +161,31 @@ impl Step for AnyRule {
     }
 
     fn admits(&self, words: &Words, now: Micros, cost: u32) -> bool {
-        ask!(self, *words, (now: Micros, cost: u32) -> bool, rule, kept => rule.admits(&kept, now, cost))
+        let algorithm = self.in_force(words, now);
+        ask!(algorithm, *words, (now: Micros, cost: u32) -> bool, rule, kept => rule.admits(&kept, now, cost))
     }
 
     fn allows(&self, words: &Words, now: Micros, cost: u32) -> bool {
-        ask!(self, *words, (now: Micros, cost: u32) -> bool, rule, kept => rule.allows(&kept, now, cost))
+        let algorithm = self.in_force(words, now);
+        ask!(algorithm, *words, (now: Micros, cost: u32) -> bool, rule, kept => rule.allows(&kept, now, cost))
     }
 
     fn charge(&self, words: &mut Words, now: Micros, cost: u32) {
-        change!(self, words, (now: Micros, cost: u32), rule, kept => rule.charge(&mut kept, now, cost));
+        let algorithm = self.in_force(words, now);
+        change!(algorithm, words, (now: Micros, cost: u32), rule, kept => rule.charge(&mut kept, now, cost));
     }
 
     fn settle(&self, words: &mut Words, now: Micros, units: u32) {
-        change!(self, words, (now: Micros, units: u32), rule, kept => rule.settle(&mut kept, now, units));
+        change!(self.0, words, (now: Micros, units: u32), rule, kept => rule.settle(&mut kept, now, units));
     }
 
     fn refund(&self, words: &mut Words, now: Micros, units: u32) {
-        change!(self, words, (now: Micros, units: u32), rule, kept => rule.refund(&mut kept, now, units));
+        change!(self.0, words, (now: Micros, units: u32), rule, kept => rule.refund(&mut kept, now, units));
     }
 
     fn give_back(&self, words: &mut Words, now: Micros, cost: u32, departure: Micros) {
         change!(
-            self,
+            self.0,
             words,
             (now: Micros, cost: u32, departure: Micros),
             rule,
@@ -174,32 +194,36 @@ impl Step for AnyRule {
     }
 
     fn remaining(&self, words: &Words, now: Micros) -> u32 {
-        ask!(self, *words, (now: Micros) -> u32, rule, kept => rule.remaining(&kept, now))
+        ask!(self.0, *words, (now: Micros) -> u32, rule, kept => rule.remaining(&kept, now))
     }
 
     fn distance(&self, words: &Words, now: Micros) -> u64 {
-        ask!(self, *words, (now: Micros) -> u64, rule, kept => rule.distance(&kept, now))
+        ask!(self.0, *words, (now: Micros) -> u64, rule, kept => rule.distance(&kept, now))
     }
 
     fn reset_after(&self, words: &Words, now: Micros) -> Micros {
-        ask!(self, *words, (now: Micros) -> Micros, rule, kept => rule.reset_after(&kept, now))
+        ask!(self.0, *words, (now: Micros) -> Micros, rule, kept => rule.reset_after(&kept, now))
     }
 
     fn retry_after(&self, words: &Words, now: Micros, cost: u32) -> Micros {
-        ask!(self, *words, (now: Micros, cost: u32) -> Micros, rule, kept => rule.retry_after(&kept, now, cost))
+        ask!(self.0, *words, (now: Micros, cost: u32) -> Micros, rule, kept => rule.retry_after(&kept, now, cost))
     }
 
     fn effective_window(&self, words: &Words, now: Micros) -> Micros {
-        ask!(self, *words, (now: Micros) -> Micros, rule, kept => rule.effective_window(&kept, now))
+        ask!(self.0, *words, (now: Micros) -> Micros, rule, kept => rule.effective_window(&kept, now))
     }
 
     fn delay(&self, words: &Words, now: Micros, cost: u32) -> Micros {
-        ask!(self, *words, (now: Micros, cost: u32) -> Micros, rule, kept => rule.delay(&kept, now, cost))
+        ask!(self.0, *words, (now: Micros, cost: u32) -> Micros, rule, kept => rule.delay(&kept, now, cost))
     }
 
     fn outcome(&self, words: &Words, now: Micros, cost: u32, allowed: bool) -> Outcome {
+        #[cfg(feature = "calendar")]
+        if let Algorithm::ByHours(hours) = &self.0 {
+            return Timed::<Self>::new(*hours).outcome(words, now, cost, allowed);
+        }
         ask!(
-            self,
+            self.0,
             *words,
             (now: Micros, cost: u32, allowed: bool) -> Outcome,
             rule,

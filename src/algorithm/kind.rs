@@ -44,6 +44,14 @@ pub(crate) trait Kind: Copy {
         None
     }
 
+    /// How the units that requests have taken come back.
+    fn replenishment(&self) -> Replenishment;
+
+    /// Whether it holds requests until their turn.
+    fn shapes(&self) -> bool {
+        false
+    }
+
     /// The length of its windows or slots, if it counts several of them at a time: a refund then takes from
     /// the newest first.
     fn refunds_newest(&self) -> Option<Micros> {
@@ -75,6 +83,34 @@ pub(crate) trait Kind: Copy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(self, f)
     }
+}
+
+/// How the units that requests have taken come back. What is said of algorithms elsewhere in the crate, such as how long
+/// several requests wait one after the other, follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replenishment {
+    /// All at once, at the next multiple of the period.
+    Aligned,
+    /// All at once, a period after the first request of the window.
+    Anchored,
+    /// All at once, at the end of a day, week, month or year.
+    #[cfg(feature = "calendar")]
+    Calendar,
+    /// As the estimate of the window before falls.
+    Sliding,
+    /// Those of each slot, a period after it.
+    Slots,
+    /// Those of each request, a period after it.
+    Log,
+    /// One by one, at the rate of the quota.
+    Steady,
+    /// A whole quota at once, at the end of each interval.
+    Interval,
+    /// At the end of their request.
+    Held,
+    /// As those of another algorithm, whose limit depends on the hour.
+    #[cfg(feature = "calendar")]
+    ByHours,
 }
 
 /// Reads a quota and, if the word of this kind follows, its number.

@@ -1,6 +1,6 @@
 //! The leaky bucket as a meter: requests pour in, and the bucket leaks at a steady rate.
 
-use super::kind::Kind;
+use super::kind::{Kind, Replenishment};
 use super::{Gcra, WithRule, quota_constructors, table};
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -91,6 +91,10 @@ impl Kind for LeakyBucket {
 
     fn resized(&self, quota: Quota, capacity: u32) -> Result<Self, ConfigError> {
         self.0.resized(quota, capacity).map(Self)
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::Steady
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

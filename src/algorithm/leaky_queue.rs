@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::kind::Kind;
+use super::kind::{Kind, Replenishment};
 use super::{Gcra, WithRule, table};
 use crate::clock::Micros;
 use crate::error::ConfigError;
@@ -176,6 +176,14 @@ impl Kind for LeakyQueue {
 
     fn resized(&self, quota: Quota, size: u32) -> Result<Self, ConfigError> {
         Ok(Self::of(quota).places(size.saturating_sub(1)))
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::Steady
+    }
+
+    fn shapes(&self) -> bool {
+        true
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

@@ -148,8 +148,7 @@ impl Algorithm {
     pub(crate) fn beyond(&self, limit: Limit, more: u32) -> Option<Limit> {
         let size = limit.size.checked_add(more)?;
         // A window has one number for both.
-        let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
-        let quota = if has_rate { limit.quota } else { size };
+        let quota = if self.drains() { limit.quota } else { size };
         Some(limit.with(quota, size))
     }
 
@@ -162,9 +161,17 @@ impl Algorithm {
         }
         let size = limit.size.checked_sub(reserve).filter(|size| *size > 0)?;
         // A window has one number for both.
-        let has_rate = self.has_rate() || matches!(self, Self::TokenBucket(_));
-        let quota = if has_rate { limit.quota } else { size };
+        let quota = if self.drains() { limit.quota } else { size };
         Some(limit.with(quota, size))
+    }
+
+    /// The limit of which this one is [left](Self::leaving).
+    pub(crate) fn before_leaving(&self, limit: Limit, reserve: u32) -> Option<Limit> {
+        #[cfg(feature = "calendar")]
+        if self.has_hours() {
+            return Some(limit.and_reserve().0);
+        }
+        self.beyond(limit, reserve)
     }
 
     /// At which rate it drains steadily: so many units in that time. `None` of an algorithm that does not, and at a rate
@@ -173,14 +180,6 @@ impl Algorithm {
         let quota = self.limits()?.quota;
         let (_, period, _) = self.frame();
         (self.has_rate() && quota > 0).then_some((quota, period?))
-    }
-
-    fn has_rate(&self) -> bool {
-        match self {
-            Self::TokenBucket(bucket) => !bucket.is_by_interval(),
-            Self::LeakyBucket(_) | Self::Gcra(_) | Self::LeakyQueue(_) => true,
-            _ => false,
-        }
     }
 
     /// The same under the limit that holds outside all hours, at any time.
@@ -198,12 +197,6 @@ impl Algorithm {
         matches!(self, Self::ByHours(_))
     }
 
-    /// Whether what is kept is a debt, which drains at the rate of a limit.
-    #[cfg(feature = "calendar")]
-    pub(super) fn drains(&self) -> bool {
-        self.has_rate() || matches!(self, Self::TokenBucket(_))
-    }
-
     /// The share of each of so many nodes: the limits divided among them, rounded up.
     pub(crate) fn shared_by(&self, nodes: NonZeroU32) -> Self {
         #[cfg(feature = "calendar")]
@@ -219,10 +212,10 @@ impl Algorithm {
     #[cfg(feature = "admin")]
     pub(crate) fn scaled_to(&self, quota: u32) -> Option<Self> {
         let now = self.limits()?;
-        let size = match (self, now.quota) {
-            (Self::LeakyQueue(_), _) => now.size,
-            (_, 0) => quota,
-            (_, before) => {
+        let size = match now.quota {
+            _ if self.shapes() => now.size,
+            0 => quota,
+            before => {
                 let size = u64::from(now.size) * u64::from(quota);
                 u32::try_from(size.div_ceil(before.into())).ok()?
             }

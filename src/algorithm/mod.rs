@@ -44,6 +44,7 @@ mod limits;
 #[cfg(feature = "redis")]
 mod lua;
 mod refusals;
+mod replenishment;
 #[cfg(feature = "serde")]
 mod serde;
 mod shape;
@@ -82,6 +83,7 @@ pub use self::unparsed::{Parsed, Unparsed};
 
 pub(crate) use self::any_long::AnyLong;
 pub(crate) use self::any_rule::AnyRule;
+pub(crate) use self::kind::Replenishment;
 #[cfg(feature = "redis")]
 pub(crate) use self::lua::Lua;
 pub(crate) use self::step::{Fixed, Long, Pack, Step, WithRule, read};
@@ -216,22 +218,6 @@ impl Algorithm {
     /// request is denied, or if unlimited.
     pub fn longest_wait(&self) -> Option<Duration> {
         self.if_limited(with_rule!(self, () -> Micros, rule => rule.longest_wait()))
-    }
-
-    /// Whether requests hold what they take to their end.
-    pub(crate) fn is_held(&self) -> bool {
-        matches!(self, Self::Concurrency(_))
-    }
-
-    /// Whether an outcome tells the length of the present window.
-    /// Whether an outcome tells something that changes with the calendar or the hour.
-    #[cfg(feature = "redis")]
-    pub(crate) fn depends_on_a_calendar(&self) -> bool {
-        #[cfg(feature = "calendar")]
-        if matches!(self, Self::CalendarWindow(_) | Self::ByHours(_)) {
-            return true;
-        }
-        false
     }
 
     fn if_limited(&self, time: Micros) -> Option<Duration> {

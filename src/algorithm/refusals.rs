@@ -1,4 +1,5 @@
 use super::Algorithm;
+use super::kind::Replenishment;
 use crate::clock::Micros;
 
 impl Algorithm {
@@ -20,26 +21,25 @@ impl Algorithm {
             let units = u128::from(within.get()) * u128::from(limit) / u128::from(period.max(1));
             u64::try_from(units).unwrap_or(u64::MAX).saturating_add(2)
         };
-        match self {
-            Self::FixedWindow(_) | Self::AnchoredWindow(_) => once_in_each(period),
+        match self.replenishment() {
+            None => 0,
+            Some(Replenishment::Aligned | Replenishment::Anchored | Replenishment::Interval) => {
+                once_in_each(period)
+            }
             // The shortest day and the shortest year are more than half of the longest.
             #[cfg(feature = "calendar")]
-            Self::CalendarWindow(_) => once_in_each(period / 2),
-            Self::SlidingSlots(_) => once_in_each(period / u64::from(slots.unwrap_or(1).max(1))),
-            Self::TokenBucket(bucket) if bucket.is_by_interval() => once_in_each(period),
+            Some(Replenishment::Calendar) => once_in_each(period / 2),
+            Some(Replenishment::Slots) => {
+                once_in_each(period / u64::from(slots.unwrap_or(1).max(1)))
+            }
             // All that were charged at about the same time come back one by one, as quickly.
-            Self::SlidingLog(_) => once_in_each(period).saturating_mul(limit.into()),
-            Self::SlidingWindow(_)
-            | Self::TokenBucket(_)
-            | Self::LeakyBucket(_)
-            | Self::Gcra(_)
-            | Self::LeakyQueue(_) => for_each_unit(),
+            Some(Replenishment::Log) => once_in_each(period).saturating_mul(limit.into()),
+            Some(Replenishment::Sliding | Replenishment::Steady) => for_each_unit(),
             // No wait is told.
-            Self::Concurrency(_) => u64::MAX,
+            Some(Replenishment::Held) => u64::MAX,
             // Nothing is known of the limits that follow each other.
             #[cfg(feature = "calendar")]
-            Self::ByHours(_) => u64::MAX,
-            Self::Unlimited => 0,
+            Some(Replenishment::ByHours) => u64::MAX,
         }
     }
 }

@@ -24,7 +24,11 @@ macro_rules! texts {
                 .then(|| Ok(rest.parse::<TokenBucket>()?.by_interval().into()))
         }
 
-        const NAMES: &[&str] = &[$(super::$kind::NAME,)+ TokenBucket::BY_INTERVAL];
+        /// The names, and the word before the number of each; empty if it has none.
+        const NAMES: &[(&str, &str)] = &[
+            $((super::$kind::NAME, super::$kind::NUMBER),)+
+            (TokenBucket::BY_INTERVAL, TokenBucket::NUMBER),
+        ];
 
         $(
             impl FromStr for super::$kind {
@@ -46,7 +50,7 @@ macro_rules! texts {
 each_kind_of_a_quota!(texts);
 
 fn names() -> Vec<&'static str> {
-    let mut names = NAMES.to_vec();
+    let mut names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
     #[cfg(feature = "calendar")]
     names.extend(CalendarWindow::NAMES);
     names.push(UNLIMITED);
@@ -99,6 +103,18 @@ impl Display for Algorithm {
 }
 
 impl Algorithm {
+    /// The names of the algorithms that limit a rate, and the word before the number of each, if it has one.
+    #[cfg(feature = "config")]
+    pub(crate) fn names() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
+        let of_quotas = NAMES.iter().map(|(name, number)| {
+            let number = (!number.is_empty()).then_some(*number);
+            (*name, number)
+        });
+        #[cfg(feature = "calendar")]
+        let of_quotas = of_quotas.chain(CalendarWindow::NAMES.iter().map(|name| (*name, None)));
+        of_quotas.filter(|(name, _)| *name != super::Concurrency::NAME)
+    }
+
     /// Its name, as it stands in text: `fixed-window`, `token-bucket-interval`.
     pub fn name(&self) -> &'static str {
         match_kind!(self, kind => kind.name(), UNLIMITED)

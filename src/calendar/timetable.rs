@@ -1,3 +1,5 @@
+mod walk;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -7,6 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::civil::Date;
 use jiff::{Timestamp, ToSpan};
+
+pub(crate) use self::walk::Walk;
 
 use super::interned::Interned;
 use super::{Interval, Span, Zone};
@@ -95,7 +99,7 @@ impl Timetable {
     /// The stretch at any moment.
     pub(crate) fn stretch(self, at: Micros) -> Stretch {
         let number = at.get() / BLOCK;
-        if number > LAST_BLOCK {
+        let Some(block) = self.known_block(number) else {
             return Stretch {
                 span: Span {
                     from: Micros::new((LAST_BLOCK + 1) * BLOCK),
@@ -103,13 +107,17 @@ impl Timetable {
                 },
                 place: 0,
             };
-        }
-        let block = self.block(number);
+        };
         let place = block.partition_point(|stretch| stretch.span.until <= at);
         block.get(place).copied().unwrap_or(Stretch {
             span: block_span(number),
             place: 0,
         })
+    }
+
+    /// The stretches from the one at this moment on, one after another, for so many steps: see [`Walk`].
+    pub(crate) fn walk(self, from: Micros, steps: usize) -> Walk {
+        Walk::new(self, from, steps)
     }
 
     /// When the interval at this moment ends, or when the next begins if there is none. `None` if that is more than five
@@ -140,6 +148,11 @@ impl Timetable {
     fn date(self, at: Micros) -> Option<Date> {
         let at = Timestamp::from_microsecond(i64::try_from(at.get()).ok()?).ok()?;
         Some(self.0.zone.civil(at).date())
+    }
+
+    /// The block of this number; `None` if no interval begins in it or later.
+    fn known_block(self, number: u64) -> Option<Arc<[Stretch]>> {
+        (number <= LAST_BLOCK).then(|| self.block(number))
     }
 
     fn block(self, number: u64) -> Arc<[Stretch]> {

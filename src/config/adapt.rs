@@ -1,10 +1,8 @@
 //! Limits that follow the load: the tables `adapt` and `concurrency`, and what a policy says of its requests.
 
-use std::sync::Arc;
-
 use super::conditions;
 use super::fields::CLASS;
-use super::functions::Condition;
+use super::functions::Functions;
 use super::keys::Common;
 use super::walk::{At, Table};
 use crate::factor::Class;
@@ -12,7 +10,7 @@ use crate::key::Head;
 use crate::policy::{Http, Policy};
 
 #[cfg(feature = "adapt")]
-pub(super) use super::load::{adapt, concurrency};
+pub(super) use super::load::{Followed, adapt, concurrency, followed};
 
 /// Lets a policy follow the factor of the file, if it says so.
 pub(super) fn with_factor(common: &Common, policy: Policy, table: &Table<'_>) -> Policy {
@@ -46,31 +44,40 @@ pub(super) fn with_class(
     };
     let rules = at.one_or_list();
     let rules: Vec<_> = rules.iter().map(|at| rule(common, at)).collect();
-    let rules: Vec<_> = rules.into_iter().collect::<Option<_>>()?;
+    let rules: Vec<Box<Rule>> = rules.into_iter().collect::<Option<_>>()?;
     Some(policy.class(move |head: &Head<'_>| {
-        let holds = |(_, when): &&(Class, Option<Arc<Condition>>)| {
-            when.as_ref().is_none_or(|when| when(head))
-        };
-        rules
-            .iter()
-            .find(holds)
-            .map_or(Class::Critical, |(class, _)| *class)
+        let mut classes = rules.iter().filter_map(|rule| rule(head));
+        classes.next().unwrap_or(Class::Critical)
     }))
 }
 
-/// A class, and when a request has it.
-fn rule(common: &Common, at: &At<'_>) -> Option<(Class, Option<Arc<Condition>>)> {
+/// The class of a request, if the rule is about it.
+type Rule = dyn Fn(&Head<'_>) -> Option<Class> + Send + Sync;
+
+fn rule(common: &Common, at: &At<'_>) -> Option<Box<Rule>> {
     if at.is_text() {
-        return Some((word(at)?, None));
+        let class = word(at)?;
+        return Some(Box::new(move |_| Some(class)));
     }
     let table = at.table(&CLASS)?;
+    if let Some(function) = table.get("function") {
+        table.either("function", "class");
+        table.either("function", "when");
+        let class = function.registered(Functions::class)?;
+        return Some(Box::new(move |head| Some(class(head))));
+    }
     let class = table.need("class", "say which class, such as class = \"sheddable\"");
     let class = class.and_then(word);
     let when = match table.get("when") {
+        Some(at) if class == Some(Class::CriticalPlus) => Some(conditions::exemption(common, at)?),
         Some(at) => Some(conditions::any(common, at)?),
         None => None,
     };
-    Some((class?, when))
+    let class = class?;
+    Some(Box::new(move |head| {
+        let holds = when.as_ref().is_none_or(|when| when(head));
+        holds.then_some(class)
+    }))
 }
 
 fn word(at: &At<'_>) -> Option<Class> {

@@ -9,11 +9,40 @@ use super::functions::{Condition, Functions};
 use super::keys::Common;
 use super::tree::Value;
 use super::walk::{At, Table};
-use crate::key::Head;
+use crate::key::{Head, normal_path};
+
+/// What a condition does with a path that has several spellings, such as `/admin` and `/%61dmin`. Servers differ in what
+/// they take for one path.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Spelling {
+    /// It holds if the path matches as it was sent or in its normal form, so that no spelling escapes a limit.
+    Either,
+    /// It holds if the path matches in both forms, so that no spelling sneaks into an exemption.
+    Both,
+}
+
+impl Spelling {
+    fn of_the_contrary(self) -> Self {
+        match self {
+            Self::Either => Self::Both,
+            Self::Both => Self::Either,
+        }
+    }
+}
 
 /// Reads a condition, or a list of which one has to hold.
 pub(super) fn any(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
-    let list: Vec<_> = at.one_or_list().iter().map(|at| all(common, at)).collect();
+    any_spelt(common, at, Spelling::Either)
+}
+
+/// The same of a condition that lets requests off a limit.
+pub(super) fn exemption(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
+    any_spelt(common, at, Spelling::Both)
+}
+
+fn any_spelt(common: &Common, at: &At<'_>, spelling: Spelling) -> Option<Arc<Condition>> {
+    let list = at.one_or_list();
+    let list: Vec<_> = list.iter().map(|at| all(common, at, spelling)).collect();
     let list: Vec<Arc<Condition>> = list.into_iter().collect::<Option<_>>()?;
     match <[_; 1]>::try_from(list) {
         Ok([only]) => Some(only),
@@ -25,12 +54,12 @@ pub(super) fn any(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
 }
 
 /// Reads a table, of which each field has to hold.
-fn all(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
+fn all(common: &Common, at: &At<'_>, spelling: Spelling) -> Option<Arc<Condition>> {
     let table = at.table(&CONDITION)?;
     if table.is_empty() {
         return at.refuse("an empty condition always holds; leave it out");
     }
-    let mut parts: Vec<Option<Arc<Condition>>> = vec![method_and_path(&table)];
+    let mut parts: Vec<Option<Arc<Condition>>> = vec![method_and_path(&table, spelling)];
     if let Some(at) = table.get("header") {
         parts.push(headers(at));
     }
@@ -44,7 +73,7 @@ fn all(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
         parts.push(at.registered(Functions::condition));
     }
     if let Some(at) = table.get("not") {
-        let inner = any(common, at);
+        let inner = any_spelt(common, at, spelling.of_the_contrary());
         parts.push(
             inner.map(|holds| Arc::new(move |head: &Head<'_>| !holds(head)) as Arc<Condition>),
         );
@@ -56,7 +85,7 @@ fn all(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
 }
 
 /// Reads `method` and `path` of a table. Without both it always holds.
-pub(super) fn method_and_path(table: &Table<'_>) -> Option<Arc<Condition>> {
+pub(super) fn method_and_path(table: &Table<'_>, spelling: Spelling) -> Option<Arc<Condition>> {
     let methods = table.get("method").map(methods);
     let paths = table.get("path").map(paths);
     if matches!(methods, Some(None)) || matches!(paths, Some(None)) {
@@ -69,7 +98,7 @@ pub(super) fn method_and_path(table: &Table<'_>) -> Option<Arc<Condition>> {
             .is_none_or(|methods| methods.contains(head.method()))
             && paths
                 .as_ref()
-                .is_none_or(|paths| paths.iter().any(|path| path.matches(head.path())))
+                .is_none_or(|paths| matches(paths, head, spelling))
     }))
 }
 
@@ -98,6 +127,16 @@ enum Path {
     Below(String),
 }
 
+/// Whether a request is to one of these paths.
+fn matches(paths: &[Path], head: &Head<'_>, spelling: Spelling) -> bool {
+    let is_one = |path: &str| paths.iter().any(|wanted| wanted.matches(path));
+    let normal = head.normal_path();
+    match spelling {
+        Spelling::Either => is_one(head.path()) || is_one(&normal),
+        Spelling::Both => is_one(head.path()) && is_one(&normal),
+    }
+}
+
 impl Path {
     fn matches(&self, path: &str) -> bool {
         match self {
@@ -119,6 +158,7 @@ fn paths(at: &At<'_>) -> Option<Vec<Path>> {
                 Some(above) => (above, true),
                 None => (text, false),
             };
+            is_in_normal_form(at, above)?;
             let is_path = text.starts_with('/') && !above.contains(['?', '#', '*', '{']);
             match (is_path, is_below) {
                 (false, _) => at.refuse(format!(
@@ -130,6 +170,17 @@ fn paths(at: &At<'_>) -> Option<Vec<Path>> {
         })
         .collect();
     paths.into_iter().collect()
+}
+
+/// Refuses a path that no request has in its normal form.
+pub(super) fn is_in_normal_form(at: &At<'_>, path: &str) -> Option<()> {
+    let normal = normal_path(path);
+    if normal == path {
+        return Some(());
+    }
+    at.refuse(format!(
+        "{path:?} has another normal form; write {normal:?}, which stands for all spellings of it"
+    ))
 }
 
 /// What a header has to be.

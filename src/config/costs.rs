@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::conditions::method_and_path;
+use super::conditions::{Spelling, method_and_path};
 use super::fields::{COST, FUNCTION};
 use super::functions::{Condition, Cost, Functions};
 use super::tree::Value;
@@ -34,10 +34,14 @@ fn by_request(at: &At<'_>) -> Option<Arc<Cost>> {
             rules.push(None);
             continue;
         };
-        let condition = method_and_path(&table);
         let cost = table
             .need("cost", "give a number")
             .and_then(At::whole::<u32>);
+        let spelling = match cost {
+            Some(0) => Spelling::Both,
+            _ => Spelling::Either,
+        };
+        let condition = method_and_path(&table, spelling);
         let texts = |field: &str| table.get(field).and_then(At::texts).unwrap_or_default();
         if condition.is_some()
             && let Some(before) = places.insert((texts("method"), texts("path")), at.place())

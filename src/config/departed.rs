@@ -1,6 +1,7 @@
 //! The state of policies that a file has no more, for as long as it counts: a policy that comes back finds it.
 //!
-//! A store in memory keeps a state for as long as a layer uses it. So the last layer that had the policy is kept.
+//! A store in memory keeps a state for as long as a layer uses it. So the last layer that had the policy is kept, until the
+//! last block and the last override of a key have ended, too.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -27,8 +28,9 @@ impl Departed {
         at: Instant,
     ) {
         self.forget(at);
-        for (name, algorithm) in before {
-            if let Some(until) = at.checked_add(life(algorithm)) {
+        for (place, (name, algorithm)) in before.iter().enumerate() {
+            let life = life(algorithm).max(layer.holds_for(place));
+            if let Some(until) = at.checked_add(life) {
                 let kept = (until, layer.clone());
                 self.kept.insert((name.clone(), algorithm.frame()), kept);
             }
@@ -55,6 +57,9 @@ fn life(algorithm: &Algorithm) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
     use crate::algorithm::{FixedWindow, TokenBucket};
     use crate::key;
@@ -85,6 +90,24 @@ mod tests {
         departed.forget(start + Duration::from_secs(200));
         assert_eq!(departed.kept.len(), 1);
         departed.forget(start + Duration::from_secs(240));
+        assert!(departed.kept.is_empty());
+    }
+
+    /// An operator blocks a client for longer than the policy remembers what it has used.
+    #[test]
+    fn a_state_is_kept_until_the_last_block_has_ended() {
+        let window = Algorithm::from(FixedWindow::per_second(9));
+        let layer = RateLimitLayer::new(key::global(), window);
+        let (limiter, client) = (layer.limiter(), key::global().key_of(()).unwrap());
+        let block = pin!(limiter.block(client, Duration::from_secs(3_600)));
+        let blocked = block.poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(blocked, Poll::Ready(Ok(()))));
+        let start = Instant::now();
+        let mut departed = Departed::default();
+        departed.leave(&[("default".to_owned(), window)], &[], &layer, start);
+        departed.forget(start + Duration::from_secs(3_500));
+        assert_eq!(departed.kept.len(), 1);
+        departed.forget(start + Duration::from_secs(3_600));
         assert!(departed.kept.is_empty());
     }
 }

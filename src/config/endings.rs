@@ -3,11 +3,11 @@
 use std::num::NonZeroU32;
 
 use super::fields::{ENDING, FUNCTION, SETTLE};
-use super::functions::Functions;
+use super::functions::{EndsSo, Functions};
 use super::tree::Value;
 use super::walk::{At, Table};
 use crate::key::Head;
-use crate::policy::{Ending, Http, Policy, Settle, Unsettled};
+use crate::policy::{Http, Policy, Settle, Unsettled};
 
 /// Adds what a request costs that ends without an answer.
 pub(super) fn with_unsettled(policy: Policy, table: &Table<'_>) -> Policy {
@@ -112,16 +112,18 @@ fn place(at: &At<'_>) -> Option<Settle> {
             Some(bytes) => Some(Settle::from_bytes_in_units_of(bytes)),
             None => at.refuse("a unit has no bytes; give 1 or more"),
         },
+        Some(("function", at)) => {
+            let cost = at.registered(Functions::cost_at_end)?;
+            Some(Settle::from_ending(move |ending| cost(ending)))
+        }
         _ => at.refuse("give one place, such as { header = \"x-cost\" }"),
     }
 }
 
-type Condition = Box<dyn Fn(&Ending<'_>) -> bool + Send + Sync>;
-
 /// Reads how a request ends, or a list of which one has to hold.
-fn any(at: &At<'_>) -> Option<Condition> {
+fn any(at: &At<'_>) -> Option<Box<EndsSo>> {
     let list: Vec<_> = at.one_or_list().iter().map(all).collect();
-    let list: Vec<Condition> = list.into_iter().collect::<Option<_>>()?;
+    let list: Vec<Box<EndsSo>> = list.into_iter().collect::<Option<_>>()?;
     if list.is_empty() {
         return at.refuse("an empty list never holds; leave it out");
     }
@@ -131,7 +133,7 @@ fn any(at: &At<'_>) -> Option<Condition> {
 }
 
 /// Reads a table, of which each field has to hold.
-fn all(at: &At<'_>) -> Option<Condition> {
+fn all(at: &At<'_>) -> Option<Box<EndsSo>> {
     let table = at.table(&ENDING)?;
     if table.is_empty() {
         return at.refuse("an empty condition always holds; leave it out");
@@ -139,6 +141,9 @@ fn all(at: &At<'_>) -> Option<Condition> {
     let statuses = table.get("status").map(list_of(statuses));
     let grpc = table.get("grpc_status").map(list_of(code));
     let complete = table.get("complete").map(At::flag);
+    let function = table.get("function");
+    let function = function.map(|at| at.registered(Functions::ending));
+    let function = absent_or(function)?;
     let (statuses, grpc) = (absent_or(statuses)?, absent_or(grpc)?);
     let complete = absent_or(complete)?;
     Some(Box::new(move |ending| {
@@ -153,6 +158,7 @@ fn all(at: &At<'_>) -> Option<Condition> {
                 code.is_some_and(|code| codes.contains(&code))
             })
             && complete.is_none_or(|complete| complete == ending.is_complete())
+            && function.as_ref().is_none_or(|ends_so| ends_so(ending))
     }))
 }
 

@@ -34,7 +34,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The name of the policy; empty if a list decides.
+    /// The name of the policy, or of a table in brackets; empty if a list decides.
     pub fn policy(&self) -> &str {
         &self.policy
     }
@@ -88,14 +88,32 @@ impl fmt::Display for Explained {
 }
 
 impl Config {
-    /// Explains the policies of the file: the limit of each, and where it stands.
+    /// Explains the policies of the file: the limit of each, and where it stands. A last row `[adapt]` tells what limits
+    /// follow, if the file has that table.
     pub fn understood(&self) -> Explained {
         let policies = self.settings.policies.iter();
+        let rows = policies
+            .map(|(name, algorithm)| self.row(name, algorithm.to_string(), LimitRule::Policy));
         Explained {
-            rows: policies
-                .map(|(name, algorithm)| self.row(name, algorithm.to_string(), LimitRule::Policy))
-                .collect(),
+            rows: rows.chain(self.followed()).collect(),
         }
+    }
+
+    #[cfg(feature = "adapt")]
+    fn followed(&self) -> Option<Row> {
+        let followed = self.settings.followed.as_ref()?;
+        Some(Row {
+            policy: "[adapt]".to_owned(),
+            says: followed.says.clone(),
+            rule: String::new(),
+            place: followed.place.clone(),
+        })
+    }
+
+    #[cfg(not(feature = "adapt"))]
+    #[expect(clippy::unused_self, reason = "as with the feature")]
+    fn followed(&self) -> Option<Row> {
+        None
     }
 
     /// Explains which limits a request has, and which lines give them. A `key` and a `plan` take the place of what the

@@ -2,15 +2,21 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::names::unknown;
+use super::own_store::OwnStore;
 #[cfg(feature = "resolver")]
 use super::resolver_options::ResolverOptions;
 #[cfg(feature = "adapt")]
 use crate::adapt::{Adapt, Signal, Traffic, from_fn};
+use crate::algorithm::Algorithm;
+use crate::decision::Decision;
 #[cfg(feature = "resolver")]
 use crate::error::ConfigError;
-use crate::key::{AnyKey, Extract, Head};
+use crate::factor::Class;
+use crate::key::{AnyKey, Extract, Head, Key};
 #[cfg(feature = "resolver")]
 use crate::middleware::ResolverOf;
+use crate::policy::Ending;
+use crate::response::RefusalBody;
 
 /// What code has registered by name, for files to refer to.
 #[derive(Clone, Default)]
@@ -18,7 +24,17 @@ pub(super) struct Functions {
     keys: Vec<(String, AnyKey)>,
     costs: Vec<(String, Arc<Cost>)>,
     conditions: Vec<(String, Arc<Condition>)>,
+    limits: Vec<(String, Arc<LimitBy>)>,
     plans: Vec<(String, Arc<PlanOf>)>,
+    classes: Vec<(String, Arc<ClassOf>)>,
+    costs_at_end: Vec<(String, Arc<CostAtEnd>)>,
+    endings: Vec<(String, Arc<EndsSo>)>,
+    bodies: Vec<(String, RefusalBody)>,
+    on_decision: Option<Arc<OnDecision>>,
+    store: Option<OwnStore>,
+    /// In place of a table `adapt`.
+    #[cfg(feature = "adapt")]
+    own_adapt: Option<Adapt>,
     #[cfg(feature = "adapt")]
     signals: Vec<(String, Arc<ReadSignal>)>,
     #[cfg(feature = "adapt")]
@@ -35,7 +51,12 @@ pub(super) type ReadSignal = dyn Fn() -> Option<f64> + Send + Sync;
 
 pub(super) type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 pub(super) type Condition = dyn Fn(&Head<'_>) -> bool + Send + Sync;
+pub(super) type LimitBy = dyn Fn(&Head<'_>) -> Option<Algorithm> + Send + Sync;
 pub(super) type PlanOf = dyn Fn(&Head<'_>) -> Option<String> + Send + Sync;
+pub(super) type ClassOf = dyn Fn(&Head<'_>) -> Class + Send + Sync;
+pub(super) type CostAtEnd = dyn Fn(&Ending<'_>) -> Option<u32> + Send + Sync;
+pub(super) type EndsSo = dyn Fn(&Ending<'_>) -> bool + Send + Sync;
+pub(super) type OnDecision = dyn Fn(&Head<'_>, Key, &Decision) + Send + Sync;
 
 /// Makes what looks up by the options of a file.
 #[cfg(feature = "resolver")]
@@ -55,8 +76,41 @@ impl Functions {
         put(&mut self.conditions, name, condition);
     }
 
+    pub(super) fn add_limit_by(&mut self, name: String, limit: Arc<LimitBy>) {
+        put(&mut self.limits, name, limit);
+    }
+
     pub(super) fn add_plan_of(&mut self, name: String, plan_of: Arc<PlanOf>) {
         put(&mut self.plans, name, plan_of);
+    }
+
+    pub(super) fn add_class(&mut self, name: String, class: Arc<ClassOf>) {
+        put(&mut self.classes, name, class);
+    }
+
+    pub(super) fn add_cost_at_end(&mut self, name: String, cost: Arc<CostAtEnd>) {
+        put(&mut self.costs_at_end, name, cost);
+    }
+
+    pub(super) fn add_ending(&mut self, name: String, ending: Arc<EndsSo>) {
+        put(&mut self.endings, name, ending);
+    }
+
+    pub(super) fn add_body(&mut self, name: String, body: RefusalBody) {
+        put(&mut self.bodies, name, body);
+    }
+
+    pub(super) fn tell_of_decisions(&mut self, hook: Arc<OnDecision>) {
+        self.on_decision = Some(hook);
+    }
+
+    pub(super) fn keep_state_in(&mut self, store: OwnStore) {
+        self.store = Some(store);
+    }
+
+    #[cfg(feature = "adapt")]
+    pub(super) fn follow(&mut self, adapt: &Adapt) {
+        self.own_adapt = Some(adapt.clone());
     }
 
     #[cfg(feature = "adapt")]
@@ -120,8 +174,41 @@ impl Functions {
         find(&self.conditions, "condition", "condition", name)
     }
 
+    pub(super) fn limit_by(&self, name: &str) -> Result<Arc<LimitBy>, String> {
+        find(&self.limits, "limit", "limit_by", name)
+    }
+
     pub(super) fn plan_of(&self, name: &str) -> Result<Arc<PlanOf>, String> {
         find(&self.plans, "plan", "plan_of", name)
+    }
+
+    pub(super) fn class(&self, name: &str) -> Result<Arc<ClassOf>, String> {
+        find(&self.classes, "class", "class", name)
+    }
+
+    pub(super) fn cost_at_end(&self, name: &str) -> Result<Arc<CostAtEnd>, String> {
+        find(&self.costs_at_end, "real cost", "settle", name)
+    }
+
+    pub(super) fn ending(&self, name: &str) -> Result<Arc<EndsSo>, String> {
+        find(&self.endings, "condition on the end", "ending", name)
+    }
+
+    pub(super) fn body(&self, name: &str) -> Result<RefusalBody, String> {
+        find(&self.bodies, "refusal body", "refusal_body", name)
+    }
+
+    pub(super) fn on_decision(&self) -> Option<Arc<OnDecision>> {
+        self.on_decision.clone()
+    }
+
+    pub(super) fn store(&self) -> Option<&OwnStore> {
+        self.store.as_ref()
+    }
+
+    #[cfg(feature = "adapt")]
+    pub(super) fn own_adapt(&self) -> Option<&Adapt> {
+        self.own_adapt.as_ref()
     }
 }
 

@@ -175,6 +175,11 @@ impl Common {
         if let Some(at) = table.get("unwrap_ipv4") {
             key = at.made(key.try_unwrap_ipv4(at.texts()?))?;
         }
+        if let Some(at) = table.get("without_fallback")
+            && at.flag()?
+        {
+            key = key.without_fallback();
+        }
         Some(key)
     }
 

@@ -8,28 +8,6 @@ use super::walk::{At, Table};
 use crate::algorithm::{Algorithm, Concurrency, Limit};
 use crate::quota::Quota;
 
-/// The algorithms, and the field of the number that each has beside its quota.
-const ALGORITHMS: &[(&str, Option<&str>)] = &[
-    ("fixed-window", None),
-    ("anchored-window", None),
-    ("sliding-log", Some("up_to")),
-    ("sliding-window", None),
-    ("sliding-slots", Some("slots")),
-    ("token-bucket", Some("burst")),
-    ("token-bucket-interval", Some("burst")),
-    ("leaky-bucket", Some("capacity")),
-    ("gcra", Some("burst")),
-    ("leaky-queue", Some("places")),
-    #[cfg(feature = "calendar")]
-    ("calendar-day", None),
-    #[cfg(feature = "calendar")]
-    ("calendar-week", None),
-    #[cfg(feature = "calendar")]
-    ("calendar-month", None),
-    #[cfg(feature = "calendar")]
-    ("calendar-year", None),
-];
-
 /// What the text of a calendar window calls the fields that stand beside its limit.
 const CALENDAR: &[(&str, &str)] = &[
     ("zone", "zone"),
@@ -126,11 +104,9 @@ fn is_whole(text: &str) -> bool {
 }
 
 fn known_name(at: &At<'_>, name: &str) -> Option<&'static str> {
-    let mut known = ALGORITHMS.iter().map(|(known, _)| *known);
-    known.find(|known| *known == name).or_else(|| {
-        let known: Vec<&str> = ALGORITHMS.iter().map(|(known, _)| *known).collect();
-        at.unknown("algorithm", name, &known)
-    })
+    let known: Vec<&str> = Algorithm::names().map(|(known, _)| known).collect();
+    let found = known.iter().copied().find(|known| *known == name);
+    found.or_else(|| at.unknown("algorithm", name, &known))
 }
 
 /// The quota of a policy, as text: `quota`, or `limit` with `per`.
@@ -172,31 +148,33 @@ fn period<'w>(at: &At<'w>) -> Option<&'w str> {
 
 /// Adds the number of the kind, and refuses the numbers of other kinds.
 fn with_number(table: &Table<'_>, name: &str, quota: impl Display) -> Option<Algorithm> {
-    let own = ALGORITHMS.iter().find(|(known, _)| *known == name);
-    let own = own.and_then(|(_, number)| *number);
+    let own = Algorithm::names().find(|(known, _)| *known == name);
+    let word = own.and_then(|(_, word)| word);
+    // A field has no hyphen.
+    let field = word.map(|word| word.replace('-', "_"));
     let mut is_good = true;
-    for field in NUMBERS.iter().filter(|field| Some(**field) != own) {
-        if let Some(at) = table.get(field) {
-            let remedy = match own {
-                Some(own) => format!("its number is `{own}`"),
+    for other in NUMBERS
+        .iter()
+        .filter(|other| Some(**other) != field.as_deref())
+    {
+        if let Some(at) = table.get(other) {
+            let remedy = match &field {
+                Some(field) => format!("its number is `{field}`"),
                 None => "leave it out".to_owned(),
             };
-            at.refuse::<()>(format!("{name} has no `{field}`; {remedy}"));
+            at.refuse::<()>(format!("{name} has no `{other}`; {remedy}"));
             is_good = false;
         }
     }
-    let number = own.and_then(|own| Some((own, table.get(own)?)));
-    let text = match number {
-        Some((word, at)) => {
-            let word = word.replace('_', "-");
-            format!("{name} {quota} {word} {}", at.whole::<u32>()?)
-        }
-        None => format!("{name} {quota}"),
+    let number = field.and_then(|field| table.get(&field));
+    let text = match (word, number) {
+        (Some(word), Some(at)) => format!("{name} {quota} {word} {}", at.whole::<u32>()?),
+        _ => format!("{name} {quota}"),
     };
     if !is_good {
         return None;
     }
-    number.map_or(&table.at, |(_, at)| at).made(text.parse())
+    number.unwrap_or(&table.at).made(text.parse())
 }
 
 /// Reads a limit that stands in place of a policy's own: a quota or an algorithm as text, a number for the period of

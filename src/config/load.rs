@@ -17,6 +17,25 @@ use crate::factor::{Factor, FactorCell};
 use crate::key::Head;
 use crate::middleware::AdaptiveConcurrencyLayer;
 
+/// What limits follow, for [`Config::understood`](super::Config::understood).
+#[derive(Clone, Debug)]
+pub(super) struct Followed {
+    pub(super) says: String,
+    pub(super) place: String,
+}
+
+/// Tells what limits follow, of a table without a mistake.
+pub(super) fn followed(at: &At<'_>) -> Option<Followed> {
+    let table = at.table(&ADAPT)?;
+    let names = names(&table)?.join(", ");
+    let share = |field: &str, unless: u32| table.get(field).map_or(Some(unless), At::whole);
+    let (least, most) = (share("least", 10)?, share("most", 100)?);
+    Some(Followed {
+        says: format!("{least} % to {most} % of limits with `adapt`, by {names}"),
+        place: at.place(),
+    })
+}
+
 /// Reads what limits follow.
 pub(super) fn adapt(at: &At<'_>, store: Option<&ReadStore>) -> Option<Adapt> {
     let table = at.table(&ADAPT)?;
@@ -289,7 +308,7 @@ pub(super) fn concurrency(
         });
     }
     if let Some(at) = table.get("except") {
-        let except = conditions::any(common, at)?;
+        let except = conditions::exemption(common, at)?;
         layer = layer.except(move |head: &Head<'_>| except(head));
     }
     if let Some(at) = table.get("refusal_status") {

@@ -52,10 +52,10 @@ mod load;
 mod mistake;
 mod names;
 mod opening;
+mod own_store;
 mod plans;
 mod policies;
 mod reading;
-#[cfg(feature = "resolver")]
 mod registering;
 mod replay;
 #[cfg(feature = "resolver")]
@@ -130,7 +130,7 @@ struct Origin {
 }
 
 impl Config {
-    /// Starts with what a file refers to by name: keys, costs, conditions and plans.
+    /// Starts with what a file refers to by name: keys, costs, limits, conditions and plans.
     ///
     /// # Defaults
     ///
@@ -237,8 +237,9 @@ impl Config {
     }
 
     /// Makes a limiter, whose caller gives key and cost. It has the policies and the plans of the file, and denies at once what
-    /// a layer would let wait. It reads no requests, and so keys, costs, conditions and lists of the file are not for it; the caller names the plan and the
-    /// operation, by [`Limiter::plan`] and [`Limiter::operation`].
+    /// a layer would let wait. It reads no requests, and so keys, costs, conditions, lists and `limit_by` of the file are not
+    /// for it; the caller names the plan and the operation, by [`Limiter::plan`] and [`Limiter::operation`].
+    /// [`Watched::limiter`] follows the file.
     ///
     /// # Errors
     ///
@@ -246,6 +247,7 @@ impl Config {
     pub fn limiter(&self) -> Result<Limiter<dyn Ledger>, ConfigError> {
         match &self.settings.store {
             ReadStore::Memory(store) => self.limiter_over(store.clone()),
+            ReadStore::Own(store) => store.limiter(self.settings.limiter.clone()),
             #[cfg(feature = "redis")]
             ReadStore::Redis(store) => self.limiter_over(RedisStore::clone(store)),
         }
@@ -268,6 +270,7 @@ impl Config {
         let layer = self.settings.layer.clone();
         match &self.settings.store {
             ReadStore::Memory(store) => layer.store(store.clone()).build(),
+            ReadStore::Own(store) => store.layer(layer),
             #[cfg(feature = "redis")]
             ReadStore::Redis(store) => layer.store(RedisStore::clone(store)).build(),
         }

@@ -13,7 +13,7 @@ impl ConfigBuilder {
     /// `shadow` may have mistakes: [`Config::shadow`] has them.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Config, FileError> {
         let path = path.as_ref();
-        let (_, config) = self.read_with_digest(path);
+        let (_, config) = self.read_with_digest(path, self.text_of(path));
         config?.beside(self, path, None)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::StatusCode;
 
@@ -9,7 +10,8 @@ use super::adapt;
 use super::conditions;
 use super::costs;
 use super::endings;
-use super::fields::{KEY_LIMITS, POLICY};
+use super::fields::{FUNCTION, KEY_LIMITS, POLICY};
+use super::functions::{Functions, LimitBy};
 use super::hours::by_hours;
 use super::keys::{Common, ReadKey};
 use super::limits::{algorithm, limit};
@@ -195,10 +197,9 @@ fn with_reads(
     let cost = table.get("cost").map(costs::cost);
     let when = table.get("when").map(|at| conditions::any(common, at));
     let no_key = table.get("no_key").map(no_key);
+    let limit_by = table.get("limit_by").map(|at| limit_by(at, policy.name()));
     let operation = match table.get("operation") {
-        Some(at) if matches!(&at.node.value, Value::Text(text) if text == "path") => {
-            Some(Some(None))
-        }
+        Some(_) if is_by_path(table) => Some(Some(None)),
         Some(at) => Some(common.key(at).map(Some)),
         None => None,
     };
@@ -218,6 +219,10 @@ fn with_reads(
         let cost = cost?;
         policy = policy.cost(move |head: &Head<'_>| cost(head));
     }
+    if let Some(limit_by) = limit_by {
+        let limit_by = limit_by?;
+        policy = policy.limit_by(move |head: &Head<'_>| limit_by(head));
+    }
     if let Some(when) = when {
         let when = when?;
         policy = policy.when(move |head: &Head<'_>| when(head));
@@ -235,6 +240,14 @@ fn with_reads(
             Some(read) => policy.operation(read.key),
         },
     })
+}
+
+/// Reads what gives the limit of a request.
+fn limit_by(at: &At<'_>, policy: &str) -> Option<Arc<LimitBy>> {
+    let table = at.table(&FUNCTION)?;
+    let function = table.need("function", "name a function that code has registered")?;
+    at.gives(policy, LimitRule::Closure);
+    function.registered(Functions::limit_by)
 }
 
 fn no_key(at: &At<'_>) -> Option<NoKey> {
@@ -266,6 +279,9 @@ fn with_tables(
     if let Some(at) = table.get("operations")
         && let Some(operations) = operations(at, &name, own)
     {
+        if is_by_path(table) {
+            check_paths(at);
+        }
         policy = policy.operations(operations);
     }
     if let Some(at) = table.get("key_limits")
@@ -274,6 +290,20 @@ fn with_tables(
         policy = policy.key_limits(limits);
     }
     policy
+}
+
+/// Whether the names of the operations are prefixes of paths.
+fn is_by_path(table: &Table<'_>) -> bool {
+    let at = table.get("operation");
+    at.is_some_and(|at| matches!(&at.node.value, Value::Text(text) if text == "path"))
+}
+
+/// Refuses operations that no path has.
+fn check_paths(at: &At<'_>) {
+    let entries = at.entries().unwrap_or_default();
+    for (name, at) in entries.iter().filter(|(name, _)| name.text != "other") {
+        conditions::is_in_normal_form(at, name.text);
+    }
 }
 
 fn operations(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Operations> {

@@ -1,4 +1,4 @@
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use super::{Config, Origin};
 use super::{json, toml};
 #[cfg(feature = "adapt")]
 use crate::adapt::Traffic;
+use crate::algorithm::Algorithm;
 #[cfg(feature = "resolver")]
 use crate::error::ConfigError;
 use crate::key::{Extract, Head};
@@ -100,6 +101,45 @@ impl ConfigBuilder {
         self
     }
 
+    /// Registers what gives a policy the limit of a request under a name, for `limit_by = { function = "name" }`: see
+    /// [`Policy::limit_by`](crate::Policy::limit_by). `None` is the limit that the request has without it.
+    ///
+    /// ```
+    /// use tower_ratelimit::FixedWindow;
+    /// use tower_ratelimit::config::{Config, Format};
+    ///
+    /// #[derive(Clone)]
+    /// struct Contract {
+    ///     per_minute: u32,
+    /// }
+    ///
+    /// let config = Config::builder()
+    ///     .limit_by("contract", |head| {
+    ///         let contract = head.extension::<Contract>()?;
+    ///         Some(FixedWindow::per_minute(contract.per_minute))
+    ///     })
+    ///     .parse(
+    ///         r#"
+    ///         [policies.minute]
+    ///         algorithm = "fixed-window"
+    ///         quota = "60/minute"
+    ///         key = "client_ip"
+    ///         limit_by = { function = "contract" }
+    ///         "#,
+    ///         Format::Toml,
+    ///     )?;
+    /// # Ok::<(), tower_ratelimit::config::FileError>(())
+    /// ```
+    pub fn limit_by<A: Into<Algorithm>>(
+        mut self,
+        name: impl Into<String>,
+        limit: impl Fn(&Head<'_>) -> Option<A> + Send + Sync + 'static,
+    ) -> Self {
+        let limit = Arc::new(move |head: &Head<'_>| limit(head).map(Into::into));
+        self.functions.add_limit_by(name.into(), limit);
+        self
+    }
+
     /// Registers what finds the plan of a request under a name, for `plan_of = { function = "name" }`. `None` is the
     /// default plan.
     pub fn plan_of(
@@ -130,6 +170,11 @@ impl ConfigBuilder {
         self
     }
 
+    pub(super) fn with(mut self, register: impl FnOnce(&mut Functions)) -> Self {
+        register(&mut self.functions);
+        self
+    }
+
     #[cfg(feature = "resolver")]
     pub(super) fn registering(
         mut self,
@@ -145,11 +190,15 @@ impl ConfigBuilder {
         Self { max_bytes, ..self }
     }
 
-    /// Reads a file without the file in shadow that it may name, and returns the digest of its bytes too, if they could be
-    /// read.
-    pub(super) fn read_with_digest(&self, path: &Path) -> (Option<Sha>, Result<Config, FileError>) {
+    /// Reads the text of a file without the file in shadow that it may name, and returns the digest of its bytes too, if
+    /// they could be read.
+    pub(super) fn read_with_digest(
+        &self,
+        path: &Path,
+        text: Result<String, String>,
+    ) -> (Option<Sha>, Result<Config, FileError>) {
         let name = path.display().to_string();
-        let text = match self.text_of(path) {
+        let text = match text {
             Ok(text) => text,
             Err(message) => return (None, Err(whole(&name, message))),
         };
@@ -219,6 +268,14 @@ impl ConfigBuilder {
         })
     }
 
+    /// The same of a file that is watched. What is no regular file is not opened: a pipe without a writer blocks for ever.
+    pub(super) fn text_again(&self, path: &Path) -> Result<String, String> {
+        if is_no_file(path) {
+            return Err("it is no regular file, and cannot be watched".to_owned());
+        }
+        self.text_of(path)
+    }
+
     fn too_large(&self) -> String {
         let most = self.max_bytes;
         format!("the file is larger than {most} bytes; make it smaller, or raise `max_bytes`")
@@ -283,6 +340,11 @@ impl ConfigBuilder {
         }
         (settings, mistakes, warnings)
     }
+}
+
+/// Whether there is something else than a file at this path, such as a pipe.
+pub(super) fn is_no_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.is_file())
 }
 
 /// A mistake of a whole file.

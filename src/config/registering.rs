@@ -1,10 +1,120 @@
+//! Registers what files refer to by name, beside keys, costs and conditions.
+
+#[cfg(feature = "resolver")]
 use std::hash::Hash;
+use std::sync::Arc;
 
+use super::own_store::OwnStore;
 use super::reading::ConfigBuilder;
-use crate::key::Head;
+#[cfg(feature = "adapt")]
+use crate::adapt::Adapt;
+use crate::decision::Decision;
+use crate::factor::Class;
+use crate::key::{Head, Key};
+#[cfg(feature = "resolver")]
 use crate::middleware::ResolverOf;
+#[cfg(feature = "resolver")]
 use crate::plan::Resolver;
+use crate::policy::Ending;
+use crate::response::RefusalBody;
+use crate::store::Store;
 
+impl ConfigBuilder {
+    /// Registers where the real cost of a request is found under a name, for `settle = { function = "name" }`: as
+    /// [`Settle::from_ending`](crate::policy::Settle::from_ending) takes it. `None` leaves it to the next place of the list,
+    /// or to the estimate.
+    ///
+    /// ```
+    /// use tower_ratelimit::config::{Config, Format};
+    ///
+    /// let config = Config::builder()
+    ///     .settle("seconds", |ending| u32::try_from(ending.elapsed().as_secs()).ok())
+    ///     .ending("slow", |ending| ending.elapsed().as_secs() > 10)
+    ///     .parse(
+    ///         r#"
+    ///         [policies.work]
+    ///         quota = "600/hour"
+    ///         key = "api_key"
+    ///         estimate = 10
+    ///         settle = { function = "seconds" }
+    ///
+    ///         [policies.slow]
+    ///         quota = "5/minute"
+    ///         key = "api_key"
+    ///         charge_when = { function = "slow" }
+    ///         "#,
+    ///         Format::Toml,
+    ///     )?;
+    /// # Ok::<(), tower_ratelimit::config::FileError>(())
+    /// ```
+    pub fn settle(
+        self,
+        name: impl Into<String>,
+        cost: impl Fn(&Ending<'_>) -> Option<u32> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|functions| functions.add_cost_at_end(name.into(), Arc::new(cost)))
+    }
+
+    /// Registers a condition on the end of a response under a name, for `function` in `charge_when` and `refund_when`.
+    pub fn ending(
+        self,
+        name: impl Into<String>,
+        ends_so: impl Fn(&Ending<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|functions| functions.add_ending(name.into(), Arc::new(ends_so)))
+    }
+
+    /// Registers how much a request matters under a name, for `class = { function = "name" }`.
+    pub fn class(
+        self,
+        name: impl Into<String>,
+        class: impl Fn(&Head<'_>) -> Class + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|functions| functions.add_class(name.into(), Arc::new(class)))
+    }
+
+    /// Registers the body of a refusal under a name, for `refusal_body = { function = "name" }`.
+    pub fn refusal_body(self, name: impl Into<String>, body: RefusalBody) -> Self {
+        self.with(|functions| functions.add_body(name.into(), body))
+    }
+
+    /// Sets the store, in place of a table `store` in the file: one over a connection of the program's own, one that is
+    /// [snapshotted](crate::MemoryStore::snapshot), or one that the program implements.
+    ///
+    /// ```
+    /// use tower_ratelimit::MemoryStore;
+    /// use tower_ratelimit::config::{Config, Format};
+    ///
+    /// let store = MemoryStore::new();
+    /// let limits = "[policies.minute]\nquota = \"10/minute\"\nkey = \"global\"";
+    /// let config = Config::builder().store(store.clone()).parse(limits, Format::Toml)?;
+    /// let layer = config.layer()?;
+    /// assert_eq!(store.usage().len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn store(self, store: impl Store + Clone + Send + Sync + 'static) -> Self {
+        self.with(|functions| functions.keep_state_in(OwnStore::new(store)))
+    }
+
+    /// Sets what policies with `adapt = true` follow, in place of a table `adapt` in the file: with signals and controllers of
+    /// the program's own. The program spawns its task, or samples it.
+    #[cfg(feature = "adapt")]
+    pub fn adapt(self, adapt: &Adapt) -> Self {
+        self.with(|functions| functions.follow(adapt))
+    }
+
+    /// Calls this with each decision of the layers that are made of a file, as
+    /// [`RateLimitLayerBuilder::on_decision`](crate::middleware::RateLimitLayerBuilder::on_decision). Files do not refer to
+    /// it.
+    pub fn on_decision(
+        self,
+        hook: impl Fn(&Head<'_>, Key, &Decision) + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|functions| functions.tell_of_decisions(Arc::new(hook)))
+    }
+}
+
+#[cfg(feature = "resolver")]
 impl ConfigBuilder {
     /// Registers a resolver under a name, for `resolver = { function = "name" }`. `customer` reads what the resolver looks
     /// up, as for [`RateLimitLayerBuilder::resolver`](crate::middleware::RateLimitLayerBuilder::resolver).

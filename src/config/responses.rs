@@ -6,6 +6,7 @@ use http::HeaderValue;
 #[cfg(feature = "tonic")]
 use super::fields::GRPC;
 use super::fields::{BODY, RESPONSES};
+use super::functions::Functions;
 use super::policies::status;
 use super::walk::{At, Table};
 use crate::key::Secret;
@@ -156,6 +157,11 @@ fn body(at: &At<'_>) -> Option<RefusalBody> {
         });
     }
     let table = at.table(&BODY)?;
+    if let Some(function) = table.get("function") {
+        table.either("function", "content_type");
+        table.either("function", "text");
+        return function.registered(Functions::body);
+    }
     let content_type = table
         .need("content_type", "write it as a header has it")
         .and_then(|at| {

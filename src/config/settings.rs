@@ -22,6 +22,8 @@ use super::walk::{At, Places, Table};
 #[cfg(feature = "adapt")]
 use crate::adapt::Adapt;
 use crate::algorithm::Algorithm;
+#[cfg(feature = "adapt")]
+use crate::factor::FactorCell;
 use crate::key::{Forwarding, Head, Proxies, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
 #[cfg(feature = "adapt")]
@@ -46,6 +48,8 @@ pub(super) struct Settings {
     pub(super) proxies: Option<Proxies>,
     #[cfg(feature = "adapt")]
     pub(super) adapt: Option<Adapt>,
+    #[cfg(feature = "adapt")]
+    pub(super) followed: Option<adapt::Followed>,
     #[cfg(feature = "adapt")]
     pub(super) concurrency: Option<AdaptiveConcurrencyLayer>,
     /// The headers that the file reads.
@@ -106,6 +110,7 @@ impl Settings {
     pub(super) fn in_this_process(self) -> Self {
         let store = match self.store {
             ReadStore::Memory(store) => ReadStore::Memory(store),
+            ReadStore::Own(_) => ReadStore::default(),
             #[cfg(feature = "redis")]
             ReadStore::Redis(_) => ReadStore::default(),
         };
@@ -126,7 +131,10 @@ impl Settings {
 /// Reads the root. Without a mistake there are settings.
 pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let root = at.table(&ROOT)?;
-    let store = root.get("store").map(store);
+    let store = match root.get("store") {
+        Some(at) => Some(store(at)),
+        None => own_store(at).map(Some),
+    };
     let mut common = Common {
         factor: None,
         proxies: root.get("proxies").and_then(proxies),
@@ -143,27 +151,8 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         )
         .and_then(|at| policies(&common, at));
     let modes = Modes::new();
-    let mut layer = RateLimitLayer::builder().modes(&modes);
-    let mut limiter = Limiter::builder().modes(&modes);
-    if let Some(at) = root.get("responses") {
-        layer = responses(at, common.secret.as_ref(), layer);
-    }
-    if let Some(at) = root.get("lists") {
-        layer = lists(&common, at, layer);
-    }
-    if let Some(mode) = root.get("mode").and_then(mode) {
-        (layer, limiter) = (layer.mode(mode), limiter.mode(mode));
-    }
-    if let Some(places) = root.get("wait_places").and_then(At::whole) {
-        layer = layer.wait_places(places);
-    }
-    if root.get("adjustable").and_then(At::flag) == Some(true) {
-        (layer, limiter) = (layer.adjustable(), limiter.adjustable());
-    }
     let read_store = store.as_ref().and_then(Option::as_ref);
-    if let Some(nodes) = nodes_beside(&root, read_store) {
-        (layer, limiter) = (layer.nodes(nodes), limiter.nodes(nodes));
-    }
+    let (mut layer, mut limiter) = options(&root, &common, &modes, read_store);
     let shadow = root.get("shadow").and_then(path);
     let policies = policies?;
     let read = plans(&common, &root, &policies);
@@ -208,6 +197,11 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         places: at.walk.take_limits(),
         proxies: common.proxies.map(|(proxies, _)| proxies),
         #[cfg(feature = "adapt")]
+        followed: adapt
+            .as_ref()
+            .and(root.get("adapt"))
+            .and_then(adapt::followed),
+        #[cfg(feature = "adapt")]
         adapt,
         #[cfg(feature = "adapt")]
         concurrency,
@@ -223,6 +217,43 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             }
         }),
     })
+}
+
+/// Reads what concerns all policies: responses, lists, the mode, and how many wait.
+fn options(
+    root: &Table<'_>,
+    common: &Common,
+    modes: &Modes,
+    store: Option<&ReadStore>,
+) -> (RateLimitLayerBuilder, LimiterBuilder) {
+    let mut layer = RateLimitLayer::builder().modes(modes);
+    let mut limiter = Limiter::builder().modes(modes);
+    if let Some(hook) = root.at.walk.functions().on_decision() {
+        layer = layer.on_decision(move |head, key, decision| hook(head, key, decision));
+    }
+    if let Some(at) = root.get("responses") {
+        layer = responses(at, common.secret.as_ref(), layer);
+    }
+    if let Some(at) = root.get("lists") {
+        layer = lists(common, at, layer);
+    }
+    if let Some(mode) = root.get("mode").and_then(mode) {
+        (layer, limiter) = (layer.mode(mode), limiter.mode(mode));
+    }
+    if let Some(places) = root.get("wait_places").and_then(At::whole) {
+        layer = layer.wait_places(places);
+    }
+    if root.get("adjustable").and_then(At::flag) == Some(true) {
+        (layer, limiter) = (layer.adjustable(), limiter.adjustable());
+    }
+    if let Some(nodes) = nodes_beside(root, store) {
+        (layer, limiter) = (layer.nodes(nodes), limiter.nodes(nodes));
+    }
+    (layer, limiter)
+}
+
+fn own_store(at: &At<'_>) -> Option<ReadStore> {
+    at.walk.functions().store().cloned().map(ReadStore::Own)
 }
 
 /// The nodes of a service, which does not go with a store that they share.
@@ -261,13 +292,21 @@ fn load(
     common: &mut Common,
     store: Option<&ReadStore>,
 ) -> (Option<Adapt>, Option<AdaptiveConcurrencyLayer>) {
-    let table = root.get("adapt");
-    let read = table.and_then(|at| adapt::adapt(at, store));
-    let running = root.at.walk.functions().running().cloned();
-    let adapt = read.map(|read| running.unwrap_or(read));
+    let functions = root.at.walk.functions();
+    let (table, own) = (root.get("adapt"), functions.own_adapt());
+    let adapt = match (table, own) {
+        (Some(at), Some(_)) => {
+            at.refuse("code has registered what limits follow; leave the table out")
+        }
+        (Some(at), None) => {
+            let read = adapt::adapt(at, store);
+            read.map(|read| functions.running().cloned().unwrap_or(read))
+        }
+        (None, own) => own.cloned(),
+    };
     // A table with a mistake is a table: a policy that follows it is right.
     let factor = adapt.as_ref().map(|adapt| adapt.factor().clone());
-    common.factor = table.map(|_| factor.unwrap_or_default());
+    common.factor = factor.or_else(|| table.map(|_| FactorCell::default()));
     let concurrency = root.get("concurrency");
     let concurrency =
         concurrency.and_then(|at| adapt::concurrency(common, at, common.factor.as_ref()));
@@ -339,7 +378,7 @@ fn lists(common: &Common, at: &At<'_>, mut layer: RateLimitLayerBuilder) -> Rate
     layer = exempt_paths(&table, layer);
     if let Some(condition) = table
         .get("allow")
-        .and_then(|at| conditions::any(common, at))
+        .and_then(|at| conditions::exemption(common, at))
     {
         layer = layer.allow(move |head| condition(head));
     }

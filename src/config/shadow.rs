@@ -137,7 +137,7 @@ impl ShadowFile {
 
 impl Followed for ShadowFile {
     fn digest(&self) -> Option<Sha> {
-        let text = self.builder.text_of(&self.path).ok()?;
+        let text = self.builder.text_again(&self.path).ok()?;
         Some(digest(&text))
     }
 
@@ -153,7 +153,9 @@ impl Followed for ShadowFile {
     fn read_again(&self) {
         // One at a time: the last to begin has the newest file.
         let _one = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let (sha256, read) = self.builder.read_with_digest(&self.path);
+        let (sha256, read) = self
+            .builder
+            .read_with_digest(&self.path, self.builder.text_again(&self.path));
         let mut state = self.state();
         let next = read.map(|next| match &state.config {
             // What was used under a limit stays used.

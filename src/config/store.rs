@@ -5,6 +5,7 @@ use std::env;
 #[cfg(feature = "redis-sentinel")]
 use super::fields::SENTINEL;
 use super::fields::{ENV, STORE};
+use super::own_store::OwnStore;
 use super::tree::{Node, Value};
 use super::walk::At;
 use crate::store::MemoryStore;
@@ -15,6 +16,7 @@ use crate::store::{Lease, RedisStore, RedisStoreBuilder};
 #[derive(Clone, Debug)]
 pub(super) enum ReadStore {
     Memory(MemoryStore),
+    Own(OwnStore),
     #[cfg(feature = "redis")]
     Redis(Box<RedisStore>),
 }
@@ -37,6 +39,9 @@ const PLACES: &[&str] = &["redis", "cluster", "sentinel"];
 
 /// Reads the store.
 pub(super) fn store(at: &At<'_>) -> Option<ReadStore> {
+    if at.walk.functions().store().is_some() {
+        return at.refuse("code has registered the store; leave it out");
+    }
     let table = at.table(&STORE)?;
     for (index, place) in PLACES.iter().enumerate() {
         table.either("max_keys", place);
@@ -189,6 +194,11 @@ pub(super) fn resolved(node: &Node) -> String {
 impl ReadStore {
     /// Whether nodes share it.
     pub(super) fn is_shared(&self) -> bool {
-        !matches!(self, Self::Memory(_))
+        match self {
+            Self::Memory(_) => false,
+            Self::Own(store) => store.is_shared,
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => true,
+        }
     }
 }

@@ -46,7 +46,6 @@ impl<'w> Walk<'w> {
         }
     }
 
-    #[cfg(feature = "adapt")]
     pub(super) fn functions(&self) -> &'w Functions {
         self.functions
     }

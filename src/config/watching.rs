@@ -12,7 +12,7 @@ use super::departed::Departed;
 use super::digest::{Sha, digest, hexadecimal};
 use super::following::{Directories, Followed, look};
 use super::mistake::{FileError, Mistake};
-use super::reading::ConfigBuilder;
+use super::reading::{ConfigBuilder, is_no_file};
 use super::settings::Settings;
 use super::shadow::{ShadowFile, ShadowStatus};
 use super::status::Status;
@@ -80,7 +80,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// When the configuration is no file, and when its store cannot hold a policy exactly.
+    /// When the configuration is no file that can be read again, such as a pipe, and when its store cannot hold a policy
+    /// exactly.
     pub fn watch(&self) -> Result<Watched, ConfigError> {
         self.watch_every(Duration::from_secs(5))
     }
@@ -95,6 +96,11 @@ impl Config {
             let remedy = "read the configuration from a file, `Config::read(path)`";
             return Err(ConfigError::new("watch", "a text", remedy));
         };
+        if is_no_file(&origin.path) {
+            let path = origin.path.display().to_string();
+            let remedy = "name a regular file, since a pipe cannot be read again";
+            return Err(ConfigError::quoting("watch", &path, remedy));
+        }
         let shadow = self.shadow.as_ref().map(|file| file.shadow());
         let (layer, swap) = self.live_layer()?.replaceable(shadow);
         let status = Status::first(origin.sha256);
@@ -135,7 +141,18 @@ impl Watched {
     }
 
     /// Returns the limiter of the configuration in force, which shares its state with the layer. It does not follow the
-    /// file: ask for it anew for each decision.
+    /// file by itself: ask for it anew for each decision, which takes some nanoseconds.
+    /// [`LimitLayer::following`](crate::LimitLayer::following) does so for the requests of any service.
+    ///
+    /// ```no_run
+    /// use tower_ratelimit::config::Config;
+    ///
+    /// # async fn check() -> Result<(), Box<dyn std::error::Error>> {
+    /// let watched = Config::read("limits.toml")?.watch()?;
+    /// let decision = watched.limiter().check("ann", 1).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// A key has to be the one that the policy's extractor makes: see [`RateLimitLayer::limiter`].
     pub fn limiter(&self) -> Limiter<dyn Ledger> {
@@ -192,7 +209,9 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let now = self.state().config.clone();
-        let (sha256, read) = self.builder.read_with_digest(&self.path);
+        let (sha256, read) = self
+            .builder
+            .read_with_digest(&self.path, self.builder.text_again(&self.path));
         let next = read
             .and_then(|next| changes_no_more_than_it_may(&now, next))
             // State is found by the name of its policy, in the store that is in use.
@@ -244,7 +263,7 @@ impl Shared {
 
 impl Followed for Shared {
     fn digest(&self) -> Option<Sha> {
-        let text = self.builder.text_of(&self.path).ok()?;
+        let text = self.builder.text_again(&self.path).ok()?;
         Some(digest(&text))
     }
 

@@ -68,6 +68,7 @@ impl Decision {
     }
 
     /// Changes the outcomes where they are.
+    #[inline]
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Outcomes)) {
         change(&mut self.outcomes);
     }

@@ -14,6 +14,8 @@ mod outcome;
 mod outcomes;
 #[cfg(feature = "resolver")]
 mod resolution;
+#[cfg(feature = "serde")]
+mod serde;
 
 pub use self::answer::Decision;
 #[cfg(feature = "calendar")]

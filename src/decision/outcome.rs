@@ -12,7 +12,7 @@ pub struct Outcome {
     pub(super) allowed: bool,
     pub(super) counted_together: bool,
     pub(super) weight: Weight,
-    pub(super) blocked: bool,
+    pub(super) blocked: Blocked,
     pub(super) limit: u32,
     pub(super) remaining: u32,
     /// If the limit is not the policy's own, the time to which it applies, in seconds rounded up, or [`NO_WINDOW`] if
@@ -36,15 +36,29 @@ pub(crate) enum Weight {
     Shadow,
 }
 
+/// Whether the key is blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocked {
+    No,
+    Yes,
+    /// From this refusal on, which is one too many.
+    FromNowOn,
+}
+
 const OVERRIDDEN: u32 = 1 << 31;
 const REDUCED: u32 = 1 << 30;
 const PRESENT: u32 = 1 << 29;
 const NO_WINDOW: u32 = PRESENT - 1;
 
-/// Rounded up, and from 1 to what is less than [`NO_WINDOW`].
-fn whole_seconds(window: Micros) -> u32 {
-    let seconds = u32::try_from(window.ceil_secs()).unwrap_or(NO_WINDOW);
+/// From 1 to what is less than [`NO_WINDOW`].
+fn tellable(seconds: u64) -> u32 {
+    let seconds = u32::try_from(seconds).unwrap_or(NO_WINDOW);
     seconds.clamp(1, NO_WINDOW - 1)
+}
+
+/// Rounded up. A duration has its seconds apart, so that this divides nothing.
+fn whole_seconds(window: Duration) -> u32 {
+    tellable(window.as_secs() + u64::from(window.subsec_nanos() > 0))
 }
 
 /// What an outcome tells in units; see [`Outcome::in_units`].
@@ -68,7 +82,7 @@ impl Outcome {
             allowed: true,
             counted_together: false,
             weight: Weight::Full,
-            blocked: false,
+            blocked: Blocked::No,
             limit,
             remaining,
             own_window: None,
@@ -123,19 +137,23 @@ impl Outcome {
 
     /// The same under a limit that is not the policy's own and applies to this time. The length of the present window
     /// stays, where windows differ in length.
-    pub(crate) fn within(self, window: Option<Duration>) -> Self {
+    pub(crate) fn within(mut self, window: Option<Duration>) -> Self {
+        self.put_within(window);
+        self
+    }
+
+    /// The same in place, which takes a fraction of the instructions of a copy.
+    #[inline]
+    pub(crate) fn put_within(&mut self, window: Option<Duration>) {
         let present = self.present_window();
-        let window = present.or_else(|| window.map(|window| whole_seconds(window.into())));
-        Self {
-            own_window: NonZeroU32::new(window.unwrap_or(NO_WINDOW)),
-            ..self
-        }
+        let window = present.or_else(|| window.map(whole_seconds));
+        self.own_window = NonZeroU32::new(window.unwrap_or(NO_WINDOW));
     }
 
     /// The same in a window of this length, where windows differ in length.
     pub(crate) fn in_window(self, window: Micros) -> Self {
         Self {
-            own_window: NonZeroU32::new(whole_seconds(window) | PRESENT),
+            own_window: NonZeroU32::new(tellable(window.ceil_secs()) | PRESENT),
             ..self
         }
     }
@@ -179,7 +197,7 @@ impl Outcome {
         let next_unit = self.effective_micros().filter(|_| self.remaining == 0);
         Self {
             allowed: false,
-            blocked: true,
+            blocked: Blocked::Yes,
             remaining: 0,
             reset_after: self.reset_after.max(left),
             effective_window: self
@@ -187,6 +205,14 @@ impl Outcome {
                 .and_then(|_| at_least(next_unit.unwrap_or(left))),
             wait: at_least(self.retry_micros().unwrap_or(left)),
             ..self
+        }
+    }
+
+    /// The same for a refusal that is one too many, so that the key is blocked for this time from now on.
+    pub(crate) fn penalized_for(self, length: Micros) -> Self {
+        Self {
+            blocked: Blocked::FromNowOn,
+            ..self.blocked_for(length)
         }
     }
 
@@ -208,7 +234,6 @@ impl Outcome {
     }
 
     /// The same after this time, if nothing but the times has changed.
-    #[cfg(feature = "redis")]
     pub(crate) fn run_down(self, by: Micros) -> Self {
         let left = |time: Wait| Wait::new(time.get().saturating_sub(by.get()));
         Self {
@@ -304,7 +329,13 @@ impl Outcome {
     /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
     /// the request is denied even if the policy is soft.
     pub fn is_blocked(&self) -> bool {
-        self.blocked
+        self.blocked != Blocked::No
+    }
+
+    /// Whether this refusal was one too many: the key is [blocked](Self::is_blocked) for it from now on, as the
+    /// [penalty](crate::Policy::penalty) of the policy says.
+    pub fn is_penalized(&self) -> bool {
+        self.blocked == Blocked::FromNowOn
     }
 
     /// Whether the store had no room for this new key, could evict no other key, and counted it together
@@ -316,7 +347,7 @@ impl Outcome {
     /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force. Not of a
     /// [blocked](Self::is_blocked) key, which is denied for another reason.
     pub fn is_reduced(&self) -> bool {
-        self.flags() & REDUCED != 0 && !self.blocked
+        self.flags() & REDUCED != 0 && !self.is_blocked()
     }
 
     fn flags(&self) -> u32 {

@@ -33,6 +33,7 @@ impl Clone for Outcomes {
 
 impl Outcomes {
     /// No outcomes yet, for a decision at this moment.
+    #[inline]
     pub fn new(at: Micros) -> Self {
         Self {
             at,
@@ -59,43 +60,40 @@ impl Outcomes {
     }
 
     /// Adds the outcome of the policy at the place `policy` in the limiter's list.
+    #[inline]
     pub fn push(&mut self, policy: usize, outcome: Outcome) {
         self.each.push((Place::of(policy), outcome));
     }
 
     /// Changes the outcome of this policy to that of a blocked key, for the time `left`.
     pub(crate) fn block(&mut self, policy: usize, left: Micros) {
-        for (_, outcome) in self
-            .each
-            .iter_mut()
-            .filter(|(place, _)| place.policy() == policy)
-        {
-            *outcome = outcome.blocked_for(left);
-        }
+        self.change(policy, |outcome| outcome.blocked_for(left));
+    }
+
+    /// Changes the outcome of this policy to that of a refusal that is one too many, for which the key is blocked for this
+    /// time.
+    pub(crate) fn penalize(&mut self, policy: usize, length: Micros) {
+        self.change_each(|of, outcome| {
+            if of == policy {
+                *outcome = outcome.penalized_for(length);
+            }
+        });
     }
 
     /// Puts the request behind requests of this policy that wait, with a wait that is `longer`.
     pub(crate) fn put_behind(&mut self, policy: usize, longer: Micros) {
-        for (_, outcome) in self
-            .each
-            .iter_mut()
-            .filter(|(place, _)| place.policy() == policy)
-        {
+        self.change(policy, |outcome| {
             if !outcome.allowed || longer > Micros::ZERO {
-                *outcome = outcome.behind(longer);
+                outcome.behind(longer)
+            } else {
+                outcome
             }
-        }
+        });
     }
 
     /// Denies a request that this policy would let go on too late, with a wait after which it is in time.
     pub(crate) fn deny(&mut self, policy: usize, retry_after: Micros) {
-        for (_, outcome) in self
-            .each
-            .iter_mut()
-            .filter(|(place, _)| place.policy() == policy)
-        {
-            *outcome = outcome.denied(Some(retry_after));
-        }
+        self.change(policy, |outcome| outcome.denied(Some(retry_after)));
     }
 
     /// Lets a request that this policy denies wait for this time at least, if a wait helps.
@@ -111,6 +109,15 @@ impl Outcomes {
         });
     }
 
+    /// Changes the outcome of one policy.
+    fn change(&mut self, policy: usize, change: impl Fn(Outcome) -> Outcome) {
+        self.change_each(|of, outcome| {
+            if of == policy {
+                *outcome = change(*outcome);
+            }
+        });
+    }
+
     /// Changes each outcome.
     pub(crate) fn change_each(&mut self, mut change: impl FnMut(usize, &mut Outcome)) {
         for (place, outcome) in &mut *self.each {
@@ -118,6 +125,7 @@ impl Outcomes {
         }
     }
 
+    #[inline]
     pub(crate) fn decided_at(&mut self, at: Micros) {
         self.at = at;
     }
@@ -139,6 +147,12 @@ impl Outcomes {
         self.at
     }
 
+    /// The outcome of the policy that was declared first among those that were asked.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<&Outcome> {
+        self.each.first().map(|(_, outcome)| outcome)
+    }
+
     /// The outcomes, each with the place of its policy in the limiter's list.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &Outcome)> + Clone {
         let each = self.each.iter();
@@ -152,7 +166,7 @@ impl Outcomes {
             if place.policy() == policy && !outcome.is_overridden() {
                 place.rule = rule;
                 if let Some(OwnWindow(window)) = own {
-                    *outcome = outcome.within(window);
+                    outcome.put_within(window);
                 }
             }
         }
@@ -204,7 +218,7 @@ impl Outcomes {
     /// Whether the request is denied since too many are in flight, and would pass when some have ended.
     pub(crate) fn are_too_many_at_once(&self) -> bool {
         let at_once = |outcome: &Outcome| {
-            outcome.limit > 0 && outcome.effective_window.is_none() && !outcome.blocked
+            outcome.limit > 0 && outcome.effective_window.is_none() && !outcome.is_blocked()
         };
         let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
         !self.are_too_large() && denying.any(|(_, outcome)| at_once(outcome))

@@ -278,29 +278,8 @@
 //!
 //! # Limits for each plan
 //!
-//! Declare a policy for each plan, with a condition:
-//!
-//! ```
-//! use tower_ratelimit::key::{self, Head};
-//! use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer};
-//!
-//! #[derive(Clone, Copy, PartialEq)]
-//! enum Plan {
-//!     Free,
-//!     Paid,
-//! }
-//!
-//! let plan = |plan: Plan, name: &str, limit: u32| {
-//!     Policy::new(name, FixedWindow::per_day(limit))
-//!         .key(key::client_ip())
-//!         .when(move |head| head.extension::<Plan>() == Some(&plan))
-//! };
-//! let layer = RateLimitLayer::builder()
-//!     .policy(plan(Plan::Free, "free", 1_000))
-//!     .policy(plan(Plan::Paid, "paid", 100_000))
-//!     .build()?;
-//! # Ok::<(), tower_ratelimit::ConfigError>(())
-//! ```
+//! A key tells who is counted, and a [plan](crate::plan) how much a customer has: one policy and one decision, with the
+//! limit of the plan of the request.
 
 mod into_key;
 mod name;
@@ -359,6 +338,8 @@ mod method;
 mod networks;
 #[cfg(feature = "http")]
 mod or;
+#[cfg(feature = "http")]
+mod path;
 #[cfg(feature = "http")]
 mod peer_ip;
 #[cfg(feature = "http")]
@@ -422,6 +403,8 @@ pub use self::method::{Method, method};
 pub use self::name::KeyName;
 #[cfg(feature = "http")]
 pub use self::or::{Or, Source};
+#[cfg(feature = "config")]
+pub(crate) use self::path::normal_path;
 #[cfg(feature = "http")]
 pub use self::peer_ip::{Peer, PeerIp, peer_ip};
 #[cfg(feature = "http")]

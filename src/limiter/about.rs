@@ -34,8 +34,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: Charges,
     ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static + use<L> {
         let refusals = self.refusals_about(charges.clone());
+        let leased = self.leased_about(charges.clone());
         let peeked = self.peek_about(charges);
-        async move { Ok(Inspection::new(peeked.await?, refusals.await)) }
+        async move { Ok(Inspection::new(peeked.await?, refusals.await, leased.await)) }
     }
 
     pub(crate) fn amend_about(

@@ -1,5 +1,6 @@
 //! Builds a limiter, and checks its policies.
 
+use std::collections::HashMap;
 #[cfg(feature = "resolver")]
 use std::hash::Hash;
 use std::num::NonZeroU32;
@@ -265,23 +266,28 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
 
 /// Refuses policies that would share a state, and names of states that no policy can have had.
 fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
+    let is_renamed = |policy: &&Policy| policy.first_name() != policy.name();
+    let renamed: Vec<&Policy> = policies.iter().filter(is_renamed).collect();
+    if renamed.is_empty() {
+        return Ok(());
+    }
+    let mut taken: HashMap<String, usize> = HashMap::new();
     for policy in policies {
-        let was = policy.first_name();
-        if was == policy.name() {
-            continue;
+        let first = policy.first_name().to_ascii_lowercase();
+        let name = policy.name().to_ascii_lowercase();
+        *taken.entry(first.clone()).or_default() += 1;
+        if name != first {
+            *taken.entry(name).or_default() += 1;
         }
+    }
+    for policy in renamed {
+        let was = policy.first_name();
         check_names(&std::iter::once(was))?;
         if !was.is_ascii() {
             let remedy = "name a policy with 1 to 64 printable characters of ASCII";
             return Err(ConfigError::quoting("was", was, remedy));
         }
-        let mut others = policies
-            .iter()
-            .filter(|other| other.name() != policy.name());
-        let is_taken = |other: &Policy| {
-            other.name().eq_ignore_ascii_case(was) || other.first_name().eq_ignore_ascii_case(was)
-        };
-        if others.any(is_taken) {
+        if taken[&was.to_ascii_lowercase()] > 1 {
             let remedy = "name a policy that is there no more, and in one place";
             return Err(ConfigError::quoting("was", was, remedy));
         }

@@ -2,24 +2,30 @@
 
 use smallvec::SmallVec;
 
-use super::{Charges, Limiter};
+use super::{Charges, Limiter, heed};
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::algorithm::Limit;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, StoreError};
 use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::plan::{Asker, Finding};
 use crate::store::{Charge, Ledger, Slot};
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// The charge of the one policy; `None` if it counts nothing of the request. A list of charges has room for
-    /// several, all of which would be moved.
+    /// The charge of the one policy to a request for which a resolver has this; `None` if it counts nothing of the
+    /// request. A list of charges has room for several, all of which would be moved.
     #[inline]
-    pub(super) fn charge_of_one(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
+    pub(super) fn charge_of_one(
+        &self,
+        policy: usize,
+        key: Key,
+        cost: u32,
+        finding: Option<&Finding>,
+    ) -> Option<Charge> {
         self.policies.mistakes.are_asked_alike();
-        let asker = self.with_plan_of(self.asker(), &key, None);
-        let mut charge = self.limited(Charge::new(policy, key, cost), asker, None)?;
+        let asker = self.with_plan_of(self.asker(), &key, finding);
+        let mut charge = self.limited(Charge::new(policy, key, cost), asker, finding)?;
         self.demand(&mut charge, asker.is_low_priority);
         Some(charge)
     }
@@ -65,7 +71,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(charges)
     }
 
-    /// The same at the least price, for what is given back.
+    /// What is charged to these keys under the policies of these names, at the least price: that is what is given back.
     pub(super) fn asked_by_name_at_least<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -159,7 +165,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// The same at the least price, for what is given back.
+    /// What is charged to this key under all policies, at the least price: that is what is given back.
     pub(super) fn charges_at_least(&self, key: Key, units: u32) -> Charges {
         let finding = self.found_now(&key);
         let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
@@ -263,7 +269,25 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         each.filter_map(limited).collect()
     }
 
-    /// The same without the limits of their requests.
+    /// What a request is charged by these policies, once it is known what a resolver has for their keys.
+    ///
+    /// # Errors
+    ///
+    /// When the resolver has failed, and the policies say that such requests fail.
+    pub(super) fn charges_of_found(
+        &self,
+        charges: &[Charge],
+        findings: &[Option<Finding>],
+    ) -> Result<Charges, StoreError> {
+        findings.iter().flatten().try_for_each(heed)?;
+        let mut charges = self.limited_each(charges, findings);
+        self.demand_of_all(&mut charges);
+        self.price_all(&mut charges);
+        self.policies.heed_modes(&mut charges);
+        Ok(charges)
+    }
+
+    /// What is charged to these keys under the policies of these names, by the limits of the policies alone.
     pub(super) fn named<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,

@@ -1,6 +1,14 @@
 //! Counts what a limiter decides.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::slice;
+use std::sync::Arc;
+#[cfg(feature = "config")]
+use std::sync::OnceLock;
+#[cfg(feature = "config")]
+use std::time::Duration;
+use std::time::SystemTime;
+
+use tokio::time::Instant;
 
 use super::{Limiter, Policies};
 use crate::clock::Micros;
@@ -8,8 +16,10 @@ use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::factor::FactorCell;
 use crate::key::Key;
+#[cfg(feature = "config")]
+use crate::observe::Past;
 use crate::observe::{
-    Count, Counters, Described, Heaviest, HeavyKey, HeavyKeys, Metered, Past, Wait,
+    Count, Counted, Counters, Described, Heaviest, HeavyKey, HeavyKeys, Metered, Wait,
 };
 use crate::policy::{HeaviestKeys, Policy};
 use crate::store::{Amendment, Charge, Ledger};
@@ -18,8 +28,10 @@ use crate::store::{Amendment, Charge, Ledger};
 pub(super) struct Counting {
     pub(super) counters: Arc<Counters>,
     pub(super) rules: Box<[(Described, Option<FactorCell>)]>,
-    /// What was counted before a reload.
-    past: Mutex<Past>,
+    since: SystemTime,
+    /// What was counted before a reload, if there was one.
+    #[cfg(feature = "config")]
+    past: OnceLock<Arc<Past>>,
     /// The heaviest keys, by policy; `None` if no policy finds them.
     heaviest: Option<Box<[Option<Finder>]>>,
 }
@@ -40,7 +52,9 @@ impl Counting {
         Self {
             counters: Arc::new(Counters::new(metered)),
             rules,
-            past: Mutex::new(Past::new()),
+            since: SystemTime::now(),
+            #[cfg(feature = "config")]
+            past: OnceLock::new(),
             heaviest: finders(policies),
         }
     }
@@ -82,15 +96,32 @@ impl Counting {
         }
     }
 
-    pub(super) fn past(&self) -> MutexGuard<'_, Past> {
-        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Since when is counted.
+    pub(super) fn since(&self) -> SystemTime {
+        #[cfg(feature = "config")]
+        if let Some(past) = self.past.get() {
+            return past.since();
+        }
+        self.since
     }
 
-    /// Goes on where another one stops, for policies of the same names.
+    /// Reads all counters, with those that went before.
+    pub(super) fn read(&self, now: Instant) -> Counted {
+        #[cfg(feature = "config")]
+        if let Some(past) = self.past.get() {
+            return past.read(&self.counters, now);
+        }
+        self.counters.read(now)
+    }
+
+    /// Goes on where another one stops, for policies of the same names. It is new, and goes on from one alone.
     #[cfg(feature = "config")]
     fn go_on_from(&self, before: &Self) {
-        let past = before.past().before(Arc::clone(&before.counters));
-        *self.past() = past;
+        let first = || Arc::new(Past::of(&before.counters, before.since));
+        let past = before.past.get_or_init(first);
+        if self.past.set(Arc::clone(past)).is_ok() {
+            past.go_on_with(&self.counters);
+        }
     }
 }
 
@@ -127,12 +158,27 @@ impl Policies {
 
     /// A request under one policy was decided so.
     #[inline]
-    pub(super) fn count_one(&self, policy: usize, key: &Key, units: u32, outcomes: &Outcomes) {
-        if !self.counted.counters.decided([(policy, units)], outcomes) {
-            self.tell_refusal(&[Charge::new(policy, *key, units)], outcomes);
+    pub(super) fn count_one(
+        &self,
+        (policy, key, units): (usize, &Key, u32),
+        is_allowed: bool,
+        outcomes: &Outcomes,
+    ) {
+        let allowed = outcomes.first().filter(|_| is_allowed);
+        match allowed {
+            Some(outcome) => self.counted.counters.allowed(policy, units, outcome),
+            None => self.count_refused(&Charge::new(policy, *key, units), outcomes),
         }
         if self.counted.heaviest.is_some() {
             self.note_keys(&[Charge::new(policy, *key, units)], outcomes);
+        }
+    }
+
+    #[inline(never)]
+    fn count_refused(&self, charge: &Charge, outcomes: &Outcomes) {
+        let asked = [(charge.policy, charge.cost)];
+        if !self.counted.counters.decided(asked, outcomes) {
+            self.tell_refusal(slice::from_ref(charge), outcomes);
         }
     }
 
@@ -170,13 +216,19 @@ impl Policies {
     fn tell_refusal(&self, charges: &[Charge], outcomes: &Outcomes) {
         let counters = &self.counted.counters;
         for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
-            if !counters.is_refusal_told(policy, outcomes.at()) {
+            let is_told = counters.is_refusal_told(policy, outcomes.at());
+            if !is_told && !outcome.is_penalized() {
                 continue;
             }
             let mut charges = charges.iter();
             let charge = charges.find(|charge| charge.policy == policy);
             let key = charge.map_or("unknown", |charge| charge.key.class());
-            counters.tell_refusal(policy, key, outcome, outcomes.at());
+            if outcome.is_penalized() {
+                counters.tell_penalty(policy, key, outcome);
+            }
+            if is_told {
+                counters.tell_refusal(policy, key, outcome, outcomes.at());
+            }
         }
     }
 
@@ -234,6 +286,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     pub(crate) fn go_on_from(&self, before: &Self) {
         let before = &before.policies.counted;
         self.policies.counted.go_on_from(before);
+    }
+
+    /// For how long something holds for single keys of a policy: see [`Ledger::holds_for`].
+    #[cfg(feature = "config")]
+    pub(crate) fn holds_for(&self, policy: usize) -> Duration {
+        self.ledger.holds_for(policy)
     }
 
     /// A request begins to wait under this policy.

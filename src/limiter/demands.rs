@@ -46,6 +46,20 @@ impl Demands {
         }
     }
 
+    /// The charge under the limit of all requests, to settle what a request has cost: that may be more than its priority
+    /// would have let it take.
+    pub(super) fn whole(&self, charge: Charge) -> Charge {
+        let demands = self.0.as_deref().unwrap_or_default();
+        match (charge.leaves, charge.limit, demands.get(charge.policy)) {
+            (1.., Some(limit), Some(demand)) => Charge {
+                limit: demand.algorithm.before_leaving(limit, charge.leaves),
+                leaves: 0,
+                ..charge
+            },
+            _ => charge,
+        }
+    }
+
     /// The most units that one request can cost under the policies of these charges.
     pub(super) fn most_of(&self, charges: &[Charge], most: u32) -> u32 {
         let Some(demands) = &self.0 else {
@@ -75,6 +89,7 @@ impl Demand {
         let left = self.algorithm.leaving(whole, reserve);
         let left = left.unwrap_or_else(|| Limit::new(0, 0));
         charge.limit = Some(left);
+        charge.leaves = reserve;
         let under = self.algorithm.under(left);
         charge.window = under.and_then(|algorithm| algorithm.period());
     }

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use super::leased::AllLeased;
 use super::refusals::AllCounting;
 #[cfg(feature = "calendar")]
 use crate::decision::HoursNow;
@@ -20,11 +21,16 @@ pub struct Inspection {
     /// The decision about a request of cost 0.
     told: Decision,
     refusals: AllCounting,
+    leased: AllLeased,
 }
 
 impl Inspection {
-    pub(super) fn new(told: Decision, refusals: AllCounting) -> Self {
-        Self { told, refusals }
+    pub(super) fn new(told: Decision, refusals: AllCounting, leased: AllLeased) -> Self {
+        Self {
+            told,
+            refusals,
+            leased,
+        }
     }
 
     /// Returns the outcome under each limited policy, with its name, in the order of declaration.
@@ -46,6 +52,22 @@ impl Inspection {
         self.refusals
             .iter()
             .map(|it| (self.told.name(it.policy), it.refusals))
+    }
+
+    /// Returns how many units of the key nodes have leased and not spent, as far as the store knows, with the name of the
+    /// policy. They count as used. Policies of which no unit is leased are left out.
+    pub fn leased(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.leased
+            .iter()
+            .map(|(policy, units)| (self.told.name(*policy), *units))
+    }
+
+    fn describe_leased(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.leased().find(|(name, _)| *name == policy) {
+            Some((_, 1)) => f.write_str(" Nodes hold 1 of them."),
+            Some((_, units)) => write!(f, " Nodes hold {units} of them."),
+            None => Ok(()),
+        }
     }
 
     fn describe_refusals(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,6 +138,7 @@ impl fmt::Display for Inspection {
             describe(told, self.told.is_degraded(), f)?;
             #[cfg(feature = "calendar")]
             self.describe_hours(name, f)?;
+            self.describe_leased(name, f)?;
             self.describe_refusals(name, f)?;
             writeln!(f)?;
         }

@@ -9,22 +9,27 @@ use crate::key::Key;
 use crate::plan::{Choice, Given};
 
 impl Limiter {
-    /// The key of the state and the limit of a request under the one policy.
+    /// The limit of a request under the one policy. The key becomes that of its state.
     #[inline]
-    fn choice(&self, policy: usize, key: Key) -> (Key, Choice) {
-        match &self.policies.limits {
-            None => (key, Choice::OWN),
-            Some(limits) => {
-                let asker = self.with_plan_of(self.asker(), &key, None);
-                limits.choice(policy, asker, key)
-            }
+    fn choice(&self, policy: usize, key: &mut Key) -> Choice {
+        let Some(limits) = &self.policies.limits else {
+            return Choice::OWN;
+        };
+        if self.asker.is_none()
+            && let Some(choice) = limits.choice_by_plan(policy, key)
+        {
+            return choice;
         }
+        let asker = self.with_plan_of(self.asker(), key, None);
+        let choice;
+        (*key, choice) = limits.choice(policy, asker, *key);
+        choice
     }
 
     /// Decides under the one policy, and returns only the verdict.
-    pub(super) fn admit_limited(&self, policy: usize, key: Key, cost: u32) -> bool {
+    pub(super) fn admit_limited(&self, policy: usize, mut key: Key, cost: u32) -> bool {
         self.policies.mistakes.are_asked_alike();
-        let (key, choice) = self.choice(policy, key);
+        let choice = self.choice(policy, &mut key);
         let limit = match choice.given {
             Given::Nothing => return true,
             Given::Own => None,
@@ -46,24 +51,26 @@ impl Limiter {
         &self,
         names: Arc<Names>,
         policy: usize,
-        key: Key,
+        mut key: Key,
         cost: u32,
     ) -> Decision {
         self.policies.mistakes.are_asked_alike();
-        let (key, choice) = self.choice(policy, key);
+        let choice = self.choice(policy, &mut key);
         let ledger = self.ledger.inner();
-        let (mut outcomes, window) = match choice.given {
-            Given::Nothing => return Decision::new(names, Outcomes::new(Micros::ZERO)),
-            Given::Own => (ledger.charge_one(policy, &key, cost), None),
-            Given::Limit(limit) => {
-                let outcomes = ledger.charge_one_under(policy, &key, cost, limit);
-                (outcomes, Some(OwnWindow(choice.window)))
-            }
-        };
-        outcomes.ruled_by(policy, choice.rule, window);
-        let decision = Decision::new(names, outcomes);
-        let outcomes = decision.outcomes();
-        self.policies.count_one(policy, &key, cost, outcomes);
+        let mut decision = Decision::new(names, Outcomes::new(Micros::ZERO));
+        decision.change(|outcomes| {
+            let (is_allowed, window) = match choice.given {
+                Given::Nothing => return,
+                Given::Own => (ledger.charge_one(policy, &key, cost, outcomes), None),
+                Given::Limit(limit) => {
+                    let is_allowed = ledger.charge_one_under(policy, &key, cost, limit, outcomes);
+                    (is_allowed, Some(OwnWindow(choice.window)))
+                }
+            };
+            outcomes.ruled_by(policy, choice.rule, window);
+            let asked = (policy, &key, cost);
+            self.policies.count_one(asked, is_allowed, outcomes);
+        });
         decision
     }
 }

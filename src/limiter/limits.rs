@@ -122,6 +122,7 @@ impl PlanOf {
 }
 
 impl RequestLimits {
+    #[inline]
     fn plan_of(&self, key: &Key) -> Option<ChosenPlan> {
         let PlanOf(read) = self.sources.plan_of.as_ref()?;
         let mut plan = None;
@@ -130,10 +131,17 @@ impl RequestLimits {
     }
 
     /// The key of the state and the limit of a request about which no resolver is asked.
-    #[inline]
+    #[inline(never)]
     pub(super) fn choice(&self, policy: usize, asker: Asker, key: Key) -> (Key, Choice) {
         self.limits
             .choice(policy, asker, || Some(key), || None, key)
+    }
+
+    /// The limit of a request with this key, if the closure over keys finds its plan and nothing but the plan gives it.
+    #[inline]
+    pub(super) fn choice_by_plan(&self, policy: usize, key: &Key) -> Option<Choice> {
+        let is_alone = self.limits.are_by_plan_alone(policy);
+        is_alone.then(|| self.limits.by_plan(self.plan_of(key), policy))
     }
 
     /// Whether the limits of a key are looked up.

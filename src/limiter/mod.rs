@@ -16,6 +16,7 @@ mod counting;
 mod deciding;
 mod demands;
 mod inspection;
+mod leased;
 mod limited;
 mod limits;
 mod mistakes;
@@ -119,7 +120,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
-        match self.policies.only() {
+        match self.policies.sole_plain() {
             // A slice of one charge: a `Charges` has room for several, all of which would be
             // copied.
             Some(policy) => {
@@ -127,22 +128,32 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 self.price(&mut charge, Class::default);
                 self.deciding(&[charge])
             }
-            None => match (self.policies.one(), self.look(&key)) {
-                (Some(policy), _) => {
-                    let mut charge = self.charge_of_one(policy, key, cost);
-                    self.price_all(charge.as_mut_slice());
-                    self.deciding(charge.as_slice())
-                }
-                (None, None) => self.deciding(&self.alike_for(self.asker(), key, cost, None)),
-                (None, Some(look)) => self.deciding_for(look, key, cost),
+            None => match self.look(&key) {
+                None => self.deciding_found(key, cost, None),
+                Some(look) => self.deciding_for(look, key, cost),
             },
         }
+    }
+
+    /// Whether it is the same limiter, and not another one over the same state.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let asks_alike = self.asker.is_none() && other.asker.is_none();
+        asks_alike && Arc::ptr_eq(&self.policies, &other.policies)
+    }
+
+    fn deciding_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Deciding {
+        let Some(policy) = self.policies.sole_limited() else {
+            return self.deciding(&self.alike_for(self.asker(), key, cost, finding));
+        };
+        let mut charge = self.charge_of_one(policy, key, cost, finding);
+        self.price_all(charge.as_mut_slice());
+        self.deciding(charge.as_slice())
     }
 
     fn deciding_for(&self, look: Look, key: Key, cost: u32) -> Deciding {
         match look {
             Look::Known(finding) => match heed(&finding) {
-                Ok(()) => self.deciding(&self.alike_for(self.asker(), key, cost, Some(&finding))),
+                Ok(()) => self.deciding_found(key, cost, Some(&finding)),
                 Err(error) => Deciding::later(&self.policies, ready(Err(error))),
             },
             Look::Coming(coming) => {
@@ -179,13 +190,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         findings: &[Option<Finding>],
     ) -> Reply<Result<Outcomes, StoreError>> {
-        if let Err(error) = findings.iter().flatten().try_for_each(heed) {
-            return Reply::Now(Err(error));
-        }
-        let mut charges = self.limited_each(charges, findings);
-        self.demand_of_all(&mut charges);
-        self.price_all(&mut charges);
-        self.policies.heed_modes(&mut charges);
+        let charges = match self.charges_of_found(charges, findings) {
+            Ok(charges) => charges,
+            Err(error) => return Reply::Now(Err(error)),
+        };
         let policies = Arc::clone(&self.policies);
         let reply = self.ask(&charges);
         reply.map(move |answer| policies.answered(&charges, answer))
@@ -324,10 +332,12 @@ impl<L: Ledger> Limiter<L> {
             _ => None,
         };
         let are_looked_up = limits.as_ref().is_some_and(RequestLimits::are_looked_up);
-        let one = match *limited {
-            [(policy, false)] if !are_looked_up && !demands.are_any() && !has_slots => Some(policy),
+        let sole = match *limited {
+            [(policy, false)] => Some(policy),
             _ => None,
         };
+        let one = sole.filter(|_| !demands.are_any() && !has_slots);
+        let alone = sole.filter(|_| !are_looked_up);
         let timers = Timers::of(ledger.clock());
         let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
         let all_keep_estimates = unless_settled.iter().all(|it| *it == Unsettled::Estimate);
@@ -343,10 +353,11 @@ impl<L: Ledger> Limiter<L> {
                 limited,
                 only,
                 one,
+                is_one_plain: !are_looked_up && !has_penalties,
+                alone,
                 mistakes,
                 demands,
                 has_slots,
-                has_penalties,
                 prices: Prices::of(policies),
                 counted: Counting::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),

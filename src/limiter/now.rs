@@ -38,20 +38,23 @@ impl Limiter {
         if self.policies.prices.are_any() {
             return self.decide_priced(names, key, cost);
         }
-        match self.policies.only() {
+        match self.policies.sole_plain() {
             Some(policy) => {
-                let decision =
-                    Decision::new(names, self.ledger.inner().charge_one(policy, &key, cost));
-                self.policies
-                    .count_one(policy, &key, cost, decision.outcomes());
+                let mut decision = Decision::new(names, Outcomes::new(Micros::ZERO));
+                decision.change(|outcomes| {
+                    let ledger = self.ledger.inner();
+                    let is_allowed = ledger.charge_one(policy, &key, cost, outcomes);
+                    let asked = (policy, &key, cost);
+                    self.policies.count_one(asked, is_allowed, outcomes);
+                });
                 decision
             }
-            None => match self.policies.one() {
-                Some(policy) if !self.policies.has_penalties => {
+            None => match self.policies.sole_limited() {
+                Some(policy) if self.policies.is_one_plain => {
                     self.decide_limited(names, policy, key, cost)
                 }
                 Some(policy) => {
-                    let charge = self.charge_of_one(policy, key, cost);
+                    let charge = self.charge_of_one_found(policy, key, cost);
                     self.decide_all(names, charge.as_slice())
                 }
                 None => self.decide_all(names, &self.alike(key, cost)),
@@ -121,11 +124,11 @@ impl Limiter {
             limits,
             ..
         } = &*self.policies;
-        if let Some(policy) = self.policies.one() {
-            if !self.policies.has_penalties {
+        if let Some(policy) = self.policies.sole_limited() {
+            if self.policies.is_one_plain {
                 return self.admit_limited(policy, *key, cost);
             }
-            return self.admit_charges(self.charge_of_one(policy, *key, cost).as_slice());
+            return self.admit_charges(self.charge_of_one_found(policy, *key, cost).as_slice());
         }
         if limits.is_some() || self.policies.demands.are_any() {
             return self.admit_charges(&self.alike(*key, cost));
@@ -139,6 +142,13 @@ impl Limiter {
             }
             None => self.admit_charges(&self.charges(*key, cost)),
         }
+    }
+
+    /// The charge of the one policy, by what a resolver has now.
+    #[inline]
+    fn charge_of_one_found(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
+        let finding = self.found_now(&key);
+        self.charge_of_one(policy, key, cost, finding.as_ref())
     }
 
     pub(super) fn admit_charges(&self, charges: &[Charge]) -> bool {

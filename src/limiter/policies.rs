@@ -33,8 +33,12 @@ pub(super) struct Policies {
     pub(super) limited: Vec<(usize, bool)>,
     /// The limited policy, if it is the only one, has one limit and is not soft.
     pub(super) only: Option<usize>,
-    /// The limited policy, if it is the only one and is not soft, whatever its limits, and no key is looked up.
+    /// The limited policy, if it is the only one and is not soft, whatever its limits.
     pub(super) one: Option<usize>,
+    /// Whether no key is looked up, and none is blocked for refusals.
+    pub(super) is_one_plain: bool,
+    /// The limited policy, if it is the only one and is not soft, and no key is looked up.
+    pub(super) alone: Option<usize>,
     /// The policy whose requests wait for their turn, and those that do.
     pub(super) queue: Option<(usize, Arc<Lines>)>,
     /// The requests that wait under other policies; `None` if none lets requests wait.
@@ -44,8 +48,6 @@ pub(super) struct Policies {
     pub(super) demands: Demands,
     /// Whether requests hold slots under a policy.
     pub(super) has_slots: bool,
-    /// Whether a policy blocks keys that it has refused.
-    pub(super) has_penalties: bool,
     /// Of the policies that have a factor.
     pub(super) prices: Prices,
     pub(super) counted: Counting,
@@ -104,13 +106,18 @@ impl Policies {
     }
 
     #[inline]
-    pub(super) fn only(&self) -> Option<usize> {
+    pub(super) fn sole_plain(&self) -> Option<usize> {
         self.only.filter(|_| self.modes.are_plain())
     }
 
     #[inline]
-    pub(super) fn one(&self) -> Option<usize> {
+    pub(super) fn sole_limited(&self) -> Option<usize> {
         self.one.filter(|_| self.modes.are_plain())
+    }
+
+    #[inline]
+    pub(super) fn alone(&self) -> Option<usize> {
+        self.alone.filter(|_| self.modes.are_plain())
     }
 
     /// Leaves out what is off, and marks what is in shadow.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::Limiter;
 use super::prices::Prices;
-use crate::decision::{Decision, Names};
+use crate::clock::Micros;
+use crate::decision::{Decision, Names, Outcomes};
 use crate::factor::Class;
 use crate::key::Key;
 use crate::store::Charge;
@@ -14,7 +15,7 @@ impl Limiter {
     /// Decides, and returns only the verdict.
     #[inline]
     pub(super) fn admit_priced(&self, key: &Key, cost: u32) -> bool {
-        if let Some(policy) = self.policies.only()
+        if let Some(policy) = self.policies.sole_plain()
             && !self.policies.mistakes.may_cost_too_much(cost)
             && let Some(cell) = self.policies.prices.ungrowing(policy)
         {
@@ -46,17 +47,20 @@ impl Limiter {
 
     pub(super) fn decide_priced(&self, names: Arc<Names>, key: Key, cost: u32) -> Decision {
         let prices = &self.policies.prices;
-        if let Some(policy) = self.policies.only() {
+        if let Some(policy) = self.policies.sole_plain() {
             let charge = self.priced(policy, key, cost);
             let ledger = self.ledger.inner();
-            let outcomes = match charge.limit {
-                None => ledger.charge_one(policy, &key, charge.cost),
-                Some(limit) => ledger.charge_one_under(policy, &key, charge.cost, limit),
-            };
-            let mut decision = Decision::new(names, outcomes);
-            decision.change(|outcomes| prices.tell(slice::from_ref(&charge), outcomes));
-            self.policies
-                .count_one(policy, &key, cost, decision.outcomes());
+            let mut decision = Decision::new(names, Outcomes::new(Micros::ZERO));
+            decision.change(|outcomes| {
+                let (key, parts) = (&key, charge.cost);
+                let is_allowed = match charge.limit {
+                    None => ledger.charge_one(policy, key, parts, outcomes),
+                    Some(limit) => ledger.charge_one_under(policy, key, parts, limit, outcomes),
+                };
+                prices.tell(slice::from_ref(&charge), outcomes);
+                let asked = (policy, key, cost);
+                self.policies.count_one(asked, is_allowed, outcomes);
+            });
             return decision;
         }
         let charges = self.alike(key, cost);

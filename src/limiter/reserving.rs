@@ -1,14 +1,14 @@
 //! Charges at an estimate, which are settled at the end of the request.
 
 use std::slice;
-use std::sync::Arc;
 
 use super::reservation::{Answer, Held};
 use super::{Charges, Limiter, Reservation};
-use crate::decision::{Decision, Outcomes};
+use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
-use crate::store::{Charge, Ledger, Reply, answered};
+use crate::plan::Finding;
+use crate::store::{Charge, Ledger, Reply, Wanted, answered, check};
 
 impl Limiter {
     /// Decides at an estimate of the cost and charges it, as [`check_now`](Self::check_now) does, and returns a
@@ -38,15 +38,29 @@ impl Limiter {
     /// ```
     pub fn reserve_now(&self, key: impl IntoKey, estimate: u32) -> Reservation {
         let key = key.into_key();
-        if let Some(policy) = self.policies.only
+        // A list has room for several charges, all of which would be copied.
+        if let Some(policy) = self.policies.sole_plain()
             && !self.policies.prices.are_any()
         {
-            // A list has room for several charges, all of which would be copied.
             let charge = Charge::new(policy, key, estimate);
-            let outcomes = self.ledger.inner().charge_one(policy, &key, estimate);
-            return self.reservation(slice::from_ref(&charge), outcomes);
+            let mut reservation = Reservation::of(self);
+            reservation.decide(slice::from_ref(&charge), |outcomes| {
+                let ledger = self.ledger.inner();
+                let is_allowed = ledger.charge_one(policy, &key, estimate, outcomes);
+                let asked = (policy, &key, estimate);
+                self.policies.count_one(asked, is_allowed, outcomes);
+                is_allowed
+            });
+            let outcomes = reservation.decision().outcomes();
+            self.look_at_costs(slice::from_ref(&charge), outcomes);
+            return reservation;
         }
-        self.reserve_charges_now(self.alike(key, estimate))
+        if let Some(policy) = self.policies.alone() {
+            let mut charge = self.charge_of_one(policy, key, estimate, None);
+            self.price_all(charge.as_mut_slice());
+            return self.reserve_charges_now(charge.as_mut_slice());
+        }
+        self.reserve_charges_now(&mut self.alike(key, estimate))
     }
 
     /// Decides under the named policies, each with its own key and estimate; as [`reserve_now`](Self::reserve_now).
@@ -58,14 +72,23 @@ impl Limiter {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Reservation, ConfigError> {
-        let charges = self.asked_now_by_name(asked)?;
-        Ok(self.reserve_charges_now(charges))
+        let mut charges = self.asked_now_by_name(asked)?;
+        self.policies.heed_modes(&mut charges);
+        Ok(self.reserve_charges_now(&mut charges))
     }
 
-    fn reserve_charges_now(&self, mut charges: Charges) -> Reservation {
-        self.hold_all(&mut charges);
-        let outcomes = self.charge_all(&charges);
-        self.reservation(&charges, outcomes)
+    fn reserve_charges_now(&self, charges: &mut [Charge]) -> Reservation {
+        self.hold_all(charges);
+        let mut reservation = Reservation::of(self);
+        reservation.decide(charges, |outcomes| {
+            let wanted = Wanted::Everything;
+            let _ = self.ledger.inner().charge(charges, wanted, outcomes);
+            // The store in this process tells of each charge.
+            let _ = check(charges, outcomes);
+            outcomes.is_allowed()
+        });
+        self.reserved_so(charges, &mut reservation);
+        reservation
     }
 }
 
@@ -117,8 +140,34 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static,
         ConfigError,
     > {
-        let charges = self.asked_now_by_name(asked)?;
-        Ok(self.reserve_charges(charges))
+        self.policies.mistakes.are_asked_apart();
+        let charges = self.named(asked)?;
+        let limiter = self.clone();
+        let reserved = match self.find(&charges) {
+            Reply::Now(findings) => Ok(self.reserve_found(&charges, &findings)),
+            Reply::Later(findings) => Err(findings),
+        };
+        Ok(async move {
+            match reserved {
+                Ok(reserved) => reserved?.await,
+                Err(findings) => {
+                    let findings = findings.await;
+                    limiter.reserve_found(&charges, &findings)?.await
+                }
+            }
+        })
+    }
+
+    /// Reserves under named policies, once it is known what a resolver has for their keys.
+    fn reserve_found(
+        &self,
+        charges: &[Charge],
+        findings: &[Option<Finding>],
+    ) -> Result<
+        impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static + use<L>,
+        StoreError,
+    > {
+        Ok(self.reserve_charges(self.charges_of_found(charges, findings)?))
     }
 
     /// Returns how many settlements were lost since the limiter was built, because the store failed or the runtime had
@@ -143,30 +192,55 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.hold_all(&mut charges);
         let limiter = self.clone();
         let reserved = match self.ask(&charges) {
-            Reply::Now(answer) => {
-                let answer = answered(&charges, answer);
-                Ok(answer.map(|outcomes| self.reservation(&charges, outcomes)))
-            }
+            Reply::Now(answer) => Ok(self.reserved(&charges, answer)),
             Reply::Later(coming) => Err(Answer::new(self, &charges, coming)),
         };
         async move {
             match reserved {
                 Ok(reserved) => reserved,
                 Err(coming) => {
-                    let outcomes = answered(&charges, coming.await)?;
-                    Ok(limiter.reservation(&charges, outcomes).later())
+                    let reserved = limiter.reserved(&charges, coming.await);
+                    reserved.map(Reservation::later)
                 }
             }
         }
     }
 
-    #[inline]
-    fn reservation(&self, charges: &[Charge], outcomes: Outcomes) -> Reservation<L> {
-        let held = Held::of(self, charges, &outcomes);
-        self.look_at_costs(charges, &outcomes);
-        let mut outcomes = outcomes;
-        self.policies.prices.tell(charges, &mut outcomes);
-        let names = Arc::clone(&self.policies.names);
-        Reservation::new(Decision::new(names, outcomes), held)
+    /// The reservation of charges that a store has answered.
+    fn reserved(
+        &self,
+        charges: &[Charge],
+        answer: Result<Outcomes, StoreError>,
+    ) -> Result<Reservation<L>, StoreError> {
+        match answered(charges, answer) {
+            Ok(outcomes) => {
+                self.policies.store.answered();
+                Ok(self.reservation(charges, outcomes))
+            }
+            Err(error) => {
+                self.policies.store_has_failed(&error);
+                self.policies.count_failed(charges);
+                Err(error)
+            }
+        }
+    }
+
+    fn reservation(&self, charges: &[Charge], answered: Outcomes) -> Reservation<L> {
+        let mut reservation = Reservation::of(self);
+        reservation.decide(charges, |outcomes| {
+            *outcomes = answered;
+            outcomes.is_allowed()
+        });
+        self.reserved_so(charges, &mut reservation);
+        reservation
+    }
+
+    /// Counts a request on whose charges was decided so, and turns the decision into what is told.
+    fn reserved_so(&self, charges: &[Charge], reservation: &mut Reservation<L>) {
+        reservation.change(|outcomes| {
+            self.look_at_costs(charges, outcomes);
+            self.policies.prices.tell(charges, outcomes);
+            self.policies.count_decided(charges, outcomes);
+        });
     }
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::leased::AllLeased;
 use super::{Inspection, Limiter};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
@@ -90,7 +91,11 @@ impl Limiter {
     /// ```
     pub fn inspect_now(&self, key: impl IntoKey) -> Inspection {
         let key = key.into_key();
-        Inspection::new(self.peek_now(key, 0), self.refusals_now(key))
+        Inspection::new(
+            self.peek_now(key, 0),
+            self.refusals_now(key),
+            AllLeased::new(),
+        )
     }
 
     /// Returns what [`check_now`](Self::check_now) would decide, and charges nothing.
@@ -228,7 +233,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static {
         let key = key.into_key();
         let (peeked, refusals) = (self.peek(key, 0), self.refusals(key));
-        async move { Ok(Inspection::new(peeked.await?, refusals.await)) }
+        let leased = self.leased(key);
+        async move { Ok(Inspection::new(peeked.await?, refusals.await, leased.await)) }
     }
 
     /// Takes as much as there is, up to this much; as [`take_up_to_now`](Limiter::take_up_to_now), in

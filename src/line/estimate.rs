@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Replenishment};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 
@@ -26,11 +26,11 @@ pub(crate) fn own_limits(outcomes: &Outcomes) -> OwnLimits {
     own.collect()
 }
 
-/// Which cost has to wait as long as these and then this one, one after the other, but for the time
-/// that is returned beside it: no more than the limit can be asked for.
+/// Returns a cost and a time: to wait for the costs of `before` and then for `cost`, one after the other, takes as long as
+/// to wait once for the cost that is returned, plus that time. A store can tell the wait of one request, of no more than
+/// the limit.
 ///
-/// It is exact for costs of 1 but under a sliding window, where it may be a part of the window too
-/// long. Greater costs may take longer than that under a log, slots, a sliding window, and a
+/// The result is exact for costs of 1, except under a sliding window, where it may be a part of the window too long. Greater costs may take longer than that under a log, slots, a sliding window, and a
 /// bucket whose refill is smaller than itself, since what one leaves can be too little for the next.
 /// Of a bucket with a limit of the key's own it is too long by what that window was rounded up.
 pub(crate) fn one_after_the_other(
@@ -59,13 +59,14 @@ pub(crate) fn one_after_the_other(
     let period = its.or(own).unwrap_or_default();
     let whole = algorithm.longest_wait().map(|wait| wait.as_micros());
     let whole = whole.unwrap_or(2 * period);
-    let (at_once, each) = match algorithm {
-        Algorithm::TokenBucket(bucket) if bucket.is_by_interval() => {
-            let interval = bucket.quota().period().as_micros();
+    let quota = algorithm.limits().map_or(limit, |limit| limit.quota());
+    let (at_once, each) = match algorithm.replenishment() {
+        Some(Replenishment::Interval) => {
+            let interval = algorithm.frame().1.unwrap_or_default().as_micros();
             let arrive = match own {
                 // At least this: the window is no longer.
                 Some(window) => u128::from(limit) * interval / window.max(1),
-                None => bucket.quota().limit().into(),
+                None => quota.into(),
             };
             if arrive < u128::from(limit) {
                 let refills = (all - u128::from(limit)).div_ceil(arrive.max(1));
@@ -74,17 +75,14 @@ pub(crate) fn one_after_the_other(
             (limit, interval)
         }
         // Drains at its rate, once it is full.
-        Algorithm::TokenBucket(_)
-        | Algorithm::LeakyBucket(_)
-        | Algorithm::Gcra(_)
-        | Algorithm::LeakyQueue(_) => {
+        Some(Replenishment::Steady) => {
             let longer = (all - u128::from(limit)) * own.unwrap_or(period);
             return (limit, Micros::wait(longer.div_ceil(limit.into())));
         }
         // A client that takes all that the window admits, as soon as it does, gets one less than the limit in
         // each period. The last unit is free at the end of the period, and counts for the next one.
-        Algorithm::SlidingWindow(_) if limit == 1 => (limit, 2 * period),
-        Algorithm::SlidingWindow(_) => (limit - 1, period),
+        Some(Replenishment::Sliding) if limit == 1 => (limit, 2 * period),
+        Some(Replenishment::Sliding) => (limit - 1, period),
         _ => (limit, whole),
     };
     let (mut periods, mut taken) = (0, 0_u32);

@@ -5,7 +5,7 @@ use ::metrics::Unit;
 
 #[cfg(feature = "adapt")]
 use crate::adapt::AdaptiveConcurrency;
-use crate::observe::{KeyStats, PolicyStats, RequestStats, Snapshot, StoreStats};
+use crate::observe::{KeyStats, LeaseStats, PolicyStats, RequestStats, Snapshot, StoreStats};
 
 /// A metric of a source, such as a snapshot.
 pub(super) struct Metric<S: 'static> {
@@ -92,6 +92,12 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         Unit::Count,
         "Requests that were refused because their key is blocked",
         |snapshot, tell| policies(snapshot, tell, PolicyStats::blocked),
+    ),
+    counter(
+        "ratelimit_penalized_total",
+        Unit::Count,
+        "Refusals that were one too many, so that a block of their key began",
+        |snapshot, tell| policies(snapshot, tell, PolicyStats::penalized),
     ),
     counter(
         "ratelimit_cost_total",
@@ -250,6 +256,47 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "Requests that were denied without a call, because the same was denied before",
         |snapshot, tell| store(snapshot, tell, StoreStats::remembered_denials),
     ),
+    counter(
+        "ratelimit_lease_granted_total",
+        Unit::Count,
+        "Units that the store has leased to this node",
+        |snapshot, tell| leases(snapshot, tell, LeaseStats::granted),
+    ),
+    counter(
+        "ratelimit_lease_spent_total",
+        Unit::Count,
+        "Leased units that requests have spent",
+        |snapshot, tell| leases(snapshot, tell, LeaseStats::spent),
+    ),
+    counter(
+        "ratelimit_lease_given_back_total",
+        Unit::Count,
+        "Leased units that were given back unspent",
+        |snapshot, tell| leases(snapshot, tell, LeaseStats::given_back),
+    ),
+    counter(
+        "ratelimit_lease_lapsed_total",
+        Unit::Count,
+        "Leased units that ended unspent",
+        |snapshot, tell| leases(snapshot, tell, LeaseStats::lapsed),
+    ),
+    counter(
+        "ratelimit_lease_saved_total",
+        Unit::Count,
+        "Requests that were decided by what this node has leased, without a call",
+        |snapshot, tell| leases(snapshot, tell, LeaseStats::calls_saved),
+    ),
+    gauge(
+        "ratelimit_lease_held",
+        Unit::Count,
+        "Leased units that this node may spend yet",
+        |snapshot, tell| {
+            let store = snapshot.store();
+            if let Some(leases) = store.leases() {
+                tell(&[("store", store.kind())], number(leases.held()));
+            }
+        },
+    ),
     gauge(
         "ratelimit_config_version",
         Unit::Count,
@@ -356,6 +403,13 @@ fn each<S>(outcomes: &[Outcome<S>], stats: &S, labels: Labels<'_>, tell: &mut Em
             .chain([("outcome", *outcome)])
             .collect();
         tell(&with_outcome, read(stats));
+    }
+}
+
+fn leases(snapshot: &Snapshot, tell: &mut Emit<'_, u64>, read: fn(&LeaseStats) -> u64) {
+    let store = snapshot.store();
+    if let Some(leases) = store.leases() {
+        tell(&[("store", store.kind())], read(&leases));
     }
 }
 

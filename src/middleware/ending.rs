@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::ResponseBody;
 use super::settles::Settles;
+use super::source::ToTheEnd;
 use crate::clock::Timers;
 use crate::decision::Outcomes;
 use crate::limiter::{Held, Limiter, RealCost};
@@ -147,28 +148,43 @@ impl Kept {
             keeping.beside.note_head(head, body);
         }
     }
+}
 
-    /// Takes note of a frame of the body, or of its end, and ends with the last one.
-    pub(super) fn frame<D: bytes::Buf, E>(
+/// It ends with the last frame.
+impl ToTheEnd for Kept {
+    fn frame<D: bytes::Buf, E>(
+        &mut self,
+        frame: Option<&Result<Frame<D>, E>>,
+        is_at_its_end: impl FnOnce() -> bool,
+    ) {
+        if self.is_nothing() {
+            return;
+        }
+        if self.notes(frame, is_at_its_end()) {
+            drop(self.take());
+        }
+    }
+}
+
+impl Kept {
+    /// Takes note of a frame of the body, or of its end. Returns whether it is the last.
+    fn notes<D: bytes::Buf, E>(
         &mut self,
         frame: Option<&Result<Frame<D>, E>>,
         is_at_its_end: bool,
-    ) {
+    ) -> bool {
         let Some(keeping) = self.keeping() else {
-            return;
+            return true;
         };
         #[cfg(feature = "config")]
-        keeping.beside.frame(frame, is_at_its_end);
-        let is_over = match frame {
+        keeping.beside.frame(frame, || is_at_its_end);
+        match frame {
             Some(Ok(frame)) => keeping.frame(frame, is_at_its_end),
             Some(Err(_)) => true,
             None => {
                 keeping.end();
                 true
             }
-        };
-        if is_over {
-            drop(self.take());
         }
     }
 }

@@ -1,4 +1,6 @@
 use std::sync::Arc;
+#[cfg(feature = "config")]
+use std::time::Duration;
 
 #[cfg(feature = "config")]
 use http::Request;
@@ -172,6 +174,12 @@ impl RateLimitLayer {
         Some(Self {
             gates: Gates::One(before),
         })
+    }
+
+    /// For how long something holds for single keys of a policy, by its place: see [`Ledger::holds_for`].
+    #[cfg(feature = "config")]
+    pub(crate) fn holds_for(&self, policy: usize) -> Duration {
+        self.gates.with(|gate| gate.limiter().holds_for(policy))
     }
 
     /// The same layer, whose gate a [`Swap`] can replace, and beside which a shadow decides.

@@ -279,6 +279,7 @@ mod service;
 mod settles;
 #[cfg(feature = "config")]
 mod shadow;
+mod source;
 #[cfg(feature = "adapt")]
 mod traffic;
 #[cfg(feature = "config")]

@@ -30,6 +30,9 @@ pub(crate) struct Shadow {
 /// How many differences can be read.
 const KEPT: usize = 100;
 
+/// How many of them snapshots tell.
+const SHOWN: usize = 10;
+
 /// How many characters of a path are kept.
 const LONGEST_PATH: usize = 256;
 
@@ -50,9 +53,11 @@ impl Shadow {
 
     /// The differences of the last requests, the oldest first.
     pub(crate) fn differences(&self) -> Vec<Difference> {
-        let last = self.last.lock();
-        let last = last.unwrap_or_else(PoisonError::into_inner);
-        last.iter().cloned().collect()
+        self.last().iter().cloned().collect()
+    }
+
+    fn last(&self) -> MutexGuard<'_, VecDeque<Difference>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the newest file does not decide, for snapshots.
@@ -65,6 +70,13 @@ impl Shadow {
             compared: self.compared.load(Ordering::Relaxed),
             would_refuse: self.would_refuse.load(Ordering::Relaxed),
             would_allow: self.would_allow.load(Ordering::Relaxed),
+            last: self
+                .last()
+                .iter()
+                .rev()
+                .take(SHOWN)
+                .map(ToString::to_string)
+                .collect(),
             error: self.error().clone(),
         }
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::time::Instant;
 
+use super::penalty::penalized;
 use super::queue::Queue;
 use super::refusal::{LastLogged, Refusal, is_told, tell};
 use super::rows::{Count, Request, Row, Rows, Sums};
@@ -83,6 +84,9 @@ impl Rows<'_> {
         if outcome.is_blocked() {
             self.policy(policy, Count::Blocked, 1);
         }
+        if outcome.is_penalized() {
+            self.policy(policy, Count::Penalized, 1);
+        }
     }
 }
 
@@ -151,6 +155,12 @@ impl Counters {
         }
     }
 
+    /// A request was allowed by the one policy that was asked, which charges so many units.
+    #[inline]
+    pub(crate) fn allowed(&self, policy: usize, units: u32, outcome: &Outcome) {
+        self.rows().allowed_by_one(policy, units, is_near(outcome));
+    }
+
     /// A request was decided so under these policies, each of which charges so many units. Returns whether it was
     /// allowed.
     #[inline]
@@ -201,6 +211,13 @@ impl Counters {
     pub(crate) fn is_refusal_told(&self, policy: usize, now: Micros) -> bool {
         let metered = self.policies.get(policy);
         metered.is_some_and(|metered| is_told(&metered.last_told, now))
+    }
+
+    /// Tells operators that this policy has blocked such a key, because it has denied too many requests of it.
+    pub(crate) fn tell_penalty(&self, policy: usize, key: &'static str, outcome: &Outcome) {
+        if let Some(metered) = self.policies.get(policy) {
+            penalized(&metered.name, key, outcome);
+        }
     }
 
     /// Tells operators that this policy has denied a request with such a key.

@@ -76,6 +76,7 @@ mod counters;
 mod health;
 mod heaviest;
 mod monitor;
+#[cfg(feature = "config")]
 mod past;
 mod penalty;
 mod queue;
@@ -100,12 +101,12 @@ pub(crate) use self::calls::Calls;
 pub(crate) use self::change::configuration_changed;
 #[cfg(feature = "adapt")]
 pub(crate) use self::change::factor_changed;
-pub(crate) use self::counters::{Counters, Metered};
+pub(crate) use self::counters::{Counted, Counters, Metered};
 pub(crate) use self::health::StoreHealth;
 pub(crate) use self::heaviest::Heaviest;
 pub(crate) use self::monitor::Monitored;
+#[cfg(feature = "config")]
 pub(crate) use self::past::Past;
-pub(crate) use self::penalty::penalized;
 pub(crate) use self::rows::{Count, Request};
 pub(crate) use self::snapshot::Described;
 pub(crate) use self::store::{StoreEvent, observe};

@@ -1,9 +1,10 @@
 //! What was counted before a reload.
 //!
-//! A reload makes new counters, and a request that has begun before it is counted by the old ones. These are read with
-//! the new ones until no request has them any more, and are then added up for good.
+//! A reload makes a limiter with new counters, and a request that has begun before it is counted by the old ones. So all
+//! limiters that went before are read together, until no request has their counters any more: these are then added up for
+//! good.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use tokio::time::Instant;
@@ -11,23 +12,31 @@ use tokio::time::Instant;
 use super::counters::{Counted, Counters, Metered};
 use super::rows::Sums;
 
-/// The counts before those of a limiter.
+/// The counts of limiters that follow each other. They share it.
 pub(crate) struct Past {
     since: SystemTime,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// Of all that have ended.
     requests: Sums,
     policies: Vec<(Arc<str>, Sums)>,
-    /// Those that may count on.
+    /// Those that may count on, the newest last.
     alive: Vec<Arc<Counters>>,
 }
 
 impl Past {
-    /// Nothing was counted before.
-    pub(crate) fn new() -> Self {
+    /// Nothing was counted before these counters.
+    pub(crate) fn of(first: &Arc<Counters>, since: SystemTime) -> Self {
+        let counts = Counts {
+            alive: vec![Arc::clone(first)],
+            ..Counts::default()
+        };
         Self {
-            since: SystemTime::now(),
-            requests: Sums::default(),
-            policies: Vec::new(),
-            alive: Vec::new(),
+            since,
+            counts: Mutex::new(counts),
         }
     }
 
@@ -36,34 +45,38 @@ impl Past {
         self.since
     }
 
-    /// This past, and what these have counted since.
-    #[cfg(feature = "config")]
-    pub(crate) fn before(&self, now: Arc<Counters>) -> Self {
-        let mut alive = self.alive.clone();
-        alive.push(now);
-        Self {
-            since: self.since,
-            requests: self.requests,
-            policies: self.policies.clone(),
-            alive,
-        }
+    /// These counters go on. Policies that they do not have are forgotten.
+    pub(crate) fn go_on_with(&self, next: &Arc<Counters>) {
+        let mut counts = self.counts();
+        // Here too: a service that is never read would keep the counters of each reload.
+        counts.settle();
+        let is_known = |name: &Arc<str>| position(next.policies(), name).is_some();
+        counts.policies.retain(|(name, _)| is_known(name));
+        counts.alive.push(Arc::clone(next));
     }
 
-    /// Reads these counters, which go on from this past.
-    pub(crate) fn read(&mut self, counters: &Counters, now: Instant) -> Counted {
-        self.settle(counters.policies());
+    /// Reads these counters with all that went before them, or came after.
+    pub(crate) fn read(&self, counters: &Arc<Counters>, now: Instant) -> Counted {
+        let mut counts = self.counts();
+        counts.settle();
         let mut counted = counters.read(now);
-        self.add_to(&mut counted, counters.policies(), now);
+        counts.add_to(&mut counted, counters, now);
         counted
     }
 
-    /// Adds up those that no request has any more. Policies that are gone are forgotten.
-    fn settle(&mut self, policies: &[Metered]) {
-        if self.alive.is_empty() {
-            return;
-        }
-        let is_known = |name: &Arc<str>| policies.iter().any(|policy| policy.name() == name);
-        self.policies.retain(|(name, _)| is_known(name));
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of the policy of this name.
+fn position(policies: &[Metered], name: &Arc<str>) -> Option<usize> {
+    policies.iter().position(|policy| policy.name() == name)
+}
+
+impl Counts {
+    /// Adds up those that no request and no limiter has any more.
+    fn settle(&mut self) {
         let mut ended = Vec::new();
         self.alive.retain_mut(|counters| {
             // Exclusive, so that all that was counted is seen.
@@ -80,14 +93,15 @@ impl Past {
                 let name = policy.name();
                 match self.policies.iter_mut().find(|(known, _)| known == name) {
                     Some((_, known)) => *known += &sums,
-                    None if is_known(name) => self.policies.push((Arc::clone(name), sums)),
-                    None => {}
+                    None => self.policies.push((Arc::clone(name), sums)),
                 }
             }
         }
     }
 
-    fn add_to(&self, counted: &mut Counted, policies: &[Metered], now: Instant) {
+    /// Adds what other counters than these have counted of their policies.
+    fn add_to(&self, counted: &mut Counted, of: &Arc<Counters>, now: Instant) {
+        let policies = of.policies();
         counted.requests += &self.requests;
         for (policy, (sums, _)) in policies.iter().zip(&mut counted.policies) {
             let mut known = self.policies.iter();
@@ -95,14 +109,11 @@ impl Past {
                 *sums += before;
             }
         }
-        for counters in &self.alive {
-            let before = counters.read(now);
-            counted.requests += &before.requests;
-            let of_each = counters.policies().iter().zip(before.policies);
-            for (gone, (more, more_waiting)) in of_each {
-                let index = policies
-                    .iter()
-                    .position(|policy| policy.name() == gone.name());
+        for counters in self.alive.iter().filter(|other| !Arc::ptr_eq(other, of)) {
+            let others = counters.read(now);
+            counted.requests += &others.requests;
+            for (other, (more, more_waiting)) in counters.policies().iter().zip(others.policies) {
+                let index = position(policies, other.name());
                 let known = index.and_then(|index| counted.policies.get_mut(index));
                 if let Some((sums, waiting)) = known {
                     *sums += &more;

@@ -1,15 +1,17 @@
-use crate::clock::Micros;
+use crate::decision::Outcome;
 
-/// Tells operators that a policy has blocked a key that it refused too often. They are not told the key.
+/// Tells operators that a policy has blocked a key of this kind that it refused too often. They are not told the key.
 #[cfg(feature = "tracing")]
 #[cold]
-pub(crate) fn penalized(policy: &str, length: Micros) {
+pub(super) fn penalized(policy: &str, key: &'static str, outcome: &Outcome) {
     tracing::info!(
+        target: "tower_ratelimit::penalty",
         policy,
-        length = ?length.to_duration(),
-        "a rate limit policy has refused a key too often, and blocks it"
+        key,
+        wait = ?outcome.retry_after().unwrap_or_default(),
+        "a policy has refused a key too often, and blocks it"
     );
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(crate) fn penalized(_: &str, _: Micros) {}
+pub(super) fn penalized(_: &str, _: &'static str, _: &Outcome) {}

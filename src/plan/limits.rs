@@ -169,6 +169,21 @@ impl Limits {
         None
     }
 
+    /// Whether a plan alone gives this policy its limits: no operation, closure or table does.
+    #[inline]
+    pub(crate) fn are_by_plan_alone(&self, policy: usize) -> bool {
+        let its = self.each.get(policy);
+        its.is_none_or(|its| {
+            its.operations.is_none() && its.closure.is_none() && its.keys.is_none()
+        })
+    }
+
+    /// The limit of such a policy for a request of this plan, or of the default plan.
+    #[inline]
+    pub(crate) fn by_plan(&self, plan: Option<ChosenPlan>, policy: usize) -> Choice {
+        self.in_force(plan.or_else(|| self.plan(None)), policy)
+    }
+
     /// The limit of a policy for a request of this client, and the key of its state. `plain` is the key as tables
     /// have it, before it is hashed, and `of_head` calls the policy's closure over the head of the request.
     #[inline]
@@ -189,11 +204,10 @@ impl Limits {
                 choice = its.of_key(plain().as_ref(), of_head);
             }
         }
-        let by_plan = || {
-            let chosen = asker.plan.or_else(|| self.plan(None));
-            self.in_force(chosen, policy)
-        };
-        (key, choice.unwrap_or_else(by_plan))
+        (
+            key,
+            choice.unwrap_or_else(|| self.by_plan(asker.plan, policy)),
+        )
     }
 
     /// What a plan gives a policy, as it was declared; what the policy has of its own without plans.

@@ -139,7 +139,8 @@ impl Policy<Http> {
     }
 
     /// Takes the names of the policy's [operations](Policy::operations) for prefixes of paths, by whole segments:
-    /// `/bulk` is the operation of `/bulk` and of `/bulk/7`, and not of `/bulky`. The longest one counts.
+    /// `/bulk` is the operation of `/bulk` and of `/bulk/7`, and not of `/bulky`. The longest one counts. Of a request its
+    /// [normal path](Head::normal_path) is taken, so `/%62ulk` is the same operation.
     pub fn operation_by_path(mut self) -> Self {
         self.reads.operation = Some(OperationOf::Path);
         self
@@ -371,7 +372,7 @@ impl Http {
     pub(crate) fn operation(&self, head: &Head<'_>, limits: &LimitsByOperation) -> Option<Key> {
         match self.operation.as_ref()? {
             OperationOf::Named(extract) => extract.extract(head).ok(),
-            OperationOf::Path => limits.of_path(head.path()),
+            OperationOf::Path => limits.of_path(&head.normal_path()),
         }
     }
 

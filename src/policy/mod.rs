@@ -410,7 +410,7 @@ impl<R> Policy<R> {
 
     /// Whether the policy holds requests until their turn.
     pub(crate) fn shapes(&self) -> bool {
-        matches!(self.algorithm.without_hours(), Algorithm::LeakyQueue(_))
+        self.algorithm.without_hours().shapes()
     }
 
     /// Whether its requests may have to wait for their turn.

@@ -4,7 +4,7 @@
 //! Such a policy is usually a typing error in a limit or a period. The warning must not be wrong,
 //! so a policy is reported only if a bound on what the stricter one admits proves it.
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Replenishment};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::factor::{Factor, FactorCell};
 
@@ -75,9 +75,13 @@ pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
         .for_each(Pointless::warn);
 }
 
+/// So many policies are compared. A list that is longer is made by a program, and not by a person who has mistyped a number.
+const MOST_COMPARED: usize = 500;
+
 /// Each policy that can never bind because of another.
 pub(crate) fn those_that_never_bind(policies: &[Scope<'_>]) -> Vec<Pointless> {
     let mut subjects = Vec::new();
+    let policies = policies.get(..MOST_COMPARED).unwrap_or(policies);
     for (index, policy) in policies.iter().enumerate() {
         let by = policies.iter().enumerate().find(|(other, stricter)| {
             let first_of_equals = index < *other && policy.is_pointless_beside(stricter);
@@ -139,22 +143,20 @@ enum Kind {
 impl Bound {
     /// Returns the most that the stricter algorithm may admit.
     fn above(algorithm: &Algorithm) -> Option<Self> {
-        let (kind, quota) = match algorithm {
-            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => (Kind::Aligned, None),
-            Algorithm::AnchoredWindow(_) => (Kind::Anchored, None),
-            Algorithm::SlidingLog(_) | Algorithm::SlidingSlots(_) => (Kind::Sliding, None),
-            Algorithm::LeakyBucket(bucket) => (Kind::Bucket, Some(bucket.quota())),
-            Algorithm::Gcra(gcra) => (Kind::Bucket, Some(gcra.quota())),
-            Algorithm::TokenBucket(bucket) if !bucket.is_by_interval() => {
-                (Kind::Bucket, Some(bucket.quota()))
-            }
-            // A queue shapes, whatever it denies. Of any other nothing is known.
+        let kind = match algorithm.replenishment()? {
+            // It delays requests, whatever it denies.
+            _ if algorithm.shapes() => return None,
+            Replenishment::Aligned | Replenishment::Sliding => Kind::Aligned,
+            Replenishment::Anchored => Kind::Anchored,
+            Replenishment::Log | Replenishment::Slots => Kind::Sliding,
+            Replenishment::Steady => Kind::Bucket,
+            // Nothing is known of the others.
             _ => return None,
         };
         let limit = u128::from(algorithm.limit()?);
-        let (per_period, period) = match quota {
-            Some(quota) => (quota.limit().into(), quota.period()),
-            None => (limit, algorithm.period()?),
+        let (per_period, period) = match kind {
+            Kind::Bucket => (algorithm.limits()?.quota().into(), algorithm.frame().1?),
+            _ => (limit, algorithm.period()?),
         };
         Some(Self {
             kind,
@@ -178,8 +180,8 @@ impl Bound {
     /// reach up to twice their period back.
     fn below(algorithm: &Algorithm) -> Option<Self> {
         let bound = Self::above(algorithm).filter(|bound| bound.limit > 0)?;
-        Some(match algorithm {
-            Algorithm::SlidingWindow(_) | Algorithm::SlidingSlots(_) => Self {
+        Some(match algorithm.replenishment()? {
+            Replenishment::Sliding | Replenishment::Slots => Self {
                 kind: Kind::Sliding,
                 period: 2 * bound.period,
                 ..bound

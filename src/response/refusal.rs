@@ -40,7 +40,7 @@ pub enum Refusal {
     Forbidden,
     /// The request has to wait for its turn, and nothing would wake it: 500.
     CannotHold(Diagnostic),
-    /// So many requests are in flight, which is all that an adaptive concurrency allows: 503, or 429 if that was chosen.
+    /// As many requests are in flight as the adaptive limit allows: 503, or 429 if that was chosen.
     Saturated {
         /// How many may be in flight at once.
         limit: u32,

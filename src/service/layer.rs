@@ -30,6 +30,9 @@ pub struct LimitLayer<Q, T, E> {
 /// Passes the name of a request's plan on, if the request has one.
 type PlanOf<Q> = Arc<dyn Fn(&Q, &mut dyn FnMut(Option<&str>)) + Send + Sync>;
 
+/// Gives the limiter of the moment.
+type Current = Arc<dyn Fn() -> Limiter<dyn Ledger> + Send + Sync>;
+
 /// A closure that reads a value from a request.
 type Reader<Q, T> = Arc<dyn Fn(&Q) -> T + Send + Sync>;
 
@@ -38,6 +41,8 @@ pub(super) type RealCostOf<T, E> = dyn Fn(Result<&T, &E>) -> Option<u32> + Send 
 
 pub(super) struct Rules<Q, T, E> {
     pub(super) limiter: Limiter<dyn Ledger>,
+    /// `None` if it is always the same.
+    current: Option<Current>,
     key: Reader<Q, Key>,
     cost: Option<Reader<Q, u32>>,
     plan: Option<PlanOf<Q>>,
@@ -61,6 +66,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
         Self {
             rules: Rules {
                 limiter: limiter.into(),
+                current: None,
                 key: Arc::new(move |request| key(request).into_key()),
                 cost: None,
                 plan: None,
@@ -70,6 +76,50 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
                 real_cost: None,
             },
         }
+    }
+
+    /// Makes a layer that asks the limiter of the moment about each request: `limiter` is called for each, and has to be
+    /// quick. `key` and `refuse` are as in [`new`](Self::new). A request keeps to the limiter that was asked first, until it
+    /// is answered.
+    ///
+    /// So the limits of any service follow a file, with [`Watched::limiter`](crate::config::Watched::limiter) of feature
+    /// `config`:
+    ///
+    /// ```
+    /// # #[cfg(feature = "config")]
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower::BoxError> {
+    /// use tower::{BoxError, Layer, ServiceExt, service_fn};
+    /// use tower_ratelimit::LimitLayer;
+    /// use tower_ratelimit::config::Config;
+    ///
+    /// # let file = std::env::temp_dir().join(format!("following-{}.toml", std::process::id()));
+    /// let limits = |limit: u32| format!("[policies.mails]\nquota = \"{limit}/day\"\nkey = \"global\"\n");
+    /// std::fs::write(&file, limits(1))?;
+    /// let watched = Config::read(&file)?.watch()?;
+    /// let following = watched.clone();
+    /// let limit = LimitLayer::following(move || following.limiter(), |_: &&str| "ann", |refused| Err(refused.into()));
+    /// let send = limit.layer(service_fn(async |mail: &str| Ok::<_, BoxError>(mail.len())));
+    ///
+    /// assert!(send.clone().oneshot("hello").await.is_ok());
+    /// assert!(send.clone().oneshot("hello").await.is_err());
+    /// std::fs::write(&file, limits(2))?;
+    /// watched.reload()?;
+    /// assert!(send.oneshot("hello").await.is_ok());
+    /// # std::fs::remove_file(&file)?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "config"))]
+    /// # fn main() {}
+    /// ```
+    pub fn following<K: IntoKey>(
+        limiter: impl Fn() -> Limiter<dyn Ledger> + Send + Sync + 'static,
+        key: impl Fn(&Q) -> K + Send + Sync + 'static,
+        refuse: impl Fn(Refused) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Self {
+        let mut layer = Self::new(limiter(), key, refuse);
+        layer.rules.current = Some(Arc::new(limiter));
+        layer
     }
 
     /// Sets how many units a request takes; the default is 1.
@@ -163,6 +213,18 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
 }
 
 impl<Q, T, E> Rules<Q, T, E> {
+    /// The same rules with the limiter of the moment, if that is another one.
+    pub(super) fn newest(&self) -> Option<Arc<Self>> {
+        let limiter = (self.current.as_ref()?)();
+        let newest = || {
+            Arc::new(Self {
+                limiter: limiter.clone(),
+                ..self.clone()
+            })
+        };
+        (!limiter.is(&self.limiter)).then(newest)
+    }
+
     /// What a resolver has for this request.
     pub(super) fn look(&self, request: &Q) -> Option<Look> {
         if let Some(look_up) = &self.resolver {
@@ -217,6 +279,7 @@ impl<Q, T, E> Clone for Rules<Q, T, E> {
     fn clone(&self) -> Self {
         Self {
             limiter: self.limiter.clone(),
+            current: self.current.clone(),
             key: Arc::clone(&self.key),
             cost: self.cost.clone(),
             plan: self.plan.clone(),

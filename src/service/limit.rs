@@ -52,6 +52,9 @@ where
 
     fn call(&mut self, request: Q) -> Self::Future {
         let Self { inner, rules } = self;
+        if let Some(newest) = rules.newest() {
+            *rules = newest;
+        }
         let ruling = rules.ask(&request);
         LimitFuture::new(HeldCall::ruled(ruling, rules, inner, request))
     }

@@ -1,7 +1,7 @@
 use super::Charge;
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
-use crate::decision::Outcomes;
+use crate::decision::{Outcome, Outcomes};
 
 /// A change to the state of a key that decides nothing; see [`Ledger::amend`](super::Ledger::amend).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +78,17 @@ impl Taken {
     pub fn of(charge: &Charge, algorithm: &Algorithm, outcomes: &Outcomes) -> Self {
         let outcome = outcomes.iter().find(|(policy, _)| *policy == charge.policy);
         let reset = outcome.map_or(Micros::ZERO, |(_, outcome)| outcome.reset_micros());
+        Self::until_reset(algorithm, reset, outcomes)
+    }
+
+    /// The same of a charge with this outcome among the outcomes.
+    #[inline]
+    pub(crate) fn with(algorithm: &Algorithm, outcome: &Outcome, outcomes: &Outcomes) -> Self {
+        Self::until_reset(algorithm, outcome.reset_micros(), outcomes)
+    }
+
+    #[inline]
+    fn until_reset(algorithm: &Algorithm, reset: Micros, outcomes: &Outcomes) -> Self {
         Self {
             until: algorithm.refundable_until(outcomes.at(), reset),
             is_degraded: outcomes.is_degraded(),

@@ -10,6 +10,7 @@
 
 mod amendment;
 mod charged;
+mod denials;
 mod memory;
 mod outage;
 #[cfg(feature = "redis")]
@@ -166,6 +167,17 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Ok(0))
     }
 
+    /// Tells how many units of the key nodes have leased under the policy, and neither spent nor given back as far as the store
+    /// knows. It changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell. By default it tells 0.
+    fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        let _ = charge;
+        Reply::Now(Ok(0))
+    }
+
     /// Changes the state of each key under its policy, without deciding.
     ///
     /// Returns `false` if turns of a queue were to be [given back](Amendment::GiveBack) and were not, and
@@ -196,6 +208,14 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Tells for how long at most something still holds for single keys of a policy, by its index, that
+    /// [`amend`](Self::amend) or a penalty has begun: a block, or an [override](Amendment::Override). By default it tells 0:
+    /// then nothing is lost with the ledger.
+    fn holds_for(&self, policy: usize) -> Duration {
+        let _ = policy;
+        Duration::ZERO
+    }
+
     /// The clock by which requests wait for their turn, if a test moves it: see
     /// [`Clock::sleep_until`]. By default, they wait by tokio's timers.
     fn clock(&self) -> Option<Arc<dyn Clock>> {
@@ -223,6 +243,8 @@ pub struct Charge {
     pub(crate) factor: Factor,
     /// How much of the size of its limit is room for its price.
     pub(crate) beyond: u32,
+    /// How much its limit is less than that of other requests, because its request is of low priority.
+    pub(crate) leaves: u32,
     /// By what its request holds slots, under a policy on concurrency.
     pub(crate) slot: Option<Slot>,
 }
@@ -241,6 +263,7 @@ impl Charge {
             window: None,
             factor: Factor::ONE,
             beyond: 0,
+            leaves: 0,
             slot: None,
         }
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::scene::Scene;
 use super::{Broken, Stage};
 use crate::algorithm::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limit, SlidingLog,
-    SlidingSlots, SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limit, Replenishment,
+    SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 use crate::clock::Micros;
 use crate::key::{IntoKey, Key};
@@ -129,10 +129,8 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
         // Under other algorithms the moment of a settlement matters, and no answer tells it.
         let settles = stage.clock.is_some()
             || matches!(
-                algorithm,
-                Algorithm::FixedWindow(_)
-                    | Algorithm::SlidingWindow(_)
-                    | Algorithm::SlidingSlots(_)
+                algorithm.replenishment(),
+                Some(Replenishment::Aligned | Replenishment::Sliding | Replenishment::Slots)
             );
         let keys = stage.keys("verbs", 2);
         let both = [0, 1].map(|policy| Charge::new(policy, keys[0], 1));
@@ -245,11 +243,8 @@ fn limits_for(policy: &Algorithm) -> [Algorithm; 3] {
     let Some(own) = policy.limits() else {
         return [*policy; 3];
     };
-    let rate = match policy {
-        Algorithm::TokenBucket(_)
-        | Algorithm::LeakyBucket(_)
-        | Algorithm::Gcra(_)
-        | Algorithm::LeakyQueue(_) => own.quota(),
+    let rate = match policy.replenishment() {
+        Some(Replenishment::Steady | Replenishment::Interval) => own.quota(),
         _ => 2,
     };
     let more = |number: u32| number.saturating_add(3);

@@ -263,3 +263,13 @@ fn a_reload_keeps_the_factor_and_refuses_another_table() {
     fs::remove_file(&path).unwrap();
     assert!(error.contains("adapt"), "{error}");
 }
+
+#[test]
+fn what_limits_follow_is_told_with_the_policies() {
+    let text = format!("[adapt]\nsignals = [\"cpu\", \"memory\"]\nleast = 20\n{POLICY}");
+    assert_eq!(
+        config(&text).understood().to_string(),
+        "api      anchored-window 100/minute                            policy  line 6\n\
+         [adapt]  20 % to 100 % of limits with `adapt`, by cpu, memory          line 1\n"
+    );
+}

@@ -13,10 +13,10 @@ use tower_ratelimit::{ManualClock, MemoryStore, key};
 
 use crate::scene::{config, mistakes, now};
 
-const UNITS: &str = "[policies.units]\nkey = \"global\"\nquota = \"1000/hour\"\n";
+pub(crate) const UNITS: &str = "[policies.units]\nkey = \"global\"\nquota = \"1000/hour\"\n";
 
 /// What a request costs whose response has this status and these headers, and a body of five bytes that is read or not.
-fn cost(config: &Config, response: &Response<()>, is_read: bool) -> u32 {
+pub(crate) fn cost(config: &Config, response: &Response<()>, is_read: bool) -> u32 {
     let layer = config
         .layer_over(MemoryStore::new().clock(ManualClock::new()))
         .unwrap();

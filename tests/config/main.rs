@@ -8,8 +8,11 @@ mod fuzzed;
 #[cfg(feature = "calendar")]
 mod hours;
 mod meaning;
+mod memory;
 mod mistakes;
 mod modes;
+mod paths;
+mod registered;
 mod reload;
 mod replay;
 mod scene;

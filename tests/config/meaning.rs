@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use http::Request;
+use tower_ratelimit::FixedWindow;
 use tower_ratelimit::config::{Config, Format};
 use tower_ratelimit::key::{self, Head};
 
@@ -321,6 +322,43 @@ fn functions_are_those_that_code_has_registered() {
     assert_eq!(ask("/bulk", "pro").unwrap(), "\"a\";r=13;t=86400");
     assert_eq!(ask("/", "free").unwrap(), "\"a\";r=9;t=86400");
     assert_eq!(ask("/free", "free"), None);
+}
+
+#[test]
+fn the_limit_of_a_request_is_what_a_registered_closure_gives_before_keys_and_plans() {
+    let text = r#"
+        default_plan = "free"
+        plan_of = { header = "x-plan", from = "10.0.0.0/8" }
+        [policies.a]
+        algorithm = "fixed-window"
+        key = { header = "x-id" }
+        quota = "10/day"
+        limit_by = { function = "contract" }
+        key_limits = { keys = { kay = 20 } }
+        [plans]
+        free = { a = 30 }
+    "#;
+    let config = Config::builder()
+        .limit_by("contract", |head| {
+            let limit = head.header("x-limit")?.parse().ok()?;
+            Some(FixedWindow::per_day(limit))
+        })
+        .parse(text, Format::Toml)
+        .unwrap();
+    let asked = |id, limit| get("/").header("x-id", id).header("x-limit", limit);
+    for (id, limit, told_limit) in [
+        ("kay", "40", 40),
+        ("kay", "none", 20),
+        ("ann", "40", 40),
+        ("ann", "none", 30),
+    ] {
+        let expected = format!("\"a\";q={told_limit};w=86400");
+        assert_eq!(told(&config, asked(id, limit)), expected, "{id} {limit}");
+    }
+    let explained = config
+        .explain(&asked("kay", "40").body(()).unwrap(), None, None)
+        .to_string();
+    assert_eq!(explained.trim(), "a  fixed-window 40/day  closure  line 8");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 
 use tower_ratelimit::config::{Config, Format};
-use tower_ratelimit::key;
+use tower_ratelimit::{FixedWindow, key};
 
 use crate::scene::{mistakes, mistakes_in_json};
 
@@ -40,7 +40,7 @@ key = \"clientip\"
             "<text>:9:1: policies.minute.kye: field \"kye\" is unknown; did you mean \"key\"? Known are algorithm, quota, \
              concurrency, limit, per, burst, capacity, slots, places, up_to, key, cost, when, mode, was, soft, no_key, on_store_failure, \
              wait_up_to, wait_places, unleased, for_all_plans, penalty, most, heaviest_keys, reserve, low_priority, estimate, settle, charge_when, \
-             refund_when, unless_settled, key_limits, operation, operations, hours, zone, start, first_day, adapt, class",
+             refund_when, unless_settled, limit_by, key_limits, operation, operations, hours, zone, start, first_day, adapt, class",
             "<text>:10:8: policies.minute.soft: 1 is not true or false",
             "<text>:13:13: policies.hour.limit: \"10k\" is not a whole number; write 10_000",
             "<text>:15:7: policies.hour.key: key \"clientip\" is unknown; did you mean \"client_ip\"? Known are client_ip, \
@@ -199,6 +199,25 @@ fn a_function_that_code_has_not_registered_lists_those_that_it_has() {
              register it with `.cost(\"weight\", …)`",
         ]
     );
+}
+
+#[test]
+fn a_limit_by_a_function_that_code_has_not_registered_is_a_mistake() {
+    let of = |limit_by: &str| {
+        let text =
+            format!("[policies.a]\nkey = \"global\"\nquota = \"1/day\"\nlimit_by = {limit_by}");
+        let builder = Config::builder().limit_by("contract", |_| Some(FixedWindow::per_day(1)));
+        let error = builder.parse(&text, Format::Toml).unwrap_err();
+        let found: Vec<String> = error.mistakes().iter().map(ToString::to_string).collect();
+        found.join("\n")
+    };
+    assert_eq!(
+        of("{ function = \"contrakt\" }"),
+        "<text>:4:25: policies.a.limit_by.function: function for a limit \"contrakt\" is unknown; did you mean \
+         \"contract\"? Known are contract",
+    );
+    assert!(of("{}").contains("`function` is missing"));
+    assert!(of("\"contract\"").contains("policies.a.limit_by"));
 }
 
 #[test]

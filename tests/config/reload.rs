@@ -179,6 +179,26 @@ fn a_policy_that_comes_back_finds_what_it_has_used() {
     }
 }
 
+/// A pipe without a writer blocks what opens it.
+#[test]
+fn a_pipe_in_place_of_the_file_blocks_nothing() {
+    let folder = Folder::new("pipe");
+    fs::write(folder.file(), limits(10)).unwrap();
+    let config = Config::read(folder.file()).unwrap();
+    let watched = config.watch().unwrap();
+    fs::remove_file(folder.file()).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(folder.file())
+        .status();
+    assert!(made.unwrap().success());
+    let error = watched.reload().unwrap_err().to_string();
+    assert!(error.contains("it is no regular file"), "{error}");
+    assert_eq!(config.watch().unwrap_err().field(), "watch");
+    fs::remove_file(folder.file()).unwrap();
+    fs::write(folder.file(), limits(20)).unwrap();
+    assert_eq!(watched.reload().unwrap().version(), 2);
+}
+
 #[test]
 fn what_is_switched_stays_switched_through_reloads() {
     let folder = Folder::new("switched");

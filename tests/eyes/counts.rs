@@ -5,7 +5,7 @@ use std::thread;
 
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::observe::Snapshot;
-use tower_ratelimit::{FixedWindow, Limiter, Policy, TokenBucket};
+use tower_ratelimit::{Concurrency, FixedWindow, Limiter, Policy, TokenBucket};
 
 /// Of each policy, the sum of the outcomes.
 fn asked(snapshot: &Snapshot, policy: &str) -> u64 {
@@ -140,4 +140,39 @@ fn a_question_is_not_counted() {
     let snapshot = limiter.snapshot();
     assert_eq!(asked(&snapshot, "mails"), 0);
     assert_eq!(snapshot.requests().allowed(), 0);
+}
+
+#[tokio::test]
+async fn a_reservation_is_counted_as_any_other_request() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("tokens", FixedWindow::per_day(10)))
+        .policy(Policy::new("at once", Concurrency::of(3)))
+        .build()
+        .unwrap();
+    let one = Limiter::builder()
+        .policy(Policy::new("tokens", FixedWindow::per_day(10)))
+        .build()
+        .unwrap();
+    for (limiter, policies) in [(&limiter, &["tokens", "at once"][..]), (&one, &["tokens"])] {
+        limiter.reserve_now("ann", 3).settle(1);
+        limiter.reserve("ann", 2).await.unwrap().cancel();
+        drop(limiter.reserve_with_now([("tokens", "ann", 7)]).unwrap());
+        let named = limiter.reserve_with([("tokens", "ann", 1)]).unwrap();
+        drop(named.await.unwrap());
+        assert!(!limiter.reserve_now("ann", 2).is_allowed());
+
+        let snapshot = limiter.snapshot();
+        let requests = snapshot.requests();
+        assert_eq!((requests.allowed(), requests.refused()), (4, 1));
+        let tokens = snapshot.policy("tokens").unwrap();
+        assert_eq!((tokens.allowed(), tokens.refused()), (4, 1));
+        assert_eq!(
+            (tokens.cost(), tokens.near_limit(), tokens.settled()),
+            (13, 2, 2)
+        );
+        for policy in policies {
+            let expected = if *policy == "tokens" { 5 } else { 3 };
+            assert_eq!(asked(&snapshot, policy), expected, "{policy}");
+        }
+    }
 }

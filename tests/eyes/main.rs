@@ -8,6 +8,7 @@ mod day;
 mod hooks;
 mod layers;
 mod metrics;
+mod penalties;
 mod reloads;
 mod shape;
 mod stores;

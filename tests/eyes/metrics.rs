@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
@@ -12,7 +13,8 @@ use tower_ratelimit::adapt::{Adapt, AdaptiveConcurrency, Steps, from_fn};
 use tower_ratelimit::config::Config;
 use tower_ratelimit::metrics::Publisher;
 use tower_ratelimit::observe::{Monitor, Snapshot};
-use tower_ratelimit::{FixedWindow, LeakyQueue, Limiter, Policy, RedisStore};
+use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::{FixedWindow, LeakyQueue, Limiter, ManualClock, Policy, RedisStore};
 
 use crate::support::redis::Server;
 
@@ -137,6 +139,7 @@ impl Recorder for Told {
 async fn full() -> Vec<Snapshot> {
     let server = Server::start(&[]);
     let store = RedisStore::builder().nodes(1).open(server.url()).unwrap();
+    let leasing = leasing(&server).await;
     let over_redis = Limiter::builder()
         .policy(Policy::new("daily", FixedWindow::per_day(9)))
         .store(store)
@@ -167,9 +170,51 @@ async fn full() -> Vec<Snapshot> {
     fs::remove_file(&next).unwrap();
     vec![
         over_redis.snapshot(),
+        leasing.snapshot(),
         here.snapshot(),
         watched.layer().monitor().snapshot(),
     ]
+}
+
+/// A limiter that holds units of a key, and has spent some of them.
+async fn leasing(server: &Server) -> Limiter<RedisLedger> {
+    let store = RedisStore::builder()
+        .deadline(Duration::from_secs(20))
+        .lease(Lease::up_to(Duration::from_secs(60)))
+        .open(server.url())
+        .unwrap()
+        .clock(ManualClock::new());
+    let limiter = Limiter::builder()
+        .policy(Policy::new("leased", FixedWindow::per_day(100_000)))
+        .store(store)
+        .build()
+        .unwrap();
+    for _ in 0..100 {
+        assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
+    }
+    limiter
+}
+
+#[tokio::test]
+async fn what_has_become_of_leased_units_is_told() {
+    let server = Server::start(&[]);
+    let limiter = leasing(&server).await;
+    let leases = limiter.snapshot().store().leases().unwrap();
+    let told = Told::default();
+    with_local_recorder(&told, || Publisher::new(limiter.monitor()).publish());
+    for (name, value) in [
+        ("granted_total", leases.granted()),
+        ("spent_total", leases.spent()),
+        ("given_back_total", leases.given_back()),
+        ("lapsed_total", leases.lapsed()),
+        ("saved_total", leases.calls_saved()),
+        ("held", leases.held()),
+    ] {
+        let series = format!("ratelimit_lease_{name}{{store=redis}}");
+        let value = f64::from(u32::try_from(value).unwrap());
+        assert!((told.value(&series) - value).abs() < 0.1, "{series}");
+    }
+    assert!(leases.spent() > 50 && leases.held() > 0, "{leases:?}");
 }
 
 /// The rows of the first table below this heading, as cells.

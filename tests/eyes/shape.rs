@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tower_ratelimit::factor::FactorCell;
-use tower_ratelimit::{FixedWindow, Limiter, Policy};
+use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
 
 #[test]
 fn a_snapshot_has_the_names_that_the_documentation_tells() {
@@ -33,7 +33,7 @@ fn a_snapshot_has_the_names_that_the_documentation_tells() {
         "policies": [{
             "name": "mails", "algorithm": "fixed-window", "mode": "enforce", "limit": 10, "period_seconds": 60.0,
             "allowed": 1, "refused": 1, "shadow_refused": 0, "soft": 0, "uncharged": 0, "failed": 0, "skipped": 0,
-            "degraded": 0, "near_limit": 1, "blocked": 0, "cost": 9, "waited": 0, "waited_seconds": 0.0, "settled": 0,
+            "degraded": 0, "near_limit": 1, "blocked": 0, "penalized": 0, "cost": 9, "waited": 0, "waited_seconds": 0.0, "settled": 0,
             "keys": { "kept": 1, "most": null, "bytes": null, "forgotten": 0, "together": 0 },
             "queue": null,
             "factor": { "factor": 1.0, "least": 0.1, "most": 1.0, "cause": null, "since": null, "signals": [] },
@@ -47,4 +47,35 @@ fn a_snapshot_has_the_names_that_the_documentation_tells() {
         "shadow": null,
     });
     assert_eq!(told, expected);
+}
+
+#[test]
+fn a_decision_has_the_numbers_of_what_decides_and_of_each_policy() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("minute", FixedWindow::per_minute(2)))
+        .policy(Policy::new("day", FixedWindow::per_day(10)))
+        .store(MemoryStore::new().clock(ManualClock::new()))
+        .build()
+        .unwrap();
+    let first = json!({
+        "limit": 2, "used": 2, "remaining": 0, "reset_after_us": 60_000_000, "retry_after_us": null,
+    });
+    let mut told = serde_json::to_value(limiter.check_now("ann", 2)).unwrap();
+    let policies = told.as_object_mut().unwrap().remove("policies").unwrap();
+    let mut expected = first.clone();
+    expected.as_object_mut().unwrap().extend([
+        ("allowed".to_owned(), json!(true)),
+        ("degraded".to_owned(), json!(false)),
+        ("delay_us".to_owned(), json!(0)),
+        ("policy".to_owned(), json!("minute")),
+        ("rule".to_owned(), json!("policy")),
+        ("resolution".to_owned(), Value::Null),
+    ]);
+    assert_eq!(told, expected);
+    assert_eq!(policies["minute"], first);
+    assert_eq!(policies["day"]["remaining"], 8);
+
+    let refused = serde_json::to_value(limiter.check_now("ann", 1)).unwrap();
+    assert_eq!(refused["allowed"], false);
+    assert_eq!(refused["retry_after_us"], 60_000_000);
 }

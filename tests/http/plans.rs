@@ -4,6 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -289,11 +292,45 @@ fn a_path_is_the_operation_with_the_longest_prefix() {
         ("/bulky", 50),
         ("/", 50),
     ] {
-        let request = Request::builder().uri(path).body(()).unwrap();
-        let answer = ask(&service, request);
+        let answer = ask(&service, of_path(path));
         let told = format!(r#""api";q={limit};w=60"#);
         assert_eq!(answer.field("ratelimit-policy"), Some(&*told), "{path}");
     }
+}
+
+/// The names are routes and calls: what a client puts into a path is no part of them.
+#[test]
+fn a_matched_path_is_an_operation_and_so_is_a_grpc_method() {
+    let operations = Operations::new()
+        .limit("/users/{id}", FixedWindow::per_minute(10))
+        .limit("shop.Orders/Export", FixedWindow::per_minute(2))
+        .other(FixedWindow::per_minute(50));
+    let policy = || {
+        let policy = Policy::new("api", FixedWindow::per_minute(1));
+        policy.operations(operations.clone()).key(key::global())
+    };
+    let builder = || RateLimitLayer::builder().policy(policy().operation(key::matched_path()));
+    let routes = Router::new()
+        .route("/users/{id}", get(async || "hello"))
+        .route("/", get(async || "hello"))
+        .layer(builder().build().unwrap());
+    let calls = by_method(policy().operation(key::grpc_method()));
+    let asked = |path: &str| Request::get(path).body(Body::empty()).unwrap();
+    for (answer, told) in [
+        (ask(&routes, asked("/users/7")), r#""api";r=9"#),
+        (ask(&routes, asked("/users/8")), r#""api";r=8"#),
+        (ask(&routes, asked("/")), r#""api";r=49"#),
+        (ask(&calls, of_path("/shop.Orders/Export")), r#""api";r=1"#),
+        (ask(&calls, of_path("/shop.Orders/List")), r#""api";r=49"#),
+        (ask(&calls, of_path("/invented/List")), r#""api";r=48"#),
+    ] {
+        let limit = answer.field("ratelimit").unwrap();
+        assert!(limit.starts_with(told), "{limit}");
+    }
+}
+
+fn of_path(path: &str) -> Request<()> {
+    Request::builder().uri(path).body(()).unwrap()
 }
 
 #[test]

@@ -9,8 +9,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::yield_now;
 use tower_ratelimit::policy::Unsettled;
 use tower_ratelimit::store::RedisLedger;
-use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore};
+use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore, TokenBucket};
 
+use crate::reservations::low_priority_is_charged_all_of_it;
 use crate::support::proxy::Proxy;
 use crate::support::redis::{Server, text};
 
@@ -60,6 +61,16 @@ async fn a_reservation_is_settled_in_the_background() {
         comes_to(&limiter, key, expected).await;
     }
     assert_eq!(limiter.lost_settlements(), 0);
+}
+
+#[tokio::test]
+async fn a_request_of_low_priority_that_cost_more_is_charged_all_of_it() {
+    let server = Server::start(&[]);
+    let policy = Policy::new("units", TokenBucket::per_day(100)).reserve(90);
+    let store = RedisStore::builder().deadline(PATIENCE);
+    let builder = Limiter::builder().policy(policy);
+    let limiter = builder.store(store.open(server.url()).unwrap());
+    low_priority_is_charged_all_of_it(&limiter.build().unwrap()).await;
 }
 
 #[tokio::test]

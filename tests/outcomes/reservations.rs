@@ -1,16 +1,19 @@
 //! Reservations of a limiter over a store in this process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::limiter::Reservation;
-use tower_ratelimit::policy::Unsettled;
+use tower_ratelimit::policy::{Mode, Modes, Unsettled};
+use tower_ratelimit::store::{Ledger, SharedStore};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, Limiter, ManualClock, MemoryStore,
     Policy, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
+
+use crate::support::items::Map;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -36,6 +39,30 @@ fn hourly(limit: u32) -> [Algorithm; 9] {
 
 fn used(limiter: &Limiter, key: &str) -> u32 {
     limiter.peek_now(key, 0).binding().unwrap().1.used()
+}
+
+/// The policy has a limit of 100, of which low priority has ten.
+pub(crate) async fn low_priority_is_charged_all_of_it<L: Ledger>(limiter: &Limiter<L>) {
+    let used = async || {
+        let told = limiter.peek("low", 0).await.unwrap();
+        told.binding().unwrap().1.used()
+    };
+    let low = limiter.low_priority();
+    assert!(!low.reserve("low", 11).await.unwrap().is_allowed());
+    low.reserve("low", 10).await.unwrap().settle(70);
+    until(async || used().await == 70).await;
+    assert!(!low.check("low", 1).await.unwrap().is_allowed());
+    assert!(limiter.check("low", 30).await.unwrap().is_allowed());
+    assert_eq!(limiter.lost_settlements(), 0);
+}
+
+/// Waits until this is so, in a store that settles later.
+async fn until(is_so: impl AsyncFn() -> bool) {
+    let started = Instant::now();
+    while !is_so().await {
+        assert!(started.elapsed() < Duration::from_secs(20), "it never is");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 fn policy(algorithm: Algorithm) -> Policy {
@@ -211,6 +238,48 @@ fn it_is_settled_at_the_price_at_which_it_was_charged() {
     // Twenty units at twice their price.
     assert_eq!(used(&limiter, "up"), 40);
     assert_eq!(used(&limiter, "down"), 40);
+}
+
+/// A bucket owes at most twice its capacity, and that of a request of low priority was taken to be without the reserve.
+#[tokio::test]
+async fn a_request_of_low_priority_that_cost_more_is_charged_all_of_it() {
+    for algorithm in hourly(100) {
+        let clock = ManualClock::new();
+        let reserved = || policy(algorithm).reserve(90);
+        low_priority_is_charged_all_of_it(&limiter(&clock, reserved())).await;
+        let store = SharedStore::new(Map::new(&clock));
+        let builder = Limiter::builder().policy(reserved());
+        low_priority_is_charged_all_of_it(&builder.store(store).build().unwrap()).await;
+    }
+}
+
+/// A policy that is off charges nothing, and one in shadow refuses nothing, whichever way it is reserved.
+#[tokio::test]
+async fn a_reservation_heeds_the_modes_of_policies() {
+    let modes = Modes::new();
+    let builder = Limiter::builder().policy(policy(FixedWindow::per_hour(5).into()));
+    let limiter = builder.modes(&modes).build().unwrap();
+    assert!(limiter.check_now("ann", 5).is_allowed());
+    let all = async |cost| {
+        let asked = [("units", "ann", cost)];
+        [
+            limiter.reserve_now("ann", cost),
+            limiter.reserve("ann", cost).await.unwrap(),
+            limiter.reserve_with_now(asked).unwrap(),
+            limiter.reserve_with(asked).unwrap().await.unwrap(),
+        ]
+    };
+    for (mode, asked) in [(Mode::Shadow, 1), (Mode::Off, 0)] {
+        modes.set("units", mode).unwrap();
+        for reservation in all(1).await {
+            assert!(reservation.is_allowed(), "{mode:?}");
+            assert_eq!(reservation.decision().policies().count(), asked, "{mode:?}");
+            reservation.settle(3);
+        }
+    }
+    modes.unset("units").unwrap();
+    assert_eq!(used(&limiter, "ann"), 5);
+    assert!(all(1).await.iter().all(|it| !it.is_allowed()));
 }
 
 proptest! {

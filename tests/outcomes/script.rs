@@ -28,6 +28,8 @@ use tower_ratelimit::{RateLimit, RateLimitLayer};
 pub(crate) enum Way {
     /// Its body is read to its end.
     Read,
+    /// Its body has no frame, and is read to its end.
+    Empty,
     /// Its body declares a length, and is not polled again when that is reached.
     LengthReached,
     /// Its body ends with trailers.
@@ -59,8 +61,9 @@ pub(crate) enum Way {
     FuturePanics,
 }
 
-pub(crate) const WAYS: [Way; 17] = [
+pub(crate) const WAYS: [Way; 18] = [
     Way::Read,
+    Way::Empty,
     Way::LengthReached,
     Way::Trailers,
     Way::Unread,
@@ -245,7 +248,7 @@ async fn respond(
     let mut frames = VecDeque::new();
     let has_a_body = !matches!(
         way,
-        Way::NoContent | Way::NotModified | Way::Head | Way::Upgrade
+        Way::Empty | Way::NoContent | Way::NotModified | Way::Head | Way::Upgrade
     );
     if has_a_body {
         frames.extend([part(), part()]);
@@ -354,7 +357,7 @@ async fn end(
     let mut body = Box::pin(response.into_body());
     rest(script.rests).await;
     match script.way {
-        Way::Read | Way::Trailers => drop(body.collect().await.unwrap()),
+        Way::Read | Way::Empty | Way::Trailers => drop(body.collect().await.unwrap()),
         Way::LengthReached => {
             for _ in 0..2 {
                 assert!(body.frame().await.unwrap().is_ok());

@@ -40,7 +40,7 @@ pub(crate) struct Drawn {
 impl Drawn {
     pub(crate) fn by(dice: &mut Dice, users: u32) -> Self {
         Self {
-            way: WAYS[dice.below(17) as usize],
+            way: WAYS[dice.below(18) as usize],
             estimate: dice.below(100),
             cost: dice.below(200),
             user: dice.below(users),

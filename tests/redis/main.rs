@@ -12,6 +12,8 @@ mod damage;
 mod denials;
 mod expiry;
 mod factors;
+#[cfg(feature = "calendar")]
+mod hours;
 mod idle;
 mod keys;
 mod leases;

@@ -422,7 +422,7 @@ fn bare_commands(server: &Server, sets: &[String]) -> f64 {
 }
 
 #[test]
-fn ten_thousand_slots_are_renewed_in_one_call_that_takes_little_more_than_its_commands() {
+fn ten_thousand_slots_are_renewed_in_one_call_that_takes_less_than_their_commands_alone() {
     const KEYS: u64 = 100;
     let server = Server::start(&[]);
     let store = patient().slot_life(3 * LIFE).open(server.url()).unwrap();
@@ -454,5 +454,6 @@ fn ten_thousand_slots_are_renewed_in_one_call_that_takes_little_more_than_its_co
     println!(
         "10,000 slots renewed in {renewal:.0} us of the server; its commands alone take {bare:.0} us"
     );
-    assert!(renewal < 3.0 * bare, "{renewal} and {bare} us");
+    // The server keeps the copies as lists, which take longer the longer they are.
+    assert!(renewal < bare, "{renewal} and {bare} us");
 }

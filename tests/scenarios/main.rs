@@ -18,10 +18,14 @@ mod overriding;
 mod penalties;
 mod plans;
 mod settling;
+#[cfg(feature = "calendar")]
+mod slow_hours;
 mod split;
 mod taking;
 mod threads;
 mod time;
+#[cfg(feature = "calendar")]
+mod told_hours;
 
 use std::time::Duration;
 

@@ -131,6 +131,16 @@ fn a_penalty_that_cannot_be_is_refused_with_the_remedy() {
             "{waits}"
         );
     }
+    #[cfg(feature = "calendar")]
+    {
+        let hours = tower_ratelimit::Hours::in_zone("UTC").unwrap();
+        let hours = hours.at("22:00-06:00", FixedWindow::per_hour(9)).unwrap();
+        let by_hours = refused(hourly().hours(&hours).unwrap().penalty(after(3)));
+        assert!(
+            by_hours.starts_with("`penalty` cannot be \"p\": leave the penalty or the hours out"),
+            "{by_hours}"
+        );
+    }
     let fast = Policy::new("p", TokenBucket::per_second(50)).penalty(Penalty::after(50, MINUTE));
     let fast = refused(fast);
     assert!(

@@ -190,6 +190,28 @@ fn by_key() -> KeyLimits {
 }
 
 #[test]
+fn an_open_reservation_and_a_block_outlive_a_change_of_plan() {
+    let (clock, limiter) = limiter();
+    let reservation = limiter.plan("pro").reserve_now("ann", 50);
+    assert!(reservation.is_allowed());
+    // Under the lower plan the 50 stay charged, and what is settled is settled there.
+    let free = limiter.plan("free");
+    assert!(!free.check_now("ann", 1).is_allowed());
+    reservation.settle(4);
+    assert_eq!(
+        told(&free.peek_now("ann", 0)),
+        [("minute", 10, 6), ("day", 100, 96)]
+    );
+    free.block_now("ann", MINUTE);
+    for plan in ["pro", "enterprise", "free"] {
+        let decision = limiter.plan(plan).check_now("ann", 1);
+        assert_eq!(decision.retry_after(), Some(MINUTE), "{plan}");
+    }
+    clock.advance(MINUTE);
+    assert!(limiter.plan("pro").check_now("ann", 1).is_allowed());
+}
+
+#[test]
 fn the_exact_key_comes_first_then_the_longest_prefix_then_other() {
     let limits = by_key().other(FixedWindow::per_minute(5));
     let policy = Policy::new("minute", FixedWindow::per_minute(1)).key_limits(limits);

@@ -7,7 +7,7 @@ const MINIMAL: &str = "minimal script";
 
 /// What the issue asks for.
 pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
-    let told_again = Source {
+    let told_here = || Source {
         figures,
         unit: Unit::Nanoseconds,
     };
@@ -16,10 +16,26 @@ pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
         rate(figures, "gcra", MINIMAL, 64).at_least(0.65),
         p50(figures, "four policies", "gcra", 1).at_most(2.0),
         each(figures, "four policies", "gcra", 64).at_most(3.0),
-        told_again
+        told_here()
             .alone("redis, a remembered denial", "redis/remembered denial")
             .at_most(200.0),
+        served(figures, "anchored window, plan", "anchored window").at_most(1.1),
+        served(figures, "calendar day", "fixed window").at_most(1.1),
+        served(figures, "fixed window by hours", "fixed window").at_most(1.1),
+        served(figures, "gcra by hours", "gcra").at_most(1.1),
+        told_here()
+            .cell(
+                "redis, a leased unit",
+                "redis/leased unit",
+                "redis/remembered denial",
+            )
+            .at_most(1.3),
     ]
+}
+
+/// The server's time for a decision whose limit is found in another way, beside the same with one limit.
+fn served(figures: &Figures, ours: &str, peer: &str) -> Cell {
+    cell(figures, Unit::Nanoseconds, "server", ours, peer, 64)
 }
 
 /// What a round trip costs whatever it is for, and what each algorithm costs.
@@ -41,6 +57,10 @@ pub(super) fn beside(figures: &Figures) -> Vec<Cell> {
         "sliding slots",
         "sliding log",
         "four policies",
+        "anchored window, plan",
+        "calendar day",
+        "fixed window by hours",
+        "gcra by hours",
     ];
     for row in rows {
         for concurrency in [1, 64] {

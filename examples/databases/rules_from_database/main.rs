@@ -25,14 +25,12 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
 use axum::routing::get;
-use axum::{Extension, Router};
-use serde_json::{Map, Value, json};
+use axum::{Extension, Json, Router};
+use serde_json::{Value, json};
 use tower_ratelimit::key::{self, Head, Secret};
 use tower_ratelimit::plan::Resolver;
-use tower_ratelimit::{AnchoredWindow, Decision, Outcome, Policy, RateLimitLayer};
+use tower_ratelimit::{AnchoredWindow, Decision, Policy, RateLimitLayer};
 
 /// The limits by the minute and by the day of a key that is not among the customers.
 const DEFAULT: (u32, u32) = (10, 100);
@@ -85,50 +83,17 @@ fn layer(resolver: Resolver<String>) -> Result<RateLimitLayer, Box<dyn Error>> {
     Ok(layer.build()?)
 }
 
-async fn decision(decision: Option<Extension<Decision>>) -> impl IntoResponse {
-    let told = decision.map_or(Value::Null, |Extension(decision)| told(&decision));
-    ([(CONTENT_TYPE, "application/json")], told.to_string())
+async fn decision(decision: Option<Extension<Decision>>) -> Json<Option<Decision>> {
+    Json(decision.map(|Extension(decision)| decision))
 }
 
-fn usage(resolver: &Resolver<String>) -> impl IntoResponse + use<> {
+fn usage(resolver: &Resolver<String>) -> Json<Value> {
     let usage = resolver.usage();
-    let told = json!({
+    Json(json!({
         "found": usage.found(),
         "not_found": usage.not_found(),
         "in_flight": usage.in_flight(),
-    });
-    ([(CONTENT_TYPE, "application/json")], told.to_string())
-}
-
-fn told(decision: &Decision) -> Value {
-    let policies: Map<String, Value> = decision
-        .policies()
-        .map(|(name, outcome)| (name.to_owned(), numbers(outcome)))
-        .collect();
-    let Some((policy, outcome)) = decision.binding() else {
-        return Value::Null;
-    };
-    let mut told = numbers(outcome);
-    told["policy"] = json!(policy);
-    told["rule"] = json!(decision.rule().map(|rule| rule.to_string()));
-    told["resolution"] = json!(decision.resolution().map(|it| it.to_string()));
-    told["policies"] = Value::Object(policies);
-    told["degraded"] = json!(decision.is_degraded());
-    told
-}
-
-fn numbers(outcome: &Outcome) -> Value {
-    json!({
-        "limit": outcome.limit(),
-        "used": outcome.used(),
-        "remaining": outcome.remaining(),
-        "reset_after_us": micros(outcome.reset_after()),
-        "retry_after_us": outcome.retry_after().map(micros),
-    })
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    }))
 }
 
 fn setting(name: &str, default: &str) -> Result<String, String> {

@@ -11,12 +11,14 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version}
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::copy_bidirectional;
 
 use crate::stall::{Progress, Stalled, Watched};
+use crate::tls::{self, Roots};
 use crate::{Body, fields, told};
 
 /// How long a connection to the upstream may take.
@@ -25,11 +27,12 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The service behind the gateway.
 #[derive(Clone, Debug)]
 pub(crate) struct Upstream {
+    scheme: Scheme,
     authority: Authority,
     timeout: Duration,
     /// For all but gRPC.
-    http1: Client<HttpConnector, Watched<Incoming>>,
-    http2: Client<HttpConnector, Watched<Incoming>>,
+    http1: Client<HttpsConnector<HttpConnector>, Watched<Incoming>>,
+    http2: Client<HttpsConnector<HttpConnector>, Watched<Incoming>>,
 }
 
 /// What the gateway knows of a request beside the request.
@@ -45,13 +48,18 @@ pub(crate) struct Sender {
 
 impl Upstream {
     /// The service at this address, such as `http://127.0.0.1:8080`.
-    pub(crate) fn new(url: &str, timeout: Duration) -> Result<Self, String> {
-        let wrong = |why: &str| format!("UPSTREAM: {url:?} {why}; write http://HOST:PORT");
+    pub(crate) fn new(url: &str, roots: &Roots, timeout: Duration) -> Result<Self, String> {
+        let wrong = |why: &str| {
+            format!("UPSTREAM: {url:?} {why}; write http://HOST:PORT or https://HOST:PORT")
+        };
         let uri: Uri = url.parse().map_err(|_| wrong("is not a URL"))?;
         let parts = uri.into_parts();
-        if parts.scheme != Some(Scheme::HTTP) {
-            return Err(wrong("is not http"));
-        }
+        let scheme = parts.scheme.ok_or_else(|| wrong("has no scheme"))?;
+        let config = match scheme.as_str() {
+            "http" => tls::unused()?,
+            "https" => roots.config()?,
+            _ => return Err(wrong("is neither http nor https")),
+        };
         if parts.path_and_query.is_some_and(|path| path != "/") {
             return Err(wrong("has a path, and paths are passed as they are"));
         }
@@ -63,11 +71,14 @@ impl Upstream {
         builder
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new());
+        let over_http1 = tls::connector(config.clone(), connector.clone(), false);
+        let over_http2 = tls::connector(config, connector, true);
         Ok(Self {
+            scheme,
             authority,
             timeout,
-            http1: builder.build(connector.clone()),
-            http2: builder.http2_only(true).build(connector),
+            http1: builder.build(over_http1),
+            http2: builder.http2_only(true).build(over_http2),
         })
     }
 
@@ -127,7 +138,7 @@ impl Upstream {
         }
         let path = parts.uri.path_and_query().cloned();
         parts.uri = Uri::builder()
-            .scheme(Scheme::HTTP)
+            .scheme(self.scheme.clone())
             .authority(self.authority.clone())
             .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
             .build()

@@ -16,6 +16,7 @@ use tower_ratelimit::config::{Config, Watched};
 
 use crate::forward::{Sender, Upstream};
 use crate::framing::Heads;
+use crate::tls::Roots;
 use crate::{Body, full, question, told};
 
 /// A reverse proxy with rate limits.
@@ -30,13 +31,18 @@ pub struct Gateway {
 
 impl Gateway {
     /// Forwards requests to an upstream such as `http://127.0.0.1:8080`, which has to begin its response, or to take more
-    /// of the request, within `timeout`.
+    /// of the request, within `timeout`. An upstream of `https` has to be trusted by these roots.
     ///
     /// # Errors
     ///
-    /// When the upstream is no `http` URL, and when it has a path.
-    pub fn new(limits: Watched, upstream: &str, timeout: Duration) -> Result<Self, String> {
-        let upstream = Upstream::new(upstream, timeout)?;
+    /// When the upstream is no URL of `http` or `https`, when it has a path, and when there are no roots.
+    pub fn new(
+        limits: Watched,
+        upstream: &str,
+        roots: &Roots,
+        timeout: Duration,
+    ) -> Result<Self, String> {
+        let upstream = Upstream::new(upstream, roots, timeout)?;
         let forward = service_fn(move |request| {
             let upstream = upstream.clone();
             async move { Ok(upstream.answer(request).await) }

@@ -11,6 +11,7 @@
 //! | [`gateway`] | chooses between `/_limit/*` and the upstream |
 //! | `question` | answers `/_limit/check` |
 //! | `forward` | sends a request to the upstream, and passes its response back |
+//! | [`tls`] | which certificates of the upstream are trusted |
 //! | `fields` | which header fields pass |
 //! | `stall` | the timeout of the upstream |
 //! | [`sample`] | a small upstream, if no other is named |
@@ -23,6 +24,7 @@ mod question;
 pub mod sample;
 pub mod server;
 mod stall;
+pub mod tls;
 
 pub use self::gateway::Gateway;
 

@@ -1,12 +1,14 @@
 //! The gateway as a program.
 //!
 //! `cargo run -p gateway`, with `UPSTREAM` (default: a small service of its own), `LIMITS` (default: `limits.toml` beside
-//! this package), `ADDR` (default 127.0.0.1:3000) and `UPSTREAM_TIMEOUT` (default 60 seconds).
+//! this package), `ADDR` (default 127.0.0.1:3000) and `UPSTREAM_TIMEOUT` (default 60 seconds). An upstream of `https` is
+//! trusted by the certificates of the platform, or by those of the file `UPSTREAM_CA`.
 
 use std::env;
 use std::error::Error;
 use std::time::Duration;
 
+use gateway::tls::Roots;
 use gateway::{Gateway, sample, server};
 use tokio::net::TcpListener;
 use tower_ratelimit::config::Config;
@@ -46,7 +48,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ),
         Err(_) => Duration::from_secs(60),
     };
-    let gateway = Gateway::new(watched, &upstream, timeout)?;
+    let roots = env::var_os("UPSTREAM_CA").map_or(Roots::Platform, |path| Roots::File(path.into()));
+    let gateway = Gateway::new(watched, &upstream, &roots, timeout)?;
 
     let address = env::var("ADDR").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(&address).await?;

@@ -90,7 +90,10 @@ mod tests {
     async fn a_peer_that_is_no_proxy_finds_nothing_below_the_reserved_path() {
         let limits = concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml");
         let limits = Config::read(limits).unwrap().watch().unwrap();
-        let gateway = Gateway::new(limits, "http://127.0.0.1:1", Duration::from_secs(1)).unwrap();
+        let gateway = {
+            let roots = crate::tls::Roots::default();
+            Gateway::new(limits, "http://127.0.0.1:1", &roots, Duration::from_secs(1)).unwrap()
+        };
         for (peer, path, expected) in [
             ("127.0.0.1:1", "/_limit/check", "200"),
             ("127.0.0.1:1", "/_limit/status", "200"),

@@ -8,7 +8,7 @@ use crate::adapt::Load;
 /// An exponential average of loads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Smoothed {
-    /// In millionths of a millionth, so that small changes are not lost.
+    /// A fixed-point number, in units of 10⁻¹², so that small changes are not lost.
     value: u64,
     at: Duration,
 }

@@ -2,7 +2,7 @@
 
 mod step;
 
-use super::kind::Kind;
+use super::kind::{Kind, Replenishment};
 use super::{WithRule, quota_constructors, table};
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -65,6 +65,10 @@ impl Kind for AnchoredWindow {
 
     fn quota(&self) -> Quota {
         self.quota
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::Anchored
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

@@ -17,7 +17,7 @@ pub(crate) use self::step::Timed;
 use self::schedule::Schedule;
 use self::step::OfAlgorithm;
 use super::calendar_window::Packed as PackedCalendar;
-use super::kind::{Kind, match_kind};
+use super::kind::{Kind, Replenishment, match_kind};
 use super::{Algorithm, AnchoredWindow, AnyLong, AnyRule, FixedWindow, Limit, Pack, WithRule};
 #[cfg(feature = "config")]
 use crate::calendar::LocalTime;
@@ -66,6 +66,21 @@ impl ByHours {
         let left = left.and_then(|limit| algorithm.leaving(limit, reserve));
         let left = left.unwrap_or_else(|| Limit::new(0, 0));
         algorithm.under(left).unwrap_or(algorithm)
+    }
+
+    /// The algorithm in force under the policy's own limit, if these words of a key say all that it owes now: nothing
+    /// was stated under other hours and has to drain through them first.
+    #[inline]
+    pub(in crate::algorithm) fn in_force_for(
+        &self,
+        words: &[u64; 3],
+        now: Micros,
+    ) -> Option<&'static Algorithm> {
+        let present = self.timetable().at(now);
+        let is_behind = self.drains()
+            && AnyRule::owes_since(words).is_some_and(|since| since < present.span.from);
+        let is_simple = self.is_own && !is_behind;
+        is_simple.then(|| self.schedule.at(present.place))?
     }
 
     /// Whether the limit of an interval is another than the policy's own, and the time to which it applies.
@@ -222,6 +237,10 @@ impl Kind for ByHours {
 
     fn refunds_newest(&self) -> Option<Micros> {
         match_kind!(self.schedule.algorithm(0), kind => kind.refunds_newest(), None)
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::ByHours
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

@@ -118,9 +118,14 @@ impl Schedule {
     /// The algorithm in the interval at this place, counted from 1; 0 for none.
     #[inline]
     pub(super) fn algorithm(self, place: u8) -> Algorithm {
-        let algorithms = &self.0.algorithms;
-        let its = algorithms.get(usize::from(place)).or(algorithms.first());
+        let its = self.at(place).or(self.0.algorithms.first());
         its.copied().unwrap_or(Algorithm::Unlimited)
+    }
+
+    /// The same where it is kept; `None` if there is no such interval.
+    #[inline]
+    pub(super) fn at(self, place: u8) -> Option<&'static Algorithm> {
+        self.0.algorithms.get(usize::from(place))
     }
 
     /// Whether the interval at this place has a limit, which is not a share of another.

@@ -96,8 +96,17 @@ pub(crate) struct Timed<R> {
     rule: PhantomData<R>,
 }
 
-/// So many switches of a timetable are looked through for the end of a debt: those of eleven years and more.
-const MOST_SWITCHES: usize = 1 << 14;
+/// For so many steps of a walk through the timetable a debt drains exactly: those of three years and more, if the limit
+/// changes twice a day. What is owed then drains at the least rate of all hours, so that no wait is told too short.
+///
+/// A denied request walks as far as its debt lasts, and without a bound a client could make requests that take long.
+const MOST_STEPS: usize = 4_096;
+
+/// What is kept as of the present stretch, and how many steps are left of the walk that led there.
+struct CaughtUp<K> {
+    kept: K,
+    steps: usize,
+}
 
 impl<R: OfAlgorithm> Timed<R> {
     #[inline]
@@ -125,23 +134,19 @@ impl<R: OfAlgorithm> Timed<R> {
         R::of(self.hours.in_force(self.always.unwrap_or(stretch.place)))
     }
 
-    fn stretch(&self, at: Micros) -> Stretch {
-        self.hours.timetable().stretch(at)
+    /// With the least rate and the largest size of all.
+    fn slowest(&self) -> R {
+        R::of(self.hours.slowest())
     }
 
     /// Asks the rule in force about what is kept, stated as of now if the limit has changed since.
     #[inline]
-    fn ask<T>(
-        &self,
-        kept: &R::Kept,
-        now: Micros,
-        ask: impl FnOnce(&R, &R::Kept, Stretch) -> T,
-    ) -> T {
+    fn ask<T>(&self, kept: &R::Kept, now: Micros, ask: impl FnOnce(&R, &R::Kept) -> T) -> T {
         let present = self.hours.timetable().at(now);
         let rule = self.rule(present);
         match self.caught_up(kept, present) {
-            Some(kept) => ask(&rule, &kept, present),
-            None => ask(&rule, kept, present),
+            Some(caught_up) => ask(&rule, &caught_up.kept),
+            None => ask(&rule, kept),
         }
     }
 
@@ -149,27 +154,31 @@ impl<R: OfAlgorithm> Timed<R> {
     fn change(&self, kept: &mut R::Kept, now: Micros, change: impl FnOnce(&R, &mut R::Kept)) {
         let present = self.hours.timetable().at(now);
         if let Some(caught_up) = self.caught_up(kept, present) {
-            *kept = caught_up;
+            *kept = caught_up.kept;
         }
         change(&self.rule(present), kept);
     }
 
     /// A debt that was stated before this stretch, as of its beginning.
     #[inline]
-    fn caught_up(&self, kept: &R::Kept, present: Stretch) -> Option<R::Kept> {
+    fn caught_up(&self, kept: &R::Kept, present: Stretch) -> Option<CaughtUp<R::Kept>> {
         let since = R::owes_since(kept).filter(|_| self.drains())?;
-        (since < present.span.from).then(|| self.drained_until(kept, since, present))
+        (since < present.span.from).then(|| self.drained_until(kept, since, present.span.from))
     }
 
     #[cold]
-    fn drained_until(&self, kept: &R::Kept, since: Micros, present: Stretch) -> R::Kept {
+    fn drained_until(&self, kept: &R::Kept, since: Micros, now: Micros) -> CaughtUp<R::Kept> {
         let mut kept = kept.clone();
-        let mut stretch = self.stretch(since);
-        while stretch.span.until <= present.span.from && R::owes_since(&kept).is_some() {
+        let mut walk = self.hours.timetable().walk(since, MOST_STEPS);
+        while let Some(stretch) = walk.next() {
+            if stretch.span.until > now || R::owes_since(&kept).is_none() {
+                let steps = walk.steps();
+                return CaughtUp { kept, steps };
+            }
             self.rule(stretch).refund(&mut kept, stretch.span.until, 0);
-            stretch = self.stretch(stretch.span.until);
         }
-        kept
+        self.slowest().refund(&mut kept, now, 0);
+        CaughtUp { kept, steps: 0 }
     }
 
     /// How long it is until the first moment at which the limit then in force gives something, if nothing is charged
@@ -181,13 +190,25 @@ impl<R: OfAlgorithm> Timed<R> {
         now: Micros,
         wait: impl Fn(&R, &R::Kept, Micros) -> Option<Micros>,
     ) -> Option<Micros> {
-        let mut stretch = self.hours.timetable().at(now);
-        let mut kept = self
-            .caught_up(kept, stretch)
-            .unwrap_or_else(|| kept.clone());
+        let present = self.hours.timetable().at(now);
+        let caught_up = self.caught_up(kept, present);
+        let caught_up = caught_up.unwrap_or_else(|| CaughtUp {
+            kept: kept.clone(),
+            steps: MOST_STEPS,
+        });
+        self.first_of(caught_up, now, wait)
+    }
+
+    /// The same of what is caught up.
+    fn first_of(
+        &self,
+        CaughtUp { mut kept, steps }: CaughtUp<R::Kept>,
+        now: Micros,
+        wait: impl Fn(&R, &R::Kept, Micros) -> Option<Micros>,
+    ) -> Option<Micros> {
         let mut at = now;
         if self.drains() {
-            for _ in 0..MOST_SWITCHES {
+            for stretch in self.hours.timetable().walk(now, steps) {
                 let rule = self.rule(stretch);
                 let until = stretch.span.until;
                 if let Some(wait) = wait(&rule, &kept, at)
@@ -200,7 +221,11 @@ impl<R: OfAlgorithm> Timed<R> {
                 }
                 rule.refund(&mut kept, until, 0);
                 at = until;
-                stretch = self.stretch(until);
+            }
+            if R::owes_since(&kept).is_some() {
+                let slowest = self.slowest();
+                at = at.saturating_add(slowest.reset_after(&kept, at));
+                kept = R::Kept::default();
             }
         }
         let found = self.first_of_what_stays(&kept, at, wait)?;
@@ -225,52 +250,50 @@ impl<R: OfAlgorithm> Timed<R> {
         };
         let moments: SmallVec<[Option<Micros>; 8]> = self.hours.places().map(moment).collect();
         // From here on a limit gives it as soon as it is in force.
-        let mut stretch = self.stretch(*moments.iter().flatten().min()?);
-        for _ in 0..MOST_SWITCHES {
-            if let Some(Some(moment)) = moments.get(usize::from(stretch.place))
-                && *moment < stretch.span.until
-            {
-                return Some(stretch.span.from.max(*moment).max(at));
-            }
-            if stretch.span.until == Micros::new(u64::MAX) {
-                return None;
-            }
-            stretch = self.stretch(stretch.span.until);
-        }
-        None
-    }
-
-    fn admitted_after(&self, kept: &R::Kept, now: Micros, cost: u32) -> Option<Micros> {
-        self.first(kept, now, |rule, kept, at| {
-            if rule.allows(kept, at, cost) {
-                return Some(Micros::ZERO);
-            }
-            let can_pass = (1..=rule.limit()).contains(&cost);
-            can_pass.then(|| rule.retry_after(kept, at, cost))
+        let mut walk = timetable.walk(*moments.iter().flatten().min()?, MOST_STEPS);
+        walk.find_map(|Stretch { span, place }| {
+            let moment = (*moments.get(usize::from(place))?)?;
+            (moment < span.until).then(|| span.from.max(moment).max(at))
         })
     }
 
-    /// What the limit in force tells, where something of it lies beyond the next switch.
+    /// What the limit in force tells, where something of it lies beyond the next switch. It looks at what was kept
+    /// before that was caught up with, so that it walks no further than the request that comes later.
     #[cold]
     fn told_beyond(&self, told: Outcome, kept: &R::Kept, now: Micros, cost: u32) -> Outcome {
+        let admitted = |cost| self.first(kept, now, admitted_at(cost));
         // A limit of 0 tells no reset.
         let mut told = if self.drains() || told.limit() == 0 {
             told.resetting(self.reset_after(kept, now))
         } else {
             told
         };
-        if told.remaining() == 0
-            && let Some(next) = self.admitted_after(kept, now, 1)
-        {
-            told = told.lasting(next);
+        let mut next = None;
+        if told.remaining() == 0 {
+            next = Some(admitted(1));
+            if let Some(Some(next)) = next {
+                told = told.lasting(next);
+            }
         }
         if !told.is_allowed() {
-            return told.denied(self.admitted_after(kept, now, cost));
+            let again = next.filter(|_| cost == 1);
+            return told.denied(again.unwrap_or_else(|| admitted(cost)));
         }
         match told.delay_micros() {
             Micros::ZERO => told,
             _ => told.held(self.delay(kept, now, cost)),
         }
+    }
+}
+
+/// How long it is under one limit until a request of this cost is allowed; `None` if it never is.
+fn admitted_at<R: Step>(cost: u32) -> impl Fn(&R, &R::Kept, Micros) -> Option<Micros> {
+    move |rule, kept, at| {
+        if rule.allows(kept, at, cost) {
+            return Some(Micros::ZERO);
+        }
+        let can_pass = (1..=rule.limit()).contains(&cost);
+        can_pass.then(|| rule.retry_after(kept, at, cost))
     }
 }
 
@@ -298,7 +321,7 @@ impl<R: OfAlgorithm> Step for Timed<R> {
     }
 
     fn longest_wait(&self) -> Micros {
-        R::of(self.hours.slowest()).longest_wait()
+        self.slowest().longest_wait()
     }
 
     fn moved_back(&self, kept: &R::Kept, now: Micros) -> Option<R::Kept> {
@@ -308,12 +331,12 @@ impl<R: OfAlgorithm> Step for Timed<R> {
 
     #[inline]
     fn admits(&self, kept: &R::Kept, now: Micros, cost: u32) -> bool {
-        self.ask(kept, now, |rule, kept, _| rule.admits(kept, now, cost))
+        self.ask(kept, now, |rule, kept| rule.admits(kept, now, cost))
     }
 
     #[inline]
     fn allows(&self, kept: &R::Kept, now: Micros, cost: u32) -> bool {
-        self.ask(kept, now, |rule, kept, _| rule.allows(kept, now, cost))
+        self.ask(kept, now, |rule, kept| rule.allows(kept, now, cost))
     }
 
     #[inline]
@@ -347,16 +370,16 @@ impl<R: OfAlgorithm> Step for Timed<R> {
     }
 
     fn remaining(&self, kept: &R::Kept, now: Micros) -> u32 {
-        self.ask(kept, now, |rule, kept, _| rule.remaining(kept, now))
+        self.ask(kept, now, |rule, kept| rule.remaining(kept, now))
     }
 
     fn distance(&self, kept: &R::Kept, now: Micros) -> u64 {
-        self.ask(kept, now, |rule, kept, _| rule.distance(kept, now))
+        self.ask(kept, now, |rule, kept| rule.distance(kept, now))
     }
 
     fn reset_after(&self, kept: &R::Kept, now: Micros) -> Micros {
         if !self.drains() {
-            return self.ask(kept, now, |rule, kept, _| rule.reset_after(kept, now));
+            return self.ask(kept, now, |rule, kept| rule.reset_after(kept, now));
         }
         let reset = self.first(kept, now, |rule, kept, at| Some(rule.reset_after(kept, at)));
         reset.unwrap_or(Micros::LONGEST)
@@ -371,14 +394,14 @@ impl<R: OfAlgorithm> Step for Timed<R> {
 
     fn retry_after(&self, kept: &R::Kept, now: Micros, cost: u32) -> Micros {
         if self.always.is_some() {
-            return self.ask(kept, now, |rule, kept, _| rule.retry_after(kept, now, cost));
+            return self.ask(kept, now, |rule, kept| rule.retry_after(kept, now, cost));
         }
-        self.admitted_after(kept, now, cost)
+        self.first(kept, now, admitted_at(cost))
             .unwrap_or(Micros::LONGEST)
     }
 
     fn effective_window(&self, kept: &R::Kept, now: Micros) -> Micros {
-        self.ask(kept, now, |rule, kept, _| rule.effective_window(kept, now))
+        self.ask(kept, now, |rule, kept| rule.effective_window(kept, now))
     }
 
     fn delay(&self, kept: &R::Kept, now: Micros, cost: u32) -> Micros {
@@ -396,25 +419,35 @@ impl<R: OfAlgorithm> Step for Timed<R> {
 
     #[inline]
     fn outcome(&self, kept: &R::Kept, now: Micros, cost: u32, allowed: bool) -> Outcome {
-        self.ask(kept, now, |rule, kept, present| {
-            let told = rule.outcome(kept, now, cost, allowed);
-            let told = match self.hours.window_of(present.place) {
-                (true, window) => told.within(window),
-                (false, _) => told,
-            };
-            let left = present.span.until.saturating_sub(now);
-            let waits = [told.reset_micros(), told.delay_micros()];
-            let is_seen = told.is_allowed() || told.retry_micros().is_some_and(|wait| wait < left);
-            let ends_before = waits.iter().max() < Some(&left)
-                && told.effective_micros().is_none_or(|window| window < left);
-            let is_told = is_seen && ends_before && told.limit() > 0;
+        let present = self.hours.timetable().at(now);
+        let rule = self.rule(present);
+        let mut told = match self.caught_up(kept, present) {
+            Some(caught_up) => rule.outcome(&caught_up.kept, now, cost, allowed),
+            None => rule.outcome(kept, now, cost, allowed),
+        };
+        if let (true, window) = self.hours.window_of(present.place) {
+            told.put_within(window);
+        }
+        if self.is_told(&told, present.span.until.saturating_sub(now)) {
+            return told;
+        }
+        self.told_beyond(told, kept, now, cost)
+    }
+}
+
+impl<R: OfAlgorithm> Timed<R> {
+    /// Whether nothing of this outcome lies beyond the next switch, which is so far away.
+    #[inline]
+    fn is_told(&self, told: &Outcome, left: Micros) -> bool {
+        if told.is_allowed() && !self.drains() && told.remaining() > 0 && told.limit() > 0 {
             // What stays resets at the same moment under all limits.
-            let stays = !self.drains() && told.is_allowed() && told.remaining() > 0;
-            if is_told || stays {
-                return told;
-            }
-            self.told_beyond(told, kept, now, cost)
-        })
+            return true;
+        }
+        let is_seen = told.is_allowed() || told.retry_micros().is_some_and(|wait| wait < left);
+        let ends_before = told.reset_micros() < left
+            && told.delay_micros() < left
+            && told.effective_micros().is_none_or(|window| window < left);
+        is_seen && ends_before && told.limit() > 0
     }
 }
 

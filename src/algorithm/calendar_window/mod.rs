@@ -8,7 +8,7 @@ mod text;
 
 pub(super) use self::packed::Packed;
 
-use super::kind::Kind;
+use super::kind::{Kind, Replenishment};
 use super::{FixedWindow, WithRule};
 use crate::calendar::{Calendar, TimeOfDay, Unit, Weekday, Windows, Zone};
 use crate::error::ConfigError;
@@ -177,6 +177,10 @@ impl Kind for CalendarWindow {
             limit: quota.limit(),
             ..*self
         })
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::Calendar
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

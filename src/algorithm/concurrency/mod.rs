@@ -5,7 +5,7 @@ mod step;
 use std::fmt;
 
 use super::WithRule;
-use super::kind::Kind;
+use super::kind::{Kind, Replenishment};
 use crate::error::ConfigError;
 use crate::quota::{Quota, not_a_number, whole_number};
 
@@ -65,6 +65,10 @@ impl Kind for Concurrency {
     /// Its period means nothing.
     fn quota(&self) -> Quota {
         Quota::per_second(self.most)
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::Held
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

@@ -82,6 +82,14 @@ end
 function concurrency.renew(key, first, last, now, life, shortest)
   local ends, lost = string.format('%d', now + life), 0
   local ended = redis.call('ZCOUNT', key, '-inf', string.format('%d', now))
+  local ARGV = ARGV
+  if last - first >= 32 then
+    -- A server keeps up to 128 members as a list, and walks through it for each of them. A member that is too long for a
+    -- list makes it look them up.
+    local long = string.rep('-', 65)
+    redis.call('ZADD', key, '-inf', long)
+    redis.call('ZREM', key, long)
+  end
   for from = first, last, 500 do
     local some, length = {}, 0
     for at = from, math.min(from + 499, last) do

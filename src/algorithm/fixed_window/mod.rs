@@ -2,7 +2,7 @@
 
 mod step;
 
-use super::kind::Kind;
+use super::kind::{Kind, Replenishment};
 use super::{WithRule, quota_constructors, table};
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -67,6 +67,10 @@ impl Kind for FixedWindow {
 
     fn quota(&self) -> Quota {
         self.quota
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::Aligned
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

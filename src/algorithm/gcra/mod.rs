@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use self::packed::Packed;
 use self::step::Bucket;
-use super::kind::Kind;
+use super::kind::{Kind, Replenishment};
 use super::{WithRule, quota_constructors, table};
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -136,6 +136,10 @@ impl Kind for Gcra {
 
     fn resized(&self, quota: Quota, burst: u32) -> Result<Self, ConfigError> {
         Ok(Self::of(quota).burst(burst))
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::Steady
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

@@ -4,7 +4,7 @@ mod step;
 
 use std::time::Duration;
 
-use super::kind::Kind;
+use super::kind::{Kind, Replenishment};
 use super::{WithRule, paved_constructors, table};
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -121,6 +121,10 @@ impl Kind for SlidingLog {
 
     fn resized(&self, quota: Quota, _: u32) -> Result<Self, ConfigError> {
         Ok(Self::exactly(quota))
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::Log
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

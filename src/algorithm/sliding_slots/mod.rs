@@ -7,7 +7,7 @@ mod step;
 
 use std::time::Duration;
 
-use super::kind::Kind;
+use super::kind::{Kind, Replenishment};
 use super::{WithRule, paved_constructors, table};
 use crate::clock::Micros;
 use crate::error::ConfigError;
@@ -193,6 +193,10 @@ impl Kind for SlidingSlots {
 
     fn refunds_newest(&self) -> Option<Micros> {
         Some(self.length())
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::Slots
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

@@ -2,7 +2,7 @@
 
 mod step;
 
-use super::kind::Kind;
+use super::kind::{Kind, Replenishment};
 use super::{WithRule, quota_constructors, table};
 use crate::clock::Micros;
 use crate::error::ConfigError;
@@ -71,6 +71,10 @@ impl Kind for SlidingWindow {
 
     fn refunds_newest(&self) -> Option<Micros> {
         Some(self.quota.period_micros())
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        Replenishment::Sliding
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

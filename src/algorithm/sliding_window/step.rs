@@ -1,6 +1,6 @@
 //! The rule of the sliding window.
 //!
-//! Counts are weighted by time, in requests times microseconds, and are never divided: so the estimate is exact.
+//! Counts are weighted by time, in requests times microseconds, and are compared without a division, so a decision is exact.
 
 use super::SlidingWindow;
 use crate::algorithm::State;

@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 use self::interval::ByInterval;
-use super::kind::{self, Kind};
+use super::kind::{self, Kind, Replenishment};
 use super::{Gcra, WithRule, quota_constructors, table};
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -176,6 +176,14 @@ impl Kind for TokenBucket {
     fn resized(&self, quota: Quota, burst: u32) -> Result<Self, ConfigError> {
         let gcra = self.gcra.resized(quota, burst)?;
         Ok(Self { gcra, ..*self })
+    }
+
+    fn replenishment(&self) -> Replenishment {
+        if self.is_by_interval {
+            Replenishment::Interval
+        } else {
+            Replenishment::Steady
+        }
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

@@ -162,3 +162,24 @@ fn what_is_packed_is_unpacked() {
         now = stretch.span.until;
     }
 }
+
+#[test]
+fn a_walk_meets_each_stretch_and_ends_after_its_steps() {
+    let hours = timetable("Europe/Berlin", &["22:00-06:00", "sunday 06:00-22:00"]);
+    let from = at("2026-03-20T12:34:56Z");
+    let walked: Vec<_> = hours.walk(from, 4_096).collect();
+    assert!((2_000..4_096).contains(&walked.len()), "{}", walked.len());
+    assert!(walked[0].span.contains(from));
+    for (stretch, next) in walked.iter().zip(&walked[1..]) {
+        assert_eq!(stretch.span.until, next.span.from);
+        assert_eq!(*next, hours.stretch(next.span.from));
+    }
+    // With a date alone there is little to meet in a block, and blocks are counted.
+    let date = timetable("Europe/Berlin", &["2026-12-24"]);
+    let walked = date.walk(from, 4_096).count();
+    assert!((120..130).contains(&walked), "{walked}");
+    assert_eq!(date.walk(from, 0).count(), 0);
+    // After the last block comes the rest of all time.
+    let end = Micros::new(u64::MAX - 1);
+    assert_eq!(date.walk(end, 4_096).count(), 1);
+}

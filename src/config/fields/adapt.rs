@@ -15,6 +15,11 @@ pub(crate) static CLASS: Fields = Fields(&[
         "Which requests; all unless said. Of a list, one has to hold.",
         Shape::OneOrList(&Shape::Named("condition")),
     ),
+    field(
+        "function",
+        "A class that code has registered, in place of the others.",
+        Shape::Text,
+    ),
 ]);
 
 pub(crate) static ADAPT: Fields = Fields(&[

@@ -149,6 +149,11 @@ pub(crate) static POLICY: Fields = Fields(&[
         "What a request costs that ends without an answer; estimate unless said.",
         Shape::Any(&[Shape::Word(&["estimate", "nothing"]), Shape::Whole]),
     ),
+    field(
+        "limit_by",
+        "Gives the limit of a request, before the limits by key.",
+        Shape::Table(&FUNCTION),
+    ),
     field("key_limits", "Limits by key.", Shape::Table(&KEY_LIMITS)),
     field(
         "operation",
@@ -212,6 +217,7 @@ pub(crate) static SETTLE: Fields = Fields(&[
         "Counts the bytes of the body in units of so many, rounded up.",
         Shape::Whole,
     ),
+    field("function", "A cost that code has registered.", Shape::Text),
 ]);
 
 pub(crate) static ENDING: Fields = Fields(&[
@@ -232,6 +238,11 @@ pub(crate) static ENDING: Fields = Fields(&[
         "complete",
         "Whether the whole response went out.",
         Shape::Flag,
+    ),
+    field(
+        "function",
+        "An ending that code has registered.",
+        Shape::Text,
     ),
 ]);
 

@@ -50,6 +50,11 @@ pub(crate) static CLIENT_IP: Fields = Fields(&[
         "The prefixes of translators from IPv4 to IPv6.",
         Shape::List(&Shape::Text),
     ),
+    field(
+        "without_fallback",
+        "Does not count the proxy if that does not tell the client: the request has no key then.",
+        Shape::Flag,
+    ),
 ]);
 
 pub(crate) static FUNCTION: Fields =

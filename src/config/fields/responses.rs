@@ -75,6 +75,11 @@ pub(crate) static RESPONSES: Fields = Fields(&[
 pub(crate) static BODY: Fields = Fields(&[
     field("content_type", "The value of Content-Type.", Shape::Text),
     field("text", "The body.", Shape::Text),
+    field(
+        "function",
+        "A body that code has registered, in place of the others.",
+        Shape::Text,
+    ),
 ]);
 
 pub(crate) static GRPC: Fields = Fields(&[

@@ -18,6 +18,8 @@ pub(crate) struct Held<L: Ledger + ?Sized> {
     policies: Arc<Policies>,
     ledger: Guarded<L>,
     charges: SmallVec<[HeldCharge; 2]>,
+    /// How many of them are settled, from the first on.
+    settled: usize,
     /// Of policies on concurrency. They are released at the end.
     slots: SmallVec<[Charge; 1]>,
     /// In which the store has answered, if it did not answer at once.
@@ -40,36 +42,59 @@ struct HeldCharge {
 }
 
 impl<L: Ledger + ?Sized> Held<L> {
+    /// Nothing yet. It is filled where it is, because it is large to move.
+    #[inline]
+    pub(super) fn nothing(limiter: &Limiter<L>) -> Self {
+        Self {
+            policies: Arc::clone(&limiter.policies),
+            ledger: limiter.ledger.clone(),
+            charges: SmallVec::new(),
+            settled: 0,
+            slots: SmallVec::new(),
+            runtime: None,
+        }
+    }
+
     /// What the store has charged of this, which it answered so.
-    ///
-    /// A soft charge that did not fit was left out, and so is the charge of a policy that lets everything go on while
-    /// its store is away: of them there is nothing to settle.
+    #[inline]
     pub(crate) fn of<'a>(
         limiter: &Limiter<L>,
         charges: impl IntoIterator<Item = &'a Charge>,
         outcomes: &Outcomes,
     ) -> Self {
-        let mut held = Self {
-            policies: Arc::clone(&limiter.policies),
-            ledger: limiter.ledger.clone(),
-            charges: SmallVec::new(),
-            slots: SmallVec::new(),
-            runtime: None,
-        };
+        let mut held = Self::nothing(limiter);
         if outcomes.is_allowed() {
-            let charges = charges.into_iter();
-            for charge in charges {
-                let Some(it) = held_charge(limiter, charge, outcomes) else {
-                    continue;
-                };
-                if charge.slot.is_some() {
-                    held.slots.push(*charge);
-                } else {
-                    held.charges.push(it);
-                }
-            }
+            held.hold(charges, outcomes);
         }
         held
+    }
+
+    /// Holds what the store has charged of this, which it has allowed so.
+    ///
+    /// A soft charge that did not fit was left out, and so is the charge of a policy that lets everything go on while
+    /// its store is away: of them there is nothing to settle.
+    pub(super) fn hold<'a>(
+        &mut self,
+        charges: impl IntoIterator<Item = &'a Charge>,
+        outcomes: &Outcomes,
+    ) {
+        for charge in charges {
+            let mut each = outcomes.iter();
+            let Some((_, outcome)) = each.find(|(policy, _)| *policy == charge.policy) else {
+                continue;
+            };
+            if !outcome.is_allowed() {
+                continue;
+            }
+            if charge.slot.is_some() {
+                self.slots.push(*charge);
+            } else if let Some(algorithm) = self.policies.algorithms.get(charge.policy) {
+                self.charges.push(HeldCharge {
+                    charge: *charge,
+                    taken: Taken::with(algorithm, outcome, outcomes),
+                });
+            }
+        }
     }
 
     /// The same, answered in this runtime.
@@ -86,18 +111,24 @@ impl<L: Ledger + ?Sized> Held<L> {
     /// Whether nothing is held.
     #[cfg(feature = "http")]
     pub(crate) fn is_empty(&self) -> bool {
-        self.charges.is_empty() && self.slots.is_empty()
+        self.unsettled().is_empty() && self.slots.is_empty()
     }
 
     /// The policies that have charged the request.
     #[cfg(feature = "http")]
     pub(crate) fn policies(&self) -> impl Iterator<Item = usize> {
-        self.charges.iter().map(|held| held.charge.policy)
+        self.unsettled().iter().map(|held| held.charge.policy)
     }
 
-    /// Settles what each policy has charged.
+    fn unsettled(&self) -> &[HeldCharge] {
+        self.charges.get(self.settled..).unwrap_or_default()
+    }
+
+    /// Settles what each policy has charged, and that once.
     pub(crate) fn settle(&mut self, cost: impl Fn(usize) -> RealCost) {
-        for held in mem::take(&mut self.charges) {
+        while let Some(held) = self.charges.get(self.settled) {
+            // Whatever panics, it is not settled again.
+            self.settled += 1;
             let policy = held.charge.policy;
             let units = match cost(policy) {
                 RealCost::Units(units) => Some(units),
@@ -110,8 +141,8 @@ impl<L: Ledger + ?Sized> Held<L> {
         }
     }
 
-    fn settle_one(&self, HeldCharge { charge, taken }: HeldCharge, units: u32) {
-        let prices = &self.policies.prices;
+    fn settle_one(&self, held: &HeldCharge, units: u32) {
+        let (HeldCharge { charge, taken }, prices) = (*held, &self.policies.prices);
         let cost = prices.settled(&charge, units);
         let (difference, amendment) = match cost.checked_sub(charge.cost) {
             Some(more) => (more, Amendment::Add(taken)),
@@ -123,7 +154,10 @@ impl<L: Ledger + ?Sized> Held<L> {
         self.policies.count_settled(charge.policy);
         let charge = Charge {
             cost: difference,
-            ..prices.without_its_price(charge)
+            ..self
+                .policies
+                .demands
+                .whole(prices.without_its_price(charge))
         };
         let settled = self.ledger.amend(&[charge], amendment);
         settle(
@@ -135,26 +169,9 @@ impl<L: Ledger + ?Sized> Held<L> {
     }
 }
 
-fn held_charge<L: Ledger + ?Sized>(
-    limiter: &Limiter<L>,
-    charge: &Charge,
-    outcomes: &Outcomes,
-) -> Option<HeldCharge> {
-    let algorithm = limiter.policies.algorithms.get(charge.policy)?;
-    let (_, outcome) = outcomes
-        .iter()
-        .find(|(policy, _)| *policy == charge.policy)?;
-    outcome.is_allowed().then(|| HeldCharge {
-        charge: *charge,
-        taken: Taken::of(charge, algorithm, outcomes),
-    })
-}
-
 impl<L: Ledger + ?Sized> Drop for Held<L> {
     fn drop(&mut self) {
-        if !self.charges.is_empty() {
-            self.settle(|_| RealCost::Unsettled);
-        }
+        self.settle(|_| RealCost::Unsettled);
         if !self.slots.is_empty() {
             let released = self.ledger.amend(&self.slots, Amendment::Release);
             release(mem::take(&mut self.slots), released, self.runtime.as_ref());

@@ -14,14 +14,17 @@ mod held;
 mod settlement;
 
 use std::fmt;
+use std::sync::Arc;
 
 pub(crate) use self::answer::Answer;
 pub(crate) use self::held::{Held, RealCost};
 pub(super) use self::settlement::Lost;
 
-use crate::decision::Decision;
+use super::Limiter;
+use crate::clock::Micros;
+use crate::decision::{Decision, Outcomes};
 use crate::error::ConfigError;
-use crate::store::{Ledger, MemoryLedger};
+use crate::store::{Charge, Ledger, MemoryLedger};
 
 /// What a request was charged at an estimate of its cost, and which is settled at its end.
 ///
@@ -49,8 +52,34 @@ pub struct Reservation<L: Ledger + ?Sized = MemoryLedger> {
 }
 
 impl<L: Ledger + ?Sized> Reservation<L> {
-    pub(super) fn new(decision: Decision, held: Held<L>) -> Self {
-        Self { decision, held }
+    /// Nothing is decided yet, and nothing held. It is filled where it is, because it is large to move.
+    #[inline]
+    pub(super) fn of(limiter: &Limiter<L>) -> Self {
+        let names = Arc::clone(&limiter.policies.names);
+        Self {
+            decision: Decision::new(names, Outcomes::new(Micros::ZERO)),
+            held: Held::nothing(limiter),
+        }
+    }
+
+    /// Decides by this, which returns whether the request is allowed, and holds what is charged then.
+    #[inline]
+    pub(super) fn decide(
+        &mut self,
+        charges: &[Charge],
+        decide: impl FnOnce(&mut Outcomes) -> bool,
+    ) {
+        let Self { decision, held } = self;
+        decision.change(|outcomes| {
+            if decide(outcomes) {
+                held.hold(charges, outcomes);
+            }
+        });
+    }
+
+    /// Changes the outcomes.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Outcomes)) {
+        self.decision.change(change);
     }
 
     /// The same, answered in this runtime.

@@ -35,14 +35,15 @@ pub(super) fn settle(
     settled: Reply<Result<bool, StoreError>>,
     runtime: Option<&Handle>,
 ) {
-    let settling = Settling {
-        policies: Arc::clone(policies),
-        policy,
-        is_done: false,
-    };
     match settled {
-        Reply::Now(answer) => settling.end(&answer),
+        Reply::Now(Ok(_)) => {}
+        Reply::Now(Err(_)) => is_lost(policies, policy),
         Reply::Later(answer) => {
+            let settling = Settling {
+                policies: Arc::clone(policies),
+                policy,
+                is_done: false,
+            };
             // It may be dropped where there is no runtime, such as after the end of the server.
             let current = Handle::try_current();
             if let Some(runtime) = current.as_ref().ok().or(runtime) {
@@ -87,11 +88,15 @@ impl Settling {
 
 impl Drop for Settling {
     fn drop(&mut self) {
-        if self.is_done {
-            return;
+        if !self.is_done {
+            is_lost(&self.policies, self.policy);
         }
-        self.policies.lost.0.fetch_add(1, Ordering::Relaxed);
-        let name = self.policies.names.name(self.policy).unwrap_or_default();
-        warn_once_of(&LOST, format!("policy {name:?}"));
     }
+}
+
+#[cold]
+fn is_lost(policies: &Policies, policy: usize) {
+    policies.lost.0.fetch_add(1, Ordering::Relaxed);
+    let name = policies.names.name(policy).unwrap_or_default();
+    warn_once_of(&LOST, format!("policy {name:?}"));
 }

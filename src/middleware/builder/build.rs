@@ -124,13 +124,13 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             modes,
             self.wait_places,
         );
-        gate.read_plans(self.sources);
-        gate.settle(settles);
-        gate.look_up_in(self.lists);
+        gate.set_sources(self.sources);
+        gate.set_settles(settles);
+        gate.set_lists(self.lists);
         if self.exposes_decision {
             gate.expose_decision();
         }
-        gate.tell(self.hooks);
+        gate.set_hooks(self.hooks);
         Ok(gate)
     }
 }

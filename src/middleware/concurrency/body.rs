@@ -1,11 +1,12 @@
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::adapt::Permit;
+use crate::middleware::source::{Source, ToTheEnd};
 
 pin_project! {
     /// The body of a response: that of the inner service, whose slot is free when it ends or is dropped, or that of a
@@ -13,31 +14,34 @@ pin_project! {
     #[derive(Debug)]
     pub struct ConcurrencyBody<B> {
         #[pin]
-        source: Source<B>,
+        source: Source<B, Slot>,
     }
 }
 
-pin_project! {
-    #[project = SourceProj]
-    #[derive(Debug)]
-    enum Source<B> {
-        Inner {
-            #[pin]
-            body: B,
-            permit: Option<Permit>,
-        },
-        Refusal {
-            // `None` at its end.
-            text: Option<Bytes>,
-        },
+/// The slot of a request that has one.
+#[derive(Debug, Default)]
+struct Slot(Option<Permit>);
+
+impl ToTheEnd for Slot {
+    fn frame<D: Buf, E>(
+        &mut self,
+        frame: Option<&Result<Frame<D>, E>>,
+        is_at_its_end: impl FnOnce() -> bool,
+    ) {
+        let is_last = match frame {
+            None | Some(Err(_)) => true,
+            Some(Ok(frame)) => frame.is_trailers() || is_at_its_end(),
+        };
+        if is_last {
+            drop(self.0.take());
+        }
     }
 }
 
 impl<B> ConcurrencyBody<B> {
     pub(super) fn refusal(text: Bytes) -> Self {
-        let text = (!text.is_empty()).then_some(text);
         Self {
-            source: Source::Refusal { text },
+            source: Source::refusal(text),
         }
     }
 }
@@ -47,7 +51,10 @@ impl<B: Body> ConcurrencyBody<B> {
     pub(super) fn inner(body: B, permit: Option<Permit>) -> Self {
         let permit = permit.filter(|_| !body.is_end_stream());
         Self {
-            source: Source::Inner { body, permit },
+            source: Source::Inner {
+                body,
+                kept: Slot(permit),
+            },
         }
     }
 }
@@ -58,7 +65,7 @@ impl<B: Default> Default for ConcurrencyBody<B> {
         Self {
             source: Source::Inner {
                 body: B::default(),
-                permit: None,
+                kept: Slot::default(),
             },
         }
     }
@@ -76,38 +83,14 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        match self.project().source.project() {
-            SourceProj::Inner { mut body, permit } => {
-                let frame = ready!(body.as_mut().poll_frame(cx));
-                let is_last = match &frame {
-                    None | Some(Err(_)) => true,
-                    Some(Ok(frame)) => frame.is_trailers() || body.is_end_stream(),
-                };
-                if is_last {
-                    drop(permit.take());
-                }
-                Poll::Ready(frame)
-            }
-            SourceProj::Refusal { text } => {
-                Poll::Ready(text.take().map(|text| Ok(Frame::data(text.into()))))
-            }
-        }
+        self.project().source.poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.source {
-            Source::Inner { body, .. } => body.is_end_stream(),
-            Source::Refusal { text } => text.is_none(),
-        }
+        self.source.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.source {
-            Source::Inner { body, .. } => body.size_hint(),
-            Source::Refusal { text } => {
-                let length = text.as_ref().map_or(0, Bytes::len);
-                SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
-            }
-        }
+        self.source.size_hint()
     }
 }

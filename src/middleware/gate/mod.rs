@@ -96,16 +96,16 @@ impl Gate {
         &self.limiter
     }
 
-    pub(super) fn read_plans(&mut self, sources: Sources) {
+    pub(super) fn set_sources(&mut self, sources: Sources) {
         self.sources = sources;
     }
 
-    pub(super) fn look_up_in(&mut self, lists: Lists) {
+    pub(super) fn set_lists(&mut self, lists: Lists) {
         self.lists = (!lists.are_empty()).then_some(lists);
     }
 
     /// Holds requests to their end. What is taken back needs the numbers of its charge.
-    pub(super) fn settle(&mut self, settles: Option<Arc<Settles>>) {
+    pub(super) fn set_settles(&mut self, settles: Option<Arc<Settles>>) {
         if settles.is_some() {
             self.wanted = Wanted::Everything;
         }
@@ -118,15 +118,17 @@ impl Gate {
     }
 
     /// Tells these of decisions, if they are any.
-    pub(super) fn tell(&mut self, hooks: Hooks) {
+    pub(super) fn set_hooks(&mut self, hooks: Hooks) {
         if hooks.are_any() {
             self.wanted = Wanted::Everything;
         }
         self.hooks = hooks;
     }
 
-    /// Puts the decision where the inner service finds it, if that was asked for. A request that
-    /// is refused is done with: its extensions are emptied.
+    /// Rules on a request: by the lists, then by the modes of policies and the plan of the request, then by the limiter.
+    ///
+    /// Puts the decision among the request's extensions, if that was asked for, and empties the extensions of a request
+    /// that is refused.
     pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Ruling {
         self.life.request();
         look_for_itself(self.id());

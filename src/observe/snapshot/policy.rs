@@ -22,6 +22,7 @@ pub struct PolicyStats {
     degraded: u64,
     near_limit: u64,
     blocked: u64,
+    penalized: u64,
     cost: u64,
     waited: u64,
     #[cfg_attr(
@@ -71,6 +72,7 @@ impl PolicyStats {
             degraded: sums.policy(Count::Degraded),
             near_limit: sums.policy(Count::NearLimit),
             blocked: sums.policy(Count::Blocked),
+            penalized: sums.policy(Count::Penalized),
             cost: sums.policy(Count::Cost),
             waited: sums.policy(Count::Waited),
             time_waited: Duration::from_micros(sums.policy(Count::TimeWaited)),
@@ -157,6 +159,12 @@ impl PolicyStats {
     /// Returns how many requests were refused because their key is [blocked](crate::Limiter::block_now).
     pub fn blocked(&self) -> u64 {
         self.blocked
+    }
+
+    /// Returns how many refusals were one too many, so that a block of their key began: see
+    /// [`Policy::penalty`](crate::Policy::penalty).
+    pub fn penalized(&self) -> u64 {
+        self.penalized
     }
 
     /// Returns how many units requests were charged.

@@ -5,6 +5,7 @@ pub struct ShadowStats {
     pub(crate) compared: u64,
     pub(crate) would_refuse: u64,
     pub(crate) would_allow: u64,
+    pub(crate) last: Vec<String>,
     pub(crate) error: Option<String>,
 }
 
@@ -22,6 +23,11 @@ impl ShadowStats {
     /// Returns how many of them were refused, and would be allowed.
     pub fn would_allow(&self) -> u64 {
         self.would_allow
+    }
+
+    /// Returns the last differences as text, ten at most, the newest first: `GET /search: refused in shadow by minute`.
+    pub fn last(&self) -> &[String] {
+        &self.last
     }
 
     /// Returns why the newest file in shadow does not decide; `None` if it does.

@@ -214,6 +214,7 @@ impl<R> Policy<R> {
     ///   once for each unit that comes back. Such a penalty would block well-behaved clients. The check knows the
     ///   policy's own limit, and not those of plans.
     /// - if a number of the penalty is out of range,
+    /// - if the limit of the policy depends on the hour,
     /// - if the policy is soft, or lets requests [wait](Self::wait_up_to), or
     /// - if the store is another crate's, which [does not count refusals](crate::store::Store::counts_refusals).
     ///
@@ -273,6 +274,12 @@ impl Policy {
         if self.patience.is_any() {
             let remedy =
                 "leave the penalty or `wait_up_to` out: a request that waits asks several times";
+            return Err(ConfigError::quoting("penalty", &self.name, remedy));
+        }
+        #[cfg(feature = "calendar")]
+        if self.algorithm.has_hours() {
+            let remedy = "leave the penalty or the hours out: how often a client that waits as it is told can be refused is \
+                          not known where limits follow each other";
             return Err(ConfigError::quoting("penalty", &self.name, remedy));
         }
         let refusals = self.algorithm.most_refusals(penalty.within);

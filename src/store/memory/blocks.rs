@@ -93,6 +93,11 @@ impl Blocks {
             .counting(fingerprint, clock.now(), &penalty.penalty)
     }
 
+    /// When the last block ends, and the last refusal that counts is forgotten.
+    pub(super) fn last_end(&self) -> Option<Micros> {
+        self.blocked.last_end().max(self.offenders.last_end())
+    }
+
     /// All blocks that are not forgotten.
     pub(super) fn each(&self) -> Blocked {
         let spans = self.blocked.each().into_iter();

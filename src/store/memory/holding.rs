@@ -50,19 +50,17 @@ impl MemoryLedger {
         if !charges.iter().all(|charge| self.is_open(charge)) {
             return false;
         }
-        let rest: SmallVec<[Charge; 4]> = charges
-            .iter()
-            .filter(|charge| !self.opened(charge.policy).is_some_and(Opened::is_held))
-            .copied()
-            .collect();
+        let of_rates = |charge: &&Charge| !self.opened(charge.policy).is_some_and(Opened::is_held);
         let mut places = self.places(charges, purpose);
         let denies = places.iter().any(Place::denies) || purpose == Purpose::Deny;
-        let allowed = if rest.is_empty() {
-            *outcomes = Outcomes::new(self.clock().now());
-            !denies
-        } else {
+        let allowed = if charges.iter().any(|charge| of_rates(&charge)) {
+            let rest = charges.iter().filter(of_rates);
+            let rest: SmallVec<[Charge; 4]> = rest.copied().collect();
             let purpose = if denies { Purpose::Deny } else { purpose };
             self.decide_rest(&rest, wanted, purpose, outcomes)
+        } else {
+            outcomes.decided_at(self.clock().now());
+            !denies
         };
         for place in &mut places {
             let Charge { cost, slot, .. } = *place.charge;

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -13,7 +14,7 @@ use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::{Outcomes, Weight};
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::observe::{KeyStats, StoreStats, penalized};
+use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
@@ -62,16 +63,21 @@ impl MemoryLedger {
         self.decide(charges, Wanted::Verdict, &mut Outcomes::new(Micros::ZERO))
     }
 
-    /// Decides under one policy, which has to be one of those that were opened, and has no penalty.
-    pub(crate) fn charge_one(&self, policy: usize, key: &Key, cost: u32) -> Outcomes {
-        let mut outcomes = Outcomes::new(Micros::ZERO);
+    /// Decides under one policy, which has to be one of those that were opened, and has no penalty. Returns whether the
+    /// request is allowed, and puts its outcome into `outcomes`, which are empty.
+    pub(crate) fn charge_one(
+        &self,
+        policy: usize,
+        key: &Key,
+        cost: u32,
+        outcomes: &mut Outcomes,
+    ) -> bool {
         let told = &mut OutcomeSink {
             wanted: Wanted::Everything,
             policy,
-            outcomes: &mut outcomes,
+            outcomes,
         };
-        self.decide_one(policy, self.ask(key, cost), Some(told));
-        outcomes
+        self.decide_one(policy, self.ask(key, cost), Some(told))
     }
 
     /// The same, without the numbers.
@@ -161,8 +167,7 @@ impl MemoryLedger {
                     .blocks
                     .note_refusal(fingerprint, penalty, &self.clock)
                 {
-                    outcomes.block(policy, length);
-                    penalized(&penalty.policy, length);
+                    outcomes.penalize(policy, length);
                 }
             }
         }
@@ -450,6 +455,19 @@ impl Ledger for MemoryLedger {
         let fill = self.policies.get(policy)?.counter.fill();
         let keys = KeyStats::new(fill.keys as u64, fill.bound as u64, fill.bytes as u64);
         Some(keys.forgotten(fill.evicted, fill.overflowed))
+    }
+
+    fn holds_for(&self, policy: usize) -> Duration {
+        let Some(opened) = self.policies.get(policy) else {
+            return Duration::ZERO;
+        };
+        let now = self.clock.now();
+        let overrides = opened.counter.each_override(now).into_iter();
+        let last = overrides.map(|(_, span)| span.until).max();
+        let last = last.max(opened.blocks.last_end());
+        last.map_or(Duration::ZERO, |last| {
+            last.saturating_sub(now).to_duration()
+        })
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

@@ -20,15 +20,14 @@ impl MemoryLedger {
         key: &Key,
         cost: u32,
         limit: Limit,
-    ) -> Outcomes {
-        let mut outcomes = Outcomes::new(Micros::ZERO);
+        outcomes: &mut Outcomes,
+    ) -> bool {
         let told = Some(&mut OutcomeSink {
             wanted: Wanted::Everything,
             policy,
-            outcomes: &mut outcomes,
+            outcomes,
         });
-        self.decide_one_under(policy, key, cost, limit, told);
-        outcomes
+        self.decide_one_under(policy, key, cost, limit, told)
     }
 
     /// The same, without the numbers.

@@ -77,6 +77,11 @@ impl Offenders {
         self.held().take(fingerprint);
     }
 
+    /// When the last of them is forgotten.
+    pub(super) fn last_end(&self) -> Option<Micros> {
+        self.held().ends.last().map(|(until, _)| *until)
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

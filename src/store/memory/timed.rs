@@ -134,6 +134,11 @@ impl<T: Copy> Timed<T> {
         Ok(())
     }
 
+    /// When the last span ends.
+    pub(super) fn last_end(&self) -> Option<Micros> {
+        self.read().ends.last().map(|(until, _)| *until)
+    }
+
     /// All keys that are not forgotten.
     pub(super) fn each(&self) -> Vec<(u64, Span<T>)> {
         let held = self.read();

@@ -71,6 +71,14 @@ impl Ledger for Guard {
         self.ledger.refusals(charge)
     }
 
+    fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        // What is held is known to the store alone.
+        if self.watch.is_away(std::slice::from_ref(charge)) {
+            return Reply::Now(Ok(0));
+        }
+        self.ledger.leased(charge)
+    }
+
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         let Some(first) = charges.first() else {
             return self.ledger.amend(charges, amendment);
@@ -104,6 +112,10 @@ impl Ledger for Guard {
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {
         self.ledger.keys(policy)
+    }
+
+    fn holds_for(&self, policy: usize) -> Duration {
+        self.ledger.holds_for(policy)
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::decision::Outcomes;
@@ -120,6 +121,10 @@ where
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {
         self.ledger.keys(policy)
+    }
+
+    fn holds_for(&self, policy: usize) -> Duration {
+        self.ledger.holds_for(policy)
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

@@ -24,4 +24,4 @@ pub(crate) use self::guarded::Guarded;
 #[cfg(feature = "redis")]
 pub(super) use self::standby::Standby;
 #[cfg(feature = "redis")]
-pub(super) use self::watch::{Probe, Remote, Watch, away};
+pub(super) use self::watch::{Probe, Remote, Watch, away, late};

@@ -1,7 +1,8 @@
 -- Changes what is kept of keys, whatever they ask for. KEYS: their states. ARGV: the time, or nothing; the
 -- verb; then for each key its rule, how much, a moment, four numbers of the rule, the limit first, and its hours or
 -- nothing; and last, for a key that gets a limit of its own, the four numbers of that. Returns 1 if turns of a queue were given
--- back, else 0; of `refusals`, how many count.
+-- back, else 0; of `refusals`, how many count, and of `leased`, how many units
+-- nodes hold.
 local now, shortest = moment(ARGV[1])
 local verb, marking, given_back, counting = ARGV[2], marking(), false, 0
 
@@ -30,9 +31,10 @@ for index = 1, #KEYS do
   if ARGV[at + 7] ~= '' and own == '' then
     limit, a, b, c = in_force(rule, kept, now, ARGV[at + 7])
   end
+  local held = 0
   if found then
     kept = rule.moved_back(kept, now, limit, a, b, c) or kept
-    marking.ending(rule, marks, kept, now, limit, a, b, c)
+    held = marking.ending(rule, marks, kept, now, limit, a, b, c)
   end
   -- Until the moment at which another limit is set, a debt drains under the limit before it.
   local changes = true
@@ -60,6 +62,8 @@ for index = 1, #KEYS do
     marks.block, marks.offences = nil, nil
   elseif verb == 'refusals' then
     counting, changes = counting + marking.refusals(marks, now, amount), false
+  elseif verb == 'leased' then
+    counting, changes = counting + held, false
   elseif verb == 'override' then
     rule.refund(kept, now, 0, limit, a, b, c)
     local last = #ARGV
@@ -75,4 +79,4 @@ for index = 1, #KEYS do
     save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, unpack(lasts))
   end
 end
-return verb == 'refusals' and counting or given_back and 1 or 0
+return (verb == 'refusals' or verb == 'leased') and counting or given_back and 1 or 0

@@ -7,10 +7,9 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use super::batcher::Batcher;
-use super::denial_cache::DenialCache;
+use super::denials::DenialCache;
 use super::failure::{failure, failure_of, interrupted, is_of_some};
 use super::held::HeldSlots;
-use super::key_epochs::KeyEpochs;
 use super::leases::Leases;
 use super::link::Link;
 use super::opened::{Charges, OpenedPolicy};
@@ -26,6 +25,7 @@ use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
+use crate::store::denials::KeyEpochs;
 use crate::store::outage::{Standby, Watch};
 use crate::store::{Amendment, Charge, Slot};
 
@@ -168,8 +168,11 @@ impl Calls {
 
     /// Decides on charges of keys of one server, and asks for units and tells of others. A charge that costs nothing is
     /// not made.
-    pub(super) async fn lease(&self, questions: &[Question]) -> Result<ScriptReply, StoreError> {
-        let until = self.link.deadline();
+    pub(super) async fn lease(
+        &self,
+        questions: &[Question],
+        until: Instant,
+    ) -> Result<ScriptReply, StoreError> {
         let mut query = Query::new(LEASE, self.moment());
         let (mut names, mut charges) = (Names::default(), Charges::new());
         for Question { charge, ask, .. } in questions {
@@ -251,9 +254,24 @@ impl Calls {
         let Some(named) = policy.and_then(|policy| policy.penalty.as_ref()) else {
             return Ok(0);
         };
-        let mut call = self.call("refusals");
         let [_, within, ..] = named.penalty.numbers();
-        self.put(&mut call, &mut Names::default(), charge, within, 0_u64);
+        self.count("refusals", charge, within).await
+    }
+
+    /// How many units of the key nodes hold.
+    pub(super) async fn leased(&self, charge: &Charge) -> Result<u32, StoreError> {
+        self.count("leased", charge, 0).await
+    }
+
+    /// What the script counts by this verb, and changes nothing.
+    async fn count(
+        &self,
+        verb: &'static str,
+        charge: &Charge,
+        amount: u64,
+    ) -> Result<u32, StoreError> {
+        let mut call = self.call(verb);
+        self.put(&mut call, &mut Names::default(), charge, amount, 0_u64);
         let until = self.link.deadline();
         let told = self.run(&self.amend, &call, &[*charge], until).await;
         match self.watched(told)? {
@@ -367,7 +385,7 @@ impl Calls {
     }
 
     /// What time it is by this node's clock, or by that of the test.
-    fn now(&self) -> Micros {
+    pub(super) fn now(&self) -> Micros {
         #[cfg(feature = "testing")]
         if let Some(clock) = &self.clock {
             return clock.now();
@@ -375,7 +393,7 @@ impl Calls {
         Micros::by_this_node()
     }
 
-    pub(super) fn call(&self, verb: &str) -> Call {
+    pub(super) fn call(&self, verb: impl Display) -> Call {
         let mut call = Call::default();
         #[cfg(feature = "testing")]
         match &self.clock {

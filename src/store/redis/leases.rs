@@ -9,19 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ahash::RandomState;
+use tokio::sync::oneshot;
 
-use super::denial_cache::SHARDS;
-use super::key_epochs::KeyEpochs;
 use super::lease::{self, Ask, NodeClock, Pair, Terms, Way};
 use super::opened::OpenedPolicy;
-use super::pairs::{Counts, Entry, LastTold, Of, Question, Questions, Shard, all_of, waiting_for};
+use super::pairs::{
+    Again, Counts, Entry, Heard, LastTold, Local, Of, Question, Questions, Shard, all_of,
+};
 use super::reply::ScriptReply;
 use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
+use crate::error::StoreError;
 use crate::observe::LeaseStats;
 use crate::policy::LEAST_LEASED;
 use crate::store::Charge;
+use crate::store::denials::{KeyEpochs, SHARDS};
 
 /// What this node holds under a list of policies.
 pub(super) struct Leases {
@@ -35,13 +38,6 @@ pub(super) struct Leases {
     /// What is to be given back of pairs that are not kept any more.
     returns: Mutex<Vec<Question>>,
     is_looked_after: AtomicBool,
-}
-
-/// What is decided here.
-pub(super) struct Local {
-    pub(super) is_allowed: bool,
-    /// The charges of whose pairs few units are left, by their places: the first is the lowest bit.
-    pub(super) low: u32,
 }
 
 /// How many pairs a node keeps at most; each takes some 800 bytes.
@@ -80,6 +76,11 @@ impl Leases {
         charges.len() <= MOST_CHARGES && charges.iter().all(lends)
     }
 
+    /// Whether units of this policy are leased.
+    pub(super) fn leases(&self, policy: usize) -> bool {
+        self.terms(policy).is_some()
+    }
+
     fn terms(&self, policy: usize) -> Option<Terms> {
         self.terms.get(policy).copied().flatten()
     }
@@ -102,7 +103,10 @@ impl Leases {
     ) -> Option<Local> {
         let now = self.clock.now();
         if let [charge] = charges {
-            return self.decide_one(charge, policies, now, outcomes);
+            let (mut shard, hash) = self.shard_of(charge);
+            let (entry, counts) = self.live(&mut shard, hash, charge, now)?;
+            let way = entry.pair.request(now, charge.cost);
+            return entry.follow(way, (charge, policies, now), counts, outcomes);
         }
         let mut low = 0;
         for (place, charge) in charges.iter().enumerate() {
@@ -133,37 +137,32 @@ impl Leases {
         })
     }
 
-    #[inline]
-    fn decide_one(
+    /// Decides on a request that was not decided before, or that has waited.
+    pub(super) fn again(
         &self,
-        charge: &Charge,
+        charges: &[Charge],
         policies: &[OpenedPolicy],
-        now: Micros,
         outcomes: &mut Outcomes,
-    ) -> Option<Local> {
+    ) -> Again {
+        let [charge] = charges else {
+            return Again::Ask;
+        };
+        let now = self.clock.now();
         let (mut shard, hash) = self.shard_of(charge);
-        let (entry, counts) = self.live(&mut shard, hash, charge, now)?;
-        match entry.pair.request(now, charge.cost) {
-            Way::Spent { is_low } => {
-                let is_spent = entry.spend(charge, now, counts, outcomes);
-                is_spent.then_some(Local {
-                    is_allowed: true,
-                    low: is_low.into(),
-                })
+        let Some((entry, counts)) = self.live(&mut shard, hash, charge, now) else {
+            return Again::Ask;
+        };
+        match entry.pair.again(now, charge.cost) {
+            Way::Wait => {
+                entry.pair.wait(charge.cost);
+                let (told, hears) = oneshot::channel();
+                entry.waiting.push(told);
+                Again::Wait(hears)
             }
-            Way::Refused(wait) => {
-                let (last, counted) = (entry.told.as_ref()?, policies.get(charge.policy)?);
-                let later = now.saturating_sub(last.received);
-                let outcome = last.told.outcome_of(charge.cost, counted, later);
-                outcomes.decided_at(last.told.at().saturating_add(later));
-                outcomes.push(charge.policy, waiting_for(outcome, wait));
-                counts.saved += 1;
-                Some(Local {
-                    is_allowed: false,
-                    low: 0,
-                })
+            way => {
+                let local = entry.follow(way, (charge, policies, now), counts, outcomes);
+                local.map_or(Again::Ask, Again::Decided)
             }
-            Way::Ask => None,
         }
     }
 
@@ -237,6 +236,7 @@ impl Leases {
             pair: Pair::default(),
             epoch: self.changes.of(&charge.key),
             told: None,
+            waiting: Vec::new(),
         }
     }
 
@@ -289,68 +289,81 @@ impl Leases {
         policies: &[OpenedPolicy],
         outcomes: &mut Outcomes,
     ) {
-        let now = self.clock.now();
-        let is_allowed = answer.is_allowed();
         for question in questions {
-            let charge = question.charge;
-            let found = answer.of(charge.policy).zip(policies.get(charge.policy));
-            let Some(((told, counted), terms)) = found.zip(self.terms(charge.policy)) else {
-                self.failed(&question);
-                continue;
-            };
-            let (mut shard, hash) = self.shard_of(&charge);
-            let counts = &mut shard.counts;
-            if let Some(grant) = told.grant() {
-                counts.granted += u64::from(grant.units);
-                // It was changed in between, or is not kept any more.
-                let is_kept = self.changes.is_still(question.epoch);
-                if !is_kept {
-                    let returned =
-                        Of::without_cost(&charge).question(all_of(grant), question.epoch, now);
-                    counts.gives_back(&returned.ask);
-                    self.returns().push(returned);
-                    if let Some((entry, _)) = self.live(&mut shard, hash, &charge, now) {
-                        entry.pair.failed(&question.ask);
-                    }
-                    continue;
-                }
-            }
-            let outcome = told.outcome(counted, Micros::ZERO);
-            let Some((entry, _)) = self.live(&mut shard, hash, &charge, now) else {
-                continue;
-            };
-            if !is_allowed && !told.denies() {
-                entry.pair.failed(&question.ask);
-                continue;
-            }
-            let denied = told
-                .denies()
-                .then(|| outcome.retry_micros().unwrap_or(Micros::LONGEST));
-            let grant = told.grant();
-            let heard = lease::Answer { grant, denied };
-            entry
-                .pair
-                .answered(question.put, now, (&question.ask, heard), terms);
-            if denied.is_some()
-                && let Some(pace) = entry.pair.refuses(now, charge.cost)
-            {
-                outcomes.wait_at_least(charge.policy, pace);
-            }
-            entry.told = Some(Box::new(LastTold {
-                told: told.clone(),
-                outcome,
-                received: now,
-            }));
+            let waiting = self.hear(&question, answer, policies, outcomes);
+            tell_each(waiting, &Ok(()));
         }
     }
 
-    /// No answer has come.
-    pub(super) fn failed(&self, question: &Question) {
-        let (mut shard, hash) = self.shard_of(&question.charge);
-        if let Some(entry) = shard.young.get_mut(&hash)
-            && entry.of.is(&question.charge)
+    /// Hears the answer to a question. Returns the requests that have waited for it.
+    fn hear(
+        &self,
+        question: &Question,
+        answer: &ScriptReply,
+        policies: &[OpenedPolicy],
+        outcomes: &mut Outcomes,
+    ) -> Vec<oneshot::Sender<Heard>> {
+        let (charge, now) = (question.charge, self.clock.now());
+        let found = answer.of(charge.policy).zip(policies.get(charge.policy));
+        let Some(((told, counted), terms)) = found.zip(self.terms(charge.policy)) else {
+            return self.ended(question);
+        };
+        let (mut shard, hash) = self.shard_of(&charge);
+        let counts = &mut shard.counts;
+        if let Some(grant) = told.grant() {
+            counts.granted += u64::from(grant.units);
+            // It was changed in between, or is not kept any more.
+            if !self.changes.is_still(question.epoch) {
+                let returned =
+                    Of::without_cost(&charge).question(all_of(grant), question.epoch, now);
+                counts.gives_back(&returned.ask);
+                self.returns().push(returned);
+                drop(shard);
+                return self.ended(question);
+            }
+        }
+        let outcome = told.outcome(counted, Micros::ZERO);
+        let Some((entry, _)) = self.live(&mut shard, hash, &charge, now) else {
+            return Vec::new();
+        };
+        if !answer.is_allowed() && !told.denies() {
+            return entry.failed(&question.ask);
+        }
+        let denied = told
+            .denies()
+            .then(|| outcome.retry_micros().unwrap_or(Micros::LONGEST));
+        let grant = told.grant();
+        let heard = lease::Answer { grant, denied };
+        entry
+            .pair
+            .answered(question.put, now, (&question.ask, heard), terms);
+        if denied.is_some()
+            && let Some(pace) = entry.pair.refuses(now, charge.cost)
         {
-            entry.pair.failed(&question.ask);
+            outcomes.wait_at_least(charge.policy, pace);
+        }
+        entry.told = Some(Box::new(LastTold {
+            told: told.clone(),
+            outcome,
+            received: now,
+        }));
+        entry.woken(&question.ask)
+    }
+
+    /// No answer has come. The requests that have waited for it hear of the error, or nothing if there is none.
+    pub(super) fn failed(&self, question: &Question, error: Option<&StoreError>) {
+        let waiting = self.ended(question);
+        if let Some(error) = error {
+            tell_each(waiting, &Err(error));
+        }
+    }
+
+    fn ended(&self, question: &Question) -> Vec<oneshot::Sender<Heard>> {
+        let (mut shard, hash) = self.shard_of(&question.charge);
+        let Shard { young, old, .. } = &mut *shard;
+        match young.get_mut(&hash).or_else(|| old.get_mut(&hash)) {
+            Some(entry) if entry.of.is(&question.charge) => entry.failed(&question.ask),
+            _ => Vec::new(),
         }
     }
 
@@ -452,26 +465,9 @@ impl Leases {
         for shard in &self.shards {
             let shard = locked(shard);
             held += shard.held(now);
-            let Counts {
-                granted,
-                spent,
-                given_back,
-                saved,
-            } = shard.counts;
-            all.granted += granted;
-            all.spent += spent;
-            all.given_back += given_back;
-            all.saved += saved;
+            all.add(shard.counts);
         }
-        let ended = all.spent + all.given_back + held;
-        LeaseStats {
-            held,
-            granted: all.granted,
-            spent: all.spent,
-            given_back: all.given_back,
-            lapsed: all.granted.saturating_sub(ended),
-            calls_saved: all.saved,
-        }
+        all.stats(held)
     }
 
     fn returns(&self) -> MutexGuard<'_, Vec<Question>> {
@@ -483,6 +479,13 @@ impl Leases {
         let pair = (charge.policy, charge.key, charge.limit);
         let hash = self.hasher.hash_one(pair);
         (locked(&self.shards[hash as usize % SHARDS]), hash)
+    }
+}
+
+fn tell_each(waiting: Vec<oneshot::Sender<Heard>>, heard: &Result<(), &StoreError>) {
+    for request in waiting {
+        // It fails if the request has gone.
+        let _ = request.send(heard.map_err(StoreError::again));
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::calls::{Calls, Purpose};
-use super::denial_cache::Sent;
+use super::denials::remember;
 use super::held::Holding;
 use super::leases::Leases;
 use super::lending;
@@ -18,6 +18,7 @@ use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::StoreStats;
 use crate::store::charged::cannot_have;
+use crate::store::denials::Sent;
 use crate::store::outage::away;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
@@ -44,11 +45,7 @@ impl RedisLedger {
         if let Some(leases) = leases
             && let Some(local) = leases.decide(charges, &calls.policies, outcomes)
         {
-            for (place, charge) in charges.iter().enumerate() {
-                if local.low >> place & 1 == 1 {
-                    lending::renew(calls, charge);
-                }
-            }
+            lending::renew_if_low(calls, charges, &local);
             return Charged::Now(Ok(local.is_allowed));
         }
         let is_away = calls.watch.is_away(charges);
@@ -94,10 +91,11 @@ impl RedisLedger {
         if is_leased {
             return Charged::later(async move {
                 match lending::decide(&calls, &charges).await {
-                    Ok((answer, outcomes)) => {
+                    Ok((Some(answer), outcomes)) => {
                         calls.learn(&charges, Purpose::Charge, (&answer, &outcomes), sent);
                         Ok(outcomes)
                     }
+                    Ok((None, outcomes)) => Ok(outcomes),
                     Err(error) => calls.decide_here(&charges, purpose, || error),
                 }
             });
@@ -285,11 +283,9 @@ impl Calls {
                 _ => denials.forget(charges),
             }
         }
-        answer.tell_of_penalties(&self.policies);
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
-            let now = Instant::now();
             let asked = (charges, &*self.policies);
-            denials.remember(asked, sent, (answer, outcomes), now);
+            remember(denials, asked, sent, (answer, outcomes));
         }
     }
 }
@@ -335,6 +331,17 @@ impl Ledger for RedisLedger {
             return Reply::Now(Ok(0));
         }
         Reply::later(async move { calls.refusals(&charge).await })
+    }
+
+    fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        let (calls, charge) = (Arc::clone(&self.0), *charge);
+        let leases = calls.leases.as_ref();
+        if !leases.is_some_and(|leases| leases.leases(charge.policy))
+            || calls.watch.is_away(&[charge])
+        {
+            return Reply::Now(Ok(0));
+        }
+        Reply::later(async move { calls.leased(&charge).await })
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {

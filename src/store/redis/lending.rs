@@ -1,19 +1,21 @@
 //! Asks the server for units and gives them back.
 
+use std::mem;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::calls::Calls;
 use super::leases::Leases;
-use super::pairs::{Question, Questions};
+use super::pairs::{Again, Local, Question, Questions};
 use super::reply::ScriptReply;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::store::Charge;
+use crate::store::outage::late;
 
 /// How often a node looks for units that no request asks for.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
@@ -34,51 +36,100 @@ impl Asking {
         }
     }
 
-    async fn answer(&self) -> Result<ScriptReply, StoreError> {
-        self.calls.lease(&self.questions).await
+    /// The answer. If there is none, the requests that wait for it hear why.
+    async fn answer(&mut self, until: Instant) -> Result<ScriptReply, StoreError> {
+        let answer = self.calls.lease(&self.questions, until).await;
+        if let Err(error) = &answer {
+            self.failed(Some(error));
+        }
+        answer
     }
 
     fn answered(mut self, answer: &ScriptReply, outcomes: &mut Outcomes) {
-        let questions = std::mem::take(&mut self.questions);
+        let questions = mem::take(&mut self.questions);
         let calls = &self.calls;
         if let Some(leases) = &calls.leases {
             leases.answered(questions, answer, &calls.policies, outcomes);
             look_after(calls, leases);
         }
     }
-}
 
-impl Drop for Asking {
-    fn drop(&mut self) {
+    fn failed(&mut self, error: Option<&StoreError>) {
+        let questions = mem::take(&mut self.questions);
         if let Some(leases) = &self.calls.leases {
-            self.questions
+            questions
                 .iter()
-                .for_each(|question| leases.failed(question));
+                .for_each(|question| leases.failed(question, error));
         }
     }
 }
 
-/// Decides on a request, and takes units for those after it.
+impl Drop for Asking {
+    /// The request has gone, and nothing was heard: those that wait ask for themselves.
+    fn drop(&mut self) {
+        self.failed(None);
+    }
+}
+
+/// How often a request waits for the answer to another one before it asks by itself.
+const MOST_WAITS: usize = 2;
+
+/// Decides on a request that was not decided at once, and takes units for those after it. What it is told is from the
+/// server, if that was asked.
 pub(super) async fn decide(
     calls: &Arc<Calls>,
     charges: &[Charge],
-) -> Result<(ScriptReply, Outcomes), StoreError> {
-    let asking = Asking::about(calls, charges);
-    let answer = asking.answer().await?;
+) -> Result<(Option<ScriptReply>, Outcomes), StoreError> {
+    let (begun, until) = (Instant::now(), calls.link.deadline());
+    let half = begun + until.saturating_duration_since(begun) / 2;
+    if let Some(leases) = &calls.leases {
+        let mut waits = 0;
+        loop {
+            let mut outcomes = Outcomes::new(Micros::ZERO);
+            match leases.again(charges, &calls.policies, &mut outcomes) {
+                Again::Decided(local) => {
+                    renew_if_low(calls, charges, &local);
+                    return Ok((None, outcomes));
+                }
+                Again::Wait(hears) if waits < MOST_WAITS => {
+                    waits += 1;
+                    match timeout_at(until, hears).await {
+                        // There is too little time to ask anew.
+                        Ok(Ok(Err(error))) if Instant::now() > half => return Err(error),
+                        // If the request that has asked has gone, this one has heard nothing.
+                        Ok(_) => {}
+                        Err(_) => return Err(late()),
+                    }
+                }
+                Again::Wait(_) | Again::Ask => break,
+            }
+        }
+    }
+    let mut asking = Asking::about(calls, charges);
+    let answer = asking.answer(until).await?;
     let mut outcomes = answer.outcomes(&calls.policies);
     asking.answered(&answer, &mut outcomes);
-    Ok((answer, outcomes))
+    Ok((Some(answer), outcomes))
+}
+
+/// Takes more units of the pairs that have few.
+pub(super) fn renew_if_low(calls: &Arc<Calls>, charges: &[Charge], local: &Local) {
+    for (place, charge) in charges.iter().enumerate() {
+        if local.low >> place & 1 == 1 {
+            renew(calls, charge);
+        }
+    }
 }
 
 /// Takes more units of the pair of this charge, while requests spend those that are left.
-pub(super) fn renew(calls: &Arc<Calls>, charge: &Charge) {
+fn renew(calls: &Arc<Calls>, charge: &Charge) {
     let Ok(runtime) = Handle::try_current() else {
         return;
     };
     let (calls, charge) = (Arc::clone(calls), Charge { cost: 0, ..*charge });
     runtime.spawn(async move {
-        let asking = Asking::about(&calls, &[charge]);
-        if let Ok(answer) = asking.answer().await {
+        let mut asking = Asking::about(&calls, &[charge]);
+        if let Ok(answer) = asking.answer(calls.link.deadline()).await {
             asking.answered(&answer, &mut Outcomes::new(Micros::ZERO));
         }
     });
@@ -92,7 +143,7 @@ pub(super) async fn tell(calls: &Arc<Calls>, told: Vec<Question>) {
         // They share calls.
         tasks.push(tokio::spawn(async move {
             let questions = Questions::from_iter([question]);
-            let _ = calls.lease(&questions).await;
+            let _ = calls.lease(&questions, calls.link.deadline()).await;
         }));
     }
     for task in tasks {

@@ -2,16 +2,20 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::mem;
 
 use smallvec::SmallVec;
+use tokio::sync::oneshot;
 
-use super::denial_cache::AsItIs;
-use super::key_epochs::KeyEpoch;
-use super::lease::{Ask, Grant, Pair, Tell};
+use super::lease::{Ask, Grant, Pair, Tell, Way};
+use super::opened::OpenedPolicy;
 use super::reply::KeyReply;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
+use crate::error::StoreError;
+use crate::observe::LeaseStats;
 use crate::store::Charge;
+use crate::store::denials::{AsItIs, KeyEpoch};
 
 #[derive(Default)]
 pub(super) struct Shard {
@@ -38,6 +42,27 @@ pub(super) struct Entry {
     /// That of the key when the entry was made.
     pub(super) epoch: KeyEpoch,
     pub(super) told: Option<Box<LastTold>>,
+    /// The requests that wait for the answer to a question on its way.
+    pub(super) waiting: Vec<oneshot::Sender<Heard>>,
+}
+
+/// What a request hears that waits for the answer to another: whether there is one. It hears nothing if the other one
+/// has gone.
+pub(super) type Heard = Result<(), StoreError>;
+
+/// What becomes of a request that was not decided at once.
+pub(super) enum Again {
+    Decided(Local),
+    /// Units are on their way.
+    Wait(oneshot::Receiver<Heard>),
+    Ask,
+}
+
+/// What is decided here.
+pub(super) struct Local {
+    pub(super) is_allowed: bool,
+    /// The charges of whose pairs few units are left, by their places: the first is the lowest bit.
+    pub(super) low: u32,
 }
 
 /// What a pair is of: a charge without its cost.
@@ -76,9 +101,76 @@ impl Counts {
         let unspent = ask.tells.iter().map(|tell| u64::from(tell.unspent));
         self.given_back += unspent.sum::<u64>();
     }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.granted += other.granted;
+        self.spent += other.spent;
+        self.given_back += other.given_back;
+        self.saved += other.saved;
+    }
+
+    /// What has become of units, while so many are held.
+    pub(super) fn stats(self, held: u64) -> LeaseStats {
+        let ended = self.spent + self.given_back + held;
+        LeaseStats {
+            held,
+            granted: self.granted,
+            spent: self.spent,
+            given_back: self.given_back,
+            lapsed: self.granted.saturating_sub(ended),
+            calls_saved: self.saved,
+        }
+    }
 }
 
 impl Entry {
+    /// Tells what this way comes to; `None` if the server has to be asked.
+    #[inline]
+    pub(super) fn follow(
+        &mut self,
+        way: Way,
+        (charge, policies, now): (&Charge, &[OpenedPolicy], Micros),
+        counts: &mut Counts,
+        outcomes: &mut Outcomes,
+    ) -> Option<Local> {
+        match way {
+            Way::Spent { is_low } => {
+                let is_spent = self.spend(charge, now, counts, outcomes);
+                is_spent.then_some(Local {
+                    is_allowed: true,
+                    low: is_low.into(),
+                })
+            }
+            Way::Refused(wait) => {
+                let (last, counted) = (self.told.as_ref()?, policies.get(charge.policy)?);
+                let later = now.saturating_sub(last.received);
+                let outcome = last.told.outcome_of(charge.cost, counted, later);
+                outcomes.decided_at(last.told.at().saturating_add(later));
+                outcomes.push(charge.policy, waiting_for(outcome, wait));
+                counts.saved += 1;
+                Some(Local {
+                    is_allowed: false,
+                    low: 0,
+                })
+            }
+            Way::Wait | Way::Ask => None,
+        }
+    }
+
+    /// A question is lost, or its answer. Returns the requests that have waited for it.
+    pub(super) fn failed(&mut self, ask: &Ask) -> Vec<oneshot::Sender<Heard>> {
+        self.pair.failed(ask);
+        self.woken(ask)
+    }
+
+    /// The requests that have waited for the answer to this: only a question for units has any.
+    pub(super) fn woken(&mut self, ask: &Ask) -> Vec<oneshot::Sender<Heard>> {
+        if ask.units == 0 {
+            return Vec::new();
+        }
+        mem::take(&mut self.waiting)
+    }
+
     /// Tells what it is to have spent this. `false` if nothing is known to tell, and it is not spent.
     #[inline]
     pub(super) fn spend(
@@ -138,7 +230,7 @@ pub(super) fn all_of(grant: Grant) -> Ask {
 }
 
 /// A denial with a wait of at least this.
-pub(super) fn waiting_for(outcome: Outcome, wait: Micros) -> Outcome {
+fn waiting_for(outcome: Outcome, wait: Micros) -> Outcome {
     if outcome.is_allowed() {
         return outcome.denied(Some(wait));
     }

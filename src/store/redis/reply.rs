@@ -10,7 +10,6 @@ use crate::clock::Micros;
 use crate::decision::Weight;
 use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
-use crate::observe::penalized;
 use crate::store::{Charge, Taken};
 
 /// What the script tells of some charges: how their keys stand, at one moment. The numbers are made of it
@@ -102,6 +101,7 @@ impl KeyReply {
         }
         match self.blocked.saturating_sub(later) {
             Micros::ZERO => outcome,
+            left if self.is_penalized && later == Micros::ZERO => outcome.penalized_for(left),
             left => outcome.blocked_for(left),
         }
     }
@@ -228,17 +228,6 @@ impl ScriptReply {
             let is_blocked = told.blocked > Micros::ZERO;
             penalty.is_some_and(|named| !is_blocked || named.penalty.is_extended())
         })
-    }
-
-    /// Tells operators of the keys that are blocked from now on.
-    pub(super) fn tell_of_penalties(&self, policies: &[OpenedPolicy]) {
-        for told in self.each.iter().filter(|told| told.is_penalized) {
-            if let Some(counted) = policies.get(told.charge.policy)
-                && let Some(named) = &counted.penalty
-            {
-                penalized(&named.policy, told.blocked);
-            }
-        }
     }
 
     /// What was charged, if the request was allowed.
@@ -402,7 +391,7 @@ mod tests {
     fn units_that_nodes_hold_count_as_used() {
         let policies = [counted(AnchoredWindow::per_minute(10))];
         let holding = |units| {
-            let state = format!("~1000000 1000 0 0 1000500000 {units}|999000000 4 0");
+            let state = format!("~1000000 0 1000 0 0 1000500000 {units}|999000000 4 0");
             denied(0, 1_000_000_000, &state).outcomes(&policies)
         };
         let full = holding(6);

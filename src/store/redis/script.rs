@@ -63,6 +63,12 @@ impl Call {
         self.arguments.add(argument);
     }
 
+    /// Adds the keys and the arguments of another call behind its own.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.keys.append(&other.keys);
+        self.arguments.append(&other.arguments);
+    }
+
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(name);
         command.arg(script).arg(self.keys.ends.len());
@@ -78,6 +84,12 @@ impl Words {
         // To write to a vector cannot fail.
         let _ = write!(self.bytes, "{word}");
         self.ends.push(self.bytes.len());
+    }
+
+    fn append(&mut self, other: &Self) {
+        let before = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.ends.extend(other.ends.iter().map(|end| before + end));
     }
 
     fn iter(&self) -> impl Iterator<Item = &[u8]> {

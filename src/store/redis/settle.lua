@@ -1,17 +1,22 @@
--- Settles what requests have really cost. KEYS: the states of their keys. ARGV: the time, or nothing; the verb; then for
--- each key its rule, how much, below 0 to give it back, until when it can be given back, four numbers of the rule, the
--- limit first, and its hours or nothing. Returns a line for each: `1`, or what has failed, behind a `-`.
+-- Settles what requests have really cost. KEYS: the states of their keys. ARGV: the time, or nothing; how many policies, and
+-- each one's rule, four numbers, the limit first, and its hours or nothing; then for each key its policy, how much, below 0
+-- to give it back, and until when it can be given back. Returns a line for each: `1`, or what has failed, behind a `-`.
 local KEYS, ARGV = KEYS, ARGV
 local now, shortest = moment(ARGV[1])
+local policies, at = {}, 3
+for index = 1, ARGV[2] + 0 do
+  policies[index] = {rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5]}
+  at = at + 6
+end
 
-local function settle(index)
-  local at = 8 * index - 5
-  local key, rule, amount = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0
-  local limit, a, b, c = ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0
+-- Settles what was charged to this key; `place` is where it stands in ARGV.
+local function settle(key, place)
+  local policy, amount = policies[ARGV[place] + 0], ARGV[place + 1] + 0
   -- Of what has ended since, nothing is left to give back.
-  if amount < 0 and now >= ARGV[at + 2] + 0 then
+  if amount < 0 and now >= ARGV[place + 2] + 0 then
     return
   end
+  local rule, limit, a, b, c = policy[1], policy[2], policy[3], policy[4], policy[5]
   local kept, marks, found = (rule.load or load)(key)
   local own = ''
   if marks then
@@ -20,14 +25,19 @@ local function settle(index)
   end
   -- Those under which the state lasts the longest.
   local lasts, lasts_a, lasts_b, lasts_c = limit, a, b, c
-  if ARGV[at + 7] ~= '' and own == '' then
-    limit, a, b, c = in_force(rule, kept, now, ARGV[at + 7])
+  if policy[6] ~= '' and own == '' then
+    limit, a, b, c = in_force(rule, kept, now, policy[6])
   end
   if found then
     kept = rule.moved_back(kept, now, limit, a, b, c) or kept
   end
   if marks and marks.lease then
     marking().ending(rule, marks, kept, now, limit, a, b, c)
+  end
+  -- How long it lasts, if that may stay as it is.
+  local before = 0
+  if amount > 0 and found and not (marks or rule.save or rule.is_slower) then
+    before = rule.reset_after(kept, now, lasts, lasts_a, lasts_b, lasts_c)
   end
   if amount < 0 then
     if not found then
@@ -39,17 +49,22 @@ local function settle(index)
   else
     return
   end
-  save(rule, key, kept, not rule.save and told(kept), marks or {}, now, shortest, lasts, lasts_a, lasts_b, lasts_c)
+  if found and not (marks or rule.save) then
+    local left = rule.reset_after(kept, now, lasts, lasts_a, lasts_b, lasts_c)
+    if left > 0 and (amount < 0 or left <= before) then
+      -- A server takes half as long where it sets no time to live.
+      redis.call('SET', key, told(kept), 'KEEPTTL')
+      return
+    end
+  end
+  save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, lasts, lasts_a, lasts_b, lasts_c)
 end
 
-if #KEYS == 1 then
-  settle(1)
-  return '1'
-end
 local lines = {}
 for index = 1, #KEYS do
   -- What no rule can read fails its own settlement, and none of the others.
-  local is_settled, failed = pcall(settle, index)
+  local is_settled, failed = pcall(settle, KEYS[index], at)
+  at = at + 3
   if is_settled then
     lines[index] = '1'
   else

@@ -9,7 +9,9 @@ use tokio::task::yield_now;
 use super::batcher::apart;
 use super::calls::{Calls, Forgetting, Names};
 use super::failure::{failure, failure_of, interrupted};
+use super::script::Call;
 use super::settler::Waiting;
+use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::error::StoreError;
 use crate::store::{Amendment, Charge};
@@ -83,18 +85,7 @@ async fn make_calls(mut under_way: UnderWay) {
 impl Calls {
     async fn settle_together(&self, together: &[Waiting]) -> Vec<RedisResult<Value>> {
         let until = self.link.deadline();
-        let mut call = self.call("settle");
-        let mut names = Names::default();
-        for settlement in together {
-            let more = settlement.until.get();
-            self.put(
-                &mut call,
-                &mut names,
-                &settlement.charge,
-                settlement.amount,
-                more,
-            );
-        }
+        let call = self.call_to_settle(together);
         let first = together.first().map(|first| first.charge.key);
         let waiting = first.map(|key| self.watch.waiting(&key));
         let answer = self.settler.script.run(&self.link, &call, until).await;
@@ -103,6 +94,51 @@ impl Calls {
             waiting.end(failure_of(&answers).as_ref());
         }
         answers
+    }
+}
+
+/// What the script needs to know of a policy, whose numbers go into a call once for each limit.
+#[derive(PartialEq)]
+struct Rule {
+    policy: usize,
+    limit: Option<Limit>,
+}
+
+impl Calls {
+    fn call_to_settle(&self, together: &[Waiting]) -> Call {
+        let (mut rules, mut policies) = (Vec::<Rule>::new(), Call::default());
+        let (mut settlements, mut names) = (Call::default(), Names::default());
+        for settlement in together {
+            let charge = &settlement.charge;
+            let Some(policy) = self.policies.get(charge.policy) else {
+                continue;
+            };
+            let Some(lua) = policy.rule(charge) else {
+                continue;
+            };
+            let rule = Rule {
+                policy: charge.policy,
+                limit: charge.limit,
+            };
+            let known = rules.iter().position(|known| *known == rule);
+            let place = known.unwrap_or_else(|| {
+                rules.push(rule);
+                policies.argument(lua.name);
+                for number in lua.numbers_at(|| self.now()) {
+                    policies.argument(number);
+                }
+                policies.argument(lua.hours_at(|| self.now()));
+                rules.len() - 1
+            });
+            settlements.key(names.name(&self.prefix, &charge.key, &policy.suffix));
+            settlements.argument(place + 1);
+            settlements.argument(settlement.amount);
+            settlements.argument(settlement.until.get());
+        }
+        let mut call = self.call(rules.len());
+        call.add(&policies);
+        call.add(&settlements);
+        call
     }
 }
 

@@ -10,7 +10,7 @@ local function marking()
   local names = {['!'] = 'block', ['='] = 'own', ['*'] = 'offences', ['~'] = 'lease'}
 
   -- What the marks in this text say: {block = {from, until}, own = {from, until, numbers …}, offences = {blocks, these
-  -- until, all until, refused …}, lease = {life, span, before, present, end, units …}}.
+  -- until, all until, refused …}, lease = {life, moves, span, before, present, end, units …}}.
   local function of(text)
     local marks = {}
     for mark, numbers in string.gmatch(text, '([!=*~])([%d ]+)') do
@@ -22,7 +22,7 @@ local function marking()
       if mark == '*' then
         is_whole = #read >= 3
       elseif mark == '~' then
-        is_whole = #read >= 4 and #read % 2 == 0
+        is_whole = #read >= 5 and #read % 2 == 1
       else
         is_whole = #read == (mark == '!' and 2 or 6)
       end
@@ -168,8 +168,11 @@ local function marking()
     if not lease then
       return 0, false
     end
-    local held, left = 0, {lease[1], lease[2], lease[3], lease[4]}
-    for at = 5, #lease, 2 do
+    local held, left = 0, {lease[1], lease[2], lease[3], lease[4], lease[5]}
+    if #lease > 5 and lease[#lease - 1] > now + lease[1] then
+      left[2] = left[2] + 1
+    end
+    for at = 6, #lease, 2 do
       -- An end that is further away is from before the clock has stepped back.
       local ends, units = math.min(lease[at], now + lease[1]), lease[at + 1]
       if ends <= now then
@@ -186,14 +189,14 @@ local function marking()
   -- How long a state and what is held of it last at most.
   local function lasting(rule, marks, kept, now, limit, a, b, c)
     local lease, held = marks.lease, 0
-    if not lease or #lease < 6 then
+    if not lease or #lease < 7 then
       return 0
     end
     local to_the_end = lease[#lease - 1] - now
     if rule.load then
       return to_the_end + a
     end
-    for at = 6, #lease, 2 do
+    for at = 7, #lease, 2 do
       held = held + lease[at]
     end
     local all = {unpack(kept)}

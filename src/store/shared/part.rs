@@ -122,6 +122,7 @@ impl Part {
         if is_charged {
             (told, state) = self.limit(own.as_ref()).step(state, now, self.cost);
         }
+        let mut is_penalized = false;
         if let Some(item) = item
             && self.cost > 0
         {
@@ -129,7 +130,9 @@ impl Part {
                 self.keep(item, &state, own, now);
             }
             if !self.is_soft && (block.is_some() || !told.is_allowed()) {
-                block = self.penalize(item, now, block).or(block);
+                let new = self.penalize(item, now, block);
+                is_penalized = new.is_some();
+                block = new.or(block);
             }
             if let Some(block) = block {
                 self.keep_block(item, block);
@@ -142,6 +145,7 @@ impl Part {
             told = told.within(limit.period());
         }
         match block {
+            Some(block) if is_penalized => told.penalized_for(block.left(now)),
             Some(block) => told.blocked_for(block.left(now)),
             None => told,
         }

@@ -7,3 +7,4 @@ mod question;
 mod refusals;
 mod scene;
 mod switching;
+mod tls;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use gateway::tls::Roots;
 use gateway::{Gateway, sample, server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -43,13 +44,25 @@ impl Scene {
         limits: &str,
         timeout: Duration,
     ) -> (Self, JoinHandle<()>) {
+        let roots = Roots::default();
+        Self::trusting(&roots, stop, upstream, limits, timeout).await
+    }
+
+    /// The same before an upstream that these certificates make trusted.
+    pub(crate) async fn trusting(
+        roots: &Roots,
+        stop: impl Future<Output = ()> + Send + 'static,
+        upstream: &str,
+        limits: &str,
+        timeout: Duration,
+    ) -> (Self, JoinHandle<()>) {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("gateway-{}-{number}.toml", std::process::id());
         let file = std::env::temp_dir().join(name);
         fs::write(&file, limits).unwrap();
         let watched = Config::read(&file).unwrap().watch().unwrap();
-        let gateway = Gateway::new(watched.clone(), upstream, timeout).unwrap();
+        let gateway = Gateway::new(watched.clone(), upstream, roots, timeout).unwrap();
         let (listener, _) = listener().await;
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(server::serve(listener, gateway, stop, LONG));

@@ -1,11 +1,13 @@
 use std::sync::atomic::Ordering;
 
-use super::{Ask, Counted, NoRoom, Own, Settled, Table};
+use super::{Ask, Counted, NoRoom, Own, PageSnapshot, Settled, Table};
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::{Clock, Micros};
 use crate::store::Amendment;
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::ATTEMPTS;
+use crate::store::memory::page::Page;
+use crate::store::memory::seqlock::Lock;
 
 /// Why nothing is charged after the fact yet.
 enum Unsettled {
@@ -55,6 +57,19 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         amendment: Amendment,
     ) -> Option<()> {
         let time = || clock.now().min(self.until);
+        if limit.is_none()
+            && let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, time)
+        {
+            let now = snapshot.latest;
+            self.change(
+                (page, &snapshot),
+                (&self.rule, cell),
+                &mut lock,
+                (now, ask.cost),
+                amendment,
+            );
+            return Some(());
+        }
         let own = self.own(ask, limit, time(), clock);
         let mut counted = Counted::Apart;
         let (snapshot, mut lock, slot) = loop {
@@ -77,16 +92,85 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if now < snapshot.latest {
             self.step_back(page, &snapshot, &mut lock, now);
         }
+        let rule = self.rule_under(snapshot.own);
+        self.change(
+            (page, &snapshot),
+            (&rule, &slot.cell),
+            &mut lock,
+            (now, ask.cost),
+            amendment,
+        );
+        Some(())
+    }
+
+    /// Changes what a cell keeps. Its page is locked.
+    #[inline]
+    fn change(
+        &self,
+        (page, snapshot): (&Page<C>, &PageSnapshot),
+        (rule, cell): (&S, &C),
+        lock: &mut Lock<'_>,
+        (now, cost): (Micros, u32),
+        amendment: Amendment,
+    ) {
         lock.changes();
         page.set_latest(now);
-        let rule = self.rule_under(snapshot.own);
-        let mut seen = slot.cell.see(&rule, page.latest());
+        let mut seen = cell.see(rule, page.latest());
         let before = rule.size(&seen);
-        amend(&rule, &mut seen, now, ask.cost, amendment);
+        amend(rule, &mut seen, now, cost, amendment);
         self.resize(&mut seen, before);
-        slot.cell.keep(&rule, seen);
-        self.may_go(&snapshot, now);
-        Some(())
+        cell.keep(rule, seen);
+        self.may_go(snapshot, now);
+    }
+
+    /// Locks the page of a key that stands where it is looked for first, at rest and under the policy's own limit, as
+    /// nearly all do. What is known of the page is of this moment. `None` if there is more to it than usual.
+    #[inline]
+    fn lock_at_once(
+        &self,
+        ask: Ask,
+        time: impl Fn() -> Micros,
+    ) -> Option<(&Page<C>, Lock<'_>, PageSnapshot, &C)> {
+        let (page, index) = self.pages.at(ask.fingerprint);
+        let seen = page.seqlock.seen_at_rest()?;
+        // If the page was split before this, its key is not found on it.
+        let slot = page.find_soon(ask.fingerprint)?;
+        let now = time();
+        if now < page.latest() || self.may_be_overridden(ask.fingerprint, now) {
+            return None;
+        }
+        let lock = page.seqlock.lock(seen)?;
+        let snapshot = PageSnapshot {
+            index,
+            seen,
+            latest: now,
+            counted: Counted::Apart,
+            own: None,
+        };
+        Some((page, lock, snapshot, &slot.cell))
+    }
+
+    /// Charges a key after the fact that stands where it is looked for first. Returns whether it did.
+    #[inline]
+    fn settle_at_once(&self, ask: Ask, time: impl Fn() -> Micros) -> bool {
+        let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, time) else {
+            return false;
+        };
+        let (rule, now) = (&self.rule, snapshot.latest);
+        if rule.limit_at(now) == 0 {
+            return true;
+        }
+        lock.changes();
+        page.set_latest(now);
+        let mut seen = cell.see(rule, now);
+        let before = rule.size(&seen);
+        rule.settle(&mut seen, now, ask.cost);
+        if !C::holds(rule, &seen, now) {
+            return false;
+        }
+        self.resize(&mut seen, before);
+        cell.keep(rule, seen);
+        true
     }
 
     /// Charges a key after the fact, whether there is room under its limit or not. One that has no
@@ -99,7 +183,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         clock: &dyn Clock,
     ) -> Settled {
         let time = || clock.now().min(self.until);
-        if ask.cost == 0 {
+        if ask.cost == 0 || limit.is_none() && self.settle_at_once(ask, time) {
             return Settled::Done;
         }
         let own = self.own(ask, limit, time(), clock);

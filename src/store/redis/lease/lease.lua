@@ -21,7 +21,7 @@ end
 
 -- The class of this end: where it stands in the mark.
 local function class(lease, ends)
-  for index = 5, #lease, 2 do
+  for index = 6, #lease, 2 do
     if lease[index] == ends then
       return index
     end
@@ -45,7 +45,7 @@ local function hear(rule, lease, kept, place, tells, limit, a, b, c)
       end
     end
   end
-  for index = #lease - 1, 5, -2 do
+  for index = #lease - 1, 6, -2 do
     if lease[index + 1] == 0 then
       table.remove(lease, index)
       table.remove(lease, index)
@@ -57,14 +57,14 @@ end
 -- Adds what requests have asked for to the demand, and returns the demand in the time that nodes ask for.
 local function demand(lease, seen, covers)
   local span = math.floor(now / covers)
-  if lease[2] == span - 1 then
-    lease[3], lease[4] = lease[4], 0
-  elseif lease[2] ~= span then
-    lease[3], lease[4] = 0, 0
+  if lease[3] == span - 1 then
+    lease[4], lease[5] = lease[5], 0
+  elseif lease[3] ~= span then
+    lease[4], lease[5] = 0, 0
   end
-  lease[2], lease[4] = span, math.min(lease[4] + seen, 4294967295)
-  local before = divided(lease[3], covers - now % covers, covers)
-  return before + lease[4]
+  lease[3], lease[5] = span, math.min(lease[5] + seen, 4294967295)
+  local before = divided(lease[4], covers - now % covers, covers)
+  return before + lease[5]
 end
 
 -- Grants units to a node. Returns how many, their end, and how long they last.
@@ -77,8 +77,10 @@ local function grant(rule, lease, kept, held, asked, wanted, policy, limit, a, b
   if rule.bin_end then
     ends = math.min(ends, rule.bin_end(kept, now, limit, a, b, c))
   end
+  -- Nodes know a class by its end. If ends were moved, they may hold units of one that would end at this moment.
+  ends = ends - lease[2] % 1000
   local lasts = ends - now
-  if lasts == 0 then
+  if lasts <= 0 then
     return 0, 0, 0
   end
   if lasts < covers then
@@ -88,13 +90,13 @@ local function grant(rule, lease, kept, held, asked, wanted, policy, limit, a, b
   local share = divided(asked, room, policy[8] * math.max(wanted, asked, 1))
   local units = math.min(asked, math.floor(room / 4), share)
   local found = class(lease, ends)
-  if units == 0 or not found and #lease == 20 then
+  if units == 0 or not found and #lease == 21 then
     return 0, 0, 0
   end
   if found then
     lease[found + 1] = lease[found + 1] + units
   else
-    local place = 5
+    local place = 6
     while lease[place] and lease[place] < ends do
       place = place + 2
     end
@@ -142,7 +144,7 @@ local function decide(index, last, place, allowed)
   local leases = policy[6] > 0 and allowed and blocked == '0'
   if leases then
     if not lease and asked > 0 then
-      lease = {0, 0, 0, 0}
+      lease = {0, 0, 0, 0, 0}
     end
     if lease then
       local wanted = demand(lease, seen, policy[7])
@@ -157,7 +159,7 @@ local function decide(index, last, place, allowed)
   if has_changed or found and dies_wrongly(rule, key, kept, now, limit, a, b, c) then
     save(rule, key, kept, text, next(marks) and marks, now, shortest, limit, a, b, c)
   end
-  local holds = lease and #lease > 4 and marking.text_of({lease = lease}) .. '|' or ''
+  local holds = lease and #lease > 5 and marking.text_of({lease = lease}) .. '|' or ''
   local granted = string.format(';%d;%d;%d;', units, ends, lasts)
   return allowed, (fits and ';1;' or ';0;') .. blocked .. granted .. holds .. own .. (text or '') .. behind, next_place
 end

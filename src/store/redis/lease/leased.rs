@@ -15,6 +15,8 @@ use crate::decision::Outcome;
 pub(in crate::store::redis) struct Leased {
     /// The longest life of any of them.
     life: u64,
+    /// How often ends were moved, because the clock has stepped back.
+    moves: u64,
     demand: Demand,
     /// By their ends, the first end first.
     classes: SmallVec<[Class; 2]>,
@@ -48,7 +50,7 @@ pub(in crate::store::redis) struct Asked {
 impl Leased {
     /// Reads the numbers of the mark; `None` if these are none.
     pub(in crate::store::redis) fn read(words: &[u64]) -> Option<Self> {
-        let (&[life, span, before, present], classes) = words.split_first_chunk()?;
+        let (&[life, moves, span, before, present], classes) = words.split_first_chunk()?;
         let (classes, []) = classes.as_chunks() else {
             return None;
         };
@@ -60,6 +62,7 @@ impl Leased {
         let class = |&[end, units]: &[u64; 2]| Class { end, units };
         Some(Self {
             life,
+            moves,
             demand,
             classes: classes.iter().map(class).collect(),
         })
@@ -84,6 +87,9 @@ impl Leased {
         now: Micros,
     ) {
         let furthest = now.get().saturating_add(self.life);
+        if self.classes.iter().any(|class| class.end > furthest) {
+            self.moves += 1;
+        }
         for class in &mut self.classes {
             class.end = class.end.min(furthest);
         }

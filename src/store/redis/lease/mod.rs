@@ -44,9 +44,13 @@
 //! long as the clock of the node runs no slower than by one in a thousand.
 //!
 //! A class never ends later than the longest life after now. If the server's clock has stepped back, so that one would, its
-//! end is moved to that: not before the end that its node knows. If the clock has stepped forward, classes end too early at
-//! the server, and as much as was held is admitted in excess, once. A sliding window weighs the window before it by the
-//! time: when the clock steps back, that weighs more again, and units that are held are spent by the weight of their grant.
+//! end is moved to that: not before the end that its node knows. Nodes go on to call the class by the end that it had, so no
+//! later class may have that one: the mark counts how often ends were moved, and later classes end by so many microseconds
+//! sooner.
+//!
+//! If the clock has stepped forward, classes end too early at the server, and as much as was held is admitted in excess,
+//! once. A sliding window weighs the window before it by the time: when the clock steps back, that weighs more again, and
+//! units that are held are spent by the weight of their grant.
 
 #[cfg(test)]
 mod agreement;

@@ -3,6 +3,8 @@
 //! It knows no clock and does no I/O: it is told the time, and gives and takes messages. The time is that of any clock of
 //! the node that never steps back, runs no slower than by one in a thousand, and goes on while the machine sleeps.
 
+use std::mem;
+
 use smallvec::SmallVec;
 
 use super::ask::{Ask, Grant, Tell};
@@ -13,16 +15,22 @@ use crate::clock::Micros;
 #[derive(Clone, Debug, Default)]
 pub(in crate::store::redis) struct Pair {
     held: [Held; CLASSES],
-    /// How many units requests have asked for since the last call.
+    /// How many units requests have asked for since the server was told of it.
     seen: u32,
-    /// When the last call was put.
-    put: Option<Micros>,
-    /// How many units cover the demand, by the last calls.
+    /// How many units requests have asked for since then, and since when: since the last answer, so that the time in which
+    /// requests wait for units makes the demand no smaller.
+    wanted: u32,
+    since: Option<Micros>,
+    /// How many units cover the demand, by the last questions.
     size: u32,
-    /// How many units there were after the last grant.
+    /// How many units there were after the last answer, if it has brought any.
     granted: u32,
+    /// Whether it has brought fewer than were asked for.
+    is_scarce: bool,
     /// Whether units were asked for, and no answer is there yet.
     is_asking: bool,
+    /// How many units requests wait for, beside the one that has asked.
+    waiting: u32,
     /// Until when requests of this cost or more are refused without a question.
     refuses: Refuses,
     /// When the last request came.
@@ -56,6 +64,8 @@ pub(in crate::store::redis) enum Way {
     Spent { is_low: bool },
     /// It is refused, and may try again after this time.
     Refused(Micros),
+    /// Units are on their way. It waits for them, and comes again.
+    Wait,
     /// The server decides.
     Ask,
 }
@@ -75,12 +85,34 @@ impl Pair {
     /// A request of this cost comes.
     pub(in crate::store::redis) fn request(&mut self, now: Micros, cost: u32) -> Way {
         self.seen = self.seen.saturating_add(cost);
+        self.wanted = self.wanted.saturating_add(cost);
         self.latest = now;
+        self.again(now, cost)
+    }
+
+    /// A request comes again that has come before.
+    ///
+    /// While units are on their way, a key is not asked about again: requests wait for that answer. Where the last answer
+    /// was neither units nor a denial, each asks by itself: the limit is too small for units.
+    pub(in crate::store::redis) fn again(&mut self, now: Micros, cost: u32) -> Way {
         if self.take(now, cost) {
             let is_low = !self.is_asking && self.left(now) < self.granted / 4;
             return Way::Spent { is_low };
         }
-        self.refuses(now, cost).map_or(Way::Ask, Way::Refused)
+        match self.refuses(now, cost) {
+            Some(wait) => Way::Refused(wait),
+            None if self.is_asking && self.has_been_answered() => Way::Wait,
+            None => Way::Ask,
+        }
+    }
+
+    fn has_been_answered(&self) -> bool {
+        self.granted > 0 || self.refuses.lasts > Micros::ZERO
+    }
+
+    /// A request of this cost waits for the answer.
+    pub(in crate::store::redis) fn wait(&mut self, cost: u32) {
+        self.waiting = self.waiting.saturating_add(cost);
     }
 
     /// Takes units of the classes that end first, if there are enough together.
@@ -136,17 +168,7 @@ impl Pair {
             ..Ask::default()
         };
         if !self.is_asking {
-            let elapsed = self.put.map(|put| now.saturating_sub(put).get());
-            self.size = match elapsed {
-                Some(elapsed) => {
-                    let covers = u128::from(terms.covers.get());
-                    let wanted = u128::from(self.seen) * covers / u128::from(elapsed.max(1));
-                    let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-                    wanted.clamp(self.size / 2, self.size.saturating_mul(2).max(1))
-                }
-                None => 0,
-            };
-            self.put = Some(now);
+            self.size = self.sized_anew(now, terms);
             let kept = if cost > 0 { 0 } else { self.left(now) };
             // Two requests that come one after the other are no demand yet.
             if self.size > 1 {
@@ -159,6 +181,20 @@ impl Pair {
         ask
     }
 
+    /// How many units cover the demand: at most twice as many as the last time, and at least half as many. Requests that have
+    /// waited in vain get as many as they need.
+    fn sized_anew(&mut self, now: Micros, terms: Terms) -> u32 {
+        let (wanted, waiting) = (mem::take(&mut self.wanted), mem::take(&mut self.waiting));
+        let Some(since) = self.since.replace(now) else {
+            return 0;
+        };
+        let elapsed = now.saturating_sub(since).get().max(1);
+        let wanted = u128::from(wanted) * u128::from(terms.covers.get()) / u128::from(elapsed);
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+        let most = self.size.saturating_mul(2).max(1);
+        wanted.clamp(self.size / 2, most).max(waiting)
+    }
+
     /// What to tell the server of units that were spent, so that these can be refunded; `None` if there is nothing to tell.
     pub(in crate::store::redis) fn tell(&mut self, now: Micros) -> Option<Ask> {
         let ask = Ask {
@@ -169,8 +205,12 @@ impl Pair {
     }
 
     /// What to tell the server of units that no request has asked for lately; `None` if there is nothing to tell.
+    ///
+    /// As long as the server has enough for all, units stay for as long as they were to last. A process that gets the
+    /// processor in turns with others would give them back in each pause otherwise.
     pub(in crate::store::redis) fn idle(&mut self, now: Micros, terms: Terms) -> Option<Ask> {
-        if now.saturating_sub(self.latest) < terms.idle(self.size) {
+        let idle = now.saturating_sub(self.latest);
+        if idle < terms.idle(self.is_scarce.then_some(self.size)) {
             return None;
         }
         self.give_back(now)
@@ -214,9 +254,15 @@ impl Pair {
         terms: Terms,
     ) {
         self.ended(ask);
+        let units = answer.grant.map_or(0, |grant| grant.units);
         if let Some(grant) = answer.grant {
             self.hold(put, now, grant);
-            self.granted = self.left(now);
+        }
+        if ask.units > 0 {
+            self.granted = if units > 0 { self.left(now) } else { 0 };
+            self.is_scarce = units < ask.units;
+            (self.wanted, self.since) = (self.waiting, Some(now));
+            self.waiting = self.waiting.saturating_sub(units);
         }
         let pace = terms.pace(now);
         if let Some(wait) = answer.denied {
@@ -226,7 +272,6 @@ impl Pair {
             }
             return;
         }
-        let units = answer.grant.map_or(0, |grant| grant.units);
         let is_scarce = || {
             let spent_in_a_pace = u64::from(self.size) * pace.get() / terms.covers.get();
             terms.drains && u64::from(units) < spent_in_a_pace
@@ -246,6 +291,9 @@ impl Pair {
     /// A question is lost, or its answer: what it told may be unheard, and is never told again.
     pub(in crate::store::redis) fn failed(&mut self, ask: &Ask) {
         self.ended(ask);
+        if ask.units > 0 {
+            self.waiting = 0;
+        }
     }
 
     fn ended(&mut self, ask: &Ask) {
@@ -286,116 +334,4 @@ impl Held {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::algorithm::Algorithm;
-
-    const SECOND: u64 = 1_000_000;
-
-    fn terms() -> Terms {
-        let algorithm: Algorithm = "fixed-window 1000/minute".parse().unwrap();
-        Terms::of(&algorithm, Micros::new(SECOND)).unwrap()
-    }
-
-    fn granted(units: u32, end: u64) -> Answer {
-        let grant = Grant {
-            units,
-            end: Micros::new(end),
-            lasts: Micros::new(SECOND),
-        };
-        Answer {
-            grant: Some(grant),
-            denied: None,
-        }
-    }
-
-    /// A pair that holds ten units, which it has asked for at one second and got at two.
-    fn pair() -> Pair {
-        let mut pair = Pair::default();
-        let (put, now) = (Micros::new(SECOND), Micros::new(SECOND + SECOND / 2));
-        let ask = pair.ask(put, 1, terms());
-        pair.answered(put, now, (&ask, granted(10, 77)), terms());
-        pair
-    }
-
-    #[test]
-    fn a_life_begins_when_the_question_is_put_and_allows_for_a_slow_clock() {
-        let mut pair = pair();
-        let end = 2 * SECOND - SECOND / 1_000;
-        let before = Micros::new(end - 1);
-        assert_eq!(pair.request(before, 1), Way::Spent { is_low: false });
-        assert_eq!(pair.left(before), 9);
-        assert_eq!(pair.request(Micros::new(end), 1), Way::Ask);
-    }
-
-    #[test]
-    fn units_of_a_class_end_with_the_first_of_its_grants_to_end() {
-        for lives in [[SECOND, SECOND / 10], [SECOND / 10, SECOND]] {
-            let (mut pair, now) = (Pair::default(), Micros::new(SECOND));
-            for life in lives {
-                let ask = pair.ask(now, 0, terms());
-                let mut answer = granted(10, 77);
-                answer.grant.as_mut().unwrap().lasts = Micros::new(life);
-                pair.answered(now, now, (&ask, answer), terms());
-            }
-            let end = SECOND + SECOND / 10 - SECOND / 10_000;
-            assert_eq!(pair.left(Micros::new(end - 1)), 20);
-            assert_eq!(pair.left(Micros::new(end)), 0);
-        }
-    }
-
-    #[test]
-    fn what_is_told_is_never_told_again() {
-        let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
-        assert_eq!(pair.request(now, 3), Way::Spent { is_low: false });
-        let told = pair.give_back(now).unwrap();
-        let tell = Tell {
-            end: Micros::new(77),
-            spent: 3,
-            unspent: 7,
-        };
-        assert_eq!(told.tells.as_slice(), [tell]);
-        assert_eq!(pair.give_back(now), None);
-        assert_eq!(pair.request(now, 1), Way::Ask);
-    }
-
-    #[test]
-    fn a_key_that_is_asked_for_twice_is_not_leased_and_one_asked_for_often_is() {
-        let mut pair = Pair::default();
-        let mut asked = Vec::new();
-        for gap in 0..5 {
-            let now = Micros::new(SECOND + gap * 1_000);
-            assert_eq!(pair.request(now, 1), Way::Ask);
-            let ask = pair.ask(now, 1, terms());
-            let nothing = Answer {
-                grant: None,
-                denied: None,
-            };
-            pair.answered(now, now, (&ask, nothing), terms());
-            asked.push(ask.units);
-        }
-        assert_eq!(asked, [0, 0, 2, 4, 8]);
-    }
-
-    #[test]
-    fn what_is_put_back_was_never_spent() {
-        let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
-        assert_eq!(pair.request(now, 3), Way::Spent { is_low: false });
-        pair.put_back(now, 3);
-        assert_eq!(pair.left(now), 10);
-        assert_eq!(pair.tell(now), None);
-        assert_eq!(pair.request(now, 2), Way::Spent { is_low: false });
-        assert_eq!(pair.tell(now).unwrap().tells[0].spent, 2);
-        pair.put_back(now, 2);
-        assert_eq!(pair.left(now), 8);
-    }
-
-    #[test]
-    fn a_request_above_what_is_left_gives_the_rest_back_with_its_question() {
-        let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
-        assert_eq!(pair.request(now, 11), Way::Ask);
-        let ask = pair.ask(now, 11, terms());
-        assert_eq!(ask.tells[0].unspent, 10);
-        assert_eq!(pair.left(now), 0);
-    }
-}
+mod tests;

@@ -55,7 +55,7 @@ impl Terms {
     /// Of what part of the room all nodes together are granted units: one in so many. Where a limit is used up for good,
     /// what is granted must not be the last of it.
     pub(in crate::store::redis) fn reserve(self) -> u64 {
-        if self.drains { 1 } else { 3 }
+        if self.drains { 1 } else { 4 }
     }
 
     /// How long a node does not ask after a denial: around five milliseconds, for each moment another time, so that
@@ -67,9 +67,14 @@ impl Terms {
         Micros::new(pace.min(self.covers.get()))
     }
 
-    /// After how long a time without requests a node that is asked for `size` units in `covers` gives its units back.
-    pub(in crate::store::redis) fn idle(self, size: u32) -> Micros {
+    /// After how long a time without requests a node gives its units back: after the time for which it asks. If there are
+    /// too few for all, a node that is asked for `size` units in that time misses some of them first.
+    pub(in crate::store::redis) fn idle(self, size: Option<u32>) -> Micros {
+        let longest = self.covers.max(PACE);
+        let Some(size) = size else {
+            return longest;
+        };
         let gaps = 16 * self.covers.get() / u64::from(size.max(1));
-        Micros::new(gaps.clamp(PACE.get(), LONGEST_COVERED.get())).min(self.covers.max(PACE))
+        Micros::new(gaps.max(PACE.get())).min(longest)
     }
 }

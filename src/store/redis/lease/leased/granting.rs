@@ -8,6 +8,9 @@ use crate::store::redis::lease::{Ask, Grant, Tell, Terms};
 /// Nodes with different settings may make more classes than two. What would make too many is not granted.
 const MOST_CLASSES: usize = 8;
 
+/// After so many steps of the clock, classes may have an end that others had.
+const MOST_MOVES: u64 = 1_000;
+
 const MOST_DEMAND: u64 = u32::MAX as u64;
 
 impl Leased {
@@ -35,7 +38,7 @@ impl Leased {
     /// Grants units to a node whose request was allowed and charged.
     ///
     /// A node is granted what it asks for, as long as the whole limit lasts: at most a quarter of what remains, and at
-    /// most its share of a third of what remains, or of all of it if the limit drains. The share is what it asks for, of the
+    /// most its share of a quarter of what remains, or of all of it if the limit drains. The share is what it asks for, of the
     /// demand of all nodes. So grants shrink as the limit runs out, and all nodes run out of units at about the same time,
     /// however many there are.
     pub(in crate::store::redis::lease) fn grant<S: Step>(
@@ -58,7 +61,9 @@ impl Leased {
             return None;
         }
         let end = (now.get() / epoch + 2).saturating_mul(epoch);
+        // Nodes know a class by its end. If ends were moved, they may hold units of one that would end at this moment.
         let end = end.min(rule.bin_end(kept, now).get());
+        let end = end.saturating_sub(self.moves % MOST_MOVES);
         let lasts = end.saturating_sub(now.get());
         if lasts == 0 {
             return None;
@@ -96,7 +101,7 @@ impl Leased {
             .classes
             .iter()
             .flat_map(|class| [class.end, class.units]);
-        [self.life, span, before, present]
+        [self.life, self.moves, span, before, present]
             .into_iter()
             .chain(classes)
             .collect()
@@ -238,6 +243,34 @@ mod tests {
             (leased.units(), rule.remaining(&kept, ended.end)),
             (10, 990)
         );
+    }
+
+    /// A node may tell of the class that was moved, and knows it by the end that it had.
+    #[test]
+    fn no_class_gets_the_end_that_one_had_before_the_clock_stepped_back() {
+        let rule = FixedWindow::per_minute(1_000);
+        let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
+        let kept = <FixedWindow as Step>::Kept::default();
+        let ask = Ask {
+            units: 10,
+            ..Ask::default()
+        };
+        let start = 1_790_000_010_000_000;
+        let at = |micros: u64| Micros::new(start + micros);
+        let mut leased = Leased::default();
+        let moved = leased
+            .grant(&rule, &kept, at(100_000), &ask, terms)
+            .unwrap();
+        leased.end(&rule, &mut kept.clone(), Micros::new(start - 200_000));
+        let other = leased.grant(&rule, &kept, at(50_000), &ask, terms).unwrap();
+        assert_ne!(moved.end, other.end);
+        let tell = Tell {
+            end: moved.end,
+            spent: 0,
+            unspent: 10,
+        };
+        leased.hear(&rule, &mut kept.clone(), at(60_000), &[tell]);
+        assert_eq!(leased.units(), 20);
     }
 
     proptest! {

@@ -274,7 +274,7 @@ fn leases_use_the_limit_up_and_are_fair() {
 /// What goes wrong with leases alone in the world: each fault by itself, and how much it may cost.
 #[test]
 fn each_fault_admits_no_more_than_it_does_without_leases() {
-    const KINDS: [(&str, &[Fault], f64); 9] = [
+    const KINDS: [(&str, &[Fault], f64); 10] = [
         ("messages are lost or late", &[], 0.8),
         ("nodes are killed", &[Fault::Crash], 0.8),
         ("nodes are suspended", &[Fault::Suspension(800_000)], 0.3),
@@ -287,6 +287,7 @@ fn each_fault_admits_no_more_than_it_does_without_leases() {
         ("a failover forgets", &[Fault::Failover(500_000)], 0.9),
         ("the server is empty", &[Fault::Empty], 0.9),
         ("its clock steps back", &[Fault::Back(3_600_000_000)], 0.0),
+        ("by less than a life", &[Fault::Back(900_000)], 0.0),
         ("its clock steps forward", &[Fault::Forward(2_000_000)], 0.5),
     ];
     for (name, kinds, utilisation) in KINDS {

@@ -42,6 +42,15 @@ struct Message {
     answer: Option<Answer>,
 }
 
+/// A request that waits for the answer to another.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    cost: u32,
+    since: u64,
+    /// How often it has waited.
+    waits: usize,
+}
+
 struct Node {
     life: u32,
     /// How many parts in a million its clock runs faster.
@@ -71,6 +80,8 @@ pub(super) struct World<S: Step> {
     events: BinaryHeap<Event>,
     nodes: Vec<Node>,
     pairs: Map<(usize, u64), Pair>,
+    /// The requests of each pair that wait for the answer to another.
+    waiting: Map<(usize, u64), Vec<Waiting>>,
     messages: Vec<Message>,
     free: Vec<usize>,
     server: Server<S>,
@@ -87,6 +98,9 @@ pub(super) const START: u64 = 1_790_000_000_000_000;
 
 /// As in the store.
 const DEADLINE: u64 = 100_000;
+
+/// As in the store: how often a request waits for the answer to another.
+const MOST_WAITS: usize = 2;
 
 /// How often a node looks for units that no request asks for.
 const LOOKS_EVERY: u64 = 10_000;
@@ -113,6 +127,7 @@ impl<S: Step> World<S> {
             order: 0,
             events: BinaryHeap::new(),
             pairs: Map::default(),
+            waiting: Map::default(),
             messages: Vec::new(),
             free: Vec::new(),
             server: Server::new(rule, terms, &scene),
@@ -211,7 +226,7 @@ impl<S: Step> World<S> {
             return;
         }
         self.report.asked();
-        let (at, server_time) = (Micros::new(self.now), self.server.time(self.now));
+        let at = Micros::new(self.now);
         let twin = self.twins.entry(key).or_default();
         if self.rule.allows(twin, at, cost) {
             self.rule.charge(twin, at, cost);
@@ -219,9 +234,22 @@ impl<S: Step> World<S> {
         }
         let now = self.node_time(node);
         let pair = self.pairs.entry((node, key)).or_default();
-        match pair.request(now, cost) {
+        let way = pair.request(now, cost);
+        let request = Waiting {
+            cost,
+            since: self.now,
+            waits: 0,
+        };
+        self.follow(node, key, request, way);
+    }
+
+    /// What becomes of a request.
+    fn follow(&mut self, node: usize, key: u64, request: Waiting, way: Way) {
+        let (cost, server_time) = (request.cost, self.server.time(self.now));
+        match way {
             Way::Spent { is_low } => {
                 self.report.is_local(node, cost);
+                self.has_waited(request);
                 self.note(node, key, || format!("spends {cost}"));
                 self.spend(node, key, server_time, cost);
                 if is_low {
@@ -231,9 +259,43 @@ impl<S: Step> World<S> {
             Way::Refused(_) => {
                 let is_false = self.has_room(key, server_time, cost);
                 self.report.local += 1;
+                self.has_waited(request);
                 self.report.refused(is_false);
             }
-            Way::Ask => self.send(node, key, cost),
+            Way::Wait if request.waits < MOST_WAITS => {
+                if let Some(pair) = self.pairs.get_mut(&(node, key)) {
+                    pair.wait(cost);
+                }
+                self.waiting.entry((node, key)).or_default().push(Waiting {
+                    waits: request.waits + 1,
+                    ..request
+                });
+            }
+            Way::Wait | Way::Ask => self.send(node, key, cost),
+        }
+    }
+
+    fn has_waited(&mut self, request: Waiting) {
+        if request.waits > 0 {
+            self.report.waited(self.now - request.since);
+        }
+    }
+
+    /// The answer has come, or is lost: those that wait for it come again. If it is lost and half of their time is over, they
+    /// have failed too.
+    fn wake(&mut self, node: usize, key: u64, ask: &Ask, is_answered: bool) {
+        if ask.units == 0 {
+            return;
+        }
+        for request in self.waiting.remove(&(node, key)).unwrap_or_default() {
+            let now = self.node_time(node);
+            let latest = if is_answered { DEADLINE } else { DEADLINE / 2 };
+            if self.now > request.since + latest {
+                self.report.failed += 1;
+            } else if let Some(pair) = self.pairs.get_mut(&(node, key)) {
+                let way = pair.again(now, request.cost);
+                self.follow(node, key, request, way);
+            }
         }
     }
 
@@ -376,6 +438,7 @@ impl<S: Step> World<S> {
             if answer.grant.is_some() {
                 self.after(LOOKS_EVERY, What::Look { node, key });
             }
+            self.wake(node, key, &ask, true);
         }
     }
 
@@ -394,6 +457,7 @@ impl<S: Step> World<S> {
             && let Some(pair) = self.pairs.get_mut(&(node, key))
         {
             pair.failed(&ask);
+            self.wake(node, key, &ask, false);
         }
     }
 
@@ -438,6 +502,7 @@ impl<S: Step> World<S> {
             Fault::Crash => {
                 self.nodes[node].life += 1;
                 self.pairs.retain(|(of, _), _| *of != node);
+                self.waiting.retain(|(of, _), _| *of != node);
             }
             Fault::Suspension(length) => self.nodes[node].away = self.now + length,
             Fault::Partition(length) => {

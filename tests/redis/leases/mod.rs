@@ -1,4 +1,25 @@
 //! Units that a node takes at once, and spends itself.
+//!
+//! What happens when something fails, and the tests of it: those of the simulation are in `src/store/redis/lease/simulation`,
+//! and a row of `each_fault_admits_no_more_than_it_does_without_leases` is named by its first words.
+//!
+//! | event | over real servers | in the simulation |
+//! | --- | --- | --- |
+//! | an answer is lost or late | `an_answer_that_comes_too_late_gives_no_unit_twice` | "messages are lost or late" |
+//! | what was told or given back is lost | the same | the same |
+//! | Redis is away | `while_the_server_is_away_a_node_spends_what_it_holds_and_no_more` | "the server is away" |
+//! | Redis comes back empty | `a_server_that_comes_back_empty_admits_the_limit_once_more` | "the server is empty" |
+//! | a replica takes over | `a_replica_that_takes_over_knows_what_nodes_hold` | "a failover forgets" |
+//! | a node is killed | `what_nodes_that_are_killed_hold_is_lost_and_no_more` | "nodes are killed" |
+//! | a node is suspended | `a_node_that_was_suspended_for_longer_than_a_life_asks_again` | "nodes are suspended" |
+//! | nodes are cut off | | "half of the nodes is cut off" |
+//! | the server's clock steps back | `no_class_gets_the_end_that_one_had_before_the_clock_stepped_back` (unit) | "its clock steps back", "by less than a life" |
+//! | the server's clock steps forward | | "its clock steps forward" |
+//! | the table of a node is full | `what_a_node_holds_of_keys_that_it_does_not_keep_goes_back` | |
+
+mod failures;
+mod processes;
+mod verbs;
 
 use std::time::Duration;
 

@@ -1,0 +1,54 @@
+//! A store that code has registered, in place of that of the file.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::ConfigError;
+use crate::limiter::{Limiter, LimiterBuilder};
+use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
+use crate::store::{Ledger, Store};
+
+/// Builds over a store whose type it hides.
+#[derive(Clone)]
+pub(super) struct OwnStore {
+    layer: Arc<Build<RateLimitLayerBuilder, RateLimitLayer>>,
+    limiter: Arc<Build<LimiterBuilder, Limiter<dyn Ledger>>>,
+    pub(super) is_shared: bool,
+}
+
+type Build<B, T> = dyn Fn(B) -> Result<T, ConfigError> + Send + Sync;
+
+impl OwnStore {
+    pub(super) fn new<S: Store + Clone + Send + Sync + 'static>(store: S) -> Self {
+        let is_shared = store.is_shared();
+        let of_limiter = store.clone();
+        Self {
+            layer: Arc::new(move |layer| layer.store(store.clone()).build()),
+            limiter: Arc::new(move |limiter| {
+                let limiter = limiter.store(of_limiter.clone()).build()?;
+                Ok(limiter.erased())
+            }),
+            is_shared,
+        }
+    }
+
+    pub(super) fn layer(
+        &self,
+        builder: RateLimitLayerBuilder,
+    ) -> Result<RateLimitLayer, ConfigError> {
+        (self.layer)(builder)
+    }
+
+    pub(super) fn limiter(
+        &self,
+        builder: LimiterBuilder,
+    ) -> Result<Limiter<dyn Ledger>, ConfigError> {
+        (self.limiter)(builder)
+    }
+}
+
+impl fmt::Debug for OwnStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnStore").finish_non_exhaustive()
+    }
+}

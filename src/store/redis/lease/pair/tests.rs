@@ -1,0 +1,190 @@
+use super::*;
+use crate::algorithm::Algorithm;
+
+const SECOND: u64 = 1_000_000;
+
+fn terms() -> Terms {
+    let algorithm: Algorithm = "fixed-window 1000/minute".parse().unwrap();
+    Terms::of(&algorithm, Micros::new(SECOND)).unwrap()
+}
+
+fn granted(units: u32, end: u64) -> Answer {
+    let grant = Grant {
+        units,
+        end: Micros::new(end),
+        lasts: Micros::new(SECOND),
+    };
+    Answer {
+        grant: Some(grant),
+        denied: None,
+    }
+}
+
+/// A pair that holds ten units, which it has asked for at one second and got at two.
+fn pair() -> Pair {
+    let mut pair = Pair::default();
+    let (put, now) = (Micros::new(SECOND), Micros::new(SECOND + SECOND / 2));
+    let ask = pair.ask(put, 1, terms());
+    pair.answered(put, now, (&ask, granted(10, 77)), terms());
+    pair
+}
+
+#[test]
+fn a_life_begins_when_the_question_is_put_and_allows_for_a_slow_clock() {
+    let mut pair = pair();
+    let end = 2 * SECOND - SECOND / 1_000;
+    let before = Micros::new(end - 1);
+    assert_eq!(pair.request(before, 1), Way::Spent { is_low: false });
+    assert_eq!(pair.left(before), 9);
+    assert_eq!(pair.request(Micros::new(end), 1), Way::Ask);
+}
+
+#[test]
+fn units_of_a_class_end_with_the_first_of_its_grants_to_end() {
+    for lives in [[SECOND, SECOND / 10], [SECOND / 10, SECOND]] {
+        let (mut pair, now) = (Pair::default(), Micros::new(SECOND));
+        for life in lives {
+            let ask = pair.ask(now, 0, terms());
+            let mut answer = granted(10, 77);
+            answer.grant.as_mut().unwrap().lasts = Micros::new(life);
+            pair.answered(now, now, (&ask, answer), terms());
+        }
+        let end = SECOND + SECOND / 10 - SECOND / 10_000;
+        assert_eq!(pair.left(Micros::new(end - 1)), 20);
+        assert_eq!(pair.left(Micros::new(end)), 0);
+    }
+}
+
+#[test]
+fn what_is_told_is_never_told_again() {
+    let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
+    assert_eq!(pair.request(now, 3), Way::Spent { is_low: false });
+    let told = pair.give_back(now).unwrap();
+    let tell = Tell {
+        end: Micros::new(77),
+        spent: 3,
+        unspent: 7,
+    };
+    assert_eq!(told.tells.as_slice(), [tell]);
+    assert_eq!(pair.give_back(now), None);
+    assert_eq!(pair.request(now, 1), Way::Ask);
+}
+
+#[test]
+fn a_key_that_is_asked_for_twice_is_not_leased_and_one_asked_for_often_is() {
+    let mut pair = Pair::default();
+    let mut asked = Vec::new();
+    for gap in 0..5 {
+        let now = Micros::new(SECOND + gap * 1_000);
+        assert_eq!(pair.request(now, 1), Way::Ask);
+        let ask = pair.ask(now, 1, terms());
+        let nothing = Answer {
+            grant: None,
+            denied: None,
+        };
+        pair.answered(now, now, (&ask, nothing), terms());
+        asked.push(ask.units);
+    }
+    assert_eq!(asked, [0, 0, 2, 4, 8]);
+}
+
+/// A pair whose units are spent, with a question on its way, and when it was put.
+fn waiting() -> (Pair, Ask, Micros) {
+    let (mut pair, mut now) = (Pair::default(), Micros::new(SECOND));
+    let mut granted = 0;
+    while granted == 0 {
+        now = now.saturating_add(Micros::new(1_000));
+        assert_eq!(pair.request(now, 1), Way::Ask);
+        let ask = pair.ask(now, 1, terms());
+        granted = ask.units;
+        pair.answered(now, now, (&ask, self::granted(granted, 77)), terms());
+    }
+    while let Way::Spent { .. } = pair.request(now, 1) {}
+    let ask = pair.ask(now, 1, terms());
+    assert!(ask.units > 0);
+    (pair, ask, now)
+}
+
+#[test]
+fn requests_wait_while_units_are_on_their_way() {
+    let (mut pair, ask, now) = waiting();
+    for _ in 0..3 {
+        assert_eq!(pair.request(now, 1), Way::Wait);
+        pair.wait(1);
+    }
+    pair.answered(now, now, (&ask, granted(2, 77)), terms());
+    for _ in 0..2 {
+        assert!(matches!(pair.again(now, 1), Way::Spent { .. }));
+    }
+    assert_eq!(pair.again(now, 1), Way::Ask);
+}
+
+#[test]
+fn requests_that_have_waited_in_vain_are_asked_for_together() {
+    let (mut pair, ask, now) = waiting();
+    for _ in 0..100 {
+        assert_eq!(pair.request(now, 1), Way::Wait);
+        pair.wait(1);
+    }
+    pair.answered(now, now, (&ask, granted(2, 77)), terms());
+    assert!(pair.ask(now, 1, terms()).units >= 98);
+}
+
+#[test]
+fn a_question_that_is_lost_keeps_no_request_waiting() {
+    let (mut pair, ask, now) = waiting();
+    assert_eq!(pair.request(now, 1), Way::Wait);
+    pair.failed(&ask);
+    assert_eq!(pair.again(now, 1), Way::Ask);
+}
+
+#[test]
+fn where_the_server_grants_nothing_each_request_asks() {
+    let (mut pair, ask, now) = waiting();
+    let nothing = Answer {
+        grant: None,
+        denied: None,
+    };
+    pair.answered(now, now, (&ask, nothing), terms());
+    assert!(pair.ask(now, 1, terms()).units > 0);
+    assert_eq!(pair.request(now, 1), Way::Ask);
+}
+
+/// A process that gets the processor in turns with others is idle in between.
+#[test]
+fn units_stay_in_a_pause_as_long_as_there_are_enough() {
+    let (pause, long) = (terms().idle(Some(1_000)), terms().idle(None));
+    assert!(pause < long);
+    for (missing, stays) in [(0, true), (1, false)] {
+        let (mut pair, ask, now) = waiting();
+        pair.size = 1_000;
+        let grant = granted(ask.units - missing, 77);
+        pair.answered(now, now, (&ask, grant), terms());
+        let idle = pair.idle(now.saturating_add(pause), terms());
+        assert_eq!(idle.is_none(), stays);
+        let idle = pair.idle(now.saturating_add(long), terms());
+        assert_eq!(idle.is_some(), stays);
+    }
+}
+
+#[test]
+fn what_is_put_back_was_never_spent() {
+    let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
+    assert_eq!(pair.request(now, 3), Way::Spent { is_low: false });
+    pair.put_back(now, 3);
+    assert_eq!(pair.left(now), 10);
+    assert_eq!(pair.tell(now), None);
+    assert_eq!(pair.request(now, 2), Way::Spent { is_low: false });
+    assert_eq!(pair.tell(now).unwrap().tells[0].spent, 2);
+    pair.put_back(now, 2);
+    assert_eq!(pair.left(now), 8);
+}
+
+#[test]
+fn a_request_above_what_is_left_gives_the_rest_back_with_its_question() {
+    let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
+    assert_eq!(pair.request(now, 11), Way::Ask);
+    let ask = pair.ask(now, 11, terms());
+    assert_eq!(ask.tells[0].unspent, 10);
+    assert_eq!(pair.left(now), 0);
+}

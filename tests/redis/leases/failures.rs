@@ -1,0 +1,78 @@
+//! Answers that are lost or come too late, and a node that knows more keys than it keeps.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tower_ratelimit::{Gcra, Policy, SlidingLog};
+
+use super::{DAY, is_allowed, leasing, node, noon, stats, warm};
+use crate::scene::{PATIENCE, daily, limiter, patient, used};
+use crate::support::proxy::Proxy;
+use crate::support::redis::Server;
+
+const LIMIT: u32 = 1_000;
+
+/// What was granted meanwhile is charged, and lapses.
+#[tokio::test]
+async fn an_answer_that_comes_too_late_gives_no_unit_twice() {
+    let server = Server::start(&[]);
+    let policies = [
+        daily("window", LIMIT),
+        Policy::new("log", SlidingLog::of(quota()).unwrap()),
+        Policy::new("bucket", Gcra::of(quota())),
+    ];
+    for policy in policies {
+        let (name, clock) = (policy.name().to_owned(), noon());
+        let mut proxy = Proxy::start(&server);
+        let store = leasing().deadline(Duration::from_millis(200));
+        let store = store.open(proxy.url()).unwrap().clock(clock.clone());
+        let node = limiter(&store, [policy.clone()]);
+        let mut passed = warm(&node, "ann").await;
+        proxy.delay(Duration::from_millis(600));
+        let mut failed = 0;
+        while failed < 3 {
+            match node.check("ann", 1).await {
+                Ok(told) => passed += u32::from(told.is_allowed()),
+                Err(_) => failed += 1,
+            }
+        }
+        proxy.delay(Duration::ZERO);
+        proxy.cut();
+        // All lives are over, and nothing has drained.
+        clock.advance(PATIENCE);
+        let other = patient().open(server.url()).unwrap().clock(clock.clone());
+        let other = limiter(&other, [policy]);
+        while is_allowed(&other, "ann", 1).await {
+            passed += 1;
+        }
+        assert!(passed <= LIMIT + 1, "{name}: {passed}");
+        // No question asks for more than a quarter of what is left.
+        assert!(passed > LIMIT / 3, "{name}: {passed}");
+    }
+}
+
+fn quota() -> tower_ratelimit::Quota {
+    tower_ratelimit::Quota::new(LIMIT, 30 * DAY).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_node_holds_of_keys_that_it_does_not_keep_goes_back() {
+    let (server, clock) = (Server::start(&[]), noon());
+    let store = node(&server, &clock);
+    let node = std::sync::Arc::new(limiter(&store, [daily("a", 100_000)]));
+    let asked = warm(&node, "ann").await;
+    assert_eq!(stats(&node).given_back(), 0);
+    let mut tasks = JoinSet::new();
+    for task in 0..64_u32 {
+        let node = std::sync::Arc::clone(&node);
+        tasks.spawn(async move {
+            for key in 0..300 {
+                assert!(is_allowed(&node, &format!("{task} {key}"), 1).await);
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(stats(&node).held(), 0);
+    let gone = async { while used(&node.peek("ann", 0).await.unwrap()) != [asked] {} };
+    tokio::time::timeout(PATIENCE, gone).await.unwrap();
+}

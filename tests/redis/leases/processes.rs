@@ -1,0 +1,351 @@
+//! Nodes that lease in processes of their own, over real servers, which are killed, suspended, emptied and replaced.
+//!
+//! Every unit is accounted for: with what requests were let go on with, what is left for a limiter that does not lease, and
+//! what dead nodes hold at the server, it is the limit, neither more nor less.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use tower_ratelimit::{Algorithm, Policy, RedisStore};
+
+use crate::scene::{PATIENCE, ask, cluster_store, every, limiter, patient, store, until};
+use crate::support::redis::{Cluster, Server};
+use crate::support::sentinel::{NAME, Watched};
+
+/// Of each key, under each algorithm.
+const LIMIT: u32 = 1_000;
+/// So long that none of its windows ends in a test, and no bucket has drained by two units.
+const PERIOD: Duration = Duration::from_secs(30 * 86_400);
+/// As many as a node asks about.
+const KEYS: u32 = 4;
+const NODES: usize = 10;
+
+/// What a node says.
+enum Said {
+    /// A request for this key was let go on.
+    Passed(u32),
+    /// The command is done.
+    Done(usize, Option<u64>),
+    /// The process has ended.
+    Gone,
+}
+
+struct Node {
+    number: usize,
+    process: Child,
+    orders: ChildStdin,
+}
+
+/// Nodes, and all that they have said.
+struct Nodes {
+    each: Vec<Node>,
+    says: Receiver<Said>,
+    passed: BTreeMap<u32, u32>,
+}
+
+impl Node {
+    fn start(number: usize, arguments: &[String], says: &Sender<Said>) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_lease_node"))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let says = says.clone();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let said = match line.split_at(1) {
+                    ("+", key) => Said::Passed(key.parse().unwrap()),
+                    (_, told) => Said::Done(number, told.trim().parse().ok()),
+                };
+                let _ = says.send(said);
+            }
+            let _ = says.send(Said::Gone);
+        });
+        Self {
+            number,
+            orders: process.stdin.take().unwrap(),
+            process,
+        }
+    }
+
+    fn order(&mut self, verb: &str, algorithm: &Algorithm) {
+        writeln!(self.orders, "{verb} {algorithm}").unwrap();
+    }
+
+    fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        let told = kill.args(["-s", name, &self.process.id().to_string()]);
+        assert!(told.status().unwrap().success());
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Nodes {
+    fn start(count: usize, kind: &str, life: Duration, urls: Vec<String>) -> Self {
+        let mut arguments = vec![kind.to_owned(), life.as_millis().to_string()];
+        arguments.extend(urls);
+        let (told, says) = channel();
+        let each = (0..count).map(|number| Node::start(number, &arguments, &told));
+        Self {
+            each: each.collect(),
+            says,
+            passed: BTreeMap::new(),
+        }
+    }
+
+    fn passed(&self) -> u32 {
+        self.passed.values().sum()
+    }
+
+    fn hear(&mut self) -> Option<(usize, Option<u64>)> {
+        match self
+            .says
+            .recv_timeout(PATIENCE)
+            .expect("a node says something")
+        {
+            Said::Passed(key) => *self.passed.entry(key).or_default() += 1,
+            Said::Done(node, told) => return Some((node, told)),
+            Said::Gone => {}
+        }
+        None
+    }
+
+    /// Hears until so many requests were let go on since.
+    fn hear_of(&mut self, requests: u32) {
+        let enough = self.passed() + requests;
+        while self.passed() < enough {
+            assert!(self.hear().is_none(), "the limit is not used up yet");
+        }
+    }
+
+    /// Hears until all nodes are done. Returns the sum of the numbers that they tell.
+    fn until_done(&mut self) -> u64 {
+        let mut working: Vec<usize> = self.each.iter().map(|node| node.number).collect();
+        let mut sum = 0;
+        while !working.is_empty() {
+            if let Some((node, told)) = self.hear() {
+                working.retain(|working| *working != node);
+                sum += told.unwrap_or(0);
+            }
+        }
+        sum
+    }
+
+    fn order(&mut self, verb: &str, algorithm: &Algorithm) {
+        self.each
+            .iter_mut()
+            .for_each(|node| node.order(verb, algorithm));
+    }
+
+    /// All nodes do this. Returns the sum of the numbers that they tell.
+    fn all(&mut self, verb: &str, algorithm: &Algorithm) -> u64 {
+        self.order(verb, algorithm);
+        self.until_done()
+    }
+
+    /// Only this node does this.
+    fn one(&mut self, node: usize, verb: &str, algorithm: &Algorithm) -> u64 {
+        self.each[node].order(verb, algorithm);
+        loop {
+            if let Some((_, told)) = self.hear() {
+                return told.unwrap_or(0);
+            }
+        }
+    }
+}
+
+/// The algorithms whose units are leased.
+fn leased() -> Vec<Algorithm> {
+    let all = every(LIMIT, PERIOD);
+    let leased = all.iter().filter(|policy| policy.name() != "leaky-queue");
+    leased.map(|policy| *policy.algorithm()).collect()
+}
+
+fn algorithms(names: &[&str]) -> Vec<Algorithm> {
+    let mut all = leased();
+    all.retain(|algorithm| names.contains(&algorithm.name()));
+    assert_eq!(all.len(), names.len());
+    all
+}
+
+/// How many units of all keys are left to a limiter that does not lease.
+async fn left(store: &RedisStore, algorithm: Algorithm) -> u32 {
+    let limiter = limiter(store, [Policy::new("a", algorithm)]);
+    let mut left = 0;
+    for key in 0..KEYS {
+        while limiter.check(key, 1).await.unwrap().is_allowed() {
+            left += 1;
+        }
+    }
+    left
+}
+
+/// How many units of all keys nodes hold, as the server has it.
+fn held(server: &Server, store: &RedisStore, algorithm: Algorithm) -> u32 {
+    let policy: Policy = Policy::new("a", algorithm);
+    let held = (0..KEYS).map(|key| {
+        let key = store.store_key(&policy, key);
+        let text: String = match algorithm {
+            Algorithm::SlidingLog(_) => ask(server, &["LINDEX", &key, "0"]),
+            _ => ask(server, &["GET", &key]),
+        };
+        let Some((_, mark)) = text.split_once('~') else {
+            return 0;
+        };
+        let words = mark.split(';').next().unwrap().split(' ').skip(5);
+        let words: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
+        let units = words.chunks(2).map(|class| class[1]);
+        u32::try_from(units.sum::<u64>()).unwrap()
+    });
+    held.sum()
+}
+
+/// Ten processes use all keys up under each algorithm.
+async fn is_exact(mut nodes: Nodes, store: &RedisStore) {
+    println!("algorithm               by leases   lapsed     left");
+    for algorithm in leased() {
+        nodes.passed.clear();
+        nodes.all("drain", &algorithm);
+        let lapsed = u32::try_from(nodes.all("back", &algorithm)).unwrap();
+        let left = left(store, algorithm).await;
+        let (passed, all) = (nodes.passed(), KEYS * LIMIT);
+        println!(
+            "{:<22} {passed:>10} {lapsed:>8} {left:>8}",
+            algorithm.name()
+        );
+        let each = nodes.passed.values().all(|passed| *passed <= LIMIT);
+        assert!(each, "{algorithm}: {:?}", nodes.passed);
+        // What a bucket has drained meanwhile is one unit of each key at most.
+        let sum = passed + lapsed + left;
+        assert!((all..=all + KEYS).contains(&sum), "{algorithm}: {sum}");
+        assert!(passed > all / 2, "{algorithm}: {passed}");
+    }
+}
+
+#[tokio::test]
+async fn ten_processes_admit_exactly_the_limit_under_each_algorithm() {
+    let server = Server::start(&[]);
+    let life = Duration::from_secs(1);
+    let nodes = Nodes::start(NODES, "server", life, vec![server.url()]);
+    is_exact(nodes, &store(&server)).await;
+}
+
+#[tokio::test]
+async fn ten_processes_over_a_cluster_admit_exactly_the_limit_under_each_algorithm() {
+    let cluster = Cluster::start();
+    let life = Duration::from_secs(1);
+    let nodes = Nodes::start(NODES, "cluster", life, cluster.urls());
+    is_exact(nodes, &cluster_store(&cluster)).await;
+}
+
+/// What a dead node held is lost until its life is over, and nothing else is.
+#[tokio::test]
+async fn what_nodes_that_are_killed_hold_is_lost_and_no_more() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    println!("algorithm               by leases     lost     left");
+    for algorithm in algorithms(&["fixed-window", "sliding-log", "gcra"]) {
+        let life = Duration::from_secs(60);
+        let mut nodes = Nodes::start(NODES, "server", life, vec![server.url()]);
+        nodes.order("drain", &algorithm);
+        for _ in 0..3 {
+            nodes.hear_of(KEYS * LIMIT / 6);
+            let killed = nodes.each.pop().unwrap();
+            killed.signal("KILL");
+        }
+        nodes.until_done();
+        nodes.all("back", &algorithm);
+        let lost = held(&server, &store, algorithm);
+        let left = left(&store, algorithm).await;
+        let (passed, all) = (nodes.passed(), KEYS * LIMIT);
+        println!("{:<22} {passed:>10} {lost:>8} {left:>8}", algorithm.name());
+        assert!(passed + left <= all + KEYS, "{algorithm}");
+        // Of what a dead node holds, some was spent and not told.
+        assert!(passed + left + lost >= all, "{algorithm}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_was_suspended_for_longer_than_a_life_asks_again() {
+    let server = Server::start(&[]);
+    for algorithm in algorithms(&["fixed-window", "sliding-log", "gcra"]) {
+        let life = Duration::from_millis(500);
+        let mut nodes = Nodes::start(1, "server", life, vec![server.url()]);
+        assert!(nodes.one(0, "hold", &algorithm) > 0);
+        nodes.each[0].signal("STOP");
+        let now = || -> u64 {
+            let time: Vec<String> = ask(&server, &["TIME"]);
+            time[0].parse::<u64>().unwrap() * 1_000 + time[1].parse::<u64>().unwrap() / 1_000
+        };
+        let ended = now() + 500;
+        until("the units have ended", || now() > ended).await;
+        nodes.each[0].signal("CONT");
+        assert_eq!(nodes.one(0, "held", &algorithm), 0, "{algorithm}");
+        assert!(nodes.one(0, "ask", &algorithm) > 0, "{algorithm}");
+    }
+}
+
+/// What is leased is part of what the server has admitted before it forgot all: the limit, and after that the limit once
+/// more.
+#[tokio::test]
+async fn a_server_that_comes_back_empty_admits_the_limit_once_more() {
+    let mut server = Server::start(&[]);
+    for algorithm in algorithms(&["fixed-window", "sliding-log", "gcra"]) {
+        let life = Duration::from_secs(60);
+        let mut nodes = Nodes::start(3, "server", life, vec![server.url()]);
+        nodes.order("drain", &algorithm);
+        nodes.hear_of(KEYS * LIMIT / 2);
+        server.restart();
+        let before = nodes.passed();
+        nodes.until_done();
+        nodes.all("back", &algorithm);
+        let left = left(&store(&server), algorithm).await;
+        let (passed, all) = (nodes.passed() + left, KEYS * LIMIT);
+        println!("{algorithm}: {before} before, {passed} in all");
+        assert!(passed <= 2 * all + KEYS, "{algorithm}: {passed}");
+        assert!(passed - before > all / 2, "{algorithm}: {passed}");
+    }
+}
+
+/// The mark of what nodes hold is replicated with the state.
+#[tokio::test]
+async fn a_replica_that_takes_over_knows_what_nodes_hold() {
+    let scene = Watched::start();
+    let algorithms = algorithms(&["fixed-window", "sliding-log", "gcra"]);
+    let life = Duration::from_secs(60);
+    let mut nodes = Nodes::start(3, "sentinel", life, scene.urls());
+    for algorithm in &algorithms {
+        assert!(nodes.all("hold", algorithm) > 0);
+    }
+    let of_each = nodes.passed();
+    scene.until_replicated();
+    scene.fail_over();
+    for algorithm in &algorithms {
+        nodes.order("drain", algorithm);
+        nodes.until_done();
+        nodes.all("back", algorithm);
+    }
+    let urls = scene.urls();
+    let store = patient().open_sentinel(NAME, urls.iter().map(String::as_str));
+    let store = store.unwrap();
+    let mut left_over = 0;
+    for algorithm in &algorithms {
+        left_over += left(&store, *algorithm).await;
+    }
+    let all = KEYS * LIMIT * 3;
+    let sum = nodes.passed() + left_over;
+    println!("{of_each} before, {sum} of {all} in all");
+    assert!((all..=all + KEYS).contains(&sum), "{sum}");
+}
