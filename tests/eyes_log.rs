@@ -66,6 +66,38 @@ fn each_refusal_is_told_at_debug_and_the_first_of_a_minute_at_info() {
     assert!(!format!("{lines:?}").contains("secret"));
 }
 
+#[test]
+fn a_signal_that_tells_nothing_is_told_once_with_its_code_and_its_name() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let adapt = Adapt::builder(Steps::standard())
+        .signal(from_fn("cpu", || Some(0.2)))
+        .signal(from_fn("a gauge that is gone", || None))
+        .build()
+        .unwrap();
+    let after = |seconds: u32| {
+        let sample = async {
+            for _ in 0..seconds {
+                adapt.sample();
+                tokio::time::advance(Duration::from_secs(1)).await;
+            }
+        };
+        let ((), lines) = Log::of_all(|| runtime.block_on(sample));
+        let absent = |line: &&Line| format!("{line:?}").contains("TRL022");
+        lines.iter().filter(absent).cloned().collect::<Vec<_>>()
+    };
+    // The first reading of a counter tells nothing, and that is no reason to wake an operator.
+    assert!(after(5).is_empty());
+    let told = after(30);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].level, tracing::Level::WARN);
+    assert!(format!("{told:?}").contains("a gauge that is gone"));
+    assert_eq!(adapt.loads().get("a gauge that is gone"), None);
+}
+
 /// A store that is not shared, so that no guard decides for it.
 #[derive(Clone, Debug, Default)]
 struct Flaky(Arc<AtomicBool>);

@@ -14,6 +14,7 @@ use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::clock::Clock;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::key::Key;
 use tower_ratelimit::plan::{Operations, Plan, Plans};
 use tower_ratelimit::service::{LimitLayer, Refused};
@@ -452,4 +453,30 @@ impl<F: Future> Future for Polled<F> {
     fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         self.0.as_mut().poll(cx)
     }
+}
+
+/// A request that has joined a line has been told when its turn is: a factor that falls meanwhile charges the next ones.
+#[tokio::test(start_paused = true)]
+async fn a_request_in_a_line_keeps_the_price_at_which_it_joined() {
+    let factor = FactorCell::new();
+    let limiter = limiter(patient(3).factor(&factor));
+    let worker = limit(limiter.clone()).layer(Worker::default());
+    let start = Instant::now();
+    let ask = || {
+        let asked = worker.clone().oneshot(job(1, 1));
+        polled(async move { (asked.await.unwrap(), start.elapsed()) })
+    };
+    assert_eq!(ask().await.0, Answer::Done(1));
+    let mut waiting = ask();
+    assert!(waiting.poll().is_pending());
+    factor.set(Factor::thousandths(500), "cpu 80 %");
+    let after = |millis| (Answer::Done(1), Duration::from_millis(millis));
+    assert_eq!(waiting.await, after(500));
+    // One unit was charged, and not two.
+    let told = limiter.peek_now(1_u32, 1);
+    assert_eq!(told.retry_after(), Some(Duration::from_millis(500)));
+    assert_eq!(ask().await, after(1_000));
+    // This one has paid two.
+    let told = limiter.peek_now(1_u32, 1);
+    assert_eq!(told.retry_after(), Some(Duration::from_millis(1_000)));
 }

@@ -12,10 +12,13 @@ use axum::body::Body;
 use gungraun::prelude::*;
 use http::{Request, Response};
 use tower::{Layer, Service};
+use tower_ratelimit::adapt::{AdaptiveConcurrency, Traffic};
+use tower_ratelimit::middleware::{AdaptiveConcurrencyLayer, TrafficLayer};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::{
     Algorithm, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore, Policy, SlidingWindow,
 };
+use tower_ratelimit_benches::factors::{self, Scale};
 use tower_ratelimit_benches::growth::TIMES;
 use tower_ratelimit_benches::keys::address;
 use tower_ratelimit_benches::requests::{hello, request, send};
@@ -44,6 +47,11 @@ fn planned(algorithm: impl Into<Algorithm>) -> Limiter {
     seen(limiter)
 }
 
+/// A limiter whose policy has a factor, or the same limit without one.
+fn scaled(scale: Scale) -> Limiter {
+    seen(factors::limiter(scale, store()))
+}
+
 fn policies(count: usize) -> Limiter {
     seen(ours::limiter_of(ours::policies(count), store()))
 }
@@ -62,6 +70,10 @@ fn seen(limiter: Limiter) -> Limiter {
 #[bench::sliding_window(known(SlidingWindow::per_hour(PLENTY)))]
 #[bench::eight_policies(policies(8))]
 #[bench::plan(planned(Gcra::per_hour(PLENTY)))]
+#[bench::no_factor(scaled(Scale::None))]
+#[bench::factor_1(scaled(Scale::Thousandths(1_000)))]
+#[bench::factor_half(scaled(Scale::Thousandths(500)))]
+#[bench::factor_after_200_others(scaled(Scale::Fallen(700)))]
 fn admit_now(limiter: Limiter) -> Limiter {
     for _ in 0..TIMES {
         black_box(limiter.admit_now(black_box(address(0)), 1));
@@ -74,6 +86,10 @@ fn admit_now(limiter: Limiter) -> Limiter {
 #[bench::gcra_refused(known(Gcra::per_hour(1)))]
 #[bench::eight_policies(policies(8))]
 #[bench::plan(planned(Gcra::per_hour(PLENTY)))]
+#[bench::no_factor(scaled(Scale::None))]
+#[bench::factor_1(scaled(Scale::Thousandths(1_000)))]
+#[bench::factor_half(scaled(Scale::Thousandths(500)))]
+#[bench::factor_after_200_others(scaled(Scale::Fallen(700)))]
 fn check_now(limiter: Limiter) -> Limiter {
     for _ in 0..TIMES {
         let _ = black_box(limiter.check_now(black_box(address(0)), 1));
@@ -97,15 +113,34 @@ fn layered(
     limit: u32,
     fields: bool,
 ) -> Sent<impl Service<Request<Body>, Response = Response<impl Sized>, Error = Infallible>> {
-    let mut service = ours::layer(Gcra::per_hour(limit), store(), fields).layer(hello());
+    sent(ours::layer(Gcra::per_hour(limit), store(), fields).layer(hello()))
+}
+
+/// A service that has had a request, and requests that need only be sent.
+fn sent<S, B>(mut service: S) -> Sent<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+{
     send(&mut service, request());
     (service, (0..TIMES).map(|_| request()).collect())
+}
+
+/// What counts requests for the signals of a load.
+fn traffic() -> TrafficLayer {
+    TrafficLayer::new(&Traffic::new())
+}
+
+fn concurrency() -> AdaptiveConcurrencyLayer {
+    AdaptiveConcurrencyLayer::new(&AdaptiveConcurrency::new())
 }
 
 #[library_benchmark]
 #[bench::no_fields(layered(PLENTY, false))]
 #[bench::all_fields(layered(PLENTY, true))]
 #[bench::refused(layered(1, true))]
+#[bench::bare(sent(hello()))]
+#[bench::traffic(sent(traffic().layer(hello())))]
+#[bench::adaptive_concurrency(sent(concurrency().layer(hello())))]
 fn layer<S, B>((mut service, mut requests): Sent<S>) -> Sent<S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,

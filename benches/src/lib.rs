@@ -1,5 +1,6 @@
 //! What the benchmarks share. `make bench` runs them all, in rounds, and ends with one table.
 
+pub mod factors;
 pub mod figures;
 pub mod growth;
 pub mod keys;

@@ -35,13 +35,17 @@ mod control;
 mod kernel;
 mod load;
 mod new_times;
+#[cfg(test)]
+mod plant;
 mod signal;
 mod task;
 mod traffic;
 
 #[cfg(feature = "redis")]
 pub use self::answer_time::AnswerTime;
-pub use self::concurrency::{AdaptiveConcurrency, AdaptiveConcurrencyBuilder, Permit, Saturated};
+pub use self::concurrency::{
+    AdaptiveConcurrency, AdaptiveConcurrencyBuilder, Permit, Sample, Saturated,
+};
 pub use self::control::{Aimd, Controller, Gradient, Steps, Target, Worst};
 pub use self::kernel::{Cpu, Kernel, Memory, Pressure, Resource};
 pub use self::load::{Load, Loads};

@@ -328,6 +328,26 @@ mod tests {
         assert_eq!(twice.build().unwrap_err().field(), "signal");
     }
 
+    /// A closure that divides by 0 tells no load: the factor holds, and then nothing is known that speaks against 1.
+    #[tokio::test(start_paused = true)]
+    async fn a_signal_that_is_no_number_is_absent_and_never_idle() {
+        let told = Arc::new(Mutex::new(0.95));
+        let read = Arc::clone(&told);
+        let cpu = from_fn("cpu", move || Some(*lock(&read)));
+        let adapt = Adapt::builder(Steps::standard()).signal(cpu).build();
+        let adapt = adapt.unwrap();
+        adapt.sample();
+        assert_eq!(adapt.factor().get().get(), 100);
+        *lock(&told) = f64::NAN;
+        for seconds in [9, 2] {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            adapt.sample();
+            assert_eq!(adapt.loads().get("cpu"), None);
+            let is_held = adapt.factor().get().get() == 100;
+            assert_eq!(is_held, seconds == 9, "{:?}", adapt.explain());
+        }
+    }
+
     #[test]
     fn the_floor_holds_whatever_the_controller_says() {
         let full = from_fn("cpu", || Some(1.0));

@@ -24,6 +24,7 @@ mod monitored;
 mod now;
 mod overriding;
 mod policies;
+mod priced;
 mod prices;
 mod queueing;
 mod refusals;

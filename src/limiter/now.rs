@@ -34,10 +34,10 @@ impl Limiter {
     /// Returns the decision where it is made, because a move of it costs as much as the decision.
     #[inline]
     pub(super) fn decide_now(&self, key: Key, cost: u32) -> Decision {
-        if self.policies.prices.are_any() {
-            return self.decide_priced(key, cost);
-        }
         let names = Arc::clone(&self.policies.names);
+        if self.policies.prices.are_any() {
+            return self.decide_priced(names, key, cost);
+        }
         match self.policies.sole_plain() {
             Some(policy) => {
                 let mut decision = Decision::new(names, Outcomes::new(Micros::ZERO));
@@ -69,17 +69,6 @@ impl Limiter {
         decision
     }
 
-    /// The same under policies of which one has a factor.
-    pub(super) fn decide_priced(&self, key: Key, cost: u32) -> Decision {
-        let charges = self.alike(key, cost);
-        let names = Arc::clone(&self.policies.names);
-        let mut decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
-        let prices = &self.policies.prices;
-        decision.change(|outcomes| prices.tell(&charges, outcomes));
-        self.policies.count_decided(&charges, decision.outcomes());
-        decision
-    }
-
     /// Decides on a request that may cost more than a limit, and diagnoses it if it does.
     #[cold]
     #[inline(never)]
@@ -95,8 +84,10 @@ impl Limiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
-        if self.policies.prices.are_any() || !self.policies.modes.are_plain() {
-            // A limit that was reached is one that may grow, and the numbers tell that.
+        if self.policies.prices.are_any() {
+            return self.admit_priced(&key, cost);
+        }
+        if !self.policies.modes.are_plain() {
             return self.check_now(key, cost).is_allowed();
         }
         let is_admitted = match self.policies.only {

@@ -53,6 +53,21 @@ impl Prices {
         self.0.is_some()
     }
 
+    /// The factor of a policy whose limit cannot grow. Whether its limit is reached matters to refusals alone.
+    #[inline]
+    pub(super) fn ungrowing(&self, policy: usize) -> Option<&FactorCell> {
+        let cell = &self.of_policy(policy)?.cell;
+        (cell.most() == Factor::ONE).then_some(cell)
+    }
+
+    /// What so many units cost while all of the limit is in force, if it cannot grow.
+    #[inline]
+    pub(super) fn whole_cost(cell: &FactorCell, units: u32) -> Option<u32> {
+        let is_whole = cell.get() == Factor::ONE;
+        is_whole.then(|| u64::from(units) * UNIT)?.try_into().ok()
+    }
+
+    #[inline]
     fn of_policy(&self, policy: usize) -> Option<&Price> {
         self.0.as_ref()?.get(policy)?.as_ref()
     }
@@ -147,12 +162,10 @@ impl Prices {
 }
 
 impl Price {
-    /// What so many units cost under this factor, rounded up.
-    fn parts(&self, units: u64, factor: Factor) -> u64 {
+    /// What so many units cost under this factor, rounded up. The product fits: a factor is at most a million.
+    fn parts(&self, units: u32, factor: Factor) -> u64 {
         let most = u64::from(self.cell.most().get());
-        let parts = u128::from(units) * u128::from(UNIT * most);
-        let parts = parts.div_ceil(u128::from(factor.get()));
-        u64::try_from(parts).unwrap_or(u64::MAX)
+        (u64::from(units) * UNIT * most).div_ceil(factor.get().into())
     }
 
     /// The limit of a charge in parts, without the room for its price.
@@ -174,7 +187,8 @@ impl Price {
 
     fn charge(&self, charge: &mut Charge, factor: Factor) {
         charge.factor = factor;
-        let least = u64::from(charge.cost) * UNIT;
+        let units = charge.cost;
+        let least = u64::from(units) * UNIT;
         let Ok(cost) = u32::try_from(least) else {
             // It is above any limit.
             charge.cost = u32::MAX;
@@ -183,7 +197,7 @@ impl Price {
         charge.cost = cost;
         let limit = charge.limit.unwrap_or(self.limit);
         if factor < self.cell.most() && (1..=limit.size()).contains(&cost) {
-            let more = self.parts(least / UNIT, factor) - least;
+            let more = self.parts(units, factor) - least;
             let more = u32::try_from(more).unwrap_or(u32::MAX).min(limit.size());
             charge.cost = cost.saturating_add(more);
             charge.limit = self.parts.beyond(limit, more);
@@ -193,27 +207,19 @@ impl Price {
 
     /// What a charge cost before it was priced. The price was rounded up by less than a unit.
     fn units_of(&self, charge: &Charge) -> u32 {
-        let most = u128::from(UNIT) * u128::from(self.cell.most().get());
-        let units = u128::from(charge.cost) * u128::from(charge.factor.get()) / most;
+        let most = UNIT * u64::from(self.cell.most().get());
+        let units = u64::from(charge.cost) * u64::from(charge.factor.get()) / most;
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 
     /// What a request costs that takes so many units, as it was [charged](Self::charge) and above the limit as well.
     fn settled(&self, charge: &Charge, units: u32) -> u32 {
         let least = u64::from(units) * UNIT;
-        let parts = self.parts(units.into(), charge.factor);
+        let parts = self.parts(units, charge.factor);
         let more = parts.saturating_sub(least);
         let most = self.limit_of(charge).size();
         let cost = least.saturating_add(more.min(most.into()));
         u32::try_from(cost).unwrap_or(u32::MAX)
-    }
-
-    /// How many units at this price a key can take of so much.
-    fn units(&self, free: u32, factor: Factor) -> u32 {
-        match u64::from(free).checked_sub(UNIT) {
-            None => 0,
-            Some(rest) => u32::try_from(rest / self.parts(1, factor) + 1).unwrap_or(u32::MAX),
-        }
     }
 
     fn told(&self, charge: &Charge, outcome: &Outcome) -> Outcome {
@@ -222,7 +228,8 @@ impl Price {
         // Without the store, a node may have a share of the limit.
         let whole = outcome.limit().saturating_sub(beyond);
         let free = outcome.remaining().saturating_sub(beyond);
-        let remaining = self.units(free, factor);
+        let unit = self.parts(1, factor);
+        let remaining = units(free, unit);
         if remaining == 0 {
             self.cell.note_reached();
         }
@@ -230,7 +237,7 @@ impl Price {
             Some(blocked) if outcome.is_blocked() => blocked,
             Some(window) if remaining > 0 => self
                 .time_of(
-                    u64::from(remaining).saturating_mul(self.parts(1, factor)),
+                    u64::from(remaining).saturating_mul(unit),
                     (of_request, whole),
                 )
                 .unwrap_or(window),
@@ -242,7 +249,7 @@ impl Price {
             }),
             None => Micros::ZERO,
         };
-        let limit = self.units(whole, factor);
+        let limit = units(whole, unit);
         // A plan or a table has given the request a limit.
         let (is_given, window) = match charge.window {
             Some(window) => (true, Some(window)),
@@ -262,6 +269,13 @@ impl Price {
     /// rounded up; `None` of a window.
     fn time_of(&self, parts: u64, (limit, share): (Limit, u32)) -> Option<Micros> {
         let (_, period) = self.parts.rate()?;
+        // Nearly always so, and then a division of 64 bits is enough.
+        if limit.size() == share && limit.quota() > 0 {
+            let drained = parts.checked_mul(Micros::from(period).get());
+            if let Some(drained) = drained {
+                return Some(Micros::wait(drained.div_ceil(limit.quota().into()).into()));
+            }
+        }
         // A share has the same share of the rate.
         let parts = u128::from(parts) * u128::from(limit.size());
         let rate = u128::from(limit.quota()) * u128::from(share);
@@ -272,5 +286,13 @@ impl Price {
                 .checked_sub(1)?
                 .checked_div(rate)?,
         ))
+    }
+}
+
+/// How many units at this price a key can take of so much.
+fn units(free: u32, price: u64) -> u32 {
+    match u64::from(free).checked_sub(UNIT) {
+        None => 0,
+        Some(rest) => u32::try_from(rest / price + 1).unwrap_or(u32::MAX),
     }
 }

@@ -291,7 +291,7 @@ pub use self::body::ResponseBody;
 pub use self::builder::RateLimitLayerBuilder;
 #[cfg(feature = "adapt")]
 pub use self::concurrency::{
-    AdaptiveConcurrencyLayer, ConcurrencyBody, ConcurrencyFuture, Sample, WithConcurrency,
+    AdaptiveConcurrencyLayer, ConcurrencyBody, ConcurrencyFuture, WithConcurrency,
 };
 pub use self::deadline::Deadline;
 #[cfg(feature = "config")]

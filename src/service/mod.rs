@@ -133,8 +133,12 @@ mod layer;
 mod limit;
 mod refused;
 mod ruling;
+#[cfg(feature = "adapt")]
+mod sampled;
 
 pub use self::future::LimitFuture;
 pub use self::layer::LimitLayer;
 pub use self::limit::Limit;
 pub use self::refused::Refused;
+#[cfg(feature = "adapt")]
+pub use self::sampled::{Concurrency, ConcurrencyLayer, Count, CountLayer, SampledFuture};

@@ -128,6 +128,29 @@ fn a_class_that_matters_less_runs_out_first() {
     }
 }
 
+/// Ten seconds in which each class asks for all of its limit, while the factor is at its floor.
+#[test]
+fn a_critical_class_keeps_all_of_its_limit_while_the_rest_is_cut() {
+    let cell = reduced(100);
+    let classes = || {
+        let policy = global("api", TokenBucket::per_second(100)).factor(&cell);
+        limited_hello([policy.class(|head| match head.path() {
+            "/checkout" => Class::CriticalPlus,
+            _ => Class::Sheddable,
+        })])
+    };
+    let passed = |path| {
+        let (clock, service) = classes();
+        let passed = (0..1_000).filter(|_| {
+            clock.advance(Duration::from_millis(10));
+            ask(&service, at(path)).status == 200
+        });
+        passed.count()
+    };
+    assert!(passed("/checkout") >= 990);
+    assert!(passed("/ads") <= 115);
+}
+
 #[test]
 fn at_least_one_request_is_told_and_passes() {
     let policy = global("api", FixedWindow::per_hour(3)).factor(&reduced(1));

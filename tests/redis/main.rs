@@ -11,6 +11,7 @@ mod connecting;
 mod damage;
 mod denials;
 mod expiry;
+mod factors;
 #[cfg(feature = "calendar")]
 mod hours;
 mod idle;

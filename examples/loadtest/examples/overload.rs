@@ -4,7 +4,8 @@
 //!
 //! The service has four workers, each of which takes 50 ms for a request: 80 requests a second. The load tester sends 240 a
 //! second at random times, whether the service keeps up or not. A tenth of them is critical, and has a partition. A
-//! client waits for two seconds; an answer within one is a good one. Each run takes twelve seconds on loopback.
+//! client waits for two seconds; an answer within one is a good one. Each run takes twenty seconds on loopback, and what
+//! arrives in a second is counted as that of this second.
 
 use std::env;
 use std::error::Error;
@@ -19,19 +20,19 @@ use loadtest::drive::{self, Load, Tally};
 use loadtest::options::Options;
 use plotters::prelude::*;
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use tower_ratelimit::adapt::AdaptiveConcurrency;
 use tower_ratelimit::middleware::AdaptiveConcurrencyLayer;
 
 const WORKERS: usize = 4;
 const SERVICE: Duration = Duration::from_millis(50);
-const SECONDS: u64 = 12;
+const SECONDS: u64 = 20;
 const CRITICAL: u64 = 24;
 const OTHERS: u64 = 216;
 const GOOD: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a run has shown.
+/// What became of the requests of a second, or of all.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     /// Good answers a second.
@@ -52,7 +53,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let layer = AdaptiveConcurrencyLayer::new(&concurrency)
         .partition_of(|head| (head.path() == "/critical").then_some("critical"));
     let with = run(service().layer(layer)).await?;
-    for (name, shown) in [("without", without), ("with", with)] {
+    for (name, run) in [("without", &without), ("with", &with)] {
+        let shown = shown(&run.iter().fold(Sent::default(), Sent::and), SECONDS);
         println!(
             "{name:>8}: {:5.1} good answers a second, p99 {:.2} s, {:5.1} % of critical requests",
             shown.goodput, shown.p99, shown.critical
@@ -60,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("the limit is {}", concurrency.limit());
     if let Some(picture) = picture {
-        draw(without, with, Path::new(&picture))?;
+        draw(&without, &with, Path::new(&picture))?;
     }
     Ok(())
 }
@@ -76,48 +78,83 @@ fn service() -> Router {
     Router::new().fallback(get(work))
 }
 
-async fn run(service: Router) -> Result<Shown, Box<dyn Error>> {
+/// The requests that arrive in a second.
+#[derive(Clone, Default)]
+struct Sent {
+    critical: Tally,
+    others: Tally,
+}
+
+impl Sent {
+    /// Those of both.
+    fn and(mut self, other: &Self) -> Self {
+        self.critical.add(&other.critical);
+        self.others.add(&other.others);
+        self
+    }
+}
+
+/// Sends all requests to this service, and tells what became of those of each second.
+async fn run(service: Router) -> Result<Vec<Sent>, Box<dyn Error>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let server = tokio::spawn(axum::serve(listener, service).into_future());
-    let critical = format!("http://{address}/critical");
-    let others = format!("http://{address}/");
-    let (critical, others) = tokio::join!(load(&critical, CRITICAL), load(&others, OTHERS));
+    let begin = Instant::now();
+    let mut seconds = Vec::new();
+    for second in 0..SECONDS {
+        // What arrives later is sent while the answers to these still come.
+        sleep_until(begin + Duration::from_secs(second)).await;
+        seconds.push(tokio::spawn(async move {
+            let critical = format!("http://{address}/critical");
+            let others = format!("http://{address}/");
+            let (critical, others) = tokio::join!(load(&critical, CRITICAL), load(&others, OTHERS));
+            Ok::<_, String>(Sent {
+                critical: critical?,
+                others: others?,
+            })
+        }));
+    }
+    let mut sent = Vec::new();
+    for second in seconds {
+        sent.push(second.await??);
+    }
     server.abort();
-    let (critical, others) = (critical?, others?);
-    let mut all = critical.clone();
-    all.add(&others);
-    let seconds = f64::from(u32::try_from(SECONDS)?);
-    let sent = f64::from(u32::try_from(CRITICAL * SECONDS)?);
-    Ok(Shown {
-        goodput: good(&all) / seconds,
-        p99: p99(&all),
-        critical: (100.0 * good(&critical) / sent).min(100.0),
-    })
+    Ok(sent)
 }
 
-/// Sends so many requests a second.
-async fn load(url: &str, rate: u64) -> Result<Tally, Box<dyn Error>> {
-    let requests = (rate * SECONDS).to_string();
-    let (rate, timeout) = (rate.to_string(), format!("{}s", TIMEOUT.as_secs()));
+/// Sends so many requests in a second.
+async fn load(url: &str, requests: u64) -> Result<Tally, String> {
+    let (number, timeout) = (requests.to_string(), format!("{}s", TIMEOUT.as_secs()));
     let options = Options::try_parse_from([
         "loadtest",
         url,
         "--poisson",
         "--concurrency=2000",
         "--rate",
-        &rate,
+        &number,
         "--requests",
-        &requests,
+        &number,
         "--timeout",
         &timeout,
-    ])?;
+    ]);
+    let options = options.map_err(|error| error.to_string())?;
     let targets = aim(&options.urls, &[], TIMEOUT).await;
     let targets = targets.map_err(|error| format!("{error:?}"))?;
-    let load = Load::new(&options, targets)?;
-    Ok(drive::run(load, Arc::default(), std::future::pending())
-        .await?
-        .tally)
+    let load = Load::new(&options, targets).map_err(|error| error.to_string())?;
+    let outcome = drive::run(load, Arc::default(), std::future::pending()).await;
+    Ok(outcome.map_err(|error| error.to_string())?.tally)
+}
+
+/// What became of what was sent in so many seconds.
+#[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+fn shown(sent: &Sent, seconds: u64) -> Shown {
+    let mut all = sent.critical.clone();
+    all.add(&sent.others);
+    Shown {
+        goodput: good(&all) / seconds as f64,
+        p99: p99(&all),
+        critical: 100.0 * good(&sent.critical) / (CRITICAL * seconds) as f64,
+    }
 }
 
 /// Answers that came in time.
@@ -143,45 +180,61 @@ const INK: RGBColor = RGBColor(0x22, 0x26, 0x2c);
 const WITHOUT: RGBColor = RGBColor(0xb4, 0x53, 0x3c);
 const WITH: RGBColor = RGBColor(0x1f, 0x5f, 0x46);
 
-fn draw(without: Shown, with: Shown, picture: &Path) -> Result<(), Box<dyn Error>> {
-    let root = SVGBackend::new(picture, (860, 260)).into_drawing_area();
+type Reading = fn(&Shown) -> f64;
+
+fn draw(without: &[Sent], with: &[Sent], picture: &Path) -> Result<(), Box<dyn Error>> {
+    let root = SVGBackend::new(picture, (860, 520)).into_drawing_area();
     root.fill(&WHITE)?;
-    let panels = [
-        ("good answers a second", 80.0, without.goodput, with.goodput),
-        ("p99, seconds", TIMEOUT.as_secs_f64(), without.p99, with.p99),
+    let panels: [(&str, f64, Reading); 3] = [
         (
-            "critical requests, %",
-            100.0,
-            without.critical,
-            with.critical,
+            "good answers a second, by when the request came",
+            80.0,
+            |it| it.goodput,
         ),
+        (
+            "p99 of requests that were not refused, seconds",
+            2.0,
+            |it| it.p99,
+        ),
+        ("critical requests with a good answer, %", 100.0, |it| {
+            it.critical
+        }),
     ];
-    for (area, (title, top, without, with)) in root.split_evenly((1, 3)).iter().zip(panels) {
+    let end = f64::from(u32::try_from(SECONDS)?) - 1.0;
+    for (area, (title, top, read)) in root.split_evenly((3, 1)).iter().zip(panels) {
         let mut chart = ChartBuilder::on(area)
-            .margin(10)
-            .caption(title, ("sans-serif", 16, &INK))
-            .x_label_area_size(10)
+            .margin(8)
+            .margin_right(28)
+            .caption(title, ("sans-serif", 15, &INK))
+            .x_label_area_size(20)
             .y_label_area_size(44)
-            .build_cartesian_2d(0.0..2.0, 0.0..top * 1.12)?;
+            .build_cartesian_2d(0.0..end, 0.0..top * 1.15)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
-            .disable_x_axis()
             .light_line_style(TRANSPARENT)
+            .x_labels(10)
             .y_labels(5)
             .label_style(("sans-serif", 12, &INK))
             .draw()?;
-        for (place, name, value, colour) in [
-            (0.0, "without", without, WITHOUT),
-            (1.0, "with", with, WITH),
-        ] {
-            let corners = [(place + 0.2, 0.0), (place + 0.8, value)];
-            chart.draw_series([Rectangle::new(corners, colour.filled())])?;
-            let label = format!("{name}: {value:.1}");
-            let above = (place + 0.2, value + top * 0.06);
-            let style = ("sans-serif", 13).into_font().color(&INK);
-            chart.draw_series([Text::new(label, above, style)])?;
+        for (name, run, colour, width) in
+            [("without", without, WITHOUT, 2), ("with", with, WITH, 3)]
+        {
+            let points = (0_u32..).zip(run);
+            let points = points.map(|(second, sent)| (second.into(), read(&shown(sent, 1))));
+            // In grey, the two differ in their width.
+            let stroke = colour.stroke_width(width);
+            chart
+                .draw_series(LineSeries::new(points, stroke))?
+                .label(name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], stroke));
         }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::MiddleRight)
+            .background_style(WHITE.mix(0.8))
+            .label_font(("sans-serif", 12, &INK))
+            .draw()?;
     }
     root.present()?;
     Ok(())

@@ -5,14 +5,18 @@
 //! - `permit.rs` is what a request holds.
 
 mod adaptive;
+#[cfg(test)]
+mod bounded;
+#[cfg(test)]
+mod bounded_tests;
 mod learning;
 mod partitions;
 mod permit;
-#[cfg(test)]
-mod plant;
+mod sample;
 mod shared;
 #[cfg(test)]
 mod tests;
 
 pub use self::adaptive::{AdaptiveConcurrency, AdaptiveConcurrencyBuilder};
 pub use self::permit::{Permit, Saturated};
+pub use self::sample::Sample;

@@ -4,9 +4,11 @@
 //! counts in whole numbers, so that a recorded trace gives the same factors each time.
 
 mod aimd;
-mod gradient;
 #[cfg(test)]
-mod plant;
+mod driven;
+#[cfg(test)]
+mod driven_tests;
+mod gradient;
 mod smooth;
 mod steps;
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Controllers by themselves, and in a loop with a service.
+//! Controllers by themselves.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::plant::{CAPACITY, Plant, Random, Second, Weather, best_static, goodput, run};
 use super::{Aimd, Controller, Gradient, Steps, Worst};
+use crate::adapt::plant::Random;
 use crate::adapt::{Load, Loads};
 use crate::factor::Factor;
 
@@ -124,7 +124,7 @@ proptest! {
 /// What the notes of every shedder tell of: a load at a threshold.
 #[test]
 fn noise_at_a_threshold_does_not_make_the_factor_flap() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut steps = Steps::standard();
     let (mut changes, mut last) = (0, Factor::ONE);
     for second in 0..600 {
@@ -287,168 +287,4 @@ fn a_baseline_is_capped_and_learns_nothing_while_another_signal_is_hot() {
     assert_eq!(frozen.baseline(), Some(Load::percent(50)));
     assert_eq!(plain.baseline(), Some(Load::percent(300)));
     assert_eq!(frozen.step(secs(201), &slow(95)).factor().get(), 100);
-}
-
-/// The limit is two and a half times what the service can do, and three times that is asked for.
-const BASE: f64 = 2.5 * CAPACITY;
-
-const OVERLOAD: f64 = 3.0 * CAPACITY;
-
-/// One run may be lucky.
-const SEEDS: std::ops::Range<u64> = 0..10;
-
-fn aimd() -> Aimd {
-    Aimd::on("latency", Load::FULL)
-}
-
-fn gradient() -> Gradient {
-    Gradient::on("latency").healthy(Load::percent(60))
-}
-
-fn controllers() -> [(&'static str, Box<dyn Controller>); 3] {
-    let both = Worst::of(Aimd::on("latency", Load::FULL)).and(Aimd::on("in flight", Load::FULL));
-    [
-        ("aimd", Box::new(aimd())),
-        ("gradient", Box::new(gradient())),
-        ("worst", Box::new(both)),
-    ]
-}
-
-/// A disturbance from the 60th to the 90th second of steady overload.
-fn disturbed(disturb: impl Fn(&mut Weather)) -> Vec<Weather> {
-    let mut weather = vec![Weather::demand(OVERLOAD); 160];
-    weather[60..90].iter_mut().for_each(disturb);
-    weather
-}
-
-/// Under steady load, and ten seconds after a disturbance, at least nine tenths of what the best limit serves that never
-/// changes; and a factor that is below 1 always says why.
-fn keeps_its_goodput(name: &str, seed: u64, seconds: &[Second]) {
-    let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
-    assert!(
-        best > 0.9 * CAPACITY,
-        "the best limit that never changes serves {best}"
-    );
-    for (when, seconds) in [("steady", &seconds[20..60]), ("after", &seconds[100..])] {
-        let served = goodput(seconds);
-        assert!(served >= 0.9 * best, "{name}, {when}: {served} of {best}");
-    }
-    for second in seconds {
-        assert!(second.factor.get() >= 100, "{name}: below the floor");
-        assert_eq!(
-            second.factor < Factor::ONE,
-            second.cause.is_some(),
-            "{name}: {second:?}"
-        );
-    }
-}
-
-#[test]
-fn without_a_controller_an_overloaded_service_serves_little() {
-    let mut none = Steps::new();
-    let seconds = run(&mut none, 1, BASE, vec![Weather::demand(OVERLOAD); 60]);
-    let best = best_static(1, BASE, Weather::demand(OVERLOAD));
-    assert!(goodput(&seconds[20..]) < 0.5 * best);
-}
-
-/// F83.
-#[test]
-fn ten_times_the_latency_for_30_seconds_is_survived() {
-    for seed in SEEDS {
-        for (name, mut controller) in controllers() {
-            let weather = disturbed(|weather| weather.slowness = 10.0);
-            let seconds = run(&mut controller, seed, BASE, weather);
-            keeps_its_goodput(name, seed, &seconds);
-            assert!(seconds[85].factor.get() < 200, "{name}: {:?}", seconds[85]);
-        }
-    }
-}
-
-/// F82: what fails fast is no sign of health.
-#[test]
-fn fast_failures_do_not_raise_the_factor() {
-    for seed in SEEDS {
-        for (name, mut controller) in controllers() {
-            let weather = disturbed(|weather| weather.failing = 0.5);
-            let seconds = run(&mut controller, seed, BASE, weather);
-            keeps_its_goodput(name, seed, &seconds);
-        }
-    }
-}
-
-#[test]
-fn a_service_that_was_idle_for_hours_is_protected_at_once() {
-    for (name, mut controller) in controllers() {
-        let mut weather = vec![Weather::demand(OVERLOAD); 60];
-        weather.extend(vec![Weather::demand(0.0); 2 * 3_600]);
-        weather.extend(vec![Weather::demand(OVERLOAD); 60]);
-        let seconds = run(&mut controller, 3, BASE, weather);
-        let best = best_static(3, BASE, Weather::demand(OVERLOAD));
-        assert_eq!(seconds[7_000].factor, Factor::ONE, "{name}");
-        let served = goodput(&seconds[7_270..]);
-        assert!(served >= 0.9 * best, "{name}: {served} of {best}");
-    }
-}
-
-#[test]
-fn late_steps_and_a_gap_are_survived() {
-    for seed in SEEDS {
-        for (name, mut controller) in controllers() {
-            let weather = disturbed(|weather| weather.ticks = false);
-            let seconds = run(&mut controller, seed, BASE, weather);
-            keeps_its_goodput(name, seed, &seconds);
-        }
-    }
-}
-
-/// Two nodes before one service, each with half of the demand and a controller of its own, half a second apart.
-#[test]
-fn two_controllers_out_of_phase_do_not_swing() {
-    let alone = run(&mut aimd(), 5, BASE, vec![Weather::demand(OVERLOAD); 120]);
-    let alone: Vec<u32> = alone[40..]
-        .iter()
-        .map(|second| second.factor.get())
-        .collect();
-    let mut nodes = [aimd(), aimd()];
-    let mut plant = Plant::new(5, BASE);
-    let mut factors = [Factor::ONE; 2];
-    let (mut good, mut seen) = (0, Vec::new());
-    for half in 0..240_u64 {
-        // Both admit their share of what comes in this second.
-        let mean = Factor::thousandths(factors.iter().map(|factor| factor.get()).sum::<u32>() / 2);
-        if half % 2 == 0 {
-            let answered = plant.second(mean, Weather::demand(OVERLOAD));
-            if half >= 80 {
-                good += answered;
-                seen.push(mean.get());
-            }
-        }
-        let node = usize::from(half % 2 == 1);
-        let moment = Duration::from_millis(half * 500);
-        factors[node] = nodes[node].step(moment, plant.loads()).factor();
-    }
-    let best = best_static(5, BASE, Weather::demand(OVERLOAD));
-    assert!(f64::from(good) / 80.0 >= 0.9 * best, "{good}");
-    let swing = |seen: &[u32]| seen.iter().max().unwrap() - seen.iter().min().unwrap();
-    let (both, alone) = (swing(&seen), swing(&alone));
-    assert!(both <= alone + 100, "{both} together, {alone} alone");
-}
-
-#[test]
-fn below_capacity_nothing_is_shed() {
-    for (name, mut controller) in controllers() {
-        let seconds = run(
-            &mut controller,
-            6,
-            BASE,
-            vec![Weather::demand(0.7 * CAPACITY); 300],
-        );
-        let below = seconds
-            .iter()
-            .filter(|second| second.factor < Factor::ONE)
-            .count();
-        assert!(below <= 15, "{name}: below 1 in {below} of 300 seconds");
-        let served = goodput(&seconds);
-        assert!(served >= 0.68 * CAPACITY, "{name}: {served}");
-    }
 }

@@ -52,6 +52,11 @@ impl Cgroup {
     }
 }
 
+/// What the kernel tells of the cgroups of this process: another text when it was moved.
+pub(super) fn of_process(files: &dyn Files) -> Option<String> {
+    files.read("/proc/self/cgroup")
+}
+
 struct Mount {
     root: String,
     point: String,
@@ -59,7 +64,7 @@ struct Mount {
 
 /// The path of the first line of `/proc/self/cgroup` (`id:controllers:path`) that is meant.
 fn path_of(files: &dyn Files, is_meant: impl Fn(&str, &str) -> bool) -> Option<String> {
-    let text = files.read("/proc/self/cgroup")?;
+    let text = of_process(files)?;
     text.lines().find_map(|line| {
         let (id, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;

@@ -36,15 +36,36 @@ impl Resource {
     }
 }
 
-/// For how long some task has waited, in microseconds since the machine started: of the cgroup, or of the machine. `None`
-/// if the kernel does not count it.
-pub(super) fn waited(files: &dyn Files, resource: Resource) -> Option<u64> {
-    let file = resource.file();
-    let own = Cgroup::unified(files).and_then(|cgroup| {
-        let path = format!("{}/{file}.pressure", cgroup.own());
-        total(&files.read(&path)?)
-    });
-    own.or_else(|| total(&files.read(&format!("/proc/pressure/{file}"))?))
+/// For how long some task has waited, and where that is told: in the cgroup, or by the machine.
+#[derive(Clone, Debug)]
+pub(super) struct Waited {
+    path: String,
+    /// In microseconds since the machine started.
+    total: u64,
+}
+
+impl Waited {
+    /// That of the cgroup, or of the machine; `None` if the kernel does not count it.
+    pub(super) fn read(files: &dyn Files, resource: Resource) -> Option<Self> {
+        let file = resource.file();
+        let at = |path: String| {
+            let total = total(&files.read(&path)?)?;
+            Some(Self { path, total })
+        };
+        let cgroup = Cgroup::unified(files);
+        let own = cgroup.and_then(|cgroup| at(format!("{}/{file}.pressure", cgroup.own())));
+        own.or_else(|| at(format!("/proc/pressure/{file}")))
+    }
+
+    /// The load since an earlier moment, this long ago. `None` if it was told elsewhere then, as when the process was
+    /// moved. The kernel's own averages lag by ten seconds.
+    pub(super) fn since(&self, earlier: &Self, elapsed: Duration) -> Option<Load> {
+        if self.path != earlier.path {
+            return None;
+        }
+        let elapsed = u64::try_from(elapsed.as_micros()).ok()?;
+        Load::of(self.total.checked_sub(earlier.total)?, elapsed)
+    }
 }
 
 /// The total of the line `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
@@ -52,10 +73,4 @@ fn total(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let mut fields = line.split(' ');
     fields.find_map(|field| field.strip_prefix("total=")?.parse().ok())
-}
-
-/// The load of two totals, this long apart. The kernel's own averages lag by ten seconds.
-pub(super) fn since(now: u64, earlier: u64, elapsed: Duration) -> Option<Load> {
-    let elapsed = u64::try_from(elapsed.as_micros()).ok()?;
-    Load::of(now.checked_sub(earlier)?, elapsed)
 }

@@ -4,10 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::cgroup;
 use super::cpu::{Source, Usage};
 use super::files::{Directory, Files};
 use super::memory;
-use super::pressure::{self, Resource};
+use super::pressure::{Resource, Waited};
 use crate::adapt::{Load, Signal};
 
 /// Where the files of the kernel are.
@@ -45,7 +46,7 @@ impl Kernel {
     pub fn cpu(&self) -> Cpu {
         Cpu {
             files: Box::new(self.directory()),
-            source: None,
+            found: None,
             counted: None,
         }
     }
@@ -82,9 +83,21 @@ impl Default for Kernel {
 /// See [`Kernel::cpu`].
 pub struct Cpu {
     files: Box<dyn Files>,
-    /// Looked for once, and again when it tells nothing any more.
-    source: Option<Source>,
+    found: Option<Found>,
     counted: Option<(Duration, Usage)>,
+}
+
+/// Where the numbers were found. They are looked for again when the process is in another cgroup, and when they are gone.
+struct Found {
+    source: Source,
+    /// What the kernel told of the cgroups of the process then.
+    cgroups: Option<String>,
+}
+
+impl Found {
+    fn is_cgroup(&self) -> bool {
+        !self.source.is_machine()
+    }
 }
 
 impl Signal for Cpu {
@@ -108,17 +121,22 @@ impl Cpu {
     /// it does not stand in for one that tells nothing any more.
     fn count(&mut self) -> Option<Usage> {
         let files = &*self.files;
-        if let Some(source) = &self.source {
-            if let Some(counted) = source.read(files) {
+        let cgroups = cgroup::of_process(files);
+        if let Some(found) = &self.found {
+            let is_moved = cgroups.is_some() && cgroups != found.cgroups;
+            if !is_moved && let Some(counted) = found.source.read(files) {
                 return Some(counted);
             }
-            let found = Source::find(files);
-            if !found.is_machine() {
-                self.source = Some(found);
-            }
+            // What another cgroup has counted is no earlier moment of this one.
+            self.counted = None;
+        }
+        let source = Source::find(files);
+        let was_cgroup = self.found.as_ref().is_some_and(Found::is_cgroup);
+        if was_cgroup && source.is_machine() {
             return None;
         }
-        self.source.insert(Source::find(files)).read(files)
+        let found = self.found.insert(Found { source, cgroups });
+        found.source.read(files)
     }
 }
 
@@ -141,7 +159,7 @@ impl Signal for Memory {
 pub struct Pressure {
     files: Box<dyn Files>,
     resource: Resource,
-    waited: Option<(Duration, u64)>,
+    waited: Option<(Duration, Waited)>,
 }
 
 impl Signal for Pressure {
@@ -150,12 +168,13 @@ impl Signal for Pressure {
     }
 
     fn read(&mut self, now: Duration) -> Option<Load> {
-        let Some(waited) = pressure::waited(&*self.files, self.resource) else {
+        let Some(waited) = Waited::read(&*self.files, self.resource) else {
             self.waited = None;
             return None;
         };
         let (then, earlier) = self.waited.replace((now, waited))?;
-        pressure::since(waited, earlier, now.checked_sub(then)?)
+        let (_, waited) = self.waited.as_ref()?;
+        waited.since(&earlier, now.checked_sub(then)?)
     }
 }
 
@@ -164,7 +183,7 @@ impl Cpu {
     pub(super) fn of(files: impl Files + 'static) -> Self {
         Self {
             files: Box::new(files),
-            source: None,
+            found: None,
             counted: None,
         }
     }

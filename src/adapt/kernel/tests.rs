@@ -281,6 +281,20 @@ fn the_pressure_of_the_cgroup_goes_before_that_of_the_machine() {
     assert_eq!(pressure.read(SECOND), Some(Load::percent(10)));
 }
 
+#[test]
+fn the_pressures_of_two_cgroups_are_not_compared() {
+    let machine = systemd();
+    let old = "/sys/fs/cgroup/system.slice/shop.service/cpu.pressure";
+    let new = "/sys/fs/cgroup/batch.slice/cpu.pressure";
+    machine.write(&[(old, "some total=1000\n"), (new, "some total=900000\n")]);
+    let mut pressure = Pressure::of(machine.clone(), Resource::Cpu);
+    pressure.read(Duration::ZERO);
+    machine.write(&[("/proc/self/cgroup", "0::/batch.slice\n")]);
+    assert_eq!(pressure.read(SECOND), None);
+    machine.write(&[(new, "some total=1000000\n")]);
+    assert_eq!(pressure.read(2 * SECOND), Some(Load::percent(10)));
+}
+
 /// A process that was moved out of what is mounted in its namespace.
 #[test]
 fn a_path_outside_the_mount_reads_the_mount() {
@@ -291,6 +305,21 @@ fn a_path_outside_the_mount_reads_the_mount() {
         ("/sys/fs/cgroup/memory.current", "42\n"),
     ]);
     assert_eq!(machine.memory(), Some(Load::percent(42)));
+}
+
+/// It is one of the machine's before and after.
+#[test]
+fn a_move_between_groups_that_tell_nothing_changes_nothing_of_the_machines_load() {
+    let machine = Machine::new(&[
+        ("/proc/self/cgroup", "0::/a\n"),
+        ("/proc/stat", FOUR_PROCESSORS),
+    ]);
+    let mut cpu = Cpu::of(machine.clone());
+    cpu.read(Duration::ZERO);
+    machine.write(&[("/proc/self/cgroup", "0::/b\n")]);
+    cpu.read(SECOND);
+    machine.write(&[("/proc/stat", "cpu  130 0 100 770 100 0 0 0 0 0\ncpu0 1\n")]);
+    assert_eq!(cpu.read(2 * SECOND), Some(Load::percent(30)));
 }
 
 #[test]
@@ -327,6 +356,59 @@ fn a_reading_that_fails_once_is_followed_by_a_first_one() {
     assert_eq!(cpu.read(3 * SECOND), None);
     machine.write(&[(usage, "usage_usec 6000000\n")]);
     assert_eq!(cpu.read(4 * SECOND), Some(Load::percent(50)));
+}
+
+/// The group that it has left is still there, and is another's.
+#[test]
+fn a_process_that_is_moved_is_followed_from_the_next_reading_on() {
+    let machine = systemd();
+    let old = "/sys/fs/cgroup/system.slice/shop.service/cpu.stat";
+    let new = "/sys/fs/cgroup/batch.slice/cpu.stat";
+    let mut cpu = Cpu::of(machine.clone());
+    cpu.read(Duration::ZERO);
+    machine.write(&[
+        ("/proc/self/cgroup", "0::/batch.slice\n"),
+        (new, "usage_usec 0\n"),
+        ("/sys/fs/cgroup/batch.slice/cpu.max", "50000 100000\n"),
+        ("/sys/fs/cgroup/batch.slice/memory.max", "1000\n"),
+        ("/sys/fs/cgroup/batch.slice/memory.current", "420\n"),
+        (old, "usage_usec 4001000\n"),
+    ]);
+    // What two groups have counted is not compared.
+    assert_eq!(cpu.read(SECOND), None);
+    assert_eq!(machine.memory(), Some(Load::percent(42)));
+    machine.write(&[(new, "usage_usec 200000\n"), (old, "usage_usec 8001000\n")]);
+    assert_eq!(cpu.read(2 * SECOND), Some(Load::percent(40)));
+
+    // Nothing tells of where it is now, and the machine does not stand in for that.
+    machine.write(&[("/proc/self/cgroup", "0::/nowhere\n")]);
+    assert_eq!(cpu.read(3 * SECOND), None);
+    assert_eq!(cpu.read(4 * SECOND), None);
+    machine.write(&[("/proc/self/cgroup", "0::/batch.slice\n")]);
+    cpu.read(5 * SECOND);
+    machine.write(&[(new, "usage_usec 325000\n")]);
+    assert_eq!(cpu.read(6 * SECOND), Some(Load::percent(25)));
+}
+
+#[test]
+fn a_process_that_is_moved_in_the_first_version_is_followed_too() {
+    let mount = "40 30 0:27 / /c rw - cgroup cgroup rw,cpu,cpuacct\n";
+    let machine = Machine::new(&[
+        ("/proc/self/cgroup", "3:cpu,cpuacct:/old\n"),
+        ("/proc/self/mountinfo", mount),
+        ("/proc/stat", FOUR_PROCESSORS),
+        ("/c/old/cpuacct.usage", "0\n"),
+        ("/c/new/cpuacct.usage", "0\n"),
+    ]);
+    let mut cpu = Cpu::of(machine.clone());
+    cpu.read(Duration::ZERO);
+    machine.write(&[("/proc/self/cgroup", "3:cpu,cpuacct:/new\n")]);
+    assert_eq!(cpu.read(SECOND), None);
+    machine.write(&[
+        ("/c/old/cpuacct.usage", "4000000000\n"),
+        ("/c/new/cpuacct.usage", "1000000000\n"),
+    ]);
+    assert_eq!(cpu.read(2 * SECOND), Some(Load::percent(25)));
 }
 
 #[test]

@@ -8,8 +8,8 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 
 use super::body::ConcurrencyBody;
-use super::sample::{Classify, Sample, classified};
-use crate::adapt::Permit;
+use super::sample::{Classify, classified};
+use crate::adapt::{Permit, Sample};
 
 pin_project! {
     /// The response of a [`WithConcurrency`](super::WithConcurrency) service. Dropping it frees the slot.

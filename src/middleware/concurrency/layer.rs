@@ -6,9 +6,8 @@ use http::response::Parts;
 use tower_layer::Layer;
 
 use super::options::Options;
-use super::sample::Sample;
 use super::service::WithConcurrency;
-use crate::adapt::AdaptiveConcurrency;
+use crate::adapt::{AdaptiveConcurrency, Sample};
 use crate::key::Head;
 
 /// Bounds how many requests of the inner service are in flight at once, by an

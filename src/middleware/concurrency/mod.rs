@@ -13,5 +13,4 @@ mod service;
 pub use self::body::ConcurrencyBody;
 pub use self::future::ConcurrencyFuture;
 pub use self::layer::AdaptiveConcurrencyLayer;
-pub use self::sample::Sample;
 pub use self::service::WithConcurrency;

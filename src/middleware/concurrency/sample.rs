@@ -5,20 +5,8 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::response::Parts;
 
-use crate::adapt::Permit;
+use crate::adapt::Sample;
 use crate::response::Refusal;
-
-/// What the end of a request teaches an adaptive limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Sample {
-    /// It was served: the time that it took counts.
-    Served,
-    /// It failed because the service is overloaded.
-    Overloaded,
-    /// Nothing: it failed for a reason of its own, or it was refused.
-    Nothing,
-}
 
 /// Says what an answer teaches.
 pub(super) type Classify = dyn Fn(&Parts) -> Sample + Send + Sync;
@@ -27,8 +15,8 @@ pub(super) type Classify = dyn Fn(&Parts) -> Sample + Send + Sync;
 const OVERLOADED_CALLS: [&[u8]; 3] = [b"4", b"8", b"14"];
 
 impl Sample {
-    /// What an answer teaches unless [a closure](super::AdaptiveConcurrencyLayer::classify) says otherwise; it can fall
-    /// back on this.
+    /// What the answer of an HTTP service teaches unless
+    /// [a closure](crate::middleware::AdaptiveConcurrencyLayer::classify) says otherwise; it can fall back on this.
     pub fn of(head: &Parts) -> Self {
         if head.extensions.get::<Refusal>().is_some() {
             return Self::Nothing;
@@ -46,14 +34,6 @@ impl Sample {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => Self::Overloaded,
             status if status.is_client_error() || status.is_server_error() => Self::Nothing,
             _ => Self::Served,
-        }
-    }
-
-    pub(super) fn tell(self, permit: &mut Permit) {
-        match self {
-            Self::Served => permit.answered(),
-            Self::Overloaded => permit.overloaded(),
-            Self::Nothing => {}
         }
     }
 }

@@ -1,0 +1,179 @@
+//! A controller whose factor holds a limit in front of a service, in virtual time.
+
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "a simulation counts in numbers of both kinds"
+)]
+
+use std::time::Duration;
+
+use super::{Controller, Target};
+use crate::adapt::plant::{DEADLINE, End, Gate, How, Law, Random, Service, Weather, capacity};
+use crate::adapt::{Load, Loads};
+use crate::factor::Factor;
+
+pub(super) const SERVERS: u32 = 8;
+
+/// What all servers can do in a second.
+pub(super) const CAPACITY: f64 = SERVERS as f64 * 20.0;
+
+/// In microseconds.
+const LATENCY_TARGET: u64 = 200_000;
+
+/// One second of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Second {
+    pub(super) factor: Factor,
+    pub(super) cause: Option<String>,
+    /// Requests that were answered in time.
+    pub(super) good: u32,
+}
+
+/// A bucket before the service: the share of its limit is kept by what a request is charged.
+struct Limit {
+    /// Requests a second under the whole limit.
+    base: f64,
+    factor: f64,
+    credit: f64,
+    at: f64,
+    is_wanted: bool,
+    good: u32,
+    took: Vec<u64>,
+}
+
+impl Gate for Limit {
+    type Pass = ();
+
+    fn enter(&mut self, at: f64, _: Weather, _: &mut Random) -> Option<()> {
+        let earned = (at - self.at) / 1e6 * self.base;
+        self.credit = (self.credit + earned).min(self.base);
+        self.at = at;
+        if self.credit < 1.0 {
+            self.is_wanted = true;
+            return None;
+        }
+        self.credit -= 1.0 / self.factor;
+        Some(())
+    }
+
+    fn leave(&mut self, end: End, (): ()) {
+        self.good += u32::from(end.is_good());
+        match end.how {
+            How::Served | How::GivenUp => self.took.push(end.took()),
+            How::Failed | How::Overloaded => {}
+        }
+    }
+}
+
+/// The limit, the service, and what its signals tell.
+pub(super) struct Driven {
+    service: Service<()>,
+    limit: Limit,
+    loads: Loads,
+}
+
+impl Driven {
+    pub(super) fn new(seed: u64, base: f64, law: Law) -> Self {
+        Self {
+            service: Service::new(seed, SERVERS, law),
+            limit: Limit {
+                base,
+                factor: 1.0,
+                credit: base,
+                at: 0.0,
+                is_wanted: false,
+                good: 0,
+                took: Vec::new(),
+            },
+            loads: Loads::new(),
+        }
+    }
+
+    /// Runs for a second under this factor. Returns how many were answered in time.
+    pub(super) fn second(&mut self, factor: Factor, weather: Weather) -> u32 {
+        self.limit.factor = f64::from(factor.get()) / 1e3;
+        self.service.second(&mut self.limit, weather);
+        self.loads = self.read(weather);
+        std::mem::take(&mut self.limit.good)
+    }
+
+    fn read(&mut self, weather: Weather) -> Loads {
+        let mut took = std::mem::take(&mut self.limit.took);
+        took.sort_unstable();
+        let is_wanted = std::mem::take(&mut self.limit.is_wanted);
+        let percentile = took.get(took.len() * 9 / 10).copied();
+        let latency = percentile
+            .filter(|_| took.len() >= 10)
+            .and_then(|time| Load::of(time, LATENCY_TARGET));
+        let busy = Load::of(self.service.busy() as u64, SERVERS.into());
+        let in_flight = Load::of(self.service.under_way() as u64, 64);
+        let told = |load: Option<Load>| load.filter(|_| weather.tells);
+        Loads::new()
+            .with("latency", told(latency))
+            .with("cpu", told(busy))
+            .with("in flight", told(in_flight))
+            .wanted(is_wanted)
+    }
+
+    pub(super) fn loads(&self) -> &Loads {
+        &self.loads
+    }
+}
+
+/// A controller in front of a service, for as many seconds as there is weather.
+pub(super) fn run(
+    controller: &mut dyn Controller,
+    (seed, law): (u64, Law),
+    base: f64,
+    weather: impl IntoIterator<Item = Weather>,
+) -> Vec<Second> {
+    let mut driven = Driven::new(seed, base, law);
+    let (mut factor, mut cause) = (Factor::ONE, None);
+    let mut seconds = Vec::new();
+    for (second, weather) in (0_u64..).zip(weather) {
+        let good = driven.second(factor, weather);
+        if weather.ticks {
+            let target = controller.step(Duration::from_secs(second), driven.loads());
+            factor = target.factor();
+            cause = target.cause().map(str::to_owned);
+        }
+        let cause = cause.clone();
+        seconds.push(Second {
+            factor,
+            cause,
+            good,
+        });
+    }
+    seconds
+}
+
+/// Requests answered in time in each second, on average.
+pub(super) fn goodput(seconds: &[Second]) -> f64 {
+    let good: u32 = seconds.iter().map(|second| second.good).sum();
+    f64::from(good) / seconds.len() as f64
+}
+
+/// A factor that never changes.
+pub(super) struct Fixed(pub(super) Factor);
+
+impl Controller for Fixed {
+    fn step(&mut self, _: Duration, _: &Loads) -> Target {
+        Target::of(self.0)
+    }
+}
+
+/// The goodput of the best of all factors that never change.
+pub(super) fn best_static(seed: (u64, Law), base: f64, weather: Weather) -> f64 {
+    let factors = (5..=50).map(|fiftieths| Factor::thousandths(fiftieths * 20));
+    let goodputs = factors.map(|factor| {
+        let seconds = run(&mut Fixed(factor), seed, base, vec![weather; 90]);
+        goodput(&seconds[30..])
+    });
+    goodputs.fold(0.0, f64::max)
+}
+
+#[test]
+fn the_capacity_is_that_of_the_service() {
+    assert!((CAPACITY - capacity(SERVERS)).abs() < 1e-9);
+    assert!(LATENCY_TARGET < DEADLINE);
+}

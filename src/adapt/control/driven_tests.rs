@@ -1,0 +1,250 @@
+//! Controllers in a loop with a service.
+
+use std::time::Duration;
+
+use super::driven::{CAPACITY, Driven, Fixed, Second, best_static, goodput, run};
+use super::{Aimd, Controller, Gradient, Steps, Worst};
+use crate::adapt::Load;
+use crate::adapt::plant::{Law, Weather};
+use crate::factor::Factor;
+
+/// The limit is two and a half times what the service can do, and three times that is asked for.
+const BASE: f64 = 2.5 * CAPACITY;
+
+const OVERLOAD: f64 = 3.0 * CAPACITY;
+
+const FLOOR: Factor = Factor::thousandths(100);
+
+/// One run may be lucky. The last are of a queue of the kind M/M/c.
+fn seeds() -> impl Iterator<Item = (u64, Law)> {
+    let log_normal = (0..8).map(|seed| (seed, Law::LogNormal));
+    log_normal.chain((0..4).map(|seed| (seed, Law::Exponential)))
+}
+
+fn aimd() -> Aimd {
+    Aimd::on("latency", Load::FULL)
+}
+
+fn gradient() -> Gradient {
+    Gradient::on("latency").healthy(Load::percent(60))
+}
+
+fn controllers() -> [(&'static str, Box<dyn Controller>); 3] {
+    let both = Worst::of(aimd()).and(Aimd::on("in flight", Load::FULL));
+    [
+        ("aimd", Box::new(aimd())),
+        ("gradient", Box::new(gradient())),
+        ("worst", Box::new(both)),
+    ]
+}
+
+/// A disturbance from the 60th to the 90th second of steady overload.
+fn disturbed(disturb: impl Fn(usize, &mut Weather)) -> Vec<Weather> {
+    let mut weather = vec![Weather::demand(OVERLOAD); 160];
+    let during = weather.iter_mut().enumerate().skip(60).take(30);
+    during.for_each(|(second, weather)| disturb(second, weather));
+    weather
+}
+
+fn served(seconds: &[Second], from: usize, to: usize) -> f64 {
+    goodput(&seconds[from..to])
+}
+
+/// Under steady load, and from ten seconds after a disturbance, at least nine tenths of what the best limit serves that
+/// never changes. During it, at least nine tenths of what the floor would serve. A factor that is below 1 always says why.
+fn keeps_its_goodput(disturb: impl Fn(usize, &mut Weather)) {
+    let weather = disturbed(disturb);
+    for seed in seeds() {
+        let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+        assert!(best > 0.9 * CAPACITY, "the best limit serves {best}");
+        let floor = run(&mut Fixed(FLOOR), seed, BASE, weather.clone());
+        for (name, mut controller) in controllers() {
+            let seconds = run(&mut controller, seed, BASE, weather.clone());
+            for (from, to) in [(20, 60), (100, 160)] {
+                let good = served(&seconds, from, to);
+                assert!(
+                    good >= 0.9 * best,
+                    "{name}, {seed:?}, from {from} s: {good} of {best}"
+                );
+            }
+            let (during, at_least) = (served(&seconds, 60, 90), served(&floor, 60, 90));
+            assert!(
+                during >= 0.9 * at_least,
+                "{name}, {seed:?}: {during}, and {at_least} at the floor"
+            );
+            for second in &seconds {
+                assert!(second.factor >= FLOOR, "{name}: below the floor");
+                let is_told = second.cause.is_some();
+                assert_eq!(second.factor < Factor::ONE, is_told, "{name}: {second:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_controller_an_overloaded_service_serves_little() {
+    let seed = (1, Law::LogNormal);
+    let mut none = Steps::new();
+    let seconds = run(&mut none, seed, BASE, vec![Weather::demand(OVERLOAD); 60]);
+    let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+    assert!(goodput(&seconds[20..]) < 0.5 * best);
+}
+
+#[test]
+fn a_steady_overload_is_served_as_by_the_best_limit() {
+    keeps_its_goodput(|_, _| {});
+}
+
+/// F83.
+#[test]
+fn ten_times_the_latency_for_30_seconds_is_survived() {
+    keeps_its_goodput(|_, weather| weather.slowness = 10.0);
+    let weather = disturbed(|_, weather| weather.slowness = 10.0);
+    for (name, mut controller) in controllers() {
+        let seconds = run(&mut controller, (1, Law::LogNormal), BASE, weather.clone());
+        assert!(seconds[85].factor.get() < 200, "{name}: {:?}", seconds[85]);
+    }
+}
+
+/// F82: what fails fast is no sign of health.
+#[test]
+fn fast_failures_do_not_raise_the_factor() {
+    keeps_its_goodput(|_, weather| weather.failing = 0.5);
+}
+
+/// F82: one lucky sample must not make all others look slow.
+#[test]
+fn one_lucky_sample_a_second_does_not_move_a_controller() {
+    keeps_its_goodput(|_, weather| weather.is_lucky = true);
+}
+
+#[test]
+fn a_burst_of_ten_times_the_demand_is_survived() {
+    keeps_its_goodput(|_, weather| weather.demand *= 10.0);
+}
+
+#[test]
+fn late_ticks_are_survived() {
+    keeps_its_goodput(|second, weather| weather.ticks = second % 7 == 0);
+}
+
+#[test]
+fn a_gap_without_any_tick_is_survived() {
+    keeps_its_goodput(|_, weather| weather.ticks = false);
+}
+
+#[test]
+fn a_gap_of_an_hour_is_survived() {
+    let seed = (2, Law::LogNormal);
+    let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+    for (name, mut controller) in controllers() {
+        let mut weather = vec![Weather::demand(OVERLOAD); 60 + 3_600 + 60];
+        weather[60..3_660]
+            .iter_mut()
+            .for_each(|it| it.ticks = false);
+        let seconds = run(&mut controller, seed, BASE, weather);
+        let good = goodput(&seconds[3_670..]);
+        assert!(good >= 0.9 * best, "{name}: {good} of {best}");
+    }
+}
+
+/// A signal that tells no number is absent: the factor holds for ten seconds, and is 1 then, since nothing is known.
+#[test]
+fn signals_that_tell_no_number_do_not_keep_a_factor_down_and_are_followed_again() {
+    let weather = disturbed(|_, weather| weather.tells = false);
+    for seed in seeds() {
+        let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+        for (name, mut controller) in controllers() {
+            let seconds = run(&mut controller, seed, BASE, weather.clone());
+            assert_eq!(seconds[89].factor, Factor::ONE, "{name}");
+            assert!(seconds[68].factor < Factor::ONE, "{name}");
+            let good = served(&seconds, 105, 160);
+            assert!(good >= 0.9 * best, "{name}: {good} of {best}");
+        }
+    }
+}
+
+#[test]
+fn a_service_that_was_idle_for_hours_is_protected_at_once() {
+    let seed = (3, Law::LogNormal);
+    for (name, mut controller) in controllers() {
+        let mut weather = vec![Weather::demand(OVERLOAD); 60];
+        weather.extend(vec![Weather::demand(0.0); 2 * 3_600]);
+        weather.extend(vec![Weather::demand(OVERLOAD); 60]);
+        let seconds = run(&mut controller, seed, BASE, weather);
+        let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+        assert_eq!(seconds[7_000].factor, Factor::ONE, "{name}");
+        let good = goodput(&seconds[7_270..]);
+        assert!(good >= 0.9 * best, "{name}: {good} of {best}");
+    }
+}
+
+/// Two nodes before one service, each with half of the demand and a controller of its own, half a second apart.
+#[test]
+fn two_controllers_out_of_phase_do_not_swing() {
+    let seed = (5, Law::LogNormal);
+    let alone = run(
+        &mut aimd(),
+        seed,
+        BASE,
+        vec![Weather::demand(OVERLOAD); 120],
+    );
+    let alone: Vec<u32> = alone[40..]
+        .iter()
+        .map(|second| second.factor.get())
+        .collect();
+    let mut nodes = [aimd(), aimd()];
+    let mut driven = Driven::new(seed.0, BASE, seed.1);
+    let mut factors = [Factor::ONE; 2];
+    let (mut good, mut seen) = (0, Vec::new());
+    for half in 0..240_u64 {
+        // Both admit their share of what comes in this second.
+        let mean = Factor::thousandths(factors.iter().map(|factor| factor.get()).sum::<u32>() / 2);
+        if half % 2 == 0 {
+            let answered = driven.second(mean, Weather::demand(OVERLOAD));
+            if half >= 80 {
+                good += answered;
+                seen.push(mean.get());
+            }
+        }
+        let node = usize::from(half % 2 == 1);
+        let moment = Duration::from_millis(half * 500);
+        factors[node] = nodes[node].step(moment, driven.loads()).factor();
+    }
+    let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+    assert!(f64::from(good) / 80.0 >= 0.9 * best, "{good}");
+    let swing = |seen: &[u32]| seen.iter().max().unwrap() - seen.iter().min().unwrap();
+    let (both, alone) = (swing(&seen), swing(&alone));
+    assert!(both <= alone + 100, "{both} together, {alone} alone");
+}
+
+/// The table falls at once and rises once a hold, so the loop that it closes turns no faster.
+#[test]
+fn steps_that_act_on_their_own_load_rise_no_more_often_than_the_hold_allows() {
+    for seed in seeds() {
+        let weather = vec![Weather::demand(OVERLOAD); 600];
+        let seconds = run(&mut Steps::standard(), seed, BASE, weather);
+        let pairs = seconds.windows(2);
+        let rises = pairs.filter(|pair| pair[1].factor > pair[0].factor);
+        let rises = rises.count();
+        assert!(
+            (1..=1 + 600 / 10).contains(&rises),
+            "{rises} in ten minutes"
+        );
+    }
+}
+
+#[test]
+fn below_capacity_nothing_is_shed() {
+    for (name, mut controller) in controllers() {
+        let weather = vec![Weather::demand(0.7 * CAPACITY); 300];
+        let seconds = run(&mut controller, (6, Law::LogNormal), BASE, weather);
+        let below = seconds
+            .iter()
+            .filter(|second| second.factor < Factor::ONE)
+            .count();
+        assert!(below <= 15, "{name}: below 1 in {below} of 300 seconds");
+        let good = goodput(&seconds);
+        assert!(good >= 0.68 * CAPACITY, "{name}: {good}");
+    }
+}

@@ -1,0 +1,202 @@
+//! A service in virtual time, for tests of what stands before it.
+//!
+//! It is a queue of the kind M/G/c: requests arrive at random (Poisson), pass a [`Gate`], wait for one of several
+//! servers, first come first served, and take a time from a distribution. A client gives up after a second. Seeded, so
+//! that a run repeats.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a simulation counts microseconds in numbers of both kinds"
+)]
+
+mod random;
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+pub(super) use self::random::{Law, Random};
+
+/// What happens from one second to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weather {
+    /// Requests a second that arrive.
+    pub(super) demand: f64,
+    /// How many times as long as usual the service takes.
+    pub(super) slowness: f64,
+    /// The share of requests that fail after a microsecond.
+    pub(super) failing: f64,
+    /// Whether these failures tell of an overload.
+    pub(super) tells_overload: bool,
+    /// Whether the first request that is admitted is answered after a microsecond.
+    pub(super) is_lucky: bool,
+    /// The share of requests that are critical.
+    pub(super) critical: f64,
+    /// Whether the controller is asked at the end of the second.
+    pub(super) ticks: bool,
+    /// Whether its signals can be read.
+    pub(super) tells: bool,
+}
+
+impl Weather {
+    pub(super) fn demand(demand: f64) -> Self {
+        Self {
+            demand,
+            slowness: 1.0,
+            failing: 0.0,
+            tells_overload: false,
+            is_lucky: false,
+            critical: 0.0,
+            ticks: true,
+            tells: true,
+        }
+    }
+}
+
+/// What stands before the service: a limit.
+pub(super) trait Gate {
+    /// What a request holds while it is under way.
+    type Pass: Copy + Ord;
+
+    /// Lets a request pass that arrives now, in microseconds, or refuses it.
+    fn enter(&mut self, at: f64, weather: Weather, random: &mut Random) -> Option<Self::Pass>;
+
+    /// A request is gone.
+    fn leave(&mut self, end: End, pass: Self::Pass);
+}
+
+/// The end of a request, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct End {
+    pub(super) ended: u64,
+    pub(super) began: u64,
+    pub(super) how: How,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum How {
+    Served,
+    /// Its client has given up before its turn.
+    GivenUp,
+    Failed,
+    Overloaded,
+}
+
+impl End {
+    pub(super) fn took(&self) -> u64 {
+        self.ended - self.began
+    }
+
+    /// Whether a client has an answer that it still waits for.
+    pub(super) fn is_good(&self) -> bool {
+        self.how == How::Served && self.took() < DEADLINE
+    }
+}
+
+/// Microseconds that a request takes on average.
+const SERVICE: f64 = 50_000.0;
+
+/// After which a client has given up, in microseconds.
+pub(super) const DEADLINE: u64 = 1_000_000;
+
+/// What so many servers can do in a second.
+pub(super) fn capacity(servers: u32) -> f64 {
+    f64::from(servers) * 1e6 / SERVICE
+}
+
+/// The servers, and the requests that are under way.
+pub(super) struct Service<P> {
+    random: Random,
+    law: Law,
+    /// When each server is free.
+    free: BinaryHeap<Reverse<u64>>,
+    leaving: BinaryHeap<Reverse<(End, P)>>,
+    now: u64,
+    next_arrival: f64,
+}
+
+impl<P: Copy + Ord> Service<P> {
+    pub(super) fn new(seed: u64, servers: u32, law: Law) -> Self {
+        Self {
+            random: Random::new(seed),
+            law,
+            free: (0..servers).map(|_| Reverse(0)).collect(),
+            leaving: BinaryHeap::new(),
+            now: 0,
+            next_arrival: 0.0,
+        }
+    }
+
+    /// Runs for a second behind this gate.
+    pub(super) fn second(&mut self, gate: &mut impl Gate<Pass = P>, weather: Weather) {
+        let ends = self.now + 1_000_000;
+        let mut is_lucky = weather.is_lucky;
+        self.next_arrival = self.next_arrival.max(self.now as f64);
+        loop {
+            // Without demand, the next one never comes.
+            let gap = self.random.exponential() * 1e6 / weather.demand;
+            let arrival = self.next_arrival + gap;
+            if arrival >= ends as f64 {
+                break;
+            }
+            self.next_arrival = arrival;
+            self.leave_until(arrival as u64, gate);
+            if let Some(pass) = gate.enter(arrival, weather, &mut self.random) {
+                let end = self.serve(arrival as u64, weather, std::mem::take(&mut is_lucky));
+                self.leaving.push(Reverse((end, pass)));
+            }
+        }
+        self.next_arrival = ends as f64;
+        self.leave_until(ends, gate);
+        self.now = ends;
+    }
+
+    /// How many servers work.
+    pub(super) fn busy(&self) -> usize {
+        let free = self.free.iter();
+        free.filter(|Reverse(free)| *free > self.now).count()
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.leaving.len()
+    }
+
+    fn serve(&mut self, began: u64, weather: Weather, is_lucky: bool) -> End {
+        let end = |ended, how| End { ended, began, how };
+        if is_lucky {
+            return end(began + 1, How::Served);
+        }
+        if self.random.uniform() < weather.failing {
+            let how = if weather.tells_overload {
+                How::Overloaded
+            } else {
+                How::Failed
+            };
+            return end(began + 1, how);
+        }
+        let Some(Reverse(free)) = self.free.pop() else {
+            return end(began, How::Failed);
+        };
+        let turn = free.max(began);
+        if turn - began > DEADLINE {
+            self.free.push(Reverse(free));
+            return end(began + DEADLINE, How::GivenUp);
+        }
+        let time = self.random.time(self.law) * SERVICE * weather.slowness;
+        let ended = turn + time as u64;
+        self.free.push(Reverse(ended));
+        end(ended, How::Served)
+    }
+
+    fn leave_until(&mut self, now: u64, gate: &mut impl Gate<Pass = P>) {
+        while let Some(Reverse((end, pass))) = self.leaving.peek().copied() {
+            if end.ended > now {
+                break;
+            }
+            self.leaving.pop();
+            gate.leave(end, pass);
+        }
+    }
+}

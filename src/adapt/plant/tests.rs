@@ -1,0 +1,83 @@
+//! The service is what it says: its queue is that of the formulas.
+
+use super::{End, Gate, How, Law, Random, SERVICE, Service, Weather, capacity};
+
+/// Lets all requests pass, and adds up how long they take.
+#[derive(Default)]
+struct Open {
+    arrived: u32,
+    served: u32,
+    took: u64,
+}
+
+impl Gate for Open {
+    type Pass = ();
+
+    fn enter(&mut self, _: f64, _: Weather, _: &mut Random) -> Option<()> {
+        self.arrived += 1;
+        Some(())
+    }
+
+    fn leave(&mut self, end: End, (): ()) {
+        if end.how == How::Served {
+            self.served += 1;
+            self.took += end.took();
+        }
+    }
+}
+
+fn run(law: Law, servers: u32, demand: f64, seconds: u32) -> Open {
+    let (mut service, mut open) = (Service::new(1, servers, law), Open::default());
+    for _ in 0..seconds {
+        service.second(&mut open, Weather::demand(demand));
+    }
+    open
+}
+
+/// The mean time in a queue of the kind M/M/c, in microseconds: the service, and the wait by Erlang's formula C.
+fn by_erlang(servers: u32, demand: f64) -> f64 {
+    let load = demand * SERVICE / 1e6;
+    let (mut term, mut sum) = (1.0, 0.0);
+    for busy in 0..servers {
+        sum += term;
+        term *= load / f64::from(busy + 1);
+    }
+    let all_busy = term / (1.0 - load / f64::from(servers));
+    let waits = all_busy / (sum + all_busy);
+    SERVICE + waits * SERVICE / (f64::from(servers) - load)
+}
+
+#[test]
+fn a_queue_of_the_kind_m_m_c_is_as_slow_as_erlang_says() {
+    for (servers, share) in [(1, 0.5), (2, 0.7), (8, 0.7), (8, 0.9)] {
+        let demand = share * capacity(servers);
+        let open = run(Law::Exponential, servers, demand, 3_000);
+        let (told, seen) = (
+            by_erlang(servers, demand),
+            open.took as f64 / f64::from(open.served),
+        );
+        assert!(
+            (seen / told - 1.0).abs() < 0.06,
+            "{servers} servers at {share}: {seen} µs, and {told} by the formula"
+        );
+    }
+}
+
+#[test]
+fn arrivals_and_times_have_the_mean_that_they_should_have() {
+    for law in [Law::LogNormal, Law::Exponential] {
+        let mut random = Random::new(7);
+        let sum: f64 = (0..200_000).map(|_| random.time(law)).sum();
+        assert!((sum / 2e5 - 1.0).abs() < 0.01, "{law:?}: {sum}");
+    }
+    let open = run(Law::LogNormal, 8, 100.0, 1_000);
+    assert!((f64::from(open.arrived) / 1e5 - 1.0).abs() < 0.02);
+}
+
+#[test]
+fn more_than_the_servers_can_do_is_given_up() {
+    let demand = 3.0 * capacity(4);
+    let open = run(Law::LogNormal, 4, demand, 200);
+    let served = f64::from(open.served) / 200.0;
+    assert!((served / capacity(4) - 1.0).abs() < 0.05, "{served}");
+}
