@@ -31,7 +31,7 @@ fn told<'a>(hours: impl Iterator<Item = (&'a str, HoursNow)>) -> Vec<(String, Sy
 #[tokio::test]
 async fn a_decision_an_inspection_and_a_refusal_tell_the_interval_and_when_it_ends() {
     let server = Server::start(&[]);
-    let hours = ["00:00-12:00", "12:00-24:00"].into_iter();
+    let mut hours = ["00:00-12:00", "12:00-24:00"].into_iter();
     let hours = hours.try_fold(Hours::in_zone("UTC").unwrap(), |hours, half| {
         hours.at(half, AnchoredWindow::per_day(1))
     });
