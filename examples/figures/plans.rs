@@ -23,12 +23,10 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::header::ORIGIN;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use serde::Deserialize;

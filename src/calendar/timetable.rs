@@ -10,8 +10,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use jiff::civil::Date;
 use jiff::{Timestamp, ToSpan};
 
-pub(crate) use self::walk::Walk;
-
 use super::interned::Interned;
 use super::{Interval, Span, Zone};
 use crate::clock::Micros;
@@ -113,11 +111,6 @@ impl Timetable {
             span: block_span(number),
             place: 0,
         })
-    }
-
-    /// The stretches from the one at this moment on, one after another, for so many steps: see [`Walk`].
-    pub(crate) fn walk(self, from: Micros, steps: usize) -> Walk {
-        Walk::new(self, from, steps)
     }
 
     /// When the interval at this moment ends, or when the next begins if there is none. `None` if that is more than five

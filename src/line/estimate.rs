@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Algorithm, Replenishment};
+use crate::algorithm::{Algorithm, Limit, Replenishment};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 
@@ -59,7 +59,7 @@ pub(crate) fn one_after_the_other(
     let period = its.or(own).unwrap_or_default();
     let whole = algorithm.longest_wait().map(|wait| wait.as_micros());
     let whole = whole.unwrap_or(2 * period);
-    let quota = algorithm.limits().map_or(limit, |limit| limit.quota());
+    let quota = algorithm.limits().map_or(limit, Limit::quota);
     let (at_once, each) = match algorithm.replenishment() {
         Some(Replenishment::Interval) => {
             let interval = algorithm.frame().1.unwrap_or_default().as_micros();

@@ -31,7 +31,7 @@ key = \"clientip\"
         [
             "<text>:2:13: policies.daily.algorithm: algorithm \"fixed-widow\" is unknown; did you mean \"fixed-window\"? \
              Known are fixed-window, anchored-window, sliding-log, sliding-window, sliding-slots, token-bucket, \
-             token-bucket-interval, leaky-bucket, gcra, leaky-queue, calendar-day, calendar-week, calendar-month, \
+             leaky-bucket, gcra, leaky-queue, token-bucket-interval, calendar-day, calendar-week, calendar-month, \
              calendar-year",
             "<text>:7:1: policies.minute: `key` is missing; say what is counted apart, such as key = \"client_ip\", or \
              key = \"global\" for all requests together",

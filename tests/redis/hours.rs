@@ -45,9 +45,9 @@ async fn a_decision_an_inspection_and_a_refusal_tell_the_interval_and_when_it_en
             *refused.lock().unwrap() = told(why.decision().unwrap().hours());
             Err::<(), BoxError>(why.into())
         };
-        LimitLayer::new(limiter.clone(), |_: &()| "ann", refuse)
+        LimitLayer::new(limiter.clone(), |(): &()| "ann", refuse)
     };
-    let service = layer.layer(service_fn(async |()| Ok::<_, BoxError>(())));
+    let service = layer.layer(service_fn(async |(): ()| Ok::<_, BoxError>(())));
 
     let before = SystemTime::now();
     let decision = limiter.check("ann", 1).await.unwrap();

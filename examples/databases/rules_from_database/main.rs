@@ -23,7 +23,6 @@ mod sqlite;
 use std::env::VarError;
 use std::error::Error;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use axum::routing::get;
 use axum::{Extension, Json, Router};

@@ -140,7 +140,7 @@ async fn load(url: &str, requests: u64) -> Result<Tally, String> {
     let options = options.map_err(|error| error.to_string())?;
     let targets = aim(&options.urls, &[], TIMEOUT).await;
     let targets = targets.map_err(|error| format!("{error:?}"))?;
-    let load = Load::new(&options, targets).map_err(|error| error.to_string())?;
+    let load = Load::new(&options, targets)?;
     let outcome = drive::run(load, Arc::default(), std::future::pending()).await;
     Ok(outcome.map_err(|error| error.to_string())?.tally)
 }

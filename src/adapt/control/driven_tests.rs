@@ -196,25 +196,25 @@ fn two_controllers_out_of_phase_do_not_swing() {
     let mut nodes = [aimd(), aimd()];
     let mut driven = Driven::new(seed.0, BASE, seed.1);
     let mut factors = [Factor::ONE; 2];
-    let (mut good, mut seen) = (0, Vec::new());
-    for half in 0..240_u64 {
+    let (mut good, mut mixed) = (0, Vec::new());
+    for half_second in 0..240_u64 {
         // Both admit their share of what comes in this second.
         let mean = Factor::thousandths(factors.iter().map(|factor| factor.get()).sum::<u32>() / 2);
-        if half % 2 == 0 {
+        if half_second % 2 == 0 {
             let answered = driven.second(mean, Weather::demand(OVERLOAD));
-            if half >= 80 {
+            if half_second >= 80 {
                 good += answered;
-                seen.push(mean.get());
+                mixed.push(mean.get());
             }
         }
-        let node = usize::from(half % 2 == 1);
-        let moment = Duration::from_millis(half * 500);
+        let node = usize::from(half_second % 2 == 1);
+        let moment = Duration::from_millis(half_second * 500);
         factors[node] = nodes[node].step(moment, driven.loads()).factor();
     }
     let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
     assert!(f64::from(good) / 80.0 >= 0.9 * best, "{good}");
     let swing = |seen: &[u32]| seen.iter().max().unwrap() - seen.iter().min().unwrap();
-    let (both, alone) = (swing(&seen), swing(&alone));
+    let (both, alone) = (swing(&mixed), swing(&alone));
     assert!(both <= alone + 100, "{both} together, {alone} alone");
 }
 

@@ -21,6 +21,10 @@ pub(super) use self::random::{Law, Random};
 
 /// What happens from one second to the next.
 #[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a disturbance of its own"
+)]
 pub(super) struct Weather {
     /// Requests a second that arrive.
     pub(super) demand: f64,

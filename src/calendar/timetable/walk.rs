@@ -28,16 +28,19 @@ struct Present {
 /// The steps of a block.
 const STEPS: usize = 32;
 
-impl Walk {
-    pub(super) fn new(timetable: Timetable, from: Micros, steps: usize) -> Self {
-        Self {
-            timetable,
+impl Timetable {
+    /// The stretches from the one at this moment on, one after another, for so many steps: see [`Walk`].
+    pub(crate) fn walk(self, from: Micros, steps: usize) -> Walk {
+        Walk {
+            timetable: self,
             next: Some(from),
             present: None,
             steps,
         }
     }
+}
 
+impl Walk {
     /// How many steps are left.
     pub(crate) fn steps(&self) -> usize {
         self.steps

@@ -113,7 +113,7 @@ impl Ledger for Remembering {
         {
             Charged::Now(answer) => {
                 if let Ok(false) = answer {
-                    learn(&self.denials, changing.not_at_all(), sent, outcomes);
+                    learn(&self.denials, &changing.not_at_all(), sent, outcomes);
                 }
                 Charged::Now(answer)
             }
@@ -122,7 +122,7 @@ impl Ledger for Remembering {
                 Charged::later(async move {
                     let outcomes = answer.await?;
                     if !outcomes.is_allowed() {
-                        learn(&denials, changing.not_at_all(), sent, &outcomes);
+                        learn(&denials, &changing.not_at_all(), sent, &outcomes);
                     }
                     Ok(outcomes)
                 })
@@ -180,7 +180,7 @@ impl Ledger for Remembering {
 /// Remembers a denial, if that can be done.
 fn learn(
     denials: &DenialCache<RunsDown>,
-    charges: SmallVec<[Charge; 4]>,
+    charges: &[Charge],
     sent: Option<Sent>,
     outcomes: &Outcomes,
 ) {
@@ -203,7 +203,7 @@ fn learn(
     {
         let numbers = outcomes.iter();
         let numbers = numbers.map(|(_, outcome)| (RunsDown(*outcome), true));
-        denials.remember(&charges, sent, (outcomes.at(), lasts), numbers);
+        denials.remember(charges, sent, (outcomes.at(), lasts), numbers);
     }
 }
 
