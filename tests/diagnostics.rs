@@ -125,7 +125,7 @@ fn assert_logs_once(lines: &[Line], diagnostic: &Diagnostic) {
 }
 
 #[test]
-fn b13_a_server_that_forgot_connect_info_says_once_what_to_write() {
+fn a_server_that_forgot_connect_info_says_once_what_to_write() {
     // Both extractors, several layers and many requests are one mistake.
     let mut lines = Vec::new();
     let mut answers = Vec::new();
@@ -354,7 +354,7 @@ fn a_server_that_tells_no_key_is_told_so_though_the_policy_goes_on_without() {
 }
 
 #[test]
-fn f80_f81_a_layer_that_stands_on_a_route_twice_is_warned_of_once() {
+fn a_layer_that_stands_on_a_route_twice_is_warned_of_once() {
     let constant = |_: &Head<'_>| "all";
     let many = || RateLimitLayer::new(constant, TokenBucket::per_second(100));
     let (once, twice) = (many(), many());
@@ -377,7 +377,7 @@ fn f80_f81_a_layer_that_stands_on_a_route_twice_is_warned_of_once() {
 }
 
 #[test]
-fn f80_layers_that_are_built_for_each_request_are_warned_of_once() {
+fn layers_that_are_built_for_each_request_are_warned_of_once() {
     // As many as a reload of the configuration never makes.
     let ((), lines) = Log::of(|| {
         for _ in 0..300 {
@@ -389,7 +389,7 @@ fn f80_layers_that_are_built_for_each_request_are_warned_of_once() {
 }
 
 #[test]
-fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
+fn a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
     let by_header = |name: &str, algorithm: FixedWindow| {
         Policy::new(name, algorithm).key(key::header("x-api-key"))
     };
@@ -452,7 +452,7 @@ fn f79_a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
 
 /// A limiter is told keys and costs with each question, so that nothing is proved when it is built.
 #[test]
-fn f79_a_policy_of_a_limiter_never_binds_where_all_are_asked_alike() {
+fn a_policy_of_a_limiter_never_binds_where_all_are_asked_alike() {
     let twice = || {
         let same = ["one", "two"].map(|name| Policy::new(name, FixedWindow::per_hour(10_000)));
         Limiter::builder().policies(same).build().unwrap()
@@ -504,7 +504,7 @@ fn requests_that_keep_leaving_a_line_before_their_turn_are_warned_of_once() {
 /// Found in the field: 60 requests and 100,000 tokens a minute, each asked at a cost of its own, and
 /// the log told the operator to leave the tokens out.
 #[test]
-fn f79_policies_that_are_asked_at_costs_of_their_own_are_not_accused() {
+fn policies_that_are_asked_at_costs_of_their_own_are_not_accused() {
     let limiter = || {
         Limiter::builder()
             .policy(Policy::new("requests", FixedWindow::per_minute(60)))

@@ -77,7 +77,7 @@ async fn a_request_without_a_slot_is_answered_by_the_closure_and_not_by_the_serv
     assert_eq!(concurrency.in_flight(), 0);
 }
 
-/// D33: a permit that is taken when the service is polled ready is held by connections that are idle.
+/// A permit that is taken when the service is polled ready is held by connections that are idle.
 #[tokio::test]
 async fn a_slot_is_taken_in_the_call_and_nothing_is_shed_on_pending_alone() {
     let concurrency = of(1);

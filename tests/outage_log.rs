@@ -62,7 +62,7 @@ fn logged(scene: impl Future<Output = ()>) -> Vec<Line> {
 }
 
 #[test]
-fn f42_each_change_is_told_once_with_its_reason_and_no_request_is() {
+fn each_change_is_told_once_with_its_reason_and_no_request_is() {
     let lines = logged(async {
         let server = Server::start(&[]);
         let store = store(&server);
@@ -120,7 +120,7 @@ fn an_outage_names_its_server_and_what_each_policy_does_and_no_secret() {
 }
 
 #[test]
-fn f47_what_is_wrong_with_keys_is_told_once_and_names_none() {
+fn what_is_wrong_with_keys_is_told_once_and_names_none() {
     let lines = logged(async {
         let server = Server::start(&[]);
         let store = store(&server);

@@ -202,7 +202,7 @@ async fn a_queue_holds_requests_until_their_turn_and_refuses_those_without_a_pla
 }
 
 #[tokio::test(start_paused = true)]
-async fn f72_one_that_goes_away_while_it_waits_gives_the_last_place_back() {
+async fn one_that_goes_away_while_it_waits_gives_the_last_place_back() {
     let queue = Policy::new("jobs", LeakyQueue::per_second(2).places(1));
     let worker = limit(limiter(queue)).layer(Worker::default());
     let ask = || worker.clone().oneshot(job(1, 1));

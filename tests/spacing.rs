@@ -34,7 +34,7 @@ type Departure = (Micros, Micros);
 /// A loaded machine makes requests late, which is no failure; none may be early, or overtake. On one
 /// thread, since on two the one that goes on at once may be stopped just before it does.
 #[tokio::test]
-async fn f72_requests_leave_an_interval_apart_in_order_and_none_before_its_turn() {
+async fn requests_leave_an_interval_apart_in_order_and_none_before_its_turn() {
     let clock = RealClock(Instant::now());
     let departures: Arc<Mutex<Vec<Departure>>> = Arc::default();
     let log = Arc::clone(&departures);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn f40_f55_f56_no_two_keys_have_one_name_and_every_name_is_plain_and_short() {
+    fn no_two_keys_have_one_name_and_every_name_is_plain_and_short() {
         let long = ["x", " ", "{"].map(|part| part.repeat(46));
         let texts = [
             "",
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn f56_the_debug_form_shows_no_text() {
+    fn the_debug_form_shows_no_text() {
         let name = "sekret".into_key().name();
         assert_eq!(format!("{name:?}"), "KeyName(8 bytes)");
     }

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn f49_mapped_networks_are_the_networks_of_ipv4_that_they_are() {
+    fn mapped_networks_are_the_networks_of_ipv4_that_they_are() {
         assert_eq!(
             networks(&["::ffff:10.0.0.0/104"]),
             networks(&["10.0.0.0/8"])

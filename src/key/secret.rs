@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn f56_neither_a_secret_nor_what_it_hashes_is_shown() {
+    fn neither_a_secret_nor_what_it_hashes_is_shown() {
         let secret = Secret::new("correct horse battery").unwrap();
         let shown = format!("{secret:?} {:?}", secret.hash("token"));
         assert_eq!(shown, "Secret Key(secret)");

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn f79_the_common_mistakes_are_found_and_what_makes_sense_is_not() {
+    fn the_common_mistakes_are_found_and_what_makes_sense_is_not() {
         for kind in ["fixed-window", "sliding-log", "token-bucket", "gcra"] {
             let of = |quota: &str| format!("{kind} {quota}");
             assert_never_binds(true, &of("10/min"), &of("10/h"));

@@ -40,7 +40,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn f58_of_ten_thousand_keys_and_more_those_whose_hold_ends_first_are_forgotten() {
+async fn of_ten_thousand_keys_and_more_those_whose_hold_ends_first_are_forgotten() {
     let layer = LearnedLimitLayer::new().key(key::header("key"));
     let client = layer.layer(refuser());
     // The first ones are held for longest.

@@ -60,7 +60,7 @@ async fn connection() -> (
 }
 
 #[tokio::test]
-async fn f71_a_channel_holds_further_calls_for_the_retry_info_and_the_next_passes() {
+async fn a_channel_holds_further_calls_for_the_retry_info_and_the_next_passes() {
     const WAIT: Duration = Duration::from_millis(100);
     let (listener, heed, client) = connection().await;
     let goes = Arc::new(AtomicBool::new(false));

@@ -32,7 +32,7 @@ async fn held_by(response: Response<()>) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f71_retry_info_is_waited_for_to_the_millisecond() {
+async fn retry_info_is_waited_for_to_the_millisecond() {
     let wait = Duration::from_millis(1_040);
     assert_eq!(
         held_by(refused(Code::ResourceExhausted, Some(wait))).await,

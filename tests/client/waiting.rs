@@ -49,7 +49,7 @@ async fn they_go_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f73_one_that_may_not_wait_for_so_long_is_told_at_once() {
+async fn one_that_may_not_wait_for_so_long_is_told_at_once() {
     let server = Scripted::new([spent("5"), answer(200, &[])]);
     let layer = LearnedLimitLayer::new().wait_up_to(Duration::from_secs(4));
     let client = layer.layer(server.clone());
@@ -115,7 +115,7 @@ async fn only_so_many_wait_and_one_that_goes_away_makes_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f72_those_behind_one_that_goes_away_go_on() {
+async fn those_behind_one_that_goes_away_go_on() {
     let server = Scripted::new([spent("5")]);
     let client = heed(&server);
     call(&client, SERVER).await.unwrap();

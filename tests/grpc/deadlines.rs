@@ -33,12 +33,12 @@ async fn is_refused_at_once(patient: Policy<Http>) {
 }
 
 #[tokio::test]
-async fn f71_a_call_that_a_queue_would_hold_beyond_its_timeout_is_refused_at_once() {
+async fn a_call_that_a_queue_would_hold_beyond_its_timeout_is_refused_at_once() {
     is_refused_at_once(global("held", LeakyQueue::per_hour(1).places(5))).await;
 }
 
 #[tokio::test]
-async fn f71_a_call_that_would_wait_beyond_its_timeout_is_refused_at_once() {
+async fn a_call_that_would_wait_beyond_its_timeout_is_refused_at_once() {
     let window = AnchoredWindow::per_hour(1);
     let held = global("held", window).wait_up_to(Duration::from_secs(7_200));
     is_refused_at_once(held).await;

@@ -19,7 +19,7 @@ fn one_in_ten_seconds() -> (tower_ratelimit::ManualClock, RateLimitLayer) {
 }
 
 #[tokio::test]
-async fn f71_each_kind_of_call_is_refused_with_resource_exhausted_and_passes_after_the_wait() {
+async fn each_kind_of_call_is_refused_with_resource_exhausted_and_passes_after_the_wait() {
     for (path, answer) in [
         (UNARY, &["all of it"][..]),
         (CLIENT_STREAM, &["all of it"]),

@@ -40,7 +40,7 @@ async fn both() -> Running {
 }
 
 #[tokio::test]
-async fn f71_pages_and_calls_share_a_budget_and_each_is_refused_in_its_own_language() {
+async fn pages_and_calls_share_a_budget_and_each_is_refused_in_its_own_language() {
     let server = both().await;
     let mut client = server.client().await;
     assert!(page(&server).await.starts_with("HTTP/1.1 200"));

@@ -43,7 +43,7 @@ async fn open_call(
 }
 
 #[tokio::test]
-async fn f71_a_refused_call_is_one_header_section_that_ends_the_stream() {
+async fn a_refused_call_is_one_header_section_that_ends_the_stream() {
     let server = Running::echo(nothing()).await;
     for path in [UNARY, BOTH_STREAM] {
         for content_type in ["application/grpc", "application/grpc+proto"] {

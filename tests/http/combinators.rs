@@ -69,7 +69,7 @@ fn a_value_is_mapped_in_its_own_type() {
 }
 
 #[test]
-fn f54_what_is_not_there_is_not_mapped() {
+fn what_is_not_there_is_not_mapped() {
     let unreachable = |_: &str| -> Key { panic!("there is nothing to map") };
     let mapped = key::header("x").map(unreachable);
     assert_eq!(read(&mapped, &get()), Err(Missing::ByClient));
@@ -98,7 +98,7 @@ fn a_closure_can_be_combined() {
 }
 
 #[test]
-fn f54_no_request_is_counted_as_another_by_the_servers_fault() {
+fn no_request_is_counted_as_another_by_the_servers_fault() {
     let by_server = |answer| matches!(answer, Err(Missing::ByServer(_)));
     let user = || key::extension::<User>().map(|user: &User| user.id);
     let request = from("192.0.2.1", &[]);
@@ -116,7 +116,7 @@ fn f54_no_request_is_counted_as_another_by_the_servers_fault() {
 }
 
 #[test]
-fn f54_without_either_source_the_key_is_missing() {
+fn without_either_source_the_key_is_missing() {
     let either = key::header("a").or(key::header("b"));
     assert_eq!(read(&either, &get()), Err(Missing::ByClient));
     let both = key::header("a").and(key::header("b"));
@@ -302,7 +302,7 @@ fn sources() -> impl Extract {
 
 proptest! {
     #[test]
-    fn f55_pairs_are_equal_only_if_their_parts_are(
+    fn pairs_are_equal_only_if_their_parts_are(
         [a, b, c, d] in [value(), value(), value(), value()],
     ) {
         let pair = key::header("a").and(key::header("b"));
@@ -317,7 +317,7 @@ proptest! {
     }
 
     #[test]
-    fn f55_triples_are_not_nested_otherwise(
+    fn triples_are_not_nested_otherwise(
         [a, b, c, d] in [value(), value(), value(), value()],
     ) {
         let part = key::header;

@@ -71,7 +71,7 @@ async fn refused_of(requests: Vec<(Request<()>, u32)>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f73_whose_turn_comes_after_its_deadline_is_refused_at_once() {
+async fn whose_turn_comes_after_its_deadline_is_refused_at_once() {
     let mut in_capitals = call(9, "199m");
     let content_type = "Application/gRPC".parse().unwrap();
     in_capitals

@@ -139,7 +139,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn f66_b5_b6_a_client_that_waits_to_the_reset_or_as_retry_after_says_passes(
+    fn a_client_that_waits_to_the_reset_or_as_retry_after_says_passes(
         dialect in dialects(),
         jitter in prop_oneof![Just(0_u64), 1_u64..100],
         rules in rules(),

@@ -51,7 +51,7 @@ fn a_bearer_token_is_read_whatever_the_case_of_its_scheme() {
 }
 
 #[test]
-fn f54_what_is_no_bearer_token_is_left_out_by_the_client() {
+fn what_is_no_bearer_token_is_left_out_by_the_client() {
     for wrong in [
         &b""[..],
         b"Bearer",
@@ -169,7 +169,7 @@ fn a_cookie_is_found_among_all_lines_and_the_first_counts() {
 }
 
 #[test]
-fn f54_a_cookie_that_is_not_there_is_left_out_by_the_client() {
+fn a_cookie_that_is_not_there_is_left_out_by_the_client() {
     for lines in [
         &[][..],
         &[&b""[..]][..],
@@ -252,7 +252,7 @@ fn the_global_key_is_one_that_no_client_can_send() {
 }
 
 #[test]
-fn f57_no_value_that_a_client_sends_is_a_key_of_ours() {
+fn no_value_that_a_client_sends_is_a_key_of_ours() {
     let ours = [Key::MISSING, Key::GLOBAL, secret().hash("global")];
     for value in [&b""[..], b"global", b"missing", b"\x80", b"\xff\xff"] {
         let request = sent(&[("x-key", value)]);
@@ -269,7 +269,7 @@ fn f57_no_value_that_a_client_sends_is_a_key_of_ours() {
 }
 
 #[test]
-fn f56_hostile_values_are_keys_of_48_bytes_or_none() {
+fn hostile_values_are_keys_of_48_bytes_or_none() {
     assert_eq!(size_of::<Key>(), 48);
     let long = "x".repeat(1_000_000);
     let cookie = format!("a={long}; sid={long}");
@@ -362,7 +362,7 @@ fn a_route_is_its_method_and_its_path() {
 }
 
 #[test]
-fn f54_around_a_router_and_not_in_it_no_path_is_the_servers_fault() {
+fn around_a_router_and_not_in_it_no_path_is_the_servers_fault() {
     let router = Router::new().route("/", route_get(|| async {}));
     let around = once(key::route()).layer(router);
     let request = Request::new(Body::empty());

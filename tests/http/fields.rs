@@ -318,7 +318,7 @@ fn beside_a_failure_of_an_inner_layer_the_outer_one_still_tells_its_numbers() {
 }
 
 #[test]
-fn f70_two_layers_each_write_a_line_and_a_refusal_of_the_inner_one_passes_the_outer() {
+fn two_layers_each_write_a_line_and_a_refusal_of_the_inner_one_passes_the_outer() {
     let (_, inner) = limit([global("inner", FixedWindow::per_minute(1))]);
     let (_, outer) = limit([global("outer", FixedWindow::per_minute(5))]);
     let stacked = outer.layer(Hello::behind(&inner));

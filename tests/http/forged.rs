@@ -121,7 +121,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn b8_what_stands_to_the_left_in_x_forwarded_for_changes_nothing(
+    fn what_stands_to_the_left_in_x_forwarded_for_changes_nothing(
         forged in vec(forged(), 0..150),
         lines in any::<bool>(),
         client in client(),
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn b9_what_stands_to_the_left_in_forwarded_makes_no_other_client(
+    fn what_stands_to_the_left_in_forwarded_makes_no_other_client(
         forged in vec(forged(), 0..150),
         lines in any::<bool>(),
         client in client(),
@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn f52_no_bytes_make_it_panic_or_blame_the_server(
+    fn no_bytes_make_it_panic_or_blame_the_server(
         values in vec(bytes(), 1..5),
         forwarding in forwarding(),
         hops in 1_u8..=32,
@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn b10_an_address_that_is_printed_is_read_again(
+    fn an_address_that_is_printed_is_read_again(
         octets in any::<[u8; 16]>(),
         is_v4 in any::<bool>(),
         spelling in any::<u8>(),

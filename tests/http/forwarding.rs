@@ -126,7 +126,7 @@ fn mistake(row: &str) -> Option<String> {
 }
 
 #[test]
-fn f51_x_forwarded_for_is_read_from_the_right_up_to_the_first_untrusted_address() {
+fn x_forwarded_for_is_read_from_the_right_up_to_the_first_untrusted_address() {
     check(
         r#"
 one address | networks x-forwarded-for | 10.0.0.1 | x-forwarded-for: 203.0.113.7 | 203.0.113.7
@@ -155,7 +155,7 @@ without a fallback, an untrusted peer | networks x-forwarded-for strict | 192.0.
 }
 
 #[test]
-fn f52_elements_are_read_in_their_spellings_and_never_skipped() {
+fn elements_are_read_in_their_spellings_and_never_skipped() {
     check(
         r#"
 several lines are one list | networks x-forwarded-for | 10.0.0.1 | x-forwarded-for: 198.51.100.9 + x-forwarded-for: 203.0.113.7 | 203.0.113.7
@@ -192,7 +192,7 @@ unreadable, to the left on its own line | networks x-forwarded-for | 10.0.0.1 | 
 }
 
 #[test]
-fn f53_hops_are_counted_from_the_peer_and_fewer_fall_back_to_it() {
+fn hops_are_counted_from_the_peer_and_fewer_fall_back_to_it() {
     check(
         "
 one hop | hops:1 x-forwarded-for | 192.0.2.1 | x-forwarded-for: 203.0.113.7 | 203.0.113.7
@@ -215,7 +215,7 @@ no peer is told | hops:1 x-forwarded-for | unix | x-forwarded-for: 203.0.113.7 |
 }
 
 #[test]
-fn b9_forwarded_is_read_from_the_right_and_line_by_line() {
+fn forwarded_is_read_from_the_right_and_line_by_line() {
     check(
         r#"
 one element | networks forwarded | 10.0.0.1 | forwarded: for=203.0.113.7 | 203.0.113.7
@@ -270,7 +270,7 @@ another field, without a fallback | networks x-client strict | 10.0.0.1 | x-clie
 }
 
 #[test]
-fn f54_a_unix_socket_is_trusted_only_if_it_is_declared() {
+fn a_unix_socket_is_trusted_only_if_it_is_declared() {
     check(
         "
 declared | unix x-forwarded-for | unix | x-forwarded-for: 198.51.100.9, 203.0.113.7 | 203.0.113.7
@@ -287,7 +287,7 @@ not declared | peer | unix | x-forwarded-for: 203.0.113.7 | none
 }
 
 #[test]
-fn f49_mapped_addresses_are_the_ipv4_addresses_that_they_are() {
+fn mapped_addresses_are_the_ipv4_addresses_that_they_are() {
     check(
         "
 the peer | peer | ::ffff:192.0.2.1 | - | 192.0.2.1
@@ -303,7 +303,7 @@ a loopback is not mapped | peer | ::1 | - | ::1
 }
 
 #[test]
-fn f52_a_chain_is_examined_to_a_bound_and_unusable_beyond_it() {
+fn a_chain_is_examined_to_a_bound_and_unusable_beyond_it() {
     let ask = |forwarding: &Forwarding, line: &str, times: usize| {
         let name = match forwarding {
             Forwarding::Forwarded => "forwarded",
@@ -340,7 +340,7 @@ fn f52_a_chain_is_examined_to_a_bound_and_unusable_beyond_it() {
 }
 
 #[test]
-fn f50_b12_ipv6_is_counted_by_network_and_translated_ipv4_by_address() {
+fn ipv6_is_counted_by_network_and_translated_ipv4_by_address() {
     let network = |key: &ClientIp, address: &str| {
         let key = extract(key, &request(address.parse().ok(), &[]));
         format!("{:?}", key.unwrap())

@@ -66,7 +66,7 @@ fn the_peers_port_does_not_matter() {
 }
 
 #[test]
-fn b11_an_address_of_ipv4_mapped_into_ipv6_is_that_of_ipv4() {
+fn an_address_of_ipv4_mapped_into_ipv6_is_that_of_ipv4() {
     let service = once(key::client_ip());
     assert!(passes(&service, with(socket("192.0.2.1"))));
     assert!(!passes(&service, with(socket("::ffff:192.0.2.1"))));
@@ -74,7 +74,7 @@ fn b11_an_address_of_ipv4_mapped_into_ipv6_is_that_of_ipv4() {
 }
 
 #[test]
-fn b12_a_network_of_64_bits_is_one_client_and_the_next_is_another() {
+fn a_network_of_64_bits_is_one_client_and_the_next_is_another() {
     let service = once(key::client_ip());
     assert!(passes(&service, with(socket("2001:db8:1:1::1"))));
     assert!(!passes(&service, with(socket("2001:db8:1:1:ffff::2"))));
@@ -82,7 +82,7 @@ fn b12_a_network_of_64_bits_is_one_client_and_the_next_is_another() {
 }
 
 #[test]
-fn b8_forwarding_headers_are_not_read() {
+fn forwarding_headers_are_not_read() {
     let service = once(key::client_ip());
     let forwarded = |last| {
         let mut request = with(socket("192.0.2.1"));

@@ -1,4 +1,4 @@
-//! B35: policy names as strings of a structured field and of JSON.
+//! Policy names as strings of a structured field and of JSON.
 
 use tower_ratelimit::{ConfigError, FixedWindow, Limiter, Policy, RateLimitLayer, TokenBucket};
 
@@ -8,7 +8,7 @@ use crate::structured::list;
 const LONGEST: &str = "0123456789012345678901234567890123456789012345678901234567890123";
 
 #[test]
-fn b35_any_printable_name_is_escaped_so_that_others_read_it_as_it_was() {
+fn any_printable_name_is_escaped_so_that_others_read_it_as_it_was() {
     let printable: String = (' '..='~').collect();
     let names = [
         "default",
@@ -62,7 +62,7 @@ fn error_of(names: &[&str]) -> ConfigError {
 }
 
 #[test]
-fn b35_a_name_that_no_field_can_hold_is_refused_with_field_value_and_remedy() {
+fn a_name_that_no_field_can_hold_is_refused_with_field_value_and_remedy() {
     let too_long = format!("{LONGEST}4");
     for (name, value) in [
         ("", r#""""#),

@@ -24,7 +24,7 @@ fn by_extension(no_key: NoKey) -> Hello {
 }
 
 #[test]
-fn f54_who_leaves_the_key_out_shares_one_quota_unless_it_is_said() {
+fn who_leaves_the_key_out_shares_one_quota_unless_it_is_said() {
     for service in [
         by_header(None),
         by_header(Some(NoKey::Shared)),
@@ -43,7 +43,7 @@ fn f54_who_leaves_the_key_out_shares_one_quota_unless_it_is_said() {
 }
 
 #[test]
-fn f54_a_policy_that_skips_them_does_not_apply_to_them() {
+fn a_policy_that_skips_them_does_not_apply_to_them() {
     for service in [by_header(Some(NoKey::Skip)), by_extension(NoKey::Skip)] {
         for _ in 0..3 {
             let answer = ask(&service, get());
@@ -58,7 +58,7 @@ fn f54_a_policy_that_skips_them_does_not_apply_to_them() {
 }
 
 #[test]
-fn f54_a_proxy_that_tells_no_client_is_skipped_or_refused_where_that_is_said() {
+fn a_proxy_that_tells_no_client_is_skipped_or_refused_where_that_is_said() {
     let bad = StatusCode::BAD_REQUEST;
     for (no_key, status) in [(NoKey::Skip, StatusCode::OK), (NoKey::Refuse(bad), bad)] {
         let key = forwarding::in_networks(Forwarding::XForwardedFor).without_fallback();
@@ -74,7 +74,7 @@ fn f54_a_proxy_that_tells_no_client_is_skipped_or_refused_where_that_is_said() {
 }
 
 #[test]
-fn f54_a_policy_that_refuses_them_charges_nothing() {
+fn a_policy_that_refuses_them_charges_nothing() {
     let refuse = NoKey::Refuse(StatusCode::UNAUTHORIZED);
     let (_, service) = limited_hello([
         global("all", FixedWindow::per_day(1)),

@@ -73,7 +73,7 @@ fn a_request_takes_as_much_as_its_cost_says() {
 }
 
 #[test]
-fn b20_a_request_is_charged_to_all_policies_or_to_none() {
+fn a_request_is_charged_to_all_policies_or_to_none() {
     let limit =
         |header| move |head: &Head<'_>| head.header(header).map_or(0, |n| n.parse().unwrap());
     for order in [["roomy", "tight"], ["tight", "roomy"]] {

@@ -1,4 +1,4 @@
-//! B19: only an instance that was polled ready is called, and a future that is dropped leaves
+//! Only an instance that was polled ready is called, and a future that is dropped leaves
 //! nothing behind.
 
 use std::convert::Infallible;
@@ -137,7 +137,7 @@ fn is_pending<F: Future>(future: &mut Pin<Box<F>>) -> bool {
 }
 
 #[test]
-fn b19_a_store_that_answers_now_calls_the_instance_that_was_polled_ready() {
+fn a_store_that_answers_now_calls_the_instance_that_was_polled_ready() {
     let watch = Watch::default();
     let mut service = quick(2).layer(Probe::new(&watch));
     let calls: Vec<_> = (0..3)
@@ -153,7 +153,7 @@ fn b19_a_store_that_answers_now_calls_the_instance_that_was_polled_ready() {
 }
 
 #[test]
-fn b19_a_store_that_answers_later_calls_the_instance_that_was_polled_ready() {
+fn a_store_that_answers_later_calls_the_instance_that_was_polled_ready() {
     let watch = Watch::default();
     let (store, layer) = slow(2);
     let mut service = layer.layer(Probe::new(&watch));

@@ -222,7 +222,7 @@ fn jittery(options: fn(RateLimitLayerBuilder) -> RateLimitLayerBuilder) -> Hello
 }
 
 #[test]
-fn f68_of_a_thousand_refused_at_once_each_is_told_the_truth_or_some_seconds_more() {
+fn of_a_thousand_refused_at_once_each_is_told_the_truth_or_some_seconds_more() {
     let service = jittery(|builder| {
         builder
             .retry_jitter(Duration::from_secs(10))
@@ -251,7 +251,7 @@ fn f68_of_a_thousand_refused_at_once_each_is_told_the_truth_or_some_seconds_more
 }
 
 #[test]
-fn f68_without_jitter_all_are_told_the_same() {
+fn without_jitter_all_are_told_the_same() {
     let service = jittery(|builder| builder);
     for _ in 0..100 {
         assert_eq!(refused(&service, 1).field("retry-after"), Some("50"));
@@ -317,7 +317,7 @@ fn jitter_that_is_not_whole_seconds_is_refused() {
 
 /// By the state that a larger limit left behind, in a store that outlives the configuration.
 #[test]
-fn f69_a_limit_lowered_below_what_is_used_leaves_nothing_and_tells_a_wait_that_works() {
+fn a_limit_lowered_below_what_is_used_leaves_nothing_and_tells_a_wait_that_works() {
     let at = Micros::new(1_800_000_010_000_000);
     let [before, after]: [Algorithm; 2] =
         [100, 50].map(|limit| FixedWindow::per_minute(limit).into());

@@ -105,7 +105,7 @@ fn a_request_that_no_wait_can_help_is_told_so() {
 }
 
 #[test]
-fn f67_of_several_waits_the_longest_is_told_and_each_policys_own_beside_it() {
+fn of_several_waits_the_longest_is_told_and_each_policys_own_beside_it() {
     let (_, service) = limited_hello([
         global("minute", FixedWindow::per_minute(1)),
         global("hour", FixedWindow::per_hour(1)),

@@ -78,7 +78,7 @@ async fn clients_wait_in_queues_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f72_of_a_hundred_that_wait_those_that_stay_leave_in_order_one_in_each_turn() {
+async fn of_a_hundred_that_wait_those_that_stay_leave_in_order_one_in_each_turn() {
     let arrivals = Arrivals::new();
     let service = behind(&queue(100), &arrivals);
     let mut waiting = Vec::new();
@@ -108,7 +108,7 @@ async fn f72_of_a_hundred_that_wait_those_that_stay_leave_in_order_one_in_each_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn f72_the_next_takes_a_place_that_is_freed_and_the_last_one_is_given_back() {
+async fn the_next_takes_a_place_that_is_freed_and_the_last_one_is_given_back() {
     let arrivals = Arrivals::new();
     let service = behind(&queue(3), &arrivals);
     let mut waiting = Vec::new();
@@ -256,7 +256,7 @@ async fn one_that_is_due_and_looked_too_early_goes_on_right_after_the_one_before
 }
 
 #[tokio::test(start_paused = true)]
-async fn b30_one_that_is_not_polled_holds_the_others_up_for_a_second_at_most() {
+async fn one_that_is_not_polled_holds_the_others_up_for_a_second_at_most() {
     let arrivals = Arrivals::new();
     let service = behind(&queue(5), &arrivals);
     send(&service, request(1, 0)).await.await.unwrap();
@@ -276,7 +276,7 @@ async fn b30_one_that_is_not_polled_holds_the_others_up_for_a_second_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b30_one_that_is_forgotten_holds_up_those_behind_it_for_a_second_and_no_others() {
+async fn one_that_is_forgotten_holds_up_those_behind_it_for_a_second_and_no_others() {
     let arrivals = Arrivals::new();
     let queue = global("queue", LeakyQueue::per_second(5).places(9));
     let layer = RateLimitLayer::builder().policy(queue).store(store());

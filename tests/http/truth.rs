@@ -1,5 +1,5 @@
-//! The headers are true, whatever the configuration: a request that waits as told passes (F66, B5),
-//! fields agree with each other (B6), and what remains is there to be used (B7).
+//! The headers are true, whatever the configuration: a request that waits as told passes,
+//! fields agree with each other, and what remains is there to be used.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn f66_b5_a_client_that_waits_what_retry_after_said_passes_and_a_second_earlier_does_not(
+    fn a_client_that_waits_what_retry_after_said_passes_and_a_second_earlier_does_not(
         rules in rules(),
         start in 0_u64..10_000_000_000,
         arrivals in arrivals(),
@@ -40,7 +40,7 @@ proptest! {
     }
 
     #[test]
-    fn b5_retry_after_is_absent_only_when_no_wait_can_help(
+    fn retry_after_is_absent_only_when_no_wait_can_help(
         rules in rules(),
         start in 0_u64..10_000_000_000,
         arrivals in arrivals(),
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn b6_the_fields_of_one_answer_agree(
+    fn the_fields_of_one_answer_agree(
         rules in rules(),
         start in 0_u64..10_000_000_000,
         arrivals in arrivals(),
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn b7_exactly_as_many_more_pass_at_once_as_remain(
+    fn exactly_as_many_more_pass_at_once_as_remain(
         rules in rules(),
         start in 0_u64..10_000_000_000,
         arrivals in arrivals(),

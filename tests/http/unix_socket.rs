@@ -62,7 +62,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn f54_the_proxy_at_the_other_end_speaks_for_clients_if_it_is_declared() {
+fn the_proxy_at_the_other_end_speaks_for_clients_if_it_is_declared() {
     let key = key::client_ip().behind(Proxies::unix_socket(), Forwarding::XForwardedFor);
     let server = Server::start("declared", key);
     for (client, status) in [
@@ -76,7 +76,7 @@ fn f54_the_proxy_at_the_other_end_speaks_for_clients_if_it_is_declared() {
 }
 
 #[test]
-fn f54_a_socket_that_is_not_declared_is_the_servers_fault() {
+fn a_socket_that_is_not_declared_is_the_servers_fault() {
     let server = Server::start("undeclared", key::client_ip());
     assert_eq!(server.ask("203.0.113.7"), "500");
 }

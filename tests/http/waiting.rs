@@ -87,7 +87,7 @@ async fn they_go_on_in_order_each_as_soon_as_it_can_and_are_told_the_numbers_of_
 }
 
 #[tokio::test(start_paused = true)]
-async fn f73_whose_turn_comes_later_is_refused_at_once_and_the_wait_it_is_told_works() {
+async fn whose_turn_comes_later_is_refused_at_once_and_the_wait_it_is_told_works() {
     let arrivals = Arrivals::new();
     let service = behind(
         &layer([by_user("a", bucket()).wait_up_to(SECOND)]),
@@ -173,7 +173,7 @@ async fn no_request_overtakes_even_if_there_is_enough_for_it_and_not_for_the_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn f73_who_finds_no_place_is_refused_at_once_and_told_when_all_will_have_gone() {
+async fn who_finds_no_place_is_refused_at_once_and_told_when_all_will_have_gone() {
     let arrivals = Arrivals::new();
     let patient = by_user("a", bucket()).wait_up_to(9 * SECOND).wait_places(2);
     let service = behind(&layer([patient]), &arrivals);
@@ -247,7 +247,7 @@ async fn all_places_of_a_layer_together_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f72_of_a_hundred_that_wait_those_that_stay_leave_in_order_and_close_the_gaps() {
+async fn of_a_hundred_that_wait_those_that_stay_leave_in_order_and_close_the_gaps() {
     let arrivals = Arrivals::new();
     let service = behind(
         &layer([by_user("a", bucket()).wait_up_to(100 * SECOND)]),

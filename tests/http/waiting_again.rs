@@ -167,7 +167,7 @@ async fn a_store_that_answers_later_keeps_the_order_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b30_one_that_is_not_polled_holds_the_others_up_for_a_second_at_most() {
+async fn one_that_is_not_polled_holds_the_others_up_for_a_second_at_most() {
     let arrivals = Arrivals::new();
     let service = behind(
         &layer([by_user("a", bucket()).wait_up_to(9 * SECOND)]),

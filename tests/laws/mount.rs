@@ -115,7 +115,7 @@ macro_rules! laws_of_state {
             state::law_6_a_denial_leaves_the_state_byte_for_byte
         }
         crate::mount::tests! { stepping_back:
-            state::f14_every_number_is_exact_as_a_double
+            state::every_number_is_exact_as_a_double
         }
     };
 }

@@ -347,7 +347,7 @@ pub(crate) fn law_6_what_a_denial_leaves_is_byte_for_byte_the_same<D: Kept>(
     })
 }
 
-/// F01–F08: every state that is kept dies, and no sooner than it is as good as new.
+/// Every state that is kept dies, and no sooner than it is as good as new.
 pub(crate) fn every_state_dies_and_not_too_soon<D: Kept>(subject: &Subject, case: &Case) -> Holds {
     case.play(&mut D::new(subject.algorithm), |driver, _, seen| {
         let left = driver.dies_in();

@@ -24,9 +24,9 @@ pub(crate) fn law_6_a_denial_leaves_the_state_byte_for_byte(
     })
 }
 
-/// F14: every word that is kept and every number that is told is below 2^53, so that a language
+/// Every word that is kept and every number that is told is below 2^53, so that a language
 /// whose numbers are doubles holds it exactly.
-pub(crate) fn f14_every_number_is_exact_as_a_double(subject: &Subject, case: &Case) -> Holds {
+pub(crate) fn every_number_is_exact_as_a_double(subject: &Subject, case: &Case) -> Holds {
     case.play(&mut Step::new(subject.algorithm), |driver, _, seen| {
         let told = [seen.reset_after, seen.retry_after.unwrap_or(0)];
         let kept = driver.state.words();

@@ -1,4 +1,4 @@
-//! F30: keys of one request on several nodes of a cluster. They are charged one after another, and what
+//! Keys of one request on several nodes of a cluster. They are charged one after another, and what
 //! was taken is given back when a later one denies.
 
 use tower_ratelimit::error::StoreErrorKind;
@@ -58,7 +58,7 @@ fn three(limits: [u32; 3]) -> [Policy; 3] {
 }
 
 #[tokio::test]
-async fn f30_all_are_charged_if_all_allow_it() {
+async fn all_are_charged_if_all_allow_it() {
     let scene = Scene::new();
     let limiter = scene.limiter(three([5, 5, 5]));
     let told = scene.check(&limiter, 2).await;
@@ -69,7 +69,7 @@ async fn f30_all_are_charged_if_all_allow_it() {
 }
 
 #[tokio::test]
-async fn f30_whichever_denies_none_is_charged() {
+async fn whichever_denies_none_is_charged() {
     let scene = Scene::new();
     for denying in 0..3 {
         let mut limits = [5; 3];
@@ -85,7 +85,7 @@ async fn f30_whichever_denies_none_is_charged() {
 }
 
 #[tokio::test]
-async fn f30_what_is_given_back_leaves_each_algorithm_as_it_was() {
+async fn what_is_given_back_leaves_each_algorithm_as_it_was() {
     let scene = Scene::new();
     let clock = ManualClock::new();
     clock.set_micros(Micros::new(1_704_067_200_123_457));
@@ -114,7 +114,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn f30_a_soft_one_that_was_left_out_is_given_nothing_back() {
+async fn a_soft_one_that_was_left_out_is_given_nothing_back() {
     let scene = Scene::new();
     let limiter = scene.limiter([daily("a", 1).soft(), daily("b", 5), daily("c", 1)]);
     let first = limiter.check_with([("a", scene.keys[0], 1)]).unwrap();
@@ -130,7 +130,7 @@ async fn f30_a_soft_one_that_was_left_out_is_given_nothing_back() {
 }
 
 #[tokio::test]
-async fn f30_an_error_of_a_later_one_gives_back_what_was_taken() {
+async fn an_error_of_a_later_one_gives_back_what_was_taken() {
     let scene = Scene::new();
     let limiter = scene.limiter(three([5, 5, 5]));
     let damaged = scene.store.store_key(&daily("c", 5), scene.keys[2]);
@@ -149,7 +149,7 @@ async fn f30_an_error_of_a_later_one_gives_back_what_was_taken() {
 
 /// What cannot be given back on one node is no reason to keep what another one took.
 #[tokio::test]
-async fn f30_each_node_is_given_back_to_whatever_the_others_say() {
+async fn each_node_is_given_back_to_whatever_the_others_say() {
     let scene = Scene::new();
     let policies = three([5, 5, 5]).map(without_a_standby);
     let ledger = scene.store.open(&policies).unwrap();
@@ -194,7 +194,7 @@ async fn policies_on_several_nodes_are_refunded_and_settled_by_name() {
 }
 
 #[tokio::test]
-async fn f30_a_future_that_is_dropped_still_gives_back() {
+async fn a_future_that_is_dropped_still_gives_back() {
     let scene = Scene::new();
     let limiter = scene.limiter(three([5, 5, 1]));
     assert!(
@@ -219,7 +219,7 @@ async fn f30_a_future_that_is_dropped_still_gives_back() {
 }
 
 #[tokio::test]
-async fn f35_a_peek_tells_of_all_what_a_decision_would_and_changes_none() {
+async fn a_peek_tells_of_all_what_a_decision_would_and_changes_none() {
     let scene = Scene::new();
     let policies = three([5, 5, 1]);
     let ledger = scene.store.open(&policies).unwrap();

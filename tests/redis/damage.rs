@@ -22,7 +22,7 @@ fn assert_misconfigured<T>(answer: Result<T, StoreError>, said: &str) {
 }
 
 #[tokio::test]
-async fn f47_another_type_under_a_key_is_an_error_of_that_key_until_it_is_reset() {
+async fn another_type_under_a_key_is_an_error_of_that_key_until_it_is_reset() {
     let server = Server::start(&[]);
     let store = store(&server);
     for policy in every(5, MINUTE) {
@@ -44,7 +44,7 @@ async fn f47_another_type_under_a_key_is_an_error_of_that_key_until_it_is_reset(
 }
 
 #[tokio::test]
-async fn f47_text_that_is_no_state_is_an_error_that_names_the_key() {
+async fn text_that_is_no_state_is_an_error_that_names_the_key() {
     let server = Server::start(&[]);
     let (store, policy) = (store(&server), daily("a", 5));
     let limiter = limiter(&store, [policy.clone()]);
@@ -64,7 +64,7 @@ async fn f47_text_that_is_no_state_is_an_error_that_names_the_key() {
 /// Words that look like a state, under every algorithm: the answer is a decision or an error, and a reset
 /// helps.
 #[tokio::test]
-async fn f47_states_that_no_request_can_have_left_cause_no_panic() {
+async fn states_that_no_request_can_have_left_cause_no_panic() {
     let server = Server::start(&[]);
     let store = store(&server);
     let large = "9007199254740993";
@@ -169,7 +169,7 @@ async fn words_of_any_size_are_read_without_a_panic() {
 }
 
 #[tokio::test]
-async fn f46_what_a_server_calls_a_passing_trouble_is_unavailable_and_what_is_not_is_named() {
+async fn what_a_server_calls_a_passing_trouble_is_unavailable_and_what_is_not_is_named() {
     let old = "-ERR Error running script (call to f_0123): @user_script:7: @user_script: 7: ";
     let old = |code: &str| -> &'static str { format!("{old}-{code} of some sort\r\n").leak() };
     for (answer, kind, said) in [
@@ -236,7 +236,7 @@ async fn f46_what_a_server_calls_a_passing_trouble_is_unavailable_and_what_is_no
 }
 
 #[tokio::test]
-async fn f46_a_server_without_memory_is_unavailable_and_says_why() {
+async fn a_server_without_memory_is_unavailable_and_says_why() {
     let server = Server::start(&["--maxmemory-policy", "noeviction"]);
     let (store, policy) = (store(&server), daily("a", 5));
     let limiter = limiter(&store, [policy]);

@@ -1,4 +1,4 @@
-//! F62: a request that was denied and cannot pass yet is told so without a question to the server.
+//! A request that was denied and cannot pass yet is told so without a question to the server.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ async fn exhaust(limiter: &Limiter<RedisLedger>, key: &str) {
 }
 
 #[tokio::test]
-async fn f62_a_flood_against_a_denied_key_does_not_reach_the_server() {
+async fn a_flood_against_a_denied_key_does_not_reach_the_server() {
     let server = Server::start(&[]);
     let store = open(remembering(), &server);
     let limiter = limiter(&store, [daily("a", 5), daily("b", 3).soft()]);
@@ -60,7 +60,7 @@ async fn f62_a_flood_against_a_denied_key_does_not_reach_the_server() {
 }
 
 #[tokio::test]
-async fn f62_a_denial_says_nothing_of_other_costs_keys_and_policies() {
+async fn a_denial_says_nothing_of_other_costs_keys_and_policies() {
     let server = Server::start(&[]);
     let store = open(remembering(), &server);
     let bucket = Policy::new("a", TokenBucket::per_day(10));
@@ -80,7 +80,7 @@ async fn f62_a_denial_says_nothing_of_other_costs_keys_and_policies() {
 
 /// Law 11: what one limit denies another may allow, and the other way round.
 #[tokio::test]
-async fn f62_a_denial_says_nothing_of_other_limits() {
+async fn a_denial_says_nothing_of_other_limits() {
     let server = Server::start(&[]);
     let store = open(remembering(), &server);
     let bucket = Policy::new("a", TokenBucket::per_day(10));
@@ -127,7 +127,7 @@ async fn f62_a_denial_says_nothing_of_other_limits() {
 
 /// Of each verb that changes a key, whether the server is asked after it about one who was denied.
 #[tokio::test]
-async fn f62_whatever_changes_a_key_through_the_store_ends_what_is_remembered() {
+async fn whatever_changes_a_key_through_the_store_ends_what_is_remembered() {
     let server = Server::start(&[]);
     let store = open(remembering(), &server);
     let policies = || [daily("a", 5)];
@@ -170,7 +170,7 @@ async fn f62_whatever_changes_a_key_through_the_store_ends_what_is_remembered() 
 
 /// The bound is that of the setting, counted from when the other one was done.
 #[tokio::test]
-async fn f62_what_another_node_gives_back_goes_unnoticed_for_no_longer_than_was_set() {
+async fn what_another_node_gives_back_goes_unnoticed_for_no_longer_than_was_set() {
     let longest = Duration::from_millis(150);
     let server = Server::start(&[]);
     let near = limiter(
@@ -196,7 +196,7 @@ async fn f62_what_another_node_gives_back_goes_unnoticed_for_no_longer_than_was_
 /// A request that asks without a pause passes as soon as there is room, and is never told a wait that is too
 /// short.
 #[tokio::test]
-async fn f62_no_request_is_denied_for_longer_than_the_limit_says() {
+async fn no_request_is_denied_for_longer_than_the_limit_says() {
     let period = Duration::from_millis(300);
     // The clock that measures here and the server's may differ by so much.
     let slack = Duration::from_millis(5);
@@ -239,7 +239,7 @@ async fn f62_no_request_is_denied_for_longer_than_the_limit_says() {
 }
 
 #[tokio::test]
-async fn f62_with_a_length_of_zero_the_server_is_asked_each_time() {
+async fn with_a_length_of_zero_the_server_is_asked_each_time() {
     let server = Server::start(&[]);
     let limiter = limiter(&open(patient(), &server), [daily("a", 5)]);
     exhaust(&limiter, "ann").await;
@@ -252,7 +252,7 @@ async fn f62_with_a_length_of_zero_the_server_is_asked_each_time() {
 
 /// In a cluster, what the first key was charged is given back each time that the second denies.
 #[tokio::test]
-async fn f62_a_flood_of_denials_by_the_second_of_two_nodes_reaches_neither() {
+async fn a_flood_of_denials_by_the_second_of_two_nodes_reaches_neither() {
     let cluster = Cluster::start();
     let store = over(remembering(), &cluster);
     let keys = key_on_each(&cluster, &store, &daily("a", 5));

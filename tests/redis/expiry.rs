@@ -1,4 +1,4 @@
-//! F01–F08: a state dies when it is as good as new, by the server's clock, and never later.
+//! A state dies when it is as good as new, by the server's clock, and never later.
 
 use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -87,7 +87,7 @@ fn all() -> impl Iterator<Item = Policy> {
 }
 
 #[tokio::test]
-async fn f02_f03_f04_f05_f06_every_verb_leaves_a_ttl_that_ends_with_the_state() {
+async fn every_verb_leaves_a_ttl_that_ends_with_the_state() {
     let server = Server::start(&[]);
     let store = store(&server);
     for policy in all() {
@@ -129,7 +129,7 @@ async fn f02_f03_f04_f05_f06_every_verb_leaves_a_ttl_that_ends_with_the_state() 
 
 /// An operator's `PERSIST`, or a version that forgot it.
 #[tokio::test]
-async fn f02_a_state_that_never_dies_is_repaired_by_an_admission_and_by_a_denial() {
+async fn a_state_that_never_dies_is_repaired_by_an_admission_and_by_a_denial() {
     let server = Server::start(&[]);
     let store = store(&server);
     for policy in every(5, MINUTE) {
@@ -154,7 +154,7 @@ async fn f02_a_state_that_never_dies_is_repaired_by_an_admission_and_by_a_denial
 }
 
 #[tokio::test]
-async fn f25_f35_neither_a_peek_nor_a_denial_changes_when_a_state_dies() {
+async fn neither_a_peek_nor_a_denial_changes_when_a_state_dies() {
     let server = Server::start(&[]);
     let store = store(&server);
     for policy in every(5, MINUTE) {
@@ -172,7 +172,7 @@ async fn f25_f35_neither_a_peek_nor_a_denial_changes_when_a_state_dies() {
 }
 
 #[tokio::test]
-async fn f28_what_costs_nothing_or_changes_nothing_leaves_no_key() {
+async fn what_costs_nothing_or_changes_nothing_leaves_no_key() {
     let server = Server::start(&[]);
     let limiter = limiter(&store(&server), every(5, MINUTE).into_iter().take(9));
     assert!(limiter.check("ann", 0).await.unwrap().is_allowed());
@@ -191,7 +191,7 @@ async fn f28_what_costs_nothing_or_changes_nothing_leaves_no_key() {
 }
 
 #[tokio::test]
-async fn f08_when_all_have_gone_nothing_is_left() {
+async fn when_all_have_gone_nothing_is_left() {
     let server = Server::start(&[]);
     let short = limiter(&store(&server), every(5, Duration::from_millis(20)));
     for key in 0..50_u32 {

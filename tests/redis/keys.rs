@@ -70,7 +70,7 @@ fn hostile() -> Vec<Key> {
 }
 
 #[tokio::test]
-async fn f40_f55_f56_f57_every_key_has_a_state_of_its_own_under_a_short_plain_name() {
+async fn every_key_has_a_state_of_its_own_under_a_short_plain_name() {
     let server = Server::start(&[]);
     let (store, policy) = (store(&server), daily("a", 1_000));
     let limiter = limiter(&store, [policy.clone()]);
@@ -100,7 +100,7 @@ async fn f40_f55_f56_f57_every_key_has_a_state_of_its_own_under_a_short_plain_na
 }
 
 #[tokio::test]
-async fn f40_all_states_of_one_key_are_in_one_slot_and_decided_on_in_one_call() {
+async fn all_states_of_one_key_are_in_one_slot_and_decided_on_in_one_call() {
     let cluster = Cluster::start();
     let store = cluster_store(&cluster);
     let policies: Vec<Policy> = every(5, MINUTE);
@@ -144,7 +144,7 @@ async fn a_key_is_where_the_store_says_under_every_algorithm() {
 
 /// Nodes of several versions share a server, so this stays as it is.
 #[test]
-fn f48_the_layout_is_versioned_and_tells_what_a_state_means_nothing_without() {
+fn the_layout_is_versioned_and_tells_what_a_state_means_nothing_without() {
     let store = RedisStore::builder().prefix("shop:eu");
     let store = store.open("redis://127.0.0.1:1/").unwrap();
     let policy = Policy::new("daily", FixedWindow::per_day(100));
@@ -187,7 +187,7 @@ async fn a_policy_that_counts_otherwise_begins_anew_and_one_of_another_limit_goe
 }
 
 #[tokio::test]
-async fn f56_a_token_is_neither_in_redis_nor_on_the_way_there() {
+async fn a_token_is_neither_in_redis_nor_on_the_way_there() {
     const TOKEN: &str = "s3kr3t-t0k3n-of-ann";
     let secret = Secret::new("correct horse battery staple").unwrap();
     let layer = |store: RedisStore| {

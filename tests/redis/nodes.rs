@@ -1,4 +1,4 @@
-//! F36: many nodes share each limit, exactly.
+//! Many nodes share each limit, exactly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -49,20 +49,20 @@ async fn each_algorithm(open: impl Fn() -> RedisStore) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f36_two_nodes_and_64_tasks_admit_exactly_the_limit() {
+async fn two_nodes_and_64_tasks_admit_exactly_the_limit() {
     let server = Server::start(&[]);
     each_algorithm(|| store(&server)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f36_in_a_cluster_they_do_too() {
+async fn in_a_cluster_they_do_too() {
     let cluster = Cluster::start();
     each_algorithm(|| cluster_store(&cluster)).await;
 }
 
 /// On the server's time, and with denials remembered: those whose day begins with the first request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f36_nodes_that_remember_denials_admit_exactly_the_limit() {
+async fn nodes_that_remember_denials_admit_exactly_the_limit() {
     let server = Server::start(&[]);
     for policy in [
         Policy::new("a", AnchoredWindow::per_day(LIMIT)),

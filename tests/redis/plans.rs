@@ -54,9 +54,9 @@ async fn a_decision_under_a_plan_is_one_call() {
     assert_eq!(calls(&server, "evalsha") - before, 1);
 }
 
-/// F76 between nodes: a client switches its plan while it asks, and two nodes answer it.
+/// A client switches its plan while it asks, and two nodes answer it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f76_two_nodes_grant_nothing_by_a_change_of_plan() {
+async fn two_nodes_grant_nothing_by_a_change_of_plan() {
     let server = Server::start(&[]);
     let nodes = [limiter(&store(&server)), limiter(&store(&server))];
     let admitted = Arc::new(AtomicU32::new(0));
@@ -86,9 +86,9 @@ async fn f76_two_nodes_grant_nothing_by_a_change_of_plan() {
     assert_eq!(told(&used)[1], ("day", LIMITS[1], admitted));
 }
 
-/// F76 for each algorithm: lowered and raised again, the limit grants nothing.
+/// Under each algorithm: lowered and raised again, the limit grants nothing.
 #[tokio::test]
-async fn f76_down_and_up_again_grants_nothing() {
+async fn down_and_up_again_grants_nothing() {
     let server = Server::start(&[]);
     let clock = ManualClock::new();
     clock.set_micros(Micros::new(1_704_067_200_000_000));

@@ -1,4 +1,4 @@
-//! F37, F38: a server that does not know the script costs one more round trip, and no charge.
+//! A server that does not know the script costs one more round trip, and no charge.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::scene::{
 use crate::support::redis::{Cluster, Server};
 
 #[tokio::test]
-async fn f37_a_script_that_was_flushed_costs_one_round_trip_more_and_one_charge() {
+async fn a_script_that_was_flushed_costs_one_round_trip_more_and_one_charge() {
     let server = Server::start(&[]);
     let limiter = limiter(&store(&server), [daily("a", 100), daily("b", 100)]);
     for round in 1..=5_u32 {
@@ -29,7 +29,7 @@ async fn f37_a_script_that_was_flushed_costs_one_round_trip_more_and_one_charge(
 }
 
 #[tokio::test]
-async fn f37_every_verb_is_done_once_by_a_server_that_has_forgotten_the_scripts() {
+async fn every_verb_is_done_once_by_a_server_that_has_forgotten_the_scripts() {
     let server = Server::start(&[]);
     for policy in every(100, MINUTE) {
         let name = policy.name().to_owned();
@@ -88,7 +88,7 @@ async fn what_there_is_is_taken_in_one_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f37_scripts_that_are_flushed_under_load_leave_exactly_one_charge_a_call() {
+async fn scripts_that_are_flushed_under_load_leave_exactly_one_charge_a_call() {
     const TASKS: u32 = 32;
     const CALLS: u32 = 40;
     let server = Server::start(&[]);
@@ -138,7 +138,7 @@ async fn f37_scripts_that_are_flushed_under_load_leave_exactly_one_charge_a_call
 }
 
 #[tokio::test]
-async fn f38_in_a_cluster_the_text_goes_to_the_node_of_the_slot_alone() {
+async fn in_a_cluster_the_text_goes_to_the_node_of_the_slot_alone() {
     let cluster = Cluster::start();
     let store = cluster_store(&cluster);
     let limiter = limiter(&store, [daily("a", 100), daily("b", 100)]);

@@ -175,7 +175,7 @@ async fn while_few_calls_are_under_way_no_request_waits_and_then_until_a_call_is
 }
 
 #[tokio::test]
-async fn f47_what_no_rule_can_read_fails_its_own_request_and_none_that_shares_the_call() {
+async fn what_no_rule_can_read_fails_its_own_request_and_none_that_shares_the_call() {
     let server = Server::start(&[]);
     let store = store(&server);
     for policy in every(5, 60 * MINUTE) {
@@ -210,8 +210,7 @@ async fn f47_what_no_rule_can_read_fails_its_own_request_and_none_that_shares_th
 }
 
 #[tokio::test]
-async fn f37_a_script_that_was_flushed_costs_a_shared_call_one_round_trip_and_no_request_a_charge()
-{
+async fn a_script_that_was_flushed_costs_a_shared_call_one_round_trip_and_no_request_a_charge() {
     let server = Server::start(&[]);
     let limiter = limiter(&store(&server), [daily("a", 100)]);
     warm(&limiter).await;
@@ -227,7 +226,7 @@ async fn f37_a_script_that_was_flushed_costs_a_shared_call_one_round_trip_and_no
 }
 
 #[tokio::test]
-async fn f46_a_replica_fails_the_whole_call_and_is_left() {
+async fn a_replica_fails_the_whole_call_and_is_left() {
     let server = Server::start(&[]);
     let limiter = limiter(&store(&server), [daily("a", 5)]);
     warm(&limiter).await;
@@ -249,7 +248,7 @@ async fn f46_a_replica_fails_the_whole_call_and_is_left() {
 }
 
 #[tokio::test]
-async fn f46_without_memory_charges_fail_and_refusals_are_told() {
+async fn without_memory_charges_fail_and_refusals_are_told() {
     let server = Server::start(&["--maxmemory-policy", "noeviction"]);
     let limiter = limiter(&store(&server), [daily("a", 1)]);
     assert!(limiter.check(2_u32, 1).await.unwrap().is_allowed());
@@ -464,7 +463,7 @@ async fn a_server_that_takes_keys_of_one_slot_only_is_asked_about_each_request_a
 
 /// Or one call that breaks would be as many failures in a row as requests have shared it.
 #[tokio::test]
-async fn f42_a_call_that_fails_is_one_failure_however_many_have_shared_it() {
+async fn a_call_that_fails_is_one_failure_however_many_have_shared_it() {
     let server = StandIn::start(|_| Answer::Say("-LOADING Redis is loading\r\n"));
     let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 1_000)]);
     let mut failed = 0;

@@ -83,7 +83,7 @@ async fn a_connection_that_fell_silent_is_left_also_by_callers_that_give_up_befo
 }
 
 #[tokio::test]
-async fn f62_a_limit_of_ones_own_that_has_ended_denies_no_request_any_more() {
+async fn a_limit_of_ones_own_that_has_ended_denies_no_request_any_more() {
     let server = Server::start(&[]);
     let store = RedisStore::builder().remember_denials_for(Duration::from_secs(600));
     let store = store.deadline(Duration::from_secs(20));
@@ -103,7 +103,7 @@ async fn f62_a_limit_of_ones_own_that_has_ended_denies_no_request_any_more() {
 }
 
 #[tokio::test]
-async fn f62_what_another_node_gave_back_is_taken_as_soon_as_it_is_seen() {
+async fn what_another_node_gave_back_is_taken_as_soon_as_it_is_seen() {
     let server = Server::start(&[]);
     let open = || {
         let store = RedisStore::builder().remember_denials_for(Duration::from_secs(600));
@@ -120,7 +120,7 @@ async fn f62_what_another_node_gave_back_is_taken_as_soon_as_it_is_seen() {
 }
 
 #[tokio::test]
-async fn f67_a_denial_that_is_remembered_still_tells_its_wait_when_one_of_two_is_over() {
+async fn a_denial_that_is_remembered_still_tells_its_wait_when_one_of_two_is_over() {
     let server = Server::start(&[]);
     let store = RedisStore::builder().remember_denials_for(Duration::from_secs(600));
     let store = store.deadline(Duration::from_secs(20));
@@ -241,7 +241,7 @@ impl ConnectionLike for Tampered {
 }
 
 #[tokio::test]
-async fn f30_a_denial_stands_if_what_was_taken_cannot_be_given_back() {
+async fn a_denial_stands_if_what_was_taken_cannot_be_given_back() {
     let server = Server::start(&[]);
     let connection = Tampered::to(&server, Tamper::Fail).await;
     let store = RedisStore::builder().deadline(Duration::from_secs(20));
@@ -253,7 +253,7 @@ async fn f30_a_denial_stands_if_what_was_taken_cannot_be_given_back() {
 }
 
 #[tokio::test]
-async fn f62_a_refund_that_is_given_up_ends_what_is_remembered() {
+async fn a_refund_that_is_given_up_ends_what_is_remembered() {
     let server = Server::start(&[]);
     let (arrived, wished, done) = <(Arc<Notify>, Arc<Notify>, Arc<Notify>)>::default();
     let tamper = Tamper::Hold {

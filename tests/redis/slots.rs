@@ -1,4 +1,4 @@
-//! F74: requests at once, over nodes that share a server: slots that end by themselves, unless they are renewed.
+//! Requests at once, over nodes that share a server: slots that end by themselves, unless they are renewed.
 
 use std::mem;
 use std::pin::pin;
@@ -72,7 +72,7 @@ impl Node {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f74_two_nodes_never_serve_more_than_the_limit_and_leave_nothing_behind() {
+async fn two_nodes_never_serve_more_than_the_limit_and_leave_nothing_behind() {
     const LIMIT: u32 = 5;
     let server = Server::start(&[]);
     let store = store(&server);
@@ -110,7 +110,7 @@ async fn f74_two_nodes_never_serve_more_than_the_limit_and_leave_nothing_behind(
 }
 
 #[test]
-fn f74_a_node_that_dies_frees_its_slots_within_one_life() {
+fn a_node_that_dies_frees_its_slots_within_one_life() {
     let server = Server::start(&[]);
     let store = short_lived(&server);
     // Each node has connections of its own.
@@ -146,7 +146,7 @@ fn f74_a_node_that_dies_frees_its_slots_within_one_life() {
 }
 
 #[test]
-fn f74_slots_that_are_lost_while_their_requests_go_on_are_taken_again() {
+fn slots_that_are_lost_while_their_requests_go_on_are_taken_again() {
     let server = Server::start(&[]);
     let store = short_lived(&server);
     let (one, other) = (
@@ -165,7 +165,7 @@ fn f74_slots_that_are_lost_while_their_requests_go_on_are_taken_again() {
 }
 
 #[test]
-fn f74_a_request_that_goes_away_before_its_answer_holds_no_slot() {
+fn a_request_that_goes_away_before_its_answer_holds_no_slot() {
     let server = Server::start(&[]);
     let mut proxy = Proxy::start(&server);
     let store = patient().open(proxy.url()).unwrap();

@@ -1,4 +1,4 @@
-//! F39: what may have been done is not sent again.
+//! What may have been done is not sent again.
 
 use std::process::Command;
 use std::time::Duration;
@@ -58,22 +58,22 @@ async fn each_verb_arrives_once(answer: Answer, deadline: Duration) {
 }
 
 #[tokio::test]
-async fn f39_a_connection_that_closes_after_the_command_loses_it_for_good() {
+async fn a_connection_that_closes_after_the_command_loses_it_for_good() {
     each_verb_arrives_once(Answer::Break(""), crate::scene::PATIENCE).await;
 }
 
 #[tokio::test]
-async fn f39_half_an_answer_is_no_reason_to_ask_again() {
+async fn half_an_answer_is_no_reason_to_ask_again() {
     each_verb_arrives_once(Answer::Break("*4\r\n:17"), crate::scene::PATIENCE).await;
 }
 
 #[tokio::test]
-async fn f39_a_server_that_stays_silent_is_asked_once_until_the_deadline() {
+async fn a_server_that_stays_silent_is_asked_once_until_the_deadline() {
     each_verb_arrives_once(Answer::Silence, SHORT).await;
 }
 
 #[tokio::test]
-async fn f39_a_text_that_was_sent_is_not_sent_again() {
+async fn a_text_that_was_sent_is_not_sent_again() {
     let server = StandIn::start(|words| match &*words[0] {
         "EVALSHA" => Answer::Say("-NOSCRIPT No matching script.\r\n"),
         _ => Answer::Break(""),
@@ -105,7 +105,7 @@ async fn the_deadline_is_that_of_both_round_trips_together() {
 
 /// After a failover behind one name, the old connection leads to what is a replica now.
 #[tokio::test]
-async fn f46_a_server_that_may_not_write_is_left() {
+async fn a_server_that_may_not_write_is_left() {
     let refusal = "-READONLY You can't write against a read only replica.\r\n";
     let server = StandIn::start(move |_| Answer::Say(refusal));
     let store = patient().open(server.url()).unwrap();
@@ -147,14 +147,14 @@ async fn is_charged_once(hasty: &RedisStore, calm: &RedisStore, server: &Server,
 }
 
 #[tokio::test]
-async fn f39_a_server_that_stops_over_the_deadline_charges_once() {
+async fn a_server_that_stops_over_the_deadline_charges_once() {
     let server = Server::start(&[]);
     let hasty = patient().deadline(SHORT).open(server.url()).unwrap();
     is_charged_once(&hasty, &store(&server), &server, 7).await;
 }
 
 #[tokio::test]
-async fn f39_a_node_of_a_cluster_that_stops_over_the_deadline_charges_once() {
+async fn a_node_of_a_cluster_that_stops_over_the_deadline_charges_once() {
     let cluster = Cluster::start();
     let hasty = over(patient().deadline(SHORT), &cluster);
     let calm = cluster_store(&cluster);
@@ -186,13 +186,13 @@ async fn is_lost(store: &RedisStore, server: &Server, key: u64) {
 }
 
 #[tokio::test]
-async fn f39_a_connection_that_breaks_is_an_error_and_the_call_is_not_made_on_the_next() {
+async fn a_connection_that_breaks_is_an_error_and_the_call_is_not_made_on_the_next() {
     let server = Server::start(&[]);
     is_lost(&store(&server), &server, 7).await;
 }
 
 #[tokio::test]
-async fn f39_the_same_in_a_cluster() {
+async fn the_same_in_a_cluster() {
     let cluster = Cluster::start();
     let store = cluster_store(&cluster);
     let key = key_on_each(&cluster, &store, &daily("a", 5))[2];

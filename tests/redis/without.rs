@@ -58,7 +58,7 @@ async fn find_again(server: &Server, limiter: &Limiter<RedisLedger>) {
 }
 
 #[tokio::test]
-async fn f42_a_node_keeps_to_its_share_until_the_server_is_back() {
+async fn a_node_keeps_to_its_share_until_the_server_is_back() {
     let server = Server::start(&[]);
     let store = store(&server);
     let limiter = limiter(&store, [daily("a", 9)]);
@@ -88,7 +88,7 @@ async fn f42_a_node_keeps_to_its_share_until_the_server_is_back() {
 }
 
 #[tokio::test]
-async fn f42_without_a_number_of_nodes_each_has_the_whole_limit() {
+async fn without_a_number_of_nodes_each_has_the_whole_limit() {
     let server = Server::start(&[]);
     let store = patient().open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 9)]);
@@ -100,7 +100,7 @@ async fn f42_without_a_number_of_nodes_each_has_the_whole_limit() {
 }
 
 #[tokio::test]
-async fn f42_a_policy_lets_everything_go_on_or_refuses_everything() {
+async fn a_policy_lets_everything_go_on_or_refuses_everything() {
     let server = Server::start(&[]);
     let store = store(&server);
     let of = |policies: Vec<Policy>| limiter(&store, policies);
@@ -216,7 +216,7 @@ async fn one_call_that_fails_is_decided_here_too() {
 
 /// A caller who gives up sooner than the store would never see the deadline.
 #[tokio::test]
-async fn f43_callers_that_give_up_one_after_the_other_find_the_server_away() {
+async fn callers_that_give_up_one_after_the_other_find_the_server_away() {
     let server = StandIn::start(|_| Answer::Silence);
     let store = patient().deadline(Duration::from_millis(80));
     let store = store.open(server.url()).unwrap();
@@ -282,7 +282,7 @@ async fn clients_are_told_the_share_or_nothing_and_never_429_for_our_failure() {
 }
 
 #[tokio::test]
-async fn f47_another_type_under_a_key_is_a_failure_of_that_key_alone() {
+async fn another_type_under_a_key_is_a_failure_of_that_key_alone() {
     let server = Server::start(&[]);
     let store = store(&server);
     let policy = daily("a", 4);
@@ -299,7 +299,7 @@ async fn f47_another_type_under_a_key_is_a_failure_of_that_key_alone() {
 
 /// Nothing is asked once the server is away.
 #[tokio::test]
-async fn f43_the_server_is_found_again_without_traffic_and_asked_seldom() {
+async fn the_server_is_found_again_without_traffic_and_asked_seldom() {
     let server = Server::start(&[]);
     let store = store(&server);
     lose(&server, &store).await;
@@ -362,9 +362,9 @@ async fn an_operator_is_told_that_it_is_told_by_this_process_alone() {
     );
 }
 
-/// B23: a connection for each request, or for each attempt.
+/// A connection for each request, or for each attempt.
 #[tokio::test]
-async fn f43_there_is_one_connection_before_an_outage_and_after_it() {
+async fn there_is_one_connection_before_an_outage_and_after_it() {
     let server = Server::start(&[]);
     let store = store(&server);
     let limiter = limiter(&store, [daily("a", 1_000)]);

@@ -16,7 +16,7 @@ use crate::{
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
 
 #[test]
-fn f10_exactly_the_limit_is_admitted_at_one_frozen_instant() {
+fn exactly_the_limit_is_admitted_at_one_frozen_instant() {
     for limit in [3, 5, 7, 9, 10, 30, 60, 77, 99, 100, 333, 1000] {
         for period in [MILLISECOND, SECOND, MINUTE, HOUR, 7 * HOUR] {
             for algorithm in every(quota(limit, period)) {
@@ -37,7 +37,7 @@ fn f10_exactly_the_limit_is_admitted_at_one_frozen_instant() {
 }
 
 #[test]
-fn f12_a_rate_above_one_in_a_microsecond_is_exact() {
+fn a_rate_above_one_in_a_microsecond_is_exact() {
     for per_second in [2_000_000, 10_000_000, 33_333_333, 600_000_000, u32::MAX] {
         let burst = 10_000;
         for bucket in &buckets(quota(per_second, SECOND), burst)[..3] {
@@ -60,7 +60,7 @@ fn f12_a_rate_above_one_in_a_microsecond_is_exact() {
 }
 
 #[test]
-fn f13_the_largest_limits_costs_and_periods_do_not_overflow() {
+fn the_largest_limits_costs_and_periods_do_not_overflow() {
     let limit = u32::MAX;
     for period in [MILLISECOND, DAY, YEAR] {
         for algorithm in every(quota(limit, period)) {
@@ -81,7 +81,7 @@ fn f13_the_largest_limits_costs_and_periods_do_not_overflow() {
 }
 
 #[test]
-fn f13_a_debt_of_longer_than_can_be_told_is_told_as_the_longest_wait() {
+fn a_debt_of_longer_than_can_be_told_is_told_as_the_longest_wait() {
     for bucket in buckets(quota(1, YEAR), u32::MAX) {
         let mut key = key(bucket);
         assert!(key.decide(START, u32::MAX).allowed);
@@ -95,7 +95,7 @@ fn f13_a_debt_of_longer_than_can_be_told_is_told_as_the_longest_wait() {
 }
 
 #[test]
-fn f13_a_period_that_cannot_be_held_is_refused() {
+fn a_period_that_cannot_be_held_is_refused() {
     for period in [
         Duration::from_nanos(1),
         Duration::from_nanos(999_999),
@@ -126,7 +126,7 @@ fn admitted_when_saturated(algorithm: Algorithm, span: u64) -> u64 {
 }
 
 #[test]
-fn f20_three_in_ten_milliseconds_is_1_080_000_in_an_hour() {
+fn three_in_ten_milliseconds_is_1_080_000_in_an_hour() {
     let [gcra, ..] = buckets(quota(3, 10 * MILLISECOND), 3);
     // The bucket was full, and what drips in at the very end of the hour comes too late.
     let admitted = admitted_when_saturated(gcra, micros(HOUR));
@@ -134,7 +134,7 @@ fn f20_three_in_ten_milliseconds_is_1_080_000_in_an_hour() {
 }
 
 #[test]
-fn f20_three_in_ten_milliseconds_is_18_000_in_a_minute() {
+fn three_in_ten_milliseconds_is_18_000_in_a_minute() {
     let rate = quota(3, 10 * MILLISECOND);
     let [gcra, token_bucket, leaky_bucket, by_interval] = buckets(rate, 3);
     for continuous in [gcra, token_bucket, leaky_bucket] {
@@ -155,7 +155,7 @@ fn f20_three_in_ten_milliseconds_is_18_000_in_a_minute() {
 }
 
 #[test]
-fn b3_long_periods_with_large_bursts_do_not_wrap() {
+fn long_periods_with_large_bursts_do_not_wrap() {
     for (limit, period, burst) in [
         (1, YEAR, 600),
         (1, DAY, 1_000_000),
@@ -178,7 +178,7 @@ fn b3_long_periods_with_large_bursts_do_not_wrap() {
 }
 
 #[test]
-fn b4_a_million_periods_admit_a_million_limits() {
+fn a_million_periods_admit_a_million_limits() {
     for limit in [3, 7, 60, 999_983, 600_000_000] {
         let capacity = u32::MAX;
         for bucket in &buckets(quota(limit, SECOND), capacity)[..3] {
@@ -199,7 +199,7 @@ fn b4_a_million_periods_admit_a_million_limits() {
 }
 
 #[test]
-fn b7_what_remains_comes_back_as_it_was_told() {
+fn what_remains_comes_back_as_it_was_told() {
     for algorithm in every(quota(5, SECOND)) {
         let mut key = key(algorithm);
         let at = START + 300_000;
@@ -219,7 +219,7 @@ fn b7_what_remains_comes_back_as_it_was_told() {
 
 /// `per_second(n)` once meant one in n seconds.
 #[test]
-fn b33_per_second_is_so_many_in_a_second() {
+fn per_second_is_so_many_in_a_second() {
     type Constructors = [fn(u32) -> Algorithm; 4];
     macro_rules! of {
         ($shape:ident) => {

@@ -84,7 +84,7 @@ fn flood() -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn f58_a_flood_of_new_keys_takes_no_more_memory_than_the_bound() {
+fn a_flood_of_new_keys_takes_no_more_memory_than_the_bound() {
     let bounded = Bounded::new(10_000, Gcra::per_hour(10).into());
     bounded.charge(0..10_000, 1);
     let full = bounded.usage();
@@ -107,9 +107,9 @@ fn f58_a_flood_of_new_keys_takes_no_more_memory_than_the_bound() {
     );
 }
 
-/// F59 and B15: a client that floods the store with other keys does not get free by it.
+/// A client that floods the store with other keys does not get free by it.
 #[test]
-fn f59_a_flood_of_other_keys_frees_no_key_that_is_refused() {
+fn a_flood_of_other_keys_frees_no_key_that_is_refused() {
     for algorithm in every(quota(5, DAY)) {
         let bounded = Bounded::new(1_000, algorithm);
         // In the middle of the flood there would be a new window otherwise.
@@ -129,7 +129,7 @@ fn f59_a_flood_of_other_keys_frees_no_key_that_is_refused() {
 }
 
 #[test]
-fn f60_when_every_key_is_refused_newcomers_share_one_limit() {
+fn when_every_key_is_refused_newcomers_share_one_limit() {
     for algorithm in every(quota(3, HOUR)) {
         let bounded = Bounded::new(200, algorithm);
         bounded.charge(0..200, 3);
@@ -148,7 +148,7 @@ fn f60_when_every_key_is_refused_newcomers_share_one_limit() {
 }
 
 #[test]
-fn f60_newcomers_get_places_of_their_own_as_soon_as_a_key_is_no_longer_refused() {
+fn newcomers_get_places_of_their_own_as_soon_as_a_key_is_no_longer_refused() {
     for algorithm in every(quota(3, HOUR)) {
         let bounded = Bounded::new(200, algorithm);
         let at = START + 1;
@@ -179,7 +179,7 @@ fn f60_newcomers_get_places_of_their_own_as_soon_as_a_key_is_no_longer_refused()
 }
 
 #[test]
-fn f61_empty_and_constant_keys_are_keys_as_others_are() {
+fn empty_and_constant_keys_are_keys_as_others_are() {
     let bounded = Bounded::new(100, FixedWindow::per_day(2).into());
     let limiter = &bounded.limiter;
     let allowed = |decision: Decision| decision.is_allowed();
@@ -198,7 +198,7 @@ fn f61_empty_and_constant_keys_are_keys_as_others_are() {
 }
 
 #[test]
-fn f61_one_key_takes_one_place_however_often_it_comes() {
+fn one_key_takes_one_place_however_often_it_comes() {
     for algorithm in every(quota(1_000, DAY)) {
         let bounded = Bounded::new(100, algorithm);
         for _ in 0..5_000 {
@@ -209,9 +209,9 @@ fn f61_one_key_takes_one_place_however_often_it_comes() {
     }
 }
 
-/// B14: keys that are as good as new leave their places to others, though no sweep removes them.
+/// Keys that are as good as new leave their places to others, though no sweep removes them.
 #[test]
-fn b14_the_places_of_idle_keys_are_used_again() {
+fn the_places_of_idle_keys_are_used_again() {
     for algorithm in every(quota(5, MINUTE)) {
         let bounded = Bounded::new(1_000, algorithm);
         for round in 0..5 {
@@ -224,9 +224,9 @@ fn b14_the_places_of_idle_keys_are_used_again() {
     }
 }
 
-/// B16: a newcomer to a full store forgets the idle keys of a page or two, not all there are.
+/// A newcomer to a full store forgets the idle keys of a page or two, not all there are.
 #[test]
-fn b16_a_newcomer_to_a_full_store_does_not_sweep_it() {
+fn a_newcomer_to_a_full_store_does_not_sweep_it() {
     let bounded = Bounded::new(10_000, Gcra::per_minute(5).into());
     bounded.charge(0..10_000, 5);
     bounded.clock.advance(MINUTE);
@@ -239,9 +239,9 @@ fn b16_a_newcomer_to_a_full_store_does_not_sweep_it() {
     }
 }
 
-/// B17 and B18: nothing runs that could be stopped, or that would have to be waited for.
+/// Nothing runs that could be stopped, or that would have to be waited for.
 #[test]
-fn b17_a_clone_that_is_dropped_stops_nothing() {
+fn a_clone_that_is_dropped_stops_nothing() {
     let bounded = Bounded::new(100, Gcra::per_minute(5).into());
     for round in 0..10 {
         let clone = bounded.limiter.clone();

@@ -5,7 +5,7 @@ use crate::support::driver::{Driver, Step, limiter, micros};
 use crate::{MINUTE, SECOND, START, buckets, every, exhaust, key, quota, windows};
 
 #[test]
-fn f25_a_flood_of_denied_requests_takes_nothing_from_those_that_are_admitted() {
+fn a_flood_of_denied_requests_takes_nothing_from_those_that_are_admitted() {
     for algorithm in every(quota(10, SECOND)) {
         let (mut flooded, mut quiet) = (key(algorithm), key(algorithm));
         let mut admitted = 0;
@@ -25,7 +25,7 @@ fn f25_a_flood_of_denied_requests_takes_nothing_from_those_that_are_admitted() {
 }
 
 #[test]
-fn f25_a_denial_leaves_the_state_as_it_was() {
+fn a_denial_leaves_the_state_as_it_was() {
     for algorithm in every(quota(3, MINUTE)) {
         let mut key = Step::new(algorithm);
         exhaust(&mut key, START);
@@ -38,7 +38,7 @@ fn f25_a_denial_leaves_the_state_as_it_was() {
 }
 
 #[test]
-fn f26_a_cost_above_what_remains_leaves_it_to_smaller_ones() {
+fn a_cost_above_what_remains_leaves_it_to_smaller_ones() {
     for algorithm in every(quota(10, MINUTE)) {
         let mut key = key(algorithm);
         assert!(key.decide(START, 7).allowed, "{algorithm}");
@@ -52,7 +52,7 @@ fn f26_a_cost_above_what_remains_leaves_it_to_smaller_ones() {
 }
 
 #[test]
-fn f27_a_cost_above_the_limit_is_never_told_to_wait() {
+fn a_cost_above_the_limit_is_never_told_to_wait() {
     for algorithm in every(quota(10, MINUTE)) {
         let mut key = key(algorithm);
         for cost in [11, 1_000_000, u32::MAX] {
@@ -65,7 +65,7 @@ fn f27_a_cost_above_the_limit_is_never_told_to_wait() {
 }
 
 #[test]
-fn f28_a_cost_of_0_is_allowed_and_writes_nothing() {
+fn a_cost_of_0_is_allowed_and_writes_nothing() {
     let now = Micros::new(START);
     for algorithm in every(quota(1, MINUTE)) {
         let (outcome, state) = algorithm.step(State::NEW, now, 0);
@@ -87,7 +87,7 @@ fn f28_a_cost_of_0_is_allowed_and_writes_nothing() {
 }
 
 #[test]
-fn f28_a_cost_of_0_opens_no_window() {
+fn a_cost_of_0_opens_no_window() {
     let mut key = key(AnchoredWindow::per_minute(5).into());
     key.decide(START, 0);
     let seen = key.decide(START + 30_000_000, 1);
@@ -95,7 +95,7 @@ fn f28_a_cost_of_0_opens_no_window() {
 }
 
 #[test]
-fn f78_a_limit_of_0_denies_everything_and_promises_nothing() {
+fn a_limit_of_0_denies_everything_and_promises_nothing() {
     let nothing = every(quota(0, MINUTE));
     let no_room = buckets(quota(5, MINUTE), 0);
     let no_rate = buckets(quota(0, MINUTE), 5);
@@ -112,7 +112,7 @@ fn f78_a_limit_of_0_denies_everything_and_promises_nothing() {
 }
 
 #[test]
-fn f78_unlimited_is_a_value_of_its_own() {
+fn unlimited_is_a_value_of_its_own() {
     let clock = ManualClock::new();
     let alone = limiter(&clock, [("free", Algorithm::Unlimited)]);
     for cost in [0, 1, u32::MAX] {

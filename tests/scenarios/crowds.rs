@@ -58,7 +58,7 @@ fn store(max_keys: usize) -> MemoryStore {
 }
 
 #[test]
-fn f36_64_threads_on_one_key_are_admitted_as_one_after_the_other() {
+fn threads_on_one_key_are_admitted_as_one_after_the_other() {
     for algorithm in every(quota(1_000, HOUR)) {
         let clock = ManualClock::new();
         let limiter = limiter(&clock, [("policy", algorithm)]);
@@ -73,7 +73,7 @@ fn f36_64_threads_on_one_key_are_admitted_as_one_after_the_other() {
 }
 
 #[test]
-fn f36_many_threads_on_several_keys_admit_the_limit_of_each() {
+fn many_threads_on_several_keys_admit_the_limit_of_each() {
     for algorithm in every(quota(50, HOUR)) {
         let limiter = limiter(&ManualClock::new(), [("policy", algorithm)]);
         let in_turn = |thread: u32| (0..400).map(|ask| (ask + u64::from(thread)) % 20).collect();
@@ -83,7 +83,7 @@ fn f36_many_threads_on_several_keys_admit_the_limit_of_each() {
 
 /// Two threads meet before each key, so that both check at the same time.
 #[test]
-fn b21_of_two_who_ask_for_the_only_one_exactly_one_gets_it() {
+fn of_two_who_ask_for_the_only_one_exactly_one_gets_it() {
     for algorithm in every(quota(1, DAY)) {
         let limiter = limiter(&ManualClock::new(), [("policy", algorithm)]);
         let arrived = AtomicU64::new(0);
@@ -105,7 +105,7 @@ fn b21_of_two_who_ask_for_the_only_one_exactly_one_gets_it() {
 
 /// What takes more than one word is no more often spent twice than what takes one.
 #[test]
-fn b22_a_state_of_several_words_is_never_spent_twice() {
+fn a_state_of_several_words_is_never_spent_twice() {
     for algorithm in [
         "gcra 999983/day burst 1000",
         "token-bucket 999983/day burst 1000",
@@ -125,7 +125,7 @@ fn b22_a_state_of_several_words_is_never_spent_twice() {
 }
 
 #[test]
-fn f36_no_key_is_lost_while_the_table_grows() {
+fn no_key_is_lost_while_the_table_grows() {
     for algorithm in every(quota(2, DAY)) {
         let bound = 8_000;
         let store = store(bound);
@@ -143,7 +143,7 @@ fn f36_no_key_is_lost_while_the_table_grows() {
 }
 
 #[test]
-fn f36_while_keys_come_and_go_none_that_is_refused_is_admitted() {
+fn while_keys_come_and_go_none_that_is_refused_is_admitted() {
     for algorithm in every(quota(3, DAY)) {
         let store = store(2_000);
         let limiter = limiter_over(&store, [("policy", algorithm)]);
@@ -178,7 +178,7 @@ fn f36_while_keys_come_and_go_none_that_is_refused_is_admitted() {
 }
 
 #[test]
-fn f60_many_newcomers_at_once_share_one_limit() {
+fn many_newcomers_at_once_share_one_limit() {
     for algorithm in every(quota(100, DAY)) {
         let store = store(50);
         let limiter = limiter_over(&store, [("policy", algorithm)]);
@@ -232,7 +232,7 @@ fn policies_whose_tables_are_full_charge_all_or_none_and_wait_for_no_request() {
 }
 
 #[test]
-fn f36_what_is_kept_for_several_policies_is_charged_once_for_each_request() {
+fn what_is_kept_for_several_policies_is_charged_once_for_each_request() {
     let store = store(100);
     let windows = ["a", "b", "c"].map(|name| (name, FixedWindow::per_day(500).into()));
     let limiter = limiter_over(&store, windows);

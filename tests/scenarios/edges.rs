@@ -11,7 +11,7 @@ use crate::{MILLISECOND, MINUTE, START, every, exhaust, key, longest_wait, quota
 const W: u64 = 60_000_000;
 
 #[test]
-fn f05_windows_shorter_than_a_second_work() {
+fn windows_shorter_than_a_second_work() {
     for period in [MILLISECOND, 250 * MILLISECOND, Duration::from_micros(1_010)] {
         for algorithm in every(quota(3, period)) {
             let mut key = key(algorithm);
@@ -28,7 +28,7 @@ fn f05_windows_shorter_than_a_second_work() {
 }
 
 #[test]
-fn f21_two_limits_pass_across_the_edge_of_a_fixed_window_and_one_by_the_log() {
+fn two_limits_pass_across_the_edge_of_a_fixed_window_and_one_by_the_log() {
     let quota = quota(5, MINUTE);
     let edge = START + W;
     let mut fixed = key(FixedWindow::of(quota).into());
@@ -42,7 +42,7 @@ fn f21_two_limits_pass_across_the_edge_of_a_fixed_window_and_one_by_the_log() {
 }
 
 #[test]
-fn f22_a_sliding_window_gives_an_adversary_one_less_than_two_limits() {
+fn a_sliding_window_gives_an_adversary_one_less_than_two_limits() {
     let mut key = key(SlidingWindow::of(quota(100, MINUTE)).into());
     let edge = START + W;
     // All at the end of one window, and all that is free just before the end of the next.
@@ -55,7 +55,7 @@ fn f22_a_sliding_window_gives_an_adversary_one_less_than_two_limits() {
 }
 
 #[test]
-fn f23_the_previous_window_weighs_until_it_has_slid_out_and_not_longer() {
+fn the_previous_window_weighs_until_it_has_slid_out_and_not_longer() {
     let used_up = || {
         let mut key = key(SlidingWindow::of(quota(10, MINUTE)).into());
         assert_eq!(exhaust(&mut key, START), 10);
@@ -81,7 +81,7 @@ fn f23_the_previous_window_weighs_until_it_has_slid_out_and_not_longer() {
 }
 
 #[test]
-fn f24_a_sliding_window_of_one_lets_the_next_pass_within_two_periods() {
+fn a_sliding_window_of_one_lets_the_next_pass_within_two_periods() {
     for at in [START, START + 1, START + W / 2, START + W - 1] {
         let mut key = key(SlidingWindow::of(quota(1, MINUTE)).into());
         assert!(key.decide(at, 1).allowed);

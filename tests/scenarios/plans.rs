@@ -107,7 +107,7 @@ fn an_unknown_plan_is_the_default_plan() {
     assert_eq!(rules(&decision), ["plan pro", "plan pro"]);
 }
 
-/// F76: a change of plan keeps what was used, and down and up again grants nothing.
+/// A change of plan keeps what was used, and down and up again grants nothing.
 #[test]
 fn what_was_used_stays_used_through_every_change_of_plan() {
     let (clock, limiter) = limiter();

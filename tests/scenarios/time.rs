@@ -12,7 +12,7 @@ fn used_up(algorithm: Algorithm) -> (Memory, u64) {
 }
 
 #[test]
-fn f11_a_new_key_is_admitted_at_any_time_since_the_epoch() {
+fn a_new_key_is_admitted_at_any_time_since_the_epoch() {
     let year_2262 = 9_214_646_400_000_000;
     for at in [0, 1, 1_000_000, START, (1 << 53) - 1, 1 << 53, year_2262] {
         for period in [MINUTE, DAY, 366 * DAY] {
@@ -28,7 +28,7 @@ fn f11_a_new_key_is_admitted_at_any_time_since_the_epoch() {
 }
 
 #[test]
-fn f15_an_hour_back_admits_nothing_more_and_locks_no_request_out() {
+fn an_hour_back_admits_nothing_more_and_locks_no_request_out() {
     for algorithm in every(quota(5, MINUTE)) {
         let (mut key, at) = used_up(algorithm);
         let at = at - micros(HOUR);
@@ -45,7 +45,7 @@ fn f15_an_hour_back_admits_nothing_more_and_locks_no_request_out() {
 }
 
 #[test]
-fn f15_each_step_back_admits_at_most_one_limit_more() {
+fn each_step_back_admits_at_most_one_limit_more() {
     for algorithm in every(quota(5, MINUTE)) {
         let (mut key, mut at) = used_up(algorithm);
         for _ in 0..10 {
@@ -56,7 +56,7 @@ fn f15_each_step_back_admits_at_most_one_limit_more() {
 }
 
 #[test]
-fn f16_an_hour_forward_and_back_is_one_limit_more_and_no_immortal_debt() {
+fn an_hour_forward_and_back_is_one_limit_more_and_no_immortal_debt() {
     for algorithm in every(quota(5, MINUTE)) {
         let (mut key, at) = used_up(algorithm);
         assert_eq!(exhaust(&mut key, at + micros(HOUR)), 5, "{algorithm}");
@@ -67,7 +67,7 @@ fn f16_an_hour_forward_and_back_is_one_limit_more_and_no_immortal_debt() {
 }
 
 #[test]
-fn f16_an_hour_forward_and_back_without_a_charge_changes_nothing() {
+fn an_hour_forward_and_back_without_a_charge_changes_nothing() {
     for algorithm in every(quota(5, MINUTE)) {
         let (mut key, at) = used_up(algorithm);
         let before = key.decide(at, 1);
@@ -78,7 +78,7 @@ fn f16_an_hour_forward_and_back_without_a_charge_changes_nothing() {
 }
 
 #[test]
-fn b2_a_key_that_was_idle_gets_no_more_than_its_limit() {
+fn a_key_that_was_idle_gets_no_more_than_its_limit() {
     for algorithm in every(quota(5, MINUTE)) {
         let (mut key, mut at) = used_up(algorithm);
         for idle in [

@@ -120,7 +120,7 @@ async fn law_8_a_clock_that_steps_back_far_locks_no_request_out() {
 }
 
 #[tokio::test]
-async fn f47_a_damaged_item_is_an_error_of_that_key_until_it_is_reset() {
+async fn a_damaged_item_is_an_error_of_that_key_until_it_is_reset() {
     let map = map();
     let limiter = limiter(&map, [daily(5).on_store_failure(OnStoreFailure::Refuse)]);
     assert!(limiter.check("ann", 5).await.unwrap().is_allowed());
@@ -184,7 +184,7 @@ async fn what_changes_nothing_writes_nothing() {
 }
 
 #[tokio::test]
-async fn f56_neither_a_name_nor_a_debug_form_shows_a_secret() {
+async fn neither_a_name_nor_a_debug_form_shows_a_secret() {
     let map = map();
     let limiter = limiter(&map, [daily(5)]);
     let secret = Secret::new("correct horse battery").unwrap();

@@ -71,6 +71,17 @@ impl Watched {
         until("the sentinels have another master", || self.is_over());
     }
 
+    /// Waits until the master of before is a replica of the new one. It closes all connections when it becomes that.
+    pub(crate) fn until_the_master_before_follows(&self) {
+        until("the master of before follows", || {
+            let told = self.master.try_connect().and_then(|mut connection| {
+                let mut command = redis::cmd("INFO");
+                command.arg("replication").query::<String>(&mut connection)
+            });
+            told.is_ok_and(|told| told.contains("role:slave"))
+        });
+    }
+
     fn is_over(&self) -> bool {
         let old = self.master.port().to_string();
         !has(&told(&self.sentinels[0], "MASTER"), "port", &old)

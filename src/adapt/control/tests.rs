@@ -251,7 +251,7 @@ fn a_gap_of_an_hour_and_a_late_step_count_as_the_time_they_are() {
     assert_eq!(factor, late.step(secs(6), &loads).factor());
 }
 
-/// F82: one lucky sample must not make all others look slow.
+/// One lucky sample must not make all others look slow.
 #[test]
 fn one_lucky_sample_does_not_move_a_gradient() {
     let mut gradient = Gradient::on("latency");

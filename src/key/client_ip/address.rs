@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn b10_an_address_is_read_in_every_spelling_that_proxies_write() {
+    fn an_address_is_read_in_every_spelling_that_proxies_write() {
         for (text, expected) in [
             ("203.0.113.7", "203.0.113.7"),
             ("203.0.113.7:0", "203.0.113.7"),

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn f50_the_examples_of_rfc_6052_are_unwrapped() {
+    fn the_examples_of_rfc_6052_are_unwrapped() {
         for (prefix, address) in [
             ("2001:db8::/32", "2001:db8:c000:221::"),
             ("2001:db8:100::/40", "2001:db8:1c0:2:21::"),

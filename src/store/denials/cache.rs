@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn f58_a_million_keys_that_are_denied_take_no_more_room_than_the_bound() {
+    fn a_million_keys_that_are_denied_take_no_more_room_than_the_bound() {
         let (denials, now) = (denials(), Instant::now());
         for key in 0..1_000_000 {
             let charge = charge(key);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn f62_what_was_changed_between_question_and_answer_is_not_remembered() {
+    fn what_was_changed_between_question_and_answer_is_not_remembered() {
         let (denials, now) = (denials(), Instant::now());
         let charge = charge(7);
         let sent = denials.send(&charge, now);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn f62_a_denial_is_remembered_from_its_question_and_no_longer_than_the_bound() {
+    fn a_denial_is_remembered_from_its_question_and_no_longer_than_the_bound() {
         let (denials, put) = (denials(), Instant::now());
         let charge = charge(7);
         let sent = denials.send(&charge, put);

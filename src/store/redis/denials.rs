@@ -67,7 +67,7 @@ mod tests {
 
     /// As when a part of a cluster goes away while it is asked: the others may be told of next time.
     #[test]
-    fn f62_an_answer_that_leaves_a_policy_out_is_not_remembered() {
+    fn an_answer_that_leaves_a_policy_out_is_not_remembered() {
         let epochs = Arc::new(KeyEpochs::new());
         let denials = DenialCache::new(Duration::from_secs(60), epochs);
         let (key, policies) = (7_u32.into_key(), policies());

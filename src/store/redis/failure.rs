@@ -249,7 +249,7 @@ mod tests {
 
     /// As Redis 7.0 says them; some as 6.2 does in a script, with its code inside.
     #[test]
-    fn f46_each_reply_of_a_server_in_trouble_has_a_name() {
+    fn each_reply_of_a_server_in_trouble_has_a_name() {
         use StoreErrorKind::{Misconfigured, Unavailable};
         let transient = UNAVAILABLE.map(|told| (told, Unavailable));
         let lasting = MISCONFIGURED.map(|told| (told, Misconfigured));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn f47_what_is_wrong_with_one_key_says_nothing_of_the_server() {
+    fn what_is_wrong_with_one_key_says_nothing_of_the_server() {
         let all = UNAVAILABLE.iter().chain(&MISCONFIGURED);
         for (line, reason) in all {
             let of_a_key = ["cross slot", "wrong type", "damaged state", "clocks differ"];

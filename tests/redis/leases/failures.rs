@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tower_ratelimit::{Gcra, Policy, SlidingLog};
 
-use super::{DAY, is_allowed, leasing, node, noon, stats, warm};
+use super::{DAY, is_allowed, leasing, new_year, node, stats, warm};
 use crate::scene::{PATIENCE, daily, limiter, patient, used};
 use crate::support::proxy::Proxy;
 use crate::support::redis::Server;
@@ -22,7 +22,7 @@ async fn an_answer_that_comes_too_late_gives_no_unit_twice() {
         Policy::new("bucket", Gcra::of(quota())),
     ];
     for policy in policies {
-        let (name, clock) = (policy.name().to_owned(), noon());
+        let (name, clock) = (policy.name().to_owned(), new_year());
         let mut proxy = Proxy::start(&server);
         let store = leasing().deadline(Duration::from_millis(200));
         let store = store.open(proxy.url()).unwrap().clock(clock.clone());
@@ -57,7 +57,7 @@ fn quota() -> tower_ratelimit::Quota {
 
 #[tokio::test]
 async fn what_a_node_holds_of_keys_that_it_does_not_keep_goes_back() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let store = node(&server, &clock);
     let node = std::sync::Arc::new(limiter(&store, [daily("a", 100_000)]));
     let asked = warm(&node, "ann").await;

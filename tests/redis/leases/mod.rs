@@ -43,7 +43,7 @@ fn leasing() -> RedisStoreBuilder {
     patient().lease(Lease::up_to(LIFE))
 }
 
-fn noon() -> ManualClock {
+fn new_year() -> ManualClock {
     let clock = ManualClock::new();
     clock.set_micros(Micros::new(1_704_067_200_000_000));
     clock
@@ -115,7 +115,7 @@ async fn each_algorithm(open: impl Fn(&ManualClock) -> RedisStore) {
         if policy.name() == "leaky-queue" {
             continue;
         }
-        let (name, clock) = (policy.name().to_owned(), noon());
+        let (name, clock) = (policy.name().to_owned(), new_year());
         let stores = [open(&clock), open(&clock), open(&clock)];
         let nodes = [0, 1, 2].map(|node: usize| limiter(&stores[node], [policy.clone()]));
         let first = exhaust(&nodes, 1).await;
@@ -144,7 +144,7 @@ async fn nodes_that_lease_from_a_cluster_admit_exactly_the_limit() {
 
 #[tokio::test]
 async fn a_request_whose_units_are_held_asks_nothing() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let store = node(&server, &clock);
     let limiter = limiter(&store, [daily("a", 100_000)]);
     while stats(&limiter).held() < 40 {
@@ -166,7 +166,7 @@ async fn a_request_whose_units_are_held_asks_nothing() {
 
 #[tokio::test]
 async fn costs_above_what_is_held_are_asked_for_and_no_unit_is_lost() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let stores = [node(&server, &clock), node(&server, &clock)];
     let bucket = Policy::new("a", Gcra::per_day(LIMIT));
     let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [bucket.clone()]));
@@ -184,7 +184,7 @@ async fn costs_above_what_is_held_are_asked_for_and_no_unit_is_lost() {
 
 #[tokio::test]
 async fn several_leased_policies_are_charged_all_or_none() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let store = node(&server, &clock);
     let both = [
         Policy::new("wide", TokenBucket::per_day(LIMIT)),
@@ -214,7 +214,7 @@ async fn a_wait_that_is_told_while_another_node_holds_units_is_never_too_short()
         Policy::new("window", FixedWindow::per_second(100)),
     ];
     for policy in algorithms {
-        let (name, clock) = (policy.name().to_owned(), noon());
+        let (name, clock) = (policy.name().to_owned(), new_year());
         let stores = [node(&server, &clock), node(&server, &clock)];
         let holding = limiter(&stores[0], [policy.clone()]);
         let other = limiter(&stores[1], [policy]);
@@ -236,7 +236,7 @@ async fn a_wait_that_is_told_while_another_node_holds_units_is_never_too_short()
 
 #[tokio::test]
 async fn a_block_and_a_limit_set_here_are_seen_at_once_and_elsewhere_after_a_life() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let stores = [node(&server, &clock), node(&server, &clock)];
     let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [daily("a", 100_000)]));
     for node in &nodes {
@@ -256,7 +256,7 @@ async fn a_block_and_a_limit_set_here_are_seen_at_once_and_elsewhere_after_a_lif
 
 #[tokio::test]
 async fn a_reset_makes_the_key_new_and_leaves_what_other_nodes_hold() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let stores = [node(&server, &clock), node(&server, &clock)];
     let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [daily("a", 100_000)]));
     for node in &nodes {
@@ -271,7 +271,7 @@ async fn a_reset_makes_the_key_new_and_leaves_what_other_nodes_hold() {
 
 #[tokio::test]
 async fn what_is_refunded_was_spent_here_before() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let store = node(&server, &clock);
     let limiter = limiter(&store, [daily("a", 100_000)]);
     let mut asked = warm(&limiter, "ann").await;
@@ -288,7 +288,7 @@ async fn what_is_refunded_was_spent_here_before() {
 
 #[tokio::test]
 async fn a_node_that_slept_spends_nothing_that_has_ended() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let store = node(&server, &clock);
     let limiter = limiter(&store, [Policy::new("a", Gcra::per_day(LIMIT))]);
     warm(&limiter, "ann").await;
@@ -303,7 +303,7 @@ async fn a_node_that_slept_spends_nothing_that_has_ended() {
 
 #[tokio::test]
 async fn while_the_server_is_away_a_node_spends_what_it_holds_and_no_more() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let store = leasing().deadline(Duration::from_millis(500));
     let store = store.open(server.url()).unwrap().clock(clock.clone());
     let limiter = limiter(&store, [daily("a", 100_000)]);
@@ -352,7 +352,7 @@ async fn idle_units_go_back_by_themselves_and_all_units_with_the_limiter() {
 
 #[tokio::test]
 async fn policies_that_cannot_be_leased_ask_the_server() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let store = node(&server, &clock);
     let policies = [
         daily("small", 7),

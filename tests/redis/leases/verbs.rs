@@ -6,9 +6,9 @@ use tokio::time::timeout;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Mode;
 use tower_ratelimit::store::RedisLedger;
-use tower_ratelimit::{Gcra, Hours, Limiter, Policy, RedisStore};
+use tower_ratelimit::{AnchoredWindow, Hours, Limiter, Policy, RedisStore};
 
-use super::{DAY, LIFE, REMEMBERED, is_allowed, node, noon, stats, warm};
+use super::{DAY, LIFE, REMEMBERED, is_allowed, new_year, node, stats, warm};
 use crate::scene::{PATIENCE, daily, limiter, scripts_run, used, without_a_standby};
 use crate::support::redis::Server;
 
@@ -18,13 +18,14 @@ async fn used_of(limiter: &Limiter<RedisLedger>) -> Vec<u32> {
 
 #[tokio::test]
 async fn an_override_is_seen_here_at_once_and_elsewhere_after_a_life() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let stores = [node(&server, &clock), node(&server, &clock)];
     let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [daily("a", 100_000)]));
     for node in &nodes {
         warm(node, "ann").await;
     }
-    let small = daily("a", 9);
+    // Less than is used.
+    let small = daily("a", 1);
     let changed = nodes[0].override_limit("a", "ann", *small.algorithm(), DAY);
     changed.unwrap().await.unwrap();
     assert_eq!(stats(&nodes[0]).held(), 0);
@@ -41,7 +42,7 @@ async fn an_override_is_seen_here_at_once_and_elsewhere_after_a_life() {
 #[tokio::test]
 async fn all_that_there_is_can_be_taken_but_what_other_nodes_hold() {
     const LIMIT: u32 = 1_000;
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let stores = [node(&server, &clock), node(&server, &clock)];
     let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [daily("a", LIMIT)]));
     let mut asked = 0;
@@ -59,7 +60,7 @@ async fn all_that_there_is_can_be_taken_but_what_other_nodes_hold() {
 
 #[tokio::test]
 async fn a_request_is_settled_at_what_it_has_cost() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let store = node(&server, &clock);
     let limiter = limiter(&store, [daily("a", 100_000)]);
     let mut asked = warm(&limiter, "ann").await;
@@ -84,7 +85,7 @@ async fn a_request_is_settled_at_what_it_has_cost() {
 /// The units of a plan are units of the state that all plans share.
 #[tokio::test]
 async fn units_of_a_plan_are_not_spent_under_another() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let store = node(&server, &clock);
     let plans = Plans::new([
         Plan::new("free").limit("a", *daily("a", 100).algorithm()),
@@ -134,7 +135,7 @@ async fn asks_each_time(store: &RedisStore, server: &Server, policies: Vec<Polic
 
 #[tokio::test]
 async fn soft_and_shadow_policies_and_those_with_hours_ask_for_each_request() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let store = node(&server, &clock);
     let soft = daily("soft", 50).soft();
     assert_eq!(asks_each_time(&store, &server, vec![soft]).await, 0);
@@ -143,8 +144,10 @@ async fn soft_and_shadow_policies_and_those_with_hours_ask_for_each_request() {
     let beside = vec![daily("wide", 1_000), daily("beside", 50).soft()];
     assert_eq!(asks_each_time(&store, &server, beside).await, 0);
     let hours = Hours::in_zone("Europe/Berlin").unwrap();
-    let hours = hours.at("08:00-18:00", Gcra::per_day(1_000)).unwrap();
-    let hours = Policy::new("hours", Gcra::per_day(50)).hours(&hours);
+    let hours = hours
+        .at("00:00-12:00", AnchoredWindow::per_day(1_000))
+        .unwrap();
+    let hours = Policy::new("hours", AnchoredWindow::per_day(50)).hours(&hours);
     let hours = vec![hours.unwrap()];
     assert_eq!(asks_each_time(&store, &server, hours).await, 0);
 }
@@ -152,7 +155,7 @@ async fn soft_and_shadow_policies_and_those_with_hours_ask_for_each_request() {
 /// A denial of a policy that is leased is told again by this node, and never for longer than the time for which it asks.
 #[tokio::test]
 async fn a_denial_is_remembered_for_a_tenth_of_a_second_at_most() {
-    let (server, clock) = (Server::start(&[]), noon());
+    let (server, clock) = (Server::start(&[]), new_year());
     let stores = [node(&server, &clock), node(&server, &clock)];
     let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [daily("a", 1_000)]));
     warm(&nodes[0], "ann").await;

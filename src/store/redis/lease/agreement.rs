@@ -236,12 +236,13 @@ impl Scripts {
             Verb::SettleMore | Verb::SettleLess => {
                 let amount = i64::from(act.amount);
                 let mut call = self.settle.key("key");
-                call.arg(now).arg("settle").arg(self.lua.name);
-                call.arg(match act.verb {
+                call.arg(now).arg(1).arg(self.lua.name);
+                call.arg(&numbers).arg("");
+                call.arg(1).arg(match act.verb {
                     Verb::SettleMore => amount,
                     _ => -amount,
                 });
-                call.arg(now + 1).arg(&numbers).arg("");
+                call.arg(now + 1);
                 let answer: String = call.invoke(connection).expect("it runs");
                 assert_eq!(answer, "1");
                 (0, None)

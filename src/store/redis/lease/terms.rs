@@ -1,4 +1,4 @@
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Replenishment};
 use crate::clock::Micros;
 
 /// How long leases of a policy last.
@@ -24,19 +24,15 @@ impl Terms {
     ///
     /// A queue gives turns in an order. A calendar's windows end by the clock of each node.
     pub(in crate::store::redis) fn of(algorithm: &Algorithm, life: Micros) -> Option<Self> {
-        let (bin, drains) = match algorithm {
-            Algorithm::FixedWindow(_) | Algorithm::AnchoredWindow(_) => {
-                (algorithm.period()?, false)
+        let (_, frame, slots) = algorithm.frame();
+        let (bin, drains) = match algorithm.replenishment()? {
+            _ if algorithm.shapes() => return None,
+            Replenishment::Aligned | Replenishment::Anchored => (algorithm.period()?, false),
+            Replenishment::Slots => (algorithm.period()? / slots.unwrap_or(1).max(1), false),
+            Replenishment::Interval => (frame?, false),
+            Replenishment::Steady | Replenishment::Sliding | Replenishment::Log => {
+                (algorithm.period()?, true)
             }
-            Algorithm::SlidingSlots(slots) => (slots.length().to_duration(), false),
-            Algorithm::TokenBucket(bucket) if bucket.is_by_interval() => {
-                (bucket.quota().period(), false)
-            }
-            Algorithm::TokenBucket(_)
-            | Algorithm::LeakyBucket(_)
-            | Algorithm::Gcra(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::SlidingLog(_) => (algorithm.period()?, true),
             _ => return None,
         };
         // What is leased for a tenth of a window lasts a tenth of it.
