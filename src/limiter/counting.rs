@@ -201,6 +201,22 @@ impl Policies {
         }
     }
 
+    /// A request of this key was judged so by the one policy that was asked, and its numbers are not known.
+    #[inline]
+    pub(super) fn count_judged_by_one(
+        &self,
+        policy: usize,
+        (key, units): (&Key, u32),
+        is_allowed: bool,
+    ) {
+        if self.counted.heaviest.is_some() {
+            self.counted.note(policy, key, units, !is_allowed, None);
+        }
+        self.counted
+            .counters
+            .judged_by_one(policy, units, is_allowed);
+    }
+
     /// A request of this key was judged so, and its numbers are not known. A denial names a policy that denies.
     #[inline]
     pub(super) fn count_judged(

@@ -93,9 +93,8 @@ impl Limiter {
         let is_admitted = match self.policies.only {
             Some(policy) => {
                 let is_admitted = self.ledger.inner().admit_one(policy, &key, cost);
-                let verdict = is_admitted.then_some(()).ok_or(policy);
-                let asked = std::iter::once((policy, cost));
-                self.policies.count_judged(asked, &key, verdict);
+                self.policies
+                    .count_judged_by_one(policy, (&key, cost), is_admitted);
                 is_admitted
             }
             None => self.admit_alike(&key, cost),

@@ -13,7 +13,8 @@ use crate::store::Charge;
 
 impl Limiter {
     /// Decides, and returns only the verdict.
-    #[inline]
+    // Apart from the path without prices, which is smaller without it.
+    #[inline(never)]
     pub(super) fn admit_priced(&self, key: &Key, cost: u32) -> bool {
         if let Some(policy) = self.policies.sole_plain()
             && !self.policies.mistakes.may_cost_too_much(cost)
@@ -26,9 +27,8 @@ impl Limiter {
             if !is_admitted {
                 cell.note_reached();
             }
-            let verdict = is_admitted.then_some(()).ok_or(policy);
-            let asked = std::iter::once((policy, cost));
-            self.policies.count_judged(asked, key, verdict);
+            self.policies
+                .count_judged_by_one(policy, (key, cost), is_admitted);
             return is_admitted;
         }
         // A limit that was reached is one that may grow, and the numbers tell that.

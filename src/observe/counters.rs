@@ -155,6 +155,18 @@ impl Counters {
         }
     }
 
+    /// A request was judged so by the one policy that was asked, which charges so many units. Its numbers are not known.
+    #[inline]
+    pub(crate) fn judged_by_one(&self, policy: usize, units: u32, is_allowed: bool) {
+        let rows = self.rows();
+        if is_allowed {
+            rows.allowed_by_one(policy, units, false);
+        } else {
+            rows.request(Request::Refused);
+            rows.policy(policy, Count::Refused, 1);
+        }
+    }
+
     /// A request was allowed by the one policy that was asked, which charges so many units.
     #[inline]
     pub(crate) fn allowed(&self, policy: usize, units: u32, outcome: &Outcome) {
