@@ -48,6 +48,7 @@ impl Metered {
         }
     }
 
+    #[cfg(feature = "config")]
     pub(super) fn name(&self) -> &Arc<str> {
         &self.name
     }

@@ -120,6 +120,7 @@ impl<L: Ledger + ?Sized> Held<L> {
         self.unsettled().iter().map(|held| held.charge.policy)
     }
 
+    #[cfg(feature = "http")]
     fn unsettled(&self) -> &[HeldCharge] {
         self.charges.get(self.settled..).unwrap_or_default()
     }
