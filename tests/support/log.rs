@@ -1,8 +1,9 @@
 //! What is logged, as data.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::Once;
 
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -26,10 +27,14 @@ impl Visit for Line {
     }
 }
 
-#[derive(Clone, Default)]
-pub(crate) struct Log {
-    lines: Arc<Mutex<Vec<Line>>>,
+thread_local! {
+    /// What is logged on this thread, while that is of interest.
+    static LINES: RefCell<Option<Vec<Line>>> = const { RefCell::new(None) };
 }
+
+/// Keeps the lines of each thread for itself. It is there for the whole process: if each test brought a subscriber of its
+/// own, tests that end at the same moment could turn off a line of another one.
+pub(crate) struct Log;
 
 impl Log {
     /// What is logged on this thread while `run` is, but for refusals.
@@ -41,9 +46,13 @@ impl Log {
 
     /// All that is logged on this thread while `run` is.
     pub(crate) fn of_all<T>(run: impl FnOnce() -> T) -> (T, Vec<Line>) {
-        let log = Self::default();
-        let output = tracing::subscriber::with_default(log.clone(), run);
-        let lines = log.lines.lock().unwrap().clone();
+        static IS_THERE: Once = Once::new();
+        IS_THERE.call_once(|| {
+            tracing::subscriber::set_global_default(Self).expect("there is no other subscriber");
+        });
+        let outside = LINES.replace(Some(Vec::new()));
+        let output = run();
+        let lines = LINES.replace(outside).expect("nothing else takes them");
         (output, lines)
     }
 }
@@ -54,13 +63,17 @@ impl Subscriber for Log {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line {
-            level: *event.metadata().level(),
-            target: event.metadata().target().to_owned(),
-            fields: BTreeMap::new(),
-        };
-        event.record(&mut line);
-        self.lines.lock().unwrap().push(line);
+        LINES.with_borrow_mut(|lines| {
+            if let Some(lines) = lines {
+                let mut line = Line {
+                    level: *event.metadata().level(),
+                    target: event.metadata().target().to_owned(),
+                    fields: BTreeMap::new(),
+                };
+                event.record(&mut line);
+                lines.push(line);
+            }
+        });
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
