@@ -11,6 +11,7 @@
 mod amendment;
 mod charged;
 mod denials;
+mod hashed;
 mod memory;
 mod outage;
 #[cfg(feature = "redis")]

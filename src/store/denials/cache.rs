@@ -11,6 +11,7 @@ use super::epochs::{KeyEpoch, KeyEpochs};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::store::Charge;
+use crate::store::hashed::Hashed;
 
 /// What is told of a charge that was denied, again and again while time goes on and nothing else happens.
 pub(in crate::store) trait Remembered {
@@ -41,24 +42,7 @@ struct Shard<N> {
     old: Denials<N>,
 }
 
-type Denials<N> = HashMap<u64, Denial<N>, BuildHasherDefault<AsItIs>>;
-
-/// Of numbers that are hashes.
-#[derive(Default)]
-pub(in crate::store) struct AsItIs(u64);
-
-impl Hasher for AsItIs {
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        // The first bits are the same in all of a shard.
-        self.0 = hash.rotate_right(SHARDS.trailing_zeros());
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
+type Denials<N> = HashMap<u64, Denial<N>, BuildHasherDefault<Hashed<SHARDS>>>;
 
 #[derive(Debug)]
 struct Denial<N> {

@@ -13,7 +13,7 @@ mod epochs;
 mod remembering;
 
 #[cfg(feature = "redis")]
-pub(super) use self::cache::{AsItIs, DenialCache, Remembered, SHARDS, Sent};
+pub(super) use self::cache::{DenialCache, Remembered, SHARDS, Sent};
 #[cfg(feature = "redis")]
 pub(super) use self::epochs::{KeyEpoch, KeyEpochs};
 pub(super) use self::remembering::{Remembering, Told};

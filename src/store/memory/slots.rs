@@ -1,9 +1,10 @@
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::clock::Micros;
 use crate::decision::Outcome;
+use crate::store::hashed::Hashed;
 
 /// The slots that requests hold under one policy, by the fingerprints of their keys.
 ///
@@ -13,13 +14,9 @@ pub(super) struct Slots {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-type Shard = HashMap<u64, u32, BuildHasherDefault<AsItIs>>;
+type Shard = HashMap<u64, u32, BuildHasherDefault<Hashed<SHARDS>>>;
 
 const SHARDS: usize = 32;
-
-/// Of numbers that are hashes.
-#[derive(Default)]
-struct AsItIs(u64);
 
 /// The slots of one key, which nothing else changes meanwhile.
 pub(super) struct Seat<'a> {
@@ -83,19 +80,6 @@ pub(super) fn told(taken: u32, limit: u32, cost: u32, is_made: bool) -> Outcome 
         outcome
     } else {
         outcome.denied(None)
-    }
-}
-
-impl Hasher for AsItIs {
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        // The last bits are the same in all of a shard.
-        self.0 = hash.rotate_right(SHARDS.trailing_zeros());
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -15,7 +15,8 @@ use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
 use crate::observe::LeaseStats;
 use crate::store::Charge;
-use crate::store::denials::{AsItIs, KeyEpoch};
+use crate::store::denials::{KeyEpoch, SHARDS};
+use crate::store::hashed::Hashed;
 
 #[derive(Default)]
 pub(super) struct Shard {
@@ -34,7 +35,7 @@ pub(super) struct Counts {
     pub(super) saved: u64,
 }
 
-pub(super) type Pairs = HashMap<u64, Entry, BuildHasherDefault<AsItIs>>;
+pub(super) type Pairs = HashMap<u64, Entry, BuildHasherDefault<Hashed<SHARDS>>>;
 
 pub(super) struct Entry {
     pub(super) of: Of,
