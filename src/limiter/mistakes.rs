@@ -74,7 +74,7 @@ impl Mistakes {
         }
     }
 
-    /// The same for policies that count in parts, as the store has them.
+    /// Compares costs with the limits in parts, as the store has them.
     pub(super) fn of_parts(self, policies: &[Policy]) -> Self {
         Self {
             never_bind: self.never_bind,

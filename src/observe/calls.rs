@@ -17,7 +17,7 @@ pub(crate) struct Calls {
     batched: AtomicU64,
     remembered: AtomicU64,
     took: Recent<Times>,
-    /// The same since the beginning, for a signal that looks at what is new.
+    /// How long all calls took since the beginning, for a signal that looks at what is new.
     #[cfg(feature = "adapt")]
     all: Times,
 }

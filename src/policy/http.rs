@@ -246,7 +246,7 @@ impl Policy<Http> {
         *key = watched(&self.name, Arc::clone(key));
     }
 
-    /// The same policy for requests of a log: see [`Logged`].
+    /// Prepares the policy for requests of a log: see [`Logged`].
     #[cfg(feature = "config")]
     pub(crate) fn for_a_log(mut self) -> Self {
         let Http { key, cost, .. } = &mut self.reads;

@@ -191,7 +191,7 @@ impl Bound {
     }
 }
 
-/// The same of two policies, under the factors at which this is hardest to say.
+/// Whether the lenient policy never binds beside the strict one, at the factors that make this hardest to say.
 fn never_binds_in(lenient: &Scope<'_>, strict: &Scope<'_>) -> bool {
     let least = Bound::below(lenient.algorithm).map(|bound| bound.times(lenient.least()));
     let most = Bound::above(strict.algorithm).map(|bound| bound.times(strict.most()));

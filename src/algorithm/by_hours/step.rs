@@ -199,7 +199,7 @@ impl<R: OfAlgorithm> Timed<R> {
         self.first_of(caught_up, now, wait)
     }
 
-    /// The same of what is caught up.
+    /// That moment, for a state that is caught up.
     fn first_of(
         &self,
         CaughtUp { mut kept, steps }: CaughtUp<R::Kept>,
@@ -232,7 +232,7 @@ impl<R: OfAlgorithm> Timed<R> {
         Some(found.saturating_sub(now))
     }
 
-    /// The same moment for what is the same under all limits.
+    /// That moment, for a state that all limits read alike.
     #[cold]
     fn first_of_what_stays(
         &self,

@@ -97,7 +97,7 @@ impl<L: Ledger + ?Sized> Held<L> {
         }
     }
 
-    /// The same, answered in this runtime.
+    /// Settles in this runtime.
     pub(crate) fn later(mut self) -> Self {
         self.runtime = Handle::try_current().ok();
         self

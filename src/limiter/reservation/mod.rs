@@ -82,7 +82,7 @@ impl<L: Ledger + ?Sized> Reservation<L> {
         self.decision.change(change);
     }
 
-    /// The same, answered in this runtime.
+    /// Settles in this runtime.
     pub(super) fn later(self) -> Self {
         Self {
             held: self.held.later(),

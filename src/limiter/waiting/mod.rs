@@ -64,7 +64,7 @@ enum Step {
         give_up: Instant,
     },
     Asks(Answer),
-    /// It asks when its turn would be, behind those who stand in the lines of these policies.
+    /// It asks when its turn would be, behind the requests that stand in the lines of these policies.
     Foresees(Answer, Extras),
 }
 
@@ -77,7 +77,7 @@ pub(crate) const NO_TIMER: Diagnostic = Diagnostic::new(
     "TRL009",
     "waiting",
     "a request has to wait for its turn, and there is no runtime of tokio's to wake it",
-    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies that let nobody wait",
+    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies under which no request waits",
 );
 
 /// Timers are late by a millisecond or so, and those of all who went before add up. Nobody is refused
