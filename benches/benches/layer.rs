@@ -41,7 +41,12 @@ fn layers(c: &mut Criterion) {
     let silent = layer_of(PLENTY, false);
     row(group, "no headers/ours", ok, silent.layer(hello()));
     let silent = peers::tower_governor_silent(PLENTY);
-    row(group, "no headers/tower_governor", ok, silent.layer(hello()));
+    row(
+        group,
+        "no headers/tower_governor",
+        ok,
+        silent.layer(hello()),
+    );
 
     for (cell, limit, status) in [("all headers", PLENTY, ok), ("refused", 1, refused)] {
         let ours = layer_of(limit, true).layer(hello());
