@@ -57,7 +57,7 @@ pub(super) struct NewLimit {
     plan: Option<String>,
     #[serde(default)]
     key: Option<String>,
-    /// Of a client: `null` ends the limit of its own.
+    /// The new limit; for a client, `null` ends the limit of its own.
     limit: Option<u32>,
     #[serde(default)]
     seconds: Option<u32>,

@@ -174,8 +174,8 @@ impl Algorithm {
         self.beyond(limit, reserve)
     }
 
-    /// At which rate it drains steadily: so many units in that time. `None` of an algorithm that does not, and at a rate
-    /// of 0.
+    /// The rate at which it drains steadily, as units and the time that they take. `None` for an algorithm that does not
+    /// drain, and at a rate of 0.
     pub(crate) fn rate(&self) -> Option<(u32, Duration)> {
         let quota = self.limits()?.quota;
         let (_, period, _) = self.frame();

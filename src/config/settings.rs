@@ -41,7 +41,7 @@ pub(super) struct Settings {
     pub(super) layer: RateLimitLayerBuilder,
     pub(super) limiter: LimiterBuilder,
     pub(super) store: ReadStore,
-    /// Of all layers and limiters that are made of them.
+    /// The switches of all layers and limiters that are made of these settings.
     pub(super) modes: Modes,
     /// Where the limits stand.
     pub(super) places: Places,

@@ -55,7 +55,7 @@ impl Calls {
         self.all.counts()
     }
 
-    /// So many requests share a call that another one began.
+    /// Counts requests that share a call which another request began.
     #[cfg(feature = "redis")]
     pub(crate) fn batched(&self, requests: usize) {
         self.batched.fetch_add(requests as u64, Ordering::Relaxed);

@@ -129,8 +129,8 @@ pub struct Policy<R = Unkeyed> {
     terms: Terms,
     penalty: Option<Penalty>,
     is_unleased: bool,
-    /// Of a policy as [a ledger is opened for it](Policy::into_stored), under another name: what it is called, and what it
-    /// is in units.
+    /// The name that is told, and the algorithm in units, if the [ledger](Policy::into_stored) has the policy under another
+    /// name.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
     unsettled: Unsettled,

@@ -75,7 +75,7 @@ pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
         .for_each(Pointless::warn);
 }
 
-/// So many policies are compared. A list that is longer is made by a program, and not by a person who has mistyped a number.
+/// The most policies that are compared. A longer list is made by a program, which does not mistype a number.
 const MOST_COMPARED: usize = 500;
 
 /// Each policy that can never bind because of another.

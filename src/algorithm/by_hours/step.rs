@@ -118,7 +118,7 @@ impl<R: OfAlgorithm> Timed<R> {
         }
     }
 
-    /// Under the limit that holds outside all intervals.
+    /// The rule under the limit that holds outside all intervals.
     fn plain(&self) -> R {
         R::of(self.hours.plain())
     }
@@ -134,7 +134,7 @@ impl<R: OfAlgorithm> Timed<R> {
         R::of(self.hours.in_force(self.always.unwrap_or(stretch.place)))
     }
 
-    /// With the least rate and the largest size of all.
+    /// The rule with the least rate and the largest size of all intervals.
     fn slowest(&self) -> R {
         R::of(self.hours.slowest())
     }

@@ -220,7 +220,7 @@ pub struct KeyStats {
 }
 
 impl KeyStats {
-    /// So many keys of at most `most`, in so many bytes.
+    /// Makes the numbers of a store that keeps `kept` keys, at most `most`, in `bytes` bytes.
     pub fn new(kept: u64, most: u64, bytes: u64) -> Self {
         Self {
             kept,
