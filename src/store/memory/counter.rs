@@ -9,7 +9,7 @@ pub(super) use crate::store::{Amendment, Wanted};
 
 /// The state of all keys under one policy, however it is kept.
 ///
-/// `limit` is the limit of a request, if it is not that of the counter.
+/// This is the fast path, about known keys at rest. `limit` is the limit of a request, if it is not that of the counter.
 pub(super) trait Counter: Send + Sync + 'static {
     /// Decides on a request without a limit of its own that concerns no other policy, and tells of it if that is
     /// wanted; `None` if there is more to it than usual. `now` is what the clock has just told.
@@ -28,16 +28,6 @@ pub(super) trait Counter: Send + Sync + 'static {
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
-
-    /// Decides on any request that concerns no other policy.
-    fn decide_in_the_end(
-        &self,
-        ask: Ask,
-        limit: Option<&Algorithm>,
-        now: Micros,
-        clock: &dyn Clock,
-        told: Option<&mut OutcomeSink<'_>>,
-    ) -> bool;
 
     /// Looks a key up that stands where it is looked for first, at rest, and asks whether it may be charged; `None`
     /// if there is more to it than usual.
@@ -69,6 +59,23 @@ pub(super) trait Counter: Send + Sync + 'static {
 
     /// Prepares a limit that requests bring; `None` if there is no room for it, or nothing to prepare yet.
     fn prepare(&self, limit: &Algorithm) -> Option<Place>;
+
+    /// The general path.
+    fn general(&self) -> &dyn General;
+}
+
+/// The general path of a counter: everything but a request about known keys at rest. It is compiled once for all counters
+/// whose states fit one word.
+pub(super) trait General: Send + Sync + 'static {
+    /// Decides on any request that concerns no other policy.
+    fn decide_in_the_end(
+        &self,
+        ask: Ask,
+        limit: Option<&Algorithm>,
+        now: Micros,
+        clock: &dyn Clock,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> bool;
 
     /// The last moment that the table can hold; later ones are taken for it.
     fn until(&self) -> Micros;
@@ -203,7 +210,9 @@ pub(super) fn decide(
 ) -> bool {
     match counter.decide_at_once(ask, now, told.as_deref_mut()) {
         Some(allowed) => allowed,
-        None => counter.decide_in_the_end(ask, None, now, clock, told),
+        None => counter
+            .general()
+            .decide_in_the_end(ask, None, now, clock, told),
     }
 }
 

@@ -7,6 +7,7 @@ use super::counter::OutcomeSink;
 use super::driver::{Decision, Part, Purpose};
 use super::known::{self, Asked, Brought};
 use super::opened::Opened;
+use super::ordering::ascending;
 use super::page_snapshot::Ask;
 use super::seed::Seed;
 use crate::clock::{AnyClock, Clock, Micros};
@@ -33,15 +34,14 @@ pub struct MemoryLedger {
 
 impl MemoryLedger {
     pub(super) fn new(clock: AnyClock, seed: Seed, policies: Box<[Opened]>) -> Self {
-        let mut order_of_locking: Box<[usize]> = (0..policies.len()).collect();
-        order_of_locking.sort_unstable_by_key(|&policy| policies[policy].number);
+        let order_of_locking = ascending(policies.iter().map(|opened| opened.number as u64));
         let has_penalties = policies.iter().any(|opened| opened.penalty.is_some());
         let has_slots = policies.iter().any(Opened::is_held);
         Self {
             clock,
             seed,
             policies,
-            order_of_locking,
+            order_of_locking: order_of_locking.into(),
             has_penalties,
             has_slots,
         }
@@ -220,7 +220,7 @@ impl MemoryLedger {
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
-        let (counter, limit) = (&*opened.counter, opened.limit.as_ref());
+        let (counter, limit) = (opened.general(), opened.limit.as_ref());
         counter.decide_in_the_end(ask, limit, now, &self.clock, told)
     }
 
@@ -447,7 +447,7 @@ impl Ledger for MemoryLedger {
     }
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {
-        let fill = self.policies.get(policy)?.counter.fill();
+        let fill = self.policies.get(policy)?.general().fill();
         let keys = KeyStats::new(fill.keys as u64, fill.bound as u64, fill.bytes as u64);
         Some(keys.forgotten(fill.evicted, fill.overflowed))
     }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::blocks::Blocks;
-use super::counter::Counter;
+use super::counter::{Counter, General};
 use super::page_snapshot::Ask;
 use super::prepared::{Place, Prepared};
 use super::slots::Slots;
@@ -30,6 +30,10 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    pub(super) fn general(&self) -> &dyn General {
+        self.counter.general()
+    }
+
     /// Whether its requests hold slots.
     pub(super) fn is_held(&self) -> bool {
         self.slots.is_some()
@@ -74,7 +78,7 @@ impl Opened {
         amendment: Amendment,
         clock: &dyn Clock,
     ) -> Result<(), StoreError> {
-        let (key, counter) = (ask.fingerprint, &*self.counter);
+        let (key, counter) = (ask.fingerprint, self.general());
         match amendment {
             Amendment::Release => {
                 if let Some(slots) = &self.slots {

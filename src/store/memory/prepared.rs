@@ -27,12 +27,14 @@ pub(super) enum Under<'a> {
 }
 
 /// What was prepared. It is found without a lock, and stays.
+///
+/// The length of a slice is not known to the compiler, which would write the end of each place of an array out.
 #[derive(Debug)]
-pub(super) struct Prepared<T>([OnceLock<T>; MOST]);
+pub(super) struct Prepared<T>(Box<[OnceLock<T>]>);
 
 impl<T> Default for Prepared<T> {
     fn default() -> Self {
-        Self([const { OnceLock::new() }; MOST])
+        Self((0..MOST).map(|_| OnceLock::new()).collect())
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn amend<S: Step>(
 }
 
 /// What changes a state without deciding about anything.
-impl<S: Step, C: Keeps<S>> Table<S, C> {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Changes what is kept of a key, if anything is: of one that has no place, and for which there is no
     /// room, what the shared entry keeps. `None` if its page is retired.
     #[inline(never)]
@@ -82,8 +82,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let rule = self.rule_under(snapshot.own);
         let mut seen = slot.cell.see(&rule, page.latest());
         let before = rule.size(&seen);
-        amend(&rule, &mut seen, now, ask.cost, amendment);
-        self.resize(&mut seen, before);
+        amend(&*rule, &mut seen, now, ask.cost, amendment);
+        self.resize(&*rule, &mut seen, before);
         slot.cell.keep(&rule, seen);
         self.may_go(&snapshot, now);
         Some(())
@@ -160,7 +160,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if counted == Counted::Overflow {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
-        self.resize(&mut seen, before);
+        self.resize(&*rule, &mut seen, before);
         let is_newcomer = is_new && counted == Counted::Apart;
         if is_newcomer {
             self.welcome(&seen, snapshot.index, now);

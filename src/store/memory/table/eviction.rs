@@ -26,7 +26,7 @@ enum Victim {
 const SEARCHED_FOR_IDLE: usize = 8;
 
 /// Who goes when a newcomer needs a place.
-impl<S: Step, C: Keeps<S>> Table<S, C> {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// A place for a newcomer, on its page or behind it. The page is locked.
     pub(super) fn room<'a>(
         &self,
@@ -36,10 +36,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     ) -> Option<Place<'a, C>> {
         let latest = page.latest();
         let mut own = page.own(fingerprint);
-        let slowest = self.judges().slowest;
+        let judges = self.judges();
         let is_new = |place: &Place<'_, C>| {
             let kept = place.slot().cell.see(&self.rule, latest);
-            slowest.distance(&kept, now) == 0
+            judges.slowest.distance(&kept, now) == 0
         };
         if let Some(idle) = own.find(is_new) {
             self.replace(idle);
@@ -141,7 +141,8 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             self.idle.is_due(index, now),
             self.admitting.is_due(index, now),
         );
-        let Judges { slowest, strictest } = self.judges();
+        let judges = self.judges();
+        let Judges { slowest, strictest } = &*judges;
         let (mut least, mut idle, mut admitting) = (u64::MAX, None, None);
         for place in page.keys() {
             let kept = place.slot().cell.see(&self.rule, latest);

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 
@@ -19,10 +20,13 @@ pub(super) struct Met<S> {
     /// The least and the most units at one instant.
     least: AtomicU32,
     most: AtomicU32,
-    judges: RwLock<Judges<S>>,
+    /// The judges of the table's own limit.
+    own: Judges<S>,
+    /// Those of all limits, once a request has met any.
+    widest: RwLock<Option<Judges<S>>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Judges<S> {
     /// Says when a key is as good as new: with the least rate and the largest size, which takes the longest.
     pub(super) slowest: S,
@@ -30,16 +34,17 @@ pub(super) struct Judges<S> {
     pub(super) strictest: S,
 }
 
-impl<S: Copy> Met<S> {
-    pub(super) fn new(rule: S) -> Self {
+impl<S: Step> Met<S> {
+    pub(super) fn new(rule: &S) -> Self {
         Self {
             quota: AtomicU32::new(u32::MAX),
             least: AtomicU32::new(u32::MAX),
             most: AtomicU32::new(0),
-            judges: RwLock::new(Judges {
-                slowest: rule,
-                strictest: rule,
-            }),
+            own: Judges {
+                slowest: rule.clone(),
+                strictest: rule.strictest(),
+            },
+            widest: RwLock::new(None),
         }
     }
 
@@ -50,7 +55,7 @@ impl<S: Copy> Met<S> {
     }
 }
 
-impl<S: Step, C: Keeps<S>> Table<S, C> {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Takes note of a limit under which keys of this table are asked.
     #[inline]
     pub(in crate::store::memory) fn meet(&self, algorithm: &Algorithm) {
@@ -86,16 +91,16 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     #[cold]
     fn widen(&self, limit: Limit) {
         let met = &self.met;
-        let judges = met.judges.write();
-        let mut judges = judges.unwrap_or_else(PoisonError::into_inner);
+        let widest = met.widest.write();
+        let mut widest = widest.unwrap_or_else(PoisonError::into_inner);
         let least = |number: &AtomicU32, new: u32| number.load(Ordering::Relaxed).min(new);
         let quota = least(&met.quota, limit.quota());
         let size = least(&met.least, limit.size());
         let most = met.most.load(Ordering::Relaxed).max(limit.size());
-        *judges = Judges {
+        *widest = Some(Judges {
             slowest: C::limited(&self.rule, Limit::new(quota, most)),
             strictest: C::limited(&self.rule, Limit::new(quota, size)),
-        };
+        });
         // The judges stand before another request finds that its limit has been met.
         met.quota.store(quota, Ordering::Release);
         met.least.store(size, Ordering::Release);
@@ -104,14 +109,14 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     /// The rules that judge which keys can go.
     #[inline]
-    pub(super) fn judges(&self) -> Judges<S> {
+    pub(super) fn judges(&self) -> Cow<'_, Judges<R>> {
         if C::VARIES {
-            let judges = self.met.judges.read();
-            return *judges.unwrap_or_else(PoisonError::into_inner);
+            let widest = self.met.widest.read();
+            let widest = widest.unwrap_or_else(PoisonError::into_inner);
+            if let Some(judges) = &*widest {
+                return Cow::Owned(judges.clone());
+            }
         }
-        Judges {
-            slowest: self.rule,
-            strictest: self.rule.strictest(),
-        }
+        Cow::Borrowed(&self.met.own)
     }
 }
