@@ -225,9 +225,7 @@ impl Algorithm {
         matches!(self, Self::Concurrency(_))
     }
 
-    /// Whether an outcome tells the length of the present window.
     /// Whether an outcome tells something that changes with the calendar or the hour.
-    #[cfg(feature = "redis")]
     pub(crate) fn depends_on_a_calendar(&self) -> bool {
         #[cfg(feature = "calendar")]
         if matches!(self, Self::CalendarWindow(_) | Self::ByHours(_)) {

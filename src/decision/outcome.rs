@@ -208,7 +208,6 @@ impl Outcome {
     }
 
     /// The same after this time, if nothing but the times has changed.
-    #[cfg(feature = "redis")]
     pub(crate) fn run_down(self, by: Micros) -> Self {
         let left = |time: Wait| Wait::new(time.get().saturating_sub(by.get()));
         Self {

@@ -10,6 +10,7 @@
 
 mod amendment;
 mod charged;
+mod denials;
 mod memory;
 mod outage;
 #[cfg(feature = "redis")]

@@ -4,6 +4,7 @@
 mod support;
 
 mod overriding;
+mod remembering;
 
 use std::time::Duration;
 

@@ -10,6 +10,7 @@ use super::watch::{Remote, Watch};
 use crate::error::ConfigError;
 use crate::policy::Policy;
 use crate::store::Ledger;
+use crate::store::denials::{Remembering, Told};
 
 /// Whether a store in another place is there, and what a node needs to know to go on without it.
 ///
@@ -21,6 +22,7 @@ use crate::store::Ledger;
 /// - name: none
 /// - deadline: one second for a call
 /// - nodes: not told, and each would admit a whole limit while the store is away
+/// - denials are not remembered
 #[derive(Clone, Default)]
 #[must_use = "a store returns it"]
 pub struct Availability {
@@ -28,6 +30,7 @@ pub struct Availability {
     deadline: Option<Duration>,
     /// `None` unless it was said.
     nodes: Option<u32>,
+    remember_denials_for: Duration,
     /// Made with the first ledger.
     watched: Arc<OnceLock<Watched>>,
 }
@@ -35,10 +38,12 @@ pub struct Availability {
 struct Watched {
     watch: Arc<Watch>,
     elsewhere: Arc<Elsewhere>,
+    told: Arc<Told>,
 }
 
 /// A place may have to try again when another process was quicker, so this is longer than a round trip.
 const DEADLINE: Duration = Duration::from_secs(1);
+const LONGEST_REMEMBERED: Duration = Duration::from_secs(3_600);
 
 impl Availability {
     /// Starts with the [defaults](Self#defaults).
@@ -70,6 +75,19 @@ impl Availability {
         self
     }
 
+    /// Sets for how long a denial is remembered at most, up to an hour, so that the same request is denied again without a
+    /// call. Zero, the default, turns it off.
+    ///
+    /// A denial is remembered until its wait is over, by this process's clock, if every policy of the request denies one
+    /// unit: with another cost, with hours, a calendar window, a penalty, or a block or an override of the key, the store is
+    /// asked.
+    /// A change by another node, such as a refund or an unblocked key, is seen after this time at the latest; a change by
+    /// this node at once. A node remembers at most 10,000 denials.
+    pub fn remember_denials_for(mut self, longest: Duration) -> Self {
+        self.remember_denials_for = longest;
+        self
+    }
+
     /// Checks the options.
     fn check(&self) -> Result<(Duration, Option<NonZeroU32>), ConfigError> {
         let deadline = self.deadline.unwrap_or(DEADLINE);
@@ -77,6 +95,11 @@ impl Availability {
             let remedy = "give a length from 1 ms to a minute";
             let given = format!("{deadline:?}");
             return Err(ConfigError::new("deadline", given, remedy));
+        }
+        if self.remember_denials_for > LONGEST_REMEMBERED {
+            let remedy = "give an hour at most, or zero to ask the store each time";
+            let given = format!("{:?}", self.remember_denials_for);
+            return Err(ConfigError::new("remember_denials_for", given, remedy));
         }
         let nodes = self.nodes.map(|nodes| {
             let remedy = "give the number of nodes that share the store, 1 or more";
@@ -92,12 +115,17 @@ impl Availability {
         ledger: &Arc<L>,
     ) -> Result<Arc<dyn Ledger>, ConfigError> {
         let (deadline, nodes) = self.check()?;
-        let Watched { watch, elsewhere } = self.watched.get_or_init(|| {
+        let Watched {
+            watch,
+            elsewhere,
+            told,
+        } = self.watched.get_or_init(|| {
             let elsewhere = Arc::new(Elsewhere::new(deadline));
             let remote: Arc<dyn Remote> = Arc::clone(&elsewhere) as _;
             Watched {
                 watch: Arc::new(Watch::new(remote, self.name.clone())),
                 elsewhere,
+                told: Arc::new(Told::new()),
             }
         });
         elsewhere.add(ledger, policies);
@@ -106,12 +134,13 @@ impl Availability {
         let standby = Arc::new(Standby::new(policies, nodes_or_one, clock));
         watch.stands_in(&standby, nodes, &self.name);
         let ledger: Arc<dyn Ledger> = Arc::clone(ledger) as _;
-        Ok(Arc::new(Guard::new(
-            Arc::clone(watch),
-            standby,
-            deadline,
-            ledger,
-        )))
+        let guard = Guard::new(Arc::clone(watch), standby, deadline, ledger);
+        let longest = self.remember_denials_for;
+        if longest.is_zero() {
+            return Ok(Arc::new(guard));
+        }
+        let guard: Arc<dyn Ledger> = Arc::new(guard);
+        Ok(Arc::new(Remembering::new(guard, policies, longest, told)))
     }
 }
 

@@ -13,7 +13,6 @@ use super::address::server;
 #[cfg(feature = "redis-cluster")]
 use super::cluster::Seeds;
 use super::greeting::greet;
-use super::key_epochs::KeyEpochs;
 use super::lease_options::Lease;
 use super::link::Link;
 use super::reach::{Reach, try_out};
@@ -22,6 +21,7 @@ use super::sentinel::Sentinels;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::store::denials::KeyEpochs;
 use crate::store::outage::Watch;
 
 /// Puts a [`RedisStore`] together; see [`RedisStore::builder`].

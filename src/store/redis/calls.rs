@@ -7,10 +7,9 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use super::batcher::Batcher;
-use super::denial_cache::DenialCache;
+use super::denials::DenialCache;
 use super::failure::{failure, failure_of, interrupted, is_of_some};
 use super::held::HeldSlots;
-use super::key_epochs::KeyEpochs;
 use super::leases::Leases;
 use super::link::Link;
 use super::opened::{Charges, OpenedPolicy};
@@ -26,6 +25,7 @@ use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
+use crate::store::denials::KeyEpochs;
 use crate::store::outage::{Standby, Watch};
 use crate::store::{Amendment, Charge, Slot};
 

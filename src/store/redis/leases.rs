@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use ahash::RandomState;
 
-use super::denial_cache::SHARDS;
-use super::key_epochs::KeyEpochs;
 use super::lease::{self, Ask, NodeClock, Pair, Terms, Way};
 use super::opened::OpenedPolicy;
 use super::pairs::{Counts, Entry, LastTold, Of, Question, Questions, Shard, all_of, waiting_for};
@@ -22,6 +20,7 @@ use crate::decision::Outcomes;
 use crate::observe::LeaseStats;
 use crate::policy::LEAST_LEASED;
 use crate::store::Charge;
+use crate::store::denials::{KeyEpochs, SHARDS};
 
 /// What this node holds under a list of policies.
 pub(super) struct Leases {

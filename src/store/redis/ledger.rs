@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::calls::{Calls, Purpose};
-use super::denial_cache::Sent;
+use super::denials::remember;
 use super::held::Holding;
 use super::leases::Leases;
 use super::lending;
@@ -18,6 +18,7 @@ use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::StoreStats;
 use crate::store::charged::cannot_have;
+use crate::store::denials::Sent;
 use crate::store::outage::away;
 use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 
@@ -287,9 +288,8 @@ impl Calls {
         }
         answer.tell_of_penalties(&self.policies);
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
-            let now = Instant::now();
             let asked = (charges, &*self.policies);
-            denials.remember(asked, sent, (answer, outcomes), now);
+            remember(denials, asked, sent, (answer, outcomes));
         }
     }
 }

@@ -7,14 +7,13 @@ mod calls;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod connection;
-mod denial_cache;
+mod denials;
 mod failure;
 #[cfg(test)]
 mod functions;
 mod glue;
 mod greeting;
 mod held;
-mod key_epochs;
 mod lease;
 mod lease_options;
 mod leases;
@@ -51,9 +50,8 @@ use std::time::Duration;
 
 use self::batcher::{Batcher, Lender};
 use self::calls::Calls;
-use self::denial_cache::DenialCache;
+use self::denials::DenialCache;
 use self::held::HeldSlots;
-use self::key_epochs::KeyEpochs;
 use self::lease::{NodeClock, Terms};
 use self::leases::Leases;
 use self::link::Link;
@@ -61,6 +59,7 @@ use self::opened::OpenedPolicy;
 use self::query::PolicyRule;
 use self::script::Script;
 use self::settler::Settler;
+use super::denials::KeyEpochs;
 use super::outage::{Standby, Watch};
 use super::{Availability, Store};
 #[cfg(feature = "calendar")]

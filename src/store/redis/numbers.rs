@@ -2,6 +2,7 @@ use super::opened::OpenedPolicy;
 use super::reply::KeyReply;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
+use crate::store::denials::Remembered;
 
 /// What is told of a charge again and again while time goes on and nothing else happens.
 #[derive(Debug)]
@@ -26,9 +27,12 @@ impl Numbers {
             Self::Counted(Box::new(told.clone()))
         }
     }
+}
 
-    /// Adds them, so much later.
-    pub(super) fn tell(
+impl Remembered for Numbers {
+    type Policy = OpenedPolicy;
+
+    fn tell(
         &self,
         (policy, counted): (usize, &OpenedPolicy),
         later: Micros,
@@ -112,6 +116,12 @@ mod tests {
     /// Parts of ten thousand of this time.
     fn part_of(time: u64, part: u32) -> u64 {
         time / 10_000 * u64::from(part)
+    }
+
+    /// The bound on what is remembered counts with numbers of this size.
+    #[test]
+    fn what_is_counted_out_takes_no_more_room_than_an_outcome() {
+        assert_eq!(size_of::<Numbers>(), size_of::<Outcome>());
     }
 
     #[test]

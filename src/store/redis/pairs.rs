@@ -5,13 +5,12 @@ use std::hash::BuildHasherDefault;
 
 use smallvec::SmallVec;
 
-use super::denial_cache::AsItIs;
-use super::key_epochs::KeyEpoch;
 use super::lease::{Ask, Grant, Pair, Tell};
 use super::reply::KeyReply;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::store::Charge;
+use crate::store::denials::{AsItIs, KeyEpoch};
 
 #[derive(Default)]
 pub(super) struct Shard {

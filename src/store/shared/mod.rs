@@ -184,6 +184,15 @@ impl<I: Items> SharedStore<I> {
         }
     }
 
+    /// Sets for how long denials are remembered, not at all by default: see [`Availability::remember_denials_for`].
+    pub fn remember_denials_for(self, longest: Duration) -> Self {
+        let availability = self.availability.remember_denials_for(longest);
+        Self {
+            availability,
+            ..self
+        }
+    }
+
     /// Sets what the log calls the store: see [`Availability::named`].
     pub fn named(self, name: impl Into<String>) -> Self {
         let availability = self.availability.named(name);

@@ -8,14 +8,14 @@ use crate::store::Charge;
 
 /// How often the state of a key was changed through any ledger of the store. Many keys share a number.
 #[derive(Debug)]
-pub(super) struct KeyEpochs {
+pub(in crate::store) struct KeyEpochs {
     hasher: RandomState,
     numbers: [AtomicU64; NUMBERS],
 }
 
 /// The number of a key at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeyEpoch {
+pub(in crate::store) struct KeyEpoch {
     /// From 1 on, so that none takes no room of its own.
     place: NonZeroU16,
     number: u64,
@@ -24,7 +24,7 @@ pub(super) struct KeyEpoch {
 const NUMBERS: usize = 4_096;
 
 impl KeyEpochs {
-    pub(super) fn new() -> Self {
+    pub(in crate::store) fn new() -> Self {
         Self {
             hasher: RandomState::new(),
             numbers: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -32,14 +32,14 @@ impl KeyEpochs {
     }
 
     /// Begins another epoch of these keys: they are about to be changed, or may have been.
-    pub(super) fn advance(&self, charges: &[Charge]) {
+    pub(in crate::store) fn advance(&self, charges: &[Charge]) {
         for charge in charges {
             let number = self.number(self.place(&charge.key));
             number.fetch_add(1, Ordering::Release);
         }
     }
 
-    pub(super) fn of(&self, key: &Key) -> KeyEpoch {
+    pub(in crate::store) fn of(&self, key: &Key) -> KeyEpoch {
         let place = self.place(key);
         KeyEpoch {
             place,
@@ -48,7 +48,7 @@ impl KeyEpochs {
     }
 
     /// Whether the key has not been changed since.
-    pub(super) fn is_still(&self, epoch: KeyEpoch) -> bool {
+    pub(in crate::store) fn is_still(&self, epoch: KeyEpoch) -> bool {
         self.number(epoch.place).load(Ordering::Acquire) == epoch.number
     }
 

@@ -1,0 +1,358 @@
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ahash::RandomState;
+use smallvec::SmallVec;
+
+use super::epochs::{KeyEpoch, KeyEpochs};
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::store::Charge;
+
+/// What is told of a charge that was denied, again and again while time goes on and nothing else happens.
+pub(in crate::store) trait Remembered {
+    /// What has to be known of the policy.
+    type Policy;
+
+    /// Adds them, so much later.
+    fn tell(&self, policy: (usize, &Self::Policy), later: Micros, outcomes: &mut Outcomes);
+}
+
+/// Requests that were denied and cannot pass yet. The same request is denied again, and the store is not asked.
+///
+/// A denial is remembered until its wait is over, counted from when the question was sent, and for no longer
+/// than `longest`: another node may have given the key something back.
+#[derive(Debug)]
+pub(in crate::store) struct DenialCache<N> {
+    longest: Duration,
+    hasher: RandomState,
+    shards: [Mutex<Shard<N>>; SHARDS],
+    epochs: Arc<KeyEpochs>,
+}
+
+/// Nothing in it lasts for long, so what is too much goes by generations: the old one is forgotten when the
+/// young one is full.
+#[derive(Debug)]
+struct Shard<N> {
+    young: Denials<N>,
+    old: Denials<N>,
+}
+
+type Denials<N> = HashMap<u64, Denial<N>, BuildHasherDefault<AsItIs>>;
+
+/// Of numbers that are hashes.
+#[derive(Default)]
+pub(in crate::store) struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, hash: u64) {
+        // The first bits are the same in all of a shard.
+        self.0 = hash.rotate_right(SHARDS.trailing_zeros());
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[derive(Debug)]
+struct Denial<N> {
+    /// In the order in which they were asked about.
+    each: Box<[Denied<N>]>,
+    /// When it was decided, by the store's clock.
+    at: Micros,
+    lasts: Lasts,
+}
+
+/// For how long a denial lasts from when it was received.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct Lasts {
+    received: Instant,
+    /// For how long it is remembered.
+    remembered: Duration,
+    /// For how long it is true. While the store is away, it is used for as long as that.
+    pub(in crate::store) wait: Duration,
+}
+
+/// A charge that was not made.
+#[derive(Debug)]
+struct Denied<N> {
+    charge: Charge,
+    /// The epoch of its key when the question was sent, if it is why the request was denied.
+    epoch: Option<KeyEpoch>,
+    numbers: N,
+}
+
+/// A question that was sent to the store.
+#[derive(Debug)]
+pub(in crate::store) struct Sent {
+    at: Instant,
+    /// The epoch of the key of each charge.
+    epochs: SmallVec<[KeyEpoch; 4]>,
+    /// For how long a denial is remembered.
+    longest: Duration,
+}
+
+impl Sent {
+    /// For how long a denial lasts that has been received now, after which the request may pass, or `None` if no wait
+    /// helps. Returns `None` if its end has passed.
+    pub(in crate::store) fn lasts(&self, wait: Option<Micros>, now: Instant) -> Option<Lasts> {
+        let wait = wait.map(Micros::to_duration);
+        let until = self.at + wait.map_or(self.longest, |wait| wait.min(self.longest));
+        // What no wait helps may be given another limit.
+        let over = wait.and_then(|wait| self.at.checked_add(wait));
+        let over = over.unwrap_or(until);
+        (over > now).then(|| Lasts {
+            received: now,
+            remembered: until.saturating_duration_since(now),
+            wait: over.saturating_duration_since(now),
+        })
+    }
+
+    /// The same for a denial that is remembered for this time at most.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn at_most(self, longest: Duration) -> Self {
+        Self {
+            longest: self.longest.min(longest),
+            ..self
+        }
+    }
+}
+
+pub(in crate::store) const SHARDS: usize = 16;
+
+/// How many denials are remembered at most; each takes some 350 bytes, if it is of one policy.
+const MOST: usize = 10_000;
+
+impl<N: Remembered> DenialCache<N> {
+    pub(in crate::store) fn new(longest: Duration, epochs: Arc<KeyEpochs>) -> Self {
+        Self {
+            longest,
+            hasher: RandomState::new(),
+            shards: std::array::from_fn(|_| Mutex::new(Shard::empty())),
+            epochs,
+        }
+    }
+
+    /// Tells what is known of a request that cannot pass at this moment, if anything is. While the store is
+    /// away, all of its wait is.
+    pub(in crate::store) fn tell(
+        &self,
+        (charges, policies): (&[Charge], &[N::Policy]),
+        now: Instant,
+        is_away: bool,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let hash = self.hash(charges);
+        let shard = self.shard(hash);
+        let Some(denial) = shard.young.get(&hash).or_else(|| shard.old.get(&hash)) else {
+            return false;
+        };
+        // Not since it was sent: what is told must not be too short.
+        let later = now.saturating_duration_since(denial.lasts.received);
+        let Lasts {
+            remembered, wait, ..
+        } = denial.lasts;
+        let lasts = if is_away { wait } else { remembered };
+        let still_holds = later < lasts && denial.is_about(charges) && self.are_still(denial);
+        if still_holds {
+            denial.tell(policies, Micros::from(later), outcomes);
+        }
+        still_holds
+    }
+
+    /// Notes that a question about these is about to be sent.
+    pub(in crate::store) fn send(&self, charges: &[Charge], now: Instant) -> Sent {
+        Sent {
+            at: now,
+            epochs: charges
+                .iter()
+                .map(|charge| self.epochs.of(&charge.key))
+                .collect(),
+            longest: self.longest,
+        }
+    }
+
+    /// Remembers a denial that was decided at this moment: for each charge its numbers, and whether it is why the request
+    /// was denied.
+    pub(in crate::store) fn remember(
+        &self,
+        charges: &[Charge],
+        sent: Sent,
+        (at, lasts): (Micros, Lasts),
+        numbers: impl IntoIterator<Item = (N, bool)>,
+    ) {
+        let each = charges.iter().zip(sent.epochs).zip(numbers);
+        let each = each.map(|((charge, epoch), (numbers, denies))| Denied {
+            charge: *charge,
+            epoch: denies.then_some(epoch),
+            numbers,
+        });
+        let denial = Denial {
+            each: each.collect(),
+            at,
+            lasts,
+        };
+        let hash = self.hash(charges);
+        let mut shard = self.shard(hash);
+        if shard.young.len() >= MOST / SHARDS / 2 {
+            shard.old = mem::take(&mut shard.young);
+        }
+        shard.young.insert(hash, denial);
+    }
+
+    /// The store has told that this request could pass.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn forget(&self, charges: &[Charge]) {
+        let hash = self.hash(charges);
+        let mut shard = self.shard(hash);
+        shard.young.remove(&hash);
+        shard.old.remove(&hash);
+    }
+
+    /// Whether the keys that are why a request was denied are as they were.
+    fn are_still(&self, denial: &Denial<N>) -> bool {
+        let mut epochs = denial.each.iter().filter_map(|denied| denied.epoch);
+        epochs.all(|epoch| self.epochs.is_still(epoch))
+    }
+
+    fn hash(&self, charges: &[Charge]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        for Charge {
+            policy,
+            key,
+            cost,
+            is_soft,
+            is_shadow,
+            limit,
+            ..
+        } in charges
+        {
+            (policy, key, cost, is_soft, is_shadow, limit).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard<N>> {
+        let shard = &self.shards[hash as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<N: Remembered> Denial<N> {
+    fn is_about(&self, charges: &[Charge]) -> bool {
+        let is_about = |(denied, charge): (&Denied<N>, &Charge)| {
+            let known = &denied.charge;
+            (known.policy, known.cost, known.weight(), known.limit)
+                == (charge.policy, charge.cost, charge.weight(), charge.limit)
+                && known.key == charge.key
+        };
+        self.each.len() == charges.len() && self.each.iter().zip(charges).all(is_about)
+    }
+
+    /// Adds the numbers so much later.
+    fn tell(&self, policies: &[N::Policy], later: Micros, outcomes: &mut Outcomes) {
+        outcomes.decided_at(self.at.saturating_add(later));
+        for denied in &self.each {
+            let policy = denied.charge.policy;
+            if let Some(known) = policies.get(policy) {
+                denied.numbers.tell((policy, known), later, outcomes);
+            }
+        }
+        outcomes.put_in_order();
+    }
+}
+
+impl<N> Shard<N> {
+    fn empty() -> Self {
+        Self {
+            young: HashMap::default(),
+            old: HashMap::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::Outcome;
+    use crate::key::IntoKey;
+    use crate::store::denials::remembering::RunsDown;
+
+    const LONGEST: Duration = Duration::from_secs(60);
+    const POLICIES: [bool; 1] = [true];
+
+    fn denials() -> DenialCache<RunsDown> {
+        DenialCache::new(LONGEST, Arc::new(KeyEpochs::new()))
+    }
+
+    fn charge(key: u32) -> [Charge; 1] {
+        [Charge::new(0, key.into_key(), 1)]
+    }
+
+    /// Remembers that the next day is waited for.
+    fn remember(denials: &DenialCache<RunsDown>, charge: &[Charge], sent: Sent, now: Instant) {
+        let day = Micros::from_secs(86_400);
+        let outcome = Outcome::allowed(1, 0, day).denied(Some(day));
+        let lasts = sent.lasts(Some(day), now).expect("a day has not passed");
+        denials.remember(
+            charge,
+            sent,
+            (Micros::ZERO, lasts),
+            [(RunsDown(outcome), true)],
+        );
+    }
+
+    fn is_told(denials: &DenialCache<RunsDown>, charge: &[Charge], now: Instant) -> bool {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        denials.tell((charge, &POLICIES), now, false, &mut outcomes)
+    }
+
+    #[test]
+    fn f58_a_million_keys_that_are_denied_take_no_more_room_than_the_bound() {
+        let (denials, now) = (denials(), Instant::now());
+        for key in 0..1_000_000 {
+            let charge = charge(key);
+            let sent = denials.send(&charge, now);
+            remember(&denials, &charge, sent, now);
+        }
+        let counts = denials.shards.iter().map(|shard| {
+            let shard = shard.lock().unwrap();
+            shard.young.len() + shard.old.len()
+        });
+        let remembered: usize = counts.sum();
+        assert!((MOST / 4..=MOST).contains(&remembered), "{remembered}");
+        assert!(is_told(&denials, &charge(999_999), now));
+        assert!(!is_told(&denials, &charge(0), now));
+        // Less than half of a table is empty when it is full.
+        let each = size_of::<Denied<RunsDown>>() + 2 * size_of::<(u64, Denial<RunsDown>)>();
+        assert!(each <= 352, "{each} bytes");
+    }
+
+    #[test]
+    fn f62_what_was_changed_between_question_and_answer_is_not_remembered() {
+        let (denials, now) = (denials(), Instant::now());
+        let charge = charge(7);
+        let sent = denials.send(&charge, now);
+        denials.epochs.advance(&charge);
+        remember(&denials, &charge, sent, now);
+        assert!(!is_told(&denials, &charge, now));
+    }
+
+    #[test]
+    fn f62_a_denial_is_remembered_from_its_question_and_no_longer_than_the_bound() {
+        let (denials, put) = (denials(), Instant::now());
+        let charge = charge(7);
+        let sent = denials.send(&charge, put);
+        remember(&denials, &charge, sent, put + LONGEST / 2);
+        let just_before = put + LONGEST.saturating_sub(Duration::from_nanos(1));
+        assert!(is_told(&denials, &charge, just_before));
+        assert!(!is_told(&denials, &charge, put + LONGEST));
+    }
+}

@@ -1,0 +1,225 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::cache::{DenialCache, Remembered, Sent};
+use super::epochs::KeyEpochs;
+use crate::clock::{Clock, Micros};
+use crate::decision::{Outcome, Outcomes};
+use crate::error::StoreError;
+use crate::observe::{KeyStats, StoreStats};
+use crate::policy::Policy;
+use crate::store::charged::mark;
+use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
+
+/// A ledger whose denials this node remembers.
+///
+/// An outcome does not tell what it will be a moment later. So a denial is remembered if nothing but the times in it can
+/// change before the first wait is over: every policy denies one unit, by a limit that is the same at all hours and is no
+/// override, the key is not blocked, and no refusals are counted for a penalty.
+pub(in crate::store) struct Remembering {
+    ledger: Arc<dyn Ledger>,
+    denials: Arc<DenialCache<RunsDown>>,
+    told: Arc<Told>,
+    /// Of each policy, whether denials of it can be remembered.
+    policies: Arc<[bool]>,
+}
+
+/// What all ledgers of a store share.
+#[derive(Debug)]
+pub(in crate::store) struct Told {
+    epochs: Arc<KeyEpochs>,
+    /// How many denials were told without a call.
+    times: AtomicU64,
+}
+
+impl Told {
+    pub(in crate::store) fn new() -> Self {
+        Self {
+            epochs: Arc::new(KeyEpochs::new()),
+            times: AtomicU64::new(0),
+        }
+    }
+}
+
+/// An outcome in which nothing changes but the times.
+#[derive(Debug)]
+pub(super) struct RunsDown(pub(super) Outcome);
+
+impl Remembered for RunsDown {
+    type Policy = bool;
+
+    fn tell(&self, (policy, _): (usize, &bool), later: Micros, outcomes: &mut Outcomes) {
+        outcomes.push(policy, self.0.run_down(later));
+    }
+}
+
+impl Remembering {
+    /// Remembers the denials of a ledger that was opened for these policies, each for this time at most.
+    pub(in crate::store) fn new(
+        ledger: Arc<dyn Ledger>,
+        policies: &[Policy],
+        longest: Duration,
+        told: &Arc<Told>,
+    ) -> Self {
+        let runs_down = |policy: &Policy| {
+            let algorithm = policy.algorithm();
+            let changes = algorithm.depends_on_a_calendar() || algorithm.is_held();
+            !changes && policy.named_penalty().is_none()
+        };
+        Self {
+            ledger,
+            denials: Arc::new(DenialCache::new(longest, Arc::clone(&told.epochs))),
+            told: Arc::clone(told),
+            policies: policies.iter().map(runs_down).collect(),
+        }
+    }
+
+    /// Whether a denial of these is one that can be remembered.
+    fn can_remember(&self, charges: &[Charge]) -> bool {
+        let runs_down = |charge: &Charge| {
+            charge.cost == 1 && self.policies.get(charge.policy).is_some_and(|runs| *runs)
+        };
+        !charges.is_empty() && charges.iter().all(runs_down)
+    }
+
+    fn changing(&self, charges: &[Charge]) -> Changing {
+        Changing {
+            epochs: Arc::clone(&self.told.epochs),
+            charges: SmallVec::from_slice(charges),
+        }
+    }
+}
+
+impl Ledger for Remembering {
+    fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
+        let now = Instant::now().into_std();
+        let can_remember = self.can_remember(charges);
+        let asked = (charges, &*self.policies);
+        if can_remember && self.denials.tell(asked, now, false, outcomes) {
+            self.told.times.fetch_add(1, Ordering::Relaxed);
+            mark(charges, outcomes);
+            return Charged::Now(Ok(false));
+        }
+        let sent = can_remember.then(|| self.denials.send(charges, now));
+        let changing = self.changing(charges);
+        match self
+            .ledger
+            .charge(charges, wanted.with_refusals(), outcomes)
+        {
+            Charged::Now(answer) => {
+                if let Ok(false) = answer {
+                    learn(&self.denials, changing.not_at_all(), sent, outcomes);
+                }
+                Charged::Now(answer)
+            }
+            Charged::Later(answer) => {
+                let denials = Arc::clone(&self.denials);
+                Charged::later(async move {
+                    let outcomes = answer.await?;
+                    if !outcomes.is_allowed() {
+                        learn(&denials, changing.not_at_all(), sent, &outcomes);
+                    }
+                    Ok(outcomes)
+                })
+            }
+        }
+    }
+
+    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        let changing = self.changing(charges);
+        self.ledger.take_up_to(charges).map(move |taken| {
+            drop(changing);
+            taken
+        })
+    }
+
+    fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        self.ledger.peek(charges)
+    }
+
+    fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        self.ledger.refusals(charge)
+    }
+
+    fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
+        let changing = self.changing(charges);
+        self.ledger.amend(charges, amendment).map(move |amended| {
+            drop(changing);
+            amended
+        })
+    }
+
+    fn stats(&self) -> StoreStats {
+        let mut stats = self.ledger.stats();
+        stats.remembered_denials += self.told.times.load(Ordering::Relaxed);
+        stats
+    }
+
+    fn keys(&self, policy: usize) -> Option<KeyStats> {
+        self.ledger.keys(policy)
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.ledger.clock()
+    }
+}
+
+/// Remembers a denial, if that can be done.
+fn learn(
+    denials: &DenialCache<RunsDown>,
+    charges: SmallVec<[Charge; 4]>,
+    sent: Option<Sent>,
+    outcomes: &Outcomes,
+) {
+    let Some(sent) = sent else {
+        return;
+    };
+    let is_complete = outcomes.are_of(charges.iter().map(|charge| charge.policy));
+    if outcomes.is_degraded() || !is_complete {
+        return;
+    }
+    let mut waits = outcomes.iter().map(|(_, outcome)| {
+        let runs_down = !outcome.is_allowed() && !outcome.is_blocked() && !outcome.is_overridden();
+        outcome.retry_micros().filter(|_| runs_down)
+    });
+    // The numbers of a policy are known until its own wait is over.
+    let first = waits.try_fold(Micros::LONGEST, |first, wait| Some(first.min(wait?)));
+    let now = Instant::now().into_std();
+    if let Some(first) = first
+        && let Some(lasts) = sent.lasts(Some(first), now)
+    {
+        let numbers = outcomes.iter();
+        let numbers = numbers.map(|(_, outcome)| (RunsDown(*outcome), true));
+        denials.remember(&charges, sent, (outcomes.at(), lasts), numbers);
+    }
+}
+
+/// Ends what is remembered of some keys when it is dropped: what was told of them may have changed.
+struct Changing {
+    epochs: Arc<KeyEpochs>,
+    charges: SmallVec<[Charge; 4]>,
+}
+
+impl Changing {
+    /// Returns the charges: nothing has changed.
+    fn not_at_all(mut self) -> SmallVec<[Charge; 4]> {
+        std::mem::take(&mut self.charges)
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.epochs.advance(&self.charges);
+    }
+}
+
+impl fmt::Debug for Remembering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.ledger, f)
+    }
+}

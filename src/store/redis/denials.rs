@@ -1,0 +1,85 @@
+use std::time::Instant;
+
+use super::numbers::Numbers;
+use super::opened::OpenedPolicy;
+use super::reply::ScriptReply;
+use crate::decision::Outcomes;
+use crate::store::Charge;
+use crate::store::denials::{self, Sent};
+
+/// What servers have denied.
+pub(super) type DenialCache = denials::DenialCache<Numbers>;
+
+/// Remembers the answer that is received now, if it denies.
+pub(super) fn remember(
+    denials: &DenialCache,
+    (charges, policies): (&[Charge], &[OpenedPolicy]),
+    sent: Sent,
+    (answer, outcomes): (&ScriptReply, &Outcomes),
+) {
+    // What costs nothing is answered and not denied, but where nothing can pass.
+    if answer.is_allowed()
+        || answer.is_to_be_asked_again(policies)
+        || charges.iter().all(|charge| charge.cost == 0)
+    {
+        return;
+    }
+    let Some(lasts) = sent.lasts(answer.wait(outcomes), Instant::now()) else {
+        return;
+    };
+    let numbers = charges.iter().map(|charge| {
+        let told = answer.of(charge.policy)?;
+        let numbers = Numbers::of(told, policies.get(charge.policy)?, lasts.wait.into());
+        Some((numbers, told.denies()))
+    });
+    // A server that has one of the keys may not have answered.
+    if let Some(numbers) = numbers.collect::<Option<Vec<_>>>() {
+        denials.remember(charges, sent, (answer.at(), lasts), numbers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::{AnchoredWindow, State};
+    use crate::clock::Micros;
+    use crate::key::IntoKey;
+    use crate::store::denials::KeyEpochs;
+
+    fn policies() -> [OpenedPolicy; 2] {
+        [(); 2].map(|()| {
+            let algorithm = AnchoredWindow::per_day(1).into();
+            OpenedPolicy {
+                algorithm,
+                lua: algorithm.lua(),
+                suffix: String::new(),
+                penalty: None,
+            }
+        })
+    }
+
+    fn denied(charges: &[Charge]) -> ScriptReply {
+        ScriptReply::denied(charges, Micros::new(1_704_067_200_000_000), &State::NEW)
+    }
+
+    /// As when a part of a cluster goes away while it is asked: the others may be told of next time.
+    #[test]
+    fn f62_an_answer_that_leaves_a_policy_out_is_not_remembered() {
+        let epochs = Arc::new(KeyEpochs::new());
+        let denials = DenialCache::new(Duration::from_secs(60), epochs);
+        let (key, policies) = (7_u32.into_key(), policies());
+        let both = [Charge::new(0, key, 1), Charge::new(1, key, 1)];
+        let is_remembered = |answer: &ScriptReply| {
+            let sent = denials.send(&both, Instant::now());
+            let told = (answer, &answer.outcomes(&policies));
+            remember(&denials, (&both, &policies), sent, told);
+            let mut outcomes = Outcomes::new(Micros::ZERO);
+            denials.tell((&both, &policies), Instant::now(), false, &mut outcomes)
+        };
+        assert!(!is_remembered(&denied(&both[..1])));
+        assert!(is_remembered(&denied(&both)));
+    }
+}
