@@ -1,5 +1,5 @@
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, PageSnapshot};
-use super::prepared::{Place, Under};
+use super::prepared::{RuleSlot, Under};
 use super::seqlock::Lock;
 use super::timed::{Full, Span};
 use crate::algorithm::{Algorithm, State};
@@ -58,7 +58,7 @@ pub(super) trait Counter: Send + Sync + 'static {
     );
 
     /// Prepares a limit that requests bring; `None` if there is no room for it, or nothing to prepare yet.
-    fn prepare(&self, limit: &Algorithm) -> Option<Place>;
+    fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot>;
 
     /// The general path.
     fn general(&self) -> &dyn General;

@@ -13,17 +13,17 @@ use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::store::charged::mark;
-use crate::store::{Charge, Wanted};
+use crate::store::{Charge, Charges, Wanted};
 
 /// One policy's part of a decision.
-struct Place<'a> {
+struct SlotPart<'a> {
     charge: &'a Charge,
     limit: u32,
     seat: Seat<'a>,
     blocked: Option<Micros>,
 }
 
-impl Place<'_> {
+impl SlotPart<'_> {
     fn outcome(&self, takes: bool) -> Outcome {
         told(self.seat.taken(), self.limit, self.charge.cost, takes)
     }
@@ -50,13 +50,13 @@ impl MemoryLedger {
         if !charges.iter().all(|charge| self.is_open(charge)) {
             return false;
         }
-        let rest: SmallVec<[Charge; 4]> = charges
+        let rest: Charges = charges
             .iter()
             .filter(|charge| !self.opened(charge.policy).is_some_and(Opened::is_held))
             .copied()
             .collect();
         let mut places = self.places(charges, purpose);
-        let denies = places.iter().any(Place::denies) || purpose == Purpose::Deny;
+        let denies = places.iter().any(SlotPart::denies) || purpose == Purpose::Deny;
         let allowed = if rest.is_empty() {
             *outcomes = Outcomes::new(self.clock().now());
             !denies
@@ -84,7 +84,11 @@ impl MemoryLedger {
     }
 
     /// Locks the slots of each key, in the order of the tables: all decisions lock in the same order.
-    fn places<'a>(&'a self, charges: &'a [Charge], purpose: Purpose) -> SmallVec<[Place<'a>; 2]> {
+    fn places<'a>(
+        &'a self,
+        charges: &'a [Charge],
+        purpose: Purpose,
+    ) -> SmallVec<[SlotPart<'a>; 2]> {
         let mut places = SmallVec::new();
         for (policy, opened) in self.in_order_of_locking() {
             let of_policy = |charge: &&Charge| charge.policy == policy;
@@ -98,7 +102,7 @@ impl MemoryLedger {
                         .left(fingerprint, clock.now(), clock, only_asks)
                 });
                 let limit = charge.limit.map(Limit::size);
-                places.push(Place {
+                places.push(SlotPart {
                     charge,
                     limit: limit.or(opened.algorithm.limit()).unwrap_or(0),
                     seat: slots.seat(fingerprint),

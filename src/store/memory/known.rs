@@ -27,7 +27,7 @@ struct Part<'a, L> {
 }
 
 /// What one policy is asked.
-pub(super) struct Asked<L> {
+pub(super) struct KnownCharge<L> {
     pub(super) policy: usize,
     pub(super) ask: Ask,
     pub(super) is_soft: bool,
@@ -115,7 +115,7 @@ impl Brought for Option<Limit> {
 #[inline]
 pub(super) fn decide<L: Brought>(
     policies: &[Opened],
-    charges: impl ExactSizeIterator<Item = Asked<L>>,
+    charges: impl ExactSizeIterator<Item = KnownCharge<L>>,
     now: Micros,
     wanted: Wanted,
     outcomes: &mut Outcomes,

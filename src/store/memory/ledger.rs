@@ -1,11 +1,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::counter::OutcomeSink;
 use super::driver::{Decision, Part, Purpose};
-use super::known::{self, Asked, Brought};
+use super::known::{self, Brought, KnownCharge};
 use super::opened::Opened;
 use super::ordering::ascending;
 use super::page_snapshot::Ask;
@@ -16,7 +14,7 @@ use crate::error::StoreError;
 use crate::key::Key;
 use crate::observe::{KeyStats, StoreStats, penalized};
 use crate::store::charged::mark;
-use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Reply, Wanted};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryLedger {
@@ -83,7 +81,7 @@ impl MemoryLedger {
     /// Takes as much as there is; see [`Ledger::take_up_to`]. If a charge names a policy that was not
     /// opened, nothing is taken and nothing is told.
     pub fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
-        let of_rates: SmallVec<[Charge; 4]>;
+        let of_rates: Charges;
         let mut charges = charges;
         if self.has_slots {
             // Slots are taken one by one, and held.
@@ -273,7 +271,7 @@ impl MemoryLedger {
             return None;
         }
         let ask = self.ask(key, cost);
-        let charges = policies.iter().map(|&(policy, is_soft)| Asked {
+        let charges = policies.iter().map(|&(policy, is_soft)| KnownCharge {
             policy,
             ask,
             is_soft,
@@ -321,7 +319,7 @@ impl MemoryLedger {
             };
             last = Some((&charge.key, fingerprint));
             let cost = charge.cost;
-            Asked {
+            KnownCharge {
                 policy: charge.policy,
                 ask: Ask { fingerprint, cost },
                 is_soft: charge.is_soft,

@@ -3,7 +3,7 @@
 
 use super::counter::{Counter, General, OutcomeSink};
 use super::page_snapshot::{Ask, Known};
-use super::prepared::{Place, Under};
+use super::prepared::{RuleSlot, Under};
 use super::seqlock::Lock;
 use super::tiers::Tiers;
 use crate::algorithm::{Algorithm, AnyPacked, Pack};
@@ -24,7 +24,7 @@ impl<S: Pack> OneWord<S> {
     #[inline]
     fn is_own(&self, limit: Under<'_>) -> bool {
         match limit {
-            Under::Prepared(place) => place == Place::OWN,
+            Under::Prepared(place) => place == RuleSlot::OWN,
             Under::Limit(limit) => limit == self.tiers.algorithm(),
         }
     }
@@ -103,9 +103,9 @@ impl<S: Pack> Counter for OneWord<S> {
         }
     }
 
-    fn prepare(&self, limit: &Algorithm) -> Option<Place> {
+    fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot> {
         if limit == self.tiers.algorithm() {
-            return Some(Place::OWN);
+            return Some(RuleSlot::OWN);
         }
         self.tiers.wide()?.prepare(limit)
     }

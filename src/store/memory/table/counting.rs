@@ -4,7 +4,7 @@ use crate::clock::{Clock, Micros};
 use crate::store::Amendment;
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::{Counter, Fill, General, OutcomeSink, Tier};
-use crate::store::memory::prepared::{Place, Under};
+use crate::store::memory::prepared::{RuleSlot, Under};
 use crate::store::memory::seqlock::Lock;
 use crate::store::memory::timed::Full;
 
@@ -65,7 +65,7 @@ impl<R: Step, C: Keeps<R>> Counter for Table<R, C> {
         }
     }
 
-    fn prepare(&self, limit: &Algorithm) -> Option<Place> {
+    fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot> {
         self.prepare(limit)
     }
 

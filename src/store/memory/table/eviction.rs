@@ -5,13 +5,13 @@ use super::{PageSnapshot, Table};
 use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::store::memory::cell::Keeps;
-use crate::store::memory::page::{Page, Place};
+use crate::store::memory::page::{Page, SlotRef};
 
 /// What was found on a page.
 pub(super) struct Found<'a, C> {
     pub(super) forgotten: usize,
     /// Of the keys that are not refusing, the one that is the closest to new.
-    nearest: Option<Place<'a, C>>,
+    nearest: Option<SlotRef<'a, C>>,
 }
 
 /// What becomes of a key that has used some of its limit and can go.
@@ -33,11 +33,11 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         (page, snapshot): (&'a Page<C>, &PageSnapshot),
         fingerprint: u64,
         now: Micros,
-    ) -> Option<Place<'a, C>> {
+    ) -> Option<SlotRef<'a, C>> {
         let latest = page.latest();
         let mut own = page.own(fingerprint);
         let judges = self.judges();
-        let is_new = |place: &Place<'_, C>| {
+        let is_new = |place: &SlotRef<'_, C>| {
             let kept = place.slot().cell.see(&self.rule, latest);
             judges.slowest.distance(&kept, now) == 0
         };
@@ -183,17 +183,17 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             && self.admitting.due(now, from).is_none()
     }
 
-    pub(super) fn forget(&self, place: Place<'_, C>) {
+    pub(super) fn forget(&self, place: SlotRef<'_, C>) {
         self.budget.free(self.leave(place));
     }
 
     /// Forgets the key of a place that is to be another's.
-    fn replace(&self, place: Place<'_, C>) {
+    fn replace(&self, place: SlotRef<'_, C>) {
         self.budget.free(self.leave(place).saturating_sub(1));
     }
 
     /// Tells how much room the key had taken.
-    fn leave(&self, place: Place<'_, C>) -> usize {
+    fn leave(&self, place: SlotRef<'_, C>) -> usize {
         let cell = &place.slot().cell;
         let size = self.rule.size(&cell.see(&self.rule, Micros::ZERO));
         cell.clear();

@@ -6,7 +6,7 @@ use crate::clock::Micros;
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::OutcomeSink;
 use crate::store::memory::page::Page;
-use crate::store::memory::prepared::{Place, Under};
+use crate::store::memory::prepared::{RuleSlot, Under};
 use crate::store::memory::seqlock::Lock;
 
 /// Decisions about known keys by any rule whose states the cells keep. A request asks either the rule of the table, or
@@ -170,7 +170,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         made: &'a mut Option<R>,
     ) -> Option<&'a R> {
         match limit {
-            Under::Prepared(Place::OWN) => Some(&self.rule),
+            Under::Prepared(RuleSlot::OWN) => Some(&self.rule),
             Under::Prepared(place) => self.prepared.get(place).map(|(_, rule)| rule),
             Under::Limit(limit) => Some(made.insert(self.make_rule(limit))),
         }
@@ -183,7 +183,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 
     /// Prepares the rule of a limit that requests bring.
-    pub(in crate::store::memory) fn prepare(&self, limit: &Algorithm) -> Option<Place> {
+    pub(in crate::store::memory) fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot> {
         if !C::VARIES {
             return None;
         }

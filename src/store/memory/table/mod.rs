@@ -61,6 +61,12 @@
 //! (`judging.rs`): the key has to be new at the lowest rate with the largest capacity, or pass under the least limit.
 //! An override is a limit of one key (`overriding.rs`). It stands beside the tables, as a block does.
 //!
+//! # Code
+//!
+//! A table is compiled for each form of its cells: one word, three words, any number of words. It asks a rule that stands for
+//! all rules of that form. Only the fast path (`known.rs`) is compiled for each rule that packs its states, through
+//! `one_word.rs`: there a call for each question would cost more than the questions.
+//!
 //! # Fingerprints
 //!
 //! A fingerprint is 64 bits of `ahash` with 256 random bits of the process. Two of `n` keys share a fingerprint,
