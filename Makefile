@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept binary
+.PHONY: run test servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -83,9 +83,6 @@ redis-memory: servers ## bytes of Redis for each key, by algorithm
 
 instructions: ## counts instructions of the core paths, and fails if one has grown
 	benches/count-instructions
-
-binary: ## what the layer adds to an axum program: bytes, and processor time of its build, in three minutes
-	benches/count-bytes
 
 instructions-accept: ## makes today's counts the reference
 	benches/count-instructions --accept

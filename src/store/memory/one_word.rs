@@ -6,7 +6,7 @@ use super::page_snapshot::{Ask, Known};
 use super::prepared::{RuleSlot, Under};
 use super::seqlock::Lock;
 use super::tiers::Tiers;
-use crate::algorithm::{Algorithm, AnyPacked, Pack};
+use crate::algorithm::{Algorithm, Pack};
 use crate::clock::Micros;
 
 /// A counter whose states fit a word under its own limit.
@@ -17,7 +17,7 @@ pub(super) struct OneWord<S> {
 
 impl<S: Pack> OneWord<S> {
     pub(super) fn new(rule: S, bound: usize, algorithm: Algorithm) -> Self {
-        let tiers = Tiers::new(AnyPacked::new(&rule), rule.packs_until(), bound, algorithm);
+        let tiers = Tiers::new(&rule, bound, algorithm);
         Self { rule, tiers }
     }
 

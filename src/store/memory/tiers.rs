@@ -11,7 +11,7 @@ use super::page_snapshot::{Ask, Counted, PageSnapshot};
 use super::seqlock::Lock;
 use super::table::{Override, Settled, Table};
 use super::timed::Full;
-use crate::algorithm::{Algorithm, AnyPacked, AnyRule, State};
+use crate::algorithm::{Algorithm, AnyPacked, AnyRule, Pack, State};
 use crate::clock::{Clock, Micros};
 
 type Packed = Table<AnyPacked, Word>;
@@ -37,9 +37,10 @@ const AT_ONCE: usize = 2;
 const AT_ONCE_IF_FULL: usize = 256;
 
 impl Tiers {
-    pub(super) fn new(rule: AnyPacked, until: Micros, bound: usize, algorithm: Algorithm) -> Self {
+    pub(super) fn new(rule: &impl Pack, bound: usize, algorithm: Algorithm) -> Self {
+        let packed = Table::new(AnyPacked::new(rule), rule.packs_until(), bound);
         Self {
-            packed: Table::new(rule, until, bound),
+            packed: packed.tidied_by(rule),
             algorithm,
             wide: OnceLock::new(),
             next: AtomicUsize::new(0),

@@ -8,10 +8,33 @@ use crate::store::memory::cell::Keeps;
 use crate::store::memory::page::{Page, SlotRef};
 
 /// What was found on a page.
-pub(super) struct Found<'a, C> {
+pub(in crate::store::memory) struct Found<'a, C> {
     pub(super) forgotten: usize,
     /// Of the keys that are not refusing, the one that is the closest to new.
     nearest: Option<SlotRef<'a, C>>,
+}
+
+/// Judges whose type a table does not know. A page has some fifty keys, and a call for each question about each of them
+/// takes longer than the questions.
+pub(in crate::store::memory) trait Tidies<R, C>: Send + Sync {
+    /// Does what [`Table::tidy`] does.
+    fn tidy<'a>(
+        &self,
+        table: &Table<R, C>,
+        page: (&'a Page<C>, usize),
+        now: Micros,
+    ) -> Found<'a, C>;
+}
+
+impl<R: Step, C: Keeps<R> + Keeps<S>, S: Step> Tidies<R, C> for Judges<S> {
+    fn tidy<'a>(
+        &self,
+        table: &Table<R, C>,
+        page: (&'a Page<C>, usize),
+        now: Micros,
+    ) -> Found<'a, C> {
+        table.tidy_by(self, page, now)
+    }
 }
 
 /// What becomes of a key that has used some of its limit and can go.
@@ -124,11 +147,23 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 
     /// Forgets every key of a page that is as good as new. The page is locked.
-    pub(super) fn tidy<'a>(
+    pub(super) fn tidy<'a>(&self, page: (&'a Page<C>, usize), now: Micros) -> Found<'a, C> {
+        match &self.tidies {
+            Some(tidies) => tidies.tidy(self, page, now),
+            None => self.tidy_by(&self.judges(), page, now),
+        }
+    }
+
+    /// The same by judges of any type.
+    fn tidy_by<'a, S: Step>(
         &self,
+        Judges { slowest, strictest }: &Judges<S>,
         (page, index): (&'a Page<C>, usize),
         now: Micros,
-    ) -> Found<'a, C> {
+    ) -> Found<'a, C>
+    where
+        C: Keeps<S>,
+    {
         let latest = page.latest();
         // Another thread may have charged since the clock was read: a window that begins then would be
         // none as of now.
@@ -141,11 +176,9 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             self.idle.is_due(index, now),
             self.admitting.is_due(index, now),
         );
-        let judges = self.judges();
-        let Judges { slowest, strictest } = &*judges;
         let (mut least, mut idle, mut admitting) = (u64::MAX, None, None);
         for place in page.keys() {
-            let kept = place.slot().cell.see(&self.rule, latest);
+            let kept = place.slot().cell.see(slowest, latest);
             let distance = slowest.distance(&kept, now);
             if distance == 0 {
                 drop(kept);

@@ -27,11 +27,20 @@ pub(super) struct Met<S> {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Judges<S> {
+pub(in crate::store::memory) struct Judges<S> {
     /// Says when a key is as good as new: with the least rate and the largest size, which takes the longest.
     pub(super) slowest: S,
     /// Says when a key refuses: with the least of both.
     pub(super) strictest: S,
+}
+
+impl<S: Step> Judges<S> {
+    pub(in crate::store::memory) fn of(rule: &S) -> Self {
+        Self {
+            slowest: rule.clone(),
+            strictest: rule.strictest(),
+        }
+    }
 }
 
 impl<S: Step> Met<S> {
@@ -40,10 +49,7 @@ impl<S: Step> Met<S> {
             quota: AtomicU32::new(u32::MAX),
             least: AtomicU32::new(u32::MAX),
             most: AtomicU32::new(0),
-            own: Judges {
-                slowest: rule.clone(),
-                strictest: rule.strictest(),
-            },
+            own: Judges::of(rule),
             widest: RwLock::new(None),
         }
     }

@@ -91,7 +91,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use self::budget::Budget;
-use self::judging::Met;
+use self::eviction::Tidies;
+use self::judging::{Judges, Met};
 pub(in crate::store::memory) use self::moving::Settled;
 pub(in crate::store::memory) use self::overriding::Override;
 use super::cell::Keeps;
@@ -124,6 +125,8 @@ pub(super) struct Table<R, C> {
     /// The limits of single keys.
     overrides: Timed<Algorithm>,
     met: Met<R>,
+    /// The judges of the table's own limit, if their type is faster to ask than that of the rule.
+    tidies: Option<Box<dyn Tidies<R, C>>>,
     /// Rules of limits that were met.
     prepared: Prepared<(Algorithm, R)>,
     /// When a key of a page is as good as new.
@@ -150,11 +153,23 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Self::sharing(rule, until, Arc::new(Budget::new(bound)))
     }
 
+    /// The same, with judges of another type.
+    pub(super) fn tidied_by<S: Step>(self, rule: &S) -> Self
+    where
+        C: Keeps<S>,
+    {
+        Self {
+            tidies: Some(Box::new(Judges::of(rule))),
+            ..self
+        }
+    }
+
     /// A table that shares its bound with another.
     pub(super) fn sharing(rule: R, until: Micros, budget: Arc<Budget>) -> Self {
         let pages = Pages::new(budget.bound());
         Self {
             met: Met::new(&rule),
+            tidies: None,
             rule,
             until,
             overflow: Page::new(),
