@@ -1,5 +1,5 @@
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, PageSnapshot};
-use super::prepared::{Place, Under};
+use super::prepared::{RuleSlot, Under};
 use super::seqlock::Lock;
 use super::timed::{Full, Span};
 use crate::algorithm::{Algorithm, State};
@@ -9,7 +9,7 @@ pub(super) use crate::store::{Amendment, Wanted};
 
 /// The state of all keys under one policy, however it is kept.
 ///
-/// `limit` is the limit of a request, if it is not that of the counter.
+/// This is the fast path, about keys on a page at rest. `limit` is the limit of a request, if it is not that of the counter.
 pub(super) trait Counter: Send + Sync + 'static {
     /// Decides on a request without a limit of its own that concerns no other policy, and tells of it if that is
     /// wanted; `None` if there is more to it than usual. `now` is what the clock has just told.
@@ -20,6 +20,16 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
 
+    /// Decides on such a request about a key that is new; `None` if it is not, or there is more to it than usual.
+    fn decide_new_at_once(
+        &self,
+        _ask: Ask,
+        _now: Micros,
+        _told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool> {
+        None
+    }
+
     /// The same for a request with a limit of its own.
     fn decide_at_once_under(
         &self,
@@ -28,16 +38,6 @@ pub(super) trait Counter: Send + Sync + 'static {
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
-
-    /// Decides on any request that concerns no other policy.
-    fn decide_in_the_end(
-        &self,
-        ask: Ask,
-        limit: Option<&Algorithm>,
-        now: Micros,
-        clock: &dyn Clock,
-        told: Option<&mut OutcomeSink<'_>>,
-    ) -> bool;
 
     /// Looks a key up that stands where it is looked for first, at rest, and asks whether it may be charged; `None`
     /// if there is more to it than usual.
@@ -68,7 +68,24 @@ pub(super) trait Counter: Send + Sync + 'static {
     );
 
     /// Prepares a limit that requests bring; `None` if there is no room for it, or nothing to prepare yet.
-    fn prepare(&self, limit: &Algorithm) -> Option<Place>;
+    fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot>;
+
+    /// The general path.
+    fn general(&self) -> &dyn General;
+}
+
+/// The general path of a counter: what the fast path leaves. It is compiled once for all counters
+/// whose states fit one word.
+pub(super) trait General: Send + Sync + 'static {
+    /// Decides on any request that concerns no other policy.
+    fn decide_in_the_end(
+        &self,
+        ask: Ask,
+        limit: Option<&Algorithm>,
+        now: Micros,
+        clock: &dyn Clock,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> bool;
 
     /// The last moment that the table can hold; later ones are taken for it.
     fn until(&self) -> Micros;
@@ -201,10 +218,13 @@ pub(super) fn decide(
     clock: &dyn Clock,
     mut told: Option<&mut OutcomeSink<'_>>,
 ) -> bool {
-    match counter.decide_at_once(ask, now, told.as_deref_mut()) {
-        Some(allowed) => allowed,
-        None => counter.decide_in_the_end(ask, None, now, clock, told),
-    }
+    let at_once = counter
+        .decide_at_once(ask, now, told.as_deref_mut())
+        .or_else(|| counter.decide_new_at_once(ask, now, told.as_deref_mut()));
+    at_once.unwrap_or_else(|| {
+        let general = counter.general();
+        general.decide_in_the_end(ask, None, now, clock, told)
+    })
 }
 
 /// Where a policy's outcome is put, if it is wanted: in its place, since it is large to move.

@@ -107,8 +107,10 @@ impl MemoryLedger {
             }
             None => counter.decide_at_once(ask, now, told.as_deref_mut()),
         };
-        let allowed = at_once
-            .unwrap_or_else(|| counter.decide_in_the_end(ask, algorithm, now, &self.clock, told));
+        let allowed = at_once.unwrap_or_else(|| {
+            let general = opened.general();
+            general.decide_in_the_end(ask, algorithm, now, &self.clock, told)
+        });
         opened.prepare(limit);
         allowed
     }

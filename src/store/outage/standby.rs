@@ -2,13 +2,11 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 
-use smallvec::SmallVec;
-
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::policy::{OnStoreFailure, Policy};
-use crate::store::{Amendment, Charge, MemoryLedger, MemoryStore};
+use crate::store::{Amendment, Charge, Charges, MemoryLedger, MemoryStore};
 
 /// The same policies in this process, which decide while their store does not.
 pub(in crate::store) struct Standby {
@@ -21,8 +19,6 @@ pub(in crate::store) struct Standby {
     /// Made when it is first needed: as a rule it never is.
     ledger: OnceLock<MemoryLedger>,
 }
-
-type Charges = SmallVec<[Charge; 4]>;
 
 impl Standby {
     /// Each of so many nodes takes its share of every limit.

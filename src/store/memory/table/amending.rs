@@ -45,7 +45,7 @@ pub(super) fn amend<S: Step>(
 }
 
 /// What changes a state without deciding about anything.
-impl<S: Step, C: Keeps<S>> Table<S, C> {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Changes what is kept of a key, if anything is: of one that has no place, and for which there is no
     /// room, what the shared entry keeps. `None` if its page is retired.
     #[inline(never)]
@@ -108,7 +108,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     fn change(
         &self,
         (page, snapshot): (&Page<C>, &PageSnapshot),
-        (rule, cell): (&S, &C),
+        (rule, cell): (&R, &C),
         lock: &mut Lock<'_>,
         (now, cost): (Micros, u32),
         amendment: Amendment,
@@ -118,7 +118,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let mut seen = cell.see(rule, page.latest());
         let before = rule.size(&seen);
         amend(rule, &mut seen, now, cost, amendment);
-        self.resize(&mut seen, before);
+        self.resize(rule, &mut seen, before);
         cell.keep(rule, seen);
         self.may_go(snapshot, now);
     }
@@ -168,7 +168,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if !C::holds(rule, &seen, now) {
             return false;
         }
-        self.resize(&mut seen, before);
+        self.resize(rule, &mut seen, before);
         cell.keep(rule, seen);
         true
     }
@@ -244,10 +244,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if counted == Counted::Overflow {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
-        self.resize(&mut seen, before);
+        self.resize(&*rule, &mut seen, before);
         let is_newcomer = is_new && counted == Counted::Apart;
         if is_newcomer {
-            self.welcome(&seen, snapshot.index, now);
+            self.welcome(&*self.slowest(), &seen, snapshot.index, now);
         }
         cell.keep(&rule, seen);
         drop(lock);

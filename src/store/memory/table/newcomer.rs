@@ -1,0 +1,82 @@
+//! Decisions about a key that has no place yet.
+
+use std::borrow::Cow;
+
+use super::{Ask, Counted, PageSnapshot, Table, Undecided};
+use crate::algorithm::Step;
+use crate::clock::Micros;
+use crate::store::memory::cell::Keeps;
+use crate::store::memory::counter::OutcomeSink;
+use crate::store::memory::page::Page;
+
+/// A flood of new keys takes this path, so it is compiled for each rule, as the path of a known key is.
+impl<R: Step, C: Keeps<R>> Table<R, C> {
+    /// Decides about a new key at its first look at the page, by the table's own rule; `None` if the key is not new, or
+    /// there is more to it than usual.
+    #[inline]
+    pub(in crate::store::memory) fn decide_new_at_once_by<S: Step>(
+        &self,
+        rule: &S,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool>
+    where
+        C: Keeps<S>,
+    {
+        let now = now.min(self.until);
+        let (page, snapshot) = self.snapshot(ask, Counted::Apart, None)?;
+        let is_known = || page.find(ask.fingerprint).is_some();
+        if now < snapshot.latest || self.may_be_overridden(ask.fingerprint, now) || is_known() {
+            return None;
+        }
+        let rules = (rule, || Cow::Borrowed(rule));
+        let decided = self.decide_new(rules, (page, &snapshot), ask, now, told);
+        decided.ok()
+    }
+
+    /// Decides about a key that has no place. The rule of the request decides, and `slowest` says which other keys are as
+    /// good as new.
+    #[inline(never)]
+    pub(super) fn decide_new<'a, S: Step>(
+        &self,
+        (rule, slowest): (&S, impl FnOnce() -> Cow<'a, S>),
+        (page, snapshot): (&Page<C>, &PageSnapshot),
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Result<bool, Undecided>
+    where
+        C: Keeps<S>,
+    {
+        if !page.seqlock.still_is(snapshot.seen) {
+            return Err(Undecided::Changed);
+        }
+        let may_lack_room = snapshot.counted == Counted::Apart && !snapshot.is_overridden();
+        if may_lack_room && self.is_crowded(now, snapshot.index) {
+            return Err(Undecided::Crowded);
+        }
+        let kept = S::Kept::default();
+        let allowed = rule.allows(&kept, now, ask.cost);
+        if !allowed || ask.cost == 0 {
+            if may_lack_room && !self.has_room(snapshot, now) {
+                return Err(Undecided::Crowded);
+            }
+            Self::tell((rule, &kept), ask, now, allowed, snapshot, told);
+            return Ok(allowed);
+        }
+        let Some(mut lock) = page.seqlock.lock(snapshot.seen) else {
+            return Err(Undecided::Changed);
+        };
+        let slowest = slowest();
+        let placed = self.place_by(&*slowest, (page, snapshot), ask, &mut lock, now);
+        let Ok(cell) = placed else {
+            return Err(Undecided::NoRoom);
+        };
+        let rules = (rule, &*slowest);
+        self.charge_new(rules, (page, snapshot), cell, ask, &mut lock, now, told);
+        drop(lock);
+        self.grow(now);
+        Ok(true)
+    }
+}
