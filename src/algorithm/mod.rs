@@ -335,6 +335,7 @@ impl Algorithm {
     }
 
     /// Passes the rule to `act`, which knows its type.
+    #[inline]
     pub(crate) fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
         match_kind!(self, kind => Kind::with_rule(kind, act), act.stateless(Unlimited))
     }

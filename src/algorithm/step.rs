@@ -211,6 +211,7 @@ pub(crate) trait WithRule {
     fn fixed(self, rule: impl Fixed) -> Self::Result;
 
     /// For a rule that keeps a fixed number of words, or one word.
+    #[inline]
     fn packed(self, rule: impl Fixed + Pack) -> Self::Result
     where
         Self: Sized,
@@ -219,6 +220,7 @@ pub(crate) trait WithRule {
     }
 
     /// For a rule that has another form in one word, unless its numbers are too large.
+    #[inline]
     fn in_two_forms<P: Pack>(
         self,
         rule: impl Fixed,
@@ -235,6 +237,7 @@ pub(crate) trait WithRule {
     fn long(self, rule: impl Long) -> Self::Result;
 
     /// For a rule that keeps nothing of its own.
+    #[inline]
     fn stateless(self, rule: impl Long) -> Self::Result
     where
         Self: Sized,

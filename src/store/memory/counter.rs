@@ -20,17 +20,18 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
 
-    /// Decides on such a request about a key that is new; `None` if it is not, or there is more to it than usual.
+    /// Decides on such a request about a key that is new. If it is not, or there is more to it than usual, returns where
+    /// the key is counted, as far as that is known.
     fn decide_new_at_once(
         &self,
         _ask: Ask,
         _now: Micros,
         _told: Option<&mut OutcomeSink<'_>>,
-    ) -> Option<bool> {
-        None
+    ) -> Result<bool, Counted> {
+        Err(Counted::Apart)
     }
 
-    /// The same for a request with a limit of its own.
+    /// Decides on a request as [`decide_at_once`](Self::decide_at_once) does, under a limit that the request brings.
     fn decide_at_once_under(
         &self,
         limit: Under<'_>,
@@ -67,6 +68,12 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     );
 
+    /// Charges a known key after the fact, under the limit of the counter. Returns whether it did; if not, there is more to
+    /// it than usual.
+    fn settle_at_once(&self, _ask: Ask, _clock: &dyn Clock) -> bool {
+        false
+    }
+
     /// Prepares a limit that requests bring; `None` if there is no room for it, or nothing to prepare yet.
     fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot>;
 
@@ -77,10 +84,11 @@ pub(super) trait Counter: Send + Sync + 'static {
 /// The general path of a counter: what the fast path leaves. It is compiled once for all counters
 /// whose states fit one word.
 pub(super) trait General: Send + Sync + 'static {
-    /// Decides on any request that concerns no other policy.
+    /// Decides on any request that concerns no other policy. `asked` says where its key is
+    /// counted, as far as that is known.
     fn decide_in_the_end(
         &self,
-        ask: Ask,
+        asked: (Ask, Counted),
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
@@ -218,12 +226,13 @@ pub(super) fn decide(
     clock: &dyn Clock,
     mut told: Option<&mut OutcomeSink<'_>>,
 ) -> bool {
-    let at_once = counter
-        .decide_at_once(ask, now, told.as_deref_mut())
-        .or_else(|| counter.decide_new_at_once(ask, now, told.as_deref_mut()));
-    at_once.unwrap_or_else(|| {
+    if let Some(allowed) = counter.decide_at_once(ask, now, told.as_deref_mut()) {
+        return allowed;
+    }
+    let decided = counter.decide_new_at_once(ask, now, told.as_deref_mut());
+    decided.unwrap_or_else(|counted| {
         let general = counter.general();
-        general.decide_in_the_end(ask, None, now, clock, told)
+        general.decide_in_the_end((ask, counted), None, now, clock, told)
     })
 }
 

@@ -7,7 +7,7 @@ use super::driver::{Decision, Part, Purpose};
 use super::known::{self, Brought, KnownCharge};
 use super::opened::Opened;
 use super::ordering::ascending;
-use super::page_snapshot::Ask;
+use super::page_snapshot::{Ask, Counted};
 use super::seed::Seed;
 use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::{Outcomes, Weight};
@@ -223,14 +223,17 @@ impl MemoryLedger {
         now: Micros,
         mut told: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
-        let (counter, limit) = (&*opened.counter, opened.limit.as_ref());
-        if limit.is_none()
-            && let Some(allowed) = counter.decide_new_at_once(ask, now, told.as_deref_mut())
-        {
-            return allowed;
+        let limit = opened.limit.as_ref();
+        let mut its = Counted::Apart;
+        if limit.is_none() {
+            let table = &opened.counter;
+            match table.decide_new_at_once(ask, now, told.as_deref_mut()) {
+                Ok(allowed) => return allowed,
+                Err(counted) => its = counted,
+            }
         }
-        let general = counter.general();
-        general.decide_in_the_end(ask, limit, now, &self.clock, told)
+        let general = opened.general();
+        general.decide_in_the_end((ask, its), limit, now, &self.clock, told)
     }
 
     /// Decides on a request whose key may be blocked.

@@ -4,7 +4,7 @@ use super::counter::OutcomeSink;
 use super::driver::Purpose;
 use super::ledger::MemoryLedger;
 use super::opened::Opened;
-use super::page_snapshot::Ask;
+use super::page_snapshot::{Ask, Counted};
 use super::prepared::Under;
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
@@ -109,7 +109,8 @@ impl MemoryLedger {
         };
         let allowed = at_once.unwrap_or_else(|| {
             let general = opened.general();
-            general.decide_in_the_end(ask, algorithm, now, &self.clock, told)
+            let asked = (ask, Counted::Apart);
+            general.decide_in_the_end(asked, algorithm, now, &self.clock, told)
         });
         opened.prepare(limit);
         allowed

@@ -2,12 +2,12 @@
 //! new key makes no call for each question.
 
 use super::counter::{Counter, General, OutcomeSink};
-use super::page_snapshot::{Ask, Known};
+use super::page_snapshot::{Ask, Counted, Known};
 use super::prepared::{RuleSlot, Under};
 use super::seqlock::Lock;
 use super::tiers::Tiers;
 use crate::algorithm::{Algorithm, Pack};
-use crate::clock::Micros;
+use crate::clock::{Clock, Micros};
 
 /// A counter whose states fit a word under its own limit.
 pub(super) struct OneWord<S> {
@@ -47,7 +47,7 @@ impl<S: Pack> Counter for OneWord<S> {
         ask: Ask,
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
-    ) -> Option<bool> {
+    ) -> Result<bool, Counted> {
         self.tiers
             .packed()
             .decide_new_at_once_by(&self.rule, ask, now, told)
@@ -112,6 +112,11 @@ impl<S: Pack> Counter for OneWord<S> {
             Some(wide) => wide.charge_known_under(limit, known, ask, lock, now, told),
             None => self.charge_known(known, ask, lock, now, told),
         }
+    }
+
+    fn settle_at_once(&self, ask: Ask, clock: &dyn Clock) -> bool {
+        let packed = self.tiers.packed();
+        packed.settle_at_once_by(&self.rule, ask, clock)
     }
 
     fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot> {

@@ -85,7 +85,12 @@ impl Opened {
                     slots.seat(key).give_back(ask.cost);
                 }
             }
-            Amendment::Settle | Amendment::Add(_) => counter.settle(ask, limit, clock),
+            Amendment::Settle | Amendment::Add(_) => {
+                let may_be_known = limit.is_none() && ask.cost > 0;
+                if !(may_be_known && self.counter.settle_at_once(ask, clock)) {
+                    counter.settle(ask, limit, clock);
+                }
+            }
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
             Amendment::Unblock => self.blocks.unblock(key),
             Amendment::Override(limit, length) => {

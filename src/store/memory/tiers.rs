@@ -109,7 +109,7 @@ fn adopt_into(wide: &Wide) -> impl FnMut(u64, State, Micros) {
 impl General for Tiers {
     fn decide_in_the_end(
         &self,
-        ask: Ask,
+        (ask, counted): (Ask, Counted),
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
@@ -124,13 +124,15 @@ impl General for Tiers {
                 return allowed;
             }
             let (its, now) = (told.as_deref_mut(), now.min(self.packed.until()));
-            let decided = self.packed.decide_in_the_end(ask, None, clock, now, its);
+            let asked = (ask, counted);
+            let decided = self.packed.decide_in_the_end(asked, None, clock, now, its);
             if let Some(allowed) = decided {
                 return allowed;
             }
         }
         let wide = self.wide_for(ask.fingerprint);
-        General::decide_in_the_end(wide, ask, limit, now, clock, told)
+        let asked = (ask, Counted::Apart);
+        General::decide_in_the_end(wide, asked, limit, now, clock, told)
     }
 
     fn until(&self) -> Micros {

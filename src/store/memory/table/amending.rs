@@ -150,13 +150,22 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Some((page, lock, snapshot, &slot.cell))
     }
 
-    /// Charges a key after the fact that stands where it is looked for first. Returns whether it did.
+    /// Charges a key after the fact, of some units, that stands where it is looked for first. Returns whether it did.
     #[inline]
-    fn settle_at_once(&self, ask: Ask, time: impl Fn() -> Micros) -> bool {
+    pub(in crate::store::memory) fn settle_at_once_by<S: Step>(
+        &self,
+        rule: &S,
+        ask: Ask,
+        clock: &dyn Clock,
+    ) -> bool
+    where
+        C: Keeps<S>,
+    {
+        let time = || clock.now().min(self.until);
         let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, time) else {
             return false;
         };
-        let (rule, now) = (&self.rule, snapshot.latest);
+        let now = snapshot.latest;
         if rule.limit_at(now) == 0 {
             return true;
         }
@@ -183,7 +192,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         clock: &dyn Clock,
     ) -> Settled {
         let time = || clock.now().min(self.until);
-        if ask.cost == 0 || limit.is_none() && self.settle_at_once(ask, time) {
+        if ask.cost == 0 {
             return Settled::Done;
         }
         let own = self.own(ask, limit, time(), clock);

@@ -109,8 +109,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     pub(super) fn charge_new<S: Step>(
         &self,
         (rule, slowest): (&S, &S),
-        (page, snapshot): (&Page<C>, &PageSnapshot),
-        cell: &C,
+        (page, snapshot, cell): (&Page<C>, &PageSnapshot, &C),
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,

@@ -65,6 +65,10 @@ impl<R: Step, C: Keeps<R>> Counter for Table<R, C> {
         }
     }
 
+    fn settle_at_once(&self, ask: Ask, clock: &dyn Clock) -> bool {
+        self.settle_at_once_by(&self.rule, ask, clock)
+    }
+
     fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot> {
         self.prepare(limit)
     }
@@ -78,13 +82,13 @@ impl<R: Step, C: Keeps<R>> Counter for Table<R, C> {
 impl<R: Step, C: Keeps<R>> General for Table<R, C> {
     fn decide_in_the_end(
         &self,
-        ask: Ask,
+        asked: (Ask, Counted),
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
         told: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
-        let decided = self.decide_in_the_end(ask, limit, clock, now.min(self.until), told);
+        let decided = self.decide_in_the_end(asked, limit, clock, now.min(self.until), told);
         decided.unwrap_or(false)
     }
 

@@ -13,13 +13,12 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     #[inline(never)]
     pub(in crate::store::memory) fn decide_in_the_end(
         &self,
-        ask: Ask,
+        (ask, mut counted): (Ask, Counted),
         limit: Option<&Algorithm>,
         clock: &dyn Clock,
         mut now: Micros,
         mut told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
-        let mut counted = Counted::Apart;
         let mut attempts = 0;
         loop {
             let (page, mut snapshot) = self.snapshot(ask, counted, None)?;
@@ -34,14 +33,11 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
                 self.step_back_now(page, &snapshot, now)
             } else {
                 let rule = self.rule_under(snapshot.own);
-                match page.find(snapshot.fingerprint(ask)) {
-                    Some(slot) => {
-                        self.decide_known((page, &snapshot), (&*rule, &slot.cell), ask, now, its)
-                    }
-                    None => {
-                        let slowest = || self.slowest();
-                        self.decide_new((&*rule, slowest), (page, &snapshot), ask, now, its)
-                    }
+                let page = (page, &snapshot);
+                if let Some(slot) = page.0.find(snapshot.fingerprint(ask)) {
+                    self.decide_known(page, (&*rule, &slot.cell), ask, now, its)
+                } else {
+                    self.decide_new((&*rule, || self.slowest()), page, ask, now, its)
                 }
             };
             match decided {

@@ -11,8 +11,8 @@ use crate::store::memory::page::Page;
 
 /// A flood of new keys takes this path, so it is compiled for each rule, as the path of a known key is.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Decides about a new key at its first look at the page, by the table's own rule; `None` if the key is not new, or
-    /// there is more to it than usual.
+    /// Decides about a new key at the first look at its page, by the table's own rule. If the key is not new, or there is
+    /// more to it than usual, returns where it is counted, as far as that is known.
     #[inline]
     pub(in crate::store::memory) fn decide_new_at_once_by<S: Step>(
         &self,
@@ -20,19 +20,23 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         ask: Ask,
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
-    ) -> Option<bool>
+    ) -> Result<bool, Counted>
     where
         C: Keeps<S>,
     {
         let now = now.min(self.until);
-        let (page, snapshot) = self.snapshot(ask, Counted::Apart, None)?;
+        let snapshot = self.snapshot(ask, Counted::Apart, None);
+        let (page, snapshot) = snapshot.ok_or(Counted::Apart)?;
         let is_known = || page.find(ask.fingerprint).is_some();
         if now < snapshot.latest || self.may_be_overridden(ask.fingerprint, now) || is_known() {
-            return None;
+            return Err(Counted::Apart);
         }
         let rules = (rule, || Cow::Borrowed(rule));
         let decided = self.decide_new(rules, (page, &snapshot), ask, now, told);
-        decided.ok()
+        decided.map_err(|undecided| match undecided {
+            Undecided::Crowded => Counted::Overflow,
+            Undecided::Changed | Undecided::NoRoom => Counted::Apart,
+        })
     }
 
     /// Decides about a key that has no place. The rule of the request decides, and `slowest` says which other keys are as
@@ -74,7 +78,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             return Err(Undecided::NoRoom);
         };
         let rules = (rule, &*slowest);
-        self.charge_new(rules, (page, snapshot), cell, ask, &mut lock, now, told);
+        let place = (page, snapshot, cell);
+        self.charge_new(rules, place, ask, &mut lock, now, told);
         drop(lock);
         self.grow(now);
         Ok(true)

@@ -73,7 +73,8 @@ impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
         let (cell, rule) = (&slot.cell, self.rule_under(snapshot.own));
         if is_new {
             let rules = (&*rule, &*self.slowest());
-            self.charge_new(rules, (page, snapshot), cell, ask, lock, now, told);
+            let place = (page, snapshot, cell);
+            self.charge_new(rules, place, ask, lock, now, told);
         } else {
             let seen = cell.see(&rule, snapshot.latest);
             self.charge((page, snapshot), (&*rule, cell, seen), ask, lock, now, told);
