@@ -44,7 +44,7 @@ pub use self::builder::LimiterBuilder;
 pub use self::inspection::Inspection;
 pub use self::reservation::Reservation;
 
-pub(crate) use self::reservation::{Answer, Held, RealCost};
+pub(crate) use self::reservation::{Held, PendingOutcomes, RealCost};
 #[cfg(feature = "http")]
 pub(crate) use self::ruling::asked;
 pub(crate) use self::ruling::{Asking, Question, Resumed, Ruled};

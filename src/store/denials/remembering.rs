@@ -23,20 +23,20 @@ use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Reply, Wanted};
 pub(in crate::store) struct Remembering {
     ledger: Arc<dyn Ledger>,
     denials: Arc<DenialCache<RunsDown>>,
-    told: Arc<Told>,
+    told: Arc<SharedDenials>,
     /// Of each policy, whether denials of it can be remembered.
     policies: Arc<[bool]>,
 }
 
 /// What all ledgers of a store share.
 #[derive(Debug)]
-pub(in crate::store) struct Told {
+pub(in crate::store) struct SharedDenials {
     epochs: Arc<KeyEpochs>,
     /// How many denials were told without a call.
     times: AtomicU64,
 }
 
-impl Told {
+impl SharedDenials {
     pub(in crate::store) fn new() -> Self {
         Self {
             epochs: Arc::new(KeyEpochs::new()),
@@ -63,7 +63,7 @@ impl Remembering {
         ledger: Arc<dyn Ledger>,
         policies: &[Policy],
         longest: Duration,
-        told: &Arc<Told>,
+        told: &Arc<SharedDenials>,
     ) -> Self {
         let runs_down = |policy: &Policy| {
             let algorithm = policy.algorithm();

@@ -2,7 +2,7 @@ use redis::Value;
 use smallvec::SmallVec;
 
 use super::failure::nonsense;
-use super::lease::{Asked, Grant, Leased};
+use super::lease::{Grant, Leased, LeasedRequest};
 use super::opened::{Charges, OpenedPolicy};
 use crate::algorithm::State;
 use crate::clock::Micros;
@@ -85,7 +85,7 @@ impl KeyReply {
         let mut outcome = match &self.leased {
             None => algorithm.outcome(state, at, cost, fits),
             Some(leased) => {
-                let asked = Asked {
+                let asked = LeasedRequest {
                     state,
                     now: at,
                     cost,

@@ -12,7 +12,7 @@ use super::server::Server;
 use super::workload::{Request, Workload};
 use crate::algorithm::Step;
 use crate::clock::Micros;
-use crate::store::redis::lease::{Answer, Ask, Pair, Terms, Way};
+use crate::store::redis::lease::{Ask, LeaseReply, Pair, Terms, Way};
 
 /// What is to happen, at a moment and in an order.
 type Event = Reverse<(u64, u64, What)>;
@@ -39,7 +39,7 @@ struct Message {
     /// By the clock of the node.
     put: Micros,
     sent: u64,
-    answer: Option<Answer>,
+    answer: Option<LeaseReply>,
 }
 
 /// A request that waits for the answer to another.
