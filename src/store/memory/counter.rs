@@ -44,7 +44,7 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// if there is more to it than usual.
     fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
-    /// The same for a request with a limit of its own.
+    /// Looks a key up as [`look_up`](Self::look_up) does, under a limit that the request brings.
     fn look_up_under(&self, limit: Under<'_>, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
     /// Charges a key that was looked up. Its page is locked.
@@ -57,7 +57,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     );
 
-    /// The same for a request with a limit of its own.
+    /// Charges a key that was looked up under a limit that the request brings.
     fn charge_known_under(
         &self,
         limit: Under<'_>,
@@ -110,7 +110,7 @@ pub(super) trait General: Send + Sync + 'static {
         clock: &dyn Clock,
     ) -> (&dyn Tier, PageSnapshot);
 
-    /// The same of a page that is locked first, however long that takes.
+    /// Locks a key's page first, however long that takes, and looks at it.
     fn snapshot_and_lock(
         &self,
         ask: Ask,
@@ -262,7 +262,7 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// The same with a table that shares the bound.
+    /// Adds the numbers of a table that shares the bound.
     pub(super) fn with(self, other: Self) -> Self {
         Self {
             bytes: self.bytes + other.bytes,

@@ -78,7 +78,7 @@ impl MemoryLedger {
         self.decide_one(policy, self.ask(key, cost), Some(told))
     }
 
-    /// The same, without the numbers.
+    /// Decides as [`charge_one`](Self::charge_one) does, without the numbers.
     #[inline]
     pub(crate) fn admit_one(&self, policy: usize, key: &Key, cost: u32) -> bool {
         self.decide_one(policy, self.ask(key, cost), None)

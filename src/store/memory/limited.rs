@@ -30,7 +30,7 @@ impl MemoryLedger {
         self.decide_one_under(policy, key, cost, limit, told)
     }
 
-    /// The same, without the numbers.
+    /// Decides as [`charge_one_under`](Self::charge_one_under) does, without the numbers.
     pub(crate) fn admit_one_under(
         &self,
         policy: usize,
@@ -88,7 +88,7 @@ impl MemoryLedger {
         self.decide_one_under(charge.policy, &charge.key, charge.cost, limit, told)
     }
 
-    /// The same of a limit that is not prepared, or of a key that is not known.
+    /// Decides on a request whose limit is not prepared, or whose key is not known.
     #[inline(never)]
     fn decide_under_any_limit(
         &self,

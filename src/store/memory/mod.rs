@@ -457,7 +457,7 @@ impl Store for MemoryStore {
 }
 
 impl MemoryStore {
-    /// The same as [`Store::open`], for names that are known to be good.
+    /// Opens the policies as [`Store::open`] does, where the names are known to be good.
     pub(crate) fn ledger(&self, policies: &[Policy]) -> MemoryLedger {
         let mut tables = self.tables();
         let clock = self.its_clock();

@@ -18,7 +18,7 @@ pub(super) struct Opened {
     pub(super) number: usize,
     /// The algorithm of the policy, under the limit with which this ledger was opened.
     pub(super) algorithm: Algorithm,
-    /// The same, if it is not that of the counter.
+    /// The algorithm of the policy, if it is not that of the counter.
     pub(super) limit: Option<Algorithm>,
     pub(super) counter: Arc<dyn Counter>,
     /// Where the counter has the limits that requests bring.

@@ -236,7 +236,7 @@ impl<T: Copy> Span<T> {
         self.until.saturating_sub(now.max(self.from))
     }
 
-    /// The same length, beginning no later than now.
+    /// Moves it back, with its length, if it begins after this moment.
     fn moved_back(self, now: Micros) -> Self {
         let from = self.from.min(now);
         let length = self.until.saturating_sub(self.from);

@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::policy::{OnStoreFailure, Policy};
 use crate::store::{Amendment, Charge, Charges, MemoryLedger, MemoryStore};
 
-/// The same policies in this process, which decide while their store does not.
+/// A copy of the policies in this process, which decides while their store does not.
 pub(in crate::store) struct Standby {
     policies: Box<[Policy]>,
     /// Whether their limits are less than those that all nodes have together.

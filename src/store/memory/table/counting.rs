@@ -179,7 +179,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Some(snapshot)
     }
 
-    /// The same of a page that is locked first.
+    /// Locks a key's page, and looks at it and at the limit that holds for the key; `None` if the page is retired.
     pub(in crate::store::memory) fn lock_and_look_at(
         &self,
         ask: Ask,

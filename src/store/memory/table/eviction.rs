@@ -157,7 +157,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
     }
 
-    /// The same by judges of any type.
+    /// Forgets every key of a page that is as good as new, by judges of any type.
     fn tidy_by<'a, S: Step>(
         &self,
         Judges { slowest, strictest }: &Judges<S>,

@@ -155,7 +155,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Self::sharing(rule, until, Arc::new(Budget::new(bound)))
     }
 
-    /// The same, with judges of another type.
+    /// Lets judges of another type tidy the pages.
     pub(super) fn tidied_by<S: Step>(self, rule: &S) -> Self
     where
         C: Keeps<S>,
