@@ -12,7 +12,7 @@ use super::server::Server;
 use super::workload::{Request, Workload};
 use crate::algorithm::Step;
 use crate::clock::Micros;
-use crate::store::redis::lease::{Answer, Ask, Pair, Terms, Way};
+use crate::store::redis::lease::{Ask, LeaseReply, Pair, Terms, Way};
 
 /// What is to happen, at a moment and in an order.
 type Event = Reverse<(u64, u64, What)>;
@@ -39,7 +39,7 @@ struct Message {
     /// By the clock of the node.
     put: Micros,
     sent: u64,
-    answer: Option<Answer>,
+    answer: Option<LeaseReply>,
 }
 
 /// A request that waits for the answer to another.
@@ -119,7 +119,6 @@ impl<S: Step> World<S> {
         });
         let terms = Terms::of(&scene.algorithm, scene.life).expect("it can be leased");
         let mut world = Self {
-            rule,
             terms,
             nodes: nodes.collect(),
             random: random.clone(),
@@ -130,7 +129,8 @@ impl<S: Step> World<S> {
             waiting: Map::default(),
             messages: Vec::new(),
             free: Vec::new(),
-            server: Server::new(rule, terms, &scene),
+            server: Server::new(rule.clone(), terms, &scene),
+            rule,
             checks: Map::default(),
             twins: Map::default(),
             workload: Workload::new(scene.shape, scene.nodes, scene.rate),
@@ -312,12 +312,12 @@ impl<S: Step> World<S> {
     }
 
     fn has_room(&mut self, key: u64, at: Micros, cost: u32) -> bool {
-        let rule = self.rule;
+        let rule = self.rule.clone();
         self.check(key, at).has_room(&rule, at, cost)
     }
 
     fn spend(&mut self, node: usize, key: u64, at: Micros, cost: u32) {
-        let rule = self.rule;
+        let rule = self.rule.clone();
         let check = self.check(key, at);
         let before = check.excess;
         let is_right = check.spend(&rule, at, cost);
