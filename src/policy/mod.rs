@@ -52,7 +52,7 @@ pub(crate) use self::logged::Logged;
 pub(crate) use self::mode::DeclaredModes;
 
 #[cfg(feature = "http")]
-pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind};
+pub(crate) use self::never_binds::{Keyless, Scope};
 pub(crate) use self::penalty::{NamedPenalty, Offences};
 pub(crate) use self::terms::Terms;
 
