@@ -20,3 +20,5 @@ mod schema;
 mod shadow;
 mod tables;
 mod terms;
+#[path = "../support/tokio_clock.rs"]
+mod tokio_clock;

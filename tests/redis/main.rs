@@ -17,6 +17,7 @@ mod hours;
 mod idle;
 mod keys;
 mod leases;
+mod leaving;
 mod nodes;
 mod permissions;
 mod plans;
