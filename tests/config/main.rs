@@ -20,3 +20,5 @@ mod schema;
 mod shadow;
 mod tables;
 mod terms;
+#[cfg(feature = "calendar")]
+mod zone_data;
