@@ -9,13 +9,16 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use tower_ratelimit::clock::QuantaClock;
 use tower_ratelimit::key::{IntoKey, Key};
+use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{Plan, Plans, Resolved, Resolver};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, Hours, Limiter, LimiterBuilder, MemoryStore,
-    Policy,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, Hours, Limiter, MemoryStore, Policy,
 };
 use tower_ratelimit_benches::keys::address;
 use tower_ratelimit_benches::{PLENTY, a_round};
+
+/// More than a round asks for, and less than 2^28: above that a calendar window takes three words.
+const IN_A_WORD: u32 = 200_000_000;
 
 fn limited(algorithm: impl Into<Algorithm>) -> LimiterBuilder {
     Limiter::builder().policy(Policy::new("bench", algorithm))
@@ -71,10 +74,10 @@ fn limiters() -> Vec<(&'static str, LimiterBuilder)> {
             "anchored window by hours",
             limited(by_hours(window(PLENTY), window(PLENTY / 2))),
         ),
-        ("fixed window", limited(FixedWindow::per_day(PLENTY))),
+        ("fixed window", limited(FixedWindow::per_day(IN_A_WORD))),
         (
             "calendar day",
-            limited(FixedWindow::per_calendar_day(PLENTY)),
+            limited(FixedWindow::per_calendar_day(IN_A_WORD)),
         ),
         ("gcra", limited(Gcra::per_hour(PLENTY))),
         (

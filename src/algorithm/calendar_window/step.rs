@@ -150,7 +150,8 @@ impl Step for CalendarWindow {
 /// Words have times in seconds, since windows begin at full ones: a server reads and writes fewer digits.
 impl Fixed for CalendarWindow {
     fn words(&self, WindowUse { until, used, last }: WindowUse) -> [u64; 3] {
-        [until.get() / SECOND, used, last.get() / SECOND]
+        // The end of time is no full second.
+        [until.ceil_secs(), used, last.get() / SECOND]
     }
 
     fn of_words(&self, [until, used, last]: [u64; 3]) -> WindowUse {
