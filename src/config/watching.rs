@@ -179,7 +179,8 @@ impl Watched {
         self.shared.state().config.clone()
     }
 
-    /// Reads the file now, and puts it into force. This reads from the disk, and blocks meanwhile.
+    /// Reads the file and the zone data now, and puts them into force. This reads from the disk, and blocks meanwhile. The
+    /// version stays if the bytes of the file are the same.
     ///
     /// # Errors
     ///
@@ -208,6 +209,8 @@ impl Shared {
             .reloading
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        #[cfg(feature = "calendar")]
+        crate::calendar::read_zone_data_again();
         let now = self.state().config.clone();
         let (sha256, read) = self
             .builder
@@ -226,9 +229,8 @@ impl Shared {
             Ok((next, layer)) => {
                 state.refused = None;
                 state.status.error = None;
-                if let Some(sha256) = sha256
-                    && sha256 != state.status.sha256
-                {
+                // The same bytes may have another meaning: zone data changes too.
+                if let Some(sha256) = sha256 {
                     // What a policy has used is there if it comes back.
                     let shadow = next.shadow.as_ref().map(|file| file.shadow());
                     let before = self.swap.put(&layer, shadow);
@@ -236,12 +238,14 @@ impl Shared {
                     let at = std::time::Instant::now();
                     state.departed.leave(was, is, &before, at);
                     state.before = Some(before);
-                    state.status.next(sha256);
                     if let Some(file) = &next.shadow {
                         self.directories.of(file.path());
                     }
                     state.config = next;
-                    configuration_changed(state.status.version, &state.status.sha256());
+                    if sha256 != state.status.sha256 {
+                        state.status.next(sha256);
+                        configuration_changed(state.status.version, &state.status.sha256());
+                    }
                 }
                 Ok(state.status.clone())
             }

@@ -22,3 +22,5 @@ mod tables;
 mod terms;
 #[path = "../support/tokio_clock.rs"]
 mod tokio_clock;
+#[cfg(feature = "calendar")]
+mod zone_data;

@@ -7,6 +7,8 @@ mod agreement;
 #[cfg(feature = "adapt")]
 mod answer_time;
 mod apart;
+#[cfg(feature = "calendar")]
+mod calendars;
 mod connecting;
 mod damage;
 mod denials;
