@@ -36,9 +36,8 @@ fn goal(shape: Shape, algorithm: &Algorithm) -> Goal {
     let utilisation = match algorithm {
         // What a node holds that is replaced is lost to the end of the window.
         _ if shape == Shape::Churn => 0.95,
-        Algorithm::FixedWindow(_) | Algorithm::AnchoredWindow(_) | Algorithm::SlidingLog(_) => {
-            0.999
-        }
+        Algorithm::FixedWindow(_) | Algorithm::AnchoredWindow(_) => 0.999,
+        Algorithm::SlidingLog(_) => 0.998,
         _ => 0.97,
     };
     let (refused_wrongly, jain, calls) = match shape {
