@@ -147,8 +147,8 @@ fn concurrency() -> AdaptiveConcurrencyLayer {
 }
 
 #[library_benchmark]
-#[bench::no_fields(layered(PLENTY, false))]
-#[bench::all_fields(layered(PLENTY, true))]
+#[bench::no_headers(layered(PLENTY, false))]
+#[bench::all_headers(layered(PLENTY, true))]
 #[bench::refused(layered(1, true))]
 #[bench::bare(sent(hello()))]
 #[bench::traffic(sent(traffic().layer(hello())))]

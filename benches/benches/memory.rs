@@ -108,15 +108,15 @@ fn allocations_per_request(figures: &mut Figures) {
         figures.insert(format!("memory/allocations, {name}"), count - bare);
     };
     row(
-        "no fields/ours",
+        "no headers/ours",
         per_request(ours(PLENTY, false).layer(hello()), ok),
     );
     let peer = peers::tower_governor_silent(PLENTY);
     row(
-        "no fields/tower_governor",
+        "no headers/tower_governor",
         per_request(peer.layer(hello()), ok),
     );
-    for (name, limit, status) in [("all fields", PLENTY, ok), ("refused", 1, refused)] {
+    for (name, limit, status) in [("all headers", PLENTY, ok), ("refused", 1, refused)] {
         let count = per_request(ours(limit, true).layer(hello()), status);
         row(&format!("{name}/ours"), count);
         let count = per_request(peers::tower_governor(limit).layer(hello()), status);

@@ -296,7 +296,7 @@ mod tests {
     use super::*;
     use std::num::NonZeroU32;
 
-    /// So many requests that took this long.
+    /// Counts requests that took this long.
     fn take(traffic: &Traffic, requests: u32, millis: u64) {
         for _ in 0..requests {
             let passage = traffic.begin();

@@ -57,7 +57,7 @@ pub(super) struct NewLimit {
     plan: Option<String>,
     #[serde(default)]
     key: Option<String>,
-    /// Of a client: `null` ends the limit of its own.
+    /// The new limit; for a client, `null` ends the limit of its own.
     limit: Option<u32>,
     #[serde(default)]
     seconds: Option<u32>,
@@ -268,7 +268,7 @@ fn any_limit(limiter: &Limiter<dyn Ledger>, policy: &str) -> Result<Algorithm, F
     found.ok_or_else(|| Failed::Invalid(format!("`policy` cannot be {policy:?}: it has no limit")))
 }
 
-/// The same algorithm with this quota; its burst or capacity in proportion.
+/// Returns the algorithm with this quota, and with its burst or capacity in proportion.
 fn with_quota(declared: &Algorithm, quota: u32) -> Result<Algorithm, Failed> {
     let limit = declared.scaled_to(quota);
     limit.ok_or_else(|| {

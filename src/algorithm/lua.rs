@@ -108,7 +108,7 @@ impl Algorithm {
         match_kind!(self, kind => Some(kind.lua()), None)
     }
 
-    /// The same with other [numbers](Lua::numbers); `None` if it cannot have them.
+    /// The algorithm with other [numbers](Lua::numbers); `None` if it cannot have them.
     pub(crate) fn with_numbers(&self, [size, _, _, limit]: [u64; 4]) -> Option<Self> {
         let size = size.try_into().ok()?;
         #[cfg(feature = "calendar")]

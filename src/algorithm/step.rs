@@ -30,7 +30,7 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
     /// The most that can be admitted at one instant; 0 if every request is denied.
     fn limit(&self) -> u32;
 
-    /// The same at this moment, where it depends on the hour.
+    /// The most that can be admitted at this moment, where it depends on the hour.
     fn limit_at(&self, _: Micros) -> u32 {
         self.limit()
     }
@@ -185,7 +185,7 @@ pub(crate) trait Pack: Step<Kept: Copy + PartialEq> + Copy {
 
 /// A rule that keeps any number of words.
 pub(crate) trait Long: Step<Kept = State> {
-    /// The same rule under this limit, if it can have it.
+    /// The rule under this limit, if it can have it.
     fn limited(&self, limit: Limit) -> Self;
 
     /// The rule of this algorithm, which has the same frame.

@@ -86,7 +86,7 @@ impl Config {
         self.watch_every(Duration::from_secs(5))
     }
 
-    /// The same, with another time between two reads of a file that tells no events; at least 100 ms.
+    /// Does what [`watch`](Self::watch) does, and reads the file at this interval, at least 100 ms, even without an event.
     ///
     /// # Errors
     ///

@@ -254,7 +254,7 @@ impl Policies {
         }
     }
 
-    /// So many units were taken.
+    /// Counts units that were taken.
     pub(super) fn count_taken(&self, charges: &[Charge], units: u32, outcomes: &Outcomes) {
         let taken = charges
             .iter()

@@ -20,7 +20,7 @@ use crate::decision::{Outcome, Outcomes};
 /// Counts what becomes of requests, as a whole and under each policy.
 pub(crate) struct Counters {
     policies: Box<[Metered]>,
-    /// By the place of the thread. The rows of a place are made when its thread counts first.
+    /// One list of rows for each place of a thread, made when the thread first counts.
     slots: Box<[OnceLock<Box<[Row]>>]>,
 }
 

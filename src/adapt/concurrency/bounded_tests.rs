@@ -38,8 +38,8 @@ fn disturbed(servers: u32, disturb: impl Fn(&mut Weather)) -> Vec<Weather> {
     weather
 }
 
-/// Under steady load, and from ten seconds after a disturbance, at least nine tenths of what the best limit serves that
-/// never changes. During it the limit is not below the least.
+/// At least nine tenths of what the best constant limit serves, under steady load and again from ten seconds after a
+/// disturbance. During the disturbance the limit is not below the least.
 fn keeps_its_goodput(servers: u32, disturb: impl Fn(&mut Weather)) {
     let weather = disturbed(servers, &disturb);
     for seed in seeds() {

@@ -70,7 +70,7 @@ const PROBE_EACH: Duration = Duration::from_secs(30);
 /// How long a calm reading counts.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// So many calm readings count, however old they are: one alone is luck.
+/// How many calm readings count, however old they are: one alone may be luck.
 const ALWAYS_KEPT: usize = 3;
 
 /// More than are read in [`KEPT`].

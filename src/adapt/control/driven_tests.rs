@@ -71,8 +71,8 @@ impl Shares {
     }
 }
 
-/// Under steady load, and from ten seconds after a disturbance, the goodput is that of a good limit. During it the factor is
-/// not below its floor. A factor that is below 1 always says why.
+/// The goodput is that of a good limit under steady load, and again from ten seconds after a disturbance. During the
+/// disturbance the factor is not below its floor. A factor that is below 1 always says why.
 fn keeps_its_goodput(disturb: impl Fn(usize, &mut Weather)) {
     let weather = disturbed(disturb);
     let (mut steady, mut after) = (Shares::default(), Shares::default());

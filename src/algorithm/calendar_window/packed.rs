@@ -39,7 +39,7 @@ impl Packed {
         (window.limit <= Self::MOST).then_some(Self(window))
     }
 
-    /// The same of a window whose limit is known to be small enough.
+    /// Packs a window whose limit is known to be small enough.
     #[inline]
     pub(crate) fn within_a_word(window: CalendarWindow) -> Self {
         let limit = window.limit.min(Self::MOST);
@@ -74,7 +74,7 @@ impl Packed {
         self.present(now).until.saturating_sub(now)
     }
 
-    /// The same as the rule of `step.rs` keeps it.
+    /// The state in the form of the rule in `step.rs`.
     fn counted(self, kept: Used) -> WindowUse {
         let last = Micros::new(kept.last * SECOND);
         let until = self.0.windows().at(last).until;
@@ -170,7 +170,7 @@ impl Step for Packed {
         Some(self.present(now).length())
     }
 
-    /// The same as the default, with one look at the calendar.
+    /// Gives the outcome of the default method, with one look at the calendar.
     fn outcome(&self, kept: &Used, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let limit = self.0.limit;
         let present = self.present(now);

@@ -25,7 +25,7 @@ pub(in crate::limiter) struct Waiter {
     caller: Caller,
     /// When it was first told how long to wait.
     pub(super) told: Option<Instant>,
-    /// By which its keys go, as far as the store has told.
+    /// The limits of its keys, as far as the store has told them.
     pub(super) own: OwnLimits,
     /// Whether it has foreseen its turn anew, by another limit; once is enough.
     has_looked_again: bool,

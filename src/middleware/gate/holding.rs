@@ -27,7 +27,7 @@ pub(in crate::middleware) struct Admitted {
 }
 
 impl Admitted {
-    /// Without headers.
+    /// An admitted request whose response gets no headers.
     #[inline]
     pub(in crate::middleware) fn bare(kept: Kept, gate: usize) -> Self {
         Self {

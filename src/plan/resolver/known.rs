@@ -87,7 +87,7 @@ impl Known {
         }
     }
 
-    /// The same, kept for failure alone.
+    /// Keeps the answer for failures alone.
     pub(super) fn outdated(&self) -> Self {
         Self {
             is_outdated: true,
@@ -96,7 +96,7 @@ impl Known {
         }
     }
 
-    /// The same after a lookup that failed.
+    /// Notes that a lookup failed.
     pub(super) fn failed(&self, until: Instant, epoch: u64) -> Self {
         Self {
             failed: Some((until, epoch)),

@@ -113,7 +113,7 @@ pub(crate) struct Coming {
 pub(super) type Otherwise = dyn Fn(Unresolved) -> Finding + Send;
 
 impl Coming {
-    /// Without a timer no request waits.
+    /// Waits for a lookup for at most this time. Without a timer no request waits.
     pub(super) fn look(
         mut landed: watch::Receiver<Option<Finding>>,
         timer: Option<Timer>,
