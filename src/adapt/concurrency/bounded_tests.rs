@@ -84,10 +84,12 @@ fn fast_failures_do_not_raise_the_limit() {
     }
 }
 
+/// What it sees first is an overload: how long requests take when none waits has to be said.
 #[test]
-fn a_limit_that_begins_far_too_high_falls_to_what_the_service_can_do() {
+fn a_limit_that_begins_far_too_high_falls_where_it_is_known_what_is_healthy() {
     let bounds = Bounds {
         start: 400,
+        healthy: Some(150_000),
         ..BOUNDS
     };
     for seed in seeds() {

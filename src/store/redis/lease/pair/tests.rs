@@ -85,7 +85,7 @@ fn a_key_that_is_asked_for_twice_is_not_leased_and_one_asked_for_often_is() {
         pair.answered(now, now, (&ask, nothing), terms());
         asked.push(ask.units);
     }
-    assert_eq!(asked, [0, 0, 2, 4, 8]);
+    assert_eq!(asked, [0, 0, 0, 4, 8]);
 }
 
 /// A pair whose units are spent, with a question on its way, and when it was put.

@@ -132,14 +132,14 @@ impl Scene {
 }
 
 /// Plays scenes until there are enough.
-fn search(seed: u64, limits: &[u32], seen: &mut Seen, is_enough: impl Fn(&Seen) -> bool) {
+fn search(seed: u64, limits: &[u32], tally: &mut Seen, is_enough: impl Fn(&Seen) -> bool) {
     let mut random = Random::new(seed);
     let (begun, mut told) = (Instant::now(), 0);
-    while !is_enough(seen) {
+    while !is_enough(tally) {
         let scene = Scene::any(&mut random, limits);
-        seen.add(scene.faults.name, &scene.holds());
-        if seen.spends() >= told + 100_000_000 {
-            told = seen.spends();
+        tally.add(scene.faults.name, &scene.holds());
+        if tally.spends() >= told + 100_000_000 {
+            told = tally.spends();
             println!("{told} spends after {:.0?}", begun.elapsed());
         }
     }
@@ -153,17 +153,21 @@ fn no_spend_is_in_excess_of_the_plain_algorithm() {
     let fresh = now.map_or(0, |now| now.subsec_nanos().into());
     let seed = given("SIMULATED_SEED").unwrap_or(fresh);
     println!("SIMULATED_SEED={seed}");
-    let mut seen = Seen::default();
+    let mut tally = Seen::default();
     if let Some(spends) = given::<u64>("SIMULATED_SPENDS") {
-        search(27, &LIMITS, &mut seen, |seen| seen.spends() >= spends / 2);
-        search(seed, &LIMITS, &mut seen, |seen| seen.spends() >= spends);
+        search(27, &LIMITS, &mut tally, |tally| {
+            tally.spends() >= spends / 2
+        });
+        search(seed, &LIMITS, &mut tally, |tally| tally.spends() >= spends);
     } else {
         let length = Duration::from_secs(given("SIMULATED_SECONDS").unwrap_or(10));
         for seed in [27, seed] {
             let begun = Instant::now();
-            search(seed, &LIMITS[..4], &mut seen, |_| begun.elapsed() >= length);
+            search(seed, &LIMITS[..4], &mut tally, |_| {
+                begun.elapsed() >= length
+            });
         }
     }
-    println!("{seen}");
-    assert!(seen.spends() > 10_000, "{seen}");
+    println!("{tally}");
+    assert!(tally.spends() > 10_000, "{tally}");
 }
