@@ -219,7 +219,9 @@ fn zipf(number: usize, exponent: f64) -> Vec<f64> {
             sum
         })
         .collect();
-    sums.iter_mut().for_each(|up_to| *up_to /= sum);
+    for up_to in &mut sums {
+        *up_to /= sum;
+    }
     if let Some(last) = sums.last_mut() {
         *last = 1.0;
     }
