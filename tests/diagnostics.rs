@@ -1007,3 +1007,53 @@ fn a_settlement_that_is_lost_is_warned_of_once_and_counted() {
     // To settle the estimate changes nothing.
     assert_eq!(limiter.lost_settlements(), 2);
 }
+
+/// Each of these asks Redis for every request, though the store leases. No server is there: the store connects later.
+#[cfg(feature = "redis")]
+#[test]
+fn policies_whose_units_cannot_be_leased_are_named_once_with_the_reasons() {
+    use tower_ratelimit::policy::Penalty;
+    use tower_ratelimit::store::Lease;
+    use tower_ratelimit::{Concurrency, RedisStore};
+
+    let window = |name: &str| Policy::new(name, FixedWindow::per_hour(100));
+    let minute = Duration::from_secs(60);
+    let policies = || {
+        [
+            window("leased"),
+            window("unleased").unleased(),
+            window("penalty").penalty(Penalty::after(3, minute)),
+            window("waits").wait_up_to(minute),
+            window("reserve").reserve(5),
+            Policy::new("small", FixedWindow::per_hour(7)),
+            Policy::new("bucket", TokenBucket::per_hour(100).burst(7)),
+            Policy::new("queue", LeakyQueue::per_second(100).places(20)),
+            Policy::new("slots", Concurrency::of(50)),
+        ]
+    };
+    let opened = |lease: Option<Lease>| {
+        let mut builder = RedisStore::builder();
+        if let Some(lease) = lease {
+            builder = builder.lease(lease);
+        }
+        let store = builder.open("redis://127.0.0.1:1/").unwrap();
+        let limiter = Limiter::builder().policies(policies()).store(store);
+        let (_, mut lines) = Log::of(|| limiter.build().unwrap());
+        // One of them never binds beside another, which does not matter here.
+        lines.retain(|line| line.fields["code"] == "TRL035");
+        lines
+    };
+    assert!(opened(None).is_empty());
+    let lease = Lease::up_to(Duration::from_secs(1));
+    let reasons = [
+        r#""penalty": it counts refusals for a penalty"#,
+        r#""waits": its requests wait for their turn"#,
+        r#""reserve": it keeps a reserve from requests of low priority"#,
+        r#""small": it admits less than 8 units at once"#,
+        r#""bucket": it admits less than 8 units at once"#,
+        r#""queue": its algorithm has no units that a node can hold"#,
+        r#""slots": its algorithm has no units that a node can hold"#,
+    ];
+    assert_warns_once(&opened(Some(lease)), "TRL035", &reasons.join("; "));
+    assert!(opened(Some(lease)).is_empty());
+}
