@@ -82,7 +82,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// The same text as `Display`, since `unwrap` and a `main` that returns an error show this form.
+/// Shows the text of `Display`, since `unwrap` and a `main` that returns an error show this form.
 impl fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -150,7 +150,7 @@ impl StoreError {
         }
     }
 
-    /// The same, of a store that logs by itself that it fails.
+    /// Marks the error of a store that logs its failures by itself.
     pub(crate) fn told(self) -> Self {
         Self {
             is_told: true,
@@ -158,7 +158,7 @@ impl StoreError {
         }
     }
 
-    /// The same, for another request that has waited for the same answer.
+    /// Copies the error for another request that has waited for the same answer.
     #[cfg(feature = "redis")]
     pub(crate) fn again(&self) -> Self {
         Self {

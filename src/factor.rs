@@ -201,7 +201,7 @@ impl FactorCell {
         self.set_as_of(factor, cause, SystemTime::now());
     }
 
-    /// The same from this moment on.
+    /// Puts a factor in force, and tells this moment as its begin.
     pub(crate) fn set_as_of(&self, factor: Factor, cause: &str, since: SystemTime) {
         let factor = factor.clamp(self.0.least, self.0.most);
         self.0.factor.store(factor.get(), Ordering::Relaxed);

@@ -39,11 +39,16 @@ fn layers(c: &mut Criterion) {
     row(group, "bare", ok, hello());
 
     let silent = layer_of(PLENTY, false);
-    row(group, "no fields/ours", ok, silent.layer(hello()));
+    row(group, "no headers/ours", ok, silent.layer(hello()));
     let silent = peers::tower_governor_silent(PLENTY);
-    row(group, "no fields/tower_governor", ok, silent.layer(hello()));
+    row(
+        group,
+        "no headers/tower_governor",
+        ok,
+        silent.layer(hello()),
+    );
 
-    for (cell, limit, status) in [("all fields", PLENTY, ok), ("refused", 1, refused)] {
+    for (cell, limit, status) in [("all headers", PLENTY, ok), ("refused", 1, refused)] {
         let ours = layer_of(limit, true).layer(hello());
         row(group, &format!("{cell}/ours"), status, ours);
         let peer = peers::tower_governor(limit).layer(hello());

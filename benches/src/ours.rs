@@ -47,7 +47,7 @@ pub fn policies(count: usize) -> impl Iterator<Item = Policy> {
     (0..count).map(|n| Policy::new(format!("bench {n}"), Gcra::per_hour(PLENTY)))
 }
 
-/// One policy by address, as most users have it; with all fields, or without any.
+/// One policy by address, as most users have it; with all headers, or without any.
 pub fn layer(algorithm: impl Into<Algorithm>, store: MemoryStore, fields: bool) -> RateLimitLayer {
     let builder = RateLimitLayer::builder()
         .policy(Policy::new("bench", algorithm).key(key::client_ip()))

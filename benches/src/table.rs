@@ -1,5 +1,6 @@
 //! One table of what has been measured: ours, the peer's, and whether we are where we want to be.
 
+mod limits;
 mod redis;
 
 use std::fmt;
@@ -88,8 +89,8 @@ pub fn cells(figures: &Figures) -> Vec<Cell> {
         cells.push(ns.algorithm("slowly", wider).at_most(2.0));
     }
     cells.extend([
-        ns.layer("no fields", "tower_governor").at_most(0.8),
-        ns.layer("all fields", "tower_governor").at_most(0.4),
+        ns.layer("no headers", "tower_governor").at_most(0.8),
+        ns.layer("all headers", "tower_governor").at_most(0.4),
         ns.layer("refused", "tower_governor").at_most(0.02),
         ns.cell(
             "layer, refused, all of it, around a router",
@@ -109,8 +110,8 @@ pub fn cells(figures: &Figures) -> Vec<Cell> {
         }
     }
     cells.extend([
-        count.allocations("no fields").at_most(0.0),
-        count.allocations("all fields").at_most(3.0),
+        count.allocations("no headers").at_most(0.0),
+        count.allocations("all headers").at_most(3.0),
         bytes
             .cell(
                 "flood, memory after it",
@@ -133,8 +134,10 @@ pub fn cells(figures: &Figures) -> Vec<Cell> {
     for keys in EACH_THREADS_KEYS {
         cells.push(rate(figures, keys, "2 threads").at_least(1.8));
     }
+    cells.extend(limits::cells(figures));
     cells.extend(redis::cells(figures));
     cells.extend(beside(figures));
+    cells.extend(limits::beside(figures));
     cells.extend(redis::beside(figures));
     cells
 }
@@ -199,7 +202,7 @@ fn beside(figures: &Figures) -> Vec<Cell> {
             "memory/bytes per key at most/ours",
             "memory/bytes per key at most/governor",
         ),
-        ns.layer("all fields", "axum-governor"),
+        ns.layer("all headers", "axum-governor"),
         ns.layer("refused", "axum-governor"),
         ns.alone("layer, bare service and request", "layer/bare"),
         ns.alone("layer, all of it, around a router", "layer/router/allowed"),

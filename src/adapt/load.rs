@@ -110,7 +110,7 @@ impl Loads {
         }
     }
 
-    /// The same with what this signal tells.
+    /// Adds what a signal tells, and returns the loads; see [`tell`](Self::tell).
     pub fn with(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -120,7 +120,7 @@ impl Loads {
         self
     }
 
-    /// The same for a moment at which more was wanted than the limits admit.
+    /// Says whether more was wanted at that moment than the limits admit.
     pub fn wanted(self, is_wanted: bool) -> Self {
         Self { is_wanted, ..self }
     }

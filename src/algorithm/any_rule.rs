@@ -22,7 +22,7 @@ impl AnyRule {
         Self(algorithm)
     }
 
-    /// The same rule under this limit at all hours, if it can have it.
+    /// The rule under this limit at all hours, if it can have it.
     pub(crate) fn limited(self, limit: Limit) -> Self {
         self.0.without_hours().under(limit).map_or(self, Self)
     }

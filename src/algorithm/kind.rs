@@ -58,7 +58,7 @@ pub(crate) trait Kind: Copy {
         None
     }
 
-    /// The same with another quota and another size.
+    /// Replaces the quota and the size.
     fn resized(&self, quota: Quota, _size: u32) -> Result<Self, ConfigError> {
         Self::of_number(quota, self.number())
     }

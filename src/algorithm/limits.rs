@@ -55,7 +55,7 @@ impl Limit {
     /// The largest size in parts: a charge can take as much again beyond it, and all of it fits in 32 bits.
     pub(crate) const MOST_PARTS: u32 = u32::MAX / 2;
 
-    /// The same limit where a unit is so many parts; `None` if that is too large.
+    /// The limit in parts, so many of which are a unit; `None` if that is too large.
     pub(crate) fn in_parts(self, of_a_unit: u32) -> Option<Self> {
         let quota = self.quota.checked_mul(of_a_unit)?;
         let size = self.size.checked_mul(of_a_unit)?;
@@ -67,7 +67,7 @@ impl Limit {
         self.map(|number| number.div_ceil(nodes.get()))
     }
 
-    /// The same with other numbers.
+    /// Replaces both numbers.
     pub(crate) fn with(mut self, quota: u32, size: u32) -> Self {
         self.quota = quota;
         self.size = size;
@@ -174,15 +174,15 @@ impl Algorithm {
         self.beyond(limit, reserve)
     }
 
-    /// At which rate it drains steadily: so many units in that time. `None` of an algorithm that does not, and at a rate
-    /// of 0.
+    /// The rate at which it drains steadily, as units and the time that they take. `None` for an algorithm that does not
+    /// drain, and at a rate of 0.
     pub(crate) fn rate(&self) -> Option<(u32, Duration)> {
         let quota = self.limits()?.quota;
         let (_, period, _) = self.frame();
         (self.has_rate() && quota > 0).then_some((quota, period?))
     }
 
-    /// The same under the limit that holds outside all hours, at any time.
+    /// The algorithm under the limit that holds outside all hours, at any time.
     pub(crate) fn without_hours(&self) -> Self {
         match self {
             #[cfg(feature = "calendar")]
@@ -207,8 +207,8 @@ impl Algorithm {
         limit.and_then(|limit| self.under(limit)).unwrap_or(*self)
     }
 
-    /// The same with this quota, and a burst or a capacity in proportion, rounded up. A queue keeps its places. `None` if it
-    /// cannot have that.
+    /// The algorithm with this quota, and with a burst or a capacity in proportion, rounded up. A queue keeps its places.
+    /// `None` if it cannot have that.
     #[cfg(feature = "admin")]
     pub(crate) fn scaled_to(&self, quota: u32) -> Option<Self> {
         let now = self.limits()?;
@@ -223,7 +223,7 @@ impl Algorithm {
         self.under(now.with(quota, size))
     }
 
-    /// The same with this limit; `None` if it cannot have it.
+    /// The algorithm with this limit; `None` if it cannot have it.
     pub(crate) fn under(&self, limit: Limit) -> Option<Self> {
         #[cfg(feature = "calendar")]
         if let Self::ByHours(hours) = self {

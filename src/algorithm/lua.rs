@@ -79,10 +79,10 @@ impl Lua {
         ];
         let between = present.from.max(beside.from);
         let [limit, ..] = self.numbers;
-        // The last number has room for the longest window too, in hours: boundaries are whole seconds.
+        // Boundaries are whole seconds. The last number has room for the longest window too, in hours.
+        let [from, between, until] = [from, between, until].map(|at| at.get() / 1_000_000);
         let hours = calendar.windows().unit.longest().ceil_secs() / 3_600;
-        let until = until.get() / 1_000_000 * 16_384 + hours;
-        [limit, from.get(), between.get(), until]
+        [limit, from, between, until * 16_384 + hours]
     }
 }
 
@@ -108,7 +108,7 @@ impl Algorithm {
         match_kind!(self, kind => Some(kind.lua()), None)
     }
 
-    /// The same with other [numbers](Lua::numbers); `None` if it cannot have them.
+    /// The algorithm with other [numbers](Lua::numbers); `None` if it cannot have them.
     pub(crate) fn with_numbers(&self, [size, _, _, limit]: [u64; 4]) -> Option<Self> {
         let size = size.try_into().ok()?;
         #[cfg(feature = "calendar")]

@@ -64,7 +64,7 @@ pub(super) enum May {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Back {
     Answered(Advice),
-    /// With an error of the client.
+    /// The call ended with an error of the client.
     Failed,
     /// Its caller did not wait for the response.
     Lost,

@@ -1,4 +1,4 @@
-//! By what requests wait: tokio's timers, or a clock that is moved by hand.
+//! The timers by which requests wait: tokio's, or those of a clock that is moved by hand.
 
 use std::fmt;
 use std::panic;

@@ -35,7 +35,7 @@ pub(super) fn any(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
     any_spelt(common, at, Spelling::Either)
 }
 
-/// The same of a condition that lets requests off a limit.
+/// Reads a condition that exempts requests from a limit, or a list of which one has to hold.
 pub(super) fn exemption(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
     any_spelt(common, at, Spelling::Both)
 }

@@ -230,7 +230,7 @@ impl Config {
     }
 }
 
-/// Without calendars no limit depends on the time.
+/// Stands in for a timestamp without feature `calendar`, where no limit depends on the time.
 #[cfg(not(feature = "calendar"))]
 #[derive(Clone, Copy)]
 struct LocalTime;

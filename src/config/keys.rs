@@ -12,7 +12,7 @@ use crate::key::{
 /// What the keys and the policies of a file have in common.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Common {
-    /// Of the policies that follow the load.
+    /// The factor of the policies that follow the load.
     pub(super) factor: Option<FactorCell>,
     pub(super) proxies: Option<(Proxies, Forwarding)>,
     pub(super) secret: Option<Secret>,

@@ -149,7 +149,7 @@ impl fmt::Display for FileError {
     }
 }
 
-/// The same text as `Display`, since `unwrap` and a `main` that returns an error show this form.
+/// Shows the text of `Display`, since `unwrap` and a `main` that returns an error show this form.
 impl fmt::Debug for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

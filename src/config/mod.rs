@@ -283,7 +283,7 @@ impl Config {
         }
     }
 
-    /// The same configuration with a store that no other has.
+    /// Gives the configuration a store that no other configuration has.
     fn over_a_store_of_its_own(self) -> Self {
         let settings = Settings::clone(&self.settings).in_this_process();
         Self {
@@ -292,7 +292,7 @@ impl Config {
         }
     }
 
-    /// The same configuration with the store and the switches of another one, and with the state in it.
+    /// Gives the configuration the store and the switches of another one, and so its state.
     fn over_the_store_of(self, other: &Self) -> Self {
         let settings = Settings::clone(&self.settings);
         let settings = settings.over(&other.settings);

@@ -268,7 +268,7 @@ impl ConfigBuilder {
         })
     }
 
-    /// The same of a file that is watched. What is no regular file is not opened: a pipe without a writer blocks for ever.
+    /// Reads a watched file again. It opens regular files only: a pipe without a writer blocks for ever.
     pub(super) fn text_again(&self, path: &Path) -> Result<String, String> {
         if is_no_file(path) {
             return Err("it is no regular file, and cannot be watched".to_owned());

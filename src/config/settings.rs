@@ -36,12 +36,12 @@ use crate::policy::Modes;
 pub(super) struct Settings {
     /// The names of the policies, and their own limits.
     pub(super) policies: Vec<(String, Algorithm)>,
-    /// The same, each by the name under which it began.
+    /// These limits, each by the name under which the policy began.
     pub(super) states: Vec<(String, Algorithm)>,
     pub(super) layer: RateLimitLayerBuilder,
     pub(super) limiter: LimiterBuilder,
     pub(super) store: ReadStore,
-    /// Of all layers and limiters that are made of them.
+    /// The switches of all layers and limiters that are made of these settings.
     pub(super) modes: Modes,
     /// Where the limits stand.
     pub(super) places: Places,
@@ -72,7 +72,7 @@ struct Fixed {
 }
 
 impl Settings {
-    /// The same settings with the store, the switches and what a resolver knows of others.
+    /// Takes the store, the switches and what a resolver knows from other settings.
     pub(super) fn over(self, other: &Self) -> Self {
         #[cfg(feature = "resolver")]
         let this = self.resolved_as(other);
@@ -106,7 +106,7 @@ impl Settings {
         }
     }
 
-    /// The same settings with their state in this process, if it was to be elsewhere.
+    /// Moves the state into this process, if it was to be elsewhere.
     pub(super) fn in_this_process(self) -> Self {
         let store = match self.store {
             ReadStore::Memory(store) => ReadStore::Memory(store),

@@ -55,7 +55,7 @@ pub struct ShadowStatus {
 }
 
 impl Config {
-    /// The same configuration with the file in shadow that it names. If `before` is that file, it goes on.
+    /// Adds the file in shadow that the configuration names. If `before` is that file, it goes on.
     pub(super) fn beside(
         mut self,
         builder: &ConfigBuilder,

@@ -86,7 +86,7 @@ impl Config {
         self.watch_every(Duration::from_secs(5))
     }
 
-    /// The same, with another time between two reads of a file that tells no events; at least 100 ms.
+    /// Does what [`watch`](Self::watch) does, and reads the file at this interval, at least 100 ms, even without an event.
     ///
     /// # Errors
     ///
@@ -176,7 +176,8 @@ impl Watched {
         self.shared.state().config.clone()
     }
 
-    /// Reads the file now, and puts it into force. This reads from the disk, and blocks meanwhile.
+    /// Reads the file and the zone data now, and puts them into force. This reads from the disk, and blocks meanwhile. The
+    /// version stays if the bytes of the file are the same.
     ///
     /// # Errors
     ///
@@ -205,6 +206,8 @@ impl Shared {
             .reloading
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        #[cfg(feature = "calendar")]
+        crate::calendar::read_zone_data_again();
         let now = self.state().config.clone();
         let (sha256, read) = self
             .builder
@@ -223,9 +226,8 @@ impl Shared {
             Ok((next, layer)) => {
                 state.refused = None;
                 state.status.error = None;
-                if let Some(sha256) = sha256
-                    && sha256 != state.status.sha256
-                {
+                // The same bytes may have another meaning: zone data changes too.
+                if let Some(sha256) = sha256 {
                     // What a policy has used is there if it comes back.
                     let shadow = next.shadow.as_ref().map(|file| file.shadow());
                     let before = self.swap.put(&layer, shadow);
@@ -233,9 +235,11 @@ impl Shared {
                     let at = std::time::Instant::now();
                     state.departed.leave(was, is, &before, at);
                     state.before = Some(before);
-                    state.status.next(sha256);
                     state.config = next;
-                    configuration_changed(state.status.version, &state.status.sha256());
+                    if sha256 != state.status.sha256 {
+                        state.status.next(sha256);
+                        configuration_changed(state.status.version, &state.status.sha256());
+                    }
                 }
                 Ok(state.status.clone())
             }

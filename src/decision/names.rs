@@ -95,12 +95,12 @@ impl Rule {
         }
     }
 
-    /// The same of a policy with this factor.
+    /// Adds the factor of the policy.
     pub(crate) fn scaled_by(self, factor: Option<FactorCell>) -> Self {
         Self { factor, ..self }
     }
 
-    /// The same of a policy with these hours.
+    /// Adds the hours of the policy.
     #[cfg(feature = "calendar")]
     pub(crate) fn by_hours(self, hours: Option<TellHours>) -> Self {
         Self { hours, ..self }
@@ -128,7 +128,7 @@ impl Rule {
         self.period
     }
 
-    /// The same of a limit on requests at once, if it is one.
+    /// Says whether the limit is one on requests at once.
     pub(crate) fn at_once(self, is_at_once: bool) -> Self {
         Self { is_at_once, ..self }
     }

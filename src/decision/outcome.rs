@@ -100,7 +100,7 @@ impl Outcome {
         }
     }
 
-    /// The same for an allowed request that is held for this time.
+    /// Holds the allowed request for this time.
     pub(crate) fn held(self, delay: Micros) -> Self {
         Self {
             wait: Wait::new(delay.get()),
@@ -108,7 +108,7 @@ impl Outcome {
         }
     }
 
-    /// The same with another time until the whole limit is available again.
+    /// Replaces the time until the whole limit is available again.
     #[cfg(feature = "calendar")]
     pub(crate) fn resetting(self, reset_after: Micros) -> Self {
         Self {
@@ -124,7 +124,7 @@ impl Outcome {
         }
     }
 
-    /// The same under a limit of the key's own, which applies to this time.
+    /// Marks the limit as one of the key's own, with this period.
     ///
     /// For a [store](crate::store::Amendment::Override) that overrides limits.
     pub fn overridden(self, window: Option<Duration>) -> Self {
@@ -135,14 +135,14 @@ impl Outcome {
         }
     }
 
-    /// The same under a limit that is not the policy's own and applies to this time. The length of the present window
-    /// stays, where windows differ in length.
+    /// Marks the limit as one that is not the policy's own, with this period. The length of the present window stays,
+    /// where windows differ in length.
     pub(crate) fn within(mut self, window: Option<Duration>) -> Self {
         self.put_within(window);
         self
     }
 
-    /// The same in place, which takes a fraction of the instructions of a copy.
+    /// Does what `within` does, in place, which takes a fraction of the instructions of a copy.
     #[inline]
     pub(crate) fn put_within(&mut self, window: Option<Duration>) {
         let present = self.present_window();
@@ -150,7 +150,7 @@ impl Outcome {
         self.own_window = NonZeroU32::new(window.unwrap_or(NO_WINDOW));
     }
 
-    /// The same in a window of this length, where windows differ in length.
+    /// Sets the length of the present window, where windows differ in length.
     pub(crate) fn in_window(self, window: Micros) -> Self {
         Self {
             own_window: NonZeroU32::new(tellable(window.ceil_secs()) | PRESENT),
@@ -187,8 +187,8 @@ impl Outcome {
         }
     }
 
-    /// The same for a key that is [blocked](crate::Limiter::block_now) for the time `left`: denied, with
-    /// nothing remaining. The wait is the longer of the block and the wait without it.
+    /// Denies the request, with nothing remaining, because its key is [blocked](crate::Limiter::block_now) for the time
+    /// `left`. The wait is the longer of the block and the wait without it.
     ///
     /// For a [store](crate::store::Amendment::Block) that blocks keys. `self` is the outcome without a charge.
     pub fn blocked_for(self, left: Micros) -> Self {
@@ -208,7 +208,7 @@ impl Outcome {
         }
     }
 
-    /// The same for a refusal that is one too many, so that the key is blocked for this time from now on.
+    /// Blocks the key for this time from now on, because the refusal is one too many.
     pub(crate) fn penalized_for(self, length: Micros) -> Self {
         Self {
             blocked: Blocked::FromNowOn,
@@ -216,8 +216,7 @@ impl Outcome {
         }
     }
 
-    /// The same for a request behind requests that wait: denied, with nothing remaining, until `longer`
-    /// after these.
+    /// Denies a request that comes after requests that wait, with nothing remaining, until `longer` after them.
     pub(super) fn behind(self, longer: Micros) -> Self {
         if !self.allowed && self.wait.is_none() {
             return self;
@@ -233,7 +232,7 @@ impl Outcome {
         }
     }
 
-    /// The same after this time, if nothing but the times has changed.
+    /// The outcome after this time, if nothing but the times has changed.
     pub(crate) fn run_down(self, by: Micros) -> Self {
         let left = |time: Wait| Wait::new(time.get().saturating_sub(by.get()));
         Self {
@@ -244,7 +243,7 @@ impl Outcome {
         }
     }
 
-    /// The same for a request that is allowed, with so many units left.
+    /// Allows the request, with so many units left.
     #[cfg(feature = "redis")]
     pub(crate) fn with_remaining(self, remaining: u32) -> Self {
         Self {
@@ -255,7 +254,7 @@ impl Outcome {
         }
     }
 
-    /// The same in units, of a policy whose store counts in parts of them.
+    /// The outcome in units, for a policy whose store counts in parts of them.
     pub(crate) fn in_units(self, units: &Units) -> Self {
         let told = Self {
             limit: units.limit,

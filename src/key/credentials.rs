@@ -70,7 +70,7 @@ pub(crate) fn credential_shown_by(key: &Key, headers: &HeaderMap) -> Option<Stri
 /// What is shorter is in a key by chance.
 const SHORTEST: usize = 8;
 
-/// The same of a parameter.
+/// Names the query parameter, if credentials are usually sent in it.
 pub(super) fn in_parameter(name: &str) -> Option<String> {
     let is_credential = PARAMETERS
         .iter()

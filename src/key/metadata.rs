@@ -112,7 +112,7 @@ impl Extract for Metadata {
 }
 
 impl KeyOf for Metadata {
-    /// Of a key that ends in `-bin`, the bytes for which the base64 stands.
+    /// The value; for a key that ends in `-bin`, the bytes that its base64 encodes.
     type Value<'a> = &'a [u8];
 
     fn make(&self, value: &[u8]) -> Result<Key, Missing> {

@@ -69,8 +69,7 @@ impl<A: Extract, B: Extract> Extract for Or<A, B> {
     }
 }
 
-/// Of two sources that are joined by `or`, the one that a request has: what
-/// [`key_of`](Or::key_of) makes a key of.
+/// The source that a request has, of two that are joined by `or`. [`key_of`](Or::key_of) makes a key of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source<A, B> {

@@ -11,7 +11,7 @@ use super::{Head, Peer};
 /// The connection info of a socket: `TcpConnectInfo`, `UdsConnectInfo`.
 type Info<S> = <S as Connected>::ConnectInfo;
 
-/// The same with TLS: `TlsConnectInfo<…>`. tonic exports that type only with a feature that also
+/// The connection info over TLS: `TlsConnectInfo<…>`. tonic exports that type only with a feature that also
 /// chooses the cryptography; through the trait it is always available.
 type TlsInfo<S> = Info<TlsStream<S>>;
 

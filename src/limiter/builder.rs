@@ -36,7 +36,7 @@ pub struct LimiterBuilder<S = MemoryStore> {
 pub(crate) const WAIT_PLACES: u32 = 10_000;
 
 impl LimiterBuilder {
-    /// With the defaults of [`Limiter::builder`].
+    /// Makes a builder with the defaults of [`Limiter::builder`].
     pub(super) fn new() -> Self {
         Self {
             policies: Vec::new(),

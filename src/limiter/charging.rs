@@ -36,7 +36,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.alike_for(self.asker(), key, cost, finding.as_ref())
     }
 
-    /// The same of a request of this plan and operation, for which a resolver has this.
+    /// All policies about one key at one cost, for a request of this plan and operation, with the finding of a resolver.
     pub(crate) fn alike_for(
         &self,
         asker: Asker,
@@ -50,7 +50,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges
     }
 
-    /// The same of some policies, each about a key and at a cost of its own.
+    /// Some policies, each about a key and at a cost of its own.
     pub(super) fn asked_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -59,7 +59,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.charges_by_name(asked)
     }
 
-    /// The same of a request, of which policies may demand something.
+    /// Some policies, each about a key and at a cost of its own, with what policies demand of a request.
     pub(super) fn asked_now_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -90,7 +90,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.charges_found(key, cost, finding.as_ref())
     }
 
-    /// The same of a request for which a resolver has this.
+    /// A charge for each limited policy, with the finding of a resolver.
     pub(super) fn charges_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
         self.charges_for(self.asker(), key, cost, finding)
     }
@@ -149,7 +149,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// The same of all charges of a request.
+    /// Lets a request take the slots of all its charges, and hold them to its end.
     pub(crate) fn hold_all(&self, charges: &mut [Charge]) {
         for charge in charges {
             self.hold(charge);
@@ -247,7 +247,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(charges)
     }
 
-    /// The same without their prices.
+    /// The charges of the policies of these names, at no price yet.
     pub(super) fn unpriced_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -258,7 +258,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(self.limited_each(&charges, &findings))
     }
 
-    /// The same charges under the limits of their requests.
+    /// The charges under the limits of their requests.
     pub(super) fn limited_each(&self, charges: &[Charge], findings: &[Option<Finding>]) -> Charges {
         let each = charges.iter().zip(findings);
         let limited = |(charge, finding): (&Charge, &Option<Finding>)| {
@@ -303,13 +303,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             }
             named.push(policy);
             if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
-                charges.push(Charge {
+                let charge = Charge {
                     is_soft,
                     ..Charge::new(policy, key.into_key(), cost)
-                });
+                };
+                let place = charges.partition_point(|before: &Charge| before.policy < policy);
+                charges.insert(place, charge);
             }
         }
-        charges.sort_unstable_by_key(Charge::policy);
         Ok(charges)
     }
 }

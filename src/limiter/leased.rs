@@ -6,7 +6,7 @@ use super::{Charges, Limiter};
 use crate::key::Key;
 use crate::store::{Charge, Ledger};
 
-/// By policy, how many units of a key nodes hold; policies of which none is held are left out.
+/// How many units of a key nodes hold, with the place of the policy. Policies without such units are left out.
 pub(super) type AllLeased = SmallVec<[(usize, u32); 1]>;
 
 impl<L: Ledger + ?Sized> Limiter<L> {

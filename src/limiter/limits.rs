@@ -251,7 +251,7 @@ impl<L: ?Sized> Limiter<L> {
         self.policies.limits.as_ref()?.limits.plan(name)
     }
 
-    /// The same with the plan of this key, unless a plan is said.
+    /// Adds the plan of this key, unless the asker names a plan.
     pub(super) fn with_plan_of(&self, asker: Asker, key: &Key, finding: Option<&Finding>) -> Asker {
         match &self.policies.limits {
             Some(limits) => Asker {
@@ -298,7 +298,7 @@ impl<L: ?Sized> Limiter<L> {
         look_up(key)
     }
 
-    /// The same for a request that does not wait.
+    /// What a resolver has by now, for a request that does not wait.
     #[inline]
     pub(super) fn found_now(&self, key: &Key) -> Option<Finding> {
         self.look(key).map(Look::now)

@@ -19,14 +19,14 @@ pub(super) struct Mistakes {
     never_bind: Option<NeverBind>,
     /// The least limit of a policy. No request of this cost or less costs too much.
     least: u32,
-    /// Of each policy, whether it was said that a request costs too much.
+    /// For each policy, whether the log has said that a request costs too much.
     costs_too_much: Box<[AtomicBool]>,
 }
 
 /// Policies that never bind, if all are asked about the same key at the same cost.
 struct NeverBind {
     subjects: Vec<Pointless>,
-    /// So many questions were of that kind.
+    /// How many questions asked all policies alike.
     asked_alike: AtomicU32,
     /// Whether some were not.
     asked_apart: AtomicBool,
@@ -59,7 +59,7 @@ impl NeverBind {
 }
 
 impl Mistakes {
-    /// Of the policies of a layer, which says by itself whether one never binds.
+    /// Watches the costs alone, for a layer, which finds policies that never bind by itself.
     pub(super) fn of_costs(policies: &[Policy]) -> Self {
         let limits = policies.iter().filter(|policy| !policy.is_soft());
         let limits = limits.filter_map(|policy| policy.algorithm().limit());
@@ -74,7 +74,7 @@ impl Mistakes {
         }
     }
 
-    /// The same for policies that count in parts, as the store has them.
+    /// Compares costs with the limits in parts, as the store has them.
     pub(super) fn of_parts(self, policies: &[Policy]) -> Self {
         Self {
             never_bind: self.never_bind,

@@ -23,7 +23,7 @@ use crate::store::{Charge, answered};
 /// The policies of a limiter, and what its clones share.
 pub(super) struct Policies {
     pub(super) names: Arc<Names>,
-    /// By which requests wait that were told to.
+    /// The timers of requests that wait for their turn.
     pub(super) timers: Timers,
     pub(super) algorithms: Box<[Algorithm]>,
     /// The rules that give limits; `None` if each policy has one limit.
@@ -48,7 +48,7 @@ pub(super) struct Policies {
     pub(super) demands: Demands,
     /// Whether requests hold slots under a policy.
     pub(super) has_slots: bool,
-    /// Of the policies that have a factor.
+    /// The prices of the policies that have a factor.
     pub(super) prices: Prices,
     pub(super) counted: Counting,
     /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.

@@ -137,7 +137,7 @@ impl Prices {
         }
     }
 
-    /// The same of a limit in parts, of a policy with a factor.
+    /// Converts a limit from parts to units; the limit of a policy without a factor is in units already.
     pub(super) fn in_units(&self, policy: usize, limit: Limit) -> Limit {
         let price = self.of_policy(policy);
         price.map_or(limit, |price| price.in_units(limit))

@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::policy::Policy;
 use crate::store::{Charge, Ledger, Reply};
 
-/// By policy, how many refusals block a key; `None` of a policy without a penalty.
+/// How many refusals block a key, for each policy; `None` for a policy without a penalty.
 pub(super) struct Penalties(Box<[Option<u32>]>);
 
 /// How many refusals of a key count under a policy, and how many block the key.

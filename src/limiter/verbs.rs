@@ -68,7 +68,7 @@ impl Limiter {
     ///
     /// It charges nothing.
     ///
-    /// Of a key that no request has, it tells that nothing is used. The key of a client of a layer is
+    /// A key that no request has is told as unused. The key of a layer's client is
     /// the one that the policy's extractor makes: `extractor.key_of(value)`, see
     /// [keys for an operator](crate::key#keys-for-an-operator).
     ///

@@ -58,7 +58,7 @@ impl Publisher {
         self.publish_snapshot(&self.monitor.snapshot());
     }
 
-    /// The same of a snapshot that was read already.
+    /// Tells the recorder all of a snapshot that was read already.
     pub fn publish_snapshot(&self, snapshot: &Snapshot) {
         with_recorder(|recorder| {
             for metric in METRICS {

@@ -78,7 +78,7 @@ impl Gates {
         }
     }
 
-    /// The same, with what is in shadow at the same moment.
+    /// The gate for one request, and the file that is in shadow at that moment.
     #[inline]
     pub(super) fn with_shadow<R>(
         &self,

@@ -182,7 +182,7 @@ impl RateLimitLayer {
         self.gates.with(|gate| gate.limiter().holds_for(policy))
     }
 
-    /// The same layer, whose gate a [`Swap`] can replace, and beside which a shadow decides.
+    /// Lets a [`Swap`] replace the gate of the layer, and a shadow decide beside it.
     #[cfg(feature = "config")]
     pub(crate) fn replaceable(self, shadow: Option<Arc<Shadow>>) -> (Self, Swap) {
         let newest = self.gates.with(|gate| Arc::new(Newest::new(gate, shadow)));

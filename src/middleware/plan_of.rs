@@ -37,7 +37,7 @@ impl ResolverOf {
         Self(Arc::new(look_up))
     }
 
-    /// The same for requests that cannot wait.
+    /// Answers at once for requests that cannot wait, with what is known by then.
     #[cfg(feature = "tonic")]
     pub(super) fn without_waiting(self) -> Self {
         let Self(look_up) = self;
@@ -75,7 +75,7 @@ impl PlanOf {
         }
     }
 
-    /// The same for requests of a log, which may say their plan.
+    /// Prefers the plan that a request of a log says it had.
     #[cfg(feature = "config")]
     pub(super) fn or_logged(self) -> Self {
         let Self { read, .. } = self;

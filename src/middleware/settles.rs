@@ -13,7 +13,7 @@ const UNTOLD: Diagnostic = Diagnostic::new(
 
 /// What the policies of a layer say about the end of a request.
 pub(super) struct Settles {
-    /// By the place of the policy in the limiter's list; `None` of one whose charges stay as they are.
+    /// In the order of the limiter's policies; `None` for a policy whose charges stay as they are.
     policies: Box<[Option<Settled>]>,
     takes_a_spend: bool,
     asks_about_the_end: bool,

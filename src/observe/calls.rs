@@ -17,7 +17,7 @@ pub(crate) struct Calls {
     batched: AtomicU64,
     remembered: AtomicU64,
     took: Recent<Times>,
-    /// The same since the beginning, for a signal that looks at what is new.
+    /// How long all calls took since the beginning, for a signal that looks at what is new.
     #[cfg(feature = "adapt")]
     all: Times,
 }
@@ -55,7 +55,7 @@ impl Calls {
         self.all.counts()
     }
 
-    /// So many requests share a call that another one began.
+    /// Counts requests that share a call which another request began.
     #[cfg(feature = "redis")]
     pub(crate) fn batched(&self, requests: usize) {
         self.batched.fetch_add(requests as u64, Ordering::Relaxed);

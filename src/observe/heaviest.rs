@@ -16,7 +16,7 @@ use crate::clock::Micros;
 pub(crate) struct Heaviest<K> {
     places: usize,
     hasher: RandomState,
-    /// By the place of the thread.
+    /// One sketch for each place of a thread.
     slots: Box<[OnceLock<Mutex<Generations<K>>>]>,
 }
 

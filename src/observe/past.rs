@@ -20,7 +20,7 @@ pub(crate) struct Past {
 
 #[derive(Default)]
 struct Counts {
-    /// Of all that have ended.
+    /// The requests of all limiters that have ended.
     requests: Sums,
     policies: Vec<(Arc<str>, Sums)>,
     /// Those that may count on, the newest last.

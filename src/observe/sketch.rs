@@ -30,13 +30,13 @@ struct Group<T> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weighed {
     pub(super) weight: u64,
-    /// By how much the weight may be too high.
+    /// The most by which the weight may be too high.
     pub(super) error: u64,
     pub(super) refused: u64,
 }
 
 impl<T: Copy> Sketch<T> {
-    /// With room for so many things, or a few more.
+    /// Makes a sketch with room for this many things, or a few more.
     pub(super) fn new(places: usize) -> Self {
         let groups = places.div_ceil(GROUP).next_power_of_two();
         Self {

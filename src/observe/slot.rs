@@ -15,7 +15,7 @@ const UNKNOWN: usize = usize::MAX;
 static TAKEN: Mutex<u64> = Mutex::new(0);
 
 thread_local! {
-    /// Without a destructor, so that reading it takes one instruction.
+    /// The place of this thread. It has no destructor, so reading it takes one instruction.
     static SLOT: Cell<usize> = const { Cell::new(UNKNOWN) };
     static LEASE: OnceCell<Lease> = const { OnceCell::new() };
 }

@@ -56,9 +56,9 @@ impl Choice {
 #[derive(Debug)]
 pub(crate) struct Rules {
     list: Vec<LimitRule>,
-    /// Of each rule of the list.
+    /// The place of each rule in the list.
     places: HashMap<LimitRule, u32>,
-    /// By how many nodes each limit is divided.
+    /// The number of nodes that share each limit.
     nodes: NonZeroU32,
 }
 

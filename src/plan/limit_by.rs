@@ -30,7 +30,7 @@ pub(super) struct LimitsByClosure {
     policy: String,
     own: Algorithm,
     parts: u32,
-    /// By how many nodes each limit is divided.
+    /// The number of nodes that share each limit.
     nodes: NonZeroU32,
     /// The place of the rule.
     rule: u32,

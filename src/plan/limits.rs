@@ -219,7 +219,7 @@ impl Limits {
         }
     }
 
-    /// The same as it is in force.
+    /// What is in force of that: the declared limit, or the one that was put in its place at run time.
     #[inline]
     fn in_force(&self, plan: Option<ChosenPlan>, policy: usize) -> Choice {
         let declared = self.declared(plan, policy);

@@ -23,7 +23,7 @@ enum Shown {
     InTheClear,
 }
 
-/// So many keys are kept for one that is told, so that those which are told are told well.
+/// How many keys are kept for each one that is told. More keys make the estimates better.
 const KEPT: usize = 8;
 
 /// Fewer than this are not kept.

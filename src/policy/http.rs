@@ -57,40 +57,20 @@ impl Policy {
     /// Sets the key: an extractor of [`key`](crate::key), or a closure over the [`Head`] of the
     /// request, whose argument has to be annotated (see [`Extract`]).
     pub fn key(self, key: impl Extract) -> Policy<Http> {
-        Policy {
-            name: self.name,
-            algorithm: self.algorithm,
-            key_limits: self.key_limits,
-            operations: self.operations,
-            limit_by: self.limit_by,
-            has_several_limits: self.has_several_limits,
-            is_for_all_plans: self.is_for_all_plans,
-            is_soft: self.is_soft,
-            mode: self.mode,
-            was: self.was,
-            factor: self.factor,
-            heaviest: self.heaviest,
-            terms: self.terms,
-            penalty: self.penalty,
-            is_unleased: self.is_unleased,
-            told: self.told,
-            on_store_failure: self.on_store_failure,
-            unsettled: self.unsettled,
-            patience: self.patience,
-            reads: Http {
-                key: Arc::new(key),
-                cost: None,
-                when: None,
-                operation: None,
-                limit: None,
-                no_key: None,
-                class: None,
-                settling: None,
-                is_low: None,
-                is_soft: false,
-                is_limited: true,
-            },
-        }
+        let reads = Http {
+            key: Arc::new(key),
+            cost: None,
+            when: None,
+            operation: None,
+            limit: None,
+            no_key: None,
+            class: None,
+            settling: None,
+            is_low: None,
+            is_soft: false,
+            is_limited: true,
+        };
+        self.reading(reads).0
     }
 }
 
@@ -266,7 +246,7 @@ impl Policy<Http> {
         *key = watched(&self.name, Arc::clone(key));
     }
 
-    /// The same policy for requests of a log: see [`Logged`].
+    /// Prepares the policy for requests of a log: see [`Logged`].
     #[cfg(feature = "config")]
     pub(crate) fn for_a_log(mut self) -> Self {
         let Http { key, cost, .. } = &mut self.reads;
@@ -304,32 +284,11 @@ impl Policy<Http> {
 
     /// Splits the policy into its rule and how it reads a request.
     pub(crate) fn split(self) -> (Policy, Http) {
-        let rule = Policy {
-            name: self.name,
-            algorithm: self.algorithm,
-            key_limits: self.key_limits,
-            operations: self.operations,
-            limit_by: self.limit_by,
-            has_several_limits: self.has_several_limits,
-            is_for_all_plans: self.is_for_all_plans,
-            is_soft: self.is_soft,
-            mode: self.mode,
-            was: self.was,
-            factor: self.factor,
-            heaviest: self.heaviest,
-            terms: self.terms,
-            penalty: self.penalty,
-            is_unleased: self.is_unleased,
-            told: self.told,
-            on_store_failure: self.on_store_failure,
-            unsettled: self.unsettled,
-            patience: self.patience,
-            reads: Unkeyed,
-        };
+        let (rule, reads) = self.reading(Unkeyed);
         let reads = Http {
             is_soft: rule.is_soft,
             is_limited: rule.is_limited(),
-            ..self.reads
+            ..reads
         };
         (rule, reads)
     }

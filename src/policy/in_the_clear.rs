@@ -31,13 +31,13 @@ fn warn(policy: &str, credential: &str) {
     warn_once_of(&IN_THE_CLEAR, format!("policy {policy:?}, {credential}"));
 }
 
-/// So many requests are looked through. A look at all of them would cost each some 100 ns for ever.
+/// How many requests are checked. A check of every request would cost each some 100 ns for ever.
 const LOOKS: u32 = 1_000;
 
 struct Watched {
     key: Arc<dyn Extract>,
     policy: String,
-    /// So many are left.
+    /// How many requests are left to check.
     looks: AtomicU32,
 }
 

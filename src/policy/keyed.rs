@@ -15,7 +15,7 @@ use super::{Http, Policy};
     note = "add one: `Policy::new(…).key(key::client_ip())`"
 )]
 pub trait Keyed: sealed::Sealed {
-    /// The same policy.
+    /// Returns the policy as it is.
     #[doc(hidden)]
     fn keyed(policy: Policy<Self>) -> Policy<Http>
     where

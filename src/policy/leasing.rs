@@ -39,6 +39,6 @@ impl<R> Policy<R> {
     }
 }
 
-/// Of a smaller limit, a grant would be less than a unit.
+/// The least limit that is leased: a grant of a smaller one would be less than a unit.
 #[cfg(feature = "redis")]
 pub(crate) const LEAST_LEASED: u32 = 8;

@@ -22,21 +22,22 @@ mod heaviest;
 mod held;
 mod leasing;
 mod mode;
+mod names;
 mod never_binds;
 mod on_store_failure;
 mod penalty;
 mod stored;
 mod terms;
+mod told;
 mod unsettled;
 
 use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
-use crate::decision::Rule;
+#[cfg(feature = "calendar")]
 use crate::error::ConfigError;
 use crate::factor::FactorCell;
 use crate::key::Key;
-use crate::observe::Described;
 use crate::plan::{KeyLimits, LimitBy, Limited, Operations};
 
 pub use self::heaviest::HeaviestKeys;
@@ -50,9 +51,10 @@ pub(crate) use self::leasing::LEAST_LEASED;
 #[cfg(feature = "config")]
 pub(crate) use self::logged::Logged;
 pub(crate) use self::mode::DeclaredModes;
+pub(crate) use self::names::check_names;
 
 #[cfg(feature = "http")]
-pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind};
+pub(crate) use self::never_binds::{Keyless, Scope};
 pub(crate) use self::penalty::{NamedPenalty, Offences};
 pub(crate) use self::terms::Terms;
 
@@ -127,8 +129,8 @@ pub struct Policy<R = Unkeyed> {
     terms: Terms,
     penalty: Option<Penalty>,
     is_unleased: bool,
-    /// Of a policy as [a ledger is opened for it](Policy::into_stored), under another name: what it is called, and what it
-    /// is in units.
+    /// The name that is told, and the algorithm in units, if the [ledger](Policy::into_stored) has the policy under another
+    /// name.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
     unsettled: Unsettled,
@@ -272,11 +274,6 @@ impl<R> Policy<R> {
         self
     }
 
-    /// The name as it is told, and the mode.
-    pub(crate) fn declared_mode(&self) -> (String, Mode) {
-        (self.told_name().to_owned(), self.mode)
-    }
-
     /// The name under which its state began.
     pub(crate) fn first_name(&self) -> &str {
         self.was.as_ref().unwrap_or(&self.name)
@@ -314,6 +311,34 @@ impl<R> Policy<R> {
     pub fn for_all_plans(mut self) -> Self {
         self.is_for_all_plans = true;
         self
+    }
+
+    /// Gives the rule another way of reading requests, and returns the one that it had.
+    #[cfg(feature = "http")]
+    fn reading<S>(self, reads: S) -> (Policy<S>, R) {
+        let policy = Policy {
+            name: self.name,
+            algorithm: self.algorithm,
+            key_limits: self.key_limits,
+            operations: self.operations,
+            limit_by: self.limit_by,
+            has_several_limits: self.has_several_limits,
+            is_for_all_plans: self.is_for_all_plans,
+            is_soft: self.is_soft,
+            mode: self.mode,
+            was: self.was,
+            factor: self.factor,
+            heaviest: self.heaviest,
+            terms: self.terms,
+            penalty: self.penalty,
+            is_unleased: self.is_unleased,
+            told: self.told,
+            on_store_failure: self.on_store_failure,
+            unsettled: self.unsettled,
+            patience: self.patience,
+            reads,
+        };
+        (policy, self.reads)
     }
 
     /// Whether a table or a closure gives requests limits.
@@ -419,25 +444,6 @@ impl<R> Policy<R> {
         is_patient || self.shapes()
     }
 
-    /// The name that decisions and responses tell, which is not always that of its state.
-    pub(crate) fn told_name(&self) -> &str {
-        self.told.as_ref().map_or(&self.name, |(name, _)| name)
-    }
-
-    /// What decisions and responses tell of it.
-    pub(crate) fn rule(&self) -> Rule {
-        let (name, algorithm) = match &self.told {
-            None => (&self.name, &self.algorithm),
-            Some((name, algorithm)) => (name, algorithm),
-        };
-        let rule = Rule::new(name, algorithm.limit(), algorithm.period());
-        #[cfg(feature = "http")]
-        let rule = rule.at_once(algorithm.is_held());
-        #[cfg(feature = "calendar")]
-        let rule = rule.by_hours(algorithm.tells_hours());
-        rule.scaled_by(self.factor.clone())
-    }
-
     /// Finds the keys that ask for most units, for [snapshots](crate::observe#the-heaviest-keys); off by default, because
     /// keys are personal data and it costs some 40 ns for each request.
     pub fn heaviest_keys(mut self, keys: HeaviestKeys) -> Self {
@@ -450,60 +456,8 @@ impl<R> Policy<R> {
         self.heaviest.as_ref()
     }
 
-    /// What snapshots tell of it.
-    pub(crate) fn described(&self) -> (Described, Option<FactorCell>) {
-        let (name, algorithm) = match &self.told {
-            None => (&self.name, &self.algorithm),
-            Some((name, algorithm)) => (name, algorithm),
-        };
-        let described = Described {
-            name: name.as_str().into(),
-            algorithm: algorithm.name(),
-            mode: if self.is_soft { "soft" } else { "enforce" },
-            limit: algorithm.limit(),
-            period: algorithm.period(),
-        };
-        (described, self.factor.clone())
-    }
-
-    /// The factor, and the algorithm in units, of a policy that counts in parts.
-    pub(crate) fn parts(&self) -> Option<(&FactorCell, &Algorithm)> {
-        if !self.name.ends_with(PARTS) {
-            return None;
-        }
-        let (_, algorithm) = self.told.as_ref()?;
-        Some((self.factor.as_ref()?, algorithm))
-    }
-
     /// How it is enforced.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }
-}
-
-const PRINTABLE: &str = "name a policy with 1 to 64 printable characters of ASCII";
-
-/// Marks the name of a policy that counts in parts.
-const PARTS: char = '‰';
-
-/// Refuses policies with the same name, and names that a header cannot contain. A policy that [counts in
-/// parts](Policy::into_stored) has a mark behind its name.
-pub(crate) fn check_names<'a>(
-    names: &(impl Iterator<Item = &'a str> + Clone),
-) -> Result<(), ConfigError> {
-    const LONGEST: usize = 64;
-    let printable = |byte: u8| (0x20..=0x7e).contains(&byte);
-    for (index, name) in names.clone().enumerate() {
-        let marked = name;
-        let name = name.strip_suffix(PARTS).unwrap_or(name);
-        if !(1..=LONGEST).contains(&name.len()) || !name.bytes().all(printable) {
-            return Err(ConfigError::quoting("name", name, PRINTABLE));
-        }
-        let mut before = names.clone().take(index);
-        if before.any(|other| other.eq_ignore_ascii_case(marked)) {
-            let remedy = "give each policy a name of its own; case is ignored";
-            return Err(ConfigError::quoting("name", name, remedy));
-        }
-    }
-    Ok(())
 }

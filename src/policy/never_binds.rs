@@ -67,15 +67,7 @@ impl Pointless {
     }
 }
 
-/// Warns of each policy that can never bind because of another.
-#[cfg(feature = "http")]
-pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
-    those_that_never_bind(policies)
-        .iter()
-        .for_each(Pointless::warn);
-}
-
-/// So many policies are compared. A list that is longer is made by a program, and not by a person who has mistyped a number.
+/// The most policies that are compared. A longer list is made by a program, which does not mistype a number.
 const MOST_COMPARED: usize = 500;
 
 /// Each policy that can never bind because of another.
@@ -191,7 +183,7 @@ impl Bound {
     }
 }
 
-/// The same of two policies, under the factors at which this is hardest to say.
+/// Whether the lenient policy never binds beside the strict one, at the factors that make this hardest to say.
 fn never_binds_in(lenient: &Scope<'_>, strict: &Scope<'_>) -> bool {
     let least = Bound::below(lenient.algorithm).map(|bound| bound.times(lenient.least()));
     let most = Bound::above(strict.algorithm).map(|bound| bound.times(strict.most()));

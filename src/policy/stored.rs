@@ -1,7 +1,8 @@
 //! A policy as a store is opened for it.
 
+use super::Policy;
+use super::names::{PARTS, PRINTABLE};
 use super::never_binds::{Keyless, Scope};
-use super::{PARTS, PRINTABLE, Policy};
 use crate::algorithm::{Algorithm, Limit};
 use crate::error::ConfigError;
 use crate::plan::Plans;

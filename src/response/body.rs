@@ -20,7 +20,7 @@ pub enum RefusalBody {
     /// It tells the wait and names the policies that denied the request.
     #[default]
     Problem,
-    /// The same problem without `detail`, the sentence with the wait.
+    /// A problem without `detail`, the sentence with the wait.
     BareProblem,
     /// `{"error":"rate_limit_exceeded","message":"…","retry_after":50}`. If no wait helps, there is
     /// no `retry_after`.

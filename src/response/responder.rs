@@ -51,7 +51,7 @@ impl Responder {
         self.respond(refusal.into(), None).map(B::from)
     }
 
-    /// The same, to the request with this head.
+    /// The response to a refused request with this head, which a [custom body](RefusalBody::custom) sees.
     pub fn refuse_for<B: From<Bytes>>(
         &self,
         head: &Head<'_>,

@@ -213,7 +213,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
 }
 
 impl<Q, T, E> Rules<Q, T, E> {
-    /// The same rules with the limiter of the moment, if that is another one.
+    /// These rules with the limiter of the moment, if that is another one.
     pub(super) fn newest(&self) -> Option<Arc<Self>> {
         let limiter = (self.current.as_ref()?)();
         let newest = || {

@@ -75,7 +75,7 @@ fn promoted(fault: &str, and: impl Fn(&Server)) {
     proxy.lead_to(&replica);
     let run = scene.recovers().felt_by_each_node();
     run.loses(once).row(fault);
-    until("nobody is locked out", || spent.is_let_pass());
+    until("no client is locked out", || spent.is_let_pass());
 }
 
 /// It reads, and does not write: who is over the limit is told so, and who is not is degraded.

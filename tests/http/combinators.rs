@@ -206,7 +206,7 @@ fn a_list_holds_what_is_on_it() {
         let request = sent(&[("x", value.as_bytes())]);
         assert_eq!(holds(&ann_or_bob, &request), expected, "{value}");
     }
-    assert!(!holds(&ann_or_bob, &get()), "nobody is on a list");
+    assert!(!holds(&ann_or_bob, &get()), "no client is on a list");
     let none: [&str; 0] = [];
     assert!(!holds(key::header("x").one_of(none), &get()));
 

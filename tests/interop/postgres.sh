@@ -54,7 +54,7 @@ start_postgres() {
     exit 1
 }
 
-# With all of its processes, so that nothing is written and nobody is told.
+# With all of its processes, so that nothing is written and no client is told.
 kill_postgres() {
     local children
     children=$(pgrep --parent "$postgres" || true)

@@ -1,6 +1,6 @@
 # Sourced by the parts that need Redis.
 
-# Sets `redis` to the process; fails if it does not start, as when somebody has the port already.
+# Sets `redis` to the process; fails if it does not start, as when another process has the port already.
 run_redis() { # port
     # Before the server is there to write it, since it is read at once, and may tell of one that ran before.
     : >"$work/redis.log"
@@ -17,7 +17,7 @@ run_redis() { # port
     return 1
 }
 
-# On a port of our choice, which is set; if somebody has it already, on the next one.
+# On a port of our choice, which is set; if another process has it already, on the next one.
 start_redis() {
     for port in $(shuf -i 20000-32000 -n 20); do
         ! run_redis "$port" >"$work/redis.failed" || return 0

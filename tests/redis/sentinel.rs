@@ -181,7 +181,7 @@ async fn until_taken_over(scene: &Watched, limiter: &Limiter<RedisLedger>) {
     while calls(&scene.replica, "evalsha") == 0 {
         // It fails, as long as there is no master.
         let _ = limiter.check("ann", 0).await;
-        assert!(started.elapsed() < 3 * PATIENCE, "nobody took over");
+        assert!(started.elapsed() < 3 * PATIENCE, "no replica took over");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let told = limiter.check("ann", 1).await;
@@ -320,7 +320,7 @@ async fn a_store_that_is_built_before_its_sentinels_are_up_works_as_soon_as_they
     // They find that the master is away.
     let started = Instant::now();
     while limiter.check("ann", 1).await.is_err() {
-        assert!(started.elapsed() < 3 * PATIENCE, "nobody took over");
+        assert!(started.elapsed() < 3 * PATIENCE, "no replica took over");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let key = store.store_key(&daily("a", 1_000), "ann");

@@ -64,7 +64,7 @@ impl Target {
         }
     }
 
-    /// The same, because of this: `memory 83 %`.
+    /// Adds the cause, such as `memory 83 %`.
     pub fn because(self, cause: impl Into<String>) -> Self {
         Self {
             cause: Some(cause.into()),

@@ -3,7 +3,7 @@
 /// How long a request takes, of the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::adapt) enum Law {
-    /// With a deviation of a half in the logarithm, as services are.
+    /// A log-normal number whose logarithm deviates by a half, as the times of services do.
     LogNormal,
     /// As in a queue of the kind M/M/c, of which formulas are known.
     Exponential,
@@ -30,12 +30,12 @@ impl Random {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// With a mean of 1.
+    /// An exponential number with a mean of 1.
     pub(super) fn exponential(&mut self) -> f64 {
         -(1.0 - self.uniform()).ln()
     }
 
-    /// With a mean of 1.
+    /// A time by this law, with a mean of 1.
     pub(super) fn time(&mut self, law: Law) -> f64 {
         const DEVIATION: f64 = 0.5;
         match law {

@@ -150,7 +150,7 @@ impl ByHours {
         })
     }
 
-    /// With the least rate and the largest size of all: nothing takes longer.
+    /// The algorithm with the least rate and the largest size of all intervals, under which every wait is the longest.
     pub(crate) fn slowest(&self) -> Algorithm {
         let plain = self.plain();
         let limits = || self.each().filter_map(|algorithm| algorithm.limits());

@@ -122,7 +122,7 @@ impl Schedule {
         its.copied().unwrap_or(Algorithm::Unlimited)
     }
 
-    /// The same where it is kept; `None` if there is no such interval.
+    /// A reference to that algorithm; `None` if there is no such interval.
     #[inline]
     pub(super) fn at(self, place: u8) -> Option<&'static Algorithm> {
         self.0.algorithms.get(usize::from(place))
@@ -135,7 +135,7 @@ impl Schedule {
         matches!(change, Some(Change::Limit(_)))
     }
 
-    /// The same where another limit was chosen for the request.
+    /// The algorithm in that interval if this limit was chosen for the request.
     pub(super) fn algorithm_under(self, limit: Limit, place: u8) -> Algorithm {
         let own = self.algorithm(0);
         let place = usize::from(place).checked_sub(1);

@@ -118,7 +118,7 @@ impl<R: OfAlgorithm> Timed<R> {
         }
     }
 
-    /// Under the limit that holds outside all intervals.
+    /// The rule under the limit that holds outside all intervals.
     fn plain(&self) -> R {
         R::of(self.hours.plain())
     }
@@ -134,7 +134,7 @@ impl<R: OfAlgorithm> Timed<R> {
         R::of(self.hours.in_force(self.always.unwrap_or(stretch.place)))
     }
 
-    /// With the least rate and the largest size of all.
+    /// The rule with the least rate and the largest size of all intervals.
     fn slowest(&self) -> R {
         R::of(self.hours.slowest())
     }
@@ -199,7 +199,7 @@ impl<R: OfAlgorithm> Timed<R> {
         self.first_of(caught_up, now, wait)
     }
 
-    /// The same of what is caught up.
+    /// That moment, for a state that is caught up.
     fn first_of(
         &self,
         CaughtUp { mut kept, steps }: CaughtUp<R::Kept>,
@@ -232,7 +232,7 @@ impl<R: OfAlgorithm> Timed<R> {
         Some(found.saturating_sub(now))
     }
 
-    /// The same moment for what is the same under all limits.
+    /// That moment, for a state that all limits read alike.
     #[cold]
     fn first_of_what_stays(
         &self,

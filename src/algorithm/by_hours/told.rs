@@ -10,7 +10,7 @@ use crate::clock::Micros;
 /// The clocks of a node and of a server may differ by so much around a switch: a quarter of an hour.
 const APART: Micros = Micros::from_secs(900);
 
-/// With how many switches a server is told of a debt, at most.
+/// The most switches of the timetable that a server is told with a debt.
 const MOST_SWITCHES: usize = 64;
 
 impl ByHours {

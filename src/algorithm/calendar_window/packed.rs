@@ -4,7 +4,7 @@
 //! window is all that the rule of `step.rs` asks for.
 
 use super::CalendarWindow;
-use super::step::WindowUse;
+use super::step::{SECOND, WindowUse};
 use crate::algorithm::State;
 use crate::algorithm::step::{Fixed, Pack, Step, countable, largest_beside};
 use crate::calendar::Span;
@@ -24,7 +24,6 @@ pub(crate) struct Used {
 
 /// The bits of a count. What is settled may be twice the limit.
 const COUNT: u32 = 29;
-const SECOND: u64 = 1_000_000;
 
 const fn seconds(at: Micros) -> u64 {
     at.get() / SECOND
@@ -39,7 +38,7 @@ impl Packed {
         (window.limit <= Self::MOST).then_some(Self(window))
     }
 
-    /// The same of a window whose limit is known to be small enough.
+    /// Packs a window whose limit is known to be small enough.
     #[inline]
     pub(crate) fn within_a_word(window: CalendarWindow) -> Self {
         let limit = window.limit.min(Self::MOST);
@@ -74,9 +73,9 @@ impl Packed {
         self.present(now).until.saturating_sub(now)
     }
 
-    /// The same as the rule of `step.rs` keeps it.
+    /// The state in the form of the rule in `step.rs`.
     fn counted(self, kept: Used) -> WindowUse {
-        let last = Micros::new(kept.last * SECOND);
+        let last = Micros::new(kept.last.saturating_mul(SECOND));
         let until = self.0.windows().at(last).until;
         WindowUse::new(until, kept.used, last)
     }
@@ -87,10 +86,7 @@ impl Step for Packed {
 
     fn read(&self, state: State) -> Used {
         let [_, used, last] = state.first();
-        Used {
-            last: last / SECOND,
-            used,
-        }
+        Used { last, used }
     }
 
     fn write(&self, kept: Used) -> State {
@@ -170,7 +166,7 @@ impl Step for Packed {
         Some(self.present(now).length())
     }
 
-    /// The same as the default, with one look at the calendar.
+    /// Gives the outcome of the default method, with one look at the calendar.
     fn outcome(&self, kept: &Used, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let limit = self.0.limit;
         let present = self.present(now);

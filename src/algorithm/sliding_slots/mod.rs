@@ -114,7 +114,7 @@ impl SlidingSlots {
         Err(ConfigError::new("slots", slots, remedy))
     }
 
-    /// The same quota in this number of slots.
+    /// Sets the number of slots.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl SlidingSlots {
         Self::cut(self.quota, slots)
     }
 
-    /// The same quota in slots of this length.
+    /// Sets the length of a slot.
     ///
     /// # Errors
     ///

@@ -49,7 +49,7 @@ impl ByInterval {
         self.quota.limit().max(1).into()
     }
 
-    /// The same rule in Lua.
+    /// The rule in Lua.
     #[cfg(feature = "redis")]
     pub(super) fn lua(self) -> Lua {
         Lua::of_numbers(

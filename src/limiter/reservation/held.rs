@@ -20,9 +20,9 @@ pub(crate) struct Held<L: Ledger + ?Sized> {
     charges: SmallVec<[HeldCharge; 2]>,
     /// How many of them are settled, from the first on.
     settled: usize,
-    /// Of policies on concurrency. They are released at the end.
+    /// The charges of policies on concurrency, which are released at the end.
     slots: SmallVec<[Charge; 1]>,
-    /// In which the store has answered, if it did not answer at once.
+    /// The runtime in which the store has answered, if it did not answer at once.
     runtime: Option<Handle>,
 }
 
@@ -97,7 +97,7 @@ impl<L: Ledger + ?Sized> Held<L> {
         }
     }
 
-    /// The same, answered in this runtime.
+    /// Settles in this runtime.
     pub(crate) fn later(mut self) -> Self {
         self.runtime = Handle::try_current().ok();
         self

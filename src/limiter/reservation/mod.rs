@@ -6,7 +6,7 @@
 //!
 //! [`Held`] is the part that ends. What is released when a request ends belongs there, such as its slots: it is a field of
 //! `Held`, made by [`Held::of`] from the charges and their outcomes, and released in `Held::drop`, after the settlement.
-//! [`Answer`] sees to it that a charge is held, too, whose request has gone away before the store has
+//! [`PendingOutcomes`] sees to it that a charge is held, too, whose request has gone away before the store has
 //! answered.
 
 mod answer;
@@ -16,7 +16,7 @@ mod settlement;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use self::answer::Answer;
+pub(crate) use self::answer::PendingOutcomes;
 pub(crate) use self::held::{Held, RealCost};
 pub(super) use self::settlement::Lost;
 
@@ -43,7 +43,7 @@ use crate::store::{Charge, Ledger, MemoryLedger};
 /// - Over a shared store, it is sent at most once. If the store is away then, the settlement is lost, the estimate stays
 ///   charged, and [`Limiter::lost_settlements`](super::Limiter::lost_settlements) counts it.
 ///
-/// Of `n` requests at once, each of which costs at most `m` more than its estimate, all together use at most `n × m` more
+/// If each of `n` simultaneous requests costs at most `m` more than its estimate, all together use at most `n × m` more
 /// than the limit.
 #[must_use = "what is dropped at once is charged as if the request had ended"]
 pub struct Reservation<L: Ledger + ?Sized = MemoryLedger> {
@@ -82,7 +82,7 @@ impl<L: Ledger + ?Sized> Reservation<L> {
         self.decision.change(change);
     }
 
-    /// The same, answered in this runtime.
+    /// Settles in this runtime.
     pub(super) fn later(self) -> Self {
         Self {
             held: self.held.later(),

@@ -29,12 +29,12 @@ use crate::store::{Charge, Ledger, answered};
 /// The policies of a limiter that let requests wait, and the requests that do.
 #[derive(Debug)]
 pub(super) struct Waits {
-    /// By the policies' places; `None` of one that refuses at once.
+    /// In the order of the policies; `None` for a policy that refuses at once.
     of: Vec<Option<(Patience, Algorithm)>>,
     /// How many requests may wait under all of them.
     places: u32,
     queue: Arc<WaitQueue>,
-    /// By the policies' places.
+    /// In the order of the policies.
     leaving: Vec<Leaving>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// By how much `delay` overruns the caller's deadline; `None` if it does not.
+    /// The time by which `delay` overruns the caller's deadline; `None` if it does not.
     pub(super) fn misses(&self, delay: Micros, now: Instant) -> Option<Micros> {
         let left = self.deadline?.saturating_duration_since(now);
         let late = delay.saturating_sub(left.into());
@@ -63,21 +63,21 @@ enum Step {
         may_ask: Instant,
         give_up: Instant,
     },
-    Asks(Answer),
-    /// It asks when its turn would be, behind those who stand in the lines of these policies.
-    Foresees(Answer, Extras),
+    Asks(StoreAnswer),
+    /// It asks when its turn would be, behind the requests that stand in the lines of these policies.
+    Foresees(StoreAnswer, Extras),
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
+type StoreAnswer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
 
-/// By policy, what is to be added to the wait that the store tells.
+/// What is added to the wait that the store tells, with the place of its policy.
 type Extras = SmallVec<[(usize, Micros); 2]>;
 
 pub(crate) const NO_TIMER: Diagnostic = Diagnostic::new(
     "TRL009",
     "waiting",
     "a request has to wait for its turn, and there is no runtime of tokio's to wake it",
-    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies that let nobody wait",
+    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies under which no request waits",
 );
 
 /// Timers are late by a millisecond or so, and those of all who went before add up. Nobody is refused
@@ -199,8 +199,8 @@ impl Waits {
             .is_some()
     }
 
-    /// In which line to wait, and how, after this denial, if that can help; `told` is when the
-    /// request was told to wait first.
+    /// The line to wait in after this denial, and how, if a wait can help; `told` is the moment at which the
+    /// request was first told to wait.
     fn hope(
         &self,
         charges: &[Charge],
@@ -248,7 +248,7 @@ impl Waits {
         charges: &[Charge],
         own: &OwnLimits,
         place: Option<&WaitPlace>,
-    ) -> (Answer, Extras) {
+    ) -> (StoreAnswer, Extras) {
         let mut extras = Extras::new();
         let mut asked = Charges::from_slice(charges);
         for charge in &mut asked {

@@ -11,7 +11,7 @@ use crate::clock::Timer;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
-use crate::limiter::{Answer as HeldAnswer, Charges, Limiter};
+use crate::limiter::{Charges, Limiter, PendingOutcomes};
 use crate::line::{LineId, OwnLimits, Stand, Vacancy, WaitPlace, own_limits};
 use crate::observe::Wait;
 use crate::store::{Charge, Ledger, Reply, answered};
@@ -25,7 +25,7 @@ pub(in crate::limiter) struct Waiter {
     caller: Caller,
     /// When it was first told how long to wait.
     pub(super) told: Option<Instant>,
-    /// By which its keys go, as far as the store has told.
+    /// The limits of its keys, as far as the store has told them.
     pub(super) own: OwnLimits,
     /// Whether it has foreseen its turn anew, by another limit; once is enough.
     has_looked_again: bool,
@@ -215,9 +215,9 @@ impl Waiter {
         };
         let reply = match reply {
             // If the client goes away now, what the store charges has to end as well.
-            Reply::Later(coming) if self.limiter.holds_any(&charges) => {
-                Reply::Later(Box::pin(HeldAnswer::new(&self.limiter, &charges, coming)))
-            }
+            Reply::Later(coming) if self.limiter.holds_any(&charges) => Reply::Later(Box::pin(
+                PendingOutcomes::new(&self.limiter, &charges, coming),
+            )),
             reply => reply,
         };
         self.step = Step::Asks(Box::pin(

@@ -363,7 +363,7 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// The same for requests of a log, which say what they do not show. No customer is looked up.
+    /// Prepares the layer for requests of a log, which say what they do not show. No customer is looked up.
     #[cfg(feature = "config")]
     pub(crate) fn for_a_log(mut self) -> Self {
         let policies = self.policies.into_iter();

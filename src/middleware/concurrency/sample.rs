@@ -11,7 +11,7 @@ use crate::response::Refusal;
 /// Says what an answer teaches.
 pub(super) type Classify = dyn Fn(&Parts) -> Sample + Send + Sync;
 
-/// By the codes of gRPC: deadline exceeded, resource exhausted, unavailable.
+/// The gRPC codes of an overloaded server: deadline exceeded, resource exhausted, unavailable.
 const OVERLOADED_CALLS: [&[u8]; 3] = [b"4", b"8", b"14"];
 
 impl Sample {
@@ -38,7 +38,7 @@ impl Sample {
     }
 }
 
-/// By the closure, if there is one.
+/// Classifies a response by the closure, if there is one, and by its status otherwise.
 pub(super) fn classified(classify: Option<&Arc<Classify>>, head: &Parts) -> Sample {
     match classify {
         Some(classify) => classify(head),

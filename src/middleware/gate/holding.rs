@@ -27,7 +27,7 @@ pub(in crate::middleware) struct Admitted {
 }
 
 impl Admitted {
-    /// Without headers.
+    /// An admitted request whose response gets no headers.
     #[inline]
     pub(in crate::middleware) fn bare(kept: Kept, gate: usize) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl Admitted {
 }
 
 impl Holding for Arc<Gate> {
-    type Question = Question;
+    type Awaited = Question;
     type Kept = Admitted;
     type Refusal = Response<Bytes>;
 

@@ -39,7 +39,7 @@ pub(super) struct Gate {
     /// How each policy reads a request, with the policy's place in the limiter's list.
     readers: Vec<(usize, Http)>,
     answers: Answers,
-    /// `None` if nobody is on them.
+    /// `None` if they are empty.
     lists: Option<Lists>,
     /// How the plan of a request is found.
     sources: Sources,
@@ -276,7 +276,7 @@ impl Gate {
         &self.readers
     }
 
-    /// The same for all clones of a layer, and for no other layer.
+    /// A number that all clones of a layer share, and no other layer has.
     pub(super) fn id(&self) -> usize {
         self.life.number()
     }

@@ -55,7 +55,7 @@ impl Snapshot {
         }
     }
 
-    /// The same under this configuration, beside which a file decides in shadow.
+    /// Adds the configuration, and the file that decides in shadow beside it.
     #[cfg(feature = "config")]
     pub(crate) fn configured(
         self,

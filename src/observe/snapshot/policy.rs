@@ -220,7 +220,7 @@ pub struct KeyStats {
 }
 
 impl KeyStats {
-    /// So many keys of at most `most`, in so many bytes.
+    /// Makes the numbers of a store that keeps `kept` keys, at most `most`, in `bytes` bytes.
     pub fn new(kept: u64, most: u64, bytes: u64) -> Self {
         Self {
             kept,
@@ -230,8 +230,7 @@ impl KeyStats {
         }
     }
 
-    /// The same with so many keys that were forgotten at the bound, and so many requests whose keys were counted
-    /// together.
+    /// Adds how many keys were forgotten at the bound, and of how many requests the keys were counted together.
     pub fn forgotten(self, forgotten: u64, together: u64) -> Self {
         Self {
             forgotten,

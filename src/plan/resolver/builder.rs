@@ -33,7 +33,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
         }
     }
 
-    /// With the closure and the options of another resolver.
+    /// Makes a builder with the closure and the options of another resolver.
     #[cfg(feature = "config")]
     pub(super) fn like(shared: &Shared<K>) -> Self {
         Self {

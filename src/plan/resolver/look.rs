@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::watch;
 
-use super::known::{Answer, Found};
+use super::known::{Found, LookupResult};
 use super::own_limits::OwnLimits;
 use crate::clock::Timer;
 use crate::decision::{Resolution, Unresolved};
@@ -44,7 +44,7 @@ impl Look {
 }
 
 impl Finding {
-    pub(super) fn of(answer: &Answer) -> Self {
+    pub(super) fn of(answer: &LookupResult) -> Self {
         match answer.found() {
             Some(found) => Self {
                 found: Some(Arc::clone(found)),
@@ -113,7 +113,7 @@ pub(crate) struct Coming {
 pub(super) type Otherwise = dyn Fn(Unresolved) -> Finding + Send;
 
 impl Coming {
-    /// Without a timer no request waits.
+    /// Waits for a lookup for at most this time. Without a timer no request waits.
     pub(super) fn look(
         mut landed: watch::Receiver<Option<Finding>>,
         timer: Option<Timer>,

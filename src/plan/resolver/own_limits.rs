@@ -22,7 +22,7 @@ pub(crate) struct ResolvedPolicies {
     /// No other limiter's policies have this number.
     number: u64,
     policies: Box<[Resolvable]>,
-    /// By how many nodes each limit is divided.
+    /// The number of nodes that share each limit.
     nodes: NonZeroU32,
     /// The place of the first name among the rules.
     first: usize,

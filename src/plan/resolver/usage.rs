@@ -7,12 +7,12 @@ pub struct ResolverUsage {
 }
 
 impl ResolverUsage {
-    /// Of how many keys the plan is kept.
+    /// The number of keys whose plan is kept.
     pub fn found(&self) -> usize {
         self.found
     }
 
-    /// Of how many keys it is kept that they have no plan, or that their lookup has failed.
+    /// The number of keys that are known to have no plan, or whose lookup has failed.
     pub fn not_found(&self) -> usize {
         self.not_found
     }

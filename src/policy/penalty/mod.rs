@@ -254,7 +254,7 @@ impl Policy {
         Some(NamedPenalty { policy, penalty })
     }
 
-    /// The same policy without its penalty.
+    /// Takes the penalty away.
     pub(crate) fn without_penalty(mut self) -> Self {
         self.penalty = None;
         self

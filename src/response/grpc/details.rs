@@ -79,8 +79,8 @@ impl Details {
         details
     }
 
-    /// With the limit and the window of the request, where they are not those of the policy: those of a plan or of the
-    /// hour, and the length of the present month.
+    /// Describes the policy. A limit of a plan or of the hour, and the length of the present month, take the place of the
+    /// policy's own.
     fn description<'a>(&self, told: &'a PolicyText, outcome: &Outcome) -> Cow<'a, str> {
         let Some((limit, seconds)) = outcome.own_limit().filter(|_| self.tells) else {
             return Cow::Borrowed(&told.description);

@@ -125,7 +125,7 @@ impl GrpcRefusals {
         response
     }
 
-    /// The same of a request with these headers, if that is a call.
+    /// Translates the response to a request with these headers, if that is a call.
     #[cfg(feature = "adapt")]
     pub(in crate::response) fn translated_if_call(
         request: &HeaderMap,

@@ -46,7 +46,7 @@ use crate::policy::{Policy, check_names};
 ///
 /// impl Items for Map {
 ///     fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
-///         // Nobody else can change an item while this is locked.
+///         // No other thread can change an item while this is locked.
 ///         let mut map = self.0.lock().unwrap();
 ///         let found: Vec<_> = change.names().iter().map(|name| map.get(name)).collect();
 ///         let changed = change.apply(SystemClock::new().now(), &found);

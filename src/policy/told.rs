@@ -1,0 +1,60 @@
+//! What decisions, responses and snapshots tell of a policy, which may have its state under another name, and count it in
+//! other units.
+
+use super::names::PARTS;
+use super::{Mode, Policy};
+use crate::algorithm::Algorithm;
+use crate::decision::Rule;
+use crate::factor::FactorCell;
+use crate::observe::Described;
+
+impl<R> Policy<R> {
+    /// The name that decisions and responses tell, which is not always that of its state.
+    pub(crate) fn told_name(&self) -> &str {
+        self.told.as_ref().map_or(&self.name, |(name, _)| name)
+    }
+
+    /// What decisions and responses tell of it.
+    pub(crate) fn rule(&self) -> Rule {
+        let (name, algorithm) = match &self.told {
+            None => (&self.name, &self.algorithm),
+            Some((name, algorithm)) => (name, algorithm),
+        };
+        let rule = Rule::new(name, algorithm.limit(), algorithm.period());
+        #[cfg(feature = "http")]
+        let rule = rule.at_once(algorithm.is_held());
+        #[cfg(feature = "calendar")]
+        let rule = rule.by_hours(algorithm.tells_hours());
+        rule.scaled_by(self.factor.clone())
+    }
+
+    /// What snapshots tell of it.
+    pub(crate) fn described(&self) -> (Described, Option<FactorCell>) {
+        let (name, algorithm) = match &self.told {
+            None => (&self.name, &self.algorithm),
+            Some((name, algorithm)) => (name, algorithm),
+        };
+        let described = Described {
+            name: name.as_str().into(),
+            algorithm: algorithm.name(),
+            mode: if self.is_soft { "soft" } else { "enforce" },
+            limit: algorithm.limit(),
+            period: algorithm.period(),
+        };
+        (described, self.factor.clone())
+    }
+
+    /// The name as it is told, and the mode.
+    pub(crate) fn declared_mode(&self) -> (String, Mode) {
+        (self.told_name().to_owned(), self.mode)
+    }
+
+    /// The factor, and the algorithm in units, of a policy that counts in parts.
+    pub(crate) fn parts(&self) -> Option<(&FactorCell, &Algorithm)> {
+        if !self.name.ends_with(PARTS) {
+            return None;
+        }
+        let (_, algorithm) = self.told.as_ref()?;
+        Some((self.factor.as_ref()?, algorithm))
+    }
+}
