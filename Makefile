@@ -58,13 +58,13 @@ bench: ROUNDS := 1 2 3 4 5 6 7 8 9
 bench-quick: ROUNDS := 1 2 3
 bench-quick: SLICES := --measurement-time 1
 
-bench: ## side by side with peers, in nine minutes; ends with a table
-bench-quick: ## the same in three minutes
+bench: ## side by side with peers, in eleven minutes; ends with a table
+bench-quick: ## the same in four minutes
 bench bench-quick: servers
 	rm -rf "$(FIGURES)"
 	set -e; for round in $(ROUNDS); do \
 		CRITERION_HOME="$(FIGURES)/$$round" \
-		cargo bench --package tower-ratelimit-benches --bench decision --bench layer -- --noplot; \
+		cargo bench --package tower-ratelimit-benches --bench decision --bench layer --bench limits -- --noplot; \
 	done
 	cargo bench --package tower-ratelimit-benches --bench memory --bench redis -- $(SLICES)
 	cargo run --release --quiet --package tower-ratelimit-benches --bin table
@@ -77,7 +77,7 @@ bench-redis: servers ## one decision in Redis beside what a round trip costs, in
 bench-once: servers ## tests of the tables, and every benchmark once, unmeasured
 	cargo test --quiet --release --package tower-ratelimit-benches --lib
 	cargo bench --quiet --package tower-ratelimit-benches --no-run
-	cargo bench --quiet --package tower-ratelimit-benches --bench decision --bench layer --bench redis -- --test
+	cargo bench --quiet --package tower-ratelimit-benches --bench decision --bench layer --bench limits --bench redis -- --test
 
 redis-memory: servers ## bytes of Redis for each key, by algorithm
 	cargo run --release --quiet --package tower-ratelimit-benches --bin redis-memory

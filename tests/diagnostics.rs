@@ -14,8 +14,9 @@ use axum::body::Body;
 use axum::routing::get;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tower::{Layer, ServiceExt};
+use tower_http::timeout::TimeoutLayer;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::StoreErrorKind;
@@ -35,7 +36,11 @@ use tracing::Level;
 #[path = "support/log.rs"]
 mod log;
 
+#[path = "support/tokio_clock.rs"]
+mod tokio_clock;
+
 use self::log::{Line, Log};
+use self::tokio_clock::TokioClock;
 
 struct Answer {
     status: StatusCode,
@@ -450,6 +455,17 @@ fn a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
     assert_warns_once(&lines, "TRL006", r#"policy "m" beside "h""#);
 }
 
+/// The log told of `policy "same" beside "same"`, beside the error.
+#[test]
+fn two_policies_of_one_name_are_an_error_and_no_warning() {
+    let policy = |limit| Policy::new("same", limit).key(key::global());
+    let policies = [FixedWindow::per_minute(10), FixedWindow::per_hour(10)].map(policy);
+    let (error, lines) = Log::of(|| RateLimitLayer::builder().policies(policies).build());
+    let text = r#"`name` cannot be "same": give each policy a name of its own; case is ignored"#;
+    assert_eq!(error.unwrap_err().to_string(), text);
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
 /// A limiter is told keys and costs with each question, so that nothing is proved when it is built.
 #[test]
 fn a_policy_of_a_limiter_never_binds_where_all_are_asked_alike() {
@@ -499,6 +515,36 @@ fn requests_that_keep_leaving_a_line_before_their_turn_are_warned_of_once() {
         });
         assert_warns_once(&lines, "TRL014", &subject);
     }
+}
+
+/// Ten a second, and twenty requests a second that are given up after so long.
+fn logged_of_a_queue_under(name: &str, patience: Duration) -> Vec<Line> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let scene = async {
+        let queue = Policy::new(name, LeakyQueue::per_second(10).places(50));
+        let limit = RateLimitLayer::builder()
+            .policy(queue.key(key::global()))
+            .store(MemoryStore::new().clock(TokioClock::new()));
+        let timeout = TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, patience);
+        let app = hello().layer(limit.build().unwrap()).layer(timeout);
+        for _ in 0..200 {
+            tokio::spawn(app.clone().oneshot(Request::new(Body::empty())));
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    Log::of(|| runtime.block_on(scene)).1
+}
+
+#[test]
+fn a_timeout_outside_that_is_shorter_than_the_longest_wait_is_warned_of_once() {
+    let lines = logged_of_a_queue_under("in time", Duration::from_secs(6));
+    assert!(lines.is_empty(), "{lines:?}");
+    let lines = logged_of_a_queue_under("too late", Duration::from_millis(700));
+    assert_warns_once(&lines, "TRL014", r#"policy "too late""#);
 }
 
 /// Found in the field: 60 requests and 100,000 tokens a minute, each asked at a cost of its own, and

@@ -14,7 +14,7 @@ use crate::clock::Micros;
 /// One key under one policy at one node.
 #[derive(Clone, Debug, Default)]
 pub(in crate::store::redis) struct Pair {
-    held: [Held; CLASSES],
+    held: [ClassUnits; CLASSES],
     /// How many units requests have asked for since the server was told of it, and how many requests these were.
     seen: u32,
     came: u32,
@@ -52,7 +52,7 @@ struct Refuses {
 
 /// Units of one class.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct ClassUnits {
     /// The class, by its end at the server.
     end: Micros,
     /// Its end at this node.
@@ -77,7 +77,7 @@ pub(in crate::store::redis) enum Way {
 
 /// What the server has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store::redis) struct Answer {
+pub(in crate::store::redis) struct LeaseReply {
     pub(in crate::store::redis) grant: Option<Grant>,
     /// How long the request has to wait that was denied; `None` if none was.
     pub(in crate::store::redis) denied: Option<Micros>,
@@ -269,7 +269,7 @@ impl Pair {
         &mut self,
         put: Micros,
         now: Micros,
-        (ask, answer): (&Ask, Answer),
+        (ask, answer): (&Ask, LeaseReply),
         terms: Terms,
     ) {
         self.ended(ask);
@@ -327,11 +327,11 @@ impl Pair {
         // The clock of the node may run slower by one in a thousand.
         let lasts = grant.lasts.get() - grant.lasts.get().div_ceil(1_000);
         let until = Micros::new(put.get().saturating_add(lasts));
-        let is_of_the_class = |held: &Held| held.end == grant.end && held.until > now;
+        let is_of_the_class = |held: &ClassUnits| held.end == grant.end && held.until > now;
         let place = if let Some(place) = self.held.iter().position(is_of_the_class) {
             place
         } else if let Some(place) = self.held.iter().position(|held| held.until <= now) {
-            self.held[place] = Held::default();
+            self.held[place] = ClassUnits::default();
             place
         } else {
             // They lapse.
@@ -348,7 +348,7 @@ impl Pair {
     }
 }
 
-impl Held {
+impl ClassUnits {
     fn is_live(&self, now: Micros) -> bool {
         self.left > 0 && self.until > now
     }

@@ -8,13 +8,13 @@ fn terms() -> Terms {
     Terms::of(&algorithm, Micros::new(SECOND)).unwrap()
 }
 
-fn granted(units: u32, end: u64) -> Answer {
+fn granted(units: u32, end: u64) -> LeaseReply {
     let grant = Grant {
         units,
         end: Micros::new(end),
         lasts: Micros::new(SECOND),
     };
-    Answer {
+    LeaseReply {
         grant: Some(grant),
         denied: None,
     }
@@ -78,7 +78,7 @@ fn a_key_that_is_asked_for_twice_is_not_leased_and_one_asked_for_often_is() {
         let now = Micros::new(SECOND + gap * 1_000);
         assert_eq!(pair.request(now, 1), Way::Ask);
         let ask = pair.ask(now, 1, terms());
-        let nothing = Answer {
+        let nothing = LeaseReply {
             grant: None,
             denied: None,
         };
@@ -141,7 +141,7 @@ fn a_question_that_is_lost_keeps_no_request_waiting() {
 #[test]
 fn where_the_server_grants_nothing_each_request_asks() {
     let (mut pair, ask, now) = waiting();
-    let nothing = Answer {
+    let nothing = LeaseReply {
         grant: None,
         denied: None,
     };
@@ -197,7 +197,7 @@ fn asked_by(cost: u32, apart: u64) -> (Pair, Micros, Ask) {
         now = now.saturating_add(Micros::new(apart));
         if pair.request(now, cost) == Way::Ask {
             ask = pair.ask(now, cost, terms());
-            let grant = Answer {
+            let grant = LeaseReply {
                 grant: None,
                 denied: None,
             };

@@ -15,7 +15,7 @@ use super::server::Server;
 use super::workload::{Request, Workload};
 use crate::algorithm::Step;
 use crate::clock::Micros;
-use crate::store::redis::lease::{Answer, Ask, Terms, Way};
+use crate::store::redis::lease::{Ask, LeaseReply, Terms, Way};
 
 /// A question on its way, and its answer.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ struct Message {
     /// By the clock of the node.
     put: Micros,
     sent: u64,
-    answer: Option<Answer>,
+    answer: Option<LeaseReply>,
 }
 
 struct Node {
@@ -96,7 +96,6 @@ impl<S: Step> World<S> {
         });
         let terms = Terms::of(&scene.algorithm, scene.life).expect("it can be leased");
         let mut world = Self {
-            rule,
             terms,
             nodes: nodes.collect(),
             random: random.clone(),
@@ -270,12 +269,12 @@ impl<S: Step> World<S> {
     }
 
     fn has_room(&mut self, key: u64, at: Micros, cost: u32) -> bool {
-        let rule = self.rule;
+        let rule = self.rule.clone();
         self.check(key, at).has_room(&rule, at, cost)
     }
 
     fn spend(&mut self, node: usize, key: u64, at: Micros, cost: u32) {
-        let rule = self.rule;
+        let rule = self.rule.clone();
         let check = self.check(key, at);
         let before = check.excess;
         let is_right = check.spend(&rule, at, cost);
