@@ -23,11 +23,12 @@ faults: servers ## Redis in trouble, one fault after the other, in a minute and 
 chaos: servers ## servers and nodes killed at random for two minutes; `make test` does it for 20 seconds
 	cargo test --package tower-ratelimit-tests --all-features --test chaos
 
-simulate: ## leases in virtual time: ten workloads and seven algorithms, then five minutes of faults; ends with the spends
+simulate: export SIMULATED_SPENDS ?= 100000000
+simulate: ## leases in virtual time: ten workloads and seven algorithms, then 10^8 spends under faults; ends with the spends
 	for nodes in 100 1000; do \
-		SIMULATED_NODES=$$nodes SIMULATED_SECONDS=4 cargo test --release --package tower-ratelimit --lib --features redis simulation::leases -- --nocapture || exit 1; \
+		SIMULATED_NODES=$$nodes SIMULATED_SECONDS=4 cargo test --release --package tower-ratelimit --lib --features redis simulation::table -- --nocapture || exit 1; \
 	done
-	SIMULATED_SECONDS=150 cargo test --release --package tower-ratelimit --lib --features redis simulation::no_spend -- --nocapture
+	cargo test --release --package tower-ratelimit --lib --features redis simulation::search -- --nocapture
 
 model: ## every order in which threads can meet in the store, by loom
 	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --package tower-ratelimit --lib --no-default-features loom_

@@ -8,6 +8,7 @@ pub mod least;
 pub mod ours;
 pub mod peers;
 pub mod requests;
+pub mod stub;
 pub mod table;
 pub mod threads;
 

@@ -27,6 +27,7 @@
 
 mod anchored_window;
 mod any_long;
+mod any_packed;
 mod any_rule;
 #[cfg(feature = "calendar")]
 mod by_hours;
@@ -82,6 +83,7 @@ pub use self::token_bucket::TokenBucket;
 pub use self::unparsed::{Parsed, Unparsed};
 
 pub(crate) use self::any_long::AnyLong;
+pub(crate) use self::any_packed::AnyPacked;
 pub(crate) use self::any_rule::AnyRule;
 pub(crate) use self::kind::Replenishment;
 #[cfg(feature = "redis")]
@@ -333,6 +335,7 @@ impl Algorithm {
     }
 
     /// Passes the rule to `act`, which knows its type.
+    #[inline]
     pub(crate) fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
         match_kind!(self, kind => Kind::with_rule(kind, act), act.stateless(Unlimited))
     }

@@ -17,7 +17,7 @@ use crate::quota::Quota;
 ///
 /// The functions see costs from 1 to the limit, and no state that [`moved_back`](Self::moved_back) would
 /// change.
-pub(crate) trait Step: Copy + Send + Sync + 'static {
+pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// What is kept of one key. The default is that of a new key.
     type Kept: Clone + Default;
 
@@ -77,7 +77,7 @@ pub(crate) trait Step: Copy + Send + Sync + 'static {
 
     /// The rule that says when a key refuses, whatever limit is in force next: the same with the least.
     fn strictest(&self) -> Self {
-        *self
+        self.clone()
     }
 
     /// How long a client has to make do with what remains in order not to be refused.
@@ -161,7 +161,7 @@ pub(crate) trait Fixed: Step<Kept: Copy> {
 }
 
 /// A rule that keeps one word, as long as it is the only limit that a key meets.
-pub(crate) trait Pack: Step<Kept: Copy + PartialEq> + Copy {
+pub(crate) trait Pack: Step<Kept: Copy + PartialEq> {
     /// The last moment at which one word holds all that this rule keeps.
     fn packs_until(&self) -> Micros;
 
@@ -184,7 +184,7 @@ pub(crate) trait Pack: Step<Kept: Copy + PartialEq> + Copy {
 }
 
 /// A rule that keeps any number of words.
-pub(crate) trait Long: Step<Kept = State> {
+pub(crate) trait Long: Step<Kept = State> + Copy {
     /// The rule under this limit, if it can have it.
     fn limited(&self, limit: Limit) -> Self;
 
@@ -211,6 +211,7 @@ pub(crate) trait WithRule {
     fn fixed(self, rule: impl Fixed) -> Self::Result;
 
     /// For a rule that keeps a fixed number of words, or one word.
+    #[inline]
     fn packed(self, rule: impl Fixed + Pack) -> Self::Result
     where
         Self: Sized,
@@ -219,6 +220,7 @@ pub(crate) trait WithRule {
     }
 
     /// For a rule that has another form in one word, unless its numbers are too large.
+    #[inline]
     fn in_two_forms<P: Pack>(
         self,
         rule: impl Fixed,
@@ -235,6 +237,7 @@ pub(crate) trait WithRule {
     fn long(self, rule: impl Long) -> Self::Result;
 
     /// For a rule that keeps nothing of its own.
+    #[inline]
     fn stateless(self, rule: impl Long) -> Self::Result
     where
         Self: Sized,

@@ -38,7 +38,7 @@ impl<S: Service<Req>, Req> LearnedLimitFuture<S, Req> {
 }
 
 impl Holding for Outgoing {
-    type Question = WaitingCall;
+    type Awaited = WaitingCall;
     /// `None` if there is no room to learn from the response.
     type Kept = Option<Call>;
     type Refusal = NotSent;

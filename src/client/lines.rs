@@ -205,7 +205,7 @@ impl Drop for Call {
 }
 
 /// The answer to a call that waits.
-enum Asked {
+enum Admission {
     /// It asks again at this moment, unless it is woken before.
     Again(Instant),
     Done(Result<Call, NotSent>),
@@ -217,8 +217,8 @@ impl WaitingCall {
         loop {
             let now = self.lines.timers.now();
             let again_at = match self.ask(cx.waker(), now) {
-                Asked::Again(at) => at,
-                Asked::Done(end) => return Poll::Ready(end),
+                Admission::Again(at) => at,
+                Admission::Done(end) => return Poll::Ready(end),
             };
             if self.timer.deadline() != again_at {
                 self.timer.reset(again_at);
@@ -228,10 +228,10 @@ impl WaitingCall {
     }
 
     /// Asks whether the call may go.
-    fn ask(&mut self, waker: &Waker, now: Instant) -> Asked {
+    fn ask(&mut self, waker: &Waker, now: Instant) -> Admission {
         let mut table = self.lines.lock();
         let Some(line) = table.lines.get_mut(&self.key) else {
-            return Asked::Done(Err(NotSent::new(Duration::ZERO, Reason::TooLong)));
+            return Admission::Done(Err(NotSent::new(Duration::ZERO, Reason::TooLong)));
         };
         let (held_until, again_at, woken) = match line.ask(self.number, waker, now) {
             Next::Goes(sent) => {
@@ -239,7 +239,7 @@ impl WaitingCall {
                 drop(table);
                 wake(woken);
                 self.has_gone = true;
-                return Asked::Done(Ok(Call {
+                return Admission::Done(Ok(Call {
                     lines: Arc::clone(&self.lines),
                     key: self.key,
                     sent,
@@ -261,10 +261,10 @@ impl WaitingCall {
             .deadline
             .is_some_and(|deadline| deadline < end || deadline <= now)
         {
-            return Asked::Done(Err(NotSent::new(end - now, Reason::TooLong)));
+            return Admission::Done(Err(NotSent::new(end - now, Reason::TooLong)));
         }
         let deadline = self.deadline.unwrap_or(again_at);
-        Asked::Again(again_at.min(deadline))
+        Admission::Again(again_at.min(deadline))
     }
 }
 

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::each::Place;
+use super::each::PolicyRule;
 #[cfg(feature = "calendar")]
 use super::hours_now::HoursNow;
 use super::limit_rule::LimitRule;
@@ -208,7 +208,7 @@ impl Decision {
         each.map(|(place, outcome)| (self.name(place.policy()), self.rule_of(*place, outcome)))
     }
 
-    fn rule_of(&self, place: Place, outcome: &Outcome) -> LimitRule {
+    fn rule_of(&self, place: PolicyRule, outcome: &Outcome) -> LimitRule {
         if outcome.is_overridden() {
             return LimitRule::Override;
         }

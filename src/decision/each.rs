@@ -13,12 +13,12 @@ use super::outcome::Outcome;
 
 /// Which policy an outcome is of, and which rule gave the limit, by their places in the limiter's lists.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct PolicyRule {
     pub(super) policy: u32,
     pub(super) rule: u32,
 }
 
-impl Place {
+impl PolicyRule {
     #[inline]
     pub(super) fn of(policy: usize) -> Self {
         let policy = u32::try_from(policy).unwrap_or(u32::MAX);
@@ -31,7 +31,7 @@ impl Place {
     }
 }
 
-type One = (Place, Outcome);
+type One = (PolicyRule, Outcome);
 
 const IN_PLACE: usize = 4;
 
@@ -145,7 +145,7 @@ mod tests {
         let mut each = Each::new();
         for policy in 0..number {
             let outcome = Outcome::allowed(policy, 0, Micros::ZERO);
-            each.push((Place::of(policy as usize), outcome));
+            each.push((PolicyRule::of(policy as usize), outcome));
         }
         each
     }

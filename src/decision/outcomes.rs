@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::each::{Each, Place};
+use super::each::{Each, PolicyRule};
 use super::outcome::{Outcome, Wait, Weight};
 use crate::clock::Micros;
 
@@ -62,7 +62,7 @@ impl Outcomes {
     /// Adds the outcome of the policy at the place `policy` in the limiter's list.
     #[inline]
     pub fn push(&mut self, policy: usize, outcome: Outcome) {
-        self.each.push((Place::of(policy), outcome));
+        self.each.push((PolicyRule::of(policy), outcome));
     }
 
     /// Changes the outcome of this policy to that of a blocked key, for the time `left`.
@@ -282,7 +282,7 @@ impl Outcomes {
         Some((place.policy(), outcome))
     }
 
-    pub(super) fn binding_place(&self) -> Option<&(Place, Outcome)> {
+    pub(super) fn binding_place(&self) -> Option<&(PolicyRule, Outcome)> {
         if self.is_allowed() {
             // A soft policy denies nothing, and so binds only if all policies are soft. One in shadow never binds.
             let in_force = self.each.iter().filter(|(_, outcome)| !outcome.is_shadow());

@@ -21,7 +21,7 @@ struct Numbers {
 
 /// The numbers of the policy that decides, and of each by its name.
 #[derive(Serialize)]
-struct Told<'a> {
+struct SerializedDecision<'a> {
     allowed: bool,
     degraded: bool,
     delay_us: u64,
@@ -69,7 +69,7 @@ impl Serialize for Policies<'_> {
 /// numbers.
 impl Serialize for Decision {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let told = Told {
+        let told = SerializedDecision {
             allowed: self.is_allowed(),
             degraded: self.is_degraded(),
             delay_us: micros(self.delay()),

@@ -303,13 +303,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             }
             named.push(policy);
             if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
-                charges.push(Charge {
+                let charge = Charge {
                     is_soft,
                     ..Charge::new(policy, key.into_key(), cost)
-                });
+                };
+                let place = charges.partition_point(|before: &Charge| before.policy < policy);
+                charges.insert(place, charge);
             }
         }
-        charges.sort_unstable_by_key(Charge::policy);
         Ok(charges)
     }
 }

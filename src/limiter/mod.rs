@@ -39,20 +39,19 @@ use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 pub use self::adjusting::AdjustableLimit;
 pub use self::builder::LimiterBuilder;
 pub use self::inspection::Inspection;
 pub use self::reservation::Reservation;
 
-pub(crate) use self::reservation::{Answer, Held, RealCost};
+pub(crate) use self::reservation::{Held, PendingOutcomes, RealCost};
 #[cfg(feature = "http")]
 pub(crate) use self::ruling::asked;
 pub(crate) use self::ruling::{Asking, Question, Resumed, Ruled};
 pub(crate) use self::waiting::Caller;
 #[cfg(feature = "http")]
 pub(crate) use self::waiting::NO_TIMER;
+pub(crate) use crate::store::Charges;
 
 #[cfg(feature = "http")]
 pub(crate) use self::builder::{WAIT_PLACES, check_policies, in_parts, split};
@@ -102,8 +101,6 @@ pub struct Limiter<L: ?Sized = MemoryLedger> {
     asker: Option<Arc<Asker>>,
     ledger: Guarded<L>,
 }
-
-pub(crate) type Charges = SmallVec<[Charge; 8]>;
 
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// Decides on one request of this key at this cost, and charges every policy if all allow it.

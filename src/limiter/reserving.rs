@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use super::reservation::{Answer, Held};
+use super::reservation::{Held, PendingOutcomes};
 use super::{Charges, Limiter, Reservation};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
@@ -193,7 +193,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let limiter = self.clone();
         let reserved = match self.ask(&charges) {
             Reply::Now(answer) => Ok(self.reserved(&charges, answer)),
-            Reply::Later(coming) => Err(Answer::new(self, &charges, coming)),
+            Reply::Later(coming) => Err(PendingOutcomes::new(self, &charges, coming)),
         };
         async move {
             match reserved {

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::waiting::{Caller, Ended, NO_TIMER, Waiter};
-use super::{Answer, Charges, Limiter};
+use super::{Charges, Limiter, PendingOutcomes};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
@@ -79,7 +79,7 @@ pub(crate) struct Asking {
 
 /// What a request is charged. Nearly all have their answer at once, and then nothing of it is kept.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct ChargedRequest<'a> {
     charges: &'a [Charge],
     caller: Option<Caller>,
 }
@@ -93,7 +93,7 @@ pub(crate) fn asked<'a>(charges: &'a [Charge], outcomes: &Outcomes) -> Cow<'a, [
     charges.iter().filter(is_in).copied().collect()
 }
 
-impl Asked<'_> {
+impl ChargedRequest<'_> {
     #[inline(never)]
     fn later(self, coming: Coming) -> Ruled {
         Ruled::Later(Box::new(Question {
@@ -140,7 +140,7 @@ impl Question {
         outcomes: &mut Outcomes,
         cx: &mut Context<'_>,
     ) -> Poll<Resumed> {
-        let asked = Asked {
+        let asked = ChargedRequest {
             charges: &self.charges,
             caller: self.caller,
         };
@@ -197,7 +197,7 @@ impl Limiter<dyn Ledger> {
         outcomes: &mut Outcomes,
     ) -> Ruled {
         let Asking { wanted, caller, .. } = asking;
-        let asked = Asked { charges, caller };
+        let asked = ChargedRequest { charges, caller };
         if let Some(waits) = &self.policies.waits
             && let Some(caller) = caller
             && let Some(waiter) = waits.behind_others(self, charges, caller)
@@ -217,14 +217,14 @@ impl Limiter<dyn Ledger> {
             },
             Charged::Now(Err(error)) => self.failed(error),
             Charged::Later(answer) if asking.settles => {
-                let answer = Box::pin(Answer::new(self, charges, answer));
+                let answer = Box::pin(PendingOutcomes::new(self, charges, answer));
                 asked.later(Coming::Outcomes(answer))
             }
             Charged::Later(answer) => asked.later(Coming::Outcomes(answer)),
         }
     }
 
-    fn ruled(&self, asked: Asked<'_>, outcomes: &Outcomes) -> Ruled {
+    fn ruled(&self, asked: ChargedRequest<'_>, outcomes: &Outcomes) -> Ruled {
         if !outcomes.is_allowed() {
             return self.deny(asked, outcomes);
         }
@@ -236,9 +236,9 @@ impl Limiter<dyn Ledger> {
     }
 
     /// Lets a request that was allowed take its turn, if there is a queue for it.
-    fn queue_up(&self, asked: Asked<'_>, outcomes: &Outcomes) -> Ruled {
+    fn queue_up(&self, asked: ChargedRequest<'_>, outcomes: &Outcomes) -> Ruled {
         let charges = &*self::asked(asked.charges, outcomes);
-        let asked = Asked { charges, ..asked };
+        let asked = ChargedRequest { charges, ..asked };
         let Some(queued) = self.queued(charges, outcomes) else {
             return Ruled::Allowed(None);
         };
@@ -264,7 +264,7 @@ impl Limiter<dyn Ledger> {
     }
 
     /// Denies a request, unless it waits for its turn.
-    fn deny(&self, asked: Asked<'_>, outcomes: &Outcomes) -> Ruled {
+    fn deny(&self, asked: ChargedRequest<'_>, outcomes: &Outcomes) -> Ruled {
         self.look_at_costs(asked.charges, outcomes);
         if let Some(waits) = &self.policies.waits
             && let Some(caller) = asked.caller

@@ -14,13 +14,13 @@ use super::Turn;
 /// What a layer keeps of a request.
 pub(crate) trait Holding {
     /// What a request waits for that is not ruled on yet.
-    type Question;
+    type Awaited;
     /// What a request that goes on holds until its answer.
     type Kept;
     type Refusal;
 
     /// Whether a request waits for others, and not for a store. What the inner service was ready for is free meanwhile.
-    fn waits_its_turn(question: &Self::Question) -> bool;
+    fn waits_its_turn(question: &Self::Awaited) -> bool;
 
     /// Calls or polls the inner service.
     #[inline]
@@ -37,7 +37,7 @@ pub(crate) trait Answering<S: Service<Req>, Req>: Holding + Sized {
     /// Goes on with a request that was not ruled on.
     fn resume(
         &self,
-        question: &mut Self::Question,
+        question: &mut Self::Awaited,
         request: &mut Req,
         cx: &mut Context<'_>,
     ) -> Poll<Ruling<Self>>;
@@ -59,7 +59,7 @@ pub(crate) enum Ruling<H: Holding> {
     Hold(Box<Turn>, H::Kept),
     Refuse(H::Refusal),
     /// It is not ruled on yet.
-    Wait(Box<H::Question>),
+    Wait(Box<H::Awaited>),
 }
 
 pin_project! {
@@ -83,7 +83,7 @@ pin_project! {
     {
         Waiting {
             // Both boxed, since most futures never wait and all would be as large as this.
-            question: Option<Box<H::Question>>,
+            question: Option<Box<H::Awaited>>,
             held: Option<Box<(S, Req)>>,
             layer: H,
             inner_is_ready: bool,
@@ -92,7 +92,7 @@ pin_project! {
             turn: Option<Box<Turn>>,
             is_its_turn: bool,
             // Of a request that has waited: its place before requests that still do.
-            place: Option<Box<H::Question>>,
+            place: Option<Box<H::Awaited>>,
             kept: Option<H::Kept>,
             held: Option<Box<(S, Req)>>,
         },
@@ -174,7 +174,7 @@ impl<S: Service<Req>, Req, H: Holding> State<S, Req, H> {
 
     /// It is its turn, and the inner service is not ready yet.
     fn having_waited(
-        place: Option<Box<H::Question>>,
+        place: Option<Box<H::Awaited>>,
         kept: H::Kept,
         held: Option<Box<(S, Req)>>,
     ) -> Self {

@@ -127,8 +127,11 @@ impl Order {
         };
         let behind = self.members.iter().position(|it| it.goes_after(first));
         let Some(index) = behind else {
-            self.spare.extend(free.0);
-            self.spare.sort_by_key(Stretch::begins);
+            for turns in free.0 {
+                let is_before = |spare: &Stretch| spare.begins() <= turns.begins();
+                let place = self.spare.partition_point(is_before);
+                self.spare.insert(place, turns);
+            }
             return (None, None);
         };
         let free = self.close_up(index, free.0);

@@ -35,7 +35,7 @@ impl Place {
         }
     }
 
-    /// The same, told while the store was away.
+    /// Says whether the turns were told while the store was away.
     pub(crate) fn degraded(self, is_degraded: bool) -> Self {
         Self {
             is_degraded,
@@ -64,7 +64,7 @@ impl Place {
         self.pushed > Duration::ZERO
     }
 
-    /// The same, going on no earlier than then.
+    /// Pushes the turns back, so that the first begins no earlier than this moment.
     pub(super) fn pushed_to(self, earliest: Instant) -> Self {
         let pushed = earliest.saturating_duration_since(self.due);
         Self { pushed, ..self }

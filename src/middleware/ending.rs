@@ -31,14 +31,14 @@ struct Keeping {
     /// When the request was let go on, if a closure asks for that.
     began: Option<(Timers, Instant)>,
     /// `None` before the head of the response.
-    answer: Option<Answer>,
+    answer: Option<SentResponse>,
     /// What the same request holds under the file in shadow, to the same end.
     #[cfg(feature = "config")]
     beside: Kept,
 }
 
 /// A response whose body is on its way.
-struct Answer {
+struct SentResponse {
     status: StatusCode,
     /// Empty if no closure asks for them.
     headers: HeaderMap,
@@ -211,7 +211,7 @@ impl Keeping {
             let settling = self.settles.of(policy)?.settling.as_ref()?;
             Some((policy, settling.told(headers, &head.extensions)?))
         });
-        self.answer = Some(Answer {
+        self.answer = Some(SentResponse {
             status: head.status,
             told: told.collect(),
             headers: if self.settles.asks_about_the_end() {
@@ -266,7 +266,7 @@ impl Keeping {
     }
 
     /// Settles at what a response has told.
-    fn settle_answered(&mut self, answer: Answer) {
+    fn settle_answered(&mut self, answer: SentResponse) {
         let spent = self.spent();
         let began = self.began.as_ref();
         let ended = Ended {
@@ -333,7 +333,7 @@ impl Drop for Keeping {
     }
 }
 
-impl Answer {
+impl SentResponse {
     fn has_ended(&mut self) {
         self.end = match self.end {
             // It has declared more.

@@ -49,7 +49,7 @@
 //! struct Batch(Vec<u8>);
 //!
 //! #[derive(Debug, PartialEq)]
-//! enum Answer {
+//! enum Receipt {
 //!     Stored(usize),
 //!     Busy { retry_after: Option<Duration> },
 //! }
@@ -62,18 +62,18 @@
 //!     .build()?;
 //! let busy = |refused: Refused| {
 //!     let retry_after = refused.retry_after();
-//!     Ok(Answer::Busy { retry_after })
+//!     Ok(Receipt::Busy { retry_after })
 //! };
 //! let limit = LimitLayer::new(limiter, |_: &Batch| "disk", busy)
 //!     .cost(|batch: &Batch| u32::try_from(batch.0.len()).unwrap_or(u32::MAX));
 //!
 //! let store = limit.layer(service_fn(async |batch: Batch| {
-//!     Ok::<_, Infallible>(Answer::Stored(batch.0.len()))
+//!     Ok::<_, Infallible>(Receipt::Stored(batch.0.len()))
 //! }));
 //! let batch = || Batch(vec![0; 75]);
-//! assert_eq!(store.clone().oneshot(batch()).await, Ok(Answer::Stored(75)));
+//! assert_eq!(store.clone().oneshot(batch()).await, Ok(Receipt::Stored(75)));
 //! let retry_after = Some(Duration::from_millis(500));
-//! assert_eq!(store.oneshot(batch()).await, Ok(Answer::Busy { retry_after }));
+//! assert_eq!(store.oneshot(batch()).await, Ok(Receipt::Busy { retry_after }));
 //! # Ok(())
 //! # }
 //! ```

@@ -95,7 +95,7 @@ impl<Q, T, E> Rules<Q, T, E> {
 }
 
 impl<Q, T, E> Holding for Arc<Rules<Q, T, E>> {
-    type Question = Question;
+    type Awaited = Question;
     type Kept = Option<Box<Kept<T, E>>>;
     type Refusal = Result<T, E>;
 

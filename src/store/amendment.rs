@@ -81,7 +81,7 @@ impl Taken {
         Self::until_reset(algorithm, reset, outcomes)
     }
 
-    /// The same of a charge with this outcome among the outcomes.
+    /// Tells it of a charge that was answered with this outcome, one of these.
     #[inline]
     pub(crate) fn with(algorithm: &Algorithm, outcome: &Outcome, outcomes: &Outcomes) -> Self {
         Self::until_reset(algorithm, outcome.reset_micros(), outcomes)

@@ -17,7 +17,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// The same, with those of refusals.
+    /// Adds the numbers of refusals to what is wanted.
     pub(super) fn with_refusals(self) -> Self {
         match self {
             Self::Verdict => Self::Refusals,

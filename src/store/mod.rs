@@ -24,6 +24,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 pub use self::amendment::{Amendment, Taken};
 pub use self::charged::{Charged, Wanted};
 pub(crate) use self::charged::{answered, check};
@@ -249,6 +251,9 @@ pub struct Charge {
     /// By what its request holds slots, under a policy on concurrency.
     pub(crate) slot: Option<Slot>,
 }
+
+/// The charges of a request, up to eight without an allocation.
+pub(crate) type Charges = SmallVec<[Charge; 8]>;
 
 impl Charge {
     /// Makes a charge of these units to this key, under the policy at this index.

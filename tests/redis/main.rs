@@ -19,6 +19,7 @@ mod hours;
 mod idle;
 mod keys;
 mod leases;
+mod leaving;
 mod nodes;
 mod permissions;
 mod plans;

@@ -71,19 +71,34 @@ fn ten_times_the_latency_for_30_seconds_is_survived() {
     }
 }
 
-/// What fails fast is no sign of health.
+/// What fails fast is no sign of health. Of 95 in a hundred, the 90th percentile is that of the failures.
 #[test]
 fn fast_failures_do_not_raise_the_limit() {
-    keeps_its_goodput(SERVERS, |weather| weather.failing = 0.5);
-    let seconds = run(
-        of(1),
-        SERVERS,
-        BOUNDS,
-        disturbed(SERVERS, |it| it.failing = 0.5),
-    );
-    let most = |seconds: &[Second]| seconds.iter().map(|second| second.limit).max();
-    // Half of the slots are free again at once, so that more are needed; but not several times as many.
-    assert!(most(&seconds[60..90]) <= most(&seconds[20..60]).map(|most| most * 2));
+    for failing in [0.5, 0.95] {
+        let fails = |weather: &mut Weather| weather.failing = failing;
+        keeps_its_goodput(SERVERS, fails);
+        let seconds = run(of(1), SERVERS, BOUNDS, disturbed(SERVERS, fails));
+        let most = |seconds: &[Second]| seconds.iter().map(|second| second.limit).max();
+        // Half of the slots are free again at once, so that more are needed; but not several times as many.
+        assert!(most(&seconds[60..90]) <= most(&seconds[20..60]).map(|most| most * 2));
+    }
+}
+
+/// What it sees first is an overload: how long requests take when none waits has to be said.
+#[test]
+fn a_limit_that_begins_far_too_high_falls_where_it_is_known_what_is_healthy() {
+    let bounds = Bounds {
+        start: 400,
+        healthy: Some(150_000),
+        ..BOUNDS
+    };
+    for seed in seeds() {
+        let best = best_static(seed, SERVERS, overload(SERVERS));
+        let seconds = run(seed, SERVERS, bounds, vec![overload(SERVERS); 90]);
+        let served = goodput(&seconds[30..]);
+        assert!(served >= 0.9 * best, "{seed:?}: {served} of {best}");
+        assert!(seconds[89].limit < 100, "{seed:?}: {}", seconds[89].limit);
+    }
 }
 
 #[test]

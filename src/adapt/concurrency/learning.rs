@@ -30,7 +30,7 @@ pub(super) struct Window {
 
 /// What holds during the next window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct NextWindow {
     pub(super) limit: u32,
     /// Whether the window measures the baseline, and so counts only requests that begin in it.
     pub(super) is_probe: bool,
@@ -90,7 +90,7 @@ impl Learning {
     }
 
     /// Learns from a window, and says what holds during the next. While it `is_frozen`, the baseline learns nothing.
-    pub(super) fn step(&mut self, window: &Window, is_frozen: bool) -> Held {
+    pub(super) fn step(&mut self, window: &Window, is_frozen: bool) -> NextWindow {
         let is_calm = u64::from(window.peak) * 2_000 <= self.limit;
         let is_calm_enough = is_calm || self.is_as_good_as_calm(window);
         if let Some(latency) = window.latency
@@ -118,11 +118,11 @@ impl Learning {
     }
 
     /// The limit that holds now.
-    pub(super) fn held(&self) -> Held {
+    pub(super) fn held(&self) -> NextWindow {
         let limit = u32::try_from(self.limit / 1_000).unwrap_or(u32::MAX);
         // Half of the requests, so that most are served while the baseline is measured.
         let limit = if self.is_probing { limit / 2 } else { limit };
-        Held {
+        NextWindow {
             limit: limit.max(self.bounds.least).max(1),
             is_probe: self.is_probing,
         }

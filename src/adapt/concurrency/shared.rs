@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::learning::{Bounds, Held, Learning, Window};
+use super::learning::{Bounds, Learning, NextWindow, Window};
 use super::partitions::Partitions;
 use crate::factor::{Factor, FactorCell};
 use crate::observe::{Times, one_in};
@@ -178,7 +178,7 @@ impl Shared {
         self.next_window(now + LEAST_WINDOW);
     }
 
-    fn hold(&self, held: Held, was_probe: bool) {
+    fn hold(&self, held: NextWindow, was_probe: bool) {
         self.limit.store(held.limit, Ordering::Relaxed);
         if held.is_probe != was_probe {
             self.epoch.fetch_add(1, Ordering::Relaxed);

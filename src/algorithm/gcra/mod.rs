@@ -97,6 +97,7 @@ impl Gcra {
         self.with_rule_of(true, act)
     }
 
+    #[inline]
     fn with_rule_of<W: WithRule>(self, holds: bool, act: W) -> W::Result {
         let (quota, limit) = (self.quota, self.limit());
         let packed = || Packed::of(quota, limit, holds);

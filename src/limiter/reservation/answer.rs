@@ -17,7 +17,7 @@ type Coming = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>
 ///
 /// A request that goes away before it leaves the answer to a task: what the store may have charged is settled as that of
 /// a request that ended without an answer.
-pub(crate) struct Answer<L: Ledger + ?Sized> {
+pub(crate) struct PendingOutcomes<L: Ledger + ?Sized> {
     limiter: Limiter<L>,
     charges: SmallVec<[Charge; 2]>,
     /// `None` once it is there.
@@ -26,7 +26,7 @@ pub(crate) struct Answer<L: Ledger + ?Sized> {
     was_asked: bool,
 }
 
-impl<L: Ledger + ?Sized> Answer<L> {
+impl<L: Ledger + ?Sized> PendingOutcomes<L> {
     pub(crate) fn new(limiter: &Limiter<L>, charges: &[Charge], coming: Coming) -> Self {
         Self {
             limiter: limiter.clone(),
@@ -37,7 +37,7 @@ impl<L: Ledger + ?Sized> Answer<L> {
     }
 }
 
-impl<L: Ledger + ?Sized> Future for Answer<L> {
+impl<L: Ledger + ?Sized> Future for PendingOutcomes<L> {
     type Output = Result<Outcomes, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -52,9 +52,9 @@ impl<L: Ledger + ?Sized> Future for Answer<L> {
     }
 }
 
-impl<L: Ledger + ?Sized> Unpin for Answer<L> {}
+impl<L: Ledger + ?Sized> Unpin for PendingOutcomes<L> {}
 
-impl<L: Ledger + ?Sized> Drop for Answer<L> {
+impl<L: Ledger + ?Sized> Drop for PendingOutcomes<L> {
     fn drop(&mut self) {
         if let (true, Some(coming), Ok(runtime)) =
             (self.was_asked, self.coming.take(), Handle::try_current())

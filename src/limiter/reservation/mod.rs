@@ -6,7 +6,7 @@
 //!
 //! [`Held`] is the part that ends. What is released when a request ends belongs there, such as its slots: it is a field of
 //! `Held`, made by [`Held::of`] from the charges and their outcomes, and released in `Held::drop`, after the settlement.
-//! [`Answer`] sees to it that a charge is held, too, whose request has gone away before the store has
+//! [`PendingOutcomes`] sees to it that a charge is held, too, whose request has gone away before the store has
 //! answered.
 
 mod answer;
@@ -16,7 +16,7 @@ mod settlement;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use self::answer::Answer;
+pub(crate) use self::answer::PendingOutcomes;
 pub(crate) use self::held::{Held, RealCost};
 pub(super) use self::settlement::Lost;
 

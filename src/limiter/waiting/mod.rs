@@ -63,12 +63,12 @@ enum Step {
         may_ask: Instant,
         give_up: Instant,
     },
-    Asks(Answer),
+    Asks(StoreAnswer),
     /// It asks when its turn would be, behind the requests that stand in the lines of these policies.
-    Foresees(Answer, Extras),
+    Foresees(StoreAnswer, Extras),
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
+type StoreAnswer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
 
 /// What is added to the wait that the store tells, with the place of its policy.
 type Extras = SmallVec<[(usize, Micros); 2]>;
@@ -248,7 +248,7 @@ impl Waits {
         charges: &[Charge],
         own: &OwnLimits,
         place: Option<&WaitPlace>,
-    ) -> (Answer, Extras) {
+    ) -> (StoreAnswer, Extras) {
         let mut extras = Extras::new();
         let mut asked = Charges::from_slice(charges);
         for charge in &mut asked {

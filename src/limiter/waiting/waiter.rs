@@ -11,7 +11,7 @@ use crate::clock::Timer;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
-use crate::limiter::{Answer as HeldAnswer, Charges, Limiter};
+use crate::limiter::{Charges, Limiter, PendingOutcomes};
 use crate::line::{LineId, OwnLimits, Stand, Vacancy, WaitPlace, own_limits};
 use crate::observe::Wait;
 use crate::store::{Charge, Ledger, Reply, answered};
@@ -215,9 +215,9 @@ impl Waiter {
         };
         let reply = match reply {
             // If the client goes away now, what the store charges has to end as well.
-            Reply::Later(coming) if self.limiter.holds_any(&charges) => {
-                Reply::Later(Box::pin(HeldAnswer::new(&self.limiter, &charges, coming)))
-            }
+            Reply::Later(coming) if self.limiter.holds_any(&charges) => Reply::Later(Box::pin(
+                PendingOutcomes::new(&self.limiter, &charges, coming),
+            )),
             reply => reply,
         };
         self.step = Step::Asks(Box::pin(

@@ -39,7 +39,7 @@ impl Admitted {
 }
 
 impl Holding for Arc<Gate> {
-    type Question = Question;
+    type Awaited = Question;
     type Kept = Admitted;
     type Refusal = Response<Bytes>;
 

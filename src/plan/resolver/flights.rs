@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::health::Health;
-use super::known::{Answer, Cache, Found, Known, Until, after};
+use super::known::{Cache, Found, Known, LookupResult, Until, after};
 use super::lock::lock;
 use super::look::{Coming, Finding, Look};
 use super::options::Options;
@@ -101,7 +101,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
     pub(super) fn look_further(self: &Arc<Self>, key: &K, now: Instant) -> Look {
         let epoch = self.epoch();
         if let Some(absent) = self.absent.get(key)
-            && let Some(Answer::NotFound) = absent.answer()
+            && let Some(LookupResult::NotFound) = absent.answer()
             && absent.is_fresh(now, epoch)
         {
             return Look::Known(Finding::not_found());
@@ -171,9 +171,9 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
     /// What a request gets that has no fresh answer.
     fn without_answer(&self, known: Option<&Known>, why: Unresolved) -> Finding {
         match known.and_then(Known::answer) {
-            Some(Answer::Found(found)) => Finding::stale(Arc::clone(found), why),
-            Some(Answer::NotFound) if why == Unresolved::Pending => Finding::not_found(),
-            Some(Answer::NotFound) => Finding::default_plan(why, false),
+            Some(LookupResult::Found(found)) => Finding::stale(Arc::clone(found), why),
+            Some(LookupResult::NotFound) if why == Unresolved::Pending => Finding::not_found(),
+            Some(LookupResult::NotFound) => Finding::default_plan(why, false),
             None => Finding::default_plan(why, self.options.refuses),
         }
     }
@@ -201,10 +201,10 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
     }
 
     /// The moments up to which an answer of now is fresh and served: the time and up to a tenth more or less.
-    fn until(&self, answer: &Answer) -> Until {
+    fn until(&self, answer: &LookupResult) -> Until {
         let fresh_for = match answer {
-            Answer::Found(_) => self.options.fresh_for,
-            Answer::NotFound => self.options.not_found_for,
+            LookupResult::Found(_) => self.options.fresh_for,
+            LookupResult::NotFound => self.options.not_found_for,
         };
         let number = self.drawn.fetch_add(1, Ordering::Relaxed);
         let thousandths = 900 + self.random.hash_one(number) % 201;
@@ -268,7 +268,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Landing<K> {
         while !self.has_landed {
             self.begin();
             let answer = self.answer().await;
-            self.land(answer.map(Answer::of));
+            self.land(answer.map(LookupResult::of));
         }
     }
 
@@ -295,7 +295,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Landing<K> {
         .await
     }
 
-    fn land(&mut self, answer: Result<Answer, BoxError>) {
+    fn land(&mut self, answer: Result<LookupResult, BoxError>) {
         let shared = Arc::clone(&self.shared);
         match &answer {
             Ok(_) => shared.health.answered(),
@@ -312,8 +312,8 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Landing<K> {
             let known = Known::new(answer.clone(), self.epoch, shared.until(&answer));
             let known = if is_outdated { known.outdated() } else { known };
             let (into, from) = match answer {
-                Answer::Found(_) => (&shared.found, &shared.absent),
-                Answer::NotFound => (&shared.absent, &shared.found),
+                LookupResult::Found(_) => (&shared.found, &shared.absent),
+                LookupResult::NotFound => (&shared.absent, &shared.found),
             };
             into.insert(self.key.clone(), known);
             from.remove(&self.key);

@@ -14,7 +14,7 @@ use super::resolved::Resolved;
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     /// What the last lookup that did not fail answered.
-    answer: Option<Answer>,
+    answer: Option<LookupResult>,
     /// The count of `invalidate_all` when the lookup began.
     epoch: u64,
     /// Whether the key was invalidated since the lookup began.
@@ -26,7 +26,7 @@ pub(crate) struct Known {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum LookupResult {
     Found(Arc<Found>),
     NotFound,
 }
@@ -39,7 +39,7 @@ pub(crate) enum Found {
     Limits(OwnLimits),
 }
 
-impl Answer {
+impl LookupResult {
     pub(super) fn of(resolved: Resolved) -> Self {
         match resolved {
             Resolved::Plan(name) => Self::Found(Arc::new(Found::Plan(name))),
@@ -64,7 +64,7 @@ pub(super) struct Until {
 }
 
 impl Known {
-    pub(super) fn new(answer: Answer, epoch: u64, until: Until) -> Self {
+    pub(super) fn new(answer: LookupResult, epoch: u64, until: Until) -> Self {
         Self {
             answer: Some(answer),
             epoch,
@@ -104,7 +104,7 @@ impl Known {
         }
     }
 
-    pub(super) fn answer(&self) -> Option<&Answer> {
+    pub(super) fn answer(&self) -> Option<&LookupResult> {
         self.answer.as_ref()
     }
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::watch;
 
-use super::known::{Answer, Found};
+use super::known::{Found, LookupResult};
 use super::own_limits::OwnLimits;
 use crate::clock::Timer;
 use crate::decision::{Resolution, Unresolved};
@@ -44,7 +44,7 @@ impl Look {
 }
 
 impl Finding {
-    pub(super) fn of(answer: &Answer) -> Self {
+    pub(super) fn of(answer: &LookupResult) -> Self {
         match answer.found() {
             Some(found) => Self {
                 found: Some(Arc::clone(found)),

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::future::{Classify, Held, SampledFuture};
+use super::future::{Classify, Occupancy, SampledFuture};
 use crate::adapt::{AdaptiveConcurrency, Permit, Sample, Saturated};
 
 /// Bounds how many requests of any service are in flight at once, by an [adaptive limit](AdaptiveConcurrency).
@@ -159,7 +159,7 @@ where
     fn call(&mut self, request: Q) -> Self::Future {
         match self.options.enter(&request) {
             Ok(permit) => {
-                let held = permit.map(Held::Slot);
+                let held = permit.map(Occupancy::Slot);
                 let classify = self.options.classify.as_ref();
                 SampledFuture::calling(self.inner.call(request), held, classify)
             }

@@ -6,7 +6,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::concurrency::Except;
-use super::future::{Classify, Held, SampledFuture};
+use super::future::{Classify, Occupancy, SampledFuture};
 use crate::adapt::{Sample, Traffic};
 
 /// Counts the requests of any service for the signals of a [`Traffic`]: how long they take, how many are under way, and
@@ -99,7 +99,7 @@ impl<S: Service<Q>, Q> Service<Q> for Count<S, Q> {
     fn call(&mut self, request: Q) -> Self::Future {
         let except = self.layer.except.as_ref();
         let is_counted = except.is_none_or(|except| !except(&request));
-        let held = is_counted.then(|| Held::Passage(self.layer.traffic.begin()));
+        let held = is_counted.then(|| Occupancy::Passage(self.layer.traffic.begin()));
         let classify = self.layer.classify.as_ref();
         SampledFuture::calling(self.inner.call(request), held, classify)
     }

@@ -11,12 +11,12 @@ use crate::adapt::{Passage, Permit, Sample};
 pub(super) type Classify<T, E> = dyn Fn(Result<&T, &E>) -> Sample + Send + Sync;
 
 /// What a request holds until its answer.
-pub(super) enum Held {
+pub(super) enum Occupancy {
     Slot(Permit),
     Passage(Passage),
 }
 
-impl Held {
+impl Occupancy {
     fn learn(&mut self, sample: Sample) {
         match self {
             Self::Slot(permit) => sample.tell(permit),
@@ -41,7 +41,7 @@ pin_project! {
             #[pin]
             future: F,
             // Behind the future: what the call still does comes before its end.
-            held: Option<Held>,
+            held: Option<Occupancy>,
             classify: Option<Arc<Classify<T, E>>>,
         },
         Refused {
@@ -54,7 +54,7 @@ impl<F, T, E> SampledFuture<F, T, E> {
     /// A request that holds nothing teaches nothing.
     pub(super) fn calling(
         future: F,
-        held: Option<Held>,
+        held: Option<Occupancy>,
         classify: Option<&Arc<Classify<T, E>>>,
     ) -> Self {
         let classify = classify.filter(|_| held.is_some()).cloned();

@@ -98,7 +98,7 @@ impl Sent {
         })
     }
 
-    /// The same for a denial that is remembered for this time at most.
+    /// Lets a denial be remembered for this time at most.
     #[cfg(feature = "redis")]
     pub(in crate::store) fn at_most(self, longest: Duration) -> Self {
         Self {

@@ -16,4 +16,4 @@ mod remembering;
 pub(super) use self::cache::{DenialCache, Remembered, SHARDS, Sent};
 #[cfg(feature = "redis")]
 pub(super) use self::epochs::{KeyEpoch, KeyEpochs};
-pub(super) use self::remembering::{Remembering, Told};
+pub(super) use self::remembering::{Remembering, SharedDenials};

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::cache::{DenialCache, Remembered, Sent};
@@ -14,7 +13,7 @@ use crate::error::StoreError;
 use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
 use crate::store::charged::mark;
-use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Reply, Wanted};
 
 /// A ledger whose denials this node remembers.
 ///
@@ -24,20 +23,20 @@ use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
 pub(in crate::store) struct Remembering {
     ledger: Arc<dyn Ledger>,
     denials: Arc<DenialCache<RunsDown>>,
-    told: Arc<Told>,
+    told: Arc<SharedDenials>,
     /// Of each policy, whether denials of it can be remembered.
     policies: Arc<[bool]>,
 }
 
 /// What all ledgers of a store share.
 #[derive(Debug)]
-pub(in crate::store) struct Told {
+pub(in crate::store) struct SharedDenials {
     epochs: Arc<KeyEpochs>,
     /// How many denials were told without a call.
     times: AtomicU64,
 }
 
-impl Told {
+impl SharedDenials {
     pub(in crate::store) fn new() -> Self {
         Self {
             epochs: Arc::new(KeyEpochs::new()),
@@ -64,7 +63,7 @@ impl Remembering {
         ledger: Arc<dyn Ledger>,
         policies: &[Policy],
         longest: Duration,
-        told: &Arc<Told>,
+        told: &Arc<SharedDenials>,
     ) -> Self {
         let runs_down = |policy: &Policy| {
             let algorithm = policy.algorithm();
@@ -90,7 +89,7 @@ impl Remembering {
     fn changing(&self, charges: &[Charge]) -> Changing {
         Changing {
             epochs: Arc::clone(&self.told.epochs),
-            charges: SmallVec::from_slice(charges),
+            charges: Charges::from_slice(charges),
         }
     }
 }
@@ -210,12 +209,12 @@ fn learn(
 /// Ends what is remembered of some keys when it is dropped: what was told of them may have changed.
 struct Changing {
     epochs: Arc<KeyEpochs>,
-    charges: SmallVec<[Charge; 4]>,
+    charges: Charges,
 }
 
 impl Changing {
     /// Returns the charges: nothing has changed.
-    fn not_at_all(mut self) -> SmallVec<[Charge; 4]> {
+    fn not_at_all(mut self) -> Charges {
         std::mem::take(&mut self.charges)
     }
 }

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,7 +39,7 @@ pub(super) trait Keeps<S: Step>: Cell {
     const VARIES: bool = true;
 
     /// The rule under the limit of this algorithm, which has the frame of the rule.
-    fn under(rule: &S, own: &Algorithm) -> S;
+    fn under<'a>(rule: &'a S, own: &Algorithm) -> Cow<'a, S>;
 
     /// The rule under this limit.
     fn limited(rule: &S, limit: Limit) -> S;
@@ -99,13 +100,12 @@ impl<S: Pack> Keeps<S> for Word {
 
     const VARIES: bool = false;
 
-    #[inline]
-    fn under(rule: &S, _: &Algorithm) -> S {
-        *rule
+    fn under<'a>(rule: &'a S, _: &Algorithm) -> Cow<'a, S> {
+        Cow::Borrowed(rule)
     }
 
     fn limited(rule: &S, _: Limit) -> S {
-        *rule
+        rule.clone()
     }
 
     fn holds(rule: &S, kept: &S::Kept, now: Micros) -> bool {
@@ -155,8 +155,8 @@ impl Keeps<AnyRule> for Words {
         self.store(kept);
     }
 
-    fn under(_: &AnyRule, own: &Algorithm) -> AnyRule {
-        AnyRule::new(*own)
+    fn under<'a>(_: &'a AnyRule, own: &Algorithm) -> Cow<'a, AnyRule> {
+        Cow::Owned(AnyRule::new(*own))
     }
 
     fn limited(rule: &AnyRule, limit: Limit) -> AnyRule {
@@ -203,8 +203,8 @@ impl<S: LongRule> Keeps<S> for Long {
     #[inline]
     fn keep(&self, _: &S, _: MutexGuard<'_, State>) {}
 
-    fn under(rule: &S, own: &Algorithm) -> S {
-        rule.under(own)
+    fn under<'a>(rule: &'a S, own: &Algorithm) -> Cow<'a, S> {
+        Cow::Owned(rule.under(own))
     }
 
     fn limited(rule: &S, limit: Limit) -> S {

@@ -1,5 +1,5 @@
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, PageSnapshot};
-use super::prepared::{Place, Under};
+use super::prepared::{RuleSlot, Under};
 use super::seqlock::Lock;
 use super::timed::{Full, Span};
 use crate::algorithm::{Algorithm, State};
@@ -9,7 +9,7 @@ pub(super) use crate::store::{Amendment, Wanted};
 
 /// The state of all keys under one policy, however it is kept.
 ///
-/// `limit` is the limit of a request, if it is not that of the counter.
+/// This is the fast path, about keys on a page at rest. `limit` is the limit of a request, if it is not that of the counter.
 pub(super) trait Counter: Send + Sync + 'static {
     /// Decides on a request without a limit of its own that concerns no other policy, and tells of it if that is
     /// wanted; `None` if there is more to it than usual. `now` is what the clock has just told.
@@ -20,7 +20,18 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
 
-    /// The same for a request with a limit of its own.
+    /// Decides on such a request about a key that is new. If it is not, or there is more to it than usual, returns where
+    /// the key is counted, as far as that is known.
+    fn decide_new_at_once(
+        &self,
+        _ask: Ask,
+        _now: Micros,
+        _told: Option<&mut OutcomeSink<'_>>,
+    ) -> Result<bool, Counted> {
+        Err(Counted::Apart)
+    }
+
+    /// Decides on a request as [`decide_at_once`](Self::decide_at_once) does, under a limit that the request brings.
     fn decide_at_once_under(
         &self,
         limit: Under<'_>,
@@ -29,21 +40,11 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
 
-    /// Decides on any request that concerns no other policy.
-    fn decide_in_the_end(
-        &self,
-        ask: Ask,
-        limit: Option<&Algorithm>,
-        now: Micros,
-        clock: &dyn Clock,
-        told: Option<&mut OutcomeSink<'_>>,
-    ) -> bool;
-
     /// Looks a key up that stands where it is looked for first, at rest, and asks whether it may be charged; `None`
     /// if there is more to it than usual.
     fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
-    /// The same for a request with a limit of its own.
+    /// Looks a key up as [`look_up`](Self::look_up) does, under a limit that the request brings.
     fn look_up_under(&self, limit: Under<'_>, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
     /// Charges a key that was looked up. Its page is locked.
@@ -56,7 +57,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     );
 
-    /// The same for a request with a limit of its own.
+    /// Charges a key that was looked up under a limit that the request brings.
     fn charge_known_under(
         &self,
         limit: Under<'_>,
@@ -67,8 +68,32 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     );
 
+    /// Charges a known key after the fact, under the limit of the counter. Returns whether it did; if not, there is more to
+    /// it than usual.
+    fn settle_at_once(&self, _ask: Ask, _clock: &dyn Clock) -> bool {
+        false
+    }
+
     /// Prepares a limit that requests bring; `None` if there is no room for it, or nothing to prepare yet.
-    fn prepare(&self, limit: &Algorithm) -> Option<Place>;
+    fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot>;
+
+    /// The general path.
+    fn general(&self) -> &dyn General;
+}
+
+/// The general path of a counter: what the fast path leaves. It is compiled once for all counters
+/// whose states fit one word.
+pub(super) trait General: Send + Sync + 'static {
+    /// Decides on any request that concerns no other policy. `asked` says where its key is
+    /// counted, as far as that is known.
+    fn decide_in_the_end(
+        &self,
+        asked: (Ask, Counted),
+        limit: Option<&Algorithm>,
+        now: Micros,
+        clock: &dyn Clock,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> bool;
 
     /// The last moment that the table can hold; later ones are taken for it.
     fn until(&self) -> Micros;
@@ -85,7 +110,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         clock: &dyn Clock,
     ) -> (&dyn Tier, PageSnapshot);
 
-    /// The same of a page that is locked first, however long that takes.
+    /// Locks a key's page first, however long that takes, and looks at it.
     fn snapshot_and_lock(
         &self,
         ask: Ask,
@@ -201,10 +226,14 @@ pub(super) fn decide(
     clock: &dyn Clock,
     mut told: Option<&mut OutcomeSink<'_>>,
 ) -> bool {
-    match counter.decide_at_once(ask, now, told.as_deref_mut()) {
-        Some(allowed) => allowed,
-        None => counter.decide_in_the_end(ask, None, now, clock, told),
+    if let Some(allowed) = counter.decide_at_once(ask, now, told.as_deref_mut()) {
+        return allowed;
     }
+    let decided = counter.decide_new_at_once(ask, now, told.as_deref_mut());
+    decided.unwrap_or_else(|counted| {
+        let general = counter.general();
+        general.decide_in_the_end((ask, counted), None, now, clock, told)
+    })
 }
 
 /// Where a policy's outcome is put, if it is wanted: in its place, since it is large to move.
@@ -233,7 +262,7 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// The same with a table that shares the bound.
+    /// Adds the numbers of a table that shares the bound.
     pub(super) fn with(self, other: Self) -> Self {
         Self {
             bytes: self.bytes + other.bytes,

@@ -8,7 +8,7 @@ use std::hint::spin_loop;
 use smallvec::SmallVec;
 
 use super::blocks::Blocks;
-use super::counter::{ATTEMPTS, Counter, OutcomeSink, Tier, Wanted};
+use super::counter::{ATTEMPTS, General, OutcomeSink, Tier, Wanted};
 use super::opened::Opened;
 use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
 use super::seqlock::Lock;
@@ -59,7 +59,7 @@ const PATIENT_AFTER: u32 = 16;
 )]
 pub(super) struct Part<'a> {
     policy: usize,
-    counter: &'a dyn Counter,
+    counter: &'a dyn General,
     /// The table in which the key was looked at.
     tier: &'a dyn Tier,
     /// The limit of the request, if it is not that of the counter.
@@ -379,8 +379,8 @@ impl<'a> Part<'a> {
     ) -> Self {
         Self {
             policy,
-            counter: &*opened.counter,
-            tier: opened.counter.tier(),
+            counter: opened.general(),
+            tier: opened.general().tier(),
             limit: limit.or(opened.limit),
             blocks: &opened.blocks,
             ask,

@@ -13,17 +13,17 @@ use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::store::charged::mark;
-use crate::store::{Charge, Wanted};
+use crate::store::{Charge, Charges, Wanted};
 
 /// One policy's part of a decision.
-struct Place<'a> {
+struct SlotPart<'a> {
     charge: &'a Charge,
     limit: u32,
     seat: Seat<'a>,
     blocked: Option<Micros>,
 }
 
-impl Place<'_> {
+impl SlotPart<'_> {
     fn outcome(&self, takes: bool) -> Outcome {
         told(self.seat.taken(), self.limit, self.charge.cost, takes)
     }
@@ -52,10 +52,10 @@ impl MemoryLedger {
         }
         let of_rates = |charge: &&Charge| !self.opened(charge.policy).is_some_and(Opened::is_held);
         let mut places = self.places(charges, purpose);
-        let denies = places.iter().any(Place::denies) || purpose == Purpose::Deny;
+        let denies = places.iter().any(SlotPart::denies) || purpose == Purpose::Deny;
         let allowed = if charges.iter().any(|charge| of_rates(&charge)) {
             let rest = charges.iter().filter(of_rates);
-            let rest: SmallVec<[Charge; 4]> = rest.copied().collect();
+            let rest: Charges = rest.copied().collect();
             let purpose = if denies { Purpose::Deny } else { purpose };
             self.decide_rest(&rest, wanted, purpose, outcomes)
         } else {
@@ -82,7 +82,11 @@ impl MemoryLedger {
     }
 
     /// Locks the slots of each key, in the order of the tables: all decisions lock in the same order.
-    fn places<'a>(&'a self, charges: &'a [Charge], purpose: Purpose) -> SmallVec<[Place<'a>; 2]> {
+    fn places<'a>(
+        &'a self,
+        charges: &'a [Charge],
+        purpose: Purpose,
+    ) -> SmallVec<[SlotPart<'a>; 2]> {
         let mut places = SmallVec::new();
         for (policy, opened) in self.in_order_of_locking() {
             let of_policy = |charge: &&Charge| charge.policy == policy;
@@ -96,7 +100,7 @@ impl MemoryLedger {
                         .left(fingerprint, clock.now(), clock, only_asks)
                 });
                 let limit = charge.limit.map(Limit::size);
-                places.push(Place {
+                places.push(SlotPart {
                     charge,
                     limit: limit.or(opened.algorithm.limit()).unwrap_or(0),
                     seat: slots.seat(fingerprint),

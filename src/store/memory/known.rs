@@ -27,7 +27,7 @@ struct Part<'a, L> {
 }
 
 /// What one policy is asked.
-pub(super) struct Asked<L> {
+pub(super) struct KnownCharge<L> {
     pub(super) policy: usize,
     pub(super) ask: Ask,
     pub(super) is_soft: bool,
@@ -115,7 +115,7 @@ impl Brought for Option<Limit> {
 #[inline]
 pub(super) fn decide<L: Brought>(
     policies: &[Opened],
-    charges: impl ExactSizeIterator<Item = Asked<L>>,
+    charges: impl ExactSizeIterator<Item = KnownCharge<L>>,
     now: Micros,
     wanted: Wanted,
     outcomes: &mut Outcomes,
@@ -168,10 +168,17 @@ pub(super) fn decide<L: Brought>(
     Some(Ok(()))
 }
 
-/// Puts parts in the order of locking; `None` if a policy has two parts.
+/// Puts parts in the order of locking; `None` if a policy has two parts. There are at most [`MOST`], for which this takes
+/// less code than a sort of the standard library.
 #[cold]
 fn put_in_order<L>(parts: &mut [Part<'_, L>]) -> Option<()> {
-    parts.sort_unstable_by_key(|part| part.opened.number);
+    for end in 1..parts.len() {
+        let mut place = end;
+        while place > 0 && parts[place - 1].opened.number > parts[place].opened.number {
+            parts.swap(place - 1, place);
+            place -= 1;
+        }
+    }
     let mut pairs = parts.windows(2);
     let are_apart = pairs.all(|pair| pair[0].opened.number < pair[1].opened.number);
     are_apart.then_some(())

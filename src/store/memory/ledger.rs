@@ -2,13 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::counter::OutcomeSink;
 use super::driver::{Decision, Part, Purpose};
-use super::known::{self, Asked, Brought};
+use super::known::{self, Brought, KnownCharge};
 use super::opened::Opened;
-use super::page_snapshot::Ask;
+use super::ordering::ascending;
+use super::page_snapshot::{Ask, Counted};
 use super::seed::Seed;
 use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::{Outcomes, Weight};
@@ -16,7 +15,7 @@ use crate::error::StoreError;
 use crate::key::Key;
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
-use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Reply, Wanted};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryLedger {
@@ -34,15 +33,14 @@ pub struct MemoryLedger {
 
 impl MemoryLedger {
     pub(super) fn new(clock: AnyClock, seed: Seed, policies: Box<[Opened]>) -> Self {
-        let mut order_of_locking: Box<[usize]> = (0..policies.len()).collect();
-        order_of_locking.sort_unstable_by_key(|&policy| policies[policy].number);
+        let order_of_locking = ascending(policies.iter().map(|opened| opened.number as u64));
         let has_penalties = policies.iter().any(|opened| opened.penalty.is_some());
         let has_slots = policies.iter().any(Opened::is_held);
         Self {
             clock,
             seed,
             policies,
-            order_of_locking,
+            order_of_locking: order_of_locking.into(),
             has_penalties,
             has_slots,
         }
@@ -80,7 +78,7 @@ impl MemoryLedger {
         self.decide_one(policy, self.ask(key, cost), Some(told))
     }
 
-    /// The same, without the numbers.
+    /// Decides as [`charge_one`](Self::charge_one) does, without the numbers.
     #[inline]
     pub(crate) fn admit_one(&self, policy: usize, key: &Key, cost: u32) -> bool {
         self.decide_one(policy, self.ask(key, cost), None)
@@ -89,7 +87,7 @@ impl MemoryLedger {
     /// Takes as much as there is; see [`Ledger::take_up_to`]. If a charge names a policy that was not
     /// opened, nothing is taken and nothing is told.
     pub fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
-        let of_rates: SmallVec<[Charge; 4]>;
+        let of_rates: Charges;
         let mut charges = charges;
         if self.has_slots {
             // Slots are taken one by one, and held.
@@ -223,10 +221,19 @@ impl MemoryLedger {
         opened: &Opened,
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        mut told: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
-        let (counter, limit) = (&*opened.counter, opened.limit.as_ref());
-        counter.decide_in_the_end(ask, limit, now, &self.clock, told)
+        let limit = opened.limit.as_ref();
+        let mut its = Counted::Apart;
+        if limit.is_none() {
+            let table = &opened.counter;
+            match table.decide_new_at_once(ask, now, told.as_deref_mut()) {
+                Ok(allowed) => return allowed,
+                Err(counted) => its = counted,
+            }
+        }
+        let general = opened.general();
+        general.decide_in_the_end((ask, its), limit, now, &self.clock, told)
     }
 
     /// Decides on a request whose key may be blocked.
@@ -278,7 +285,7 @@ impl MemoryLedger {
             return None;
         }
         let ask = self.ask(key, cost);
-        let charges = policies.iter().map(|&(policy, is_soft)| Asked {
+        let charges = policies.iter().map(|&(policy, is_soft)| KnownCharge {
             policy,
             ask,
             is_soft,
@@ -326,7 +333,7 @@ impl MemoryLedger {
             };
             last = Some((&charge.key, fingerprint));
             let cost = charge.cost;
-            Asked {
+            KnownCharge {
                 policy: charge.policy,
                 ask: Ask { fingerprint, cost },
                 is_soft: charge.is_soft,
@@ -452,7 +459,7 @@ impl Ledger for MemoryLedger {
     }
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {
-        let fill = self.policies.get(policy)?.counter.fill();
+        let fill = self.policies.get(policy)?.general().fill();
         let keys = KeyStats::new(fill.keys as u64, fill.bound as u64, fill.bytes as u64);
         Some(keys.forgotten(fill.evicted, fill.overflowed))
     }
@@ -462,7 +469,7 @@ impl Ledger for MemoryLedger {
             return Duration::ZERO;
         };
         let now = self.clock.now();
-        let overrides = opened.counter.each_override(now).into_iter();
+        let overrides = opened.general().each_override(now).into_iter();
         let last = overrides.map(|(_, span)| span.until).max();
         let last = last.max(opened.blocks.last_end());
         last.map_or(Duration::ZERO, |last| {

@@ -4,7 +4,7 @@ use super::counter::OutcomeSink;
 use super::driver::Purpose;
 use super::ledger::MemoryLedger;
 use super::opened::Opened;
-use super::page_snapshot::Ask;
+use super::page_snapshot::{Ask, Counted};
 use super::prepared::Under;
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
@@ -30,7 +30,7 @@ impl MemoryLedger {
         self.decide_one_under(policy, key, cost, limit, told)
     }
 
-    /// The same, without the numbers.
+    /// Decides as [`charge_one_under`](Self::charge_one_under) does, without the numbers.
     pub(crate) fn admit_one_under(
         &self,
         policy: usize,
@@ -88,7 +88,7 @@ impl MemoryLedger {
         self.decide_one_under(charge.policy, &charge.key, charge.cost, limit, told)
     }
 
-    /// The same of a limit that is not prepared, or of a key that is not known.
+    /// Decides on a request whose limit is not prepared, or whose key is not known.
     #[inline(never)]
     fn decide_under_any_limit(
         &self,
@@ -107,8 +107,11 @@ impl MemoryLedger {
             }
             None => counter.decide_at_once(ask, now, told.as_deref_mut()),
         };
-        let allowed = at_once
-            .unwrap_or_else(|| counter.decide_in_the_end(ask, algorithm, now, &self.clock, told));
+        let allowed = at_once.unwrap_or_else(|| {
+            let general = opened.general();
+            let asked = (ask, Counted::Apart);
+            general.decide_in_the_end(asked, algorithm, now, &self.clock, told)
+        });
         opened.prepare(limit);
         allowed
     }

@@ -10,8 +10,10 @@ mod known;
 mod ledger;
 mod limited;
 mod offenders;
+mod one_word;
 mod opened;
 mod opening;
+mod ordering;
 mod page;
 mod page_snapshot;
 mod pages;
@@ -38,6 +40,7 @@ pub use self::usage::Usage;
 use self::blocks::{Blocked, Blocks};
 use self::counter::Counter;
 use self::opened::Opened;
+use self::ordering::ascending;
 use self::prepared::Prepared;
 use self::seed::Seed;
 use self::slots::Slots;
@@ -190,6 +193,13 @@ impl Tables {
         }
     }
 
+    /// The tables in the order in which they were made.
+    fn in_order(&self) -> impl Iterator<Item = (&TableName, &Kept)> {
+        let all: Vec<_> = self.by_name.iter().collect();
+        let order = ascending(all.iter().map(|(_, kept)| kept.number as u64));
+        order.into_iter().map(move |place| all[place])
+    }
+
     fn slots(&mut self, policy: &str) -> Arc<Slots> {
         if let Some(slots) = self.slots.get(policy).and_then(Weak::upgrade) {
             return slots;
@@ -278,16 +288,11 @@ impl MemoryStore {
     /// What each policy takes, in the order in which they were first opened.
     pub fn usage(&self) -> Vec<Usage> {
         let tables = self.tables();
-        let mut usage: Vec<_> = tables
-            .by_name
-            .iter()
-            .filter_map(|((policy, _), kept)| {
-                let fill = kept.counter.upgrade()?.fill();
-                Some((kept.number, Usage::new(policy, kept.latest, fill)))
-            })
-            .collect();
-        usage.sort_unstable_by_key(|(number, _)| *number);
-        usage.into_iter().map(|(_, usage)| usage).collect()
+        let usage = tables.in_order().filter_map(|((policy, _), kept)| {
+            let fill = kept.counter.upgrade()?.general().fill();
+            Some(Usage::new(policy, kept.latest, fill))
+        });
+        usage.collect()
     }
 
     /// What this store and its clones know, as bytes to be kept until after a restart: every key
@@ -342,20 +347,17 @@ impl MemoryStore {
         let now = self.its_clock().now();
         let tables = self.tables();
         let restored = tables.restored.clone();
-        let open = tables.by_name.iter();
-        let open = open.filter_map(|((policy, _), kept)| {
+        let open = tables.in_order().filter_map(|((policy, _), kept)| {
             let counter = kept.counter.upgrade()?;
-            Some((kept.number, (policy.clone(), kept.latest, counter)))
+            Some((policy.clone(), kept.latest, counter))
         });
-        let mut open: Vec<_> = open.collect();
+        let open: Vec<_> = open.collect();
         let live = tables
             .blocks
             .iter()
             .filter_map(|(policy, blocks)| Some((policy.clone(), blocks.upgrade()?.each())));
         let blocks: Vec<_> = live.chain(tables.restored_blocks.clone()).collect();
         drop(tables);
-        open.sort_unstable_by_key(|(number, _)| *number);
-        let open: Vec<_> = open.into_iter().map(|(_, table)| table).collect();
         snapshot::write(&self.seed, &open, &restored, &blocks, now)
     }
 
@@ -455,7 +457,7 @@ impl Store for MemoryStore {
 }
 
 impl MemoryStore {
-    /// The same as [`Store::open`], for names that are known to be good.
+    /// Opens the policies as [`Store::open`] does, where the names are known to be good.
     pub(crate) fn ledger(&self, policies: &[Policy]) -> MemoryLedger {
         let mut tables = self.tables();
         let clock = self.its_clock();

@@ -9,10 +9,10 @@ use crate::policy::{NamedPenalty, Offences, Penalty};
 
 /// The keys whose refusals may count under one policy, by their fingerprints.
 #[derive(Debug, Default)]
-pub(super) struct Offenders(Mutex<Held>);
+pub(super) struct Offenders(Mutex<Records>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct Records {
     by_fingerprint: HashMap<u64, (Offences, Micros), RandomState>,
     ends: BTreeSet<(Micros, u64)>,
 }
@@ -82,12 +82,12 @@ impl Offenders {
         self.held().ends.last().map(|(until, _)| *until)
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, Records> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl Records {
     fn take(&mut self, fingerprint: u64) -> Option<Offences> {
         let (offences, until) = self.by_fingerprint.remove(&fingerprint)?;
         self.ends.remove(&(until, fingerprint));

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use super::blocks::Blocks;
-use super::counter::Counter;
+use super::counter::{Counter, General};
 use super::page_snapshot::Ask;
-use super::prepared::{Place, Prepared};
+use super::prepared::{Prepared, RuleSlot};
 use super::slots::Slots;
 use super::timed::Full;
 use crate::algorithm::{Algorithm, Limit};
@@ -18,11 +18,11 @@ pub(super) struct Opened {
     pub(super) number: usize,
     /// The algorithm of the policy, under the limit with which this ledger was opened.
     pub(super) algorithm: Algorithm,
-    /// The same, if it is not that of the counter.
+    /// The algorithm of the policy, if it is not that of the counter.
     pub(super) limit: Option<Algorithm>,
     pub(super) counter: Arc<dyn Counter>,
     /// Where the counter has the limits that requests bring.
-    pub(super) prepared: Prepared<(Limit, Place)>,
+    pub(super) prepared: Prepared<(Limit, RuleSlot)>,
     pub(super) blocks: Arc<Blocks>,
     pub(super) penalty: Option<NamedPenalty>,
     /// Those that requests hold, of a policy on concurrency.
@@ -30,6 +30,10 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    pub(super) fn general(&self) -> &dyn General {
+        self.counter.general()
+    }
+
     /// Whether its requests hold slots.
     pub(super) fn is_held(&self) -> bool {
         self.slots.is_some()
@@ -42,7 +46,7 @@ impl Opened {
 
     /// Where the counter has the limit that a charge brings, if that is prepared.
     #[inline]
-    pub(super) fn place_of(&self, limit: Limit) -> Option<Place> {
+    pub(super) fn place_of(&self, limit: Limit) -> Option<RuleSlot> {
         let found = self.prepared.find(|(known, _)| *known == limit);
         found.map(|(_, place)| *place)
     }
@@ -54,7 +58,7 @@ impl Opened {
         }
         let algorithm = self.algorithm.under(limit);
         if let Some(place) = algorithm.and_then(|algorithm| self.counter.prepare(&algorithm)) {
-            let is_it = |(known, _): &(Limit, Place)| *known == limit;
+            let is_it = |(known, _): &(Limit, RuleSlot)| *known == limit;
             let _ = self.prepared.place_of(is_it, || (limit, place));
         }
     }
@@ -74,14 +78,19 @@ impl Opened {
         amendment: Amendment,
         clock: &dyn Clock,
     ) -> Result<(), StoreError> {
-        let (key, counter) = (ask.fingerprint, &*self.counter);
+        let (key, counter) = (ask.fingerprint, self.general());
         match amendment {
             Amendment::Release => {
                 if let Some(slots) = &self.slots {
                     slots.seat(key).give_back(ask.cost);
                 }
             }
-            Amendment::Settle | Amendment::Add(_) => counter.settle(ask, limit, clock),
+            Amendment::Settle | Amendment::Add(_) => {
+                let may_be_known = limit.is_none() && ask.cost > 0;
+                if !(may_be_known && self.counter.settle_at_once(ask, clock)) {
+                    counter.settle(ask, limit, clock);
+                }
+            }
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
             Amendment::Unblock => self.blocks.unblock(key),
             Amendment::Override(limit, length) => {

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use super::cell::{Long, Words};
 use super::counter::Counter;
+use super::one_word::OneWord;
 use super::table::{Override, Table};
-use super::tiers::Tiers;
 use crate::algorithm::{
     Algorithm, AnyLong, AnyRule, Fixed, Long as LongRule, Pack, State, WithRule,
 };
@@ -55,7 +55,7 @@ pub(super) fn counter_for(
                 && self.now <= late
                 && states.all(|(_, state)| rule.fits(state, self.now));
             packs.then(|| -> Arc<dyn Counter> {
-                Arc::new(Tiers::new(rule, late, self.bound, self.algorithm))
+                Arc::new(OneWord::new(rule, self.bound, self.algorithm))
             })
         }
     }
@@ -68,7 +68,8 @@ pub(super) fn counter_for(
         }
 
         fn packed(self, rule: impl Fixed + Pack) -> Arc<dyn Counter> {
-            self.in_two_forms(rule, || Some(rule))
+            let packed = rule.clone();
+            self.in_two_forms(rule, || Some(packed))
         }
 
         fn in_two_forms<P: Pack>(

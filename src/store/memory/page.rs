@@ -101,7 +101,7 @@ impl<C: Default> Page<C> {
     }
 
     /// A slot without a key behind the page, and whether memory was taken for it.
-    pub(super) fn empty_behind(&self) -> (Place<'_, C>, bool) {
+    pub(super) fn empty_behind(&self) -> (SlotRef<'_, C>, bool) {
         let mut is_made = false;
         let mut link = &self.behind;
         loop {
@@ -109,7 +109,7 @@ impl<C: Default> Page<C> {
                 is_made = true;
                 Box::default()
             });
-            let mut places = behind.slots.iter().map(Place::behind);
+            let mut places = behind.slots.iter().map(SlotRef::behind);
             if let Some(place) = places.find(|place| !place.is_taken()) {
                 return (place, is_made);
             }
@@ -169,15 +169,15 @@ impl<C> Page<C> {
     }
 
     /// The slots of a key's own in which there are other keys.
-    pub(super) fn own(&self, fingerprint: u64) -> impl Iterator<Item = Place<'_, C>> {
+    pub(super) fn own(&self, fingerprint: u64) -> impl Iterator<Item = SlotRef<'_, C>> {
         let first = own(fingerprint);
         (first..first + OWN)
             .map(|slot| self.place(slot))
-            .filter(Place::is_taken)
+            .filter(SlotRef::is_taken)
     }
 
     /// A slot without a key, if there is one on this page; where the key is looked for first if possible.
-    pub(super) fn empty(&self, fingerprint: u64) -> Option<Place<'_, C>> {
+    pub(super) fn empty(&self, fingerprint: u64) -> Option<SlotRef<'_, C>> {
         let in_line = |first: usize| {
             let mut places = (first..first + OWN).map(|slot| self.place(slot));
             places.find(|place| !place.is_taken())
@@ -214,8 +214,8 @@ impl<C> Page<C> {
         each.flat_map(|behind| &behind.slots)
     }
 
-    fn place(&self, slot: usize) -> Place<'_, C> {
-        Place {
+    fn place(&self, slot: usize) -> SlotRef<'_, C> {
+        SlotRef {
             slot: &self.slots[slot],
             tag: Some((&self.tags[slot / TAGS_IN_A_WORD], slot % TAGS_IN_A_WORD * 8)),
         }
@@ -235,10 +235,10 @@ pub(super) struct Keys<'a, C> {
 }
 
 impl<'a, C> Iterator for Keys<'a, C> {
-    type Item = Place<'a, C>;
+    type Item = SlotRef<'a, C>;
 
     #[inline(never)]
-    fn next(&mut self) -> Option<Place<'a, C>> {
+    fn next(&mut self) -> Option<SlotRef<'a, C>> {
         while self.taken == 0 {
             let Some(tags) = self.page.tags.get(self.next_word) else {
                 return self.behind();
@@ -254,7 +254,7 @@ impl<'a, C> Iterator for Keys<'a, C> {
 }
 
 impl<'a, C> Keys<'a, C> {
-    fn behind(&mut self) -> Option<Place<'a, C>> {
+    fn behind(&mut self) -> Option<SlotRef<'a, C>> {
         loop {
             let behind = self.link.get()?;
             let Some(slot) = behind.slots.get(self.next_behind) else {
@@ -262,7 +262,7 @@ impl<'a, C> Keys<'a, C> {
                 continue;
             };
             self.next_behind += 1;
-            let place = Place::behind(slot);
+            let place = SlotRef::behind(slot);
             if place.is_taken() {
                 return Some(place);
             }
@@ -283,13 +283,13 @@ fn bytes(mut highest_bits: u64) -> impl Iterator<Item = usize> {
 
 /// A slot, and its tag if it is on a page and not behind it.
 #[derive(Debug)]
-pub(super) struct Place<'a, C> {
+pub(super) struct SlotRef<'a, C> {
     slot: &'a Slot<C>,
     /// The word and the place of the tag's lowest bit in it.
     tag: Option<(&'a AtomicU64, usize)>,
 }
 
-impl<'a, C> Place<'a, C> {
+impl<'a, C> SlotRef<'a, C> {
     fn behind(slot: &'a Slot<C>) -> Self {
         Self { slot, tag: None }
     }
@@ -328,13 +328,13 @@ impl<'a, C> Place<'a, C> {
     }
 }
 
-impl<C> Clone for Place<'_, C> {
+impl<C> Clone for SlotRef<'_, C> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<C> Copy for Place<'_, C> {}
+impl<C> Copy for SlotRef<'_, C> {}
 
 #[cfg(all(test, not(tower_ratelimit_loom)))]
 mod tests {
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(made.sum::<usize>(), 2);
         assert!(behind.iter().all(|key| page.find(*key).is_some()));
         assert_eq!(page.keys().count(), SLOTS + 10);
-        assert_eq!(page.keys().filter(Place::is_behind).count(), 10);
+        assert_eq!(page.keys().filter(SlotRef::is_behind).count(), 10);
     }
 
     #[test]

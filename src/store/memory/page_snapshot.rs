@@ -69,7 +69,7 @@ impl<'a> Known<'a> {
         self.seqlock.lock(self.seen)
     }
 
-    /// The same in the wide table of a policy that has two.
+    /// Marks the key as one of the wide table, of a policy that has two tables.
     pub(super) fn widely(self) -> Self {
         Self {
             is_wide: true,

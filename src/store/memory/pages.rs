@@ -3,7 +3,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::cell::Cell;
-use super::page::{OverflowSlots, Page, Place, SLOTS};
+use super::page::{OverflowSlots, Page, SLOTS, SlotRef};
 
 /// The pages of a table, which become more one at a time (linear hashing, after Litwin, 1980).
 ///
@@ -193,7 +193,7 @@ impl<C: Cell> Pages<C> {
     }
 
     /// An empty slot for this key, on the page or behind it.
-    pub(super) fn room<'a>(&self, page: &'a Page<C>, fingerprint: u64) -> Place<'a, C> {
+    pub(super) fn room<'a>(&self, page: &'a Page<C>, fingerprint: u64) -> SlotRef<'a, C> {
         page.empty(fingerprint).unwrap_or_else(|| {
             let (place, is_made) = page.empty_behind();
             self.behind.fetch_add(is_made.into(), Ordering::Relaxed);

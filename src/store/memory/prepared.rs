@@ -12,9 +12,9 @@ const MOST: usize = 16;
 
 /// Where a table keeps the rule of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(usize);
+pub(super) struct RuleSlot(usize);
 
-impl Place {
+impl RuleSlot {
     /// Of the limit of the table itself.
     pub(super) const OWN: Self = Self(usize::MAX);
 }
@@ -22,28 +22,30 @@ impl Place {
 /// The limit that a request brings.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Under<'a> {
-    Prepared(Place),
+    Prepared(RuleSlot),
     Limit(&'a Algorithm),
 }
 
 /// What was prepared. It is found without a lock, and stays.
+///
+/// The length of a slice is not known to the compiler, which would write the end of each place of an array out.
 #[derive(Debug)]
-pub(super) struct Prepared<T>([OnceLock<T>; MOST]);
+pub(super) struct Prepared<T>(Box<[OnceLock<T>]>);
 
 impl<T> Default for Prepared<T> {
     fn default() -> Self {
-        Self([const { OnceLock::new() }; MOST])
+        Self((0..MOST).map(|_| OnceLock::new()).collect())
     }
 }
 
 impl<T> Prepared<T> {
     #[inline]
-    pub(super) fn get(&self, Place(place): Place) -> Option<&T> {
+    pub(super) fn get(&self, RuleSlot(place): RuleSlot) -> Option<&T> {
         self.0.get(place)?.get()
     }
 
-    /// The first that is so.
-    #[inline]
+    /// The first that is so. Apart from its caller, which it makes slower.
+    #[inline(never)]
     pub(super) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<&T> {
         let mut kept = self.0.iter().map_while(OnceLock::get);
         kept.find(|kept| is_it(kept))
@@ -58,13 +60,13 @@ impl<T> Prepared<T> {
         &self,
         is_it: impl Fn(&T) -> bool,
         make: impl FnOnce() -> T,
-    ) -> Option<Place> {
+    ) -> Option<RuleSlot> {
         let mut make = Some(make);
         for (place, cell) in self.0.iter().enumerate() {
             // Another thread may be the first.
             let kept = cell.get().or_else(|| Some(cell.get_or_init(make.take()?)));
             if is_it(kept?) {
-                return Some(Place(place));
+                return Some(RuleSlot(place));
             }
         }
         None
@@ -75,7 +77,7 @@ impl<T> Prepared<T> {
 mod tests {
     use super::*;
 
-    fn place(all: &Prepared<usize>, number: usize) -> Option<Place> {
+    fn place(all: &Prepared<usize>, number: usize) -> Option<RuleSlot> {
         all.place_of(|kept| *kept == number, || number)
     }
 
@@ -85,14 +87,14 @@ mod tests {
         for number in 0..MOST {
             assert!(!all.is_full());
             let first = place(&all, number);
-            assert_eq!(first, Some(Place(number)));
+            assert_eq!(first, Some(RuleSlot(number)));
             assert_eq!(place(&all, number), first);
             assert_eq!(first.and_then(|place| all.get(place)), Some(&number));
         }
         assert!(all.is_full());
         assert_eq!(place(&all, MOST), None);
-        assert_eq!(place(&all, 3), Some(Place(3)));
+        assert_eq!(place(&all, 3), Some(RuleSlot(3)));
         assert_eq!(all.find(|kept| *kept > 6), Some(&7));
-        assert_eq!(all.get(Place::OWN), None);
+        assert_eq!(all.get(RuleSlot::OWN), None);
     }
 }

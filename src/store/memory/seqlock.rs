@@ -43,7 +43,7 @@ impl Seqlock {
         (seen & UNDER_WAY == 0).then_some(seen)
     }
 
-    /// The same, once no change is under way; `None` if it is [retired](Lock::retire).
+    /// The version once no change is under way; `None` if it is [retired](Lock::retire).
     #[inline]
     pub(super) fn seen(&self) -> Option<u64> {
         let mut looks = 0;

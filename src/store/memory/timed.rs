@@ -17,11 +17,11 @@ pub(super) struct Timed<T> {
     /// How many of the keys have a fingerprint that ends in this number. A request that finds none looks no further,
     /// and takes no lock.
     marks: OnceLock<Box<[AtomicU32]>>,
-    held: RwLock<Held<T>>,
+    held: RwLock<Spans<T>>,
 }
 
 #[derive(Debug)]
-struct Held<T> {
+struct Spans<T> {
     by_fingerprint: BTreeMap<u64, Span<T>>,
     ends: BTreeSet<(Micros, u64)>,
 }
@@ -50,7 +50,7 @@ impl<T> Default for Timed<T> {
         Self {
             first_end: AtomicU64::new(NEVER),
             marks: OnceLock::new(),
-            held: RwLock::new(Held {
+            held: RwLock::new(Spans {
                 by_fingerprint: BTreeMap::new(),
                 ends: BTreeSet::new(),
             }),
@@ -164,7 +164,7 @@ impl<T: Copy> Timed<T> {
         }
     }
 
-    fn insert(&self, held: &mut Held<T>, fingerprint: u64, span: Span<T>) {
+    fn insert(&self, held: &mut Spans<T>, fingerprint: u64, span: Span<T>) {
         if let Some(old) = held.by_fingerprint.insert(fingerprint, span) {
             held.ends.remove(&(old.until, fingerprint));
         } else {
@@ -176,7 +176,7 @@ impl<T: Copy> Timed<T> {
         self.tell_first_end(held);
     }
 
-    fn remove(&self, held: &mut Held<T>, fingerprint: u64) {
+    fn remove(&self, held: &mut Spans<T>, fingerprint: u64) {
         if let Some(span) = held.by_fingerprint.remove(&fingerprint) {
             held.ends.remove(&(span.until, fingerprint));
             if let Some(mark) = self.mark(fingerprint) {
@@ -186,7 +186,7 @@ impl<T: Copy> Timed<T> {
         }
     }
 
-    fn forget_ended(&self, held: &mut Held<T>, now: Micros) {
+    fn forget_ended(&self, held: &mut Spans<T>, now: Micros) {
         for _ in 0..AT_ONCE {
             match held.ends.first() {
                 Some((until, fingerprint)) if *until <= now => {
@@ -198,7 +198,7 @@ impl<T: Copy> Timed<T> {
         }
     }
 
-    fn tell_first_end(&self, held: &Held<T>) {
+    fn tell_first_end(&self, held: &Spans<T>) {
         let first = held.ends.first().map_or(NEVER, |(until, _)| until.get());
         self.first_end.store(first, Ordering::Relaxed);
     }
@@ -212,11 +212,11 @@ impl<T: Copy> Timed<T> {
         self.marks.get()?.get(place(fingerprint))
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Held<T>> {
+    fn read(&self) -> RwLockReadGuard<'_, Spans<T>> {
         self.held.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Held<T>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Spans<T>> {
         self.held.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -236,7 +236,7 @@ impl<T: Copy> Span<T> {
         self.until.saturating_sub(now.max(self.from))
     }
 
-    /// The same length, beginning no later than now.
+    /// Moves it back, with its length, if it begins after this moment.
     fn moved_back(self, now: Micros) -> Self {
         let from = self.from.min(now);
         let length = self.until.saturating_sub(self.from);

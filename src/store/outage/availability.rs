@@ -10,7 +10,7 @@ use super::watch::{Remote, Watch};
 use crate::error::ConfigError;
 use crate::policy::Policy;
 use crate::store::Ledger;
-use crate::store::denials::{Remembering, Told};
+use crate::store::denials::{Remembering, SharedDenials};
 
 /// Whether a store in another place is there, and what a node needs to know to go on without it.
 ///
@@ -38,7 +38,7 @@ pub struct Availability {
 struct Watched {
     watch: Arc<Watch>,
     elsewhere: Arc<Elsewhere>,
-    told: Arc<Told>,
+    told: Arc<SharedDenials>,
 }
 
 /// A place may have to try again when another process was quicker, so this is longer than a round trip.
@@ -125,7 +125,7 @@ impl Availability {
             Watched {
                 watch: Arc::new(Watch::new(remote, self.name.clone())),
                 elsewhere,
-                told: Arc::new(Told::new()),
+                told: Arc::new(SharedDenials::new()),
             }
         });
         elsewhere.add(ledger, policies);

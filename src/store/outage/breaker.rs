@@ -43,7 +43,7 @@ enum State {
 
 /// Where a key is: the part of the store that has it, and the slot by which the part is found again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct Place {
+pub(in crate::store) struct KeyPart {
     pub(in crate::store) part: u64,
     pub(in crate::store) slot: u16,
 }
@@ -107,7 +107,7 @@ impl Breaker {
     }
 
     /// The server of this place has failed. Says whether that opens its part, and no other one is open.
-    pub(super) fn failed(&self, place: Place) -> bool {
+    pub(super) fn failed(&self, place: KeyPart) -> bool {
         let now = Instant::now();
         let mut parts = self.parts();
         self.forget(&mut parts, place.part, now);
@@ -250,17 +250,17 @@ impl Part {
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { part: 3, slot: 7 };
-    const OTHER: Place = Place { part: 4, slot: 9 };
+    const PLACE: KeyPart = KeyPart { part: 3, slot: 7 };
+    const OTHER: KeyPart = KeyPart { part: 4, slot: 9 };
 
     /// Opens it, and says whether it was the first one.
-    fn open(breaker: &Breaker, place: Place) -> bool {
+    fn open(breaker: &Breaker, place: KeyPart) -> bool {
         let first: Vec<bool> = (0..FAILURES).map(|_| breaker.failed(place)).collect();
         assert!(breaker.is_open(place.part));
         first.contains(&true)
     }
 
-    fn next(breaker: &Breaker, place: Place) -> Option<Duration> {
+    fn next(breaker: &Breaker, place: KeyPart) -> Option<Duration> {
         breaker.next_probe(place.part, 0.0, Duration::ZERO)
     }
 
@@ -346,7 +346,7 @@ mod tests {
     async fn what_was_well_for_a_while_is_forgotten() {
         let breaker = Breaker::new(false);
         for part in 0..1_000 {
-            open(&breaker, Place { part, slot: 0 });
+            open(&breaker, KeyPart { part, slot: 0 });
             breaker.close(part);
         }
         assert_eq!(breaker.parts().len(), 1_000);

@@ -3,8 +3,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::elsewhere::in_time;
 use super::standby::Standby;
 use super::watch::{Waiting, Watch, away};
@@ -12,7 +10,7 @@ use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::{KeyStats, StoreStats};
-use crate::store::{Amendment, Charge, Charged, DAMAGED, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Charges, DAMAGED, Ledger, Reply, Wanted};
 
 /// Asks a ledger whose store may be away, and decides in its place while it is.
 #[derive(Clone)]
@@ -22,8 +20,6 @@ pub(super) struct Guard {
     deadline: Duration,
     ledger: Arc<dyn Ledger>,
 }
-
-type Charges = SmallVec<[Charge; 4]>;
 
 /// What is learned from an answer of the store.
 type Learn<T> = fn(&Guard, &[Charge], &T);

@@ -19,7 +19,7 @@ mod watch;
 
 pub use self::availability::Availability;
 #[cfg(feature = "redis")]
-pub(super) use self::breaker::Place;
+pub(super) use self::breaker::KeyPart;
 pub(crate) use self::guarded::Guarded;
 #[cfg(feature = "redis")]
 pub(super) use self::standby::Standby;

@@ -2,15 +2,13 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 
-use smallvec::SmallVec;
-
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::policy::{OnStoreFailure, Policy};
-use crate::store::{Amendment, Charge, MemoryLedger, MemoryStore};
+use crate::store::{Amendment, Charge, Charges, MemoryLedger, MemoryStore};
 
-/// The same policies in this process, which decide while their store does not.
+/// A copy of the policies in this process, which decides while their store does not.
 pub(in crate::store) struct Standby {
     policies: Box<[Policy]>,
     /// Whether their limits are less than those that all nodes have together.
@@ -21,8 +19,6 @@ pub(in crate::store) struct Standby {
     /// Made when it is first needed: as a rule it never is.
     ledger: OnceLock<MemoryLedger>,
 }
-
-type Charges = SmallVec<[Charge; 4]>;
 
 impl Standby {
     /// Each of so many nodes takes its share of every limit.

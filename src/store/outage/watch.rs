@@ -11,7 +11,7 @@ use ahash::RandomState;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use super::breaker::{Breaker, Place};
+use super::breaker::{Breaker, KeyPart};
 use super::report::Report;
 use super::standby::Standby;
 use crate::clock::Timers;
@@ -24,9 +24,9 @@ use crate::store::Charge;
 /// A place where state lives that can be away, as a whole or in parts.
 pub(in crate::store) trait Remote: Send + Sync + 'static {
     /// Where this key is, as far as is known. By default there is one part.
-    fn place(&self, key: &Key) -> Place {
+    fn place(&self, key: &Key) -> KeyPart {
         let _ = key;
-        Place::default()
+        KeyPart::default()
     }
 
     /// Whether keys may be in several parts.
@@ -139,7 +139,7 @@ impl Watch {
         }
         let mut is_away = false;
         for charge in charges {
-            let Place { part, .. } = self.remote.place(&charge.key);
+            let KeyPart { part, .. } = self.remote.place(&charge.key);
             if self.breaker.is_open(part) {
                 // The task before may have ended with its runtime.
                 self.probe(part);
@@ -162,7 +162,7 @@ impl Watch {
         }
     }
 
-    fn failed(self: &Arc<Self>, place: Place, error: &StoreError) {
+    fn failed(self: &Arc<Self>, place: KeyPart, error: &StoreError) {
         if self.breaker.failed(place) {
             self.times().went_away = Some(Instant::now());
             self.without.store(0, Ordering::Relaxed);
@@ -290,7 +290,7 @@ impl Watch {
 /// does, unless the server answers other calls: a client may give up as often as it likes.
 pub(in crate::store) struct Waiting {
     watch: Arc<Watch>,
-    place: Place,
+    place: KeyPart,
     since: Instant,
     is_over: bool,
 }
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn a_task_that_ends_leaves_the_next_alone() {
         let watch = Arc::new(Watch::new(Arc::new(Nowhere), String::new()));
-        let place = Place { part: 0, slot: 0 };
+        let place = KeyPart { part: 0, slot: 0 };
         let goes_away = || {
             while !watch.breaker.is_open(0) {
                 watch.breaker.failed(place);

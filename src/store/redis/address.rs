@@ -9,7 +9,7 @@ pub(super) fn host(server: &ConnectionInfo) -> &str {
     }
 }
 
-/// The same server elsewhere: user, password, database and TLS stay. So does a socket.
+/// A server elsewhere with the user, password, database and TLS of this one. A socket stays as it is.
 #[cfg(any(feature = "redis-cluster", feature = "redis-sentinel"))]
 pub(super) fn moved(server: &ConnectionInfo, to: &str, at: u16) -> ConnectionInfo {
     let mut address = server.addr().clone();

@@ -64,7 +64,7 @@ impl RedisStore {
         Self::builder().open(url)
     }
 
-    /// The same, once the server has answered.
+    /// State on the server at this address, once the server has answered.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl RedisStoreBuilder {
         self.over_link(server(&at), || Link::to_server(at, deadline))
     }
 
-    /// The same, once the server has answered.
+    /// Connects to this server, and returns once the server has answered.
     ///
     /// # Errors
     ///
@@ -231,7 +231,7 @@ impl RedisStoreBuilder {
         self.over_link(named.join(", "), || Link::to_cluster(seeds, deadline))
     }
 
-    /// The same, once the cluster has answered.
+    /// Connects to this cluster, and returns once the cluster has answered.
     ///
     /// # Errors
     ///
@@ -276,7 +276,7 @@ impl RedisStoreBuilder {
         self.over_link(sentinels.named(), || Link::to_master(sentinels, deadline))
     }
 
-    /// The same, once the master has answered.
+    /// Connects to this master by way of its sentinels, and returns once the master has answered.
     ///
     /// # Errors
     ///
@@ -308,9 +308,9 @@ impl RedisStoreBuilder {
         self.over_link(GIVEN.into(), || Link::over(connection, false, deadline))
     }
 
-    /// The same over a connection to a cluster, such as a `ClusterConnection` of the crate `redis` with its feature
-    /// `cluster-async`. [`open_cluster`](Self::open_cluster) is better where a primary may be away without a replica: that
-    /// connection then fails calls to the other primaries too.
+    /// Over a connection of your own to a cluster, such as a `ClusterConnection` of the crate `redis` with its feature
+    /// `cluster-async`. [`open_cluster`](Self::open_cluster) is better where a primary may be away without a replica:
+    /// that connection then fails calls to the other primaries too.
     ///
     /// # Errors
     ///
@@ -386,8 +386,8 @@ impl RedisStoreBuilder {
 
 #[cfg(feature = "testing")]
 impl RedisStore {
-    /// The same store, told the time by this clock in place of the server's, for tests of algorithms: no key
-    /// dies for ten minutes, and denials are not remembered.
+    /// Tells the store the time by this clock in place of the server's, for tests of algorithms: no key dies for ten
+    /// minutes, and denials are not remembered.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self {
             clock: Some(Arc::new(clock)),

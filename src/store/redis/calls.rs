@@ -13,7 +13,7 @@ use super::held::HeldSlots;
 use super::leases::Leases;
 use super::link::Link;
 use super::opened::{Charges, OpenedPolicy};
-use super::pairs::Question;
+use super::pairs::LeaseRequest;
 use super::promise::timed_out;
 use super::query::{LEASE, Own, Query};
 use super::reply::ScriptReply;
@@ -170,12 +170,12 @@ impl Calls {
     /// not made.
     pub(super) async fn lease(
         &self,
-        questions: &[Question],
+        questions: &[LeaseRequest],
         until: Instant,
     ) -> Result<ScriptReply, StoreError> {
         let mut query = Query::new(LEASE, self.moment());
         let (mut names, mut charges) = (Names::default(), Charges::new());
-        for Question { charge, ask, .. } in questions {
+        for LeaseRequest { charge, ask, .. } in questions {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
                 let own = policy.own_limit(charge).map_or(Own::None, Own::Limit);

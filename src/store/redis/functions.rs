@@ -80,7 +80,7 @@ const FUNCTIONS: [&str; 8] = [
     "bin_end",
 ];
 
-/// The same in Rust.
+/// A call of one of the functions, as Rust makes it.
 struct Call<'a> {
     name: &'a str,
     state: State,

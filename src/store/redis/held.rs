@@ -12,11 +12,11 @@ use crate::store::{Charge, Slot};
 /// The slots of this node.
 pub(super) struct HeldSlots {
     life: Duration,
-    held: Mutex<Held>,
+    held: Mutex<Holdings>,
 }
 
 #[derive(Default)]
-struct Held {
+struct Holdings {
     by_slot: HashMap<Slot, Holding>,
     is_renewed: bool,
 }
@@ -89,7 +89,7 @@ impl HeldSlots {
         self.held().by_slot.contains_key(&slot)
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, Holdings> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

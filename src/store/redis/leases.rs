@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::lease::{self, Ask, NodeClock, Pair, Terms, Way};
 use super::opened::OpenedPolicy;
 use super::pairs::{
-    Again, Counts, Entry, Heard, LastTold, Local, Of, Question, Questions, Shard, all_of,
+    Again, Counts, Entry, Heard, LastTold, LeaseRequest, LeaseRequests, Local, Of, Shard, all_of,
 };
 use super::reply::ScriptReply;
 use crate::algorithm::Limit;
@@ -36,7 +36,7 @@ pub(super) struct Leases {
     /// What was changed through any ledger of the store, other than by requests.
     changes: Arc<KeyEpochs>,
     /// What is to be given back of pairs that are not kept any more.
-    returns: Mutex<Vec<Question>>,
+    returns: Mutex<Vec<LeaseRequest>>,
     is_looked_after: AtomicBool,
 }
 
@@ -255,7 +255,7 @@ impl Leases {
     }
 
     /// What to ask the server about these charges.
-    pub(super) fn ask(&self, charges: &[Charge]) -> Questions {
+    pub(super) fn ask(&self, charges: &[Charge]) -> LeaseRequests {
         let now = self.clock.now();
         let asked = charges.iter().map(|charge| {
             let (mut shard, hash) = self.shard_of(charge);
@@ -271,7 +271,7 @@ impl Leases {
                 ask = entry.pair.ask(now, charge.cost, terms);
                 counts.gives_back(&ask);
             }
-            Question {
+            LeaseRequest {
                 charge: *charge,
                 ask,
                 epoch,
@@ -284,7 +284,7 @@ impl Leases {
     /// The server has answered. A denial that this node remembers is part of the wait that is told.
     pub(super) fn answered(
         &self,
-        questions: Questions,
+        questions: LeaseRequests,
         answer: &ScriptReply,
         policies: &[OpenedPolicy],
         outcomes: &mut Outcomes,
@@ -298,7 +298,7 @@ impl Leases {
     /// Hears the answer to a question. Returns the requests that have waited for it.
     fn hear(
         &self,
-        question: &Question,
+        question: &LeaseRequest,
         answer: &ScriptReply,
         policies: &[OpenedPolicy],
         outcomes: &mut Outcomes,
@@ -333,7 +333,7 @@ impl Leases {
             .denies()
             .then(|| outcome.retry_micros().unwrap_or(Micros::LONGEST));
         let grant = told.grant();
-        let heard = lease::Answer { grant, denied };
+        let heard = lease::LeaseReply { grant, denied };
         entry
             .pair
             .answered(question.put, now, (&question.ask, heard), terms);
@@ -351,14 +351,14 @@ impl Leases {
     }
 
     /// No answer has come. The requests that have waited for it hear of the error, or nothing if there is none.
-    pub(super) fn failed(&self, question: &Question, error: Option<&StoreError>) {
+    pub(super) fn failed(&self, question: &LeaseRequest, error: Option<&StoreError>) {
         let waiting = self.ended(question);
         if let Some(error) = error {
             tell_each(waiting, Err(error));
         }
     }
 
-    fn ended(&self, question: &Question) -> Vec<oneshot::Sender<Heard>> {
+    fn ended(&self, question: &LeaseRequest) -> Vec<oneshot::Sender<Heard>> {
         let (mut shard, hash) = self.shard_of(&question.charge);
         let Shard { young, old, .. } = &mut *shard;
         match young.get_mut(&hash).or_else(|| old.get_mut(&hash)) {
@@ -368,12 +368,12 @@ impl Leases {
     }
 
     /// What to tell the server of units that were spent of these, before their charges are changed.
-    pub(super) fn tell(&self, charges: &[Charge]) -> Vec<Question> {
+    pub(super) fn tell(&self, charges: &[Charge]) -> Vec<LeaseRequest> {
         self.questions_of(charges, Pair::tell)
     }
 
     /// What to give back of these.
-    pub(super) fn give_back(&self, charges: &[Charge]) -> Vec<Question> {
+    pub(super) fn give_back(&self, charges: &[Charge]) -> Vec<LeaseRequest> {
         self.questions_of(charges, Pair::give_back)
     }
 
@@ -381,7 +381,7 @@ impl Leases {
         &self,
         charges: &[Charge],
         ask: impl Fn(&mut Pair, Micros) -> Option<Ask>,
-    ) -> Vec<Question> {
+    ) -> Vec<LeaseRequest> {
         let now = self.clock.now();
         let questions = charges.iter().filter_map(|charge| {
             let (mut shard, hash) = self.shard_of(charge);
@@ -398,7 +398,7 @@ impl Leases {
     }
 
     /// What to give back of the keys of these, under any limit.
-    pub(super) fn end(&self, charges: &[Charge]) -> Vec<Question> {
+    pub(super) fn end(&self, charges: &[Charge]) -> Vec<LeaseRequest> {
         self.questions(|Of(of), pair, now| {
             let mut charges = charges.iter();
             let is_of = |charge: &Charge| of.policy == charge.policy && of.key == charge.key;
@@ -407,14 +407,14 @@ impl Leases {
     }
 
     /// What to give back of pairs that no request has asked for lately, and of those that are not kept any more.
-    pub(super) fn idle(&self) -> Vec<Question> {
+    pub(super) fn idle(&self) -> Vec<LeaseRequest> {
         let mut idle = self.questions(|of, pair, now| pair.idle(now, self.terms(of.0.policy)?));
         idle.append(&mut self.returns());
         idle
     }
 
     /// All that can be given back.
-    pub(super) fn all(&self) -> Vec<Question> {
+    pub(super) fn all(&self) -> Vec<LeaseRequest> {
         let mut all = self.questions(|_, pair, now| pair.give_back(now));
         all.append(&mut self.returns());
         all
@@ -423,7 +423,7 @@ impl Leases {
     fn questions(
         &self,
         mut ask: impl FnMut(&Of, &mut Pair, Micros) -> Option<Ask>,
-    ) -> Vec<Question> {
+    ) -> Vec<LeaseRequest> {
         let now = self.clock.now();
         let mut questions = Vec::new();
         for shard in &self.shards {
@@ -470,7 +470,7 @@ impl Leases {
         all.stats(held)
     }
 
-    fn returns(&self) -> MutexGuard<'_, Vec<Question>> {
+    fn returns(&self) -> MutexGuard<'_, Vec<LeaseRequest>> {
         self.returns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

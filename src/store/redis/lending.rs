@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::calls::Calls;
 use super::leases::Leases;
-use super::pairs::{Again, Local, Question, Questions};
+use super::pairs::{Again, LeaseRequest, LeaseRequests, Local};
 use super::reply::ScriptReply;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
@@ -20,11 +20,11 @@ use crate::store::outage::late;
 /// How often a node looks for units that no request asks for.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
 
-/// Questions on their way. Where no answer comes, or the request has gone away, the next
+/// Requests for units on their way. Where no answer comes, or the request has gone away, the next
 /// request asks again.
 struct Asking {
     calls: Arc<Calls>,
-    questions: Questions,
+    questions: LeaseRequests,
 }
 
 impl Asking {
@@ -136,13 +136,13 @@ fn renew(calls: &Arc<Calls>, charge: &Charge) {
 }
 
 /// Tells the server what has become of units. What is lost on the way lapses.
-pub(super) async fn tell(calls: &Arc<Calls>, told: Vec<Question>) {
+pub(super) async fn tell(calls: &Arc<Calls>, told: Vec<LeaseRequest>) {
     let mut tasks = Vec::with_capacity(told.len());
     for question in told {
         let calls = Arc::clone(calls);
         // They share calls.
         tasks.push(tokio::spawn(async move {
-            let questions = Questions::from_iter([question]);
+            let questions = LeaseRequests::from_iter([question]);
             let _ = calls.lease(&questions, calls.link.deadline()).await;
         }));
     }

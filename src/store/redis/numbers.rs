@@ -73,7 +73,7 @@ mod tests {
 
     /// How a key stands, and what is asked about it.
     #[derive(Clone, Debug)]
-    struct Asked {
+    struct Denied {
         state: State,
         at: Micros,
         charge: Charge,
@@ -81,7 +81,7 @@ mod tests {
         has_own_limit: bool,
     }
 
-    impl Asked {
+    impl Denied {
         /// As the script tells it.
         fn answer(&self, algorithm: &Algorithm) -> ScriptReply {
             let (alone, _) = algorithm.step(self.state.clone(), self.at, self.charge.cost);
@@ -155,7 +155,7 @@ mod tests {
                 }
                 let cost = if near < 4 { near } else { far % limit.max(1) };
                 let charge = Charge::new(0, "ann".into_key(), cost);
-                let asked = Asked {
+                let asked = Denied {
                     state,
                     at: Micros::new(at.unsigned_abs() + part_of(longest, gap)),
                     charge: if soft { charge.soft() } else { charge },
@@ -210,7 +210,7 @@ mod tests {
             for _ in 0..3 {
                 state = algorithm.step(state, at, 1).1;
             }
-            let asked = Asked {
+            let asked = Denied {
                 state,
                 at,
                 charge: Charge::new(0, "ann".into_key(), 1),

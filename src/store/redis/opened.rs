@@ -1,10 +1,7 @@
-use smallvec::SmallVec;
-
 use crate::algorithm::{Algorithm, Limit, Lua};
 use crate::policy::{NamedPenalty, Penalty};
 use crate::store::Charge;
-
-pub(super) type Charges = SmallVec<[Charge; 4]>;
+pub(super) use crate::store::Charges;
 
 /// A policy: its algorithm, and how the keys of its states end.
 pub(super) struct OpenedPolicy {

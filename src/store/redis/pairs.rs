@@ -80,7 +80,7 @@ pub(super) struct LastTold {
 
 /// What is asked about a pair.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct LeaseRequest {
     /// The cost is that of the request that waits for the answer; 0 if none does.
     pub(super) charge: Charge,
     pub(super) ask: Ask,
@@ -88,7 +88,7 @@ pub(super) struct Question {
     pub(super) put: Micros,
 }
 
-pub(super) type Questions = SmallVec<[Question; 1]>;
+pub(super) type LeaseRequests = SmallVec<[LeaseRequest; 1]>;
 
 impl Shard {
     pub(super) fn held(&self, now: Micros) -> u64 {
@@ -209,8 +209,8 @@ impl Of {
         (self.0.policy, self.0.limit) == (charge.policy, charge.limit) && self.0.key == charge.key
     }
 
-    pub(super) fn question(&self, ask: Ask, epoch: KeyEpoch, put: Micros) -> Question {
-        Question {
+    pub(super) fn question(&self, ask: Ask, epoch: KeyEpoch, put: Micros) -> LeaseRequest {
+        LeaseRequest {
             charge: self.0,
             ask,
             epoch,

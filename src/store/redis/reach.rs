@@ -13,7 +13,7 @@ use super::reconnecting::CONNECTING;
 use super::slots::{slot_of, tag_in};
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::store::outage::{Place, Probe, Remote};
+use crate::store::outage::{KeyPart, Probe, Remote};
 
 /// A server, or a cluster of them, as the watch over it sees it.
 pub(super) struct Reach {
@@ -43,14 +43,14 @@ fn question(prefix: &str, tag: &str) -> Cmd {
 }
 
 impl Remote for Reach {
-    fn place(&self, key: &Key) -> Place {
+    fn place(&self, key: &Key) -> KeyPart {
         let slot = if self.link.is_divided() {
             slot_of(key.name().as_str().as_bytes())
         } else {
             0
         };
         let part = self.link.part(slot);
-        Place { part, slot }
+        KeyPart { part, slot }
     }
 
     fn is_divided(&self) -> bool {

@@ -71,7 +71,7 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
         outcome(coming).await.map(drop)
     }
 
-    /// The same, and waits for nothing.
+    /// Begins to connect anew, and waits for nothing.
     #[cfg(feature = "redis-cluster")]
     pub(super) fn begin_to_renew(&self) {
         drop(self.coming(&mut lock(&self.current)));

@@ -2,7 +2,7 @@ use redis::Value;
 use smallvec::SmallVec;
 
 use super::failure::nonsense;
-use super::lease::{Asked, Grant, Leased};
+use super::lease::{Grant, Leased, LeasedRequest};
 use super::opened::{Charges, OpenedPolicy};
 use crate::algorithm::State;
 use crate::clock::Micros;
@@ -72,7 +72,7 @@ impl KeyReply {
         self.outcome_of(self.charge.cost, counted, later)
     }
 
-    /// The same of a request of this cost.
+    /// The numbers for a request of this cost, so much later.
     pub(super) fn outcome_of(&self, cost: u32, counted: &OpenedPolicy, later: Micros) -> Outcome {
         let (state, at) = (self.state.clone(), self.at.saturating_add(later));
         let own = match self.own {
@@ -85,7 +85,7 @@ impl KeyReply {
         let mut outcome = match &self.leased {
             None => algorithm.outcome(state, at, cost, fits),
             Some(leased) => {
-                let asked = Asked {
+                let asked = LeasedRequest {
                     state,
                     now: at,
                     cost,
@@ -119,7 +119,7 @@ impl ScriptReply {
         Self::parse(value, charges, false)
     }
 
-    /// The same of a script that grants units.
+    /// Reads the reply of a script that grants units.
     pub(super) fn of_granting(value: Value, charges: &Charges) -> Result<Self, StoreError> {
         Self::parse(value, charges, true)
     }

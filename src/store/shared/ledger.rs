@@ -87,7 +87,7 @@ impl<I: Items> SharedLedger<I> {
 }
 
 impl Change {
-    /// The same, as a change for each item.
+    /// Splits it into a change for each item.
     fn one_by_one(self) -> impl Iterator<Item = Self> {
         let Self {
             names, parts, verb, ..

@@ -36,7 +36,7 @@ impl Span {
         self.until.saturating_sub(now)
     }
 
-    /// The same length, beginning no later than now.
+    /// Moves it back, with its length, if it begins after this moment.
     pub(super) fn moved_back(self, now: Micros) -> Self {
         let length = self.until.saturating_sub(self.from);
         Self::new(self.from.min(now), length)

@@ -37,6 +37,7 @@ pub(super) fn write(
         }
     });
     for (policy, algorithm, counter) in tables {
+        let counter = counter.general();
         let mut overrides = Vec::new();
         file.section("policy", |file| {
             file.text(policy);

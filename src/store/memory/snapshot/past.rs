@@ -152,7 +152,7 @@ impl Restored {
             .into_iter()
             .map(|(fingerprint, limit, _)| (fingerprint, limit));
         let counter = counter_for(algorithm, bound, &states, limits.collect(), now);
-        let (keys, left_out) = counter.restore(states, now);
+        let (keys, left_out) = counter.general().restore(states, now);
         self.fate = Fate::Restored { keys, left_out };
         self.keys = Arc::default();
         self.overrides = Arc::default();

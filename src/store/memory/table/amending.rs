@@ -45,7 +45,7 @@ pub(super) fn amend<S: Step>(
 }
 
 /// What changes a state without deciding about anything.
-impl<S: Step, C: Keeps<S>> Table<S, C> {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Changes what is kept of a key, if anything is: of one that has no place, and for which there is no
     /// room, what the shared entry keeps. `None` if its page is retired.
     #[inline(never)]
@@ -108,7 +108,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     fn change(
         &self,
         (page, snapshot): (&Page<C>, &PageSnapshot),
-        (rule, cell): (&S, &C),
+        (rule, cell): (&R, &C),
         lock: &mut Lock<'_>,
         (now, cost): (Micros, u32),
         amendment: Amendment,
@@ -118,7 +118,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         let mut seen = cell.see(rule, page.latest());
         let before = rule.size(&seen);
         amend(rule, &mut seen, now, cost, amendment);
-        self.resize(&mut seen, before);
+        self.resize(rule, &mut seen, before);
         cell.keep(rule, seen);
         self.may_go(snapshot, now);
     }
@@ -150,13 +150,22 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         Some((page, lock, snapshot, &slot.cell))
     }
 
-    /// Charges a key after the fact that stands where it is looked for first. Returns whether it did.
+    /// Charges a key after the fact, of some units, that stands where it is looked for first. Returns whether it did.
     #[inline]
-    fn settle_at_once(&self, ask: Ask, time: impl Fn() -> Micros) -> bool {
+    pub(in crate::store::memory) fn settle_at_once_by<S: Step>(
+        &self,
+        rule: &S,
+        ask: Ask,
+        clock: &dyn Clock,
+    ) -> bool
+    where
+        C: Keeps<S>,
+    {
+        let time = || clock.now().min(self.until);
         let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, time) else {
             return false;
         };
-        let (rule, now) = (&self.rule, snapshot.latest);
+        let now = snapshot.latest;
         if rule.limit_at(now) == 0 {
             return true;
         }
@@ -168,7 +177,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if !C::holds(rule, &seen, now) {
             return false;
         }
-        self.resize(&mut seen, before);
+        self.resize(rule, &mut seen, before);
         cell.keep(rule, seen);
         true
     }
@@ -183,7 +192,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         clock: &dyn Clock,
     ) -> Settled {
         let time = || clock.now().min(self.until);
-        if ask.cost == 0 || limit.is_none() && self.settle_at_once(ask, time) {
+        if ask.cost == 0 {
             return Settled::Done;
         }
         let own = self.own(ask, limit, time(), clock);
@@ -244,10 +253,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         if counted == Counted::Overflow {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
-        self.resize(&mut seen, before);
+        self.resize(&*rule, &mut seen, before);
         let is_newcomer = is_new && counted == Counted::Apart;
         if is_newcomer {
-            self.welcome(&seen, snapshot.index, now);
+            self.welcome(&*self.slowest(), &seen, snapshot.index, now);
         }
         cell.keep(&rule, seen);
         drop(lock);

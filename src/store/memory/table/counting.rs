@@ -1,22 +1,22 @@
-use super::{Ask, Changed, Counted, Known, NoRoom, Override, PageSnapshot, Settled, Table};
+use super::{Ask, Counted, Known, Override, PageSnapshot, Settled, Table};
 use crate::algorithm::{Algorithm, State, Step};
 use crate::clock::{Clock, Micros};
 use crate::store::Amendment;
 use crate::store::memory::cell::Keeps;
-use crate::store::memory::counter::{Counter, Fill, OutcomeSink, Tier};
-use crate::store::memory::prepared::{Place, Under};
+use crate::store::memory::counter::{Counter, Fill, General, OutcomeSink, Tier};
+use crate::store::memory::prepared::{RuleSlot, Under};
 use crate::store::memory::seqlock::Lock;
 use crate::store::memory::timed::Full;
 
-/// A table that is never retired.
-impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
+/// A table that is asked by its own rule.
+impl<R: Step, C: Keeps<R>> Counter for Table<R, C> {
     fn decide_at_once(
         &self,
         ask: Ask,
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
-        self.decide_at_once(ask, now.min(self.until), told)
+        self.decide_at_once_by(&self.rule, ask, now, told)
     }
 
     fn decide_at_once_under(
@@ -26,19 +26,8 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         now: Micros,
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
-        self.decide_at_once_under(limit, ask, now.min(self.until), told)
-    }
-
-    fn decide_in_the_end(
-        &self,
-        ask: Ask,
-        limit: Option<&Algorithm>,
-        now: Micros,
-        clock: &dyn Clock,
-        told: Option<&mut OutcomeSink<'_>>,
-    ) -> bool {
-        let decided = self.decide_in_the_end(ask, limit, clock, now.min(self.until), told);
-        decided.unwrap_or(false)
+        let mut made = None;
+        self.decide_at_once_by(self.rule_of(limit, &mut made)?, ask, now, told)
     }
 
     fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>> {
@@ -76,8 +65,31 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
         }
     }
 
-    fn prepare(&self, limit: &Algorithm) -> Option<Place> {
+    fn settle_at_once(&self, ask: Ask, clock: &dyn Clock) -> bool {
+        self.settle_at_once_by(&self.rule, ask, clock)
+    }
+
+    fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot> {
         self.prepare(limit)
+    }
+
+    fn general(&self) -> &dyn General {
+        self
+    }
+}
+
+/// A table that is never retired.
+impl<R: Step, C: Keeps<R>> General for Table<R, C> {
+    fn decide_in_the_end(
+        &self,
+        asked: (Ask, Counted),
+        limit: Option<&Algorithm>,
+        now: Micros,
+        clock: &dyn Clock,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> bool {
+        let decided = self.decide_in_the_end(asked, limit, clock, now.min(self.until), told);
+        decided.unwrap_or(false)
     }
 
     fn until(&self) -> Micros {
@@ -153,103 +165,7 @@ impl<S: Step, C: Keeps<S>> Counter for Table<S, C> {
     }
 }
 
-impl<S: Step, C: Keeps<S>> Tier for Table<S, C> {
-    fn allows(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<bool, Changed> {
-        self.look(snapshot, ask, now, |rule, kept| {
-            rule.allows(kept, now, ask.cost)
-        })
-    }
-
-    fn tell(
-        &self,
-        snapshot: &PageSnapshot,
-        ask: Ask,
-        now: Micros,
-        allowed: bool,
-        told: &mut OutcomeSink<'_>,
-    ) -> Result<(), Changed> {
-        self.tell_or_foretell(snapshot, (ask, now), Some(allowed), told)
-    }
-
-    fn foretell(
-        &self,
-        snapshot: &PageSnapshot,
-        ask: Ask,
-        now: Micros,
-        told: &mut OutcomeSink<'_>,
-    ) -> Result<(), Changed> {
-        self.tell_or_foretell(snapshot, (ask, now), None, told)
-    }
-
-    fn lock(&self, snapshot: &PageSnapshot) -> Result<Lock<'_>, Changed> {
-        let seqlock = &self.page(snapshot).seqlock;
-        seqlock.lock(snapshot.seen).ok_or(Changed)
-    }
-
-    fn step_back(&self, snapshot: &PageSnapshot, lock: &mut Lock<'_>, now: Micros) {
-        self.step_back(self.page(snapshot), snapshot, lock, now);
-    }
-
-    fn place(
-        &self,
-        snapshot: &PageSnapshot,
-        ask: Ask,
-        lock: &mut Lock<'_>,
-        now: Micros,
-    ) -> Result<bool, NoRoom> {
-        let page = self.page(snapshot);
-        if page.find(snapshot.fingerprint(ask)).is_some() {
-            return Ok(false);
-        }
-        self.place((page, snapshot), ask, lock, now)?;
-        Ok(true)
-    }
-
-    fn charge(
-        &self,
-        snapshot: &PageSnapshot,
-        ask: Ask,
-        is_new: bool,
-        lock: &mut Lock<'_>,
-        now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
-    ) {
-        let page = self.page(snapshot);
-        let Some(slot) = page.find(snapshot.fingerprint(ask)) else {
-            return;
-        };
-        let cell = &slot.cell;
-        if is_new {
-            self.charge_new((page, snapshot), cell, ask, lock, now, told);
-        } else {
-            let rule = self.rule_under(snapshot.own);
-            let seen = cell.see(&rule, snapshot.latest);
-            self.charge((page, snapshot), (&rule, cell, seen), ask, lock, now, told);
-        }
-    }
-
-    fn may_go(&self, snapshot: &PageSnapshot, now: Micros) {
-        self.may_go(snapshot, now);
-    }
-
-    fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
-        self.lacks_room(snapshot, ask)
-    }
-
-    fn has_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
-        self.has_room(snapshot, now)
-    }
-
-    fn make_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
-        self.make_room(snapshot, now)
-    }
-
-    fn grow(&self, now: Micros) {
-        self.grow(now);
-    }
-}
-
-impl<S: Step, C: Keeps<S>> Table<S, C> {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Looks at a key's page, and at the limit that holds for the key; `None` if the page is retired.
     pub(in crate::store::memory) fn look_at(
         &self,
@@ -263,7 +179,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         Some(snapshot)
     }
 
-    /// The same of a page that is locked first.
+    /// Locks a key's page, and looks at it and at the limit that holds for the key; `None` if the page is retired.
     pub(in crate::store::memory) fn lock_and_look_at(
         &self,
         ask: Ask,
@@ -282,25 +198,5 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             return clock.now().min(self.until);
         }
         Micros::ZERO
-    }
-
-    /// Tells of a request that is `allowed` or not and not charged, or else as if it was charged.
-    #[inline(never)]
-    fn tell_or_foretell(
-        &self,
-        snapshot: &PageSnapshot,
-        (ask, now): (Ask, Micros),
-        allowed: Option<bool>,
-        told: &mut OutcomeSink<'_>,
-    ) -> Result<(), Changed> {
-        self.look(snapshot, ask, now, |rule, kept| {
-            if let Some(allowed) = allowed {
-                Self::tell((rule, kept), ask, now, allowed, snapshot, Some(told));
-            } else {
-                let mut kept = kept.clone();
-                rule.charge(&mut kept, now, ask.cost);
-                Self::tell((rule, &kept), ask, now, true, snapshot, Some(told));
-            }
-        })
     }
 }

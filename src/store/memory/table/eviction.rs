@@ -5,13 +5,36 @@ use super::{PageSnapshot, Table};
 use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::store::memory::cell::Keeps;
-use crate::store::memory::page::{Page, Place};
+use crate::store::memory::page::{Page, SlotRef};
 
 /// What was found on a page.
-pub(super) struct Found<'a, C> {
+pub(in crate::store::memory) struct Found<'a, C> {
     pub(super) forgotten: usize,
     /// Of the keys that are not refusing, the one that is the closest to new.
-    nearest: Option<Place<'a, C>>,
+    nearest: Option<SlotRef<'a, C>>,
+}
+
+/// Judges whose type a table does not know. A page has some fifty keys, and a call for each question about each of them
+/// takes longer than the questions.
+pub(in crate::store::memory) trait Tidies<R, C>: Send + Sync {
+    /// Does what [`Table::tidy`] does.
+    fn tidy<'a>(
+        &self,
+        table: &Table<R, C>,
+        page: (&'a Page<C>, usize),
+        now: Micros,
+    ) -> Found<'a, C>;
+}
+
+impl<R: Step, C: Keeps<R> + Keeps<S>, S: Step> Tidies<R, C> for Judges<S> {
+    fn tidy<'a>(
+        &self,
+        table: &Table<R, C>,
+        page: (&'a Page<C>, usize),
+        now: Micros,
+    ) -> Found<'a, C> {
+        table.tidy_by(self, page, now)
+    }
 }
 
 /// What becomes of a key that has used some of its limit and can go.
@@ -26,19 +49,22 @@ enum Victim {
 const SEARCHED_FOR_IDLE: usize = 8;
 
 /// Who goes when a newcomer needs a place.
-impl<S: Step, C: Keeps<S>> Table<S, C> {
-    /// A place for a newcomer, on its page or behind it. The page is locked.
-    pub(super) fn room<'a>(
+impl<R: Step, C: Keeps<R>> Table<R, C> {
+    /// A place for a new key, on its page or behind it. The page is locked.
+    pub(super) fn room<'a, S: Step>(
         &self,
+        slowest: &S,
         (page, snapshot): (&'a Page<C>, &PageSnapshot),
         fingerprint: u64,
         now: Micros,
-    ) -> Option<Place<'a, C>> {
+    ) -> Option<SlotRef<'a, C>>
+    where
+        C: Keeps<S>,
+    {
         let latest = page.latest();
         let mut own = page.own(fingerprint);
-        let slowest = self.judges().slowest;
-        let is_new = |place: &Place<'_, C>| {
-            let kept = place.slot().cell.see(&self.rule, latest);
+        let is_new = |place: &SlotRef<'_, C>| {
+            let kept = place.slot().cell.see(slowest, latest);
             slowest.distance(&kept, now) == 0
         };
         if let Some(idle) = own.find(is_new) {
@@ -124,11 +150,23 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Forgets every key of a page that is as good as new. The page is locked.
-    pub(super) fn tidy<'a>(
+    pub(super) fn tidy<'a>(&self, page: (&'a Page<C>, usize), now: Micros) -> Found<'a, C> {
+        match &self.tidies {
+            Some(tidies) => tidies.tidy(self, page, now),
+            None => self.tidy_by(&self.judges(), page, now),
+        }
+    }
+
+    /// Forgets every key of a page that is as good as new, by judges of any type.
+    fn tidy_by<'a, S: Step>(
         &self,
+        Judges { slowest, strictest }: &Judges<S>,
         (page, index): (&'a Page<C>, usize),
         now: Micros,
-    ) -> Found<'a, C> {
+    ) -> Found<'a, C>
+    where
+        C: Keeps<S>,
+    {
         let latest = page.latest();
         // Another thread may have charged since the clock was read: a window that begins then would be
         // none as of now.
@@ -141,10 +179,9 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             self.idle.is_due(index, now),
             self.admitting.is_due(index, now),
         );
-        let Judges { slowest, strictest } = self.judges();
         let (mut least, mut idle, mut admitting) = (u64::MAX, None, None);
         for place in page.keys() {
-            let kept = place.slot().cell.see(&self.rule, latest);
+            let kept = place.slot().cell.see(slowest, latest);
             let distance = slowest.distance(&kept, now);
             if distance == 0 {
                 drop(kept);
@@ -182,17 +219,17 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             && self.admitting.due(now, from).is_none()
     }
 
-    pub(super) fn forget(&self, place: Place<'_, C>) {
+    pub(super) fn forget(&self, place: SlotRef<'_, C>) {
         self.budget.free(self.leave(place));
     }
 
     /// Forgets the key of a place that is to be another's.
-    fn replace(&self, place: Place<'_, C>) {
+    fn replace(&self, place: SlotRef<'_, C>) {
         self.budget.free(self.leave(place).saturating_sub(1));
     }
 
     /// Tells how much room the key had taken.
-    fn leave(&self, place: Place<'_, C>) -> usize {
+    fn leave(&self, place: SlotRef<'_, C>) -> usize {
         let cell = &place.slot().cell;
         let size = self.rule.size(&cell.see(&self.rule, Micros::ZERO));
         cell.clear();

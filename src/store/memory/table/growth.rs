@@ -12,7 +12,7 @@ const WORTH_A_LOOK: usize = 4;
 /// those that wait for their turn are twice as full.
 const SPLIT_AT_ONCE: usize = 2;
 
-impl<S: Step, C: Keeps<S>> Table<S, C> {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Adds pages if there are too few for the keys, unless some keys can be forgotten. No page is
     /// locked.
     pub(in crate::store::memory) fn grow(&self, now: Micros) {

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 
@@ -19,27 +20,37 @@ pub(super) struct Met<S> {
     /// The least and the most units at one instant.
     least: AtomicU32,
     most: AtomicU32,
-    judges: RwLock<Judges<S>>,
+    /// The judges of the table's own limit.
+    own: Judges<S>,
+    /// Those of all limits, once a request has met any.
+    widest: RwLock<Option<Judges<S>>>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Judges<S> {
+#[derive(Clone, Debug)]
+pub(in crate::store::memory) struct Judges<S> {
     /// Says when a key is as good as new: with the least rate and the largest size, which takes the longest.
     pub(super) slowest: S,
     /// Says when a key refuses: with the least of both.
     pub(super) strictest: S,
 }
 
-impl<S: Copy> Met<S> {
-    pub(super) fn new(rule: S) -> Self {
+impl<S: Step> Judges<S> {
+    pub(in crate::store::memory) fn of(rule: &S) -> Self {
+        Self {
+            slowest: rule.clone(),
+            strictest: rule.strictest(),
+        }
+    }
+}
+
+impl<S: Step> Met<S> {
+    pub(super) fn new(rule: &S) -> Self {
         Self {
             quota: AtomicU32::new(u32::MAX),
             least: AtomicU32::new(u32::MAX),
             most: AtomicU32::new(0),
-            judges: RwLock::new(Judges {
-                slowest: rule,
-                strictest: rule,
-            }),
+            own: Judges::of(rule),
+            widest: RwLock::new(None),
         }
     }
 
@@ -50,7 +61,7 @@ impl<S: Copy> Met<S> {
     }
 }
 
-impl<S: Step, C: Keeps<S>> Table<S, C> {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Takes note of a limit under which keys of this table are asked.
     #[inline]
     pub(in crate::store::memory) fn meet(&self, algorithm: &Algorithm) {
@@ -86,32 +97,41 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     #[cold]
     fn widen(&self, limit: Limit) {
         let met = &self.met;
-        let judges = met.judges.write();
-        let mut judges = judges.unwrap_or_else(PoisonError::into_inner);
+        let widest = met.widest.write();
+        let mut widest = widest.unwrap_or_else(PoisonError::into_inner);
         let least = |number: &AtomicU32, new: u32| number.load(Ordering::Relaxed).min(new);
         let quota = least(&met.quota, limit.quota());
         let size = least(&met.least, limit.size());
         let most = met.most.load(Ordering::Relaxed).max(limit.size());
-        *judges = Judges {
+        *widest = Some(Judges {
             slowest: C::limited(&self.rule, Limit::new(quota, most)),
             strictest: C::limited(&self.rule, Limit::new(quota, size)),
-        };
+        });
         // The judges stand before another request finds that its limit has been met.
         met.quota.store(quota, Ordering::Release);
         met.least.store(size, Ordering::Release);
         met.most.store(most, Ordering::Release);
     }
 
+    /// The rule that says which keys are as good as new.
+    #[inline]
+    pub(super) fn slowest(&self) -> Cow<'_, R> {
+        match self.judges() {
+            Cow::Borrowed(judges) => Cow::Borrowed(&judges.slowest),
+            Cow::Owned(judges) => Cow::Owned(judges.slowest),
+        }
+    }
+
     /// The rules that judge which keys can go.
     #[inline]
-    pub(super) fn judges(&self) -> Judges<S> {
+    pub(super) fn judges(&self) -> Cow<'_, Judges<R>> {
         if C::VARIES {
-            let judges = self.met.judges.read();
-            return *judges.unwrap_or_else(PoisonError::into_inner);
+            let widest = self.met.widest.read();
+            let widest = widest.unwrap_or_else(PoisonError::into_inner);
+            if let Some(judges) = &*widest {
+                return Cow::Owned(judges.clone());
+            }
         }
-        Judges {
-            slowest: self.rule,
-            strictest: self.rule.strictest(),
-        }
+        Cow::Borrowed(&self.met.own)
     }
 }

@@ -61,6 +61,13 @@
 //! (`judging.rs`): the key has to be new at the lowest rate with the largest capacity, or pass under the least limit.
 //! An override is a limit of one key (`overriding.rs`). It stands beside the tables, as a block does.
 //!
+//! # Code
+//!
+//! A table is compiled for each form of its cells: one word, three words, any number of words. It asks a rule that stands for
+//! all rules of that form. Three paths are compiled for each rule that packs its states, since a call for each question
+//! would cost more than the questions: a known key (`known.rs`) and a new key (`newcomer.rs`), through `one_word.rs`,
+//! and the search of a page for keys to forget (`eviction.rs`).
+//!
 //! # Fingerprints
 //!
 //! A fingerprint is 64 bits of `ahash` with 256 random bits of the process. Two of `n` keys share a fingerprint,
@@ -68,24 +75,30 @@
 
 mod amending;
 mod budget;
+mod charging;
 mod counting;
 mod deciding;
 mod eviction;
 mod growth;
 mod judging;
+mod known;
 mod moving;
+mod newcomer;
 mod overriding;
 mod restart;
+mod tier;
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use self::budget::Budget;
-use self::judging::Met;
+use self::eviction::Tidies;
+use self::judging::{Judges, Met};
 pub(in crate::store::memory) use self::moving::Settled;
 pub(in crate::store::memory) use self::overriding::Override;
 use super::cell::Keeps;
-use super::counter::{Fill, OutcomeSink};
+use super::counter::Fill;
 use super::expiry::ExpiryIndex;
 use super::page::Page;
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, Own, PageSnapshot};
@@ -102,8 +115,9 @@ use crate::clock::{Clock, Micros};
 /// the bound, a newcomer takes the place of a key that is as good as new; if there is none, of the
 /// one on its own page that is the closest to that; if all of them are refusing, of one elsewhere
 /// that is not. If every key is refusing, all newcomers share one entry.
-pub(super) struct Table<S, C> {
-    rule: S,
+pub(super) struct Table<R, C> {
+    /// The rule of the table's own limit.
+    rule: R,
     /// The last moment that cells can hold; later ones are taken for it.
     until: Micros,
     pages: Pages<C>,
@@ -112,9 +126,11 @@ pub(super) struct Table<S, C> {
     budget: Arc<Budget>,
     /// The limits of single keys.
     overrides: Timed<Algorithm>,
-    met: Met<S>,
+    met: Met<R>,
+    /// The judges of the table's own limit, if their type is faster to ask than that of the rule.
+    tidies: Option<Box<dyn Tidies<R, C>>>,
     /// Rules of limits that were met.
-    prepared: Prepared<(Algorithm, S)>,
+    prepared: Prepared<(Algorithm, R)>,
     /// When a key of a page is as good as new.
     idle: ExpiryIndex,
     /// When a key of a page refuses no more.
@@ -134,21 +150,33 @@ pub(super) enum Undecided {
     Crowded,
 }
 
-impl<S: Step, C: Keeps<S>> Table<S, C> {
-    pub(super) fn new(rule: S, until: Micros, bound: usize) -> Self {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
+    pub(super) fn new(rule: R, until: Micros, bound: usize) -> Self {
         Self::sharing(rule, until, Arc::new(Budget::new(bound)))
     }
 
+    /// Lets judges of another type tidy the pages.
+    pub(super) fn tidied_by<S: Step>(self, rule: &S) -> Self
+    where
+        C: Keeps<S>,
+    {
+        Self {
+            tidies: Some(Box::new(Judges::of(rule))),
+            ..self
+        }
+    }
+
     /// A table that shares its bound with another.
-    pub(super) fn sharing(rule: S, until: Micros, budget: Arc<Budget>) -> Self {
+    pub(super) fn sharing(rule: R, until: Micros, budget: Arc<Budget>) -> Self {
         let pages = Pages::new(budget.bound());
         Self {
+            met: Met::new(&rule),
+            tidies: None,
             rule,
             until,
             overflow: Page::new(),
             budget,
             overrides: Timed::default(),
-            met: Met::new(rule),
             prepared: Prepared::default(),
             idle: ExpiryIndex::new(pages.most()),
             admitting: ExpiryIndex::new(pages.most()),
@@ -248,18 +276,21 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     /// The rule of a request.
     #[inline]
-    pub(super) fn rule_under(&self, own: Option<Own>) -> S {
-        own.map_or(self.rule, |own| C::under(&self.rule, &own.algorithm))
+    pub(super) fn rule_under(&self, own: Option<Own>) -> Cow<'_, R> {
+        match own {
+            Some(own) => C::under(&self.rule, &own.algorithm),
+            None => Cow::Borrowed(&self.rule),
+        }
     }
 
     /// Reads something of a key's state under the rule of the request, if nothing has changed since the snapshot.
-    pub(super) fn look<R>(
+    pub(super) fn look<A>(
         &self,
         snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
-        read: impl FnOnce(&S, &S::Kept) -> R,
-    ) -> Result<R, Changed> {
+        read: impl FnOnce(&R, &R::Kept) -> A,
+    ) -> Result<A, Changed> {
         let rule = self.rule_under(snapshot.own);
         let page = self.page(snapshot);
         let slot = page.find(snapshot.fingerprint(ask));
@@ -268,35 +299,10 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             return Err(Changed);
         }
         let Some(seen) = seen else {
-            return Ok(read(&rule, &S::Kept::default()));
+            return Ok(read(&rule, &R::Kept::default()));
         };
-        let moved = moved_back(&rule, &seen, snapshot, now);
+        let moved = moved_back(&*rule, &seen, snapshot, now);
         Ok(read(&rule, moved.as_ref().unwrap_or(&seen)))
-    }
-
-    /// Puts down what a request is told, if that is wanted.
-    #[inline]
-    pub(super) fn tell(
-        (rule, kept): (&S, &S::Kept),
-        ask: Ask,
-        now: Micros,
-        allowed: bool,
-        snapshot: &PageSnapshot,
-        told: Option<&mut OutcomeSink<'_>>,
-    ) {
-        if let Some(told) = told
-            && told.wanted.includes(allowed)
-        {
-            let how = (
-                snapshot.counted,
-                snapshot.own.is_some_and(|own| own.is_overridden),
-            );
-            if C::IS_SHORT {
-                put_down((rule, &kept.clone()), ask.cost, now, allowed, how, told);
-            } else {
-                put_down((rule, kept), ask.cost, now, allowed, how, told);
-            }
-        }
     }
 
     /// Moves all that the page keeps back to now. The page is locked.
@@ -325,95 +331,6 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         }
         page.set_latest(now);
         self.may_go(snapshot, now);
-    }
-
-    /// Makes a place for a newcomer. The page is locked.
-    pub(super) fn place<'a>(
-        &'a self,
-        (page, snapshot): (&'a Page<C>, &PageSnapshot),
-        ask: Ask,
-        lock: &mut Lock<'_>,
-        now: Micros,
-    ) -> Result<&'a C, NoRoom> {
-        lock.changes();
-        let fingerprint = snapshot.fingerprint(ask);
-        let place = match snapshot.counted {
-            Counted::Apart => match self.room((page, snapshot), fingerprint, now) {
-                Some(place) => place,
-                None if snapshot.is_overridden() => {
-                    self.budget.exceed(1);
-                    self.pages.room(page, fingerprint)
-                }
-                None => return Err(NoRoom),
-            },
-            Counted::Overflow => self.pages.room(page, fingerprint),
-        };
-        place.take(fingerprint);
-        let cell = &place.slot().cell;
-        cell.put(&self.rule, S::Kept::default());
-        Ok(cell)
-    }
-
-    /// Charges a key whose state was seen. The page is locked.
-    #[expect(clippy::inline_always, reason = "as for the fast path")]
-    #[inline(always)]
-    pub(super) fn charge(
-        &self,
-        (page, snapshot): (&Page<C>, &PageSnapshot),
-        (rule, cell, mut seen): (&S, &C, C::Seen<'_>),
-        ask: Ask,
-        lock: &mut Lock<'_>,
-        now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
-    ) {
-        lock.changes();
-        page.set_latest(now);
-        if snapshot.counted == Counted::Overflow {
-            self.overflowed.fetch_add(1, Ordering::Relaxed);
-        }
-        let before = rule.size(&seen);
-        rule.charge(&mut seen, now, ask.cost);
-        self.resize(&mut seen, before);
-        Self::tell((rule, &seen), ask, now, true, snapshot, told);
-        cell.keep(rule, seen);
-    }
-
-    /// Charges a newcomer that was given a place. The page is locked.
-    pub(super) fn charge_new(
-        &self,
-        (page, snapshot): (&Page<C>, &PageSnapshot),
-        cell: &C,
-        ask: Ask,
-        lock: &mut Lock<'_>,
-        now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
-    ) {
-        let rule = self.rule_under(snapshot.own);
-        let seen = cell.see(&rule, snapshot.latest);
-        self.charge((page, snapshot), (&rule, cell, seen), ask, lock, now, told);
-        if snapshot.counted == Counted::Apart {
-            let kept = cell.see(&self.rule, page.latest());
-            self.welcome(&kept, snapshot.index, now);
-        }
-    }
-
-    /// Takes note of when a newcomer can go again.
-    fn welcome(&self, kept: &S::Kept, index: usize, now: Micros) {
-        let reset = now.saturating_add(self.judges().slowest.reset_after(kept, now));
-        self.idle.may_be(index, reset);
-        self.admitting.may_be(index, now);
-    }
-
-    /// Accounts for what a charge has added or removed.
-    #[inline]
-    fn resize(&self, kept: &mut S::Kept, before: usize) {
-        let mut after = self.rule.size(kept);
-        if after > before && !self.budget.reserve(after - before) {
-            self.rule.squeeze(kept);
-            after = self.rule.size(kept);
-            self.budget.exceed(after.saturating_sub(before));
-        }
-        self.budget.free(before.saturating_sub(after));
     }
 
     /// Notes that a key of the page may go from now on: after a step back of the clock, after a refund, and
@@ -466,214 +383,5 @@ fn moved_back<S: Step>(
     None
 }
 
-/// Apart from the decision, so that a request that wants no numbers does not carry them along.
-#[inline(never)]
-fn put_down<S: Step>(
-    (rule, kept): (&S, &S::Kept),
-    cost: u32,
-    now: Micros,
-    allowed: bool,
-    (counted, is_overridden): (Counted, bool),
-    told: &mut OutcomeSink<'_>,
-) {
-    let mut outcome = rule.outcome(kept, now, cost, allowed);
-    if counted == Counted::Overflow {
-        outcome = outcome.counted_together();
-    }
-    if is_overridden {
-        let window = (rule.limit() > 0).then(|| rule.window().to_duration());
-        outcome = outcome.overridden(window);
-    }
-    told.put_down(outcome, now);
-}
-
 #[cfg(all(test, not(tower_ratelimit_loom)))]
-mod tests {
-    use super::*;
-    use crate::algorithm::FixedWindow;
-    use crate::clock::ManualClock;
-    use crate::store::memory::cell::Word;
-    use crate::store::memory::counter::{Counter, Tier, decide};
-
-    type Minutes = Table<FixedWindow, Word>;
-
-    const LIMIT: u32 = 5;
-
-    fn table(bound: usize) -> Minutes {
-        Table::new(FixedWindow::per_minute(LIMIT), Micros::LONGEST, bound)
-    }
-
-    /// Numbers that look random, and are the same each time.
-    fn fingerprint(number: u64) -> u64 {
-        let mixed = (number + 2).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
-    }
-
-    fn allows(table: &Minutes, clock: &ManualClock, fingerprint: u64, cost: u32) -> bool {
-        let ask = Ask { fingerprint, cost };
-        decide(table, ask, clock_of(clock), clock, None)
-    }
-
-    fn stands(table: &Minutes, fingerprint: u64) -> bool {
-        table
-            .pages
-            .sight(fingerprint)
-            .unwrap()
-            .page
-            .find(fingerprint)
-            .is_some()
-    }
-
-    fn soonest(
-        table: &Minutes,
-        page: &Page<Word>,
-        now: Micros,
-        wait: impl Fn(&<FixedWindow as Step>::Kept) -> Micros,
-    ) -> Option<Micros> {
-        let times = page.keys().map(|place| {
-            let kept = Keeps::<FixedWindow>::see(&place.slot().cell, &table.rule, page.latest());
-            now.saturating_add(wait(&kept))
-        });
-        times.min()
-    }
-
-    /// A search by the times of pages overlooks no key.
-    fn assert_no_time_is_too_late(table: &Minutes, now: Micros) {
-        for index in 0..table.pages.len() {
-            let page = table.pages.page(index);
-            let resets = |kept: &_| table.rule.reset_after(kept, now);
-            let retries = |kept: &_| {
-                if table.rule.allows(kept, now, 1) {
-                    return Micros::ZERO;
-                }
-                table.rule.retry_after(kept, now, 1)
-            };
-            for (times, first) in [
-                (&table.idle, soonest(table, page, now, resets)),
-                (&table.admitting, soonest(table, page, now, retries)),
-            ] {
-                let Some(first) = first else { continue };
-                assert!(times.of(index) <= first, "page {index}");
-                assert!(times.due(first, index).is_some(), "page {index}");
-            }
-        }
-    }
-
-    #[test]
-    fn no_page_is_thought_to_have_something_later_than_it_has() {
-        for bound in [50, 1_000, 3_000] {
-            let (table, clock) = (table(bound), ManualClock::new());
-            for number in 0..6 * bound as u64 {
-                let random = fingerprint(number);
-                let cost = u32::try_from(random % 6).unwrap();
-                let key = fingerprint(1_000_000 + random / 6 % (2 * bound as u64));
-                allows(&table, &clock, key, cost);
-                if number % 31 == 0 {
-                    let seconds = random % 7;
-                    clock.advance(std::time::Duration::from_secs(seconds));
-                }
-                if number % 97 == 0 {
-                    assert_no_time_is_too_late(&table, clock_of(&clock));
-                }
-                assert!(table.fill().keys <= bound);
-            }
-        }
-    }
-
-    #[test]
-    fn a_page_that_was_split_off_is_known_to_have_what_was_moved_there() {
-        let (table, clock) = (table(3_000), ManualClock::new());
-        for number in 0..3_000 {
-            assert!(allows(&table, &clock, fingerprint(number), LIMIT));
-            let now = clock_of(&clock);
-            if number > 1_000 {
-                assert_no_time_is_too_late(&table, now);
-            }
-        }
-    }
-
-    #[test]
-    fn a_newcomer_that_was_not_charged_can_go_at_once() {
-        let (table, clock) = (table(100), ManualClock::new());
-        let now = clock_of(&clock);
-        let ask = Ask {
-            fingerprint: fingerprint(7),
-            cost: 1,
-        };
-        let (_, snapshot) = Counter::snapshot(&table, ask, None, Counted::Apart, &clock);
-        let mut lock = Tier::lock(&table, &snapshot).ok().unwrap();
-        assert!(matches!(
-            Tier::place(&table, &snapshot, ask, &mut lock, now),
-            Ok(true)
-        ));
-        Tier::may_go(&table, &snapshot, now);
-        drop(lock);
-        assert_no_time_is_too_late(&table, now);
-        // It is charged when it comes again, and is no newcomer then.
-        assert!(allows(&table, &clock, ask.fingerprint, 1));
-        assert_no_time_is_too_late(&table, now);
-    }
-
-    /// A clock that stands still reads the same for all.
-    fn clock_of(clock: &ManualClock) -> Micros {
-        use crate::clock::Clock;
-        clock.now()
-    }
-
-    /// Keys of the first page, whatever the size of a table.
-    fn of_one_page(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
-        numbers.map(|number| (number % 64) << 26 | (number / 64) << 20 | 2)
-    }
-
-    #[test]
-    fn of_the_keys_of_a_page_the_closest_to_new_goes_first_and_a_refused_one_never() {
-        let (table, clock) = (table(10), ManualClock::new());
-        let keys: Vec<u64> = of_one_page(0..10).collect();
-        let pages = keys
-            .iter()
-            .map(|key| table.pages.sight(*key).unwrap().index);
-        assert!(pages.clone().all(|index| index == 0));
-        // Of each number of requests from 1 to 5 there are two.
-        for (key, cost) in keys.iter().zip((1..=LIMIT).cycle()) {
-            assert!(allows(&table, &clock, *key, cost));
-        }
-        let newcomers: Vec<u64> = of_one_page(10..19).collect();
-        for (count, newcomer) in newcomers.iter().enumerate() {
-            assert!(allows(&table, &clock, *newcomer, LIMIT));
-            let left = |cost: u32| {
-                let keys = keys.iter().zip((1..=LIMIT).cycle());
-                let mut alike = keys.filter(|(_, other)| *other == cost);
-                let left = alike.by_ref().filter(|(key, _)| stands(&table, **key));
-                left.count()
-            };
-            let gone = (count + 1).min(8);
-            for cost in 1..LIMIT {
-                let expected = (2 * cost as usize).saturating_sub(gone).min(2);
-                assert_eq!(left(cost), expected, "{cost} used, {gone} gone");
-            }
-            assert_eq!(left(LIMIT), 2);
-        }
-        let fill = table.fill();
-        assert_eq!((fill.keys, fill.evicted, fill.overflowed), (10, 8, 1));
-    }
-
-    #[test]
-    fn a_key_that_is_as_good_as_new_goes_before_the_closest_to_new() {
-        let (table, clock) = (table(10), ManualClock::new());
-        let keys: Vec<u64> = of_one_page(0..10).collect();
-        for key in &keys[..3] {
-            assert!(allows(&table, &clock, *key, LIMIT));
-        }
-        clock.advance(std::time::Duration::from_secs(60));
-        for key in &keys[3..] {
-            assert!(allows(&table, &clock, *key, 1));
-        }
-        for newcomer in of_one_page(10..13) {
-            assert!(allows(&table, &clock, newcomer, 1));
-        }
-        assert!(keys[..3].iter().all(|key| !stands(&table, *key)));
-        assert!(keys[3..].iter().all(|key| stands(&table, *key)));
-        assert_eq!(table.fill().evicted, 0);
-    }
-}
+mod tests;

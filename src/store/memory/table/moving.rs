@@ -19,7 +19,7 @@ pub(in crate::store::memory) enum Settled {
 ///
 /// A page that has moved is locked for good, so that the fast path needs no check of its own: it falls back to the
 /// general path, which finds the page retired.
-impl<S: Step, C: Keeps<S>> Table<S, C> {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Moves the page of this key, unless it has moved already.
     pub(in crate::store::memory) fn retire(
         &self,
@@ -103,7 +103,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         place.take(fingerprint);
         page.set_latest(latest.max(snapshot.latest));
         if counted == Counted::Apart {
-            self.welcome(&kept, snapshot.index, latest);
+            self.welcome(&*self.slowest(), &kept, snapshot.index, latest);
         }
         place.slot().cell.put(&self.rule, kept);
         drop(lock);

@@ -13,7 +13,7 @@ pub(in crate::store::memory) type Override = Span<Algorithm>;
 pub(in crate::store) const MOST: usize = 10_000;
 
 /// Overrides: limits of single keys. An override changes no state; the requests of its key meet another limit.
-impl<S: Step, C: Keeps<S>> Table<S, C> {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Whether this key may have an override; a few that have none seem to.
     #[inline]
     pub(super) fn may_be_overridden(&self, fingerprint: u64, now: Micros) -> bool {
@@ -88,14 +88,14 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
             let mut seen = slot.cell.see(&rule, page.latest());
             let before = rule.size(&seen);
             rule.refund(&mut seen, now, 0);
-            self.resize(&mut seen, before);
+            self.resize(&*rule, &mut seen, before);
             slot.cell.keep(&rule, seen);
             page.set_latest(now);
         }
     }
 
     /// What a key without a place shares with others, if there is no room for it.
-    fn shared_state(&self, ask: Ask, clock: &dyn Clock) -> Option<(S::Kept, Micros)> {
+    fn shared_state(&self, ask: Ask, clock: &dyn Clock) -> Option<(R::Kept, Micros)> {
         let (page, snapshot) = self.snapshot(ask, Counted::Apart, None)?;
         let is_overridden = self.overrides.get(ask.fingerprint).is_some();
         if is_overridden

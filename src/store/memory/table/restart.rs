@@ -1,20 +1,20 @@
-use std::cmp::Reverse;
 use std::mem;
 
 use super::{Ask, Counted, NoRoom, Table};
 use crate::algorithm::{State, Step};
 use crate::clock::Micros;
 use crate::store::memory::cell::Keeps;
+use crate::store::memory::ordering::ascending;
 use crate::store::memory::seed::RESERVED;
 
 /// What outlives the process.
-impl<S: Step, C: Keeps<S>> Table<S, C> {
+impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Tells each key that is not as good as new, and its state at some moment of the call. No page
     /// is locked for longer than one key takes.
     ///
     /// A key of a page that is split meanwhile may be told twice.
     pub(in crate::store::memory) fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State)) {
-        let slowest = self.judges().slowest;
+        let slowest = self.slowest();
         let mut tell = |fingerprint: u64, counted: Counted| {
             if let Some((kept, latest)) = self.copy(fingerprint, counted)
                 && slowest.distance(&kept, now.max(latest)) > 0
@@ -41,7 +41,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
 
     /// What is kept of a key, and the time of the latest charge on its page.
     #[inline(never)]
-    pub(super) fn copy(&self, fingerprint: u64, counted: Counted) -> Option<(S::Kept, Micros)> {
+    pub(super) fn copy(&self, fingerprint: u64, counted: Counted) -> Option<(R::Kept, Micros)> {
         let ask = Ask {
             fingerprint,
             cost: 0,
@@ -73,7 +73,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     pub(super) fn revive(
         &self,
         fingerprint: u64,
-        mut kept: S::Kept,
+        mut kept: R::Kept,
         now: Micros,
         latest: Micros,
     ) -> Result<bool, NoRoom> {
@@ -108,7 +108,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
         place.take(fingerprint);
         page.set_latest(latest.max(snapshot.latest));
         if counted == Counted::Apart {
-            self.welcome(&kept, snapshot.index, now);
+            self.welcome(&*self.slowest(), &kept, snapshot.index, now);
         }
         place.slot().cell.put(&self.rule, kept);
         drop(lock);
@@ -117,7 +117,7 @@ impl<S: Step, C: Keeps<S>> Table<S, C> {
     }
 
     /// Takes room for what is kept, or for less of it if there is not as much.
-    fn reserve(&self, kept: &mut S::Kept) -> Result<(), NoRoom> {
+    fn reserve(&self, kept: &mut R::Kept) -> Result<(), NoRoom> {
         let mut size = self.rule.size(kept);
         while !self.budget.reserve(size) {
             self.rule.squeeze(kept);
@@ -139,17 +139,13 @@ fn furthest_first(
     distance: &dyn Fn(&State) -> u64,
     revive: &mut dyn FnMut(u64, State) -> Result<bool, NoRoom>,
 ) -> (usize, usize) {
-    let mut order = Vec::new();
-    for (index, (fingerprint, state)) in keys.iter().enumerate() {
-        let distance = distance(state);
-        // A fingerprint below is none.
-        if distance > 0 && *fingerprint >= RESERVED {
-            order.push((Reverse(distance), index));
-        }
-    }
-    order.sort_unstable();
+    let distances: Vec<u64> = keys.iter().map(|(_, state)| distance(state)).collect();
     let (mut restored, mut left_out) = (0, 0);
-    for (_, index) in order {
+    for index in ascending(distances.iter().map(|distance| u64::MAX - distance)) {
+        // A fingerprint below is none.
+        if distances[index] == 0 || keys[index].0 < RESERVED {
+            continue;
+        }
         let (fingerprint, state) = mem::take(&mut keys[index]);
         match revive(fingerprint, state) {
             Ok(true) => restored += 1,
@@ -207,18 +203,20 @@ mod tests {
                 goes_on = !is_over.load(Ordering::Acquire);
                 let was_filled = is_filled.load(Ordering::Acquire);
                 let mut told = HashSet::new();
-                counter.each_key(Micros::ZERO, &mut |fingerprint, state| {
-                    told.insert(fingerprint);
-                    let [at, owed, part, _] = state.words() else {
-                        panic!("{state:?}");
-                    };
-                    // After its charge in a round it owes two more than there were rounds before;
-                    // before it, if its page is in the round already, as many as there were.
-                    let round = (at - start) / interval;
-                    assert_eq!(((at - start) % interval, *part), (0, 0), "{state:?}");
-                    let possible = [round + 2, round];
-                    assert!(possible.contains(owed), "{owed} in round {round}");
-                });
+                counter
+                    .general()
+                    .each_key(Micros::ZERO, &mut |fingerprint, state| {
+                        told.insert(fingerprint);
+                        let [at, owed, part, _] = state.words() else {
+                            panic!("{state:?}");
+                        };
+                        // After its charge in a round it owes two more than there were rounds before;
+                        // before it, if its page is in the round already, as many as there were.
+                        let round = (at - start) / interval;
+                        assert_eq!(((at - start) % interval, *part), (0, 0), "{state:?}");
+                        let possible = [round + 2, round];
+                        assert!(possible.contains(owed), "{owed} in round {round}");
+                    });
                 assert!(!was_filled || told.len() as u64 == keys, "{}", told.len());
             }
         });
@@ -238,9 +236,9 @@ mod tests {
         let now = ManualClock::new().now();
         let owes = |owed: u64| State::from_words(&[now.get(), owed, 0, 1]);
         let keys = vec![(7, owes(3)), (7, owes(9)), (7, owes(5)), (0, owes(5))];
-        assert_eq!(table.restore(keys, now), (1, 0));
+        assert_eq!(table.general().restore(keys, now), (1, 0));
         let mut told = Vec::new();
-        table.each_key(now, &mut |fingerprint, state| {
+        table.general().each_key(now, &mut |fingerprint, state| {
             told.push((fingerprint, state));
         });
         assert_eq!(told, [(7, owes(9))]);
@@ -260,11 +258,13 @@ mod tests {
             assert!(decide(&*large, ask, clock.now(), &clock, None));
         }
         let mut keys = Vec::new();
-        large.each_key(clock.now(), &mut |fingerprint, state| {
-            keys.push((fingerprint, state));
-        });
-        assert_eq!(small.restore(keys, clock.now()), (1, 0));
-        assert_eq!(small.fill().keys, 5);
+        large
+            .general()
+            .each_key(clock.now(), &mut |fingerprint, state| {
+                keys.push((fingerprint, state));
+            });
+        assert_eq!(small.general().restore(keys, clock.now()), (1, 0));
+        assert_eq!(small.general().fill().keys, 5);
         assert!(!decide(&*small, ask, clock.now(), &clock, None));
     }
 }

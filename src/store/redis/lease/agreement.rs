@@ -63,7 +63,7 @@ struct Act<'a> {
     terms: Terms,
 }
 
-struct Told {
+struct Acted {
     /// Whether it was allowed, or how many units were taken.
     units: u32,
     grant: Option<Grant>,
@@ -73,7 +73,7 @@ struct Told {
 }
 
 impl Act<'_> {
-    fn under<S: Step>(self, rule: &S) -> Told {
+    fn under<S: Step>(self, rule: &S) -> Acted {
         let before = self.kept.clone();
         let Kept { state, mut leased } = self.kept;
         let (now, amount) = (self.now, self.amount);
@@ -124,7 +124,7 @@ impl Act<'_> {
         let is_written =
             amount > 0 || !matches!(self.verb, Verb::Charge | Verb::Take | Verb::Settle);
         let is_new = leased.units() == 0 && rule.reset_after(&kept, now) == Micros::ZERO;
-        Told {
+        Acted {
             units,
             grant,
             kept: if is_written {
@@ -141,13 +141,13 @@ impl Act<'_> {
 }
 
 impl WithRule for Act<'_> {
-    type Result = Told;
+    type Result = Acted;
 
-    fn fixed(self, rule: impl Fixed) -> Told {
+    fn fixed(self, rule: impl Fixed) -> Acted {
         self.under(&rule)
     }
 
-    fn long(self, rule: impl Step<Kept = State>) -> Told {
+    fn long(self, rule: impl Step<Kept = State>) -> Acted {
         self.under(&rule)
     }
 }
@@ -369,7 +369,7 @@ fn holds(
             terms,
         };
         let in_lua = scripts.run(connection, &act);
-        let Told {
+        let Acted {
             units,
             grant,
             kept: then,

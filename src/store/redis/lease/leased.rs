@@ -39,7 +39,7 @@ struct Demand {
 
 /// A request about a key of which nodes hold units.
 #[derive(Clone, Debug)]
-pub(in crate::store::redis) struct Asked {
+pub(in crate::store::redis) struct LeasedRequest {
     pub(in crate::store::redis) state: State,
     pub(in crate::store::redis) now: Micros,
     pub(in crate::store::redis) cost: u32,
@@ -69,8 +69,12 @@ impl Leased {
     }
 
     /// The outcome of a request, where units that nodes hold count as spent.
-    pub(in crate::store::redis) fn outcome(&self, algorithm: &Algorithm, asked: Asked) -> Outcome {
-        algorithm.with_rule(Told(self, asked))
+    pub(in crate::store::redis) fn outcome(
+        &self,
+        algorithm: &Algorithm,
+        asked: LeasedRequest,
+    ) -> Outcome {
+        algorithm.with_rule(TellOutcome(self, asked))
     }
 
     /// How many units nodes hold.
@@ -147,12 +151,12 @@ impl Leased {
 }
 
 /// Tells the outcome of a request.
-struct Told<'a>(&'a Leased, Asked);
+struct TellOutcome<'a>(&'a Leased, LeasedRequest);
 
-impl Told<'_> {
+impl TellOutcome<'_> {
     fn under<S: Step>(self, rule: &S) -> Outcome {
         let Self(leased, asked) = self;
-        let Asked {
+        let LeasedRequest {
             state, now, cost, ..
         } = asked;
         let mut kept = read(rule, state, now);
@@ -174,7 +178,7 @@ impl Told<'_> {
     }
 }
 
-impl WithRule for Told<'_> {
+impl WithRule for TellOutcome<'_> {
     type Result = Outcome;
 
     fn fixed(self, rule: impl Fixed) -> Outcome {

@@ -63,7 +63,7 @@ mod simulation;
 mod terms;
 
 pub(super) use self::ask::{Ask, Grant, Tell};
-pub(super) use self::leased::{Asked, Leased};
+pub(super) use self::leased::{Leased, LeasedRequest};
 pub(super) use self::node_clock::NodeClock;
-pub(super) use self::pair::{Answer, Pair, Way};
+pub(super) use self::pair::{LeaseReply, Pair, Way};
 pub(super) use self::terms::Terms;

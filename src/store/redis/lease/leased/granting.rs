@@ -38,7 +38,7 @@ impl Leased {
     /// Grants units to a node whose request was allowed and charged.
     ///
     /// A node is granted what it asks for, as long as the whole limit lasts: at most a quarter of what remains, and at
-    /// most its share of a quarter of what remains, or of all of it if the limit drains. The share is what it asks for, of the
+    /// most its share of a part of what remains, or of all of it if the limit drains. The share is what it asks for, of the
     /// demand of all nodes. So grants shrink as the limit runs out, and all nodes run out of units at about the same time,
     /// however many there are.
     pub(in crate::store::redis::lease) fn grant<S: Step>(
@@ -163,13 +163,13 @@ mod tests {
     use crate::algorithm::{Algorithm, Fixed, FixedWindow, State, WithRule};
 
     /// What is asked, one after the other: the time since the ask before, the cost, and how many units.
-    struct Asked<'a> {
+    struct AskSequence<'a> {
         algorithm: Algorithm,
         life: Micros,
         asks: &'a [(u32, u32, u32)],
     }
 
-    impl Asked<'_> {
+    impl AskSequence<'_> {
         fn waits_are_true<S: Step>(self, rule: &S) {
             let terms = Terms::of(&self.algorithm, self.life).unwrap();
             let mut now = Micros::new(1_790_000_000_123_456);
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    impl WithRule for Asked<'_> {
+    impl WithRule for AskSequence<'_> {
         type Result = ();
 
         fn fixed(self, rule: impl Fixed) {
@@ -291,7 +291,7 @@ mod tests {
         ) {
             let algorithm: Algorithm = text.parse().unwrap();
             let life = Micros::new(life);
-            algorithm.with_rule(Asked { algorithm, life, asks: &asks });
+            algorithm.with_rule(AskSequence { algorithm, life, asks: &asks });
         }
     }
 }

@@ -6,7 +6,7 @@ use super::faults::Fault;
 use super::scene::{Map, Scene};
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::Micros;
-use crate::store::redis::lease::{Answer, Ask, Leased, Terms};
+use crate::store::redis::lease::{Ask, LeaseReply, Leased, Terms};
 
 pub(super) struct Server<S: Step> {
     rule: S,
@@ -77,6 +77,11 @@ impl<S: Step> Server<S> {
         now < self.away
     }
 
+    /// How long a question waits for those before it.
+    pub(super) fn behind(&self, now: u64) -> u64 {
+        self.free_at.saturating_sub(now)
+    }
+
     /// A call has come. Returns when it is decided.
     #[expect(
         clippy::cast_possible_truncation,
@@ -100,7 +105,7 @@ impl<S: Step> Server<S> {
         begins
     }
 
-    pub(super) fn answer(&mut self, key: u64, now: Micros, ask: &Ask) -> Answer {
+    pub(super) fn answer(&mut self, key: u64, now: Micros, ask: &Ask) -> LeaseReply {
         let rule = &self.rule;
         let Kept {
             state,
@@ -118,7 +123,7 @@ impl<S: Step> Server<S> {
         leased.hear(rule, state, now, &ask.tells);
         if !leased.allows(rule, state, now, ask.cost) {
             let wait = leased.retry_after(rule, state, now, ask.cost);
-            return Answer {
+            return LeaseReply {
                 grant: None,
                 denied: Some(wait.unwrap_or(Micros::LONGEST)),
             };
@@ -128,7 +133,7 @@ impl<S: Step> Server<S> {
         }
         let grant = leased.grant(rule, state, now, ask, self.terms);
         *given += u64::from(ask.cost) + grant.map_or(0, |grant| grant.units.into());
-        Answer {
+        LeaseReply {
             grant,
             denied: None,
         }

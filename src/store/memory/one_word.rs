@@ -1,0 +1,132 @@
+//! The fast path of a policy whose states fit a word. It knows the type of the rule, so that a decision on a known or a
+//! new key makes no call for each question.
+
+use super::counter::{Counter, General, OutcomeSink};
+use super::page_snapshot::{Ask, Counted, Known};
+use super::prepared::{RuleSlot, Under};
+use super::seqlock::Lock;
+use super::tiers::Tiers;
+use crate::algorithm::{Algorithm, Pack};
+use crate::clock::{Clock, Micros};
+
+/// A counter whose states fit a word under its own limit.
+pub(super) struct OneWord<S> {
+    rule: S,
+    tiers: Tiers,
+}
+
+impl<S: Pack> OneWord<S> {
+    pub(super) fn new(rule: S, bound: usize, algorithm: Algorithm) -> Self {
+        let tiers = Tiers::new(&rule, bound, algorithm);
+        Self { rule, tiers }
+    }
+
+    #[inline]
+    fn is_own(&self, limit: Under<'_>) -> bool {
+        match limit {
+            Under::Prepared(place) => place == RuleSlot::OWN,
+            Under::Limit(limit) => limit == self.tiers.algorithm(),
+        }
+    }
+}
+
+impl<S: Pack> Counter for OneWord<S> {
+    fn decide_at_once(
+        &self,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool> {
+        self.tiers
+            .packed()
+            .decide_at_once_by(&self.rule, ask, now, told)
+    }
+
+    fn decide_new_at_once(
+        &self,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Result<bool, Counted> {
+        self.tiers
+            .packed()
+            .decide_new_at_once_by(&self.rule, ask, now, told)
+    }
+
+    fn decide_at_once_under(
+        &self,
+        limit: Under<'_>,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool> {
+        if self.is_own(limit) {
+            return self.decide_at_once(ask, now, told);
+        }
+        let wide = self.tiers.wide()?;
+        wide.decide_at_once_under(limit, ask, now, told)
+    }
+
+    fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        let packed = self.tiers.packed();
+        if let Some(known) = packed.look_up_by(&self.rule, ask, now) {
+            return Some(known);
+        }
+        let known = self.tiers.wide()?.look_up(ask, now)?;
+        Some(known.widely())
+    }
+
+    fn look_up_under(&self, limit: Under<'_>, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        if self.is_own(limit) {
+            return self.look_up(ask, now);
+        }
+        let known = self.tiers.wide()?.look_up_under(limit, ask, now)?;
+        Some(known.widely())
+    }
+
+    fn charge_known(
+        &self,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) {
+        let packed = self.tiers.packed();
+        match self.tiers.wide().filter(|_| known.is_wide) {
+            Some(wide) => wide.charge_known(known, ask, lock, now, told),
+            None => packed.charge_known_by(&self.rule, known, ask, lock, now, told),
+        }
+    }
+
+    fn charge_known_under(
+        &self,
+        limit: Under<'_>,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) {
+        match self.tiers.wide().filter(|_| !self.is_own(limit)) {
+            Some(wide) => wide.charge_known_under(limit, known, ask, lock, now, told),
+            None => self.charge_known(known, ask, lock, now, told),
+        }
+    }
+
+    fn settle_at_once(&self, ask: Ask, clock: &dyn Clock) -> bool {
+        let packed = self.tiers.packed();
+        packed.settle_at_once_by(&self.rule, ask, clock)
+    }
+
+    fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot> {
+        if limit == self.tiers.algorithm() {
+            return Some(RuleSlot::OWN);
+        }
+        self.tiers.wide()?.prepare(limit)
+    }
+
+    fn general(&self) -> &dyn General {
+        &self.tiers
+    }
+}

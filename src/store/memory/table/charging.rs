@@ -1,0 +1,168 @@
+use std::sync::atomic::Ordering;
+
+use super::{Ask, Counted, NoRoom, PageSnapshot, Table};
+use crate::algorithm::Step;
+use crate::clock::Micros;
+use crate::store::memory::cell::Keeps;
+use crate::store::memory::counter::OutcomeSink;
+use crate::store::memory::page::Page;
+use crate::store::memory::seqlock::Lock;
+
+/// What writes a charge, and tells of it.
+impl<R: Step, C: Keeps<R>> Table<R, C> {
+    /// Puts down what a request is told, if that is wanted.
+    #[inline]
+    pub(super) fn tell<S: Step>(
+        (rule, kept): (&S, &S::Kept),
+        ask: Ask,
+        now: Micros,
+        allowed: bool,
+        snapshot: &PageSnapshot,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) {
+        if let Some(told) = told
+            && told.wanted.includes(allowed)
+        {
+            let how = (
+                snapshot.counted,
+                snapshot.own.is_some_and(|own| own.is_overridden),
+            );
+            if C::IS_SHORT {
+                put_down((rule, &kept.clone()), ask.cost, now, allowed, how, told);
+            } else {
+                put_down((rule, kept), ask.cost, now, allowed, how, told);
+            }
+        }
+    }
+
+    /// Makes a place for a new key. The page is locked.
+    pub(super) fn place<'a>(
+        &'a self,
+        page: (&'a Page<C>, &PageSnapshot),
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+    ) -> Result<&'a C, NoRoom> {
+        self.place_by(&*self.slowest(), page, ask, lock, now)
+    }
+
+    /// Makes a place for a new key, by a rule that says which other keys are as good as new.
+    #[inline]
+    pub(super) fn place_by<'a, S: Step>(
+        &'a self,
+        slowest: &S,
+        (page, snapshot): (&'a Page<C>, &PageSnapshot),
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+    ) -> Result<&'a C, NoRoom>
+    where
+        C: Keeps<S>,
+    {
+        lock.changes();
+        let fingerprint = snapshot.fingerprint(ask);
+        let place = match snapshot.counted {
+            Counted::Apart => match self.room(slowest, (page, snapshot), fingerprint, now) {
+                Some(place) => place,
+                None if snapshot.is_overridden() => {
+                    self.budget.exceed(1);
+                    self.pages.room(page, fingerprint)
+                }
+                None => return Err(NoRoom),
+            },
+            Counted::Overflow => self.pages.room(page, fingerprint),
+        };
+        place.take(fingerprint);
+        let cell = &place.slot().cell;
+        cell.put(slowest, S::Kept::default());
+        Ok(cell)
+    }
+
+    /// Charges a key whose state was seen. The page is locked.
+    #[expect(clippy::inline_always, reason = "as for the fast path")]
+    #[inline(always)]
+    pub(super) fn charge<S: Step>(
+        &self,
+        (page, snapshot): (&Page<C>, &PageSnapshot),
+        (rule, cell, mut seen): (&S, &C, <C as Keeps<S>>::Seen<'_>),
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) where
+        C: Keeps<S>,
+    {
+        lock.changes();
+        page.set_latest(now);
+        if snapshot.counted == Counted::Overflow {
+            self.overflowed.fetch_add(1, Ordering::Relaxed);
+        }
+        let before = rule.size(&seen);
+        rule.charge(&mut seen, now, ask.cost);
+        self.resize(rule, &mut seen, before);
+        Self::tell((rule, &seen), ask, now, true, snapshot, told);
+        cell.keep(rule, seen);
+    }
+
+    /// Charges a new key that was given a place. The page is locked.
+    #[inline]
+    pub(super) fn charge_new<S: Step>(
+        &self,
+        (rule, slowest): (&S, &S),
+        (page, snapshot, cell): (&Page<C>, &PageSnapshot, &C),
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) where
+        C: Keeps<S>,
+    {
+        let seen = cell.see(rule, snapshot.latest);
+        self.charge((page, snapshot), (rule, cell, seen), ask, lock, now, told);
+        if snapshot.counted == Counted::Apart {
+            let kept = cell.see(rule, page.latest());
+            self.welcome(slowest, &kept, snapshot.index, now);
+        }
+    }
+
+    /// Takes note of when a new key can go again.
+    #[inline]
+    pub(super) fn welcome<S: Step>(&self, slowest: &S, kept: &S::Kept, index: usize, now: Micros) {
+        let reset = now.saturating_add(slowest.reset_after(kept, now));
+        self.idle.may_be(index, reset);
+        self.admitting.may_be(index, now);
+    }
+
+    /// Accounts for what a charge has added or removed.
+    #[inline]
+    pub(super) fn resize<S: Step>(&self, rule: &S, kept: &mut S::Kept, before: usize) {
+        let mut after = rule.size(kept);
+        if after > before && !self.budget.reserve(after - before) {
+            rule.squeeze(kept);
+            after = rule.size(kept);
+            self.budget.exceed(after.saturating_sub(before));
+        }
+        self.budget.free(before.saturating_sub(after));
+    }
+}
+
+/// Apart from the decision, so that a request that wants no numbers does not carry them along.
+#[inline(never)]
+fn put_down<S: Step>(
+    (rule, kept): (&S, &S::Kept),
+    cost: u32,
+    now: Micros,
+    allowed: bool,
+    (counted, is_overridden): (Counted, bool),
+    told: &mut OutcomeSink<'_>,
+) {
+    let mut outcome = rule.outcome(kept, now, cost, allowed);
+    if counted == Counted::Overflow {
+        outcome = outcome.counted_together();
+    }
+    if is_overridden {
+        let window = (rule.limit() > 0).then(|| rule.window().to_duration());
+        outcome = outcome.overridden(window);
+    }
+    told.put_down(outcome, now);
+}

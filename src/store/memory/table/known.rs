@@ -1,0 +1,195 @@
+//! The fast path: a key that stands where it is looked for first, on a page at rest.
+
+use super::{Ask, Counted, Known, PageSnapshot, Table, Undecided, moved_back};
+use crate::algorithm::{Algorithm, Step};
+use crate::clock::Micros;
+use crate::store::memory::cell::Keeps;
+use crate::store::memory::counter::OutcomeSink;
+use crate::store::memory::page::Page;
+use crate::store::memory::prepared::{RuleSlot, Under};
+use crate::store::memory::seqlock::Lock;
+
+/// Decisions about known keys by any rule whose states the cells keep. A request asks either the rule of the table, or
+/// the same rule by a type that is faster to ask.
+impl<R: Step, C: Keeps<R>> Table<R, C> {
+    /// Decides about a key that stands where it is looked for first, as nearly all do, unless another thread
+    /// is there at the same time.
+    #[expect(
+        clippy::inline_always,
+        reason = "without a limit of the request, nothing is left of it"
+    )]
+    #[inline(always)]
+    pub(in crate::store::memory) fn decide_at_once_by<S: Step>(
+        &self,
+        rule: &S,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool>
+    where
+        C: Keeps<S>,
+    {
+        let now = now.min(self.until);
+        let (page, index) = self.pages.at(ask.fingerprint);
+        let seen = page.seqlock.seen_at_rest()?;
+        // If the page was split before this, its key is not found on it.
+        let slot = page.find_soon(ask.fingerprint)?;
+        if now < page.latest() || self.may_be_overridden(ask.fingerprint, now) {
+            return None;
+        }
+        let snapshot = PageSnapshot {
+            index,
+            seen,
+            // What was owed then and what is left of it now decide alike, and this takes less.
+            latest: now,
+            counted: Counted::Apart,
+            own: None,
+        };
+        let known = (rule, &slot.cell);
+        let decided = self.decide_known((page, &snapshot), known, ask, now, told);
+        decided.ok()
+    }
+
+    /// Looks a key up as [`decide_at_once_by`](Self::decide_at_once_by) does, and asks whether it may be charged.
+    #[inline]
+    pub(in crate::store::memory) fn look_up_by<S: Step>(
+        &self,
+        rule: &S,
+        ask: Ask,
+        now: Micros,
+    ) -> Option<Known<'_>>
+    where
+        C: Keeps<S>,
+    {
+        let (page, index) = self.pages.at(ask.fingerprint);
+        let seen = page.seqlock.seen_at_rest()?;
+        let slot = page.find_soon(ask.fingerprint)?;
+        if ask.cost == 0 || now < page.latest() || now > self.until {
+            return None;
+        }
+        if self.may_be_overridden(ask.fingerprint, now) {
+            return None;
+        }
+        let kept = slot.cell.see(rule, now);
+        if !page.seqlock.still_is(seen) {
+            return None;
+        }
+        let is_allowed = rule.allows(&kept, now, ask.cost);
+        Some(Known {
+            seqlock: &page.seqlock,
+            seen,
+            index,
+            is_allowed,
+            is_wide: false,
+        })
+    }
+
+    /// Charges a key that was looked up. Its page is locked.
+    #[inline]
+    pub(in crate::store::memory) fn charge_known_by<S: Step>(
+        &self,
+        rule: &S,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) where
+        C: Keeps<S>,
+    {
+        let page = self.pages.page(known.index);
+        let Some(slot) = page.find_soon(ask.fingerprint) else {
+            return;
+        };
+        let snapshot = PageSnapshot {
+            index: known.index,
+            seen: known.seen,
+            latest: now,
+            counted: Counted::Apart,
+            own: None,
+        };
+        let seen = slot.cell.see(rule, now);
+        self.charge(
+            (page, &snapshot),
+            (rule, &slot.cell, seen),
+            ask,
+            lock,
+            now,
+            told,
+        );
+    }
+
+    /// Decides about a key that has a place.
+    #[expect(
+        clippy::inline_always,
+        reason = "a caller who knows that time went on needs half of it"
+    )]
+    #[inline(always)]
+    pub(super) fn decide_known<S: Step>(
+        &self,
+        (page, snapshot): (&Page<C>, &PageSnapshot),
+        (rule, cell): (&S, &C),
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Result<bool, Undecided>
+    where
+        C: Keeps<S>,
+    {
+        let seen = cell.see(rule, snapshot.latest);
+        // Before anything is made of it: what was read in the middle of a change makes no sense.
+        if !page.seqlock.still_is(snapshot.seen) {
+            return Err(Undecided::Changed);
+        }
+        let moved = moved_back(rule, &seen, snapshot, now);
+        let kept = moved.as_ref().unwrap_or(&seen);
+        let allowed = rule.allows(kept, now, ask.cost);
+        if !allowed || ask.cost == 0 {
+            Self::tell((rule, kept), ask, now, allowed, snapshot, told);
+            return Ok(allowed);
+        }
+        let Some(mut lock) = page.seqlock.lock(snapshot.seen) else {
+            return Err(Undecided::Changed);
+        };
+        self.charge(
+            (page, snapshot),
+            (rule, cell, seen),
+            ask,
+            &mut lock,
+            now,
+            told,
+        );
+        Ok(true)
+    }
+
+    /// The rule under the limit of a request, which is `made` unless it is prepared.
+    #[inline]
+    pub(super) fn rule_of<'a>(
+        &'a self,
+        limit: Under<'_>,
+        made: &'a mut Option<R>,
+    ) -> Option<&'a R> {
+        match limit {
+            Under::Prepared(RuleSlot::OWN) => Some(&self.rule),
+            Under::Prepared(place) => self.prepared.get(place).map(|(_, rule)| rule),
+            Under::Limit(limit) => Some(made.insert(self.make_rule(limit))),
+        }
+    }
+
+    #[inline(never)]
+    fn make_rule(&self, limit: &Algorithm) -> R {
+        self.meet(limit);
+        C::under(&self.rule, limit).into_owned()
+    }
+
+    /// Prepares the rule of a limit that requests bring.
+    pub(in crate::store::memory) fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot> {
+        if !C::VARIES {
+            return None;
+        }
+        // Before any request finds it prepared.
+        self.meet(limit);
+        let make = || (*limit, C::under(&self.rule, limit).into_owned());
+        self.prepared.place_of(|(known, _)| known == limit, make)
+    }
+}

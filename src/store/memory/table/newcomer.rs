@@ -1,0 +1,87 @@
+//! Decisions about a key that has no place yet.
+
+use std::borrow::Cow;
+
+use super::{Ask, Counted, PageSnapshot, Table, Undecided};
+use crate::algorithm::Step;
+use crate::clock::Micros;
+use crate::store::memory::cell::Keeps;
+use crate::store::memory::counter::OutcomeSink;
+use crate::store::memory::page::Page;
+
+/// A flood of new keys takes this path, so it is compiled for each rule, as the path of a known key is.
+impl<R: Step, C: Keeps<R>> Table<R, C> {
+    /// Decides about a new key at the first look at its page, by the table's own rule. If the key is not new, or there is
+    /// more to it than usual, returns where it is counted, as far as that is known.
+    #[inline]
+    pub(in crate::store::memory) fn decide_new_at_once_by<S: Step>(
+        &self,
+        rule: &S,
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Result<bool, Counted>
+    where
+        C: Keeps<S>,
+    {
+        let now = now.min(self.until);
+        let snapshot = self.snapshot(ask, Counted::Apart, None);
+        let (page, snapshot) = snapshot.ok_or(Counted::Apart)?;
+        let is_known = || page.find(ask.fingerprint).is_some();
+        if now < snapshot.latest || self.may_be_overridden(ask.fingerprint, now) || is_known() {
+            return Err(Counted::Apart);
+        }
+        let rules = (rule, || Cow::Borrowed(rule));
+        let decided = self.decide_new(rules, (page, &snapshot), ask, now, told);
+        decided.map_err(|undecided| match undecided {
+            Undecided::Crowded => Counted::Overflow,
+            Undecided::Changed | Undecided::NoRoom => Counted::Apart,
+        })
+    }
+
+    /// Decides about a key that has no place. The rule of the request decides, and `slowest` says which other keys are as
+    /// good as new.
+    #[inline(never)]
+    pub(super) fn decide_new<'a, S: Step>(
+        &self,
+        (rule, slowest): (&S, impl FnOnce() -> Cow<'a, S>),
+        (page, snapshot): (&Page<C>, &PageSnapshot),
+        ask: Ask,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) -> Result<bool, Undecided>
+    where
+        C: Keeps<S>,
+    {
+        if !page.seqlock.still_is(snapshot.seen) {
+            return Err(Undecided::Changed);
+        }
+        let may_lack_room = snapshot.counted == Counted::Apart && !snapshot.is_overridden();
+        if may_lack_room && self.is_crowded(now, snapshot.index) {
+            return Err(Undecided::Crowded);
+        }
+        let kept = S::Kept::default();
+        let allowed = rule.allows(&kept, now, ask.cost);
+        if !allowed || ask.cost == 0 {
+            if may_lack_room && !self.has_room(snapshot, now) {
+                return Err(Undecided::Crowded);
+            }
+            Self::tell((rule, &kept), ask, now, allowed, snapshot, told);
+            return Ok(allowed);
+        }
+        let Some(mut lock) = page.seqlock.lock(snapshot.seen) else {
+            return Err(Undecided::Changed);
+        };
+        let slowest = slowest();
+        let placed = self.place_by(&*slowest, (page, snapshot), ask, &mut lock, now);
+        let Ok(cell) = placed else {
+            return Err(Undecided::NoRoom);
+        };
+        let rules = (rule, &*slowest);
+        let place = (page, snapshot, cell);
+        self.charge_new(rules, place, ask, &mut lock, now, told);
+        drop(lock);
+        self.grow(now);
+        Ok(true)
+    }
+}

@@ -1,0 +1,125 @@
+use super::{Ask, Changed, NoRoom, PageSnapshot, Table};
+use crate::algorithm::Step;
+use crate::clock::Micros;
+use crate::store::memory::cell::Keeps;
+use crate::store::memory::counter::{OutcomeSink, Tier};
+use crate::store::memory::seqlock::Lock;
+
+impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
+    fn allows(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<bool, Changed> {
+        self.look(snapshot, ask, now, |rule, kept| {
+            rule.allows(kept, now, ask.cost)
+        })
+    }
+
+    fn tell(
+        &self,
+        snapshot: &PageSnapshot,
+        ask: Ask,
+        now: Micros,
+        allowed: bool,
+        told: &mut OutcomeSink<'_>,
+    ) -> Result<(), Changed> {
+        self.tell_or_foretell(snapshot, (ask, now), Some(allowed), told)
+    }
+
+    fn foretell(
+        &self,
+        snapshot: &PageSnapshot,
+        ask: Ask,
+        now: Micros,
+        told: &mut OutcomeSink<'_>,
+    ) -> Result<(), Changed> {
+        self.tell_or_foretell(snapshot, (ask, now), None, told)
+    }
+
+    fn lock(&self, snapshot: &PageSnapshot) -> Result<Lock<'_>, Changed> {
+        let seqlock = &self.page(snapshot).seqlock;
+        seqlock.lock(snapshot.seen).ok_or(Changed)
+    }
+
+    fn step_back(&self, snapshot: &PageSnapshot, lock: &mut Lock<'_>, now: Micros) {
+        self.step_back(self.page(snapshot), snapshot, lock, now);
+    }
+
+    fn place(
+        &self,
+        snapshot: &PageSnapshot,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+    ) -> Result<bool, NoRoom> {
+        let page = self.page(snapshot);
+        if page.find(snapshot.fingerprint(ask)).is_some() {
+            return Ok(false);
+        }
+        self.place((page, snapshot), ask, lock, now)?;
+        Ok(true)
+    }
+
+    fn charge(
+        &self,
+        snapshot: &PageSnapshot,
+        ask: Ask,
+        is_new: bool,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        told: Option<&mut OutcomeSink<'_>>,
+    ) {
+        let page = self.page(snapshot);
+        let Some(slot) = page.find(snapshot.fingerprint(ask)) else {
+            return;
+        };
+        let (cell, rule) = (&slot.cell, self.rule_under(snapshot.own));
+        if is_new {
+            let rules = (&*rule, &*self.slowest());
+            let place = (page, snapshot, cell);
+            self.charge_new(rules, place, ask, lock, now, told);
+        } else {
+            let seen = cell.see(&rule, snapshot.latest);
+            self.charge((page, snapshot), (&*rule, cell, seen), ask, lock, now, told);
+        }
+    }
+
+    fn may_go(&self, snapshot: &PageSnapshot, now: Micros) {
+        self.may_go(snapshot, now);
+    }
+
+    fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
+        self.lacks_room(snapshot, ask)
+    }
+
+    fn has_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
+        self.has_room(snapshot, now)
+    }
+
+    fn make_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
+        self.make_room(snapshot, now)
+    }
+
+    fn grow(&self, now: Micros) {
+        self.grow(now);
+    }
+}
+
+impl<R: Step, C: Keeps<R>> Table<R, C> {
+    /// Tells of a request that is `allowed` or not and not charged, or else as if it was charged.
+    #[inline(never)]
+    fn tell_or_foretell(
+        &self,
+        snapshot: &PageSnapshot,
+        (ask, now): (Ask, Micros),
+        allowed: Option<bool>,
+        told: &mut OutcomeSink<'_>,
+    ) -> Result<(), Changed> {
+        self.look(snapshot, ask, now, |rule, kept| {
+            if let Some(allowed) = allowed {
+                Self::tell((rule, kept), ask, now, allowed, snapshot, Some(told));
+            } else {
+                let mut kept = kept.clone();
+                rule.charge(&mut kept, now, ask.cost);
+                Self::tell((rule, &kept), ask, now, true, snapshot, Some(told));
+            }
+        })
+    }
+}
