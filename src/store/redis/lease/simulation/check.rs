@@ -11,16 +11,19 @@ pub(super) struct Check<S: Step> {
     /// full bucket.
     refilled: Option<u64>,
     missing: u64,
+    /// Whether the plain algorithm forgets what has expired only when it is charged.
+    forgets_late: bool,
     /// How much may be spent in excess, by the faults that have happened.
     pub(super) excess: u64,
 }
 
 impl<S: Step> Check<S> {
-    pub(super) fn new(by_interval: bool) -> Self {
+    pub(super) fn new(by_interval: bool, forgets_late: bool) -> Self {
         Self {
             plain: S::Kept::default(),
             refilled: by_interval.then_some(0),
             missing: 0,
+            forgets_late,
             excess: 0,
         }
     }
@@ -66,6 +69,10 @@ impl<S: Step> Check<S> {
     pub(super) fn step_back(&mut self, rule: &S, from: Micros, to: Micros) {
         if self.refilled.is_none() {
             rule.refund(&mut self.plain, from, 0);
+            if self.forgets_late {
+                // A step back would bring back what has expired since the last spend.
+                rule.charge(&mut self.plain, from, 0);
+            }
             self.move_back(rule, to);
         }
     }

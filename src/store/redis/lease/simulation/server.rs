@@ -12,6 +12,8 @@ pub(super) struct Server<S: Step> {
     rule: S,
     terms: Terms,
     pub(super) by_interval: bool,
+    /// Whether the state has an entry for each moment or slot, and forgets those that have expired when it is charged.
+    pub(super) forgets_late: bool,
     /// Whether a count weighs more at an earlier moment.
     weighs: bool,
     keys: Map<u64, Kept<S>>,
@@ -59,6 +61,10 @@ impl<S: Step> Server<S> {
             rule,
             terms,
             by_interval: scene.algorithm.to_string().contains("interval"),
+            forgets_late: matches!(
+                scene.algorithm,
+                Algorithm::SlidingLog(_) | Algorithm::SlidingSlots(_)
+            ),
             weighs: matches!(scene.algorithm, Algorithm::SlidingWindow(_)),
             keys: Map::default(),
             before: fails_over.then(VecDeque::new),

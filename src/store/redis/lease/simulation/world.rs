@@ -253,10 +253,10 @@ impl<S: Step> World<S> {
     }
 
     fn compared(&mut self, key: u64) -> &mut Compared<S> {
-        let by_interval = self.server.by_interval;
+        let (by_interval, forgets_late) = (self.server.by_interval, self.server.forgets_late);
         self.compared.entry(key).or_insert_with(|| Compared {
             twin: S::Kept::default(),
-            check: Check::new(by_interval),
+            check: Check::new(by_interval, forgets_late),
         })
     }
 
