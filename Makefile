@@ -23,11 +23,12 @@ faults: servers ## Redis in trouble, one fault after the other, in a minute and 
 chaos: servers ## servers and nodes killed at random for two minutes; `make test` does it for 20 seconds
 	cargo test --package tower-ratelimit-tests --all-features --test chaos
 
-simulate: ## leases in virtual time: ten workloads and seven algorithms, then five minutes of faults; ends with the spends
+simulate: export SIMULATED_SPENDS ?= 100000000
+simulate: ## leases in virtual time: ten workloads and seven algorithms, then 10^8 spends under faults; ends with the spends
 	for nodes in 100 1000; do \
-		SIMULATED_NODES=$$nodes SIMULATED_SECONDS=4 cargo test --release --package tower-ratelimit --lib --features redis simulation::leases -- --nocapture || exit 1; \
+		SIMULATED_NODES=$$nodes SIMULATED_SECONDS=4 cargo test --release --package tower-ratelimit --lib --features redis simulation::table -- --nocapture || exit 1; \
 	done
-	SIMULATED_SECONDS=150 cargo test --release --package tower-ratelimit --lib --features redis simulation::no_spend -- --nocapture
+	cargo test --release --package tower-ratelimit --lib --features redis simulation::search -- --nocapture
 
 model: ## every order in which threads can meet in the store, by loom
 	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --package tower-ratelimit --lib --no-default-features loom_
@@ -57,13 +58,13 @@ bench: ROUNDS := 1 2 3 4 5 6 7 8 9
 bench-quick: ROUNDS := 1 2 3
 bench-quick: SLICES := --measurement-time 1
 
-bench: ## side by side with peers, in nine minutes; ends with a table
-bench-quick: ## the same in three minutes
+bench: ## side by side with peers, in eleven minutes; ends with a table
+bench-quick: ## the same in four minutes
 bench bench-quick: servers
 	rm -rf "$(FIGURES)"
 	set -e; for round in $(ROUNDS); do \
 		CRITERION_HOME="$(FIGURES)/$$round" \
-		cargo bench --package tower-ratelimit-benches --bench decision --bench layer -- --noplot; \
+		cargo bench --package tower-ratelimit-benches --bench decision --bench layer --bench limits -- --noplot; \
 	done
 	cargo bench --package tower-ratelimit-benches --bench memory --bench redis -- $(SLICES)
 	cargo run --release --quiet --package tower-ratelimit-benches --bin table
@@ -76,7 +77,7 @@ bench-redis: servers ## one decision in Redis beside what a round trip costs, in
 bench-once: servers ## tests of the tables, and every benchmark once, unmeasured
 	cargo test --quiet --release --package tower-ratelimit-benches --lib
 	cargo bench --quiet --package tower-ratelimit-benches --no-run
-	cargo bench --quiet --package tower-ratelimit-benches --bench decision --bench layer --bench redis -- --test
+	cargo bench --quiet --package tower-ratelimit-benches --bench decision --bench layer --bench limits --bench redis -- --test
 
 redis-memory: servers ## bytes of Redis for each key, by algorithm
 	cargo run --release --quiet --package tower-ratelimit-benches --bin redis-memory

@@ -2,6 +2,8 @@
 
 #[path = "circles.rs"]
 mod circles;
+#[path = "examples.rs"]
+mod examples;
 
 use std::fs;
 use std::path::{Path, PathBuf};

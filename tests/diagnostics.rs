@@ -14,8 +14,9 @@ use axum::body::Body;
 use axum::routing::get;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tower::{Layer, ServiceExt};
+use tower_http::timeout::TimeoutLayer;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::StoreErrorKind;
@@ -35,7 +36,11 @@ use tracing::Level;
 #[path = "support/log.rs"]
 mod log;
 
+#[path = "support/tokio_clock.rs"]
+mod tokio_clock;
+
 use self::log::{Line, Log};
+use self::tokio_clock::TokioClock;
 
 struct Answer {
     status: StatusCode,
@@ -450,6 +455,17 @@ fn a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
     assert_warns_once(&lines, "TRL006", r#"policy "m" beside "h""#);
 }
 
+/// The log told of `policy "same" beside "same"`, beside the error.
+#[test]
+fn two_policies_of_one_name_are_an_error_and_no_warning() {
+    let policy = |limit| Policy::new("same", limit).key(key::global());
+    let policies = [FixedWindow::per_minute(10), FixedWindow::per_hour(10)].map(policy);
+    let (error, lines) = Log::of(|| RateLimitLayer::builder().policies(policies).build());
+    let text = r#"`name` cannot be "same": give each policy a name of its own; case is ignored"#;
+    assert_eq!(error.unwrap_err().to_string(), text);
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
 /// A limiter is told keys and costs with each question, so that nothing is proved when it is built.
 #[test]
 fn a_policy_of_a_limiter_never_binds_where_all_are_asked_alike() {
@@ -499,6 +515,36 @@ fn requests_that_keep_leaving_a_line_before_their_turn_are_warned_of_once() {
         });
         assert_warns_once(&lines, "TRL014", &subject);
     }
+}
+
+/// Ten a second, and twenty requests a second that are given up after so long.
+fn logged_of_a_queue_under(name: &str, patience: Duration) -> Vec<Line> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let scene = async {
+        let queue = Policy::new(name, LeakyQueue::per_second(10).places(50));
+        let limit = RateLimitLayer::builder()
+            .policy(queue.key(key::global()))
+            .store(MemoryStore::new().clock(TokioClock::new()));
+        let timeout = TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, patience);
+        let app = hello().layer(limit.build().unwrap()).layer(timeout);
+        for _ in 0..200 {
+            tokio::spawn(app.clone().oneshot(Request::new(Body::empty())));
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    Log::of(|| runtime.block_on(scene)).1
+}
+
+#[test]
+fn a_timeout_outside_that_is_shorter_than_the_longest_wait_is_warned_of_once() {
+    let lines = logged_of_a_queue_under("in time", Duration::from_secs(6));
+    assert!(lines.is_empty(), "{lines:?}");
+    let lines = logged_of_a_queue_under("too late", Duration::from_millis(700));
+    assert_warns_once(&lines, "TRL014", r#"policy "too late""#);
 }
 
 /// Found in the field: 60 requests and 100,000 tokens a minute, each asked at a cost of its own, and
@@ -960,4 +1006,54 @@ fn a_settlement_that_is_lost_is_warned_of_once_and_counted() {
     assert_warns_once(&lines, "TRL024", "policy \"never settled\"");
     // To settle the estimate changes nothing.
     assert_eq!(limiter.lost_settlements(), 2);
+}
+
+/// Each of these asks Redis for every request, though the store leases. No server is there: the store connects later.
+#[cfg(feature = "redis")]
+#[test]
+fn policies_whose_units_cannot_be_leased_are_named_once_with_the_reasons() {
+    use tower_ratelimit::policy::Penalty;
+    use tower_ratelimit::store::Lease;
+    use tower_ratelimit::{Concurrency, RedisStore};
+
+    let window = |name: &str| Policy::new(name, FixedWindow::per_hour(100));
+    let minute = Duration::from_secs(60);
+    let policies = || {
+        [
+            window("leased"),
+            window("unleased").unleased(),
+            window("penalty").penalty(Penalty::after(3, minute)),
+            window("waits").wait_up_to(minute),
+            window("reserve").reserve(5),
+            Policy::new("small", FixedWindow::per_hour(7)),
+            Policy::new("bucket", TokenBucket::per_hour(100).burst(7)),
+            Policy::new("queue", LeakyQueue::per_second(100).places(20)),
+            Policy::new("slots", Concurrency::of(50)),
+        ]
+    };
+    let opened = |lease: Option<Lease>| {
+        let mut builder = RedisStore::builder();
+        if let Some(lease) = lease {
+            builder = builder.lease(lease);
+        }
+        let store = builder.open("redis://127.0.0.1:1/").unwrap();
+        let limiter = Limiter::builder().policies(policies()).store(store);
+        let (_, mut lines) = Log::of(|| limiter.build().unwrap());
+        // One of them never binds beside another, which does not matter here.
+        lines.retain(|line| line.fields["code"] == "TRL035");
+        lines
+    };
+    assert!(opened(None).is_empty());
+    let lease = Lease::up_to(Duration::from_secs(1));
+    let reasons = [
+        r#""penalty": it counts refusals for a penalty"#,
+        r#""waits": its requests wait for their turn"#,
+        r#""reserve": it keeps a reserve from requests of low priority"#,
+        r#""small": it admits less than 8 units at once"#,
+        r#""bucket": it admits less than 8 units at once"#,
+        r#""queue": its algorithm has no units that a node can hold"#,
+        r#""slots": its algorithm has no units that a node can hold"#,
+    ];
+    assert_warns_once(&opened(Some(lease)), "TRL035", &reasons.join("; "));
+    assert!(opened(Some(lease)).is_empty());
 }

@@ -58,12 +58,56 @@ fn each_refusal_is_told_at_debug_and_the_first_of_a_minute_at_info() {
     let each = refusals(&lines, tracing::Level::DEBUG);
     assert_eq!(each.len(), 5, "{lines:?}");
     assert_eq!(
-        (&*each[0].fields["policy"], &*each[0].fields["key"]),
+        (&*each[0].fields["policy"], &*each[0].fields["key_kind"]),
         ("daily", "text")
     );
     assert!(each[0].fields["wait"].ends_with('s') && each[0].fields["blocked"] == "false");
     assert_eq!(refusals(&lines, tracing::Level::INFO).len(), 2);
     assert!(!format!("{lines:?}").contains("secret"));
+}
+
+/// The field was called `key`, and a reader took `key="address"` for the key.
+#[cfg(feature = "http")]
+#[test]
+fn a_refusal_tells_the_kind_of_its_key_as_the_page_names_it() {
+    use std::net::IpAddr;
+    use tower_ratelimit::key::{self, IntoKey, Key, Source};
+
+    let address: IpAddr = "192.0.2.1".parse().unwrap();
+    let first_or_second = key::header("x-tenant").or(key::client_ip());
+    let kinds = [
+        ("address", address.into_key()),
+        ("text", "ann".into_key()),
+        ("number", 7_u64.into_key()),
+        ("bytes", [7_u8; 3].as_slice().into_key()),
+        ("secret", key::api_key().key_of("k3y").unwrap()),
+        ("pair", ("ann", 7_u64).into_key()),
+        (
+            "first source",
+            first_or_second.key_of(Source::First("a")).unwrap(),
+        ),
+        (
+            "second source",
+            first_or_second.key_of(Source::Second(address)).unwrap(),
+        ),
+        ("global", Key::GLOBAL),
+        ("missing", Key::MISSING),
+    ];
+    let page = fs::read_to_string(PAGE).unwrap();
+    let (_, below) = page
+        .split_once("`key_kind` is the kind of the key: ")
+        .unwrap();
+    let (named, _) = below.split_once(". Targets").unwrap();
+    let named: BTreeSet<&str> = named.split('`').skip(1).step_by(2).collect();
+    let of_key = |line: &&Line| line.fields["key_kind"].clone();
+    let told = kinds.map(|(kind, key)| {
+        let limiter = limiter(&ManualClock::new());
+        let (_, lines) = Log::of_all(|| [(); 2].map(|()| limiter.check_now(key, 1)));
+        let told = refusals(&lines, tracing::Level::DEBUG);
+        assert_eq!(told.iter().map(of_key).collect::<Vec<_>>(), [kind]);
+        kind
+    });
+    assert_eq!(named, told.into());
 }
 
 #[test]
@@ -227,9 +271,10 @@ async fn outage() {
 /// Target, level, message and fields.
 type Row = (String, String, String, BTreeSet<String>);
 
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating.md");
+
 fn documented() -> BTreeSet<Row> {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating.md");
-    let page = fs::read_to_string(page).unwrap();
+    let page = fs::read_to_string(PAGE).unwrap();
     let (_, below) = page.split_once("# What the log says").unwrap();
     let rows = below.lines().skip_while(|line| !line.starts_with('|'));
     let rows = rows.take_while(|line| line.starts_with('|')).skip(2);

@@ -11,7 +11,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimit;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
-use tower_ratelimit::clock::Clock;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::factor::{Factor, FactorCell};
@@ -20,9 +19,14 @@ use tower_ratelimit::plan::{Operations, Plan, Plans};
 use tower_ratelimit::service::{LimitLayer, Refused};
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Micros, Policy,
-    StoreError, TokenBucket,
+    ConfigError, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Policy, StoreError,
+    TokenBucket,
 };
+
+#[path = "support/tokio_clock.rs"]
+mod tokio_clock;
+
+use self::tokio_clock::TokioClock;
 
 #[derive(Clone, Copy)]
 struct Job {
@@ -74,17 +78,8 @@ fn limiter(policy: Policy) -> Limiter {
     limiter.unwrap()
 }
 
-/// Tokio's clock, so that the store and the timers agree while it is paused.
-struct TokioClock(Instant);
-
-impl Clock for TokioClock {
-    fn now(&self) -> Micros {
-        Micros::from(Duration::from_secs(1_704_067_200) + self.0.elapsed())
-    }
-}
-
 fn in_time() -> MemoryStore {
-    MemoryStore::new().clock(TokioClock(Instant::now()))
+    MemoryStore::new().clock(TokioClock::new())
 }
 
 /// Of a type that can be written down.

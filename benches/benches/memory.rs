@@ -15,7 +15,9 @@ use axum::body::Body;
 use hdrhistogram::Histogram;
 use http::{Request, Response, StatusCode};
 use tower::{Layer, Service};
-use tower_ratelimit::{Gcra, Limiter, MemoryStore};
+use tower_ratelimit::clock::QuantaClock;
+use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::{Gcra, Limiter, MemoryStore, Policy};
 use tower_ratelimit_benches::figures::Figures;
 use tower_ratelimit_benches::keys::{Walk, address};
 use tower_ratelimit_benches::ours::DEFAULT_BOUND;
@@ -62,6 +64,23 @@ fn bytes_per_key(figures: &mut Figures) {
         limiter
     });
     row("ours", info);
+    // Every other key has the larger plan.
+    let (_, info) = counted(|| {
+        let of = |name, limit| Plan::new(name).limit("bench", Gcra::per_day(limit));
+        let plans = Plans::new([of("free", limit), of("pro", 10 * limit)]);
+        let limiter = Limiter::builder()
+            .policy(Policy::new("bench", Gcra::per_day(limit)))
+            .plans_by_name(plans)
+            .store(ours::store(KEYS).clock(QuantaClock::new()))
+            .build()
+            .expect("one policy and its plans");
+        let by_plan = ["free", "pro"].map(|plan| limiter.plan(plan));
+        for (place, key) in Walk::over(KEYS, 0).all().enumerate() {
+            assert!(by_plan[place % 2].admit_now(key, 1));
+        }
+        (limiter, by_plan)
+    });
+    row("two plans", info);
     let (_, info) = counted(|| {
         let limiter = peers::governor_by_quanta(peers::a_day(limit));
         for key in Walk::over(KEYS, 0).all() {

@@ -1,5 +1,6 @@
 //! One table of what has been measured: ours, the peer's, and whether we are where we want to be.
 
+mod limits;
 mod redis;
 
 use std::fmt;
@@ -133,8 +134,10 @@ pub fn cells(figures: &Figures) -> Vec<Cell> {
     for keys in EACH_THREADS_KEYS {
         cells.push(rate(figures, keys, "2 threads").at_least(1.8));
     }
+    cells.extend(limits::cells(figures));
     cells.extend(redis::cells(figures));
     cells.extend(beside(figures));
+    cells.extend(limits::beside(figures));
     cells.extend(redis::beside(figures));
     cells
 }

@@ -3,10 +3,14 @@
 //! Counting a request takes a few relaxed additions. Latencies are counted in buckets whose bounds are an eighth apart,
 //! so that a percentile is right to 12 %. Each signal remembers what was counted when it was read last, and so several
 //! can read the same counts.
+//!
+//! To read the clock twice takes longer than all the rest. So the first thousand requests after a reading are timed, and
+//! one in eight of those behind them, which counts for eight. Which ones is told by a hash of their number, so that no
+//! pattern of the requests meets it.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::new_times::NewTimes;
@@ -33,20 +37,70 @@ use crate::observe::Times;
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Traffic(Arc<Counts>);
+pub struct Traffic(Arc<Shared>);
 
 #[derive(Default)]
+struct Shared {
+    /// Each request under way has a reference, and nothing else has one but this. So the number of references tells how
+    /// many are under way, and no second counter has to.
+    counts: Arc<Counts>,
+}
+
 struct Counts {
-    in_flight: AtomicU32,
-    /// The most since it was last read.
-    peak: AtomicU32,
+    /// The most that were under way since it was last read.
+    peak: AtomicUsize,
+    answered: AtomicU64,
     failed: AtomicU64,
-    /// Those that did not fail, by how long they took.
+    /// Up to this number of requests, each one is timed.
+    each_until: AtomicU64,
+    /// How long answered requests took.
     took: Times,
 }
 
 /// Fewer requests than this tell nothing.
 const ENOUGH: u64 = 50;
+
+/// After a reading, so many requests are timed, whatever their numbers are.
+const EACH: u64 = 1_000;
+
+/// Behind these, one in so many is timed: a power of two.
+const ONE_IN: u64 = 8;
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            peak: AtomicUsize::default(),
+            answered: AtomicU64::default(),
+            failed: AtomicU64::default(),
+            each_until: AtomicU64::new(EACH),
+            took: Times::default(),
+        }
+    }
+}
+
+impl Counts {
+    /// How many requests have ended or are under way.
+    fn begun(&self, under_way: usize) -> u64 {
+        let (_, ended) = self.ended();
+        ended.wrapping_add(under_way as u64)
+    }
+
+    /// How many requests one of this number stands for, if it is to be timed.
+    fn stands_for(&self, number: u64) -> Option<u64> {
+        if number <= self.each_until.load(Ordering::Relaxed) {
+            return Some(1);
+        }
+        let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed >> (64 - ONE_IN.trailing_zeros()) == 0).then_some(ONE_IN)
+    }
+
+    /// How many failed, and how many ended.
+    fn ended(&self) -> (u64, u64) {
+        let failed = self.failed.load(Ordering::Relaxed);
+        let answered = self.answered.load(Ordering::Relaxed);
+        (failed, answered.wrapping_add(failed))
+    }
+}
 
 impl Traffic {
     /// Nothing is counted yet.
@@ -58,18 +112,23 @@ impl Traffic {
     /// [answered](Passage::answered), or as failed.
     #[inline]
     pub fn begin(&self) -> Passage {
-        let under_way = self.0.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
-        if under_way > self.0.peak.load(Ordering::Relaxed) {
-            self.0.peak.fetch_max(under_way, Ordering::Relaxed);
+        let counts = Arc::clone(&self.0.counts);
+        let under_way = self.under_way();
+        if under_way > counts.peak.load(Ordering::Relaxed) {
+            counts.peak.fetch_max(under_way, Ordering::Relaxed);
         }
+        let stands_for = counts.stands_for(counts.begun(under_way));
         Passage {
-            counts: Arc::clone(&self.0),
-            began: Instant::now(),
+            timed: stands_for.map(|requests| Timed {
+                began: Instant::now(),
+                requests,
+            }),
+            counts,
         }
     }
 
     /// The signal `latency`: the 90th percentile of those that did not fail, of this target. It is absent until 50 have
-    /// been answered since it was last told.
+    /// been answered since it was last told. Of more than a thousand between two readings, one in eight is timed.
     ///
     /// What fails fast is no sign of health, and so what fails is left out.
     pub fn latency(&self, target: Duration) -> Latency {
@@ -91,25 +150,27 @@ impl Traffic {
     pub fn failures(&self) -> Failures {
         Failures {
             traffic: self.clone(),
-            counted: self.ended(),
+            counted: self.counts().ended(),
         }
     }
 
-    fn took(&self) -> Vec<u64> {
-        self.0.took.counts()
+    fn counts(&self) -> &Counts {
+        &self.0.counts
     }
 
-    /// How many failed, and how many ended.
-    fn ended(&self) -> (u64, u64) {
-        let failed = self.0.failed.load(Ordering::Relaxed);
-        (failed, self.took().iter().sum::<u64>() + failed)
+    fn under_way(&self) -> usize {
+        Arc::strong_count(&self.0.counts) - 1
+    }
+
+    fn took(&self) -> Vec<u64> {
+        self.counts().took.counts()
     }
 }
 
 impl fmt::Debug for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Traffic")
-            .field("in_flight", &self.0.in_flight)
+            .field("under_way", &self.under_way())
             .finish_non_exhaustive()
     }
 }
@@ -119,7 +180,14 @@ impl fmt::Debug for Traffic {
 #[derive(Debug)]
 pub struct Passage {
     counts: Arc<Counts>,
+    timed: Option<Timed>,
+}
+
+/// Since when a request is timed, and for how many it stands.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
     began: Instant,
+    requests: u64,
 }
 
 impl fmt::Debug for Counts {
@@ -132,24 +200,22 @@ impl Passage {
     /// The request is answered. It stays under way until this is dropped, at the end of its body.
     #[inline]
     pub fn answered(&self) {
-        self.took(self.began.elapsed());
+        self.answered_by(Instant::now);
+    }
+
+    #[inline]
+    fn answered_by(&self, now: impl FnOnce() -> Instant) {
+        self.counts.answered.fetch_add(1, Ordering::Relaxed);
+        if let Some(Timed { began, requests }) = self.timed {
+            let took = now().saturating_duration_since(began);
+            self.counts.took.note_each(took, requests);
+        }
     }
 
     /// The request has failed.
     #[inline]
     pub fn failed(&self) {
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn took(&self, time: Duration) {
-        self.counts.took.note(time);
-    }
-}
-
-impl Drop for Passage {
-    #[inline]
-    fn drop(&mut self) {
-        self.counts.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -167,6 +233,9 @@ impl Signal for Latency {
     }
 
     fn read(&mut self, _: Duration) -> Option<Load> {
+        let counts = self.traffic.counts();
+        let each_until = counts.begun(self.traffic.under_way()).wrapping_add(EACH);
+        counts.each_until.store(each_until, Ordering::Relaxed);
         self.times.load(self.traffic.took(), self.target)
     }
 
@@ -188,10 +257,9 @@ impl Signal for InFlight {
     }
 
     fn read(&mut self, _: Duration) -> Option<Load> {
-        let counts = &self.traffic.0;
-        let now = counts.in_flight.load(Ordering::Relaxed);
-        let peak = counts.peak.swap(now, Ordering::Relaxed);
-        Load::of(peak.max(now).into(), self.most.get().into())
+        let now = self.traffic.under_way();
+        let peak = self.traffic.counts().peak.swap(now, Ordering::Relaxed);
+        Load::of(peak.max(now) as u64, self.most.get().into())
     }
 }
 
@@ -208,7 +276,7 @@ impl Signal for Failures {
     }
 
     fn read(&mut self, _: Duration) -> Option<Load> {
-        let (failed, ended) = self.traffic.ended();
+        let (failed, ended) = self.traffic.counts().ended();
         let (failed_then, ended_then) = self.counted;
         let new = ended.saturating_sub(ended_then);
         if new < ENOUGH {
@@ -231,7 +299,13 @@ mod tests {
     /// Counts requests that took this long.
     fn take(traffic: &Traffic, requests: u32, millis: u64) {
         for _ in 0..requests {
-            traffic.begin().took(Duration::from_millis(millis));
+            let passage = traffic.begin();
+            let took = Duration::from_millis(millis);
+            passage.answered_by(|| {
+                passage
+                    .timed
+                    .map_or_else(Instant::now, |it| it.began + took)
+            });
         }
     }
 
@@ -294,5 +368,49 @@ mod tests {
         let one = traffic.begin();
         one.answered();
         assert_eq!(in_flight.read(Duration::ZERO), Some(Load::percent(10)));
+    }
+
+    #[test]
+    fn of_many_requests_one_in_eight_is_timed_and_the_percentile_is_the_same() {
+        let traffic = Traffic::new();
+        let mut latency = traffic.latency(Duration::from_millis(100));
+        let timed = |requests: u32| {
+            let passages = (0..requests).map(|_| {
+                let passage = traffic.begin();
+                passage.answered();
+                u64::from(passage.timed.is_some())
+            });
+            passages.sum::<u64>()
+        };
+        assert_eq!(timed(1_000), 1_000);
+        let some = timed(8_000);
+        assert!((950..=1_050).contains(&some), "{some}");
+        // They stand for all.
+        let all: u64 = traffic.took().iter().sum();
+        assert!((8_600..=9_400).contains(&all), "{all}");
+        assert!(latency.read(Duration::ZERO).is_some());
+        assert_eq!(timed(1_000), 1_000);
+
+        for _ in 0..1_000 {
+            take(&traffic, 17, 10);
+            take(&traffic, 3, 200);
+        }
+        let load = latency.read(Duration::ZERO).unwrap();
+        assert!(load >= Load::percent(199), "{load}");
+        for _ in 0..1_000 {
+            take(&traffic, 19, 10);
+            take(&traffic, 1, 200);
+        }
+        let load = latency.read(Duration::ZERO).unwrap();
+        assert!(load <= Load::percent(12), "{load}");
+    }
+
+    #[test]
+    fn failures_are_counted_one_by_one_however_many_there_are() {
+        let traffic = Traffic::new();
+        let mut failures = traffic.failures();
+        take(&traffic, 30_000, 1);
+        (0..10_000).for_each(|_| traffic.begin().failed());
+        assert_eq!(failures.read(Duration::ZERO), Some(Load::percent(25)));
     }
 }

@@ -79,10 +79,10 @@ impl Lua {
         ];
         let between = present.from.max(beside.from);
         let [limit, ..] = self.numbers;
-        // The last number has room for the longest window too, in hours: boundaries are whole seconds.
+        // Boundaries are whole seconds. The last number has room for the longest window too, in hours.
+        let [from, between, until] = [from, between, until].map(|at| at.get() / 1_000_000);
         let hours = calendar.windows().unit.longest().ceil_secs() / 3_600;
-        let until = until.get() / 1_000_000 * 16_384 + hours;
-        [limit, from.get(), between.get(), until]
+        [limit, from, between, until * 16_384 + hours]
     }
 }
 

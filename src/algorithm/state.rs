@@ -7,8 +7,15 @@ use smallvec::SmallVec;
 /// A new key has no words. Up to three words are stored in place; a bucket needs four, and a sliding log and sliding
 /// slots more. Every word that an algorithm writes before the year 2255 is below
 /// 2^53, so that languages whose numbers are doubles hold it exactly.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub struct State(SmallVec<[u64; 3]>);
+
+/// As a copy of the words at once; a derived clone adds them one by one.
+impl Clone for State {
+    fn clone(&self) -> Self {
+        Self::from_words(&self.0)
+    }
+}
 
 impl State {
     /// The state of a new key.

@@ -29,4 +29,4 @@ pub(crate) use self::kept::Calendar;
 pub(crate) use self::timetable::{Stretch, Timetable};
 pub(crate) use self::windows::{Span, Unit, Windows};
 #[cfg(feature = "config")]
-pub(crate) use self::zone::LocalTime;
+pub(crate) use self::zone::{LocalTime, read_zone_data_again};

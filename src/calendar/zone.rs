@@ -15,8 +15,8 @@ use crate::error::ConfigError;
 /// A time zone of the IANA database, such as `Europe/London`.
 ///
 /// It is copied as a reference to its rules, which are read once and kept for the life of the program. Zone data
-/// that has changed is read when the zone is named again, as at a reload of the configuration, some minutes later at
-/// most. Zones are equal if they have the same name and the same rules.
+/// that has changed is read at a reload of the configuration. A program that names the zone again reads it too, once the
+/// data that was read last is five minutes old. Zones are equal if they have the same name and the same rules.
 ///
 /// ```
 /// use tower_ratelimit::calendar::Zone;
@@ -102,6 +102,12 @@ impl Zone {
         end.map(|end| end.timestamp())
             .or_else(|| ambiguous.later().ok())
     }
+}
+
+/// Lets the next zone that is named be read from the system's data, whatever was read some minutes before.
+#[cfg(feature = "config")]
+pub(crate) fn read_zone_data_again() {
+    jiff::tz::db().reset();
 }
 
 fn unknown(name: &str) -> ConfigError {

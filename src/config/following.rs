@@ -3,18 +3,21 @@
 //! No list of file events is right for all editors, mounts and systems. So an event on the directory means "maybe", a poll
 //! does not need events, and the bytes decide.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use super::digest::Sha;
 
-/// A file has to have the same bytes for so long before it is read: an editor may write it in pieces.
-const QUIET: Duration = Duration::from_millis(150);
+/// A file has to have the same bytes for so long before it is read: an editor may write it in pieces. Between two looks at a
+/// file there is as much time, since its directory may be one in which something happens all the time.
+pub(super) const QUIET: Duration = Duration::from_millis(150);
 
 /// A file that never keeps still is read after this time.
 const LONGEST_QUIET: Duration = Duration::from_secs(1);
@@ -59,30 +62,64 @@ async fn digest_of(file: &Arc<impl Followed>) -> Option<Sha> {
 
 /// The directories in which something may happen to a file.
 #[derive(Debug)]
-pub(super) struct Directories(Mutex<Option<RecommendedWatcher>>);
+pub(super) struct Directories(Mutex<Option<Watching>>);
+
+#[derive(Debug)]
+struct Watching {
+    watcher: RecommendedWatcher,
+    /// Of each file that is a link, the directory of the file to which it points.
+    far: HashMap<PathBuf, PathBuf>,
+}
 
 impl Directories {
     /// None yet. An event in one of them tells this; none does where the system cannot watch.
     pub(super) fn telling(maybe: Arc<Notify>) -> Self {
-        // The kind of an event says nothing for sure: each editor and each mount has its own.
-        let watcher = notify::recommended_watcher(move |_| maybe.notify_one());
-        Self(Mutex::new(watcher.ok()))
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            if may_be_a_change(&event) {
+                maybe.notify_one();
+            }
+        });
+        let watching = watcher.map(|watcher| Watching {
+            watcher,
+            far: HashMap::new(),
+        });
+        Self(Mutex::new(watching.ok()))
     }
 
-    /// Watches the directory of this file, and that of the file to which a link points.
+    /// Watches the directory of this file, and that of the file to which a link points, as they are at this moment: a link
+    /// may have been swapped, and a directory made anew. It blocks.
     pub(super) fn of(&self, path: &Path) {
-        let mut watcher = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(watcher) = watcher.as_mut() else {
+        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Watching { watcher, far }) = watching.as_mut() else {
             return;
         };
         let near = parent(path);
+        let target = path.canonicalize().map(|path| parent(&path));
+        let target = target.ok().filter(|target| *target != near);
+        if let Some(target) = target.clone()
+            && let Some(before) = far.insert(path.to_owned(), target)
+            && !far.values().any(|target| *target == before)
+        {
+            // Before the others are watched, since two paths may be one directory.
+            let _ = watcher.unwatch(&before);
+        }
         // The poll finds what these do not.
         let _ = watcher.watch(&near, RecursiveMode::NonRecursive);
-        if let Ok(far) = path.canonicalize().map(|path| parent(&path))
-            && far != near
-        {
-            let _ = watcher.watch(&far, RecursiveMode::NonRecursive);
+        if let Some(target) = target {
+            let _ = watcher.watch(&target, RecursiveMode::NonRecursive);
         }
+    }
+}
+
+/// The kind of an event says nothing for sure: each editor and each mount has its own. But to look at a file is an event too,
+/// and would be the reason to look again.
+fn may_be_a_change(event: &notify::Result<Event>) -> bool {
+    let Ok(event) = event else {
+        return true;
+    };
+    match event.kind {
+        EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
+        _ => true,
     }
 }
 
@@ -90,5 +127,72 @@ fn parent(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use notify::event::{CreateKind, ModifyKind, RemoveKind};
+    use std::{env, fs, process};
+
+    #[test]
+    fn all_but_a_look_may_be_a_change() {
+        for (kind, expected) in [
+            (EventKind::Access(AccessKind::Open(AccessMode::Any)), false),
+            (
+                EventKind::Access(AccessKind::Close(AccessMode::Read)),
+                false,
+            ),
+            (EventKind::Access(AccessKind::Read), false),
+            (
+                EventKind::Access(AccessKind::Close(AccessMode::Write)),
+                true,
+            ),
+            (EventKind::Any, true),
+            (EventKind::Other, true),
+            (EventKind::Create(CreateKind::Any), true),
+            (EventKind::Modify(ModifyKind::Any), true),
+            (EventKind::Remove(RemoveKind::Any), true),
+        ] {
+            assert_eq!(may_be_a_change(&Ok(Event::new(kind))), expected, "{kind:?}");
+        }
+        assert!(may_be_a_change(&Err(notify::Error::generic("lost"))));
+    }
+
+    /// Each look at the file was an event of its directory, which led to the next look, without an end.
+    #[cfg(target_os = "linux")]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_file_is_not_read_because_it_was_read() {
+        let folder = env::temp_dir().join(format!("following-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("limits.toml");
+        let write = |limit: u64| {
+            let text = format!("[policies.a]\nquota = \"{limit}/day\"\nkey = \"global\"\n");
+            fs::write(&path, text).unwrap();
+        };
+        write(1);
+        let (tell, events) = std::sync::mpsc::channel::<notify::Result<Event>>();
+        let mut watcher = notify::recommended_watcher(tell).unwrap();
+        watcher.watch(&folder, RecursiveMode::NonRecursive).unwrap();
+        let config = Config::read(&path).unwrap();
+        // What is found is found by events.
+        let watched = config.watch_every(Duration::from_secs(3_600)).unwrap();
+        for version in 2..=4 {
+            write(version);
+            while watched.status().version() < version {
+                tokio::task::yield_now().await;
+            }
+        }
+        drop(watched);
+        fs::remove_dir_all(&folder).unwrap();
+        let opened = events.try_iter().filter(|event| {
+            let is_open =
+                |event: &Event| matches!(event.kind, EventKind::Access(AccessKind::Open(_)));
+            event.as_ref().is_ok_and(is_open)
+        });
+        let opened = opened.count();
+        assert!((7..60).contains(&opened), "opened {opened} times");
     }
 }

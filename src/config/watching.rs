@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Config;
 use super::departed::Departed;
 use super::digest::{Sha, digest, hexadecimal};
-use super::following::{Directories, Followed, look};
+use super::following::{Directories, Followed, QUIET, look};
 use super::mistake::{FileError, Mistake};
 use super::reading::{ConfigBuilder, is_no_file};
 use super::settings::Settings;
@@ -107,10 +107,6 @@ impl Config {
         swap.tell(status.stats());
         let maybe = Arc::new(Notify::new());
         let directories = Directories::telling(Arc::clone(&maybe));
-        directories.of(&origin.path);
-        if let Some(file) = &self.shadow {
-            directories.of(file.path());
-        }
         let shared = Arc::new(Shared {
             builder: origin.builder.clone(),
             path: origin.path.clone(),
@@ -126,6 +122,7 @@ impl Config {
             reloading: Mutex::default(),
             directories,
         });
+        shared.watch_directories();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let every = every.max(Duration::from_millis(100));
             runtime.spawn(follow(Arc::downgrade(&shared), maybe, every));
@@ -179,7 +176,8 @@ impl Watched {
         self.shared.state().config.clone()
     }
 
-    /// Reads the file now, and puts it into force. This reads from the disk, and blocks meanwhile.
+    /// Reads the file and the zone data now, and puts them into force. This reads from the disk, and blocks meanwhile. The
+    /// version stays if the bytes of the file are the same.
     ///
     /// # Errors
     ///
@@ -208,6 +206,8 @@ impl Shared {
             .reloading
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        #[cfg(feature = "calendar")]
+        crate::calendar::read_zone_data_again();
         let now = self.state().config.clone();
         let (sha256, read) = self
             .builder
@@ -226,9 +226,8 @@ impl Shared {
             Ok((next, layer)) => {
                 state.refused = None;
                 state.status.error = None;
-                if let Some(sha256) = sha256
-                    && sha256 != state.status.sha256
-                {
+                // The same bytes may have another meaning: zone data changes too.
+                if let Some(sha256) = sha256 {
                     // What a policy has used is there if it comes back.
                     let shadow = next.shadow.as_ref().map(|file| file.shadow());
                     let before = self.swap.put(&layer, shadow);
@@ -236,12 +235,11 @@ impl Shared {
                     let at = std::time::Instant::now();
                     state.departed.leave(was, is, &before, at);
                     state.before = Some(before);
-                    state.status.next(sha256);
-                    if let Some(file) = &next.shadow {
-                        self.directories.of(file.path());
-                    }
                     state.config = next;
-                    configuration_changed(state.status.version, &state.status.sha256());
+                    if sha256 != state.status.sha256 {
+                        state.status.next(sha256);
+                        configuration_changed(state.status.version, &state.status.sha256());
+                    }
                 }
                 Ok(state.status.clone())
             }
@@ -257,12 +255,24 @@ impl Shared {
             }
         };
         self.swap.tell(state.status.stats());
+        drop(state);
+        self.watch_directories();
         reloaded
+    }
+
+    /// It blocks.
+    fn watch_directories(&self) {
+        self.directories.of(&self.path);
+        let shadow = self.state().config.shadow.clone();
+        if let Some(file) = shadow {
+            self.directories.of(file.path());
+        }
     }
 }
 
 impl Followed for Shared {
     fn digest(&self) -> Option<Sha> {
+        self.watch_directories();
         let text = self.builder.text_again(&self.path).ok()?;
         Some(digest(&text))
     }
@@ -313,5 +323,7 @@ async fn follow(shared: Weak<Shared>, maybe: Arc<Notify>, every: Duration) {
         if let Some(file) = beside {
             look(file).await;
         }
+        // Events that come meanwhile are one.
+        sleep(QUIET).await;
     }
 }

@@ -99,8 +99,8 @@ impl Key {
         self.with_bytes(KeyName::of)
     }
 
-    /// What kind of key it is, for the log.
-    pub(crate) fn class(&self) -> &'static str {
+    /// Returns the name of the key's kind, for the log.
+    pub(crate) fn kind_name(&self) -> &'static str {
         match self.kind() {
             Kind::Missing => "missing",
             Kind::Global => "global",

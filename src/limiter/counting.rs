@@ -244,12 +244,12 @@ impl Policies {
             }
             let mut charges = charges.iter();
             let charge = charges.find(|charge| charge.policy == policy);
-            let key = charge.map_or("unknown", |charge| charge.key.class());
+            let key_kind = charge.map_or("unknown", |charge| charge.key.kind_name());
             if outcome.is_penalized() {
-                counters.tell_penalty(policy, key, outcome);
+                counters.tell_penalty(policy, key_kind, outcome);
             }
             if is_told {
-                counters.tell_refusal(policy, key, outcome, outcomes.at());
+                counters.tell_refusal(policy, key_kind, outcome, outcomes.at());
             }
         }
     }

@@ -9,7 +9,7 @@ use super::leased::AllLeased;
 use super::refusals::AllCounting;
 #[cfg(feature = "calendar")]
 use crate::decision::HoursNow;
-use crate::decision::{Decision, Outcome};
+use crate::decision::{Decision, LimitRule, Outcome};
 
 /// The state of a key under every policy; see
 /// [`Limiter::inspect_now`](super::Limiter::inspect_now).
@@ -38,6 +38,21 @@ impl Inspection {
     /// It is the outcome of a request of cost 0.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (&str, &Outcome)> {
         self.told.policies()
+    }
+
+    /// Returns the rule that gave the limit under each limited policy, with its name: see [`Decision::rules`].
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = (&str, LimitRule)> {
+        self.told.rules()
+    }
+
+    fn describe_rule(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rules().find(|(name, _)| *name == policy) {
+            // Told in other words.
+            None | Some((_, LimitRule::Policy | LimitRule::Override)) => Ok(()),
+            #[cfg(feature = "calendar")]
+            Some((_, LimitRule::Hours(_))) => Ok(()),
+            Some((_, rule)) => write!(f, " Limit by {rule}."),
+        }
     }
 
     /// Returns how much longer the key is blocked, under the policy with the longest block; `None`
@@ -136,6 +151,7 @@ impl fmt::Display for Inspection {
         for (name, told) in self.policies() {
             write!(f, "{name}: ")?;
             describe(told, self.told.is_degraded(), f)?;
+            self.describe_rule(name, f)?;
             #[cfg(feature = "calendar")]
             self.describe_hours(name, f)?;
             self.describe_leased(name, f)?;

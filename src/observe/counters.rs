@@ -227,9 +227,9 @@ impl Counters {
     }
 
     /// Tells operators that this policy has blocked such a key, because it has denied too many requests of it.
-    pub(crate) fn tell_penalty(&self, policy: usize, key: &'static str, outcome: &Outcome) {
+    pub(crate) fn tell_penalty(&self, policy: usize, key_kind: &'static str, outcome: &Outcome) {
         if let Some(metered) = self.policies.get(policy) {
-            penalized(&metered.name, key, outcome);
+            penalized(&metered.name, key_kind, outcome);
         }
     }
 
@@ -237,14 +237,14 @@ impl Counters {
     pub(crate) fn tell_refusal(
         &self,
         policy: usize,
-        key: &'static str,
+        key_kind: &'static str,
         outcome: &Outcome,
         now: Micros,
     ) {
         if let Some(metered) = self.policies.get(policy) {
             let refusal = Refusal {
                 policy: &metered.name,
-                key,
+                key_kind,
                 wait: outcome.retry_micros(),
                 is_blocked: outcome.is_blocked(),
             };

@@ -1,13 +1,14 @@
 use crate::decision::Outcome;
 
-/// Tells operators that a policy has blocked a key of this kind that it refused too often. They are not told the key.
+/// Tells operators that a policy has blocked a key of this kind that it refused too often. The log never has the key
+/// itself.
 #[cfg(feature = "tracing")]
 #[cold]
-pub(super) fn penalized(policy: &str, key: &'static str, outcome: &Outcome) {
+pub(super) fn penalized(policy: &str, key_kind: &'static str, outcome: &Outcome) {
     tracing::info!(
         target: "tower_ratelimit::penalty",
         policy,
-        key,
+        key_kind,
         wait = ?outcome.retry_after().unwrap_or_default(),
         "a policy has refused a key too often, and blocks it"
     );

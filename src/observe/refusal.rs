@@ -10,8 +10,8 @@ use crate::clock::Micros;
 )]
 pub(super) struct Refusal<'a> {
     pub(super) policy: &'a str,
-    /// What kind of key it is, and nothing of the key.
-    pub(super) key: &'static str,
+    /// The kind of the key, such as `address`. The log never has the key itself.
+    pub(super) key_kind: &'static str,
     /// `None` if no wait helps.
     pub(super) wait: Option<Micros>,
     pub(super) is_blocked: bool,
@@ -61,7 +61,7 @@ pub(super) fn tell(refusal: &Refusal<'_>, last: &LastLogged, now: Micros) {
     tracing::debug!(
         target: "tower_ratelimit::refusal",
         policy = refusal.policy,
-        key = refusal.key,
+        key_kind = refusal.key_kind,
         wait = refusal.wait.map(|wait| tracing::field::debug(wait.to_duration())),
         blocked = refusal.is_blocked,
         "a request is refused"
@@ -70,7 +70,7 @@ pub(super) fn tell(refusal: &Refusal<'_>, last: &LastLogged, now: Micros) {
         tracing::info!(
             target: "tower_ratelimit::refusal",
             policy = refusal.policy,
-            key = refusal.key,
+            key_kind = refusal.key_kind,
             "a policy refuses requests; this is told once in a minute"
         );
     }

@@ -13,8 +13,14 @@ const BUCKETS: usize = 8 * 32;
 impl Times {
     #[inline]
     pub(crate) fn note(&self, time: Duration) {
+        self.note_each(time, 1);
+    }
+
+    /// So many requests took this long.
+    #[inline]
+    pub(crate) fn note_each(&self, time: Duration, requests: u64) {
         if let Some(count) = self.0.get(bucket(time)) {
-            count.fetch_add(1, Ordering::Relaxed);
+            count.fetch_add(requests, Ordering::Relaxed);
         }
     }
 

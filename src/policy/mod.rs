@@ -54,7 +54,7 @@ pub(crate) use self::mode::DeclaredModes;
 pub(crate) use self::names::check_names;
 
 #[cfg(feature = "http")]
-pub(crate) use self::never_binds::{Keyless, Scope, warn_of_those_that_never_bind};
+pub(crate) use self::never_binds::{Keyless, Scope};
 pub(crate) use self::penalty::{NamedPenalty, Offences};
 pub(crate) use self::terms::Terms;
 

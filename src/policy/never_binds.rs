@@ -67,14 +67,6 @@ impl Pointless {
     }
 }
 
-/// Warns of each policy that can never bind because of another.
-#[cfg(feature = "http")]
-pub(crate) fn warn_of_those_that_never_bind(policies: &[Scope<'_>]) {
-    those_that_never_bind(policies)
-        .iter()
-        .for_each(Pointless::warn);
-}
-
 /// The most policies that are compared. A longer list is made by a program, which does not mistype a number.
 const MOST_COMPARED: usize = 500;
 

@@ -22,8 +22,9 @@ pub(crate) use self::serde::{Period, RawQuota};
 /// whole microseconds.
 ///
 /// As text a quota is `limit/period`, where the period is a unit or a number with a unit:
-/// `us` (`µs`), `ms`, `s` (`sec`, `second`), `min` (`minute`), `h` (`hour`), `d` (`day`), and the words also
-/// in the plural. A bare `m` is refused, since it could be a minute or a month.
+/// `us` (`µs`), `ms`, `s` (`sec`, `second`), `min` (`minute`), `h` (`hour`), `d` (`day`), and after a number the words also
+/// in the plural, as in `10 minutes`. A bare `m` is refused, since it could be a minute or a month, and so is a bare `minutes`,
+/// which lacks its number.
 ///
 /// ```
 /// use std::time::Duration;
@@ -158,38 +159,43 @@ struct Unit {
     short: &'static str,
     long: Option<&'static str>,
     spellings: &'static [&'static str],
+    plurals: &'static [&'static str],
     micros: u64,
 }
 
 const UNITS: [Unit; 6] = [
-    unit("d", Some("day"), &["d", "day", "days"], 86_400_000_000),
-    unit("h", Some("hour"), &["h", "hour", "hours"], 3_600_000_000),
+    unit("d", Some("day"), &["d", "day"], &["days"], 86_400_000_000),
+    unit("h", Some("hour"), &["h", "hour"], &["hours"], 3_600_000_000),
     unit(
         "min",
         Some("minute"),
-        &["min", "mins", "minute", "minutes"],
+        &["min", "minute"],
+        &["mins", "minutes"],
         60_000_000,
     ),
     unit(
         "s",
         Some("second"),
-        &["s", "sec", "secs", "second", "seconds"],
+        &["s", "sec", "second"],
+        &["secs", "seconds"],
         1_000_000,
     ),
-    unit("ms", None, &["ms"], 1_000),
-    unit("us", None, &["us", "\u{b5}s", "\u{3bc}s"], 1),
+    unit("ms", None, &["ms"], &[], 1_000),
+    unit("us", None, &["us", "\u{b5}s", "\u{3bc}s"], &[], 1),
 ];
 
 const fn unit(
     short: &'static str,
     long: Option<&'static str>,
     spellings: &'static [&'static str],
+    plurals: &'static [&'static str],
     micros: u64,
 ) -> Unit {
     Unit {
         short,
         long,
         spellings,
+        plurals,
         micros,
     }
 }
@@ -214,11 +220,16 @@ fn parse_period(text: &str) -> Result<Duration, ConfigError> {
     let name = name.trim_start();
     let unit = UNITS
         .iter()
-        .find(|unit| unit.spellings.contains(&name))
+        .find(|unit| unit.spellings.contains(&name) || unit.plurals.contains(&name))
         .ok_or_else(|| {
             refuse("use one of the units us, ms, s, min, h, d, such as 10s or minute, and nothing after it")
         })?;
     let count = match count {
+        "" if unit.plurals.contains(&name) => {
+            return Err(refuse(
+                "say how many, such as 10 minutes, or minute for one",
+            ));
+        }
         "" => 1,
         count => count.parse().map_err(|_| refuse(PERIOD_REMEDY))?,
     };
@@ -271,6 +282,9 @@ mod tests {
             ("5/10s", quota(5, 10_000)),
             ("5/10secs", quota(5, 10_000)),
             ("5/2mins", quota(5, 120_000)),
+            ("5/2 minutes", quota(5, 120_000)),
+            ("5/1 days", quota(5, 86_400_000)),
+            ("5/2 hour", quota(5, 7_200_000)),
             ("5/2000\u{b5}s", quota(5, 2)),
             ("5/2000\u{3bc}s", quota(5, 2)),
             ("0/day", quota(0, 86_400_000)),
@@ -297,6 +311,8 @@ mod tests {
             ("4294967296/minute", "limit"),
             ("100/", "period"),
             ("100/m", "period"),
+            ("2/minutes", "period"),
+            ("2/secs", "period"),
             ("100/month", "period"),
             ("100/10", "period"),
             ("100/0s", "period"),

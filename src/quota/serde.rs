@@ -167,6 +167,16 @@ mod tests {
                 "use one of the units",
             ),
             (
+                r#"quota = "2/minutes""#,
+                "line 1, column 9",
+                "say how many, such as 10 minutes, or minute for one",
+            ),
+            (
+                r#"quota = { limit = 5, per = "hours" }"#,
+                "line 1, column 28",
+                "say how many",
+            ),
+            (
                 r#"quota = { limit = 5, per = "400d" }"#,
                 "line 1, column 28",
                 "give a length from 1 ms to 366 days",

@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::node::{AS_NODE, CROWD, PANIC};
+use crate::support::redis::signal;
 
 pub(crate) const NODES: usize = 3;
 
@@ -126,7 +127,7 @@ impl Nodes {
     /// How much memory each node has, where the system tells.
     pub(crate) fn memory(&self) -> Vec<u64> {
         let nodes = (0..NODES).filter_map(|number| {
-            let pid = self.node(number).process.as_ref()?.pid.clone();
+            let pid = self.node(number).process.as_ref()?.pid;
             let told = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
             let pages: u64 = told.split(' ').nth(1)?.parse().ok()?;
             Some(pages * 4_096)
@@ -179,9 +180,7 @@ impl Node {
 
     fn signal(&self, name: &str) {
         let process = self.process.as_ref().expect("it was started");
-        let mut kill = Command::new("kill");
-        let told = kill.args(["-s", name, &process.pid]).status();
-        assert!(told.is_ok_and(|status| status.success()), "it is there");
+        signal(process.pid, name);
     }
 }
 
@@ -191,7 +190,7 @@ struct Process {
     /// Closed to end it.
     alive: Option<ChildStdin>,
     reader: Option<JoinHandle<()>>,
-    pid: String,
+    pid: u32,
 }
 
 impl Process {
@@ -214,7 +213,8 @@ impl Process {
         let Some((pid, port)) = line.trim().split_once(' ') else {
             panic!("a node tells its process and its port, and not {line:?}");
         };
-        let (pid, port) = (pid.to_owned(), port.to_owned());
+        let pid = pid.parse().expect("the process is a number");
+        let port = port.to_owned();
         let panics = Arc::clone(panics);
         let process = Self {
             guard,

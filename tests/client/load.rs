@@ -21,7 +21,7 @@ use tower_ratelimit::{
     SlidingLog, SlidingWindow, TokenBucket, key,
 };
 
-use crate::server::TokioClock;
+use crate::tokio_clock::TokioClock;
 
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
@@ -72,7 +72,7 @@ fn noise(dice: &AtomicU64, most: u64) -> Duration {
 /// how many were served and refused, and how often the limit was reached.
 async fn load(limit: RateLimitLayerBuilder, callers: u64, handler: u64) -> [u64; 3] {
     let clock = TokioClock::new();
-    let layer = limit.store(MemoryStore::new().clock(clock.clone()));
+    let layer = limit.store(MemoryStore::new().clock(clock));
     let layer = layer.build().unwrap();
     let seen = Arc::new(Seen::default());
     let dice = Arc::new(AtomicU64::new(7));
@@ -91,7 +91,7 @@ async fn load(limit: RateLimitLayerBuilder, callers: u64, handler: u64) -> [u64;
         let seen = Arc::clone(&seen);
         service_fn(move |request: Request<Empty<Bytes>>| {
             let [there, back] = [(); 2].map(|()| noise(&dice, WAY));
-            let (limited, seen, clock) = (limited.clone(), Arc::clone(&seen), clock.clone());
+            let (limited, seen) = (limited.clone(), Arc::clone(&seen));
             async move {
                 sleep(there).await;
                 let mut response = limited.oneshot(request).await?;

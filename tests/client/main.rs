@@ -14,4 +14,6 @@ mod holds;
 mod load;
 mod server;
 mod stepped;
+#[path = "../support/tokio_clock.rs"]
+mod tokio_clock;
 mod waiting;

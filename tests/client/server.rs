@@ -8,27 +8,8 @@ use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt};
 use tower_ratelimit::client::{LearnedLimit, LearnedLimitError, LearnedLimitLayer};
-use tower_ratelimit::clock::{Clock, Micros};
-
-/// Shows what tokio's clock does, which stands still while there is something to do.
-#[derive(Clone)]
-pub(crate) struct TokioClock(Instant);
-
-impl TokioClock {
-    pub(crate) fn new() -> Self {
-        Self(Instant::now())
-    }
-}
-
-impl Clock for TokioClock {
-    fn now(&self) -> Micros {
-        const START: u64 = 1_800_000_000_000_000;
-        Micros::new(START + Micros::from(self.0.elapsed()).get())
-    }
-}
 
 /// Answers in the order of a script, and with 200 and nothing else after it; it counts its calls, and
 /// answers none until it may.

@@ -20,3 +20,7 @@ mod schema;
 mod shadow;
 mod tables;
 mod terms;
+#[path = "../support/tokio_clock.rs"]
+mod tokio_clock;
+#[cfg(feature = "calendar")]
+mod zone_data;

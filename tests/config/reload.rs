@@ -245,6 +245,8 @@ fn a_text_cannot_be_watched() {
     assert_eq!(config.watch().unwrap_err().field(), "watch");
 }
 
+const HOUR: Duration = Duration::from_secs(3_600);
+
 /// Waits until the layer has this limit.
 #[track_caller]
 fn await_limit(watched: &Watched, limit: u32) {
@@ -270,7 +272,7 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// Writes the file in each way, and sees it come into force.
+/// Writes the file in each way, and sees it come into force by events alone: the next poll is too late.
 fn follow(name: &str, write: impl Fn(&Folder, u32)) {
     let runtime = runtime();
     let folder = Folder::new(name);
@@ -278,7 +280,7 @@ fn follow(name: &str, write: impl Fn(&Folder, u32)) {
     let config = Config::read(folder.file()).unwrap();
     let watched = {
         let _entered = runtime.enter();
-        config.watch_every(Duration::from_millis(500)).unwrap()
+        config.watch_every(HOUR).unwrap()
     };
     for limit in [20, 30, 40] {
         write(&folder, limit);
@@ -340,6 +342,44 @@ fn a_link_that_is_swapped_is_followed() {
             symlink("..data/limits.toml", folder.file()).unwrap();
         }
     });
+}
+
+/// The directory that was watched first is not the one in which the file is now.
+#[test]
+fn a_file_behind_a_link_that_was_swapped_is_followed_in_its_new_place() {
+    follow("behind", |folder, limit| {
+        let data = folder.path().join(format!("data-{}", limit / 25));
+        fs::create_dir_all(&data).unwrap();
+        fs::write(data.join("limits.toml"), limits(limit)).unwrap();
+        let link = folder.path().join("link");
+        symlink(data.join("limits.toml"), &link).unwrap();
+        fs::rename(link, folder.file()).unwrap();
+    });
+}
+
+/// A link to the directory of the file is swapped where nothing is watched.
+#[test]
+fn a_change_without_an_event_is_found_by_the_poll() {
+    let runtime = runtime();
+    let folder = Folder::new("poll");
+    let link = folder.path().join("current");
+    let swap = |limit: u32| {
+        let data = folder.path().join(format!("data-{limit}"));
+        fs::create_dir_all(&data).unwrap();
+        fs::write(data.join("limits.toml"), limits(limit)).unwrap();
+        let _ = fs::remove_file(&link);
+        symlink(data, &link).unwrap();
+    };
+    swap(10);
+    let config = Config::read(link.join("limits.toml")).unwrap();
+    let watched = {
+        let _entered = runtime.enter();
+        config.watch_every(Duration::from_millis(500)).unwrap()
+    };
+    for limit in [20, 30] {
+        swap(limit);
+        await_limit(&watched, limit);
+    }
 }
 
 /// No beginning of the file is a file without a mistake, so that none can come into force.

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::clock::Clock;
 use tower_ratelimit::config::{Config, ShadowStatus, Watched};
 use tower_ratelimit::middleware::Difference;
-use tower_ratelimit::{MemoryStore, Micros, RateLimitLayer};
+use tower_ratelimit::{MemoryStore, RateLimitLayer};
 
 use crate::folder::Folder;
 use crate::scene::{Answer, get, now, send, sent};
+use crate::tokio_clock::TokioClock;
 
 fn policy(name: &str, limit: u32) -> String {
     format!("[policies.{name}]\nquota = \"{limit}/day\"\nkey = \"global\"\n")
@@ -300,15 +300,6 @@ fn what_is_given_back_is_given_back_in_shadow_too() {
     assert_eq!(counts(&watched), (4, 0, 0));
 }
 
-/// A clock of the paused runtime.
-struct TokioClock(tokio::time::Instant);
-
-impl Clock for TokioClock {
-    fn now(&self) -> Micros {
-        Micros::from(self.0.elapsed())
-    }
-}
-
 /// The file in force lets the request wait, and has its answer later.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_is_compared_when_it_has_its_answer() {
@@ -319,8 +310,8 @@ async fn a_request_that_waits_is_compared_when_it_has_its_answer() {
     fs::write(folder.file(), patient).unwrap();
     fs::write(next(&folder), policy("a", 1)).unwrap();
     let config = Config::read(folder.file()).unwrap();
-    let clock = TokioClock(tokio::time::Instant::now());
-    let layer = config.layer_over(MemoryStore::new().clock(clock)).unwrap();
+    let store = MemoryStore::new().clock(TokioClock::new());
+    let layer = config.layer_over(store).unwrap();
     let ask = || sent(&layer, get("/"));
     assert_eq!(ask().await.status, 200);
     let compared = || {

@@ -15,19 +15,10 @@ use tower_ratelimit::policy::Http;
 use tower_ratelimit::{MemoryStore, Micros, Policy, RateLimitLayer};
 
 use crate::exchange::{Answer, Behind, Hello, answer, get_with};
-
-/// Tokio's clock, so that the store and the timers agree while it is paused.
-pub(crate) struct TokioClock(pub(crate) Instant);
-
-impl Clock for TokioClock {
-    fn now(&self) -> Micros {
-        let start = Duration::from_secs(1_704_067_200);
-        Micros::from(start + self.0.elapsed())
-    }
-}
+use crate::tokio_clock::TokioClock;
 
 pub(crate) fn store() -> MemoryStore {
-    MemoryStore::new().clock(TokioClock(Instant::now()))
+    MemoryStore::new().clock(TokioClock::new())
 }
 
 /// Stands still, and leaves it to tokio's timers to wake requests, if there are any.

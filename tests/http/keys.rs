@@ -7,9 +7,9 @@ use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
 use axum::routing::get as route_get;
 use http::{HeaderValue, Request, StatusCode};
 use tower_ratelimit::key::{self, Extract, Head, IntoKey, Key, Missing};
-use tower_ratelimit::{RateLimitLayer, TokenBucket};
+use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, TokenBucket};
 
-use crate::exchange::{Behind, Hello, ask, get};
+use crate::exchange::{Behind, Hello, ask, get, get_with};
 
 /// One request for each key, and a day until the next.
 fn once(key: impl Extract) -> Hello {
@@ -212,4 +212,40 @@ fn a_closure_that_returns_none_shares_one_quota_among_all_whom_it_cannot_tell() 
     assert!(passes(&service, get()));
     assert!(!passes(&service, get()));
     assert!(passes(&service, with_header(b"a")));
+}
+
+#[derive(Clone)]
+struct Customer {
+    id: u64,
+}
+
+/// The recipe of the README. A policy for requests without the header was escaped by any invented key.
+#[test]
+fn an_invented_api_key_escapes_no_limit() {
+    let customer = key::extension::<Customer>().map(|customer: &Customer| customer.id);
+    let recipe = RateLimitLayer::builder()
+        .policy(
+            Policy::new("customer", FixedWindow::per_day(5))
+                .key(customer)
+                .when(|head| head.extension::<Customer>().is_some()),
+        )
+        .policy(
+            Policy::new("anonymous", FixedWindow::per_day(2))
+                .key(key::client_ip())
+                .when(|head| head.extension::<Customer>().is_none()),
+        );
+    let service = Hello::behind(&recipe.build().unwrap());
+    let asks = |api_key: u32, address: &str, customer: Option<u64>| {
+        let mut request = get_with([("x-api-key", api_key)]);
+        request.extensions_mut().insert(socket(address));
+        if let Some(id) = customer {
+            request.extensions_mut().insert(Customer { id });
+        }
+        passes(&service, request)
+    };
+    let invented = [1, 2, 3, 4].map(|api_key| asks(api_key, "192.0.2.1", None));
+    assert_eq!(invented, [true, true, false, false]);
+    assert!(asks(5, "192.0.2.2", None), "another address");
+    let verified = [(); 6].map(|()| asks(6, "192.0.2.1", Some(7)));
+    assert_eq!(verified, [true, true, true, true, true, false]);
 }

@@ -8,15 +8,16 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::routing::get;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tower::ServiceExt;
 use tower_http::timeout::TimeoutLayer;
 use tower_ratelimit::clock::Clock;
 use tower_ratelimit::store::{Change, Changed, Items, Reply};
 use tower_ratelimit::{LeakyQueue, RateLimitLayer, SharedStore, StoreError};
 
-use crate::arrivals::{Arrivals, TICK, TokioClock, behind, request, send, store};
+use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
 use crate::exchange::global;
+use crate::tokio_clock::TokioClock;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -79,13 +80,13 @@ async fn under_a_timeout_shorter_than_the_longest_wait_a_queue_serves_at_its_rat
 
 /// Items that two processes share.
 #[derive(Clone, Debug)]
-struct Shared(Arc<Mutex<HashMap<String, Vec<u8>>>>, Instant);
+struct Shared(Arc<Mutex<HashMap<String, Vec<u8>>>>, TokioClock);
 
 impl Items for Shared {
     fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
         let mut items = self.0.lock().unwrap();
         let found: Vec<_> = change.names().iter().map(|name| items.get(name)).collect();
-        let changed = change.apply(TokioClock(self.1).now(), &found);
+        let changed = change.apply(self.1.now(), &found);
         for write in changed.writes() {
             let name = change.names()[write.item()].clone();
             items.insert(name, write.value().to_owned());
@@ -98,7 +99,7 @@ impl Items for Shared {
 /// the store could not take back, since the other process has one behind it, goes to the next request.
 #[tokio::test(start_paused = true)]
 async fn two_processes_that_share_a_queue_serve_at_its_rate_together() {
-    let items = Shared(Arc::default(), Instant::now());
+    let items = Shared(Arc::default(), TokioClock::new());
     let arrivals = Arrivals::new();
     let process = || {
         let queue = LeakyQueue::per_second(10).places(50);

@@ -54,6 +54,8 @@ mod states;
 mod stepped;
 mod structured;
 mod tcp;
+#[path = "../support/tokio_clock.rs"]
+mod tokio_clock;
 #[cfg(feature = "adapt")]
 mod traffic;
 mod truth;

@@ -21,8 +21,8 @@ use tower_ratelimit::{
     Concurrency, ConfigError, MemoryStore, Policy, RateLimitLayer, StoreError, TokenBucket,
 };
 
-use crate::arrivals::TokioClock;
 use crate::exchange::{get, global};
+use crate::tokio_clock::TokioClock;
 
 /// Called when a request has been answered.
 type Meanwhile = Box<dyn FnOnce() + Send>;
@@ -44,7 +44,7 @@ struct CountingLedger {
 impl Counting {
     fn new() -> Self {
         Self {
-            memory: MemoryStore::new().clock(TokioClock(Instant::now())),
+            memory: MemoryStore::new().clock(TokioClock::new()),
             asked: Arc::default(),
             meanwhile: Arc::default(),
         }

@@ -3,6 +3,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 target=${CARGO_TARGET_DIR:-target}
+# `release` for one that is measured.
+profile=${PROFILE:-dev}
+programs=$target/${profile/#dev/debug}
 work=$(mktemp -d)
 server=
 # Other processes that end with the part.
@@ -22,7 +25,7 @@ stop() {
 
 # As `make test` builds it, so that nothing is built twice.
 build() { # example
-    cargo build --quiet --workspace --exclude tower-ratelimit-benches --all-features --example "$1"
+    cargo build --quiet --profile "$profile" --workspace --exclude tower-ratelimit-benches --all-features --example "$1"
 }
 
 # The port is chosen by the system and told by the example; `url` is set to its address.
@@ -39,7 +42,7 @@ run() { # program, NAME=value…
     shift
     # Before the example is there to write it, since it is read at once.
     : >"$log"
-    env ADDR=127.0.0.1:0 "$@" "$target/debug/$program" >>"$log" 2>&1 &
+    env ADDR=127.0.0.1:0 "$@" "$programs/$program" >>"$log" 2>&1 &
     server=$!
     for _ in $(seq 300); do
         url=$(sed -n 's/^listening on \(http:[^ ]*[0-9]\).*/\1/p' "$log")

@@ -7,7 +7,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
@@ -17,6 +16,7 @@ use tokio::runtime::Builder;
 use tower_ratelimit::RedisStore;
 
 use crate::script::{WAYS, Way};
+use crate::support::process::Process;
 use crate::support::redis::{Server, until};
 use crate::weather::{Dice, Drawn, UNSETTLED, layer, used, user};
 
@@ -34,6 +34,9 @@ const STOPPED: Duration = Duration::from_millis(300);
 
 /// So long that a test which reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The longest deadline that a store can have.
+const LONGEST_ANSWER: Duration = Duration::from_secs(60);
 
 /// What the service behind the layer sees: which requests are inside, by team.
 #[derive(Default)]
@@ -119,47 +122,26 @@ enum Said {
 
 struct Node {
     number: u32,
-    process: Child,
+    process: Process,
 }
 
 impl Node {
     fn start(number: u32, url: &str, judge: &str, said: &Sender<Said>) -> Self {
         let numbers = [number, u32::try_from(AT_ONCE).unwrap(), USERS, TEAMS];
-        let mut process = Command::new(env!("CARGO_BIN_EXE_storm_node"))
-            .args([url, judge])
-            .args(numbers.map(|number| number.to_string()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdout = process.stdout.take().unwrap();
+        let mut arguments = vec![url.to_owned(), judge.to_owned()];
+        arguments.extend(numbers.map(|number| number.to_string()));
         let said = said.clone();
-        thread::spawn(move || hear(number, stdout, &said));
-        Self { number, process }
-    }
-
-    fn signal(&self, name: &str) {
-        let mut kill = Command::new("kill");
-        let told = kill.args(["-s", name, &self.process.id().to_string()]);
-        assert!(told.status().unwrap().success());
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn hear(number: u32, stdout: ChildStdout, said: &Sender<Said>) {
-    for line in BufReader::new(stdout).lines() {
-        let Ok(line) = line else {
-            break;
+        let hears = move |line: Option<String>| {
+            let _ = said.send(match line {
+                Some(line) => Said::Line(number, line),
+                None => Said::Gone(number),
+            });
         };
-        let _ = said.send(Said::Line(number, line));
+        Self {
+            number,
+            process: Process::start(env!("CARGO_BIN_EXE_storm_node"), &arguments, hears),
+        }
     }
-    let _ = said.send(Said::Gone(number));
 }
 
 /// What is known of the requests of a node that are not settled for sure.
@@ -295,9 +277,9 @@ fn every_request_is_settled_once_while_nodes_are_killed() {
         let victim = dice.below(3) as usize;
         match dice.below(4) {
             0 => {
-                nodes[victim].signal("STOP");
+                nodes[victim].process.signal("STOP");
                 thread::sleep(STOPPED);
-                nodes[victim].signal("CONT");
+                nodes[victim].process.signal("CONT");
                 stops += 1;
             }
             1 => {
@@ -308,8 +290,7 @@ fn every_request_is_settled_once_while_nodes_are_killed() {
             }
             _ => {
                 let number = nodes[victim].number;
-                nodes[victim].process.kill().unwrap();
-                nodes[victim].process.wait().unwrap();
+                nodes[victim].process.kill();
                 lock(&judge).dies(number);
                 hear_until(&hears, &mut account, |account| {
                     account.gone.contains(&number)
@@ -321,14 +302,14 @@ fn every_request_is_settled_once_while_nodes_are_killed() {
         }
     }
     for node in &mut nodes {
-        drop(node.process.stdin.take());
+        node.process.end_orders();
     }
     let all: Vec<u32> = nodes.iter().map(|node| node.number).collect();
     hear_until(&hears, &mut account, |account| {
         all.iter().all(|node| account.gone.contains(node))
     });
     for node in &mut nodes {
-        assert!(node.process.wait().unwrap().success());
+        assert!(node.process.ends_well());
         assert_eq!(account.lost.get(&node.number), Some(&0));
     }
     let in_doubt = account.in_doubt;
@@ -354,7 +335,10 @@ fn every_request_is_settled_once_while_nodes_are_killed() {
 
 fn states_are_as_modelled(server: &Server, account: &Account) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let store = RedisStore::builder().open(server.url());
+    // A server that is slow on a loaded machine is waited for: an outage would be told as a state that is empty.
+    let store = RedisStore::builder()
+        .deadline(LONGEST_ANSWER)
+        .open(server.url());
     let layer = layer(1, store.unwrap());
     let mut exact = 0;
     for number in 0..USERS {

@@ -7,6 +7,8 @@ mod agreement;
 #[cfg(feature = "adapt")]
 mod answer_time;
 mod apart;
+#[cfg(feature = "calendar")]
+mod calendars;
 mod connecting;
 mod damage;
 mod denials;
@@ -17,6 +19,7 @@ mod hours;
 mod idle;
 mod keys;
 mod leases;
+mod leaving;
 mod nodes;
 mod permissions;
 mod plans;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Decision, Limiter, ManualClock, Micros, Policy, RedisStore};
 
-use crate::scene::{MINUTE, calls, daily, every, store, without_a_standby};
+use crate::scene::{MINUTE, PATIENCE, calls, daily, every, store, without_a_standby};
 use crate::support::redis::Server;
 
 /// The plan of every tenth request is the larger one.
@@ -52,6 +53,31 @@ async fn a_decision_under_a_plan_is_one_call() {
     let decision = pro.check("ann", 1).await.unwrap();
     assert_eq!(told(&decision), [("minute", 20_000, 2), ("day", 10_000, 2)]);
     assert_eq!(calls(&server, "evalsha") - before, 1);
+}
+
+#[tokio::test]
+async fn an_open_reservation_and_a_block_outlive_a_change_of_plan() {
+    let server = Server::start(&[]);
+    let limiter = limiter(&store(&server));
+    let [free, pro] = ["free", "pro"].map(|plan| limiter.plan(plan));
+    let reservation = pro.reserve("ann", 50).await.unwrap();
+    assert!(reservation.is_allowed());
+    assert!(!free.check("ann", 1).await.unwrap().is_allowed());
+    reservation.settle(4);
+    let settled = async {
+        while told(&free.peek("ann", 0).await.unwrap()) != [("minute", 10, 4), ("day", 100, 4)] {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, settled).await.unwrap();
+    free.block("ann", MINUTE).await.unwrap();
+    for plan in [&free, &pro] {
+        let denied = plan.check("ann", 1).await.unwrap();
+        let wait = denied.retry_after().expect("it is blocked");
+        assert!(wait > MINUTE / 2 && wait <= MINUTE, "{wait:?}");
+    }
+    free.unblock("ann").await.unwrap();
+    assert!(pro.check("ann", 1).await.unwrap().is_allowed());
 }
 
 /// A client switches its plan while it asks, and two nodes answer it.

@@ -146,11 +146,7 @@ async fn a_denial_that_is_remembered_still_tells_its_wait_when_one_of_two_is_ove
 #[tokio::test]
 async fn a_node_that_does_not_answer_keeps_no_request_from_the_other_nodes() {
     let cluster = crate::support::redis::Cluster::start();
-    let stopped = cluster.nodes[2].pid().to_string();
-    let stop = std::process::Command::new("kill")
-        .args(["-STOP", &stopped])
-        .status();
-    assert!(stop.unwrap().success());
+    cluster.nodes[2].freeze();
     let urls = cluster.urls();
     for deadline in [100, 2_000] {
         let store = RedisStore::builder().deadline(Duration::from_millis(deadline));

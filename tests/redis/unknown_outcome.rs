@@ -1,6 +1,5 @@
 //! What may have been done is not sent again.
 
-use std::process::Command;
 use std::time::Duration;
 
 use tower_ratelimit::error::StoreErrorKind;
@@ -116,12 +115,6 @@ async fn a_server_that_may_not_write_is_left() {
     }
 }
 
-fn signal(server: &Server, signal: &str) {
-    let mut kill = Command::new("kill");
-    let sent = kill.args([signal, &server.pid().to_string()]).status();
-    assert!(sent.unwrap().success());
-}
-
 /// The server goes on after the deadline, and does then what it was sent.
 async fn is_charged_once(hasty: &RedisStore, calm: &RedisStore, server: &Server, key: u64) {
     let hasty = limiter(hasty, [daily("a", 5)]);
@@ -132,9 +125,9 @@ async fn is_charged_once(hasty: &RedisStore, calm: &RedisStore, server: &Server,
     while connected.is_err() {
         connected = hasty.peek(key, 0).await;
     }
-    signal(server, "-STOP");
+    server.freeze();
     let answer = hasty.check(key, 2).await;
-    signal(server, "-CONT");
+    server.thaw();
     assert_unavailable(answer);
     let mut told = calm.peek(key, 0).await.unwrap();
     while used(&told) == [1] {

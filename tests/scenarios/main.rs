@@ -14,6 +14,7 @@ mod crowds;
 mod edges;
 mod full_store;
 mod given_back;
+mod layered_limits;
 mod overriding;
 mod penalties;
 mod plans;

@@ -76,6 +76,28 @@ fn a_request_has_the_limits_of_its_plan_under_all_policies() {
 }
 
 #[test]
+fn an_inspection_tells_the_rule_that_gave_each_limit() {
+    let (_, limiter) = limiter();
+    let more = AnchoredWindow::per_minute(500);
+    limiter
+        .override_limit_now("minute", "pro-ann", more, DAY)
+        .unwrap();
+    let inspection = limiter.inspect_now("pro-ann");
+    let rules: Vec<_> = inspection.rules().collect();
+    let plan = LimitRule::Plan("pro".into());
+    assert_eq!(rules, [("minute", LimitRule::Override), ("day", plan)]);
+    assert_eq!(
+        inspection.to_string(),
+        "minute: nothing of 500 used. That limit is its own for a while.\n\
+         day: nothing of 10000 used. Limit by plan pro.\n"
+    );
+    // The limit of the policy needs no word.
+    let one = Limiter::builder().policy(Policy::new("minute", more));
+    let inspection = one.build().unwrap().inspect_now("ann");
+    assert_eq!(inspection.to_string(), "minute: nothing of 500 used.\n");
+}
+
+#[test]
 fn an_unlimited_policy_and_one_that_the_plan_leaves_out_count_nothing() {
     let (_, limiter) = limiter();
     let decision = limiter.plan("enterprise").check_now("ann", 500);

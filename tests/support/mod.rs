@@ -16,10 +16,13 @@ pub(crate) mod items;
 pub(crate) mod log;
 pub(crate) mod model;
 #[cfg(feature = "redis")]
+pub(crate) mod process;
+#[cfg(feature = "redis")]
 pub(crate) mod proxy;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(feature = "redis-sentinel")]
 pub(crate) mod sentinel;
 pub(crate) mod taken;
+pub(crate) mod tokio_clock;
 pub(crate) mod windows;

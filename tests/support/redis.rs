@@ -131,11 +131,6 @@ impl Server {
         self.port
     }
 
-    /// The process, to send it signals.
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid
-    }
-
     /// Starts a replica of it, and waits until it has what its primary has.
     pub(crate) fn replica(&self) -> Self {
         let replica = Self::start(&["--replicaof", "127.0.0.1", &self.port.to_string()]);
@@ -177,9 +172,7 @@ impl Server {
     }
 
     fn signal(&self, name: &str) {
-        let mut kill = Command::new("kill");
-        let told = kill.args(["-s", name, &self.pid.to_string()]).status();
-        assert!(told.is_ok_and(|status| status.success()), "it is there");
+        signal(self.pid, name);
     }
 
     pub(crate) fn connection(&self) -> Connection {
@@ -196,6 +189,16 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Sends a signal, such as `STOP`, to a process that is there.
+pub(crate) fn signal(process: u32, name: &str) {
+    let mut kill = Command::new("kill");
+    let sent = kill.args(["-s", name, &process.to_string()]).status();
+    assert!(
+        sent.is_ok_and(|status| status.success()),
+        "{name} to {process}"
+    );
 }
 
 /// Looks until it is so.

@@ -5,9 +5,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, TE};
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -87,7 +88,10 @@ impl Upstream {
         let Some(sender) = request.extensions_mut().remove::<Sender>() else {
             return told(StatusCode::INTERNAL_SERVER_ERROR, "the peer is unknown");
         };
-        let client = fields::switches(request.headers()).then(|| hyper::upgrade::on(&mut request));
+        // What follows a body could be taken for bytes of the other protocol.
+        let may_switch = request.method() == Method::GET && request.body().is_end_stream();
+        let switches = may_switch && fields::switches(request.headers());
+        let client = switches.then(|| hyper::upgrade::on(&mut request));
         let is_grpc = fields::is_grpc(request.headers());
         let progress = Progress::new();
         let Some(request) = self.outgoing(request, &sender, client.is_some(), is_grpc, &progress)
@@ -122,7 +126,7 @@ impl Upstream {
         let (mut parts, body) = request.into_parts();
         let takes_trailers = fields::takes_trailers(&parts.headers);
         fields::leave_the_connection(&mut parts.headers, |name| sender.read.contains(name));
-        fields::tell_the_client(&mut parts, sender.peer.ip(), sender.is_proxy);
+        fields::tell_the_client(&mut parts.headers, sender.peer.ip(), sender.is_proxy);
         let headers = &mut parts.headers;
         // The gateway has told the client to go on when it reads the body.
         headers.remove(EXPECT);
@@ -165,6 +169,10 @@ fn incoming(
     let (mut parts, body) = response.into_parts();
     parts.version = Version::HTTP_11;
     parts.extensions = http::Extensions::new();
+    if parts.headers.contains_key(TRANSFER_ENCODING) {
+        // hyper has followed the coding, and the length may be another one.
+        parts.headers.remove(CONTENT_LENGTH);
+    }
     fields::leave_the_connection(&mut parts.headers, fields::is_set_in_responses);
     match client {
         Some(client) => {

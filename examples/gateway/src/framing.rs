@@ -104,6 +104,10 @@ impl Framing {
     /// Reads as much of a head as there is; returns what comes after it.
     fn head<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let before = self.partial.len();
+        if before == 0 && matches!(bytes[0], b'\r' | b'\n') {
+            // Empty lines before a head are skipped by hyper too.
+            return &bytes[1..];
+        }
         self.partial.extend_from_slice(bytes);
         if self.partial.len() >= HTTP2.len() && self.partial.starts_with(HTTP2) {
             return self.end_at(Place::Opaque);
@@ -149,7 +153,8 @@ impl Framing {
             return self.wait_for_more(LONGEST_LINE);
         };
         self.partial.extend_from_slice(&bytes[..end]);
-        let line = self.partial.trim_ascii();
+        // As strict as hyper: a line of blanks is not empty.
+        let line = self.partial.strip_suffix(b"\r").unwrap_or(&self.partial);
         self.place = match self.place {
             Place::ChunkSize => match chunk_size(line) {
                 Some(0) => Place::Trailers,

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::{CONNECTION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -16,6 +17,7 @@ use tower_ratelimit::config::{Config, Watched};
 
 use crate::forward::{Sender, Upstream};
 use crate::framing::Heads;
+use crate::head::{Refusal, give_one_reading};
 use crate::tls::Roots;
 use crate::{Body, full, question, told};
 
@@ -61,21 +63,22 @@ impl Gateway {
 
     pub(crate) async fn answer(
         self,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
         peer: SocketAddr,
         heads: &Heads,
     ) -> Response<Body> {
-        if request.version() < Version::HTTP_2 && !heads.next_is_clear() {
-            let text = "a request has Content-Length or Transfer-Encoding, and not both";
-            let mut refusal = told(StatusCode::BAD_REQUEST, text);
-            let headers = refusal.headers_mut();
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        let config = self.limits.config();
+        let (mut parts, body) = request.into_parts();
+        if let Err((status, why)) = read(&mut parts, heads, &config.headers()) {
+            let mut refusal = told(status, why);
+            if parts.version < Version::HTTP_2 {
+                // It is not known where the next request begins.
+                let close = HeaderValue::from_static("close");
+                refusal.headers_mut().insert(CONNECTION, close);
+            }
             return refusal;
         }
-        if request.method() == Method::CONNECT {
-            return told(StatusCode::METHOD_NOT_ALLOWED, "this is no forward proxy");
-        }
-        let config = self.limits.config();
+        let mut request = Request::from_parts(parts, body);
         let trust = Trust::of(&config, peer.ip().to_canonical());
         request.extensions_mut().insert(peer);
         if is_reserved(request.uri().path()) {
@@ -133,6 +136,15 @@ impl Gateway {
     }
 }
 
+/// Refuses what two servers could read in two ways.
+fn read(parts: &mut Parts, heads: &Heads, names: &[HeaderName]) -> Result<(), Refusal> {
+    if parts.version < Version::HTTP_2 && !heads.next_is_clear() {
+        let why = "a request has Content-Length or Transfer-Encoding, and not both";
+        return Err((StatusCode::BAD_REQUEST, why));
+    }
+    give_one_reading(parts, names)
+}
+
 /// What a peer may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trust {
@@ -159,18 +171,20 @@ impl Trust {
     }
 }
 
-/// Whether a path is one of the gateway, in any spelling that an upstream could take for it.
+/// Whether a path is one of the gateway, in any spelling that an upstream could take for it. `/_limit/../x` is one too: not
+/// every upstream resolves the dots.
 fn is_reserved(path: &str) -> bool {
     let path = percent_decode_str(path).decode_utf8_lossy();
-    let mut segments = Vec::new();
-    for segment in path.split(['/', '\\']) {
+    let mut depth = 0_usize;
+    path.split(['/', '\\']).any(|segment| {
         match segment {
             "" | "." => {}
-            ".." => drop(segments.pop()),
-            segment => segments.push(segment),
+            ".." => depth = depth.saturating_sub(1),
+            "_limit" if depth == 0 => return true,
+            _ => depth += 1,
         }
-    }
-    segments.first() == Some(&"_limit")
+        false
+    })
 }
 
 fn is_forwarded(headers: &HeaderMap) -> bool {
@@ -199,6 +213,8 @@ mod tests {
             ("/%5flimit/check", true),
             ("/a/../_limit/check", true),
             ("/./_limit%2fcheck", true),
+            ("/_limit/../x", true),
+            ("/a%2f..%5C_limit", true),
             ("/_limits", false),
             ("/a/_limit/check", false),
             ("/", false),

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`server`] | connections of clients, HTTP/1 and HTTP/2, until shutdown |
 //! | `framing` | finds requests with two lengths |
+//! | `head` | leaves one way to read a head, for the limits and for the upstream |
 //! | [`gateway`] | chooses between `/_limit/*` and the upstream |
 //! | `question` | answers `/_limit/check` |
 //! | `forward` | sends a request to the upstream, and passes its response back |
@@ -20,6 +21,7 @@ mod fields;
 mod forward;
 mod framing;
 pub mod gateway;
+mod head;
 mod question;
 pub mod sample;
 pub mod server;

@@ -4,7 +4,7 @@
 //! window is all that the rule of `step.rs` asks for.
 
 use super::CalendarWindow;
-use super::step::WindowUse;
+use super::step::{SECOND, WindowUse};
 use crate::algorithm::State;
 use crate::algorithm::step::{Fixed, Pack, Step, countable, largest_beside};
 use crate::calendar::Span;
@@ -24,7 +24,6 @@ pub(crate) struct Used {
 
 /// The bits of a count. What is settled may be twice the limit.
 const COUNT: u32 = 29;
-const SECOND: u64 = 1_000_000;
 
 const fn seconds(at: Micros) -> u64 {
     at.get() / SECOND
@@ -76,7 +75,7 @@ impl Packed {
 
     /// The state in the form of the rule in `step.rs`.
     fn counted(self, kept: Used) -> WindowUse {
-        let last = Micros::new(kept.last * SECOND);
+        let last = Micros::new(kept.last.saturating_mul(SECOND));
         let until = self.0.windows().at(last).until;
         WindowUse::new(until, kept.used, last)
     }
@@ -87,10 +86,7 @@ impl Step for Packed {
 
     fn read(&self, state: State) -> Used {
         let [_, used, last] = state.first();
-        Used {
-            last: last / SECOND,
-            used,
-        }
+        Used { last, used }
     }
 
     fn write(&self, kept: Used) -> State {

@@ -1,74 +1,77 @@
--- The rule of `step.rs`, function by function. Kept is {until, used, last}; `a`, `b` and `c` are where two windows begin
--- and end that lie side by side around now.
+-- The rule of `step.rs`, function by function. Kept is {until, used, last}, with times in seconds: fewer digits take a server
+-- less time. `a`, `b` and `c` are numbers that a node sends. `present` makes `from`, `ends` and `longest` of them, in seconds
+-- too, once for all functions.
 local calendar_window = {}
 
--- `c` is in seconds, times 16,384, and the longest window in hours.
+-- Where the present window begins and ends, and how long the longest one lasts. `a` and `b` are where two windows begin that
+-- lie side by side around now; `c` is where they end, times 16,384, and the longest window in hours.
 function calendar_window.present(now, a, b, c)
   local hours = c % 16384
-  c = (c - hours) / 16384 * 1000000
-  if now < a or now >= c then
+  c = (c - hours) / 16384
+  if now < a * 1000000 or now >= c * 1000000 then
     error('the clock of the node differs by more than half a window of its calendar')
   end
-  if now < b then
-    return a, b, hours * 3600000000
+  if now < b * 1000000 then
+    return a, b, hours * 3600
   end
-  return b, c, hours * 3600000000
+  return b, c, hours * 3600
 end
 
-function calendar_window.counted(kept, now, a, b, c)
-  local from, ends = calendar_window.present(now, a, b, c)
-  if kept[3] >= from and kept[2] > 0 then
-    return math.max(kept[1], ends), kept[2], kept[3]
+-- How much counts now.
+function calendar_window.used(kept, now, from)
+  if kept[3] >= from or kept[1] * 1000000 > now then
+    return kept[2]
   end
-  if kept[1] > now and kept[2] > 0 then
-    return kept[1], kept[2], kept[3]
-  end
-  return ends, 0, now
+  return 0
 end
 
--- What counts now, and until when a charge counts at least.
-function calendar_window.counted_with_a_charge(kept, now, a, b, c)
-  local _, ends = calendar_window.present(now, a, b, c)
-  local counts, used, last = calendar_window.counted(kept, now, a, b, c)
-  return math.max(counts, ends), used, math.max(last, now)
-end
-
-function calendar_window.moved_back(kept, now, _, a, b, c)
-  local _, ends, longest = calendar_window.present(now, a, b, c)
-  if kept[3] >= ends or kept[1] > ends and kept[1] - now > longest then
-    return {ends, kept[2], math.min(kept[3], now)}
+function calendar_window.moved_back(kept, now, _, _, ends, longest)
+  local counts, last = kept[1], kept[3]
+  if last >= ends or counts > ends and (counts - longest) * 1000000 > now then
+    return {ends, kept[2], math.min(last, math.floor(now / 1000000))}
   end
 end
 
-function calendar_window.admits(kept, now, cost, limit, a, b, c)
-  local _, used = calendar_window.counted(kept, now, a, b, c)
-  return used + cost <= limit
+function calendar_window.admits(kept, now, cost, limit, from)
+  return calendar_window.used(kept, now, from) + cost <= limit
 end
 
-function calendar_window.charge(kept, now, cost, _, a, b, c)
-  local ends, used, last = calendar_window.counted_with_a_charge(kept, now, a, b, c)
-  kept[1], kept[2], kept[3] = ends, used + cost, last
+-- A charge counts to the end of the present window at least.
+function calendar_window.charge(kept, now, cost, _, from, ends)
+  local used, second = calendar_window.used(kept, now, from), (now - now % 1000000) / 1000000
+  if used == 0 or kept[1] < ends then
+    kept[1] = ends
+  end
+  if used == 0 or kept[3] < second then
+    kept[3] = second
+  end
+  kept[2] = used + cost
 end
 
-function calendar_window.settle(kept, now, units, _, a, b, c)
-  local ends, used, last = calendar_window.counted_with_a_charge(kept, now, a, b, c)
-  kept[1], kept[2], kept[3] = ends, used + countable(units, used), last
+function calendar_window.settle(kept, now, units, _, from, ends)
+  local used = calendar_window.used(kept, now, from)
+  calendar_window.charge(kept, now, countable(units, used), 0, from, ends)
 end
 
-function calendar_window.refund(kept, now, units, _, a, b, c)
-  local ends, used, last = calendar_window.counted(kept, now, a, b, c)
-  kept[1], kept[2], kept[3] = ends, math.max(used - units, 0), last
-end
-
-function calendar_window.reset_after(kept, now, _, a, b, c)
-  local ends, used = calendar_window.counted(kept, now, a, b, c)
+function calendar_window.refund(kept, now, units, _, from, ends)
+  local used = calendar_window.used(kept, now, from)
   if used == 0 then
-    return 0
+    kept[1], kept[3] = ends, math.floor(now / 1000000)
+  elseif kept[3] >= from and kept[1] < ends then
+    kept[1] = ends
   end
-  return ends - now
+  kept[2] = math.max(used - units, 0)
 end
 
-function calendar_window.remaining(kept, now, limit, a, b, c)
-  local _, used = calendar_window.counted(kept, now, a, b, c)
-  return math.max(limit - used, 0)
+function calendar_window.reset_after(kept, now, _, from, ends)
+  if calendar_window.used(kept, now, from) == 0 then
+    return 0
+  elseif kept[3] >= from and kept[1] < ends then
+    return ends * 1000000 - now
+  end
+  return kept[1] * 1000000 - now
+end
+
+function calendar_window.remaining(kept, now, limit, from)
+  return math.max(limit - calendar_window.used(kept, now, from), 0)
 end

@@ -5,6 +5,8 @@ use crate::algorithm::State;
 use crate::algorithm::step::{Fixed, Step, countable};
 use crate::clock::Micros;
 
+pub(super) const SECOND: u64 = 1_000_000;
+
 /// What a key has used, and until when that counts at least.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WindowUse {
@@ -145,16 +147,19 @@ impl Step for CalendarWindow {
     }
 }
 
+/// Words have times in seconds, since windows begin at full ones: a server reads and writes fewer digits.
 impl Fixed for CalendarWindow {
     fn words(&self, WindowUse { until, used, last }: WindowUse) -> [u64; 3] {
-        [until.get(), used, last.get()]
+        // The end of time is no full second.
+        [until.ceil_secs(), used, last.get() / SECOND]
     }
 
     fn of_words(&self, [until, used, last]: [u64; 3]) -> WindowUse {
+        let moment = |seconds: u64| Micros::new(seconds.saturating_mul(SECOND));
         WindowUse {
-            until: Micros::new(until),
+            until: moment(until),
             used,
-            last: Micros::new(last),
+            last: moment(last),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
 use crate::middleware::RateLimitLayer;
 use crate::middleware::gate::Gate;
 use crate::middleware::settles::Settles;
-use crate::policy::{Http, Policy, warn_of_those_that_never_bind};
+use crate::policy::{Http, Pointless, Policy, those_that_never_bind};
 use crate::response::Answers;
 use crate::store::{Guarded, Store};
 
@@ -57,7 +57,7 @@ impl<S> RateLimitLayerBuilder<S> {
 }
 
 impl<S: Store> RateLimitLayerBuilder<S> {
-    /// Builds the layer.
+    /// Builds the layer. A router takes the layer and no `Result`: `.layer(builder.build()?)`.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         };
         let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
         let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
-        warn_of_those_that_never_bind(&scopes);
+        let pointless = those_that_never_bind(&scopes);
         let holds = self.policies.iter();
         let holds: Vec<bool> = holds
             .map(|policy| policy.settles() || policy.algorithm().is_held())
@@ -99,6 +99,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
+        pointless.iter().for_each(Pointless::warn);
         self.answers.check()?;
         let mut policies = split(policies, self.nodes, &self.store)?;
         let of_keys = limiter::Sources {

@@ -10,6 +10,9 @@ for index = 1, #KEYS do
   local at = 8 * index - 5
   local key, rule, amount, departure = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
   local policys = {ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
+  if rule.present then
+    policys = {policys[1], rule.present(now, policys[2], policys[3], policys[4])}
+  end
   local kept, marks, found
   if verb == 'reset' then
     -- What no rule can read has no marks, and goes as well.
@@ -69,7 +72,7 @@ for index = 1, #KEYS do
     local last = #ARGV
     limit, a, b, c = ARGV[last - 3] + 0, ARGV[last - 2] + 0, ARGV[last - 1] + 0, ARGV[last] + 0
     marks.own = {now, now + amount, limit, a, b, c, policys = policys}
-    lasts = {limit, a, b, c}
+    lasts = rule.present and policys or {limit, a, b, c}
   elseif verb == 'end override' and marks.own then
     rule.refund(kept, now, 0, limit, a, b, c)
     lasts = policys

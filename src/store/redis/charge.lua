@@ -19,10 +19,20 @@ for index = 1, ARGV[3] + 0 do
     local name, numbers = string.match(ARGV[at], '^([^|]*)|(.*)$')
     rule, penalty = rules[name], numbers
   end
-  policies[index] = {rule, ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, penalty}
+  local policy = {rule, ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, penalty}
+  if rule.present then
+    local is_present, from, ends, longest = pcall(rule.present, now, policy[3], policy[4], policy[5])
+    if is_present then
+      policy[3], policy[4], policy[5] = from, ends, longest
+    else
+      -- Fails the requests of this policy, and none of the others.
+      policy[8] = from
+    end
+  end
+  policies[index] = policy
   at = at + 5
   if ARGV[at] == 'hours' then
-    policies[index][7] = ARGV[at + 1]
+    policy[7] = ARGV[at + 1]
     at = at + 2
   end
 end
@@ -33,6 +43,9 @@ end
 local function decide(index, last, place, allowed)
   local policy = policies[ARGV[place] + 0]
   local rule, limit, a, b, c = policy[1], policy[2], policy[3], policy[4], policy[5]
+  if policy[8] then
+    error(policy[8], 0)
+  end
   local key, cost = KEYS[index], ARGV[place + 1] + 0
   local kept, marks, text = (rule.load or load)(key)
   local blocked, own, moved, held = '0', '', false, 0

@@ -20,6 +20,9 @@ pub(super) mod server;
 const DRIVER: &str = "
 local rule, name, now, amount = rules[ARGV[1]], ARGV[2], ARGV[4] + 0, ARGV[5] + 0
 local limit, a, b, c = ARGV[6] + 0, ARGV[7] + 0, ARGV[8] + 0, ARGV[9] + 0
+if rule.present then
+  a, b, c = rule.present(now, a, b, c)
+end
 local words, kept = {}, {}
 for word in string.gmatch(ARGV[3], '%d+') do
   words[#words + 1] = word + 0

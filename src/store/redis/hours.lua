@@ -13,6 +13,9 @@ local function in_force(rule, kept, now, hours)
     end
     limit, a, b, c = next_limit + 0, next_a + 0, next_b + 0, next_c + 0
   end
+  if rule.present then
+    return limit, rule.present(now, a, b, c)
+  end
   return limit, a, b, c
 end
 

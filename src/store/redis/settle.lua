@@ -17,6 +17,9 @@ local function settle(key, place)
     return
   end
   local rule, limit, a, b, c = policy[1], policy[2], policy[3], policy[4], policy[5]
+  if rule.present then
+    a, b, c = rule.present(now, a, b, c)
+  end
   local kept, marks, found = (rule.load or load)(key)
   local own = ''
   if marks then

@@ -24,6 +24,9 @@ for index = 1, #KEYS do
   local at = 8 * index - 5
   local rule, most, is_soft = rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] ~= '0'
   local limit, a, b, c = ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0
+  if rule.present then
+    a, b, c = rule.present(now, a, b, c)
+  end
   local kept, marks, text = (rule.load or load)(KEYS[index])
   local blocked, own, moved, held = '0', '', false, 0
   if marks then

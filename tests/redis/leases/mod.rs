@@ -18,6 +18,9 @@
 //! | the table of a node is full | `what_a_node_holds_of_keys_that_it_does_not_keep_goes_back` | |
 
 mod failures;
+#[cfg(feature = "config")]
+mod from_file;
+mod off;
 mod processes;
 mod verbs;
 

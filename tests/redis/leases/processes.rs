@@ -4,15 +4,13 @@
 //! what dead nodes hold at the server, it is the limit, neither more nor less.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 use std::time::Duration;
 
 use tower_ratelimit::{Algorithm, Policy, RedisStore};
 
 use crate::scene::{PATIENCE, ask, cluster_store, every, limiter, patient, store, until};
+use crate::support::process::Process;
 use crate::support::redis::{Cluster, Server};
 use crate::support::sentinel::{NAME, Watched};
 
@@ -36,8 +34,7 @@ enum Said {
 
 struct Node {
     number: usize,
-    process: Child,
-    orders: ChildStdin,
+    process: Process,
 }
 
 /// Nodes, and all that they have said.
@@ -49,46 +46,23 @@ struct Nodes {
 
 impl Node {
     fn start(number: usize, arguments: &[String], says: &Sender<Said>) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_lease_node"))
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let says = says.clone();
-        thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                let said = match line.split_at(1) {
-                    ("+", key) => Said::Passed(key.parse().unwrap()),
-                    (_, told) => Said::Done(number, told.trim().parse().ok()),
-                };
-                let _ = says.send(said);
-            }
-            let _ = says.send(Said::Gone);
-        });
+        let hears = move |line: Option<String>| {
+            let said = match line.as_deref().map(|line| line.split_at(1)) {
+                Some(("+", key)) => Said::Passed(key.parse().unwrap()),
+                Some((_, told)) => Said::Done(number, told.trim().parse().ok()),
+                None => Said::Gone,
+            };
+            let _ = says.send(said);
+        };
         Self {
             number,
-            orders: process.stdin.take().unwrap(),
-            process,
+            process: Process::start(env!("CARGO_BIN_EXE_lease_node"), arguments, hears),
         }
     }
 
     fn order(&mut self, verb: &str, algorithm: &Algorithm) {
-        writeln!(self.orders, "{verb} {algorithm}").unwrap();
-    }
-
-    fn signal(&self, name: &str) {
-        let mut kill = Command::new("kill");
-        let told = kill.args(["-s", name, &self.process.id().to_string()]);
-        assert!(told.status().unwrap().success());
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.process.order(format_args!("{verb} {algorithm}"));
     }
 }
 
@@ -266,8 +240,7 @@ async fn what_nodes_that_are_killed_hold_is_lost_and_no_more() {
         nodes.order("drain", &algorithm);
         for _ in 0..KILLED {
             nodes.hear_of(KEYS * LIMIT / 6);
-            let killed = nodes.each.pop().unwrap();
-            killed.signal("KILL");
+            nodes.each.pop().unwrap().process.kill();
         }
         nodes.until_done();
         nodes.all("back", &algorithm);
@@ -291,14 +264,14 @@ async fn a_node_that_was_suspended_for_longer_than_a_life_asks_again() {
         let life = Duration::from_millis(500);
         let mut nodes = Nodes::start(1, "server", life, vec![server.url()]);
         assert!(nodes.one(0, "hold", &algorithm) > 0);
-        nodes.each[0].signal("STOP");
+        nodes.each[0].process.signal("STOP");
         let now = || -> u64 {
             let time: Vec<String> = ask(&server, &["TIME"]);
             time[0].parse::<u64>().unwrap() * 1_000 + time[1].parse::<u64>().unwrap() / 1_000
         };
         let ended = now() + 500;
         until("the units have ended", || now() > ended).await;
-        nodes.each[0].signal("CONT");
+        nodes.each[0].process.signal("CONT");
         assert_eq!(nodes.one(0, "held", &algorithm), 0, "{algorithm}");
         assert!(nodes.one(0, "ask", &algorithm) > 0, "{algorithm}");
     }

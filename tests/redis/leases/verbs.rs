@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Mode;
 use tower_ratelimit::store::RedisLedger;
@@ -176,4 +177,27 @@ async fn a_denial_is_remembered_for_a_tenth_of_a_second_at_most() {
     nodes[1].refund("ann", 10).await.unwrap();
     clock.advance(REMEMBERED);
     assert!(is_allowed(&nodes[0], "ann", 1).await);
+}
+
+/// A unit that was leased while the machine was calm is spent at the price of the moment at which it is spent.
+#[tokio::test]
+async fn a_leased_unit_is_spent_at_the_price_of_its_moment() {
+    let (server, clock) = (Server::start(&[]), new_year());
+    let store = node(&server, &clock);
+    let factor = FactorCell::new();
+    let policy = daily("a", 100_000).factor(&factor);
+    let limiter = limiter(&store, [policy]);
+    let mut asked = 0;
+    while stats(&limiter).held() < 60_000 {
+        assert!(is_allowed(&limiter, "ann", 1).await);
+        asked += 1;
+    }
+    factor.set(Factor::thousandths(500), "cpu 80 %");
+    for _ in 0..200 {
+        assert!(is_allowed(&limiter, "ann", 1).await);
+    }
+    factor.set(Factor::ONE, "");
+    store.give_leases_back().await;
+    assert_eq!(used_of(&limiter).await, [asked + 2 * 200]);
+    assert!(stats(&limiter).calls_saved() > 200, "{:?}", stats(&limiter));
 }

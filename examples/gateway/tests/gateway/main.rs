@@ -2,6 +2,7 @@
 
 mod forwarding;
 mod grpc;
+mod hostile;
 mod limits;
 mod question;
 mod refusals;

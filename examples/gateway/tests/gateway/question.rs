@@ -55,6 +55,48 @@ async fn a_question_is_about_the_original_request() {
     }
 }
 
+/// The fields as each proxy sends them, for `POST /dear/1?a=b` of a client.
+#[tokio::test]
+async fn each_proxy_asks_in_its_own_words() {
+    for (proxy, fields) in [
+        ("nginx", &POST[1..]),
+        (
+            "Caddy",
+            &[
+                "x-forwarded-method: POST",
+                "x-forwarded-uri: /dear/1?a=b",
+                "x-forwarded-host: shop",
+                "x-forwarded-proto: https",
+            ],
+        ),
+        (
+            "Traefik",
+            &[
+                "x-forwarded-method: POST",
+                "x-forwarded-uri: /dear/1?a=b",
+                "x-forwarded-host: shop",
+                "x-forwarded-port: 443",
+                "x-forwarded-proto: https",
+                "x-forwarded-server: edge",
+                "x-real-ip: 192.0.2.1",
+            ],
+        ),
+    ] {
+        let scene = Scene::new(LIMITS).await;
+        let fields = [&POST[..1], fields].concat();
+        for (status, as_403) in [(200, false), (429, false), (403, true)] {
+            let path = if as_403 {
+                "/_limit/check?refuse=403"
+            } else {
+                "/_limit/check"
+            };
+            let answer = scene.get(path, &fields).await;
+            assert_eq!(answer.status(), status, "{proxy}");
+            assert!(answer.header("ratelimit").is_some(), "{proxy}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_refusal_of_grpc_is_no_yes_to_a_proxy() {
     let scene = Scene::new(LIMITS).await;
@@ -71,7 +113,12 @@ async fn what_is_reserved_is_never_forwarded() {
         "/_limit/",
         "/_limit/other",
         "//_limit/check",
+        "//_limit/status",
         "/%5flimit/x",
+        "/_limit/../x",
+        "/x/../_limit/status",
+        "/x/..%2f_limit/status",
+        "/_limit/status/",
     ] {
         let answer = scene.get(path, &[]).await;
         assert_eq!(answer.status(), 404, "{path}");

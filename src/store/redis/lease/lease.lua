@@ -111,6 +111,9 @@ end
 local function decide(index, last, place, allowed)
   local policy = policies[ARGV[place] + 0]
   local rule, limit, a, b, c = policy[1], policy[2], policy[3], policy[4], policy[5]
+  if rule.present then
+    a, b, c = rule.present(now, a, b, c)
+  end
   local key, cost, softness = KEYS[index], ARGV[place + 1] + 0, ARGV[place + 2]
   local asked, seen, tells = ARGV[place + 3] + 0, ARGV[place + 4] + 0, ARGV[place + 5] + 0
   local kept, marks, text = (rule.load or load)(key)

@@ -15,8 +15,11 @@ use crate::clock::Micros;
 #[derive(Clone, Debug, Default)]
 pub(in crate::store::redis) struct Pair {
     held: [ClassUnits; CLASSES],
-    /// How many units requests have asked for since the server was told of it.
+    /// How many units requests have asked for since the server was told of it, and how many requests these were.
     seen: u32,
+    came: u32,
+    /// What a request costs, by the last questions.
+    cost: u32,
     /// How many units requests have asked for since then, and since when: since the last answer, so that the time in which
     /// requests wait for units makes the demand no smaller.
     wanted: u32,
@@ -87,6 +90,7 @@ impl Pair {
     /// A request of this cost comes.
     pub(in crate::store::redis) fn request(&mut self, now: Micros, cost: u32) -> Way {
         self.seen = self.seen.saturating_add(cost);
+        self.came = self.came.saturating_add(1);
         self.wanted = self.wanted.saturating_add(cost);
         self.latest = now;
         self.again(now, cost)
@@ -169,17 +173,20 @@ impl Pair {
             seen: self.seen,
             ..Ask::default()
         };
+        if let Some(mean) = self.seen.checked_div(self.came) {
+            self.cost = mean;
+        }
         if !self.is_asking {
             self.size = self.sized_anew(now, terms);
             let kept = if cost > 0 { 0 } else { self.left(now) };
-            // Two requests that come one after the other are no demand yet.
-            if self.size > 1 {
+            // To lease for one or two requests saves no call: what no request asks for is given back by one.
+            if self.requests() > 2 {
                 ask.units = self.size.saturating_sub(kept);
             }
             self.is_asking = ask.units > 0;
             self.waits = terms.is_long();
         }
-        self.seen = 0;
+        (self.seen, self.came) = (0, 0);
         if !terms.is_long() {
             self.wanted = 0;
         }
@@ -187,8 +194,13 @@ impl Pair {
         ask
     }
 
-    /// How many units cover the demand: at most twice as many as the last time, and at least half as many. Requests that have
-    /// waited in vain get as many as they need.
+    /// How many requests come in the time for whose demand a node asks.
+    fn requests(&self) -> u32 {
+        self.size / self.cost.max(1)
+    }
+
+    /// How many units cover the demand: at most twice as many as the last time or those of one request, and at least half as
+    /// many. Requests that have waited in vain get as many as they need.
     fn sized_anew(&mut self, now: Micros, terms: Terms) -> u32 {
         let (wanted, waiting) = (mem::take(&mut self.wanted), mem::take(&mut self.waiting));
         let Some(since) = self.since.replace(now) else {
@@ -197,7 +209,7 @@ impl Pair {
         let elapsed = now.saturating_sub(since).get().max(1);
         let wanted = u128::from(wanted) * u128::from(terms.covers.get()) / u128::from(elapsed);
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let most = self.size.saturating_mul(2).max(1);
+        let most = self.size.saturating_mul(2).max(self.cost).max(1);
         wanted.clamp(self.size / 2, most).max(waiting)
     }
 
@@ -217,7 +229,7 @@ impl Pair {
     pub(in crate::store::redis) fn idle(&mut self, now: Micros, terms: Terms) -> Option<Ask> {
         let idle = now.saturating_sub(self.latest);
         let is_missed = self.is_scarce || !terms.is_long();
-        if idle < terms.idle(is_missed.then_some(self.size)) {
+        if idle < terms.idle(is_missed.then(|| self.requests())) {
             return None;
         }
         self.give_back(now)
@@ -230,7 +242,7 @@ impl Pair {
             tells: self.tells(now, |left| left),
             ..Ask::default()
         };
-        self.seen = 0;
+        (self.seen, self.came) = (0, 0);
         (!ask.is_empty()).then_some(ask)
     }
 

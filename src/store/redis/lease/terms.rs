@@ -55,7 +55,7 @@ impl Terms {
     pub(in crate::store::redis) fn reserve(self) -> u64 {
         match self {
             _ if self.drains => 1,
-            _ if self.is_long() => 4,
+            _ if self.is_long() => 8,
             _ => 3,
         }
     }
@@ -76,13 +76,13 @@ impl Terms {
     }
 
     /// After how long a time without requests a node gives its units back: after the time for which it asks. If there are
-    /// too few for all, a node that is asked for `size` units in that time misses some of them first.
-    pub(in crate::store::redis) fn idle(self, size: Option<u32>) -> Micros {
+    /// too few for all, a node to which so many `requests` come in that time misses some of them first.
+    pub(in crate::store::redis) fn idle(self, requests: Option<u32>) -> Micros {
         let longest = self.covers.max(PACE);
-        let Some(size) = size else {
+        let Some(requests) = requests else {
             return longest;
         };
-        let gaps = 16 * self.covers.get() / u64::from(size.max(1));
+        let gaps = 16 * self.covers.get() / u64::from(requests.max(1));
         Micros::new(gaps.max(PACE.get())).min(longest)
     }
 }

@@ -38,7 +38,7 @@ impl Leased {
     /// Grants units to a node whose request was allowed and charged.
     ///
     /// A node is granted what it asks for, as long as the whole limit lasts: at most a quarter of what remains, and at
-    /// most its share of a quarter of what remains, or of all of it if the limit drains. The share is what it asks for, of the
+    /// most its share of a part of what remains, or of all of it if the limit drains. The share is what it asks for, of the
     /// demand of all nodes. So grants shrink as the limit runs out, and all nodes run out of units at about the same time,
     /// however many there are.
     pub(in crate::store::redis::lease) fn grant<S: Step>(

@@ -85,7 +85,7 @@ fn a_key_that_is_asked_for_twice_is_not_leased_and_one_asked_for_often_is() {
         pair.answered(now, now, (&ask, nothing), terms());
         asked.push(ask.units);
     }
-    assert_eq!(asked, [0, 0, 2, 4, 8]);
+    assert_eq!(asked, [0, 0, 0, 4, 8]);
 }
 
 /// A pair whose units are spent, with a question on its way, and when it was put.
@@ -187,4 +187,51 @@ fn a_request_above_what_is_left_gives_the_rest_back_with_its_question() {
     let ask = pair.ask(now, 11, terms());
     assert_eq!(ask.tells[0].unspent, 10);
     assert_eq!(pair.left(now), 0);
+}
+
+/// What is asked for by requests of this cost, the last of many that come so far apart.
+fn asked_by(cost: u32, apart: u64) -> (Pair, Micros, Ask) {
+    let (mut pair, mut now) = (Pair::default(), Micros::new(SECOND));
+    let mut ask = Ask::default();
+    for _ in 0..50 {
+        now = now.saturating_add(Micros::new(apart));
+        if pair.request(now, cost) == Way::Ask {
+            ask = pair.ask(now, cost, terms());
+            let grant = LeaseReply {
+                grant: None,
+                denied: None,
+            };
+            pair.answered(now, now, (&ask, grant), terms());
+        }
+    }
+    (pair, now, ask)
+}
+
+/// A tenth of a second is asked for. At one request in 40 ms, most of what is asked for beside a request would be given back.
+#[test]
+fn units_for_one_or_two_requests_are_not_asked_for_whatever_these_cost() {
+    for cost in [1, 25, 1_000] {
+        let (_, _, rare) = asked_by(cost, 40_000);
+        assert_eq!(rare.units, 0, "{cost}");
+        let (_, _, frequent) = asked_by(cost, 10_000);
+        let requests = frequent.units / cost;
+        assert!((9..=11).contains(&requests), "{cost}: {frequent:?}");
+    }
+}
+
+/// A node that has too few units gives them back once it misses sixteen requests, and these may cost more than one unit.
+#[test]
+fn how_long_units_are_kept_depends_on_requests_and_not_on_what_these_cost() {
+    for cost in [1, 25, 1_000] {
+        let (mut pair, now, ask) = asked_by(cost, 2_000);
+        let units = ask.units / 2;
+        pair.is_asking = true;
+        pair.answered(now, now, (&ask, granted(units, 77)), terms());
+        let idle = |pair: &mut Pair, micros| {
+            let then = now.saturating_add(Micros::new(micros));
+            pair.idle(then, terms()).is_some()
+        };
+        assert!(!idle(&mut pair, 30_000), "{cost}");
+        assert!(idle(&mut pair, 36_000), "{cost}");
+    }
 }

@@ -3,6 +3,7 @@ use super::random::Random;
 /// What goes wrong, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
+    pub(super) name: &'static str,
     /// The probability that a message is lost.
     pub(super) lost: f64,
     /// The probability that it takes up to two deadlines longer.
@@ -35,6 +36,7 @@ pub(super) enum Fault {
 }
 
 pub(super) const NONE: Faults = Faults {
+    name: "none",
     lost: 0.0,
     late: 0.0,
     every: 0,
@@ -42,6 +44,7 @@ pub(super) const NONE: Faults = Faults {
 };
 
 pub(super) const NETWORK: Faults = Faults {
+    name: "nodes and network",
     lost: 0.02,
     late: 0.05,
     every: 300_000,
@@ -54,6 +57,7 @@ pub(super) const NETWORK: Faults = Faults {
 };
 
 pub(super) const SERVER: Faults = Faults {
+    name: "server forgets",
     lost: 0.002,
     late: 0.002,
     every: 700_000,
@@ -61,6 +65,7 @@ pub(super) const SERVER: Faults = Faults {
 };
 
 pub(super) const CLOCK: Faults = Faults {
+    name: "server's clock steps",
     lost: 0.002,
     late: 0.002,
     every: 700_000,

@@ -17,29 +17,37 @@ pub(super) struct Report {
     pub(super) in_excess: u64,
     pub(super) server_busy: f64,
     pub(super) lasted: u64,
-    /// Of each node, the units that it admitted, and those that the plain algorithm admits.
-    nodes: Vec<(u64, u64)>,
+    nodes: Vec<Share>,
     /// How many requests waited less than so many powers of two of microseconds for a call.
     waits: [u64; 32],
     wrong_key: Option<u64>,
     pub(super) trace: Vec<String>,
 }
 
+/// How many units a node was asked for, how many it admitted, and how many the plain algorithm admits of the same requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    asked: u64,
+    admitted: u64,
+    by_plain: u64,
+}
+
 impl Report {
     pub(super) fn new(nodes: usize) -> Self {
         Self {
-            nodes: vec![(0, 0); nodes],
+            nodes: vec![Share::default(); nodes],
             ..Self::default()
         }
     }
 
-    pub(super) fn asked(&mut self) {
+    pub(super) fn asked(&mut self, node: usize, cost: u32) {
         self.decisions += 1;
+        self.nodes[node].asked += u64::from(cost);
     }
 
     pub(super) fn twin_admits(&mut self, node: usize, cost: u32) {
         self.by_plain += u64::from(cost);
-        self.nodes[node].1 += u64::from(cost);
+        self.nodes[node].by_plain += u64::from(cost);
     }
 
     pub(super) fn is_local(&mut self, node: usize, cost: u32) {
@@ -50,7 +58,7 @@ impl Report {
     pub(super) fn admitted(&mut self, node: usize, cost: u32) {
         self.spends += 1;
         self.admitted += u64::from(cost);
-        self.nodes[node].0 += u64::from(cost);
+        self.nodes[node].admitted += u64::from(cost);
     }
 
     pub(super) fn refused(&mut self, is_false: bool) {
@@ -89,12 +97,21 @@ impl Report {
         part(self.calls, self.decisions)
     }
 
-    /// Jain's index over the nodes, of what was admitted of what the plain algorithm admits.
-    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    /// Jain's index over the nodes, of what was admitted of what was asked for.
     pub(super) fn jain(&self) -> f64 {
-        let shares = self.nodes.iter().filter(|(_, plain)| *plain > 0);
+        self.jain_of(|share| share.admitted)
+    }
+
+    /// The same under the plain algorithm, which admits in the order in which requests come.
+    pub(super) fn plain_jain(&self) -> f64 {
+        self.jain_of(|share| share.by_plain)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    fn jain_of(&self, admitted: impl Fn(&Share) -> u64) -> f64 {
+        let shares = self.nodes.iter().filter(|share| share.asked > 0);
         let shares: Vec<f64> = shares
-            .map(|(got, plain)| *got as f64 / *plain as f64)
+            .map(|share| part(admitted(share), share.asked))
             .collect();
         let sum: f64 = shares.iter().sum();
         let squares: f64 = shares.iter().map(|share| share * share).sum();
@@ -121,21 +138,26 @@ fn part(of: u64, all: u64) -> f64 {
     of as f64 / all.max(1) as f64
 }
 
+/// The names of the columns.
+pub(super) const HEAD: &str =
+    " decisions    spends   saved     busy    util    false    Jain   plain   p99.9 over";
+
 impl fmt::Display for Report {
     #[expect(clippy::cast_precision_loss, reason = "for people to read")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:>10} {:>9} {:>6.2} % {:>7.4} {:>6.1} % {:>7.4} {:>6.2} % {:>7.4} {:>7}",
+            "{:>10} {:>9} {:>5.1} % {:>6.1} % {:>7.4} {:>6.2} % {:>7.4} {:>7.4} {:>7} {:>4}",
             self.decisions,
             self.spends,
-            100.0 * part(self.local, self.decisions),
-            self.calls_per_decision(),
+            100.0 * (1.0 - self.calls_per_decision()),
             100.0 * self.server_busy / self.lasted.max(1) as f64,
             self.utilisation(),
             100.0 * self.false_refusals(),
             self.jain(),
+            self.plain_jain(),
             self.quantile(999),
+            self.in_excess,
         )
     }
 }

@@ -77,6 +77,11 @@ impl<S: Step> Server<S> {
         now < self.away
     }
 
+    /// How long a question waits for those before it.
+    pub(super) fn behind(&self, now: u64) -> u64 {
+        self.free_at.saturating_sub(now)
+    }
+
     /// A call has come. Returns when it is decided.
     #[expect(
         clippy::cast_possible_truncation,

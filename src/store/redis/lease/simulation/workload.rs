@@ -1,5 +1,8 @@
 //! Who asks for what, and when.
 
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
 use super::random::Random;
 
 /// The workloads of the tables.
@@ -40,13 +43,23 @@ pub(super) const SHAPES: [Shape; 10] = [
     Shape::Attack,
 ];
 
+impl Shape {
+    /// Whether all requests have the same key.
+    pub(super) fn has_one_key(self) -> bool {
+        !matches!(
+            self,
+            Self::Tenants | Self::Affine | Self::Scattered | Self::Attack
+        )
+    }
+}
+
 pub(super) struct Workload {
     shape: Shape,
-    nodes: u64,
+    nodes: usize,
     /// Requests a microsecond, of all nodes.
     rate: f64,
     /// The sum of the weights up to each key or node.
-    zipf: Vec<f64>,
+    zipf: Cow<'static, [f64]>,
     asked: u64,
 }
 
@@ -64,15 +77,17 @@ const SECOND: u64 = 1_000_000;
 
 impl Workload {
     pub(super) fn new(shape: Shape, nodes: usize, per_second: f64) -> Self {
+        static AFFINE: LazyLock<Vec<f64>> = LazyLock::new(|| zipf(10_000, 1.1));
+        static SCATTERED: LazyLock<Vec<f64>> = LazyLock::new(|| zipf(100_000, 1.0));
         let zipf = match shape {
-            Shape::Affine => zipf(10_000, 1.1),
-            Shape::Scattered => zipf(100_000, 1.0),
-            Shape::Wandering => zipf(nodes, 1.0),
-            _ => Vec::new(),
+            Shape::Affine => Cow::Borrowed(AFFINE.as_slice()),
+            Shape::Scattered => Cow::Borrowed(SCATTERED.as_slice()),
+            Shape::Wandering => Cow::Owned(zipf(nodes, 1.0)),
+            _ => Cow::default(),
         };
         Self {
             shape,
-            nodes: nodes as u64,
+            nodes,
             rate: match shape {
                 Shape::Costs => per_second / 25.5e6,
                 _ => per_second / 1e6,
@@ -83,7 +98,7 @@ impl Workload {
     }
 
     /// How many processes of arrivals there are: one for each node, or one for all.
-    pub(super) fn streams(&self) -> u64 {
+    pub(super) fn streams(&self) -> usize {
         match self.shape {
             Shape::Affine | Shape::Scattered | Shape::Attack => 1,
             _ => self.nodes,
@@ -96,11 +111,11 @@ impl Workload {
         clippy::cast_precision_loss,
         reason = "small numbers"
     )]
-    fn rate_at(&self, stream: u64, now: u64) -> (f64, u64) {
+    fn rate_at(&self, stream: usize, now: u64) -> (f64, u64) {
         let each = self.rate / self.streams() as f64;
         match self.shape {
             Shape::Bursts => {
-                let phase = stream * BURST_EVERY / self.nodes;
+                let phase = stream as u64 * BURST_EVERY / self.nodes as u64;
                 let into = (now + phase) % BURST_EVERY;
                 if into < BURST {
                     let times = (BURST_EVERY / BURST) as f64;
@@ -110,7 +125,7 @@ impl Workload {
                 }
             }
             Shape::Wandering => {
-                let place = ((stream + now / SECOND) % self.nodes) as usize;
+                let place = ((stream as u64 + now / SECOND) % self.nodes as u64) as usize;
                 let before = place.checked_sub(1).map_or(0.0, |before| self.zipf[before]);
                 let share = self.zipf[place] - before;
                 (self.rate * share, (now / SECOND + 1) * SECOND)
@@ -130,7 +145,7 @@ impl Workload {
         clippy::cast_sign_loss,
         reason = "a time in microseconds"
     )]
-    pub(super) fn next(&self, stream: u64, now: u64, random: &mut Random) -> u64 {
+    pub(super) fn next(&self, stream: usize, now: u64, random: &mut Random) -> u64 {
         let mut now = now;
         loop {
             let (rate, until) = self.rate_at(stream, now);
@@ -145,10 +160,9 @@ impl Workload {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
-    pub(super) fn request(&mut self, stream: u64, random: &mut Random) -> Request {
-        let any = |random: &mut Random, nodes| random.below(nodes) as usize;
+    pub(super) fn request(&mut self, stream: usize, random: &mut Random) -> Request {
         let one = |cost| Request {
-            node: stream as usize,
+            node: stream,
             key: 0,
             cost,
         };
@@ -160,15 +174,14 @@ impl Workload {
             Shape::Affine => {
                 let key = self.draw(random);
                 let which = random.below(1 + key % 3);
-                let node = Random::new(key * 3 + which).below(self.nodes);
                 Request {
-                    node: node as usize,
+                    node: Random::new(key * 3 + which).place(self.nodes),
                     key,
                     cost: 1,
                 }
             }
             Shape::Scattered => Request {
-                node: any(random, self.nodes),
+                node: random.place(self.nodes),
                 key: self.draw(random),
                 cost: 1,
             },
@@ -176,7 +189,7 @@ impl Workload {
                 self.asked += 1;
                 let key = self.asked / 2;
                 Request {
-                    node: Random::new(key).below(self.nodes) as usize,
+                    node: Random::new(key).place(self.nodes),
                     key,
                     cost: 1,
                 }
@@ -198,15 +211,17 @@ impl Workload {
 
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn zipf(number: usize, exponent: f64) -> Vec<f64> {
-    let weights = (1..=number).map(|rank| (rank as f64).powf(-exponent));
-    let all: f64 = weights.clone().sum();
     let mut sum = 0.0;
+    let weights = (1..=number).map(|rank| (rank as f64).powf(-exponent));
     let mut sums: Vec<f64> = weights
         .map(|weight| {
-            sum += weight / all;
+            sum += weight;
             sum
         })
         .collect();
+    for up_to in &mut sums {
+        *up_to /= sum;
+    }
     if let Some(last) = sums.last_mut() {
         *last = 1.0;
     }

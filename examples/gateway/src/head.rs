@@ -1,0 +1,225 @@
+//! Gives a head one reading, before the limits see it.
+//!
+//! The limits and the upstream have to read the same request. A head that two servers could read in two ways is refused;
+//! what HTTP lets a client write in several ways is written in one.
+
+use http::header::{COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::uri::{Authority, PathAndQuery};
+use http::{Method, StatusCode, Uri, Version};
+
+use crate::fields::{self, KEPT};
+
+/// Why a request is not served.
+pub(crate) type Refusal = (StatusCode, &'static str);
+
+const fn bad(why: &'static str) -> Refusal {
+    (StatusCode::BAD_REQUEST, why)
+}
+
+/// Leaves one path, one `Host` and one `Cookie`, and no header that passes for one of those that the limits read.
+pub(crate) fn give_one_reading(parts: &mut Parts, read: &[HeaderName]) -> Result<(), Refusal> {
+    if parts.method == Method::CONNECT {
+        return Err((StatusCode::METHOD_NOT_ALLOWED, "this is no forward proxy"));
+    }
+    transfer_coding(parts)?;
+    host(parts)?;
+    target(parts)?;
+    join_cookies(&mut parts.headers);
+    remove_lookalikes(&mut parts.headers, read);
+    Ok(())
+}
+
+/// hyper decodes `chunked` only. A body in another coding would reach the upstream without the name of that coding.
+fn transfer_coding(parts: &Parts) -> Result<(), Refusal> {
+    let mut codings = parts.headers.get_all(TRANSFER_ENCODING).into_iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if is_chunked(coding) => Ok(()),
+        _ => Err((
+            StatusCode::NOT_IMPLEMENTED,
+            "the one transfer coding is chunked",
+        )),
+    }
+}
+
+/// The host of the target comes before `Host`, as RFC 9112 §3.2.2 says. HTTP/2 has it in the target always.
+fn host(parts: &mut Parts) -> Result<(), Refusal> {
+    let told = |host: &str| match host.parse::<Authority>() {
+        Ok(authority) => !authority.as_str().contains('@'),
+        Err(_) => host.is_empty(),
+    };
+    let mut hosts = parts.headers.get_all(HOST).into_iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(_), Some(_)) => return Err(bad("a request has one Host")),
+        (Some(host), None) if !host.to_str().is_ok_and(told) => {
+            return Err(bad("Host is no host"));
+        }
+        (None, _) if parts.version == Version::HTTP_11 && parts.uri.authority().is_none() => {
+            return Err(bad("a request has a Host"));
+        }
+        _ => {}
+    }
+    if let Some(authority) = parts.uri.authority() {
+        let host = Some(authority.as_str()).filter(|host| told(host));
+        let host = host.and_then(|host| HeaderValue::from_str(host).ok());
+        let host = host.ok_or(bad("the host of the target is no host"))?;
+        parts.headers.insert(HOST, host);
+    }
+    Ok(())
+}
+
+/// Leaves the path and the query of a target.
+fn target(parts: &mut Parts) -> Result<(), Refusal> {
+    let is_of_the_server = parts.method == Method::OPTIONS && parts.uri.path() == "*";
+    if !parts.uri.path().starts_with('/') && !is_of_the_server {
+        return Err(bad("the target has no path"));
+    }
+    if parts.uri.authority().is_some() {
+        let path = parts.uri.path_and_query().cloned();
+        parts.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    }
+    Ok(())
+}
+
+/// HTTP/2 may send each cookie in a field of its own, and HTTP/1.1 has one field (RFC 9113 §8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers
+        .get_all(COOKIE)
+        .into_iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+/// CGI and its kin read `_` and `-` alike: an upstream may take `X_Api_Key` for the `X-Api-Key` by which requests are
+/// counted.
+fn remove_lookalikes(headers: &mut HeaderMap, read: &[HeaderName]) {
+    let passes_for_another = |name: &&HeaderName| {
+        if !name.as_str().contains('_') || read.contains(name) {
+            return false;
+        }
+        let other = name.as_str().replace('_', "-");
+        fields::is_forwarding(&other) || KEPT.iter().chain(read).any(|name| name.as_str() == other)
+    };
+    let found: Vec<HeaderName> = headers.keys().filter(passes_for_another).cloned().collect();
+    for name in found {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn read(target: &str, version: Version, fields: &[(&str, &str)]) -> Result<Parts, StatusCode> {
+        let mut request = Request::get(target).version(version);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let mut parts = request.body(()).unwrap().into_parts().0;
+        match give_one_reading(&mut parts, &[HeaderName::from_static("x-api-key")]) {
+            Ok(()) => Ok(parts),
+            Err((status, _)) => Err(status),
+        }
+    }
+
+    #[test]
+    fn every_form_of_a_target_leaves_its_path_and_its_host() {
+        for (target, told, version, uri, host) in [
+            ("/a?b", Some("one"), Version::HTTP_11, "/a?b", Some("one")),
+            (
+                "http://two/a?b",
+                Some("one"),
+                Version::HTTP_11,
+                "/a?b",
+                Some("two"),
+            ),
+            (
+                "http://two",
+                Some("one"),
+                Version::HTTP_11,
+                "/",
+                Some("two"),
+            ),
+            ("http://two/a", None, Version::HTTP_2, "/a", Some("two")),
+            (
+                "http://two/a",
+                Some("one"),
+                Version::HTTP_2,
+                "/a",
+                Some("two"),
+            ),
+            ("/a", Some(""), Version::HTTP_11, "/a", Some("")),
+            ("/a", None, Version::HTTP_10, "/a", None),
+        ] {
+            let fields: Vec<_> = told.map(|host| ("host", host)).into_iter().collect();
+            let parts = read(target, version, &fields).unwrap();
+            assert_eq!(parts.uri, uri, "{target}");
+            let seen = parts.headers.get(HOST).map(|host| host.to_str().unwrap());
+            assert_eq!(seen, host, "{target} {told:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_that_could_be_read_in_two_ways_is_refused() {
+        let host = ("host", "a");
+        for (target, fields) in [
+            ("/", &[][..]),
+            ("/", &[host, ("host", "b")]),
+            ("/", &[host, host]),
+            ("/", &[("host", "a b")]),
+            ("/", &[("host", "user@a")]),
+            ("http://user@a/", &[host]),
+            ("a:80", &[host]),
+            ("*", &[host]),
+        ] {
+            let refused = read(target, Version::HTTP_11, fields);
+            assert_eq!(refused.unwrap_err(), 400, "{target} {fields:?}");
+        }
+        for codings in [
+            &["gzip, chunked"][..],
+            &["gzip", "chunked"],
+            &["chunked", "chunked"],
+        ] {
+            let mut fields = vec![host];
+            fields.extend(codings.iter().map(|coding| ("transfer-encoding", *coding)));
+            let refused = read("/", Version::HTTP_11, &fields);
+            assert_eq!(refused.unwrap_err(), 501, "{fields:?}");
+        }
+        let chunked = [host, ("transfer-encoding", "Chunked")];
+        assert!(read("/", Version::HTTP_11, &chunked).is_ok());
+    }
+
+    #[test]
+    fn cookies_of_several_fields_are_one_field() {
+        let fields = [("host", "a"), ("cookie", "a=1"), ("cookie", "b=2; c=3")];
+        let parts = read("/", Version::HTTP_2, &fields).unwrap();
+        let cookies: Vec<_> = parts.headers.get_all(COOKIE).into_iter().collect();
+        assert_eq!(cookies, ["a=1; b=2; c=3"]);
+    }
+
+    #[test]
+    fn a_field_that_passes_for_another_one_is_removed() {
+        let fields = [
+            ("host", "a"),
+            ("x_api_key", "forged"),
+            ("x-api_key", "forged"),
+            ("content_type", "forged"),
+            ("x_forwarded_for", "forged"),
+            ("x_real_ip", "forged"),
+            ("x_request_id", "own"),
+            ("x-api-key", "own"),
+        ];
+        let parts = read("/", Version::HTTP_11, &fields).unwrap();
+        let mut names: Vec<&str> = parts.headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["host", "x-api-key", "x_request_id"]);
+    }
+}

@@ -1,0 +1,52 @@
+//! What leases cost where nothing is leased: nothing is sent that would not be sent without them.
+
+use tower_ratelimit::{Policy, RedisStore};
+
+use super::leasing;
+use crate::scene::{daily, limiter, patient};
+use crate::stand_in::{Answer, StandIn};
+
+/// What a server hears of three requests under this policy.
+async fn heard(policy: Policy, open: impl Fn(&str) -> RedisStore) -> Vec<Vec<String>> {
+    let server = StandIn::start(|_| Answer::Allow);
+    let node = limiter(&open(&server.url()), [policy]);
+    for _ in 0..3 {
+        assert!(node.check("ann", 1).await.unwrap().is_allowed());
+    }
+    drop(node);
+    server.scripts()
+}
+
+#[tokio::test]
+async fn without_leases_a_request_sends_its_charge_and_nothing_else() {
+    let policy = || daily("a", 1_000);
+    let plain = heard(policy(), |url| patient().open(url).unwrap()).await;
+    let unleased = heard(policy().unleased(), |url| leasing().open(url).unwrap()).await;
+    assert_eq!(plain, unleased);
+    assert_eq!(plain.len(), 3);
+    for call in plain {
+        let [verb, _script, keys, key, words @ ..] = call.as_slice() else {
+            panic!("{call:?}");
+        };
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!((verb.as_str(), keys.as_str()), ("EVALSHA", "1"));
+        assert!(key.ends_with(":a:anchored-window/day"), "{key}");
+        // The server's clock; one rule and its numbers; one request of one charge: its rule, its cost, and not soft.
+        let expected = [
+            "",
+            "charge",
+            "1",
+            "anchored_window",
+            "1000",
+            "86400000000",
+            "0",
+            "1000",
+            "1",
+            "1",
+            "1",
+            "1",
+            "0",
+        ];
+        assert_eq!(words, expected);
+    }
+}

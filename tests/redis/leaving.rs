@@ -1,0 +1,216 @@
+//! Requests that leave a leaky queue over Redis before their turn: clients that disconnect, and a timeout outside of the
+//! layer. No time passes but what a test lets pass.
+
+use std::convert::Infallible;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tokio::runtime::Handle;
+use tokio::task::{JoinHandle, spawn_blocking, yield_now};
+use tokio::time::{Instant, advance, timeout};
+use tower::util::BoxCloneService;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::key::{self, Key};
+use tower_ratelimit::{LeakyQueue, Policy, RateLimitLayer};
+
+use crate::scene::{MINUTE, PATIENCE, store};
+use crate::support::redis::Server;
+use crate::support::tokio_clock::TokioClock;
+
+const INTERVAL: Duration = Duration::from_millis(100);
+const STEP: Duration = Duration::from_millis(50);
+
+/// The numbers of requests that have arrived at the service, and when.
+type Log = Vec<(u32, Duration)>;
+
+/// Processes that share a queue in Redis: ten a second, with fifty places. Each has a line of its own.
+struct Scene {
+    start: Instant,
+    log: Arc<Mutex<Log>>,
+    processes: Vec<RateLimitLayer>,
+    sent: Vec<JoinHandle<()>>,
+    /// How many tasks there are besides those of requests.
+    background: usize,
+    _server: Server,
+    /// A paused clock moves by itself while all tasks wait, as they do for Redis, but not while this is here.
+    _stands_still: Sender<()>,
+}
+
+impl Scene {
+    async fn new(processes: usize) -> Self {
+        let (stands_still, blocks) = channel();
+        spawn_blocking(move || blocks.recv());
+        let (server, clock) = (Server::start(&[]), TokioClock::new());
+        let process = || {
+            let queue = LeakyQueue::per_second(10).places(50);
+            let store = store(&server).clock(clock);
+            RateLimitLayer::builder()
+                .policy(Policy::new("queue", queue).key(key::global()))
+                .store(store)
+                .build()
+                .unwrap()
+        };
+        let mut scene = Self {
+            start: Instant::now(),
+            log: Arc::default(),
+            processes: (0..processes).map(|_| process()).collect(),
+            sent: Vec::new(),
+            background: 0,
+            _server: server,
+            _stands_still: stands_still,
+        };
+        for process in &scene.processes {
+            let _ = process.limiter().peek(Key::GLOBAL, 0).await.unwrap();
+        }
+        scene.background = fewest_tasks().await;
+        scene
+    }
+
+    fn service(&self, process: usize) -> BoxCloneService<Request<u32>, Response<()>, Infallible> {
+        let (start, log) = (self.start, Arc::clone(&self.log));
+        let inner = service_fn(move |request: Request<u32>| {
+            log.lock().unwrap().push((*request.body(), start.elapsed()));
+            std::future::ready(Ok(Response::new(String::new())))
+        });
+        let service = self.processes[process].layer(inner);
+        service
+            .map_response(|response| response.map(drop))
+            .boxed_clone()
+    }
+
+    /// Sends a request to a process, and lets it come to its place. Its client waits for so long.
+    async fn send(&mut self, process: usize, number: u32, patience: Duration) {
+        let answer = self.service(process).oneshot(Request::new(number));
+        self.sent.push(tokio::spawn(async move {
+            let _ = timeout(patience, answer).await;
+        }));
+        self.settle().await;
+    }
+
+    async fn step(&self) {
+        advance(STEP).await;
+        self.settle().await;
+    }
+
+    /// Waits until Redis has answered all that it was asked.
+    async fn settle(&self) {
+        let began = std::time::Instant::now();
+        let is_settled = || {
+            let counted = self.processes.iter().map(|process| {
+                let snapshot = process.limiter().snapshot();
+                snapshot.requests().allowed() + snapshot.requests().refused()
+            });
+            let waiting = self.sent.iter().filter(|sent| !sent.is_finished());
+            counted.sum::<u64>() == self.sent.len() as u64
+                && Handle::current().metrics().num_alive_tasks()
+                    <= self.background + waiting.count()
+        };
+        loop {
+            for _ in 0..20 {
+                yield_now().await;
+            }
+            if is_settled() {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "Redis has not answered");
+        }
+    }
+
+    fn log(&self) -> Log {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// How many requests were served in each whole second.
+    fn in_each_second(&self, seconds: u64) -> Vec<usize> {
+        let log = self.log();
+        let in_second = |second| log.iter().filter(|(_, at)| at.as_secs() == second).count();
+        (0..seconds).map(in_second).collect()
+    }
+}
+
+/// How many tasks there are that last, such as those of connections.
+async fn fewest_tasks() -> usize {
+    let mut fewest = usize::MAX;
+    for _ in 0..50 {
+        std::thread::sleep(Duration::from_millis(1));
+        yield_now().await;
+        fewest = fewest.min(Handle::current().metrics().num_alive_tasks());
+    }
+    fewest
+}
+
+#[track_caller]
+fn assert_spaced(log: &Log) {
+    for pair in log.windows(2) {
+        assert!(pair[1].1 >= pair[0].1 + INTERVAL, "{log:?}");
+    }
+}
+
+#[track_caller]
+fn assert_in_order(log: &Log, is_meant: impl Fn(u32) -> bool) {
+    let numbers = log.iter().map(|(number, _)| *number);
+    let numbers: Vec<u32> = numbers.filter(|number| is_meant(*number)).collect();
+    assert!(numbers.is_sorted(), "{numbers:?}");
+}
+
+/// Twenty requests a second, each of which is given up after 700 ms. The oldest leave, and only the last place was given
+/// back: fifteen requests were served, and then none.
+#[tokio::test(start_paused = true)]
+async fn under_a_timeout_shorter_than_the_longest_wait_a_queue_serves_at_its_rate() {
+    let mut scene = Scene::new(1).await;
+    for number in 0..400 {
+        scene.send(0, number, 7 * INTERVAL).await;
+        scene.step().await;
+    }
+    assert_eq!(scene.in_each_second(20), [10; 20]);
+    assert_spaced(&scene.log());
+    assert_in_order(&scene.log(), |_| true);
+}
+
+/// A turn that is left goes to the next request of the same process. Redis takes back only the last turn of all, so a turn
+/// that it cannot take back waits for the next request of that process.
+#[tokio::test(start_paused = true)]
+async fn two_processes_that_share_a_queue_serve_at_its_rate_together() {
+    let mut scene = Scene::new(2).await;
+    for number in 0..400 {
+        for process in 0..2 {
+            let number = 2 * number + u32::try_from(process).unwrap();
+            scene.send(process, number, 7 * INTERVAL).await;
+        }
+        scene.step().await;
+    }
+    assert_eq!(scene.in_each_second(20), [10; 20]);
+    assert_spaced(&scene.log());
+    for process in 0..2 {
+        assert_in_order(&scene.log(), |number| number % 2 == process);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_disconnect_the_oldest_first_leave_no_turn_unused() {
+    let mut scene = Scene::new(1).await;
+    for number in 0..=50 {
+        scene.send(0, number, MINUTE).await;
+    }
+    scene.step().await;
+    for oldest in 1..=25 {
+        scene.sent[oldest].abort();
+        scene.settle().await;
+    }
+    for _ in 0..52 {
+        scene.step().await;
+    }
+    let stay = [0].into_iter().chain(26..=50);
+    let expected = stay
+        .zip(0..)
+        .map(|(number, turn)| (number, turn * INTERVAL));
+    assert_eq!(scene.log(), expected.collect::<Log>());
+    // Redis has the places at the end again: as many requests find one.
+    for number in 51..=101 {
+        scene.send(0, number, MINUTE).await;
+    }
+    let allowed = || scene.processes[0].limiter().snapshot().requests().allowed();
+    assert_eq!(allowed(), 102);
+}

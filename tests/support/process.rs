@@ -1,0 +1,71 @@
+//! Processes that a test starts, orders and hears.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use super::redis::signal;
+
+/// A child process, which is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Starts a program. Each line of its standard output is told to `hears`, and `None` when it says no more.
+    pub(crate) fn start(
+        program: &str,
+        arguments: &[String],
+        mut hears: impl FnMut(Option<String>) + Send + 'static,
+    ) -> Self {
+        let mut process = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program is there");
+        let told = process.stdout.take().expect("it is piped");
+        thread::spawn(move || {
+            for line in BufReader::new(told).lines().map_while(Result::ok) {
+                hears(Some(line));
+            }
+            hears(None);
+        });
+        Self(process)
+    }
+
+    /// Writes a line to its standard input.
+    pub(crate) fn order(&mut self, line: fmt::Arguments<'_>) {
+        let orders = self.0.stdin.as_mut().expect("it still takes orders");
+        writeln!(orders, "{line}").expect("it reads its orders");
+    }
+
+    /// Ends its standard input.
+    pub(crate) fn end_orders(&mut self) {
+        drop(self.0.stdin.take());
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.0.id(), name);
+    }
+
+    /// Ends it without a word, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.signal("KILL");
+        self.0.wait().expect("it is a child of this process");
+    }
+
+    /// Waits until it has ended by itself. Returns whether it ended well.
+    pub(crate) fn ends_well(&mut self) -> bool {
+        let status = self.0.wait().expect("it is a child of this process");
+        status.success()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
