@@ -58,10 +58,12 @@ struct Crowd {
     limiter: Limiter<RedisLedger>,
     /// Each with whether the node that is struck has it.
     keys: Vec<(u64, bool)>,
+    /// How many requests there are about each key at once.
+    requests: usize,
 }
 
 impl Crowd {
-    fn new(cluster: &Cluster, keys: u64) -> Self {
+    fn new(cluster: &Cluster, keys: u64, requests: usize) -> Self {
         let mut runtime = Builder::new_multi_thread();
         let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
         let urls = cluster.urls();
@@ -79,6 +81,7 @@ impl Crowd {
             runtime,
             limiter: limiter.build().unwrap(),
             keys: (0..keys).zip(of_struck).collect(),
+            requests,
         }
     }
 
@@ -92,7 +95,8 @@ impl Crowd {
             let mut answers = Vec::new();
             for _ in 0..times {
                 beat.tick().await;
-                for &(key, is_of_struck) in &self.keys {
+                let keys = self.keys.iter().cycle();
+                for &(key, is_of_struck) in keys.take(self.keys.len() * self.requests) {
                     let asks = self.ask(key, is_of_struck);
                     if is_of_struck {
                         of_struck.spawn(asks);
@@ -145,13 +149,13 @@ fn mend(cluster: &mut Cluster, fault: Fault) {
     cluster.wait_until("cluster_state:ok");
 }
 
-fn loses_a_primary(keys: u64, fault: Fault) {
+fn loses_a_primary(keys: u64, requests: usize, fault: Fault) {
     let _alone = alone();
     let mut cluster = Cluster::start();
     for node in &cluster.nodes {
         node.ask(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     }
-    let crowd = Crowd::new(&cluster, keys);
+    let crowd = Crowd::new(&cluster, keys, requests);
     let mut before = Vec::new();
     until("all is well at first", || {
         before = crowd.beats(3);
@@ -207,8 +211,12 @@ fn loses_a_primary(keys: u64, fault: Fault) {
         Fault::Killed => "killed",
         Fault::Stopped => "stopped",
     };
+    let each = match requests {
+        1 => String::new(),
+        more => format!(" with {more} requests each"),
+    };
     println!(
-        "\n| a primary without a replica {what}, {keys} keys at once, {} MB more memory | {} | {} | {} of {} | \
+        "\n| a primary without a replica {what}, {keys} keys{each} at once, {} MB more memory | {} | {} | {} of {} | \
          {over} of {} | {} |",
         grown.unwrap_or_default().div_ceil(1_000_000),
         millis(median(&during).saturating_sub(usual)),
@@ -247,22 +255,28 @@ fn lost(fault: Fault) -> u32 {
 
 #[test]
 fn a_primary_that_dies_leaves_60_keys_at_once_to_the_others() {
-    loses_a_primary(60, Fault::Killed);
+    loses_a_primary(60, 1, Fault::Killed);
 }
 
 /// Over the cluster connection of the crate `redis`, which is not used any more, no key of the live primaries
 /// was decided by its server from the fourth second on.
 #[test]
 fn a_primary_that_dies_leaves_300_keys_at_once_to_the_others() {
-    loses_a_primary(300, Fault::Killed);
+    loses_a_primary(300, 1, Fault::Killed);
 }
 
 #[test]
 fn a_primary_that_dies_leaves_1000_keys_at_once_to_the_others() {
-    loses_a_primary(1_000, Fault::Killed);
+    loses_a_primary(1_000, 1, Fault::Killed);
+}
+
+/// As many requests as for a thousand keys, in more calls about each.
+#[test]
+fn a_primary_that_dies_leaves_200_keys_with_five_requests_each_to_the_others() {
+    loses_a_primary(200, 5, Fault::Killed);
 }
 
 #[test]
 fn a_primary_that_hangs_leaves_300_keys_at_once_to_the_others() {
-    loses_a_primary(300, Fault::Stopped);
+    loses_a_primary(300, 1, Fault::Stopped);
 }

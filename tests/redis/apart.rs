@@ -1,10 +1,12 @@
 //! Keys of one request on several nodes of a cluster. They are charged one after another, and what
 //! was taken is given back when a later one denies.
 
+use std::time::Duration;
+
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Store};
-use tower_ratelimit::{Decision, Limiter, ManualClock, Micros, Policy, RedisStore};
+use tower_ratelimit::{Decision, FixedWindow, Limiter, ManualClock, Micros, Policy, RedisStore};
 
 use crate::scene::{
     MINUTE, cluster_store, daily, every, key_on_each, keys, limiter, story, until, used,
@@ -145,6 +147,33 @@ async fn an_error_of_a_later_one_gives_back_what_was_taken() {
         story(&error)
     );
     assert_eq!([0, 1].map(|node| scene.keys_on(node).len()), [0; 2]);
+}
+
+/// The node that denies may answer late. In the meantime the window has ended in which the first node was charged, and
+/// another request was charged in the next.
+#[tokio::test]
+async fn what_was_taken_of_a_window_that_has_ended_is_not_given_back_of_the_next() {
+    let scene = Scene::new();
+    let clock = ManualClock::at(Micros::new(1_704_067_200_000_000));
+    let store = scene.store.clone().clock(clock.clone());
+    let second = Policy::new("a", FixedWindow::per_second(5));
+    let limiter = limiter(&store, [second, daily("b", 1)]);
+    let (first, denying) = (scene.keys[0], scene.keys[1]);
+    let ask = async |asked: &[(&str, u64, u32)]| {
+        let asked = limiter.check_with(asked.iter().copied()).unwrap();
+        asked.await.unwrap()
+    };
+    assert!(ask(&[("b", denying, 1)]).await.is_allowed());
+    let late: &Server = &scene.cluster.nodes[1];
+    late.ask(&["CLIENT", "PAUSE", "20000", "WRITE"]);
+    let asked = [("a", first, 2), ("b", denying, 1)];
+    let denied = tokio::spawn(limiter.check_with(asked).unwrap());
+    until("the first node is charged", || scene.keys_on(0).len() == 1).await;
+    clock.advance(Duration::from_secs(1));
+    assert!(ask(&[("a", first, 3)]).await.is_allowed());
+    late.ask(&["CLIENT", "UNPAUSE"]);
+    assert!(!denied.await.unwrap().unwrap().is_allowed());
+    assert_eq!(used(&ask(&[("a", first, 0)]).await), [3]);
 }
 
 /// What cannot be given back on one node is no reason to keep what another one took.
