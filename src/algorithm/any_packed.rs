@@ -325,7 +325,7 @@ mod tests {
             "sliding-window 10/minute",
             "gcra 10/minute burst 5",
             "leaky-queue 10/minute places 5",
-            "token-bucket 10/minute by-interval",
+            "token-bucket-interval 10/minute",
         ] {
             let algorithm: Algorithm = algorithm.parse().expect(algorithm);
             assert!(algorithm.with_rule(Compare), "{algorithm} fits no word");
