@@ -271,6 +271,8 @@ mod tests {
         for (step, seconds) in (0..400).zip([0, 1, 7, 0, 61, 3].iter().cycle()) {
             let now = Micros::new(start + step * 100_000 + seconds * 1_000_000);
             let cost = u32::try_from(step % 4).unwrap_or(0) + 1;
+            // As a table reads it, which keeps the word alone and the moment of the latest change.
+            kept = rule.unpack(rule.pack(kept), word.latest);
             if let Some(moved) = rule.moved_back(&kept, now) {
                 kept = moved;
                 word = any.moved_back(&word, now).expect("it is moved too");
@@ -323,7 +325,7 @@ mod tests {
             "sliding-window 10/minute",
             "gcra 10/minute burst 5",
             "leaky-queue 10/minute places 5",
-            "token-bucket 10/minute by-interval",
+            "token-bucket-interval 10/minute",
         ] {
             let algorithm: Algorithm = algorithm.parse().expect(algorithm);
             assert!(algorithm.with_rule(Compare), "{algorithm} fits no word");
