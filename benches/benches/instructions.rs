@@ -7,26 +7,21 @@
 
 use std::convert::Infallible;
 use std::hint::black_box;
-use std::time::Duration;
 
 use axum::body::Body;
 use gungraun::prelude::*;
 use http::{Request, Response};
-use tokio::runtime::{Builder, Runtime};
 use tower::{Layer, Service};
 use tower_ratelimit::adapt::{AdaptiveConcurrency, Traffic};
 use tower_ratelimit::middleware::{AdaptiveConcurrencyLayer, TrafficLayer};
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::store::{Lease, RedisLedger, RedisStoreBuilder};
 use tower_ratelimit::{
-    Algorithm, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore, Policy, RedisStore,
-    SlidingWindow,
+    Algorithm, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore, Policy, SlidingWindow,
 };
 use tower_ratelimit_benches::factors::{self, Scale};
 use tower_ratelimit_benches::growth::TIMES;
 use tower_ratelimit_benches::keys::address;
 use tower_ratelimit_benches::requests::{hello, request, send};
-use tower_ratelimit_benches::stub::Stub;
 use tower_ratelimit_benches::{PLENTY, ours};
 
 fn store() -> MemoryStore {
@@ -130,16 +125,9 @@ where
     (service, (0..TIMES).map(|_| request()).collect())
 }
 
-/// What counts requests for the signals of a load, and times each of them.
+/// What counts requests for the signals of a load.
 fn traffic() -> TrafficLayer {
     TrafficLayer::new(&Traffic::new())
-}
-
-/// The same after so many requests that it times one in eight.
-fn busy_traffic() -> TrafficLayer {
-    let traffic = Traffic::new();
-    (0..2_000).for_each(|_| traffic.begin().answered());
-    TrafficLayer::new(&traffic)
 }
 
 fn concurrency() -> AdaptiveConcurrencyLayer {
@@ -152,7 +140,6 @@ fn concurrency() -> AdaptiveConcurrencyLayer {
 #[bench::refused(layered(1, true))]
 #[bench::bare(sent(hello()))]
 #[bench::traffic(sent(traffic().layer(hello())))]
-#[bench::busy_traffic(sent(busy_traffic().layer(hello())))]
 #[bench::adaptive_concurrency(sent(concurrency().layer(hello())))]
 fn layer<S, B>((mut service, mut requests): Sent<S>) -> Sent<S>
 where
@@ -164,48 +151,9 @@ where
     (service, requests)
 }
 
-/// A node whose server answers at once, and a runtime for it.
-type Node = (Runtime, Limiter<RedisLedger>);
-
-fn node(store: RedisStoreBuilder, policy: Policy) -> Node {
-    let runtime = Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .expect("a runtime of this thread");
-    let store = store.over(Stub).expect("the defaults are valid");
-    let limiter = Limiter::builder().policy(policy).store(store).build();
-    let node = (runtime, limiter.expect("one policy"));
-    check_once(&node);
-    node
-}
-
-fn check_once((runtime, limiter): &Node) {
-    let decision = runtime.block_on(limiter.check(black_box(address(0)), 1));
-    assert!(black_box(decision).is_ok_and(|decision| decision.is_allowed()));
-}
-
-fn window() -> Policy {
-    Policy::new("bench", FixedWindow::per_hour(PLENTY))
-}
-
-fn leasing() -> RedisStoreBuilder {
-    RedisStore::builder().lease(Lease::up_to(Duration::from_secs(1)))
-}
-
-#[library_benchmark]
-#[bench::no_leases(node(RedisStore::builder(), window()))]
-#[bench::unleased(node(leasing(), window().unleased()))]
-fn client_of_redis(node: Node) -> Node {
-    for _ in 0..TIMES {
-        check_once(&node);
-    }
-    node
-}
-
 library_benchmark_group!(
     name = decision,
     benchmarks = [admit_now, check_now, new_key]
 );
 library_benchmark_group!(name = requests, benchmarks = [layer]);
-library_benchmark_group!(name = redis, benchmarks = [client_of_redis]);
-main!(library_benchmark_groups = [decision, requests, redis]);
+main!(library_benchmark_groups = [decision, requests]);

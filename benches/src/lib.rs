@@ -8,7 +8,6 @@ pub mod least;
 pub mod ours;
 pub mod peers;
 pub mod requests;
-pub mod stub;
 pub mod table;
 pub mod threads;
 

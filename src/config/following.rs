@@ -174,8 +174,10 @@ mod tests {
         };
         write(1);
         let (tell, events) = std::sync::mpsc::channel::<notify::Result<Event>>();
-        let mut watcher = notify::recommended_watcher(tell).unwrap();
-        watcher.watch(&folder, RecursiveMode::NonRecursive).unwrap();
+        let mut notifier = notify::recommended_watcher(tell).unwrap();
+        notifier
+            .watch(&folder, RecursiveMode::NonRecursive)
+            .unwrap();
         let config = Config::read(&path).unwrap();
         // What is found is found by events.
         let watched = config.watch_every(Duration::from_secs(3_600)).unwrap();

@@ -84,23 +84,6 @@ fn fast_failures_do_not_raise_the_limit() {
     }
 }
 
-/// What it sees first is an overload: how long requests take when none waits has to be said.
-#[test]
-fn a_limit_that_begins_far_too_high_falls_where_it_is_known_what_is_healthy() {
-    let bounds = Bounds {
-        start: 400,
-        healthy: Some(150_000),
-        ..BOUNDS
-    };
-    for seed in seeds() {
-        let best = best_static(seed, SERVERS, overload(SERVERS));
-        let seconds = run(seed, SERVERS, bounds, vec![overload(SERVERS); 90]);
-        let served = goodput(&seconds[30..]);
-        assert!(served >= 0.9 * best, "{seed:?}: {served} of {best}");
-        assert!(seconds[89].limit < 100, "{seed:?}: {}", seconds[89].limit);
-    }
-}
-
 #[test]
 fn failures_of_overload_make_the_limit_fall_and_it_comes_back() {
     let tells = |weather: &mut Weather| {

@@ -40,15 +40,18 @@ async fn connection_removes_no_header_that_is_set_or_read() {
     let limits = "[policies.key]\nquota = \"9/minute\"\nkey = { api_key = \"x-token\" }\n";
     let scene = Scene::new(limits).await;
     let fields = [
-        "connection: x-token, x-forwarded-for, x-hop, ratelimit",
+        "connection: x-token, x-forwarded-for, authorization, x-hop, ratelimit",
         "x-token: k",
+        "x-forwarded-for: 192.0.2.1",
+        "authorization: Bearer t",
         "x-hop: 1",
     ];
     let answer = scene.get("/", &fields).await;
     assert!(answer.header("ratelimit").is_some());
     let headers = &answer.arrived()["headers"];
     assert_eq!(headers["x-token"], "k");
-    assert_eq!(headers["x-forwarded-for"], "127.0.0.1");
+    assert_eq!(headers["authorization"], "Bearer t");
+    assert_eq!(headers["x-forwarded-for"], "192.0.2.1, 127.0.0.1");
     assert_eq!(headers["x-hop"], json!(null));
 }
 

@@ -75,4 +75,5 @@ async fn a_connection_does_not_switch_to_http_2() {
     assert_eq!(answer.status(), 200);
     let arrived = answer.arrived().to_string().to_ascii_lowercase();
     assert!(!arrived.contains("h2c"), "{arrived}");
+    assert!(!arrived.contains("upgrade"), "{arrived}");
 }

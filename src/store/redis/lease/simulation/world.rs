@@ -104,7 +104,8 @@ impl<S: Step> World<S> {
             pairs: Pairs::new(scene.nodes, scene.shape.has_one_key()),
             messages: Vec::new(),
             free: Vec::new(),
-            server: Server::new(rule, terms, &scene),
+            server: Server::new(rule.clone(), terms, &scene),
+            rule,
             compared: Map::default(),
             workload: Workload::new(scene.shape, scene.nodes, scene.rate),
             trace: traces.then(VecDeque::new),
@@ -195,7 +196,7 @@ impl<S: Step> World<S> {
         if self.now < self.nodes[node].away {
             return;
         }
-        let (rule, at) = (self.rule, Micros::new(self.now));
+        let (rule, at) = (self.rule.clone(), Micros::new(self.now));
         self.report.asked(node, cost);
         let twin = &mut self.compared(key).twin;
         if rule.allows(twin, at, cost) {
