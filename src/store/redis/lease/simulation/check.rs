@@ -1,6 +1,6 @@
 //! Whether a spend is one that the plain algorithm would have admitted.
 
-use crate::algorithm::Step;
+use crate::algorithm::{SlidingLog, Step};
 use crate::clock::Micros;
 
 /// What was really spent of a key, at the moments at which it was spent.
@@ -107,4 +107,15 @@ impl<S: Step> Check<S> {
         self.missing = self.missing.saturating_sub(refills.saturating_mul(tokens));
         self.refilled = Some(latest.max(last));
     }
+}
+
+#[test]
+fn a_step_back_brings_back_nothing_that_has_expired() {
+    let log = SlidingLog::per_second(2);
+    let mut check = Check::new(false, true);
+    let at = |millis: u64| Micros::new(1_000_000_000 + millis * 1_000);
+    assert!(check.spend(&log, at(1_000), 2));
+    check.step_back(&log, at(2_500), at(500));
+    assert!(check.spend(&log, at(500), 2));
+    assert!(!check.spend(&log, at(600), 1));
 }
