@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use super::AdaptiveConcurrency;
 use super::learning::{Bounds, Learning, Window};
+use super::partitions::Partitions;
+use super::shared::{Ended, Shared};
 use crate::factor::{Factor, FactorCell};
 
 const BOUNDS: Bounds = Bounds {
@@ -60,6 +62,77 @@ fn a_baseline_is_capped_and_learns_nothing_while_it_is_frozen() {
     assert_eq!(capped.baseline(), Some(80_000));
     assert_eq!(frozen.baseline(), Some(50_000));
     assert_eq!(plain.baseline(), Some(300_000));
+}
+
+/// Busy windows of a service whose requests take this long, after three calm ones of 10 ms.
+fn limits_under(latency: u64) -> Vec<u32> {
+    let mut learning = Learning::new(Bounds {
+        start: 100,
+        ..BOUNDS
+    });
+    let mut window = Window {
+        now: Duration::ZERO,
+        latency: Some(10_000),
+        peak: 10,
+        has_refused: false,
+        is_overloaded: false,
+    };
+    for _ in 0..3 {
+        learning.step(&window, false);
+    }
+    window.latency = Some(latency);
+    (1..=10)
+        .map(|second| {
+            window.now = Duration::from_secs(second);
+            window.peak = learning.held().limit;
+            learning.step(&window, false).limit
+        })
+        .collect()
+}
+
+#[test]
+fn a_limit_falls_while_requests_wait_for_each_other_and_only_then() {
+    let waiting = limits_under(40_000);
+    assert!(waiting.iter().any(|limit| *limit < 50), "{waiting:?}");
+    let served = limits_under(10_000);
+    assert!(served.iter().all(|limit| *limit >= 100), "{served:?}");
+}
+
+#[test]
+fn one_calm_reading_makes_no_baseline_as_long_as_there_are_older_ones() {
+    let mut learning = Learning::new(BOUNDS);
+    let baselines = [0, 1, 100, 101, 102].map(|second| {
+        let window = Window {
+            now: Duration::from_secs(second),
+            latency: Some(if second < 60 { 10_000 } else { 50_000 }),
+            peak: 5,
+            has_refused: false,
+            is_overloaded: false,
+        };
+        learning.step(&window, false);
+        learning.baseline().unwrap()
+    });
+    assert_eq!(baselines, [10_000, 10_000, 10_000, 10_000, 50_000]);
+}
+
+#[test]
+fn a_window_is_as_slow_as_its_slowest_tenth() {
+    let shared = Shared::new(BOUNDS, Partitions::new(Vec::new()), Vec::new());
+    for request in 0..100 {
+        let took = Duration::from_millis(if request % 5 == 0 { 100 } else { 10 });
+        shared.note(
+            Ended::Answered(took),
+            0,
+            Duration::from_millis(10 * request),
+        );
+    }
+    shared.note(
+        Ended::Answered(Duration::from_millis(10)),
+        0,
+        Duration::from_secs(1),
+    );
+    let baseline = shared.baseline().unwrap().as_millis();
+    assert!((85..=115).contains(&baseline), "{baseline} ms");
 }
 
 #[test]
