@@ -4,9 +4,9 @@
 //! so that a percentile is right to 12 %. Each signal remembers what was counted when it was read last, and so several
 //! can read the same counts.
 //!
-//! To read the clock twice takes longer than all the rest. So the first thousand requests after a reading are timed, and
-//! one in eight of those behind them, which counts for eight. Which ones is told by a hash of their number, so that no
-//! pattern of the requests meets it.
+//! Two readings of the clock take longer than all the rest. So the first thousand requests after a reading are timed, and
+//! one in eight of the later ones, which counts for eight. A hash of the request's number picks it, so that no pattern of
+//! the requests can.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub struct Traffic(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// Each request under way has a reference, and nothing else has one but this. So the number of references tells how
-    /// many are under way, and no second counter has to.
+    /// Each request under way holds a reference, and nothing else does but this field. So the number of references tells
+    /// how many are under way, without a second counter.
     counts: Arc<Counts>,
 }
 
@@ -60,10 +60,10 @@ struct Counts {
 /// Fewer requests than this tell nothing.
 const ENOUGH: u64 = 50;
 
-/// After a reading, so many requests are timed, whatever their numbers are.
+/// How many requests after a reading are all timed.
 const EACH: u64 = 1_000;
 
-/// Behind these, one in so many is timed: a power of two.
+/// Of later requests, one in this number is timed. A power of two.
 const ONE_IN: u64 = 8;
 
 impl Default for Counts {
