@@ -1,6 +1,7 @@
 //! What gives a key its limit gives it to the requests of any service, too.
 
 use std::convert::Infallible;
+#[cfg(feature = "calendar")]
 use std::time::Duration;
 
 use tower::{Layer, ServiceExt, service_fn};
@@ -15,6 +16,10 @@ use crate::support::driver::now;
 /// A request is the name of its client, and the answer is the decision that refuses it.
 struct Service {
     layer: LimitLayer<&'static str, Option<Decision>, Infallible>,
+    #[cfg_attr(
+        not(feature = "calendar"),
+        expect(dead_code, reason = "without calendars no clock is moved")
+    )]
     clock: ManualClock,
 }
 
@@ -40,6 +45,10 @@ impl Service {
         (passed, self.ask(client).expect("nothing is left"))
     }
 
+    #[cfg_attr(
+        not(feature = "calendar"),
+        expect(dead_code, reason = "without calendars no clock is moved")
+    )]
     fn set(&self, seconds: u64) {
         self.clock.set_micros(Micros::new(seconds * 1_000_000));
     }
