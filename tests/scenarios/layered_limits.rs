@@ -16,10 +16,6 @@ use crate::support::driver::now;
 /// A request is the name of its client, and the answer is the decision that refuses it.
 struct Service {
     layer: LimitLayer<&'static str, Option<Decision>, Infallible>,
-    #[cfg_attr(
-        not(feature = "calendar"),
-        expect(dead_code, reason = "without calendars no clock is moved")
-    )]
     clock: ManualClock,
 }
 
