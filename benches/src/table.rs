@@ -38,7 +38,7 @@ enum Reach {
     AtLeast(f64),
 }
 
-/// What the issue asks for comes first, in its order; what is good to know follows.
+/// The cells with a target come first; those without one follow.
 pub fn cells(figures: &Figures) -> Vec<Cell> {
     let ns = Source {
         figures,

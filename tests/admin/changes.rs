@@ -1,9 +1,8 @@
 //! What an operator asks of a client, and what a writable page changes.
 
-use axum::body::Body;
 use serde_json::json;
 
-use crate::{ask, post, send, status_of_a_request, told, writable};
+use crate::{post, send, snapshot, status_of_a_request, told, writable};
 
 #[tokio::test]
 async fn a_limit_that_is_moved_holds_for_its_plan_and_keeps_what_was_used() {
@@ -29,14 +28,7 @@ async fn a_limit_that_is_moved_holds_for_its_plan_and_keeps_what_was_used() {
     }
     assert_eq!(status_of_a_request(&app, "pro-bob").await, 429);
 
-    let (_, snapshot) = told(
-        send(
-            &app,
-            ask("/dashboard/snapshot").body(Body::empty()).unwrap(),
-        )
-        .await,
-    )
-    .await;
+    let snapshot = snapshot(&app).await;
     assert_eq!(snapshot["limits"][0]["limit"], 12);
     assert_eq!(snapshot["limits"][0]["declared"], 10);
     assert_eq!(snapshot["limits"][1]["limit"], 100);
@@ -75,14 +67,7 @@ async fn a_client_is_found_by_what_it_sends_and_told_why_it_is_refused() {
     assert_eq!(other["allowed"], true);
     assert_eq!(other["policies"][0]["limit"], 100);
     // Nothing of that was a request.
-    let (_, snapshot) = told(
-        send(
-            &app,
-            ask("/dashboard/snapshot").body(Body::empty()).unwrap(),
-        )
-        .await,
-    )
-    .await;
+    let snapshot = snapshot(&app).await;
     assert_eq!(snapshot["policies"][0]["allowed"], 10);
     assert_eq!(snapshot["policies"][0]["refused"], 0);
     assert_eq!(snapshot["policies"][0]["skipped"], 0);

@@ -91,6 +91,11 @@ async fn told(response: Response<Body>) -> (StatusCode, Value) {
     (status, serde_json::from_slice(&body).unwrap())
 }
 
+async fn snapshot(app: &Router) -> Value {
+    let request = ask("/dashboard/snapshot").body(Body::empty()).unwrap();
+    told(send(app, request).await).await.1
+}
+
 async fn status_of_a_request(app: &Router, key: &str) -> StatusCode {
     let request = Request::get("/").header("x-api-key", key);
     send(app, request.body(Body::empty()).unwrap())

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tower_ratelimit::admin::{self, Access};
 use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
 
-use crate::{HERE, app, ask, post, send, told, writable};
+use crate::{HERE, app, ask, post, send, snapshot, told, writable};
 
 #[tokio::test]
 async fn a_read_only_page_answers_questions_and_changes_nothing() {
@@ -45,14 +45,7 @@ async fn a_read_only_page_answers_questions_and_changes_nothing() {
         (200, &json!(10))
     );
     assert_eq!(client["blocked_seconds"], Value::Null);
-    let (_, snapshot) = told(
-        send(
-            &app,
-            ask("/dashboard/snapshot").body(Body::empty()).unwrap(),
-        )
-        .await,
-    )
-    .await;
+    let snapshot = snapshot(&app).await;
     assert_eq!(snapshot["writable"], false);
 }
 

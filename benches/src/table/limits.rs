@@ -3,7 +3,7 @@
 use super::{Cell, Source, Unit};
 use crate::figures::Figures;
 
-/// What the issues ask for.
+/// The cells with a target.
 pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
     let ns = Source {
         figures,
@@ -34,7 +34,7 @@ pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
     ]
 }
 
-/// The same with all numbers.
+/// The cells of decisions with all numbers, which have no target.
 pub(super) fn beside(figures: &Figures) -> Vec<Cell> {
     let ns = Source {
         figures,
