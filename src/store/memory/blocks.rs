@@ -115,14 +115,73 @@ impl Blocks {
         self.blocked.restore(spans, now);
     }
 
-    #[cfg(all(test, not(tower_ratelimit_loom)))]
-    pub(super) fn spans(&self) -> &Timed<()> {
-        &self.blocked
-    }
-
     /// Ends the block of a key, and forgets its refusals.
     pub(super) fn unblock(&self, fingerprint: u64) {
         self.offenders.pardon(fingerprint);
         self.blocked.end(fingerprint);
+    }
+}
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::store::memory::timed::MARKS;
+
+    const MINUTE: Micros = Micros::from_secs(60);
+
+    fn at(seconds: u64) -> Micros {
+        Micros::from_secs(1_000 + seconds)
+    }
+
+    fn held(blocks: &Blocks) -> (usize, usize, u32) {
+        blocks.blocked.sizes()
+    }
+
+    #[test]
+    fn blocks_that_have_ended_are_forgotten_by_requests_of_others() {
+        let blocks = Blocks::new();
+        assert!(!blocks.are_any());
+        for key in 0..100 {
+            blocks.block(key, MINUTE, at(0));
+        }
+        blocks.block(1_000, Micros::from_secs(3_600), at(0));
+        assert_eq!(held(&blocks), (101, 101, 101));
+        let mut left = Vec::new();
+        for _ in 0..8 {
+            assert!(!blocks.may_hold(5_555, at(60)));
+            left.push(held(&blocks).0);
+        }
+        assert_eq!(left, [85, 69, 53, 37, 21, 5, 1, 1]);
+        assert!(blocks.are_any() && blocks.may_hold(1_000, at(60)));
+        blocks.may_hold(5_555, at(3_600));
+        assert!(!blocks.are_any());
+        assert_eq!(held(&blocks), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_key_that_shares_a_mark_with_a_blocked_key_is_not_blocked() {
+        let clock = ManualClock::new();
+        let blocks = Blocks::new();
+        let now = clock.now();
+        blocks.block(7, MINUTE, now);
+        let other = 7 + MARKS as u64;
+        assert!(blocks.may_hold(other, now));
+        assert_eq!(blocks.left(other, now, &clock, false), None);
+        assert_eq!(blocks.left(7, now, &clock, false), Some(MINUTE));
+        blocks.unblock(other);
+        assert_eq!(blocks.left(7, now, &clock, false), Some(MINUTE));
+    }
+
+    #[test]
+    fn a_key_that_is_blocked_again_takes_no_more_room() {
+        let blocks = Blocks::new();
+        for second in 0..50 {
+            blocks.block(7, MINUTE, at(second));
+        }
+        assert_eq!(held(&blocks), (1, 1, 1));
+        blocks.unblock(7);
+        assert_eq!(held(&blocks), (0, 0, 0));
+        assert!(!blocks.are_any());
     }
 }
