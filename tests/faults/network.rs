@@ -70,7 +70,10 @@ fn connections_that_are_closed_again_and_again() {
     let mut proxy = Proxy::start(&server);
     let mut scene = over(Setting::new(), &proxy);
     scene.strike();
-    scene.strikes_again(|| proxy.cut());
+    scene.strikes_again(|| {
+        proxy.cut();
+        true
+    });
     // A connection that dies while it is idle costs no request, so a node may not notice anything.
     let run = scene.recovers();
     run.loses(nothing)
