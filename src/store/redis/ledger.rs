@@ -30,8 +30,8 @@ impl RedisLedger {
         Self(calls)
     }
 
-    /// Asks about these charges, if all are of policies that were opened and have a limit; of others
-    /// nothing is told.
+    /// Decides these charges, if all are of policies that were opened and have a limit. Other charges get no
+    /// outcome.
     fn ask(&self, charges: &[Charge], purpose: Purpose, outcomes: &mut Outcomes) -> Charged {
         let calls = &self.0;
         if !charges.iter().all(|charge| calls.counts(charge)) || charges.is_empty() {
@@ -52,9 +52,9 @@ impl RedisLedger {
         let denials = calls.denials.as_ref();
         let remembered = denials.filter(|_| match purpose {
             _ if leases.is_some() && charges.len() == 1 && !is_away => false,
-            // What others may do while the server is away is not remembered for them.
+            // What other policies may do while the server is away is not remembered for them.
             _ if is_away => calls.standby.is_local(charges),
-            // A question goes to the server, if it is there.
+            // A peek goes to the server, if it is there.
             purpose => matches!(purpose, Purpose::Charge),
         });
         let asked = (charges, &*calls.policies);
@@ -112,8 +112,8 @@ impl RedisLedger {
         })
     }
 
-    /// Takes what there is. The server is asked whenever it is there, so that what others gave back is seen at
-    /// once; a denial that is remembered holds while it is away.
+    /// Takes as many units as there are. The server is asked whenever it is there, so that a refund by
+    /// another node is seen at once. A remembered denial holds while the server is away.
     fn take(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         let calls = &self.0;
         // Slots are taken one by one, and held.
@@ -123,7 +123,7 @@ impl RedisLedger {
             return Reply::Now(Ok((0, Outcomes::new(Micros::ZERO))));
         }
         let is_away = calls.watch.is_away(charges);
-        // What is denied is one unit.
+        // A denied request is one of one unit.
         let mut ones = Charges::from_slice(charges);
         ones.iter_mut()
             .for_each(|charge| charge.cost = charge.cost.min(1));
@@ -166,7 +166,8 @@ impl RedisLedger {
         })
     }
 
-    /// Frees the slots that these charges hold, where they were taken. While the server is away, they end by themselves.
+    /// Frees the slots that these charges hold, where they were taken. While the server is away, they end by
+    /// themselves.
     fn release(&self, charges: &[Charge]) -> Reply<Result<bool, StoreError>> {
         let calls = Arc::clone(&self.0);
         let holdings = charges.iter().filter_map(|charge| charge.slot);
@@ -187,7 +188,7 @@ impl RedisLedger {
         let calls = Arc::clone(&self.0);
         let is_of_keys = matches!(amendment, Amendment::Block(_) | Amendment::Unblock);
         let charges = charges.iter().filter(|charge| {
-            // Requests alone change slots.
+            // Only requests change slots.
             calls.counts(charge) && (is_of_keys || !calls.holds(charge))
         });
         let charges: Charges = charges.copied().collect();
@@ -227,7 +228,8 @@ impl RedisLedger {
 }
 
 impl Calls {
-    /// Decides without the server, which has failed so. The error is made only if it is returned.
+    /// Decides without the server, which has failed with this error. The error is made only if it is
+    /// returned.
     fn decide_here(
         &self,
         charges: &[Charge],
@@ -241,7 +243,7 @@ impl Calls {
         }
     }
 
-    /// Takes without the server, which has failed so.
+    /// Takes units without the server, which has failed with this error.
     fn take_here(
         &self,
         charges: &[Charge],
@@ -250,7 +252,7 @@ impl Calls {
         self.standby.take_up_to(charges, || error.told())
     }
 
-    /// What the server's answer says, and what is to be remembered of it.
+    /// Returns the outcomes of the server's answer, and remembers a denial.
     fn outcomes(
         &self,
         charges: &[Charge],
@@ -263,7 +265,7 @@ impl Calls {
         outcomes
     }
 
-    /// Remembers what is to be remembered of the server's answer.
+    /// Remembers a denial in the server's answer.
     fn learn(
         &self,
         charges: &[Charge],
@@ -278,7 +280,7 @@ impl Calls {
             && answer.is_allowed()
         {
             match purpose {
-                // What is remembered of other costs tells numbers that are not true any more.
+                // Remembered denials of other costs have numbers that are no longer true.
                 Purpose::Charge => self.epochs.advance(charges),
                 _ => denials.forget(charges),
             }
@@ -374,7 +376,7 @@ impl Ledger for RedisLedger {
 }
 
 impl Drop for RedisLedger {
-    /// Other nodes may have the units that this one holds.
+    /// Gives the units back, since other nodes may use them.
     fn drop(&mut self) {
         lending::give_all_back(&self.0);
     }
