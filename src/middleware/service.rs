@@ -39,7 +39,7 @@ impl<S> RateLimit<S> {
     }
 }
 
-/// Has the name of the inner service, so that it can replace it in a tonic server.
+/// Forwards the name of the inner service, so that it can replace it in a tonic server.
 #[cfg(feature = "tonic")]
 impl<S: tonic::server::NamedService> tonic::server::NamedService for RateLimit<S> {
     const NAME: &'static str = S::NAME;
