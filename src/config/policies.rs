@@ -24,16 +24,17 @@ use crate::key::{Head, IntoKey, Key};
 use crate::plan::{KeyLimits, Operations};
 use crate::policy::{Http, Mode, NoKey, OnStoreFailure, Policy};
 
-/// A policy as a layer has it, and as a limiter has it, whose caller gives the key.
+/// A policy for a layer, and the same for a limiter, whose caller passes the key.
 #[derive(Debug)]
 pub(super) struct ReadPolicy {
     pub(super) keyed: Policy<Http>,
     pub(super) unkeyed: Policy,
 }
 
-/// Reads all policies. The walk notes if there is none.
+/// Reads all policies. The walk reports a file without any.
 ///
-/// A policy with a mistake has a name and no more, so that the mistakes of the plans that speak of it are found too.
+/// A policy with a mistake is kept with its name alone, so that mistakes in plans that mention it are found
+/// too.
 pub(super) fn policies<'w>(
     common: &Common,
     at: &At<'w>,
@@ -61,7 +62,7 @@ pub(super) fn policies<'w>(
     Some(policies)
 }
 
-/// The limits of a header can hold the name.
+/// Checks that the rate limit headers can contain the name.
 fn check_name(name: Name<'_>, at: &At<'_>) {
     let is_good = (1..=64).contains(&name.text.len())
         && name.text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
@@ -76,7 +77,7 @@ fn check_name(name: Name<'_>, at: &At<'_>) {
     }
 }
 
-/// The state of a renamed policy is that of no other.
+/// Checks that the state of a renamed policy does not belong to another policy.
 fn check_first_name(name: Name<'_>, at: &At<'_>, taken: &mut HashMap<String, String>) {
     let Some(was) = at.field("was") else {
         return;
@@ -124,7 +125,7 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     })
 }
 
-/// The limit of all other operations, which a policy without a quota of its own has.
+/// Reads the limit of all other operations, which a policy without a quota of its own has.
 fn other_operation(table: &Table<'_>) -> Option<Algorithm> {
     let operations = table.get("operations")?;
     let Value::Table(entries) = &operations.node.value else {
@@ -178,7 +179,7 @@ fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
     policy
 }
 
-/// Reads a mode, of a policy or of all.
+/// Reads the mode of a policy or of all policies.
 pub(super) fn mode(at: &At<'_>) -> Option<Mode> {
     at.one_of(&[
         ("enforce", Mode::Enforce),
@@ -187,7 +188,7 @@ pub(super) fn mode(at: &At<'_>) -> Option<Mode> {
     ])
 }
 
-/// Adds what a policy reads of a request.
+/// Adds what a policy reads from a request.
 fn with_reads(
     common: &Common,
     policy: Policy,
@@ -242,7 +243,7 @@ fn with_reads(
     })
 }
 
-/// Reads what gives the limit of a request.
+/// Reads the function that sets the limit of a request.
 fn limit_by(at: &At<'_>, policy: &str) -> Option<Arc<LimitBy>> {
     let table = at.table(&FUNCTION)?;
     let function = table.need("function", "name a function that code has registered")?;
@@ -292,13 +293,13 @@ fn with_tables(
     policy
 }
 
-/// Whether the names of the operations are prefixes of paths.
+/// Returns whether the names of the operations are prefixes of paths.
 fn is_by_path(table: &Table<'_>) -> bool {
     let at = table.get("operation");
     at.is_some_and(|at| matches!(&at.node.value, Value::Text(text) if text == "path"))
 }
 
-/// Refuses operations that no path has.
+/// Rejects operations that no path has.
 fn check_paths(at: &At<'_>) {
     let entries = at.entries().unwrap_or_default();
     for (name, at) in entries.iter().filter(|(name, _)| name.text != "other") {
@@ -330,7 +331,7 @@ fn operations(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Operations> 
     Some(operations)
 }
 
-/// What the keys of a table are.
+/// The meaning of the keys of a table.
 #[derive(Clone, Copy, Debug)]
 enum KeysAre {
     Text,
