@@ -1,4 +1,4 @@
-//! What happened: counters of each policy, and one place where changes are told.
+//! Counters of each policy, and the one place where changes are reported.
 //!
 //! The stores, the limiter and the layers count here, always. A [`Monitor`] reads all counters as a [`Snapshot`],
 //! without a lock that a request could wait for.
