@@ -78,7 +78,7 @@
 //! # }
 //! ```
 //!
-//! # Waiting one's turn
+//! # Waiting for a turn
 //!
 //! With a [`LeakyQueue`](crate::LeakyQueue) an early request is held until its turn, and then goes
 //! on. A request that finds all places taken is refused. Around a client, this paces calls to a
