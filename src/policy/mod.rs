@@ -80,7 +80,6 @@ pub(crate) use self::settling::{Ended, ReportedCost, Settling};
 /// and the cost. For a [`RateLimitLayer`](crate::RateLimitLayer), [`key`](Policy::key) sets how the key is
 /// taken from a request, and returns a `Policy<`[`Http`]`>`. Call [`key`](Policy::key) first:
 /// [`cost`](Policy::cost) and [`when`](Policy::when) read the same kind of request.
-/// of request.
 ///
 /// # Defaults
 ///

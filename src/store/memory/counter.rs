@@ -72,7 +72,6 @@ pub(super) trait Counter: Send + Sync + 'static {
 
     /// Charges a known key after the fact, under the limit of the counter. Returns `false` in all but the
     /// common case.
-    /// it than usual.
     fn settle_at_once(&self, _ask: Ask, _clock: &dyn Clock) -> bool {
         false
     }

@@ -2,7 +2,6 @@
 //!
 //! The slots of the keys are locked, in the order of the tables, while the other policies decide. So the
 //! request gets all or nothing, at one moment.
-//! or nothing, at one moment.
 
 use smallvec::SmallVec;
 
