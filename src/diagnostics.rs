@@ -1,3 +1,7 @@
+//! Diagnostics: mistakes in how a server is set up, each with a stable code and a remedy.
+//!
+//! Each is logged once, because a mistake of the setup concerns every request.
+
 #![doc = include_str!("../docs/diagnostics.md")]
 
 use std::borrow::Cow;

@@ -1,3 +1,7 @@
+//! Intervals of civil time: how their text is parsed, and whether two of them overlap.
+//!
+//! An interval knows no zone: a timetable places it on the time line.
+
 use std::fmt;
 
 use jiff::ToSpan;

@@ -1,3 +1,8 @@
+//! The windows of a calendar, with a cache of the present one.
+//!
+//! Finding a window takes microseconds, and a decision some nanoseconds, so the last window is kept in one
+//! atomic word.
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr;

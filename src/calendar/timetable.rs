@@ -1,3 +1,7 @@
+//! Intervals on the time line of a zone, with a cache of the present one.
+//!
+//! A search through civil time takes microseconds, so stretches are computed in blocks of 32 days and kept.
+
 mod walk;
 
 use std::collections::BTreeMap;

@@ -1,3 +1,7 @@
+//! Time zones of the IANA database.
+//!
+//! A zone is a reference to rules that are never freed, so that policies and limits with a zone stay `Copy`.
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr;

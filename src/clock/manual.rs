@@ -1,3 +1,7 @@
+//! A clock that tests move, and the requests that wait for it.
+//!
+//! It wakes waiting requests itself, so that tests of queues need no real time and no paused runtime.
+
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,7 @@
+//! The functions that code registers by name, for files to refer to.
+//!
+//! A file cannot hold a closure, so it names one.
+
 use std::fmt;
 use std::sync::Arc;
 

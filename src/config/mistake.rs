@@ -1,3 +1,8 @@
+//! Mistakes in a file, with their places, and the error that collects them.
+//!
+//! All mistakes of a file are reported at once, each with its line, because a user corrects them in an
+//! editor.
+
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,3 +1,7 @@
+//! Reads a file or a text into a configuration.
+//!
+//! The builder of a [`Config`] is here, since what it registers is needed while a file is read.
+
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;

@@ -1,3 +1,7 @@
+//! The decision that a caller gets: the outcomes with the names of the policies.
+//!
+//! The names are shared by all decisions of a limiter, so that a decision does not allocate for them.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

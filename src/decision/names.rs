@@ -1,3 +1,7 @@
+//! The names of policies and rules, to which outcomes refer by index.
+//!
+//! Outcomes are copied with each decision, so they hold indices in place of names.
+
 use std::fmt;
 #[cfg(feature = "resolver")]
 use std::sync::Arc;

@@ -1,3 +1,8 @@
+//! The outcome of one policy.
+//!
+//! An outcome is copied several times for each decision. So absent times take no room of their own, and rare
+//! facts share a field.
+
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 

@@ -1,3 +1,7 @@
+//! The outcomes of one request, as stores write them and layers change them.
+//!
+//! They are changed in place, because moving them costs as much as a decision.
+
 use std::time::Duration;
 
 use super::each::{Each, PolicyRule};

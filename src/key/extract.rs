@@ -1,3 +1,7 @@
+//! The trait of key extractors, and the results that closures may return.
+//!
+//! The errors of the compiler say what to write, since a wrong closure is the most common mistake.
+
 use std::fmt;
 
 use super::{Head, IntoKey, Key};

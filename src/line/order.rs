@@ -1,3 +1,7 @@
+//! The order of the requests that a queue holds for one key.
+//!
+//! It is a plain data structure, without locks and timers, so that its tests can drive it step by step.
+
 use std::collections::VecDeque;
 use std::mem;
 use std::task::Waker;

@@ -1,3 +1,7 @@
+//! The turns that a store has charged, as places and stretches on the time line of a queue.
+//!
+//! A request may get its turns from several places, when requests before it have gone away.
+
 use std::time::Duration;
 
 use tokio::time::Instant;

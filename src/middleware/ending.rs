@@ -1,3 +1,7 @@
+//! What a request holds until its response has ended, and how it is settled.
+//!
+//! The end of a body can be a last frame, a drop, an error or a length, so one type observes all of them.
+
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;

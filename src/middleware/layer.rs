@@ -1,3 +1,8 @@
+//! The layer for HTTP services.
+//!
+//! It has no type parameters: store, keys and algorithms are behind its gate, so that its name stays short in
+//! user code.
+
 use std::sync::Arc;
 #[cfg(feature = "config")]
 use std::time::Duration;

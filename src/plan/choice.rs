@@ -1,3 +1,8 @@
+//! The limits that rules set for a policy, prepared for decisions.
+//!
+//! Rules are checked and divided by the number of nodes when a limiter is built, so that a decision only
+//! looks one up.
+
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::Duration;

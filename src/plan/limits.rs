@@ -1,3 +1,7 @@
+//! All rules that set limits, in their order of precedence.
+//!
+//! The order is in one function, `choice`, because the documentation of the module promises it.
+
 use std::num::NonZeroU32;
 
 use super::Finding;

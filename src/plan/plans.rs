@@ -1,3 +1,5 @@
+//! Plans: named sets of limits, as users declare them and as decisions read them.
+
 use std::sync::Arc;
 
 use super::choice::{Choice, Given, Rules, Subject};

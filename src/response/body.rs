@@ -1,3 +1,7 @@
+//! The bodies of refusals by a policy.
+//!
+//! A refusal is on the path of an attack, so the built-in bodies are written from prepared text.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

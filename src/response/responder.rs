@@ -1,3 +1,5 @@
+//! The responses of a layer, for handlers that use a limiter themselves.
+
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -1,3 +1,7 @@
+//! The layer for services of any kind.
+//!
+//! It reads a request by closures alone, so it needs no feature and no HTTP types.
+
 use std::fmt;
 #[cfg(feature = "resolver")]
 use std::hash::Hash;

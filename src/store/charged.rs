@@ -1,3 +1,8 @@
+//! The answer of a store to a charge, and the checks on it.
+//!
+//! Every answer is checked here, so that a faulty store of a user cannot let a request pass by leaving a
+//! policy out.
+
 use std::fmt;
 use std::pin::Pin;
 

@@ -1,3 +1,7 @@
+//! The handle of an adaptive concurrency, and its builder.
+//!
+//! The counts are in `shared.rs` and the rule in `learning.rs`, so that this file has the public API alone.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

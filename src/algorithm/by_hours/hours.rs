@@ -1,3 +1,7 @@
+//! The builder of hours: intervals as text, each with a limit or a share.
+//!
+//! It checks everything that can be wrong, so that the rule in `step.rs` cannot fail.
+
 use super::ByHours;
 use super::schedule::{Change, Schedule};
 use crate::algorithm::Algorithm;

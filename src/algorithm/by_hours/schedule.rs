@@ -1,3 +1,8 @@
+//! The limits in the intervals of a timetable, as one value that is copied.
+//!
+//! A policy is copied often, and the limits of its intervals never change, so they live as long as the
+//! program.
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU32;

@@ -1,3 +1,5 @@
+//! Timetables at the changes of clocks, against stretches worked out by hand.
+
 use super::*;
 
 fn timetable(zone: &str, intervals: &[&str]) -> Timetable {

@@ -1,3 +1,8 @@
+//! The charges that a request holds until its end.
+//!
+//! All ways to end a request (an answer, a cancellation, a drop) go through one `settle`, so that each charge
+//! is settled exactly once.
+
 use std::mem;
 use std::sync::Arc;
 

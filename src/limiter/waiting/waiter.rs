@@ -1,3 +1,8 @@
+//! The future of a request that waits under `wait_up_to`.
+//!
+//! It polls the store only when its request stands at the front, so that a line of any length makes one call
+//! at a time.
+
 use std::fmt;
 use std::mem;
 use std::sync::Arc;

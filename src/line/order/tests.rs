@@ -1,3 +1,5 @@
+//! The order of a queue, against a model of its store.
+
 use proptest::prelude::*;
 
 use super::*;

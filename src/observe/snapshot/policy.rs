@@ -1,3 +1,5 @@
+//! The counts of one policy in a snapshot.
+
 use std::sync::Arc;
 use std::time::Duration;
 

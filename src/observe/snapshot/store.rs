@@ -1,3 +1,5 @@
+//! The counts of the store in a snapshot: calls, latency, leases.
+
 use std::time::{Duration, SystemTime};
 
 #[cfg(feature = "serde")]

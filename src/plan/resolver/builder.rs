@@ -1,3 +1,5 @@
+//! The builder of a resolver, with its defaults.
+
 use std::fmt;
 use std::future::poll_fn;
 use std::hash::Hash;

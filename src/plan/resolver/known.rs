@@ -1,3 +1,7 @@
+//! The cached answers of a resolver, and how long each of them is used.
+//!
+//! An answer is kept beyond its use, because an old plan is better than none when the source fails.
+
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;

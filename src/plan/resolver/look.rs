@@ -1,3 +1,7 @@
+//! The finding of a resolver for a request, at once or after a lookup.
+//!
+//! A request that waits does not own the lookup: it may go away without canceling it.
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,3 +1,7 @@
+//! The refusals and blocks of one key, and the rule that begins a block.
+//!
+//! The same rule in Lua is `state.lua`; both are tested against each other.
+
 use smallvec::SmallVec;
 
 use super::Penalty;

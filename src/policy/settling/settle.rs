@@ -1,3 +1,5 @@
+//! Where the real cost of a request is found.
+
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! The layer of an adaptive concurrency for services of any kind.
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;

@@ -1,3 +1,8 @@
+//! The cache of denials.
+//!
+//! A flood of requests that cannot pass is the load for which a shared store is slowest, and the only one
+//! whose answers stay true for a while.
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::mem;

@@ -1,3 +1,5 @@
+//! A ledger that answers repeated denials from the cache.
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,7 @@
+//! The blocks of keys in memory, beside the tables.
+//!
+//! A block must survive eviction and a change of the algorithm, so it is not part of a state.
+
 use super::offenders::{Offenders, TOO_MANY};
 use super::timed::{Span, Timed};
 use crate::clock::{Clock, Micros};

@@ -1,3 +1,7 @@
+//! The cells of a table: one word, three words, or any number.
+//!
+//! A table is generic over its cells, because a word is read without a lock and a list is not.
+
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,8 @@
+//! The traits between a ledger and the tables of its policies.
+//!
+//! The fast path is compiled for each rule and called once per decision. The general path is compiled once,
+//! and may make many calls.
+
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, PageSnapshot};
 use super::prepared::{RuleSlot, Under};
 use super::seqlock::Lock;

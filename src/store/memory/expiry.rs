@@ -1,3 +1,8 @@
+//! The expiry index of a table: where a key can be evicted.
+//!
+//! A newcomer at the bound must not look at all pages, so each page has a time in an array, and each 64 pages
+//! have one too.
+
 #[cfg(not(tower_ratelimit_loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 

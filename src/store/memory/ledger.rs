@@ -1,3 +1,5 @@
+//! The ledger of the store in memory: which path each charge takes.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

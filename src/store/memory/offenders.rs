@@ -1,3 +1,8 @@
+//! The keys that a policy has refused, for its penalty.
+//!
+//! Refusals are counted under a lock beside the tables, so that a policy without a penalty pays nothing for
+//! them.
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

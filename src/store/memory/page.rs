@@ -1,3 +1,8 @@
+//! A page of a table: the slots of some fifty keys, and where a key is in them.
+//!
+//! A key is found by comparing four fingerprints of one cache line. The tags are searched only for the few
+//! keys that are elsewhere.
+
 use std::array;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,7 @@
+//! The pages of a table, and how their number grows.
+//!
+//! A table that is copied as a whole stops all requests for milliseconds. So pages are split one at a time.
+
 use std::array;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,3 +1,8 @@
+//! A seqlock over data of atomics.
+//!
+//! A refusal must not write: a lock that readers take would make all threads that refuse one key wait for its
+//! cache line.
+
 #[cfg(not(tower_ratelimit_loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(tower_ratelimit_loom))]

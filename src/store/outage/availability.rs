@@ -1,3 +1,5 @@
+//! The options and the shared state of a store that may be away.
+
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};

@@ -1,3 +1,5 @@
+//! A circuit breaker with an entry for each part of a store.
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

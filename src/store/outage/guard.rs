@@ -1,3 +1,5 @@
+//! Asks a store that may be away, and decides in its place while it is.
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;

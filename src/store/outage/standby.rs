@@ -1,3 +1,5 @@
+//! The policies in this process, which decide while their store is away.
+
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};

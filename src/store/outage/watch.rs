@@ -1,3 +1,7 @@
+//! Watches a store: counts its failures, probes it while it is away, and reports both.
+//!
+//! One watch serves all limiters over a store, so that an outage is found and logged once.
+
 use std::fmt;
 use std::future::poll_fn;
 use std::num::NonZeroU32;

@@ -1,3 +1,8 @@
+//! Joins simultaneous requests into one call of the script.
+//!
+//! Starting a call costs a server nearly as much as deciding a request, so a server decides more requests when
+//! they share calls.
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::once;

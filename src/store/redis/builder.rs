@@ -1,3 +1,5 @@
+//! The builder of a store in Redis.
+
 use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! The calls of a ledger: which script runs for a verb, with which keys and arguments.
+
 use std::fmt::Display;
 use std::iter::once;
 use std::sync::Arc;

@@ -1,3 +1,7 @@
+//! A connection to each primary of a cluster, and the view of its slots.
+//!
+//! The client of the crate `redis` fails calls to all primaries while one is away, so this file has its own.
+
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,3 +1,7 @@
+//! One pipelined connection to a server.
+//!
+//! It watches its own stream, to know whether a call that failed can have reached the server.
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;

@@ -1,3 +1,5 @@
+//! The errors of Redis, as errors of a store with a reason.
+
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind};
 
 use crate::error::{StoreError, StoreErrorKind};

@@ -1,3 +1,5 @@
+//! The connection to a server, to a master behind sentinels, to a cluster, or of the user's own.
+
 use std::fmt;
 use std::time::Duration;
 

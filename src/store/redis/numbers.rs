@@ -1,3 +1,5 @@
+//! What is kept of a denial: an outcome whose times run down, or the state to compute it from.
+
 use super::opened::OpenedPolicy;
 use super::reply::KeyReply;
 use crate::clock::Micros;

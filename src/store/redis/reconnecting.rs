@@ -1,3 +1,8 @@
+//! A connection that is made again when it has become useless.
+//!
+//! An attempt runs in a task of its own, so that a request with a short deadline does not start it over
+//! again.
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

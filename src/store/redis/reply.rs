@@ -1,3 +1,7 @@
+//! Reads the replies of the script, and computes outcomes from them.
+//!
+//! The script returns states, so that a node can compute the outcome of a later moment without a call.
+
 use redis::Value;
 use smallvec::SmallVec;
 

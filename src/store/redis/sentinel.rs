@@ -1,3 +1,5 @@
+//! Finds the master by its sentinels.
+
 use redis::{
     ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, Role, ServerErrorKind,
     parse_redis_url,

@@ -1,3 +1,5 @@
+//! A change of items: the pure function that a user's store applies.
+
 use std::fmt;
 use std::time::Duration;
 

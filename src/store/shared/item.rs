@@ -1,3 +1,5 @@
+//! The item of a key: its records, and their bytes.
+
 use smallvec::SmallVec;
 
 use crate::clock::Micros;

@@ -1,3 +1,5 @@
+//! The ledger of a store over items: a change for each verb.
+
 use std::fmt;
 use std::slice;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! What a change does to the records of one policy.
+
 use super::item::Item;
 use super::own::{Own, Span};
 use super::rule;

@@ -1,3 +1,7 @@
+//! The restored part of a snapshot, until its policy is opened.
+//!
+//! A snapshot has no algorithms to decide with, so its states are kept as bytes until a policy fits them.
+
 use std::sync::Arc;
 
 use super::format::{Reader, Writer};

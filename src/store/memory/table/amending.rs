@@ -1,3 +1,5 @@
+//! Changes of a state without a decision: refunds, resets and settlements.
+
 use std::sync::atomic::Ordering;
 
 use super::{Ask, Counted, NoRoom, Own, PageSnapshot, Settled, Table};

@@ -1,3 +1,5 @@
+//! Writes charges into a page, and tells the outcomes.
+
 use std::sync::atomic::Ordering;
 
 use super::{Ask, Counted, NoRoom, PageSnapshot, Table};

@@ -1,3 +1,5 @@
+//! The traits of a counter for a table with one limit.
+
 use super::{Ask, Counted, Known, Override, PageSnapshot, Settled, Table};
 use crate::algorithm::{Algorithm, State, Step};
 use crate::clock::{Clock, Micros};

@@ -1,3 +1,7 @@
+//! Which key is evicted for a newcomer.
+//!
+//! No key that refuses a request is evicted, so that a client cannot free itself by a flood of other keys.
+
 use std::sync::atomic::Ordering;
 
 use super::judging::Judges;

@@ -1,3 +1,5 @@
+//! Reads all keys of a table for a snapshot, and puts them back.
+
 use std::mem;
 
 use super::{Ask, Counted, NoRoom, Table};

@@ -1,3 +1,5 @@
+//! A table at its bound: which keys go, and which stay.
+
 use super::*;
 use crate::algorithm::FixedWindow;
 use crate::clock::ManualClock;

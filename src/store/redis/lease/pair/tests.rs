@@ -1,3 +1,5 @@
+//! A pair by itself, with answers that the tests make up.
+
 use super::*;
 use crate::algorithm::Algorithm;
 

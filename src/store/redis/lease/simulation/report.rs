@@ -1,3 +1,5 @@
+//! The figures of a run, and their table.
+
 use std::fmt;
 
 /// The result of a run.
