@@ -339,6 +339,25 @@ enum KeysAre {
     Address,
 }
 
+impl KeysAre {
+    /// Reads a key, and returns it with its text in messages.
+    fn read(self, name: Name<'_>, at: &At<'_>) -> Option<(Key, String)> {
+        match self {
+            Self::Text => Some((name.text.into_key(), name.text.to_owned())),
+            Self::Number => match name.text.parse::<u64>() {
+                Ok(number) => Some((number.into_key(), number.to_string())),
+                Err(_) => {
+                    at.refuse_name(name, format!("{} is not a whole number", quoted(name.text)))
+                }
+            },
+            Self::Address => match name.text.parse::<IpAddr>() {
+                Ok(address) => Some((address.into_key(), address.to_string())),
+                Err(_) => at.refuse_name(name, format!("{} is not an address", quoted(name.text))),
+            },
+        }
+    }
+}
+
 fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> Option<KeyLimits> {
     let table = at.table(&KEY_LIMITS)?;
     let words = [
@@ -352,46 +371,8 @@ fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> O
         None => KeysAre::Text,
     };
     let mut limits = KeyLimits::new();
-    let mut seen: HashMap<Key, String> = HashMap::new();
     if let Some(keys) = table.get("keys") {
-        for (name, at) in keys.entries()? {
-            let Some(limit) = limit(&at, policy, own) else {
-                continue;
-            };
-            let (key, with_key, shown) = match keys_are {
-                KeysAre::Text => (
-                    name.text.into_key(),
-                    limits.key(name.text, limit),
-                    name.text.to_owned(),
-                ),
-                KeysAre::Number => {
-                    let Ok(number) = name.text.parse::<u64>() else {
-                        let message = format!("{} is not a whole number", quoted(name.text));
-                        at.refuse_name::<()>(name, message);
-                        continue;
-                    };
-                    let shown = number.to_string();
-                    (number.into_key(), limits.key(number, limit), shown)
-                }
-                KeysAre::Address => {
-                    let Ok(address) = name.text.parse::<IpAddr>() else {
-                        let message = format!("{} is not an address", quoted(name.text));
-                        at.refuse_name::<()>(name, message);
-                        continue;
-                    };
-                    let shown = address.to_string();
-                    (address.into_key(), limits.key(address, limit), shown)
-                }
-            };
-            limits = with_key;
-            at.gives(policy, LimitRule::Key(shown.into()));
-            if let Some(before) = seen.insert(key, at.place()) {
-                at.refuse_name::<()>(
-                    name,
-                    format!("it is the same key as that of {before}; leave one of them"),
-                );
-            }
-        }
+        limits = exact_keys(keys, policy, own, keys_are)?;
     }
     if let Some(prefixes) = table.get("prefixes") {
         for (name, at) in prefixes.entries()? {
@@ -410,6 +391,27 @@ fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> O
     {
         at.gives(policy, LimitRule::Other);
         limits = limits.other(limit);
+    }
+    Some(limits)
+}
+
+/// Reads the limits of exact keys. Two spellings of one key, such as of an address, are a mistake.
+fn exact_keys(keys: &At<'_>, policy: &str, own: &Algorithm, are: KeysAre) -> Option<KeyLimits> {
+    let mut limits = KeyLimits::new();
+    let mut seen: HashMap<Key, String> = HashMap::new();
+    for (name, at) in keys.entries()? {
+        let Some(limit) = limit(&at, policy, own) else {
+            continue;
+        };
+        let Some((key, shown)) = are.read(name, &at) else {
+            continue;
+        };
+        limits = limits.key_of_text(key, shown.clone(), limit);
+        at.gives(policy, LimitRule::Key(shown.into()));
+        if let Some(before) = seen.insert(key, at.place()) {
+            let message = format!("it is the same key as that of {before}; leave one of them");
+            at.refuse_name::<()>(name, message);
+        }
     }
     Some(limits)
 }

@@ -71,6 +71,15 @@ struct Fixed {
     span: Option<Range<usize>>,
 }
 
+impl Fixed {
+    fn of(at: Option<&At<'_>>) -> Self {
+        Self {
+            value: at.map(|at| digest(&resolved(at.node))),
+            span: at.and_then(|at| at.node.span.clone()),
+        }
+    }
+}
+
 impl Settings {
     /// Takes over the store, the switches and the cache of a resolver from other settings.
     pub(super) fn over(self, other: &Self) -> Self {
@@ -144,12 +153,9 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let (adapt, concurrency) = load(&root, &mut common, store.as_ref().and_then(Option::as_ref));
     #[cfg(not(feature = "adapt"))]
     refuse_load(&root, &mut common);
-    let policies = root
-        .need(
-            "policies",
-            "a file without policies limits nothing; add one, such as [policies.minute]",
-        )
-        .and_then(|at| policies(&common, at));
+    let remedy = "a file without policies limits nothing; add one, such as [policies.minute]";
+    let table = root.need("policies", remedy);
+    let policies = table.and_then(|at| policies(&common, at));
     let modes = Modes::new();
     let read_store = store.as_ref().and_then(Option::as_ref);
     let (mut layer, mut limiter) = options(&root, &common, &modes, read_store);
@@ -174,21 +180,15 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         layer = layer.looking_up_by(resolver.looks.clone());
     }
     #[cfg(not(feature = "resolver"))]
-    if let Some(at) = root.get("resolver") {
-        at.refuse::<()>("it needs feature `resolver` of tower-ratelimit");
-    }
-    let states = policies.iter().map(|policy| &policy.unkeyed);
-    let states = states.map(|policy| (policy.first_name().to_owned(), *policy.algorithm()));
+    refuse_resolver(&root);
+    let limits = policies.iter().map(|policy| &policy.unkeyed);
     Some(Settings {
-        states: states.collect(),
-        policies: policies
-            .iter()
-            .map(|policy| {
-                (
-                    policy.unkeyed.name().to_owned(),
-                    *policy.unkeyed.algorithm(),
-                )
-            })
+        states: limits
+            .clone()
+            .map(|policy| (policy.first_name().to_owned(), *policy.algorithm()))
+            .collect(),
+        policies: limits
+            .map(|policy| (policy.name().to_owned(), *policy.algorithm()))
             .collect(),
         layer: layer.policies(policies.iter().map(|policy| policy.keyed.clone())),
         limiter: limiter.policies(policies.into_iter().map(|policy| policy.unkeyed)),
@@ -209,14 +209,15 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         shadow,
         #[cfg(feature = "resolver")]
         resolver,
-        fixed: FIXED.map(|field| {
-            let at = root.get(field);
-            Fixed {
-                value: at.map(|at| digest(&resolved(at.node))),
-                span: at.and_then(|at| at.node.span.clone()),
-            }
-        }),
+        fixed: FIXED.map(|field| Fixed::of(root.get(field))),
     })
+}
+
+#[cfg(not(feature = "resolver"))]
+fn refuse_resolver(root: &Table<'_>) {
+    if let Some(at) = root.get("resolver") {
+        at.refuse::<()>("it needs feature `resolver` of tower-ratelimit");
+    }
 }
 
 /// Reads the options for all policies: responses, lists, the mode, and how many requests wait.

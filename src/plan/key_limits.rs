@@ -1,3 +1,5 @@
+//! Limits by key, by prefix, and for all other keys.
+
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -51,6 +53,13 @@ impl KeyLimits {
     pub fn key<K: IntoKey + ToString>(mut self, key: K, limit: impl Into<Algorithm>) -> Self {
         let text = key.to_string();
         self.keys.push((key.into_key(), text, limit.into()));
+        self
+    }
+
+    /// Sets the limit of one key, whose text a file has.
+    #[cfg(feature = "config")]
+    pub(crate) fn key_of_text(mut self, key: Key, text: String, limit: Algorithm) -> Self {
+        self.keys.push((key, text, limit));
         self
     }
 
