@@ -1,3 +1,5 @@
+//! The ledger of the store in Redis: cache, leases, script or standby.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,67 +51,24 @@ impl RedisLedger {
             return Charged::Now(Ok(local.is_allowed));
         }
         let is_away = calls.watch.is_away(charges);
-        let denials = calls.denials.as_ref();
-        let remembered = denials.filter(|_| match purpose {
-            _ if leases.is_some() && charges.len() == 1 && !is_away => false,
-            // What other policies may do while the server is away is not remembered for them.
-            _ if is_away => calls.standby.is_local(charges),
-            // A peek goes to the server, if it is there.
-            purpose => matches!(purpose, Purpose::Charge),
-        });
-        let asked = (charges, &*calls.policies);
-        if let Some(denials) = remembered
-            && denials.tell(asked, Instant::now(), is_away, outcomes)
-        {
-            calls.watch.calls().remembered();
-            if is_away {
-                outcomes.degrade();
-            }
+        // The pair of a key remembers for how long it does not ask.
+        let is_of_a_pair = leases.is_some() && charges.len() == 1;
+        if (is_away || !is_of_a_pair) && calls.tell_denial(charges, purpose, is_away, outcomes) {
             return Charged::Now(Ok(false));
         }
-        if is_away && let Some(part) = calls.watch.overdue(charges) {
-            let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
-            return Charged::later(async move {
-                calls.watch.ask_in_passing(part).await;
-                calls.decide_here(&charges, purpose, away)
-            });
-        }
         if is_away {
-            let answer = calls.decide_here(charges, purpose, away);
-            return Charged::now(charges, answer, outcomes);
+            return calls.ask_without_server(charges, purpose, outcomes);
         }
-        let denials = denials.filter(|_| matches!(purpose, Purpose::Charge));
+        let denials = calls.denials.as_ref();
+        let denials = denials.filter(|_| matches!(purpose, Purpose::Charge) && !is_of_a_pair);
         let sent = denials.map(|denials| denials.send(charges, Instant::now()));
-        let is_leased = leases.is_some();
-        let sent = match leases {
-            None => sent,
-            // The pair of a key remembers for how long it does not ask.
-            Some(_) if charges.len() == 1 => None,
-            Some(leases) => sent.map(|sent| sent.at_most(leases.remembers_for(charges))),
-        };
-        let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
-        if is_leased {
-            return Charged::later(async move {
-                match lending::decide(&calls, &charges).await {
-                    Ok((Some(answer), outcomes)) => {
-                        calls.learn(&charges, Purpose::Charge, (&answer, &outcomes), sent);
-                        Ok(outcomes)
-                    }
-                    Ok((None, outcomes)) => Ok(outcomes),
-                    Err(error) => calls.decide_here(&charges, purpose, || error),
-                }
-            });
-        }
-        Charged::later(async move {
-            let answer = match purpose {
-                Purpose::Charge => Calls::decide(&calls, &charges).await,
-                _ => Box::pin(calls.peek(&charges)).await,
-            };
-            match answer {
-                Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, sent)),
-                Err(error) => calls.decide_here(&charges, purpose, || error),
+        match leases {
+            None => calls.ask_server(charges, purpose, sent),
+            Some(leases) => {
+                let sent = sent.map(|sent| sent.at_most(leases.remembers_for(charges)));
+                calls.ask_server_for_units(charges, sent)
             }
-        })
+        }
     }
 
     /// Takes as many units as there are. The server is asked whenever it is there, so that a refund by
@@ -228,6 +187,86 @@ impl RedisLedger {
 }
 
 impl Calls {
+    /// Tells a remembered denial, if there is one that may be used. Returns whether it did.
+    fn tell_denial(
+        &self,
+        charges: &[Charge],
+        purpose: Purpose,
+        is_away: bool,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let may_tell = match purpose {
+            // What other policies may do while the server is away is not remembered for them.
+            _ if is_away => self.standby.is_local(charges),
+            // A peek goes to the server, if it is there.
+            purpose => matches!(purpose, Purpose::Charge),
+        };
+        let asked = (charges, &*self.policies);
+        let denials = self.denials.as_ref().filter(|_| may_tell);
+        let is_told =
+            denials.is_some_and(|denials| denials.tell(asked, Instant::now(), is_away, outcomes));
+        if is_told {
+            self.watch.calls().remembered();
+        }
+        if is_told && is_away {
+            outcomes.degrade();
+        }
+        is_told
+    }
+
+    /// Decides here, since a server is known to be away. If its probes are overdue, the request probes it first.
+    fn ask_without_server(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        purpose: Purpose,
+        outcomes: &mut Outcomes,
+    ) -> Charged {
+        let Some(part) = self.watch.overdue(charges) else {
+            let answer = self.decide_here(charges, purpose, away);
+            return Charged::now(charges, answer, outcomes);
+        };
+        let (calls, charges) = (Arc::clone(self), Charges::from_slice(charges));
+        Charged::later(async move {
+            calls.watch.ask_in_passing(part).await;
+            calls.decide_here(&charges, purpose, away)
+        })
+    }
+
+    /// Asks the server, and remembers a denial that was sent for.
+    fn ask_server(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        purpose: Purpose,
+        sent: Option<Sent>,
+    ) -> Charged {
+        let (calls, charges) = (Arc::clone(self), Charges::from_slice(charges));
+        Charged::later(async move {
+            let answer = match purpose {
+                Purpose::Charge => Self::decide(&calls, &charges).await,
+                _ => Box::pin(calls.peek(&charges)).await,
+            };
+            match answer {
+                Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, sent)),
+                Err(error) => calls.decide_here(&charges, purpose, || error),
+            }
+        })
+    }
+
+    /// Asks the server for a decision and for units, and remembers a denial that was sent for.
+    fn ask_server_for_units(self: &Arc<Self>, charges: &[Charge], sent: Option<Sent>) -> Charged {
+        let (calls, charges) = (Arc::clone(self), Charges::from_slice(charges));
+        Charged::later(async move {
+            match lending::decide(&calls, &charges).await {
+                Ok((Some(answer), outcomes)) => {
+                    calls.learn(&charges, Purpose::Charge, (&answer, &outcomes), sent);
+                    Ok(outcomes)
+                }
+                Ok((None, outcomes)) => Ok(outcomes),
+                Err(error) => calls.decide_here(&charges, Purpose::Charge, || error),
+            }
+        })
+    }
+
     /// Decides without the server, which has failed with this error. The error is made only if it is
     /// returned.
     fn decide_here(
