@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "config")]
 use arc_swap::ArcSwap;
 
-use super::beside::Shadow;
 use super::gate::Gate;
+use super::shadow_decision::Shadow;
 #[cfg(feature = "config")]
 use crate::observe::ConfigStats;
 use crate::observe::{Monitored, Snapshot};

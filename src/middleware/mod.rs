@@ -247,7 +247,6 @@
 //! [snapshot](crate::MemoryStore::snapshot) is restored. A shared [store](crate::store) counts for
 //! all processes together.
 
-mod beside;
 mod body;
 mod builder;
 #[cfg(feature = "adapt")]
@@ -276,6 +275,7 @@ mod service;
 mod settles;
 #[cfg(feature = "config")]
 mod shadow;
+mod shadow_decision;
 mod source;
 #[cfg(feature = "adapt")]
 mod traffic;

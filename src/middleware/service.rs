@@ -5,9 +5,9 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::beside::Beside;
 use super::gate::{Admitted, Ruling};
 use super::gates::Gates;
+use super::shadow_decision::ShadowDecision;
 use super::{ResponseBody, ResponseFuture};
 use crate::line::HeldCall;
 
@@ -62,9 +62,9 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let Self { inner, gates } = self;
         gates.with_shadow(|gate, shadow| {
-            let beside = Beside::of(shadow, &mut request);
+            let tried = ShadowDecision::of(shadow, &mut request);
             let mut ruling = gate.ask(&mut request);
-            beside.compare(&mut ruling, &mut request);
+            tried.compare(&mut ruling, &mut request);
             ResponseFuture::new(match ruling {
                 // A separate arm avoids copying an empty `Fields`.
                 Ruling::Pass(Admitted {

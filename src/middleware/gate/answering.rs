@@ -9,7 +9,7 @@ use crate::key::{Head, Key};
 use crate::limiter::{Charges, NO_TIMER, Ruled, asked};
 use crate::middleware::ending::Kept;
 use crate::middleware::{OverLimit, WouldRefuse};
-use crate::observe::Request as Counted;
+use crate::observe::Request as RequestCount;
 use crate::response::Fields;
 use crate::store::Charge;
 
@@ -138,7 +138,7 @@ impl Gate {
 
     /// Passes a request that no policy decides.
     pub(super) fn exempt(&self) -> Ruling {
-        self.limiter.counters().request(Counted::Exempt);
+        self.limiter.counters().request(RequestCount::Exempt);
         self.pass(None, Kept::default())
     }
 

@@ -12,9 +12,9 @@ use super::{Gate, Ruling};
 use crate::limiter::Question;
 use crate::line::{Answering, Holding};
 use crate::middleware::ResponseBody;
-use crate::middleware::beside::Beside;
 use crate::middleware::ending::Kept;
 use crate::middleware::nesting::Within;
+use crate::middleware::shadow_decision::ShadowDecision;
 use crate::response::Fields;
 
 /// What an admitted request keeps until its response.
@@ -68,11 +68,11 @@ where
         request: &mut Request<B>,
         cx: &mut Context<'_>,
     ) -> Poll<Ruling> {
-        let beside = Beside::carried_by(request);
+        let tried = ShadowDecision::carried_by(request);
         let mut resumed = Gate::resume(self, question, request, cx);
         match &mut resumed {
-            Poll::Ready(ruling) => beside.compare(ruling, request),
-            Poll::Pending => beside.wait_with(request),
+            Poll::Ready(ruling) => tried.compare(ruling, request),
+            Poll::Pending => tried.wait_with(request),
         }
         resumed
     }

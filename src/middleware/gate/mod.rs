@@ -26,7 +26,7 @@ use crate::decision::Outcomes;
 use crate::key::{Head, Key};
 use crate::limiter::{Asking, Caller, Charges, Limiter, PreparedLimits, Question, Resumed};
 use crate::line;
-use crate::observe::Request as Counted;
+use crate::observe::Request as RequestCount;
 use crate::plan::{ChosenPlan, Finding, Look};
 use crate::policy::{DeclaredModes, Http, Mode, Policy};
 use crate::response::Answers;
@@ -138,7 +138,7 @@ impl Gate {
             None | Some(Listed::Nowhere) => {}
             Some(Listed::Allowed) => return self.exempt(),
             Some(Listed::Denied) => {
-                self.limiter.counters().request(Counted::Forbidden);
+                self.limiter.counters().request(RequestCount::Forbidden);
                 return Ruling::Refuse(self.answers.forbidden(request));
             }
         }

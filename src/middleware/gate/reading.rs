@@ -5,7 +5,7 @@ use http::{Request, StatusCode};
 use super::{Gate, Ruling};
 use crate::diagnostics::diagnose;
 use crate::key::{Head, Key, Missing};
-use crate::observe::{Count, Request as Counted};
+use crate::observe::{Count, Request as RequestCount};
 use crate::plan::{Asker, ChosenPlan, Finding};
 use crate::policy::{Http, NoKey};
 use crate::store::Charge;
@@ -73,7 +73,7 @@ impl Gate {
     }
 
     pub(super) fn refuse_for<B>(&self, no_charge: NoCharge, request: &mut Request<B>) -> Ruling {
-        self.limiter.counters().request(Counted::WithoutKey);
+        self.limiter.counters().request(RequestCount::WithoutKey);
         let NoCharge { status, missing } = no_charge;
         Ruling::Refuse(self.answers.no_key(status, missing, request))
     }

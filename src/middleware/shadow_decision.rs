@@ -18,7 +18,7 @@ pub(super) enum Shadow {}
 
 /// The decision of a shadow on a request, if there is one.
 #[derive(Default)]
-pub(super) struct Beside {
+pub(super) struct ShadowDecision {
     #[cfg(feature = "config")]
     tried: Option<Box<Tried>>,
 }
@@ -29,7 +29,7 @@ pub(super) struct Beside {
 struct Carried(Arc<Mutex<Option<Box<Tried>>>>);
 
 #[cfg(feature = "config")]
-impl Beside {
+impl ShadowDecision {
     /// Lets the shadow decide, before the gate in force charges anything.
     #[inline]
     pub(super) fn of<B>(shadow: Option<&Arc<Shadow>>, request: &mut Request<B>) -> Self {
@@ -68,7 +68,7 @@ impl Beside {
 }
 
 #[cfg(not(feature = "config"))]
-impl Beside {
+impl ShadowDecision {
     #[inline]
     pub(super) fn of<B>(_: Option<&Arc<Shadow>>, _: &mut Request<B>) -> Self {
         Self::default()
