@@ -18,7 +18,7 @@ use crate::key::Key;
 #[cfg(feature = "config")]
 use crate::observe::Past;
 use crate::observe::{
-    Count, Counted, Counters, Described, Heaviest, HeavyKey, HeavyKeys, Metered, Wait,
+    Count, Counters, Described, Heaviest, HeavyKey, HeavyKeys, Metered, Totals, Wait,
 };
 use crate::policy::{HeaviestKeys, Policy};
 use crate::store::{Amendment, Charge, Ledger};
@@ -105,7 +105,7 @@ impl Counting {
     }
 
     /// Reads all counters, including those before a reload.
-    pub(super) fn read(&self, now: Instant) -> Counted {
+    pub(super) fn read(&self, now: Instant) -> Totals {
         #[cfg(feature = "config")]
         if let Some(past) = self.past.get() {
             return past.read(&self.counters, now);

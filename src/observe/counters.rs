@@ -33,7 +33,7 @@ pub(crate) struct Metered {
 }
 
 /// All counts at one moment.
-pub(crate) struct Counted {
+pub(crate) struct Totals {
     pub(crate) requests: Sums,
     pub(crate) policies: Vec<(Sums, Option<QueueStats>)>,
 }
@@ -267,13 +267,13 @@ impl Counters {
     }
 
     /// Reads all counters, at this moment of the clock by which requests wait.
-    pub(crate) fn read(&self, now: Instant) -> Counted {
+    pub(crate) fn read(&self, now: Instant) -> Totals {
         let policies = self.policies.iter();
         let policies = policies.map(|policy| {
             let queue = policy.queue.as_ref().map(|queue| queue.stats(now));
             (Sums::default(), queue)
         });
-        let mut counted = Counted {
+        let mut counted = Totals {
             requests: Sums::default(),
             policies: policies.collect(),
         };

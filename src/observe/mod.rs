@@ -101,7 +101,7 @@ pub(crate) use self::calls::Calls;
 pub(crate) use self::change::configuration_changed;
 #[cfg(feature = "adapt")]
 pub(crate) use self::change::factor_changed;
-pub(crate) use self::counters::{Counted, Counters, Metered};
+pub(crate) use self::counters::{Counters, Metered, Totals};
 pub(crate) use self::health::StoreHealth;
 pub(crate) use self::heaviest::Heaviest;
 pub(crate) use self::monitor::Monitored;

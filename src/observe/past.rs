@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-use super::counters::{Counted, Counters, Metered};
+use super::counters::{Counters, Metered, Totals};
 use super::rows::Sums;
 
 /// The counts of consecutive limiters, which share it.
@@ -56,7 +56,7 @@ impl Past {
     }
 
     /// Reads these counters together with all earlier and later ones.
-    pub(crate) fn read(&self, counters: &Arc<Counters>, now: Instant) -> Counted {
+    pub(crate) fn read(&self, counters: &Arc<Counters>, now: Instant) -> Totals {
         let mut counts = self.counts();
         counts.settle();
         let mut counted = counters.read(now);
@@ -87,7 +87,7 @@ impl Counts {
             !is_over
         });
         for counters in ended {
-            let Counted { requests, policies } = counters.read(Instant::now());
+            let Totals { requests, policies } = counters.read(Instant::now());
             self.requests += &requests;
             for (policy, (sums, _)) in counters.policies().iter().zip(policies) {
                 let name = policy.name();
@@ -100,7 +100,7 @@ impl Counts {
     }
 
     /// Adds what counters other than `of` have counted of its policies.
-    fn add_to(&self, counted: &mut Counted, of: &Arc<Counters>, now: Instant) {
+    fn add_to(&self, counted: &mut Totals, of: &Arc<Counters>, now: Instant) {
         let policies = of.policies();
         counted.requests += &self.requests;
         for (policy, (sums, _)) in policies.iter().zip(&mut counted.policies) {

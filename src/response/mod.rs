@@ -297,7 +297,7 @@ pub use self::dialect::{Dialect, Reset};
 pub use self::grpc::Grpc;
 pub use self::handler::Refused;
 #[cfg(feature = "tonic")]
-pub use self::names::EXPOSED_GRPC_FIELDS;
+pub use self::names::EXPOSED_GRPC_HEADERS;
 pub use self::names::EXPOSED_HEADERS;
 pub use self::refusal::Refusal;
 pub use self::responder::{Responder, ResponderBuilder};

@@ -65,7 +65,7 @@ enum Step {
     },
     Asks(StoreAnswer),
     /// The request asks when its turn would be, behind the requests in the lines of these policies.
-    Foresees(StoreAnswer, Extras),
+    Estimates(StoreAnswer, Extras),
 }
 
 type StoreAnswer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
@@ -154,7 +154,7 @@ impl Waits {
         }
         let line = self.lines(charges).find(|line| self.queue.has_line(line));
         let mut waiter = Waiter::new(self, limiter, charges, caller, line?)?;
-        waiter.foresee();
+        waiter.estimate();
         waiter.begins_to_wait();
         Some(waiter)
     }
@@ -182,7 +182,7 @@ impl Waits {
             // The lines are full, and the told numbers are true.
             return None;
         } else {
-            waiter.foresee();
+            waiter.estimate();
         }
         waiter.begins_to_wait();
         Some(waiter)
@@ -244,7 +244,7 @@ impl Waits {
 
     /// Asks when this request would have its turn behind the requests before `place`, or behind all that
     /// wait. It charges nothing.
-    fn foresee(
+    fn estimate(
         &self,
         limiter: &Limiter<dyn Ledger>,
         charges: &[Charge],

@@ -134,12 +134,12 @@ impl Waiter {
                         self.give_up();
                     }
                 }
-                Step::Foresees(answer, extras) => {
+                Step::Estimates(answer, extras) => {
                     let mut outcomes = ready!(answer.as_mut().poll(cx))?;
                     let own = own_limits(&outcomes);
                     if own != self.own && !mem::replace(&mut self.has_looked_again, true) {
                         self.own = own;
-                        self.foresee();
+                        self.estimate();
                         continue;
                     }
                     let extras = mem::take(extras);
@@ -230,11 +230,11 @@ impl Waiter {
         ));
     }
 
-    pub(super) fn foresee(&mut self) {
+    pub(super) fn estimate(&mut self) {
         let place = self.place.as_ref();
         let (limiter, charges) = (&self.limiter, &self.charges);
-        let (answer, extras) = self.waits.foresee(limiter, charges, &self.own, place);
-        self.step = Step::Foresees(answer, extras);
+        let (answer, extras) = self.waits.estimate(limiter, charges, &self.own, place);
+        self.step = Step::Estimates(answer, extras);
     }
 
     /// Counts the request as waiting, if it stands in a line.
@@ -249,7 +249,7 @@ impl Waiter {
         self.place = None;
         self.wait = None;
         self.has_looked_again = false;
-        self.foresee();
+        self.estimate();
     }
 
     /// Returns whether the request waits on after this denial.
