@@ -65,7 +65,7 @@ fn an_extension_that_is_not_there_is_named_once_for_each_type() {
         let (answers, lines) = ask(&limit, 100);
         let diagnostic = diagnostic_of(&answers);
         assert_eq!(diagnostic.code(), "TRL002");
-        assert_eq!(diagnostic.subject(), format!("diagnostics::{name}"));
+        assert_eq!(diagnostic.subject(), format!("diagnostics::keys::{name}"));
         assert_logs_once(&lines, &diagnostic);
     }
 }
