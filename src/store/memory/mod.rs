@@ -23,31 +23,24 @@ mod seqlock;
 mod slots;
 mod snapshot;
 mod table;
+mod tables;
 mod tiers;
 mod timed;
 mod usage;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::ledger::MemoryLedger;
 pub use self::snapshot::{Fate, Restored};
 pub use self::usage::Usage;
 
-use self::blocks::{Blocked, Blocks};
-use self::counter::Counter;
 use self::opened::Opened;
-use self::ordering::ascending;
-use self::prepared::Prepared;
 use self::seed::Seed;
-use self::slots::Slots;
-use self::snapshot::{Snapshot, revived};
+use self::snapshot::Snapshot;
+use self::tables::Tables;
 use super::Store;
-use crate::algorithm::Algorithm;
-use crate::clock::{AnyClock, Clock, Micros, SystemClock};
+use crate::clock::{AnyClock, Clock, SystemClock};
 use crate::error::{ConfigError, RestoreError};
 use crate::policy::{Policy, check_names};
 
@@ -121,132 +114,11 @@ pub struct MemoryStore {
     tables: Arc<Mutex<Tables>>,
 }
 
-#[derive(Default)]
-struct Tables {
-    by_name: HashMap<TableName, Kept>,
-    /// The blocked keys under each policy name, whatever the algorithm.
-    blocks: HashMap<String, Weak<Blocks>>,
-    /// The slots that requests hold under each policy name.
-    slots: HashMap<String, Weak<Slots>>,
-    made: usize,
-    restored: Vec<Restored>,
-    /// Restored blocks of policies that are not open yet.
-    restored_blocks: Vec<(String, Blocked)>,
-}
-
-impl Tables {
-    fn with(restored: Vec<Restored>, restored_blocks: Vec<(String, Blocked)>) -> Arc<Mutex<Self>> {
-        Arc::new(Mutex::new(Self {
-            restored,
-            restored_blocks,
-            ..Self::default()
-        }))
-    }
-
-    fn open(
-        &mut self,
-        policy: &str,
-        algorithm: Algorithm,
-        max_keys: usize,
-        now: impl Fn() -> Micros,
-    ) -> Opened {
-        let blocks = self.blocks(policy, &now);
-        let slots = algorithm.is_held().then(|| self.slots(policy));
-        let name = (policy.to_owned(), algorithm.frame());
-        if let Some(kept) = self.by_name.get_mut(&name)
-            && let Some(counter) = kept.counter.upgrade()
-        {
-            kept.latest = algorithm;
-            return Opened {
-                prepared: Prepared::default(),
-                number: kept.number,
-                algorithm,
-                limit: (algorithm != kept.first).then_some(algorithm),
-                counter,
-                blocks,
-                penalty: None,
-                slots,
-            };
-        }
-        self.by_name
-            .retain(|_, kept| kept.counter.strong_count() > 0);
-        let number = self.made;
-        self.made += 1;
-        let counter = revived(&mut self.restored, (policy, &algorithm), max_keys, now);
-        let kept = Kept {
-            number,
-            first: algorithm,
-            latest: algorithm,
-            counter: Arc::downgrade(&counter),
-        };
-        self.by_name.insert(name, kept);
-        Opened {
-            prepared: Prepared::default(),
-            number,
-            algorithm,
-            limit: None,
-            counter,
-            blocks,
-            penalty: None,
-            slots,
-        }
-    }
-
-    /// Returns the tables in the order in which they were made.
-    fn in_order(&self) -> impl Iterator<Item = (&TableName, &Kept)> {
-        let all: Vec<_> = self.by_name.iter().collect();
-        let order = ascending(all.iter().map(|(_, kept)| kept.number as u64));
-        order.into_iter().map(move |place| all[place])
-    }
-
-    fn slots(&mut self, policy: &str) -> Arc<Slots> {
-        if let Some(slots) = self.slots.get(policy).and_then(Weak::upgrade) {
-            return slots;
-        }
-        self.slots.retain(|_, slots| slots.strong_count() > 0);
-        let slots = Arc::new(Slots::default());
-        self.slots.insert(policy.to_owned(), Arc::downgrade(&slots));
-        slots
-    }
-
-    fn blocks(&mut self, policy: &str, now: impl Fn() -> Micros) -> Arc<Blocks> {
-        if let Some(blocks) = self.blocks.get(policy).and_then(Weak::upgrade) {
-            return blocks;
-        }
-        self.blocks.retain(|_, blocks| blocks.strong_count() > 0);
-        let blocks = Arc::new(Blocks::new());
-        self.restored_blocks.retain_mut(|(name, blocked)| {
-            if name == policy {
-                blocks.restore(mem::take(blocked), now());
-            }
-            name != policy
-        });
-        self.blocks
-            .insert(policy.to_owned(), Arc::downgrade(&blocks));
-        blocks
-    }
-}
-
 /// Less than three megabytes for each policy.
 const MAX_KEYS: usize = 100_000;
 
 /// A larger bound, which is gigabytes, is a mistake.
 const MOST_KEYS: usize = 100_000_000;
-
-/// A policy's name, and its [frame](Algorithm::frame): a state means nothing to another algorithm, and means
-/// the same to one algorithm under any limit.
-type TableName = (String, (&'static str, Option<Duration>, Option<u32>));
-
-/// The states of a policy, kept as long as a ledger uses them.
-struct Kept {
-    /// The place of the table in the order in which tables were made.
-    number: usize,
-    /// The algorithm for which the table was made.
-    first: Algorithm,
-    /// The algorithm for which the table was opened last, which may have another limit.
-    latest: Algorithm,
-    counter: Weak<dyn Counter>,
-}
 
 impl MemoryStore {
     /// Creates a store that shares nothing with any other.
