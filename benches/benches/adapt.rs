@@ -1,5 +1,6 @@
-//! What limits that follow the load cost: a factor a decision, the signals of a layer a request, and the kernel's
-//! signals a sample. `cargo bench --package tower-ratelimit-benches --bench adapt`.
+//! The cost of limits that follow the load: of a factor for each decision, of a layer's signals for each
+//! request, and of the kernel's signals for each sample. `cargo bench --package tower-ratelimit-benches
+//! --bench adapt`.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -26,7 +27,7 @@ fn made(scale: Scale) -> Limiter {
     limiter(scale, MemoryStore::new().clock(QuantaClock::new()))
 }
 
-/// One address that asks again and again, and has room.
+/// One address that sends request after request, all allowed.
 fn factors(c: &mut Criterion) {
     let mut group = c.benchmark_group("factor, verdict");
     for (name, scale) in SCALES {
@@ -46,7 +47,7 @@ fn factors(c: &mut Criterion) {
     group.finish();
 }
 
-/// A service that answers at once, with and without what counts its requests.
+/// A service that answers at once, with and without the layer that counts its requests.
 fn signals(c: &mut Criterion) {
     let mut group = c.benchmark_group("signals of a layer");
     let mut bare = hello();
@@ -64,7 +65,7 @@ fn signals(c: &mut Criterion) {
     group.finish();
 }
 
-/// What the task does once a second.
+/// The work of the sampling task once a second.
 fn sample(c: &mut Criterion) {
     let kernel = Kernel::new();
     let traffic = Traffic::new();

@@ -1,9 +1,9 @@
-//! One decision in process: ours beside its peers, in one run.
+//! One decision in process, beside those of peers, in one run.
 //!
-//! Absolute times depend on the machine; compare the rows of one cell with each other. Both
-//! sides read `quanta`'s clock unless a row says `std`, and tell a verdict alone unless it says
-//! `all numbers`. `least` is what no limiter of many keys can do without. With two threads a row is the
-//! time that one thread needs for one decision. Rows that are compared follow within seconds.
+//! Absolute times depend on the machine; compare the rows of one cell with each other. Both sides read
+//! `quanta`'s clock unless a row says `std`, and return a verdict alone unless it says `all numbers`. `least`
+//! is the minimum that every limiter of many keys needs. With two threads a row is the time that one thread
+//! needs for one decision. Rows that are compared follow within seconds.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ use tower_ratelimit_benches::peers::{
 use tower_ratelimit_benches::threads::Crew;
 use tower_ratelimit_benches::{EACH_THREADS_KEYS, PLENTY, a_day_among, a_round};
 
-/// A limit of which nothing is left after the first request, for longer than any run takes.
+/// A limit that the first request uses up for longer than any run takes.
 const NOTHING_LEFT: u32 = 1;
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
@@ -43,8 +43,7 @@ fn governor_admits<C: ReasonablyRealtime>(limiter: &Governor<C>, key: IpAddr) ->
     limiter.check_key(&key).is_ok()
 }
 
-/// One key, one thread, and the same answer to each request. If that is no, what is left is used
-/// up before.
+/// One key, one thread, and the same answer to each request. For a refusal, the limit is used up before.
 fn one_key(
     group: &mut Group<'_>,
     name: &str,
@@ -58,7 +57,7 @@ fn one_key(
     assert_eq!(admits(key), expected, "{name}");
 }
 
-/// Threads that decide, each about its own keys, on the same limiter or not.
+/// Threads that decide, each for its own keys, on one limiter or on several.
 fn threads<L: Sync>(
     group: &mut Group<'_>,
     name: &str,
@@ -74,7 +73,7 @@ fn threads<L: Sync>(
         }
     };
     Crew::of(workers.into_iter().map(work).collect(), |crew| {
-        // Every sample is as long as the others, so that starting the threads weighs the same.
+        // Samples are of equal length, so that starting the threads weighs the same.
         group.sampling_mode(SamplingMode::Flat);
         group.bench_function(name, |b| b.iter_custom(|times| crew.run(times)));
         group.sampling_mode(SamplingMode::Auto);
@@ -161,7 +160,7 @@ fn many_keys(c: &mut Criterion) {
         threads(group, &both("least"), two(&least, keys), Least::admits);
     }
 
-    // Its keys are text, and to make them of addresses is not what is measured.
+    // The keys of this limiter are text, and making text of addresses is not measured.
     let texts: Vec<String> = Walk::over(10_000, 0)
         .all()
         .map(|key| key.to_string())
@@ -186,7 +185,7 @@ fn one_thread(
     assert!(admits(address(0)), "{name}");
 }
 
-/// Each thread has keys of its own: what a second thread costs the first one.
+/// Each thread has keys of its own: the cost of a second thread to the first one.
 fn distinct_keys(c: &mut Criterion) {
     let group = &mut c.benchmark_group("decision");
     for keys in EACH_THREADS_KEYS {
@@ -211,7 +210,7 @@ fn distinct_keys(c: &mut Criterion) {
             "2 threads",
             vec![(&limiter, first.clone()), (&limiter, second.clone())],
         );
-        // What the machine gives to two threads that share nothing at all.
+        // The throughput of two threads that share nothing at all.
         row(
             "2 threads, 2 limiters",
             vec![(&limiter, first.clone()), (&other, second.clone())],
@@ -241,8 +240,8 @@ fn each_algorithm(c: &mut Criterion) {
         ("anchored window", AnchoredWindow::per_hour(PLENTY).into()),
         ("sliding window", SlidingWindow::per_hour(PLENTY).into()),
         ("sliding slots", SlidingSlots::per_hour(PLENTY).into()),
-        // A rate that no number of microseconds divides. Its burst is soon used up, so that all
-        // the rest are refused; `slowly` has those that are allowed.
+        // A rate that no number of microseconds divides. Its burst is soon used up, so the rest is refused;
+        // `slowly` has allowed requests.
         ("uneven quota refused", Gcra::per_day(999_983).into()),
     ];
     for (name, algorithm) in algorithms {
@@ -269,8 +268,7 @@ fn bench_algorithm(group: &mut Group<'_>, name: &str, limiter: &Limiter) {
     });
 }
 
-/// Wider states with requests that are all allowed: a manual clock moves so far before each
-/// that one has become free.
+/// Wider states with requests that are all allowed: before each, a manual clock moves until a unit is free.
 fn slowly(c: &mut Criterion) {
     let group = &mut c.benchmark_group("decision");
     let day = Duration::from_secs(86_400);

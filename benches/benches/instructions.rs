@@ -1,9 +1,9 @@
 //! Instructions of the core paths, counted by valgrind: they repeat where times do not.
 //!
-//! `make instructions` runs this and compares. Each path is taken a thousand times and the count
-//! is of all of them, with the two or three instructions of the loop: a table is keyed at random,
-//! and so one decision may look at an entry more than another. The clock stands still, since
-//! reading a real one takes as many instructions as the kernel likes.
+//! `make instructions` runs this and compares. Each path runs a thousand times, and the count is that of all
+//! runs, with the two or three instructions of the loop: a table is keyed at random, so one decision may look
+//! at an entry more than another. The clock stands still, since reading a real one takes as many instructions
+//! as the kernel likes.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -28,12 +28,12 @@ fn store() -> MemoryStore {
     MemoryStore::new().clock(ManualClock::new())
 }
 
-/// A limiter that has seen the key once; nothing is left to one whose limit is 1.
+/// Returns a limiter that has seen the key once; a limit of 1 is used up.
 fn known(algorithm: impl Into<Algorithm>) -> Limiter {
     seen(ours::limiter(algorithm, store()))
 }
 
-/// A limiter whose key has another limit than the policy's own, by the plan that a closure names.
+/// Returns a limiter whose key has the limit of a plan, which a closure names.
 fn planned(algorithm: impl Into<Algorithm>) -> Limiter {
     let free = Plan::new("free").limit("bench", Gcra::per_hour(1));
     let pro = Plan::new("pro").limit("bench", Gcra::per_hour(PLENTY / 2));
@@ -47,7 +47,7 @@ fn planned(algorithm: impl Into<Algorithm>) -> Limiter {
     seen(limiter)
 }
 
-/// A limiter whose policy has a factor, or the same limit without one.
+/// Returns a limiter whose policy has a factor, or the same limit without one.
 fn scaled(scale: Scale) -> Limiter {
     seen(factors::limiter(scale, store()))
 }
@@ -61,7 +61,7 @@ fn seen(limiter: Limiter) -> Limiter {
     limiter
 }
 
-// What a path was given it gives back, so that nothing is counted of the end of its life.
+// The path returns its arguments, so that dropping them is not counted.
 
 #[library_benchmark]
 #[bench::gcra(known(Gcra::per_hour(PLENTY)))]
@@ -108,7 +108,7 @@ fn new_key(limiter: Limiter) -> Limiter {
 
 type Sent<S> = (S, Vec<Request<Body>>);
 
-/// A layer that has seen the client once, and requests that need only be sent.
+/// Returns a layer that has seen the client once, and requests to send.
 fn layered(
     limit: u32,
     fields: bool,
@@ -116,7 +116,7 @@ fn layered(
     sent(ours::layer(Gcra::per_hour(limit), store(), fields).layer(hello()))
 }
 
-/// A service that has had a request, and requests that need only be sent.
+/// Returns a service that has had a request, and requests to send.
 fn sent<S, B>(mut service: S) -> Sent<S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
@@ -125,7 +125,7 @@ where
     (service, (0..TIMES).map(|_| request()).collect())
 }
 
-/// What counts requests for the signals of a load.
+/// Returns the layer that counts requests for the signals of a load.
 fn traffic() -> TrafficLayer {
     TrafficLayer::new(&Traffic::new())
 }

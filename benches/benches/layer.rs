@@ -1,8 +1,7 @@
-//! What a layer adds to a service: ours beside its peers, in one run.
+//! The time that a layer adds to a service, beside the layers of peers, in one run.
 //!
-//! Each iteration builds a request and drives the response to its end; `bare` is the service
-//! alone, to be subtracted from the others. Each layer reads the clock that it comes with: ours
-//! std's, the peers' `quanta`.
+//! Each iteration builds a request and drives the response to its end; `bare` is the service alone, to be
+//! subtracted from the others. Each layer reads its default clock: ours std's, the peers' `quanta`.
 
 use std::convert::Infallible;
 
@@ -19,7 +18,7 @@ use tower_ratelimit_benches::{PLENTY, a_round, ours, peers};
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
 
-/// Sends requests that are all answered with the same status, the first one aside.
+/// Sends requests that are all answered with the same status, except for the first.
 fn row<S, B>(group: &mut Group<'_>, name: &str, expected: StatusCode, mut service: S)
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,

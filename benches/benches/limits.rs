@@ -1,6 +1,6 @@
-//! What it costs that a limit depends on something: a plan, a resolver, a calendar, the hour. Each is beside the same
-//! algorithm with one limit; `make bench` runs them. One known address asks, and always has room. All answers of the
-//! resolvers are fresh, and the present interval of the hours has a limit of its own.
+//! The cost of a limit that depends on a plan, a resolver, a calendar or the hour. Each is beside the same
+//! algorithm with one limit; `make bench` runs them. One known address sends requests, all of them allowed.
+//! All answers of the resolvers are fresh, and the present interval of the hours has a limit of its own.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -17,7 +17,7 @@ use tower_ratelimit::{
 use tower_ratelimit_benches::keys::address;
 use tower_ratelimit_benches::{PLENTY, a_round};
 
-/// More than a round asks for, and less than 2^28: above that a calendar window takes three words.
+/// A limit above the requests of a round, and below 2^28: a calendar window takes three words from there on.
 const IN_A_WORD: u32 = 200_000_000;
 
 fn limited(algorithm: impl Into<Algorithm>) -> LimiterBuilder {
@@ -33,7 +33,7 @@ fn plans() -> Plans {
     Plans::new([plan("free", 10), plan("pro", PLENTY / 2)])
 }
 
-/// A resolver that gives the same to each key, and never asks again.
+/// Returns a resolver that gives the same to each key, and never looks it up again.
 fn resolver(resolved: &Resolved) -> Resolver<Key> {
     let resolved = resolved.clone();
     let look_up = move |_| {
@@ -44,7 +44,7 @@ fn resolver(resolved: &Resolved) -> Resolver<Key> {
     resolver.build().expect("a day is no mistake")
 }
 
-/// At all hours, a limit that is not the policy's own.
+/// Returns a limit that differs from the policy's own at all hours.
 fn by_hours(own: impl Into<Algorithm>, at_all_hours: impl Into<Algorithm>) -> Algorithm {
     let hours = Hours::in_zone("UTC").and_then(|hours| hours.at("00:00-24:00", at_all_hours));
     let hours = hours.and_then(|hours| hours.over(own));

@@ -1,10 +1,9 @@
 //! Memory: bytes for a key, allocations for a request, and a flood of new keys.
 //!
-//! No times are taken but those of the flood, so criterion has nothing to do here; the figures
-//! are saved for the table beside criterion's. What is counted is what this thread allocates:
-//! nothing measured here has work done by another. Naming `allocation_counter` replaces the
-//! program's allocator, so it is named here only, and not by the library that the timed
-//! benchmarks share.
+//! The run takes no times but those of the flood, so it does not need criterion; the figures are saved for
+//! the table beside criterion's. It counts what this thread allocates: no other thread works for a measured
+//! path. Naming `allocation_counter` replaces the program's allocator, so it is named here only, and not by
+//! the library that the timed benchmarks share.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -29,7 +28,7 @@ fn main() -> io::Result<()> {
     bytes_per_key(&mut figures);
     allocations_per_decision(&mut figures);
     allocations_per_request(&mut figures);
-    // Limits that refuse no key, and each key.
+    // One limit refuses no key, and one refuses each key.
     flood("flood", 10, &mut figures);
     flood("flood of refused keys", 1, &mut figures);
     for (name, figure) in figures.iter() {
@@ -38,7 +37,7 @@ fn main() -> io::Result<()> {
     figures.save("memory")
 }
 
-/// Runs this, and tells what it has allocated.
+/// Runs a closure, and returns what it has allocated.
 fn counted<T>(run: impl FnOnce() -> T) -> (T, AllocationInfo) {
     let mut made = None;
     let info = measure(|| made = Some(run()));
@@ -55,7 +54,7 @@ fn bytes_per_key(figures: &mut Figures) {
         let name = format!("memory/bytes per key at most/{who}");
         figures.insert(name, per_key(info.bytes_max as f64));
     };
-    // Every key has state for the rest of the run: none may be forgotten.
+    // The table is large enough that no key is forgotten during the run.
     let (_, info) = counted(|| {
         let limiter = ours::bounded(Gcra::per_day(limit), KEYS);
         for key in Walk::over(KEYS, 0).all() {
@@ -113,7 +112,7 @@ fn allocations_per_decision(figures: &mut Figures) {
     }
 }
 
-/// How often this allocates when it has been done before.
+/// Returns the least number of allocations of a repeated run.
 fn least(mut run: impl FnMut()) -> f64 {
     let counts = (0..10).map(|_| measure(&mut run).count_total);
     counts.min().unwrap_or(0) as f64
@@ -159,7 +158,7 @@ where
     counts.min().unwrap_or(0) as f64
 }
 
-/// Ten million keys that were never seen before, at a limiter that keeps a hundred thousand.
+/// Ten million new keys, at a limiter that keeps a hundred thousand.
 fn flood(name: &str, limit: u32, figures: &mut Figures) {
     const BOUND: u32 = DEFAULT_BOUND;
     const NEWCOMERS: u32 = 10_000_000;
@@ -189,7 +188,7 @@ fn flood(name: &str, limit: u32, figures: &mut Figures) {
     row("still refused", f64::from(u8::from(still)));
 }
 
-/// What each decision takes, in nanoseconds, with the reading of the clock before it.
+/// Returns the time of each decision in nanoseconds, with the reading of the clock before it.
 fn times(limiter: &Limiter, keys: Walk) -> (Histogram<u64>, AllocationInfo) {
     const LONGEST: u64 = 100_000_000_000;
     let mut times = Histogram::new_with_bounds(1, LONGEST, 2).expect("good bounds");

@@ -1,8 +1,8 @@
-//! One decision in Redis, beside what a round trip costs whatever it is for.
+//! One decision in Redis, beside the cost of a round trip alone.
 //!
-//! All go through the same client, one connection each, and ask about the same thousand addresses.
-//! They take turns, a slice of a fraction of a second each, so that whatever else the machine does
-//! meets all alike: see `Rounds`. `-- --test` runs each once.
+//! All rows use the same client, one connection each, and the same thousand addresses. They take turns, a
+//! slice of a fraction of a second each, so that other load of the machine meets all alike: see `Rounds`. `--
+//! --test` runs each once.
 
 #[path = "../../tests/support/redis.rs"]
 #[allow(dead_code, reason = "clusters are for tests")]
@@ -33,14 +33,14 @@ use tower_ratelimit_benches::keys::{Walk, address};
 
 const KEYS: u32 = 1_000;
 
-/// How many requests are under way at once.
+/// The numbers of concurrent requests.
 const CONCURRENCY: [usize; 2] = [1, 64];
 
-/// A request in a second for each key, and so many at once that none is ever refused. Each leaves a
-/// state that lasts.
+/// The burst beside a request in a second for each key, large enough that none is ever refused. Each request
+/// leaves a state that lasts.
 const BURST: u32 = 1_000_000;
 
-/// What the least of limiters would do: GCRA for one key, with three numbers told.
+/// The script of a minimal limiter: GCRA for one key, which returns three numbers.
 const MINIMAL: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -52,7 +52,7 @@ end
 redis.call('SET', KEYS[1], string.format('%d', at), 'PX', math.ceil((at - now) / 1000))
 return {1, math.floor((now + burst - at) / interval), at - now}";
 
-/// What is asked of the server.
+/// A request to the server.
 #[derive(Clone)]
 enum Ask {
     Ping,
@@ -65,28 +65,28 @@ enum Ask {
 struct Row {
     name: &'static str,
     ask: Ask,
-    /// What each slice has told, by concurrency.
+    /// The figures of each slice, by concurrency.
     slices: [Vec<Slice>; CONCURRENCY.len()],
 }
 
-/// What one row does in its turn.
+/// The figures of one row in its turn.
 struct Slice {
     p50: f64,
     p99: f64,
     requests: f64,
-    /// Requests in a second.
+    /// The requests per second.
     rate: f64,
-    /// How much of its processor's time the server takes for a request, and how much the client.
+    /// The processor time of the server for a request, and that of the client.
     server: f64,
     client: f64,
 }
 
-/// How long is measured.
+/// The length of the measurements.
 #[derive(Clone, Copy)]
 struct Plan {
     slices: u32,
     slice: Duration,
-    /// How many hundreds of remembered denials are told in each round.
+    /// The hundreds of remembered denials that each round reads.
     denials: u32,
 }
 
@@ -101,7 +101,7 @@ impl Plan {
                 denials: 10,
             };
         }
-        // As criterion has it.
+        // The form of criterion.
         let seconds =
             given("--measurement-time").and_then(|at| arguments.get(at + 1)?.parse().ok());
         let slices = 15;
@@ -126,7 +126,7 @@ fn main() -> io::Result<()> {
     let (mut remembered, mut leased) = (Vec::new(), Vec::new());
     let mut other = server.connection();
     for row in &rows {
-        // The first time a script is told as text, and keys are new.
+        // The first call sends the text of a script, and its keys are new.
         runtime.block_on(slice(&row.ask, &connection, 1, Duration::from_millis(1)));
         runtime.block_on(each_key_once(&row.ask, &connection));
     }
@@ -158,7 +158,7 @@ fn main() -> io::Result<()> {
                     ("server", slice.server),
                     ("client", slice.client),
                 ] {
-                    // Only Linux tells of the client.
+                    // Only Linux tells the time of the client.
                     if figure.is_finite() {
                         let name = format!("redis/{}/{concurrency}/{what}", row.name);
                         figures.insert(name, figure);
@@ -180,7 +180,7 @@ fn main() -> io::Result<()> {
 }
 
 async fn connect(server: &Server) -> redis::RedisResult<MultiplexedConnection> {
-    // No timers: what is compared with ours shall cost as little as it can.
+    // There are no timers: the rows beside ours are as cheap as they can be.
     let config = AsyncConnectionConfig::new()
         .set_response_timeout(None)
         .set_connection_timeout(None);
@@ -245,12 +245,12 @@ fn algorithms() -> [(&'static str, Algorithm); 10] {
         ("anchored window", AnchoredWindow::per_day(PLENTY).into()),
         ("sliding window", SlidingWindow::per_day(PLENTY).into()),
         ("sliding slots", SlidingSlots::per_day(PLENTY).into()),
-        // Some of these are refused: a log has a hundred entries, as many as fit.
+        // Some requests are refused: a log has a hundred entries, as many as fit.
         ("sliding log", SlidingLog::per_minute(100).into()),
     ]
 }
 
-/// Limits of a calendar, and limits that depend on the hour.
+/// Returns limits of a calendar, and limits that depend on the hour.
 fn by_time() -> [(&'static str, Algorithm); 3] {
     let hours = |more: Algorithm, own: Algorithm| {
         let hours = Hours::in_zone("UTC").and_then(|hours| hours.at("22:00-06:00", more));
@@ -258,7 +258,7 @@ fn by_time() -> [(&'static str, Algorithm); 3] {
             .and_then(|hours| hours.over(own))
             .expect("one interval")
     };
-    // It drains within a second: a server is told of 64 switches at most.
+    // The bucket drains within a second: a server gets 64 switches at most.
     let once = Gcra::per_second(1_000_000);
     let twice = Gcra::per_second(2_000_000);
     let window = FixedWindow::per_day(PLENTY / 2);
@@ -272,7 +272,7 @@ fn by_time() -> [(&'static str, Algorithm); 3] {
     ]
 }
 
-/// A store of which each decision is asked: no answer is remembered.
+/// Returns a store whose server makes each decision, without remembered denials.
 fn store() -> RedisStoreBuilder {
     RedisStore::builder()
         .deadline(Duration::from_secs(20))
@@ -287,7 +287,7 @@ fn decision(server: &Server, policies: impl IntoIterator<Item = Policy>) -> Ask 
     Ask::Decision(limiter.expect("policies with good names"))
 }
 
-/// One window whose limit is that of the plan which a closure names.
+/// Returns a window whose limit is that of a plan, which a closure names.
 fn planned(server: &Server) -> Ask {
     let plan = |name, limit| NamedPlan::new(name).limit("default", AnchoredWindow::per_day(limit));
     let plans = Plans::new([plan("free", 10), plan("pro", PLENTY / 2)]);
@@ -299,7 +299,7 @@ fn planned(server: &Server) -> Ask {
     Ask::Decision(limiter.expect("a policy and its plans"))
 }
 
-/// A limiter that has refused the first address, and knows it.
+/// Returns a limiter that has refused the first address, and remembers it.
 fn denied(server: &Server, runtime: &Runtime) -> Limiter<RedisLedger> {
     let an_hour = Duration::from_secs(3_600);
     let store = RedisStore::builder()
@@ -320,7 +320,7 @@ fn denied(server: &Server, runtime: &Runtime) -> Limiter<RedisLedger> {
     limiter
 }
 
-/// A limiter that leases the units of a key.
+/// Returns a limiter that leases the units of a key.
 fn leasing(server: &Server) -> Limiter<RedisLedger> {
     let store = RedisStore::builder()
         .deadline(Duration::from_secs(20))
@@ -332,7 +332,7 @@ fn leasing(server: &Server) -> Limiter<RedisLedger> {
         .expect("one policy with a good name")
 }
 
-/// Nanoseconds of a request that this process decides: the median of groups of a hundred.
+/// Returns the nanoseconds of a request that this process decides: the median of groups of a hundred.
 async fn told_here(limiter: &Limiter<RedisLedger>, groups: u32) -> f64 {
     let mut times = Vec::new();
     for _ in 0..groups {
@@ -347,7 +347,7 @@ async fn told_here(limiter: &Limiter<RedisLedger>, groups: u32) -> f64 {
     times.median().expect("there are groups")
 }
 
-/// A slice of time, with so many requests under way.
+/// Runs a slice of time with this many concurrent requests.
 async fn slice(
     ask: &Ask,
     connection: &MultiplexedConnection,
@@ -423,7 +423,7 @@ impl Ask {
     }
 }
 
-/// Nanoseconds for which the server has had a processor, its system's work for it included.
+/// Returns the nanoseconds for which the server has had a processor, including the system's work for it.
 fn busy(connection: &mut Connection) -> f64 {
     let Value::BulkString(info) = server::ask(connection, &["INFO", "cpu"]) else {
         return f64::NAN;
@@ -439,7 +439,7 @@ fn busy(connection: &mut Connection) -> f64 {
         .sum::<f64>()
 }
 
-/// The same of this thread, where Linux tells.
+/// Returns the same for this thread, where Linux tells it.
 fn busy_here() -> f64 {
     let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = told.split(' ').next().and_then(|nanos| nanos.parse().ok());

@@ -1,30 +1,30 @@
-//! Limiters whose limit is held by a factor, beside one that has none.
+//! Limiters whose limit follows a factor, beside one without a factor.
 
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::{Gcra, Limiter, MemoryStore, Policy};
 
 use crate::ours;
 
-/// The limit: of a policy with a factor it can be no more than two millions, since such a policy counts in thousandths.
+/// The limit. A policy with a factor counts in thousandths, so its limit is two millions at most.
 pub const LIMIT: u32 = 1_000_000;
 
-/// What a policy's limit is multiplied with.
+/// The factor of a policy's limit.
 #[derive(Clone, Copy, Debug)]
 pub enum Scale {
     /// The policy has no factor.
     None,
-    /// One that is so many thousandths now.
+    /// The factor is this many thousandths now.
     Thousandths(u32),
-    /// The same, after it was each number of thousandths from 900 down to this.
+    /// The same, after the factor was each number of thousandths from 900 down to this.
     Fallen(u32),
 }
 
-/// One policy under this factor, which allows a million requests a second.
+/// Returns a limiter of a million requests a second under this factor.
 pub fn limiter(scale: Scale, store: MemoryStore) -> Limiter {
     limiter_of(LIMIT, scale, store)
 }
 
-/// The same under another limit.
+/// Returns the same with another limit.
 pub fn limiter_of(limit: u32, scale: Scale, store: MemoryStore) -> Limiter {
     let cell = FactorCell::between(Factor::LEAST, Factor::ONE);
     let policy = Policy::new("bench", Gcra::per_second(limit));

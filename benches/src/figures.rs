@@ -1,4 +1,4 @@
-//! What one run has measured: numbers by name.
+//! The results of one run: numbers by name.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What was measured, by the names under which it was, such as `decision/hot key/ours`.
+/// Results by name, such as `decision/hot key/ours`.
 #[derive(Clone, Debug, Default)]
 pub struct Figures(BTreeMap<String, Rounds>);
 
 /// A number for each round of a run.
 ///
-/// Machines that others use as well have phases of some seconds in which everything takes twice as long.
-/// So what is compared is measured again and again, within seconds each time, and compared round by
-/// round: such a phase then meets both sides, or one round of many.
+/// A shared machine has phases of some seconds in which everything takes twice as long. So the paths that are
+/// compared are measured again and again, within seconds each time, and compared round by round: such a phase
+/// then meets both sides, or one round of many.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rounds(Vec<f64>);
 
 impl Rounds {
-    /// The middle one; of an even number, the upper of both in the middle.
+    /// Returns the middle number; the upper of both middle ones, if their number is even.
     pub fn median(&self) -> Option<f64> {
         let mut figures = self.0.clone();
         figures.sort_by(f64::total_cmp);
@@ -34,7 +34,8 @@ impl Rounds {
         self.0.iter().copied().map(act).collect()
     }
 
-    /// What `act` makes of each round's number here and there; nothing, if there are not as many here as there.
+    /// Combines the numbers of each round of two results. Returns nothing if they have different numbers of
+    /// rounds.
     pub fn with(&self, other: &Self, act: impl Fn(f64, f64) -> f64) -> Self {
         if self.0.len() != other.0.len() {
             return Self::default();
@@ -51,13 +52,13 @@ impl FromIterator<f64> for Rounds {
 }
 
 impl Figures {
-    /// Adds what one round has measured.
+    /// Adds the result of one round.
     pub fn insert(&mut self, name: impl Into<String>, figure: f64) {
         let Rounds(rounds) = self.0.entry(name.into()).or_default();
         rounds.push(figure);
     }
 
-    /// Everything that was measured under this name.
+    /// Returns the results under this name.
     pub fn find(&self, name: &str) -> Rounds {
         self.0.get(name).cloned().unwrap_or_default()
     }
@@ -66,7 +67,7 @@ impl Figures {
         self.0.is_empty()
     }
 
-    /// The medians.
+    /// Returns the medians.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         let medians = self
             .0
@@ -75,7 +76,7 @@ impl Figures {
         medians.map(|(name, median)| (name.as_str(), median))
     }
 
-    /// Keeps the figures for the table, if this run makes one.
+    /// Saves the figures for the table, if this run makes one.
     pub fn save(&self, name: &str) -> io::Result<()> {
         let Some(folder) = folder() else {
             return Ok(());
@@ -85,8 +86,8 @@ impl Figures {
         fs::write(folder.join(name).with_extension("figures"), text)
     }
 
-    /// Everything that this run has measured: the medians of criterion, in nanoseconds, of which each
-    /// round has left a folder, and what was saved.
+    /// Reads the results of this run: the medians of criterion in nanoseconds, with a folder for each round,
+    /// and the saved figures.
     pub fn load(folder: &Path) -> io::Result<Self> {
         let mut figures = Self::default();
         figures.read(folder)?;
@@ -97,7 +98,7 @@ impl Figures {
         if path.is_dir() {
             let entries = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.path()));
             let mut entries: Vec<_> = entries.collect::<Result<_, _>>()?;
-            // The first round first, under every name.
+            // The first round comes first, under every name.
             entries.sort();
             for entry in entries {
                 self.read(&entry)?;
@@ -118,7 +119,7 @@ impl Figures {
     }
 }
 
-/// Where the figures of this run are; criterion reads the same variable.
+/// Returns the folder with the figures of this run; criterion reads the same variable.
 pub fn folder() -> Option<PathBuf> {
     env::var_os("CRITERION_HOME").map(PathBuf::from)
 }

@@ -1,10 +1,10 @@
-//! Whether a path takes more instructions than it did.
+//! Whether a path takes more instructions than before.
 //!
-//! Counts repeat to the instruction on one machine. On another they differ by what is not ours:
-//! the compiler, the C library's `malloc` and `memcpy`, and what it picks at run time for the
-//! processor it finds. (Under valgrind that is always the same Haswell if the real one has AVX2.)
-//! So the reference says where it was counted. Elsewhere the comparison is shown and never
-//! fails: a threshold wide enough for every compiler would let everything pass.
+//! Counts repeat to the instruction on one machine. On another they differ by foreign code: the compiler, the
+//! C library's `malloc` and `memcpy`, and the variant that it picks at run time for the processor. (Under
+//! valgrind that is always the same Haswell if the real one has AVX2.) So the reference names its machine. On
+//! another machine the comparison is shown and never fails: a threshold wide enough for every compiler would
+//! let everything pass.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -15,15 +15,15 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How often the benchmark takes each path.
+/// The number of times that the benchmark takes each path.
 pub const TIMES: u32 = 1_000;
 
-/// The most that a count may have grown, as a ratio.
+/// The largest allowed growth of a count, as a ratio.
 const MOST: f64 = 1.05;
-/// From here on it is worth while to accept the better count.
+/// The ratio from which on the better count is worth accepting.
 const BETTER: f64 = 0.95;
 
-/// Instructions by path, and where they were counted.
+/// Instructions by path, and the place of the count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
     counted_with: BTreeMap<String, String>,
@@ -31,7 +31,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Reads what gungraun has told, a line of JSON for each path, as counted here and now.
+    /// Reads the output of gungraun, a line of JSON for each path, as counted on this machine.
     pub fn of_run(lines: &str) -> io::Result<Self> {
         let summaries = lines.lines().map(serde_json::from_str::<Value>);
         let counts = summaries.map(|summary| {
@@ -45,7 +45,7 @@ impl Counts {
                 summary["function_name"].as_str().unwrap_or(""),
                 text("id")
             );
-            // To the tenth of an instruction, so that the file is easy to read.
+            // A tenth of an instruction is precise enough, and keeps the file easy to read.
             let each = (count * 10.0 / f64::from(TIMES)).round() / 10.0;
             Ok((name, each))
         });
@@ -55,7 +55,7 @@ impl Counts {
         })
     }
 
-    /// A table of both, and whether this run may pass.
+    /// Returns a table of both, and whether this run passes.
     pub fn against(&self, reference: &Counts) -> (String, bool) {
         let mut told =
             String::from("| path | reference | now | ratio | |\n|---|--:|--:|--:|---|\n");
@@ -103,7 +103,7 @@ impl Counts {
     }
 }
 
-/// What counts depend on besides the code.
+/// Returns what counts depend on besides the code.
 fn here() -> io::Result<BTreeMap<String, String>> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     #[cfg(target_arch = "x86_64")]

@@ -5,13 +5,12 @@ use std::net::{IpAddr, Ipv4Addr};
 /// The first of the addresses: 10.0.0.0.
 const FIRST: u32 = 0x0a00_0000;
 
-/// One address of IPv4 for each number.
+/// Returns the address of IPv4 of each number.
 pub fn address(n: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(FIRST.wrapping_add(n)))
 }
 
-/// Addresses at random out of a range of them; the same for each walk with the same
-/// seed.
+/// Random addresses of a range, the same for each walk with the same seed.
 #[derive(Clone, Debug)]
 pub struct Walk {
     first: u32,
@@ -20,12 +19,12 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// A walk over the first so many addresses.
+    /// Creates a walk over the first addresses.
     pub fn over(keys: u32, seed: u64) -> Self {
         Self::from(0, keys, seed)
     }
 
-    /// A walk over so many addresses from this one on.
+    /// Creates a walk over addresses from this one on.
     pub fn from(first: u32, keys: u32, seed: u64) -> Self {
         Self {
             first,
@@ -34,15 +33,15 @@ impl Walk {
         }
     }
 
-    /// Every address of the range once, in order: to make a limiter know them.
+    /// Returns every address of the range once, in order, to make a limiter know them.
     pub fn all(&self) -> impl Iterator<Item = IpAddr> + use<> {
         (self.first..self.first + self.keys).map(address)
     }
 
-    /// Where the next address stands among all of them.
+    /// Returns the place of the next address among all of them.
     ///
-    /// Costs a nanosecond or so and reads no memory, since what it takes is counted with the
-    /// decision: Knuth's multiplier, and the upper half of the state as a fraction.
+    /// The computation takes a nanosecond or so and reads no memory, since it is measured with the decision:
+    /// Knuth's multiplier, and the upper half of the state as a fraction.
     pub fn next_place(&mut self) -> u32 {
         self.state = self
             .state
@@ -51,7 +50,7 @@ impl Walk {
         (((self.state >> 32) * u64::from(self.keys)) >> 32) as u32
     }
 
-    /// The next address.
+    /// Returns the next address.
     pub fn next_address(&mut self) -> IpAddr {
         address(self.first + self.next_place())
     }

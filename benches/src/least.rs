@@ -1,4 +1,4 @@
-//! The least that any limiter of many keys has to do: what stands below every figure of a decision.
+//! The minimal work of every limiter of many keys: the floor of every figure of a decision.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,30 +6,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ahash::RandomState;
 use quanta::Clock;
 
-/// A word for each key, at as many bytes for each as our table takes. A decision reads the clock,
-/// makes a hash of the key, reads one word and swaps it. It does not look whether the word is the key's
-/// own, never makes room and never forgets a key, so it is no limiter yet.
+/// A word for each key, in a table of the size of ours. A decision reads the clock, hashes the key, reads one
+/// word and swaps it. It does not check that the word belongs to the key, never makes room and never forgets
+/// a key, so it is no limiter yet.
 pub struct Least {
     clock: Clock,
     hash: RandomState,
     lines: Box<[Line]>,
 }
 
-/// A line of the cache, as ours: a fingerprint and a state of four keys.
+/// A cache line, like ours: a fingerprint and a state of four keys.
 #[repr(align(64))]
 #[derive(Default)]
 struct Line([AtomicU64; 8]);
 
 const KEYS_IN_A_LINE: u64 = 4;
 
-/// 25 bytes.
+/// The number of keys at 25 bytes each.
 const KEYS_IN_A_HUNDRED_LINES: usize = 256;
 
-/// In ticks of the clock: never reached.
+/// The burst in ticks of the clock, which is never reached.
 const BURST: u64 = u64::MAX / 2;
 
 impl Least {
-    /// Words for so many keys.
+    /// Creates words for this many keys.
     pub fn of(keys: u32) -> Self {
         let lines = (keys as usize * 100).div_ceil(KEYS_IN_A_HUNDRED_LINES);
         Self {
@@ -39,7 +39,7 @@ impl Least {
         }
     }
 
-    /// GCRA on one word.
+    /// Decides by GCRA on one word.
     pub fn admits(&self, key: IpAddr) -> bool {
         let hash = self.hash.hash_one(key);
         let now = self.clock.raw();

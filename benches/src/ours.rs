@@ -1,39 +1,39 @@
-//! Limiters and layers of ours.
+//! Limiters and layers of this crate.
 
 use tower_ratelimit::clock::QuantaClock;
 use tower_ratelimit::{Algorithm, Gcra, Limiter, MemoryStore, Policy, RateLimitLayer, key};
 
 use crate::PLENTY;
 
-/// How many keys of a policy a store keeps unless it is told otherwise.
+/// The default bound on the keys of a policy in a store.
 pub const DEFAULT_BOUND: u32 = 100_000;
 
-/// A store that keeps this many keys of each policy and no more.
+/// Returns a store that keeps this many keys of each policy.
 pub fn store(keys: u32) -> MemoryStore {
     MemoryStore::new().max_keys(keys as usize)
 }
 
-/// One policy, under the clock that peers have by default.
+/// Returns a limiter of one policy, under the default clock of peers.
 pub fn by_quanta(algorithm: impl Into<Algorithm>) -> Limiter {
     limiter(algorithm, MemoryStore::new().clock(QuantaClock::new()))
 }
 
-/// The same with room for this many keys.
+/// Returns the same with room for this many keys.
 pub fn bounded(algorithm: impl Into<Algorithm>, keys: u32) -> Limiter {
     limiter(algorithm, store(keys).clock(QuantaClock::new()))
 }
 
-/// One policy under std's clock.
+/// Returns a limiter of one policy under std's clock.
 pub fn by_std(algorithm: impl Into<Algorithm>) -> Limiter {
     limiter(algorithm, MemoryStore::new())
 }
 
-/// One policy over this store.
+/// Returns a limiter of one policy over this store.
 pub fn limiter(algorithm: impl Into<Algorithm>, store: MemoryStore) -> Limiter {
     limiter_of([Policy::new("bench", algorithm)], store)
 }
 
-/// Several policies over this store.
+/// Returns a limiter of several policies over this store.
 pub fn limiter_of(policies: impl IntoIterator<Item = Policy>, store: MemoryStore) -> Limiter {
     Limiter::builder()
         .policies(policies)
@@ -42,12 +42,12 @@ pub fn limiter_of(policies: impl IntoIterator<Item = Policy>, store: MemoryStore
         .expect("policies with good names")
 }
 
-/// So many policies that allow everything, each of which has to be asked.
+/// Returns policies that allow everything, each of which has to be charged.
 pub fn policies(count: usize) -> impl Iterator<Item = Policy> {
     (0..count).map(|n| Policy::new(format!("bench {n}"), Gcra::per_hour(PLENTY)))
 }
 
-/// One policy by address, as most users have it; with all headers, or without any.
+/// Returns a layer with one policy by address, as most users have it, with all headers or without any.
 pub fn layer(algorithm: impl Into<Algorithm>, store: MemoryStore, fields: bool) -> RateLimitLayer {
     let builder = RateLimitLayer::builder()
         .policy(Policy::new("bench", algorithm).key(key::client_ip()))

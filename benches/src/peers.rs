@@ -1,4 +1,4 @@
-//! Limiters and layers of others, set up to do what ours do.
+//! Limiters and layers of other crates, configured like ours.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -14,7 +14,7 @@ use tower_governor::key_extractor::PeerIpKeyExtractor;
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// governor's limiter for many keys.
+/// The limiter of governor for many keys.
 pub type Governor<C> = governor::RateLimiter<
     IpAddr,
     DashMapStateStore<IpAddr>,
@@ -22,29 +22,29 @@ pub type Governor<C> = governor::RateLimiter<
     NoOpMiddleware<<C as governor::clock::Clock>::Instant>,
 >;
 
-/// So many in an hour, all of them at once if need be.
+/// Returns a quota of this many an hour, and as many at once.
 pub fn an_hour(limit: u32) -> governor::Quota {
     governor::Quota::per_hour(not_zero(limit))
 }
 
-/// So many in a day, all of them at once if need be.
+/// Returns a quota of this many a day, and as many at once.
 pub fn a_day(limit: u32) -> governor::Quota {
     governor::Quota::with_period(DAY / limit)
         .expect("more than nothing")
         .allow_burst(not_zero(limit))
 }
 
-/// governor under the clock that it has by default.
+/// Returns governor under its default clock.
 pub fn governor_by_quanta(quota: governor::Quota) -> Governor<QuantaClock> {
     Governor::new(quota, DashMapStateStore::default(), QuantaClock::default())
 }
 
-/// governor under std's clock.
+/// Returns governor under std's clock.
 pub fn governor_by_std(quota: governor::Quota) -> Governor<MonotonicClock> {
     Governor::new(quota, DashMapStateStore::default(), MonotonicClock)
 }
 
-/// ratelimit's bucket, which knows no keys; it starts full.
+/// Returns the bucket of ratelimit, which knows no keys; it starts full.
 pub fn ratelimit(per_hour: u32) -> ratelimit::Ratelimiter {
     ratelimit::Ratelimiter::builder(u64::from(per_hour))
         .period(HOUR)
@@ -54,7 +54,7 @@ pub fn ratelimit(per_hour: u32) -> ratelimit::Ratelimiter {
         .expect("the bucket holds what it starts with")
 }
 
-/// throttlecrab's limiter, which is for one thread, and for keys that are text.
+/// The limiter of throttlecrab, for one thread and for keys that are text.
 pub struct Throttlecrab {
     limiter: throttlecrab::RateLimiter<throttlecrab::PeriodicStore>,
     burst: i64,
@@ -65,7 +65,7 @@ impl Throttlecrab {
     pub fn new(per_hour: u32) -> Self {
         Self {
             limiter: throttlecrab::RateLimiter::new(throttlecrab::PeriodicStore::new()),
-            // A burst of one is never refused: what is stored of it expires at once.
+            // A burst of one is never refused: its state expires at once.
             burst: i64::from(per_hour).max(2),
             per_hour: i64::from(per_hour),
         }
@@ -80,7 +80,7 @@ impl Throttlecrab {
     }
 }
 
-/// tower_governor's layer by peer address, without header fields.
+/// Returns tower_governor's layer by peer address, without headers.
 pub fn tower_governor_silent(
     per_hour: u32,
 ) -> GovernorLayer<
@@ -95,7 +95,7 @@ pub fn tower_governor_silent(
     GovernorLayer::new(config.expect("neither number is zero"))
 }
 
-/// tower_governor's layer by peer address, with its header fields.
+/// Returns tower_governor's layer by peer address, with its headers.
 pub fn tower_governor(
     per_hour: u32,
 ) -> GovernorLayer<PeerIpKeyExtractor, StateInformationMiddleware, axum::body::Body> {
@@ -107,7 +107,7 @@ pub fn tower_governor(
     GovernorLayer::new(config.expect("neither number is zero"))
 }
 
-/// axum-governor's layer by peer address; it always writes its header fields.
+/// Returns axum-governor's layer by peer address; it always writes its headers.
 pub fn axum_governor(per_hour: u32) -> axum_governor::GovernorLayer<IpAddr> {
     let quota = axum_governor::Quota::requests_per_hour(not_zero(per_hour));
     let config = axum_governor::GovernorConfigBuilder::default()

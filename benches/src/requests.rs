@@ -10,7 +10,7 @@ use axum::extract::ConnectInfo;
 use http::{Request, Response};
 use tower::{Service, service_fn};
 
-/// The least that a service can do.
+/// Returns a minimal service.
 pub fn hello()
 -> impl Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send + 'static>
 + Clone
@@ -20,7 +20,7 @@ pub fn hello()
     service_fn(|_: Request<Body>| async { Ok(Response::new(Body::empty())) })
 }
 
-/// A request of one client, which axum would have told us.
+/// Returns a request of one client, with the address that axum would add.
 pub fn request() -> Request<Body> {
     let mut request = Request::new(Body::empty());
     let peer = SocketAddr::from(([192, 0, 2, 1], 4711));
@@ -28,7 +28,7 @@ pub fn request() -> Request<Body> {
     request
 }
 
-/// Sends one request; nothing here ever waits.
+/// Sends one request, which never waits.
 pub fn send<S, B>(service: &mut S, request: Request<Body>) -> Response<B>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,

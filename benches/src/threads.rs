@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Workers that wait to be told how often to do their work.
+/// Workers that wait for an order to repeat their work.
 #[derive(Debug)]
 pub struct Crew {
     orders: Vec<Sender<u64>>,
@@ -15,7 +15,7 @@ pub struct Crew {
 impl Crew {
     /// Starts a thread for each worker and hands out the crew; the threads end with it.
     ///
-    /// A worker keeps what it needs between two orders: a walk over keys goes on where it was.
+    /// A worker keeps its state between two orders: a walk over keys goes on where it was.
     pub fn of<W: FnMut(u64) + Send>(workers: Vec<W>, then: impl FnOnce(&Crew)) {
         let start = Barrier::new(workers.len());
         thread::scope(|scope| {
@@ -44,8 +44,8 @@ impl Crew {
         });
     }
 
-    /// Has every worker do its work this often, all at the same time; the time from the first
-    /// one's start to the last one's end.
+    /// Makes all workers repeat their work this often at the same time, and returns the time from the first
+    /// start to the last end.
     pub fn run(&self, times: u64) -> Duration {
         for order in &self.orders {
             order.send(times).expect("the worker waits for orders");

@@ -1,5 +1,5 @@
-//! Other rate limiters behind axum, for the load tester: five requests a second and ten at once, as each of them calls
-//! that. `make loadtest` asks them.
+//! Other rate limiters behind axum, for the load tester: five requests a second and ten at once, in the terms
+//! of each of them. `make loadtest` sends them requests.
 //!
 //! `cargo run --release -p tower-ratelimit-benches --bin peers-server`, with `ADDR` (default 127.0.0.1:3000).
 

@@ -1,9 +1,9 @@
-//! How many bytes of Redis a key takes under each algorithm: `make redis-memory`.
+//! The bytes of Redis for a key under each algorithm: `make redis-memory`.
 //!
-//! A server of its own, ten thousand addresses of IPv4, one policy named `default`; a log has as many
-//! entries as its name says. What is printed is the rise of `used_memory` for each key, with its name,
-//! its expiry and its share of the server's tables, and `MEMORY USAGE` of one key, which leaves the
-//! tables out.
+//! The program starts a server of its own, and uses ten thousand addresses of IPv4 and one policy named
+//! `default`; a log has as many entries as its name says. It prints the rise of `used_memory` for each key,
+//! with its name, its expiry and its share of the server's tables, and `MEMORY USAGE` of one key, which
+//! leaves the tables out.
 
 #[path = "../../../tests/support/redis.rs"]
 #[allow(dead_code, reason = "clusters are for tests")]
@@ -34,7 +34,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Each algorithm, and how often a key is charged.
+/// Returns each algorithm, and the number of charges of a key.
 fn algorithms() -> [(&'static str, Algorithm, u32); 10] {
     let log = SlidingLog::per_day(100);
     [
@@ -75,7 +75,7 @@ fn row(runtime: &Runtime, name: &str, algorithm: Algorithm, charges: u32) -> Str
     let key = store.store_key(&policy, address(0));
     let limiter = Limiter::builder().policy(policy).store(store).build();
     let limiter = limiter.expect("one policy with a good name");
-    // The first call brings the connection and the script.
+    // The first call opens the connection and loads the script.
     runtime.block_on(async {
         let decision = limiter.check(address(KEYS), 1).await;
         assert!(decision.expect("the server is there").is_allowed());
@@ -85,7 +85,7 @@ fn row(runtime: &Runtime, name: &str, algorithm: Algorithm, charges: u32) -> Str
         runtime.block_on(async {
             let mut clients = JoinSet::new();
             for place in 0..KEYS {
-                // Not all at once: what is under way takes memory of the server too.
+                // Requests under way take memory of the server too, so they are bounded.
                 if clients.len() == 64 {
                     clients.join_next().await;
                 }

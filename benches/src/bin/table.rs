@@ -1,6 +1,5 @@
-//! Prints what the benchmarks have left behind as one table. It says what was missed and never
-//! fails for it: on a machine that others use as well, times are noise. `table redis` prints the
-//! cells of Redis alone.
+//! Prints the results of the benchmarks as one table. The table marks missed targets, and the program never
+//! fails for them: times on a shared machine are noise. `table redis` prints the cells of Redis alone.
 
 use std::env;
 use std::fs;

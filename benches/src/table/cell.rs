@@ -2,30 +2,30 @@
 
 use crate::figures::Rounds;
 
-/// A line of the table.
+/// A cell, which is a line of the table.
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub(super) name: String,
     pub(super) ours: Rounds,
-    /// The other number, and whose it is.
+    /// The number and the name of the peer.
     pub(super) peer: Option<(Rounds, String)>,
     pub(super) unit: Unit,
     pub(super) reach: Option<Reach>,
 }
 
-/// What a number is of.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
     Nanoseconds,
     Bytes,
     Count,
-    /// One is yes.
+    /// A truth: one is yes.
     Truth,
-    /// Decisions in a second.
+    /// A rate of decisions per second.
     Rate,
 }
 
-/// What ours, divided by the peer's of the same round if there is one, has to be.
+/// The target of our number, divided by the peer's of the same round if there is one.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reach {
     AtMost(f64),
@@ -47,7 +47,7 @@ impl Cell {
         }
     }
 
-    /// The median of what ours is of the peer's in each round.
+    /// Returns the median over the rounds of our number divided by the peer's.
     pub(super) fn ratio(&self) -> Option<f64> {
         let (peer, _) = self.peer.as_ref()?;
         self.ours.with(peer, |ours, peer| ours / peer).median()
@@ -121,7 +121,7 @@ impl Unit {
     }
 }
 
-/// Three digits, or all those before the point.
+/// Formats three digits, or all digits before the point.
 pub(super) fn significant(figure: f64) -> String {
     let before = figure.abs().log10().floor().max(-3.0) as i32 + 1;
     let behind = usize::try_from(3 - before.max(-1)).unwrap_or(0);

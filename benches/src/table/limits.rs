@@ -1,9 +1,9 @@
-//! The cells of limits that depend on something: a plan, a resolver, a calendar, the hour.
+//! The cells of limits that depend on a plan, a resolver, a calendar or the hour.
 
 use super::{Cell, Source, Unit};
 use crate::figures::Figures;
 
-/// The cells with a target.
+/// Returns the cells with a target.
 pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
     let ns = Source {
         figures,
@@ -34,7 +34,7 @@ pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
     ]
 }
 
-/// The cells of decisions with all numbers, which have no target.
+/// Returns the cells of decisions with all numbers, which have no target.
 pub(super) fn beside(figures: &Figures) -> Vec<Cell> {
     let ns = Source {
         figures,

@@ -13,7 +13,7 @@ use self::source::{Source, rate, rates};
 use crate::EACH_THREADS_KEYS;
 use crate::figures::Figures;
 
-/// The cells with a target come first; those without one follow.
+/// Returns the cells with a target, and then those without one.
 pub fn cells(figures: &Figures) -> Vec<Cell> {
     let ns = Source {
         figures,
@@ -117,14 +117,14 @@ pub fn cells(figures: &Figures) -> Vec<Cell> {
     cells
 }
 
-/// Those of a decision in Redis alone.
+/// Returns the cells of a decision in Redis alone.
 pub fn redis_cells(figures: &Figures) -> Vec<Cell> {
     let mut cells = redis::cells(figures);
     cells.extend(redis::beside(figures));
     cells
 }
 
-/// What has no figure to reach, and explains those that have.
+/// Returns the cells without a target, which explain the others.
 fn beside(figures: &Figures) -> Vec<Cell> {
     let ns = Source {
         figures,
@@ -223,7 +223,7 @@ fn beside(figures: &Figures) -> Vec<Cell> {
     cells
 }
 
-/// The table, as Markdown that can be read as it is.
+/// The table, as Markdown that is readable as it is.
 #[derive(Debug)]
 pub struct Table(pub Vec<Cell>);
 

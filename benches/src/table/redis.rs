@@ -5,7 +5,7 @@ use crate::figures::Figures;
 
 const MINIMAL: &str = "minimal script";
 
-/// What the issue asks for.
+/// Returns the cells with a target.
 pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
     let told_here = || Source {
         figures,
@@ -33,12 +33,12 @@ pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
     ]
 }
 
-/// The server's time for a decision whose limit is found in another way, beside the same with one limit.
+/// Returns a cell for the server's time of a decision with a variable limit, beside the same with one limit.
 fn served(figures: &Figures, ours: &str, peer: &str) -> Cell {
     cell(figures, Unit::Nanoseconds, "server", ours, peer, 64)
 }
 
-/// What a round trip costs whatever it is for, and what each algorithm costs.
+/// Returns the cost of a round trip alone, and of each algorithm.
 pub(super) fn beside(figures: &Figures) -> Vec<Cell> {
     let mut cells = Vec::new();
     let rows = [
@@ -82,7 +82,7 @@ fn rate(figures: &Figures, ours: &str, peer: &str, concurrency: u32) -> Cell {
     cell(figures, Unit::Rate, "rate", ours, peer, concurrency)
 }
 
-/// One figure of two rows.
+/// Returns a cell for one figure of two rows.
 fn cell(
     figures: &Figures,
     unit: Unit,
@@ -102,7 +102,7 @@ fn cell(
     }
 }
 
-/// The p50 of a row, and beside it its p99.
+/// Returns the p50 of a row beside its p99.
 fn spread(figures: &Figures, row: &str, concurrency: u32) -> Cell {
     let find = |what: &str| figures.find(&format!("redis/{row}/{concurrency}/{what}"));
     Cell {
@@ -114,7 +114,7 @@ fn spread(figures: &Figures, row: &str, concurrency: u32) -> Cell {
     }
 }
 
-/// How long it takes for each request, when so many are under way.
+/// Returns a cell for the time of each request at this concurrency.
 fn each(figures: &Figures, ours: &str, peer: &str, concurrency: u32) -> Cell {
     let find = |row: &str| {
         let rate = figures.find(&format!("redis/{row}/{concurrency}/rate"));

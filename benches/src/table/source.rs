@@ -1,9 +1,9 @@
-//! Where cells take their numbers from.
+//! Sources of the numbers of cells.
 
 use super::cell::{Cell, Unit};
 use crate::figures::Figures;
 
-/// Where cells take their numbers from.
+/// A source of the numbers of cells.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) figures: &'a Figures,
@@ -21,7 +21,7 @@ impl Source<'_> {
         }
     }
 
-    /// One figure beside another.
+    /// Returns a cell for a figure beside another.
     pub(super) fn cell(self, name: &str, ours: &str, peer: &str) -> Cell {
         let whose = peer.rsplit('/').next().unwrap_or(peer);
         Cell {
@@ -52,7 +52,7 @@ impl Source<'_> {
         self.decision(&label, &ours, &gcra)
     }
 
-    /// What layers add to the bare service.
+    /// Returns a cell for the time that layers add to the bare service.
     pub(super) fn layer(self, cell: &str, peer: &str) -> Cell {
         let bare = self.figures.find("layer/bare");
         let added = |who: &str| {
@@ -68,8 +68,8 @@ impl Source<'_> {
         }
     }
 
-    /// What is allocated for a request, with the peer's number for comparison only: what is to be
-    /// reached is a number and no ratio.
+    /// Returns a cell for the allocations of a request, with the peer's number for comparison only: the
+    /// target is a number and no ratio.
     pub(super) fn allocations(self, cell: &str) -> Cell {
         let find = |who: &str| {
             self.figures
@@ -86,7 +86,7 @@ impl Source<'_> {
     }
 }
 
-/// What two threads get done beside what one does, each with so many keys of its own.
+/// Returns a cell for the throughput of two threads beside that of one, each with this many keys of its own.
 pub(super) fn rate(figures: &Figures, keys: u32, both: &str) -> Cell {
     rates(figures, keys, both, "1 thread")
 }
