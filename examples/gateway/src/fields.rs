@@ -1,4 +1,4 @@
-//! Which header fields pass the gateway, and what it writes of its own.
+//! The header fields that pass the gateway, and the fields that it adds.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use http::header::{
     HeaderMap, HeaderName, HeaderValue, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
-/// Fields of one connection, whether `Connection` names them or not.
+/// The fields of one connection, whether `Connection` names them or not.
 const OF_THE_CONNECTION: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("http2-settings"),
@@ -37,7 +37,7 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Fields that the gateway sets in responses.
+/// The fields that the gateway sets in responses.
 const SET: [&str; 3] = ["ratelimit", "retry-after", "x-ratelimit"];
 
 /// The one protocol to which a connection may switch.
@@ -83,17 +83,17 @@ pub(crate) fn leave_the_connection(headers: &mut HeaderMap, is_kept: impl Fn(&He
     }
 }
 
-/// Whether the gateway sets this field of responses.
+/// Returns whether the gateway sets this field of responses.
 pub(crate) fn is_set_in_responses(name: &HeaderName) -> bool {
     SET.iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
-/// Whether a field tells who the client is.
+/// Returns whether a field tells the address of the client.
 pub(crate) fn is_forwarding(name: &str) -> bool {
     name == REAL_IP || name == header::FORWARDED || name.starts_with("x-forwarded-")
 }
 
-/// Tells the upstream who has sent the request. What a peer tells that is no trusted proxy is replaced.
+/// Tells the upstream the sender of the request. The fields of a peer that is no trusted proxy are replaced.
 pub(crate) fn tell_the_client(headers: &mut HeaderMap, peer: IpAddr, is_proxy: bool) {
     if !is_proxy {
         let forged: Vec<HeaderName> = headers
@@ -120,14 +120,14 @@ pub(crate) fn tell_the_client(headers: &mut HeaderMap, peer: IpAddr, is_proxy: b
     proto.or_insert(HeaderValue::from_static("http"));
 }
 
-/// Whether a call is one of gRPC, which needs HTTP/2. gRPC-Web does not.
+/// Returns whether a request is a call of gRPC, which needs HTTP/2. gRPC-Web does not.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
 }
 
-/// Whether the client takes trailers.
+/// Returns whether the client takes trailers.
 pub(crate) fn takes_trailers(headers: &HeaderMap) -> bool {
     let values = headers.get_all(TE).into_iter();
     values

@@ -22,7 +22,7 @@ use crate::stall::{Progress, Stalled, Watched};
 use crate::tls::{self, Roots};
 use crate::{Body, fields, told};
 
-/// How long a connection to the upstream may take.
+/// The time within which a connection to the upstream has to open.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// The service behind the gateway.
@@ -31,16 +31,16 @@ pub(crate) struct Upstream {
     scheme: Scheme,
     authority: Authority,
     timeout: Duration,
-    /// For all but gRPC.
+    /// The client for all requests but gRPC.
     http1: Client<HttpsConnector<HttpConnector>, Watched<Incoming>>,
     http2: Client<HttpsConnector<HttpConnector>, Watched<Incoming>>,
 }
 
-/// What the gateway knows of a request beside the request.
+/// The facts about a request that are not in its head.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     pub(crate) peer: SocketAddr,
-    /// Whether the peer is trusted to tell who the client is.
+    /// Whether the peer may tell the address of the client.
     pub(crate) is_proxy: bool,
     /// The headers that the limits read.
     pub(crate) read: std::sync::Arc<[HeaderName]>,
@@ -48,7 +48,7 @@ pub(crate) struct Sender {
 }
 
 impl Upstream {
-    /// The service at this address, such as `http://127.0.0.1:8080`.
+    /// Creates a service for the upstream at this address, such as `http://127.0.0.1:8080`.
     pub(crate) fn new(url: &str, roots: &Roots, timeout: Duration) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!("UPSTREAM: {url:?} {why}; write http://HOST:PORT or https://HOST:PORT")
@@ -88,7 +88,7 @@ impl Upstream {
         let Some(sender) = request.extensions_mut().remove::<Sender>() else {
             return told(StatusCode::INTERNAL_SERVER_ERROR, "the peer is unknown");
         };
-        // What follows a body could be taken for bytes of the other protocol.
+        // Bytes after a body could be taken for bytes of the other protocol.
         let may_switch = request.method() == Method::GET && request.body().is_end_stream();
         let switches = may_switch && fields::switches(request.headers());
         let client = switches.then(|| hyper::upgrade::on(&mut request));
@@ -128,7 +128,7 @@ impl Upstream {
         fields::leave_the_connection(&mut parts.headers, |name| sender.read.contains(name));
         fields::tell_the_client(&mut parts.headers, sender.peer.ip(), sender.is_proxy);
         let headers = &mut parts.headers;
-        // The gateway has told the client to go on when it reads the body.
+        // Reading the body makes the gateway send `100 Continue`.
         headers.remove(EXPECT);
         if switches {
             fields::switch(headers);
@@ -157,7 +157,7 @@ impl Upstream {
     }
 }
 
-/// The response of the upstream as the client gets it.
+/// Returns the response of the upstream as the client gets it.
 fn incoming(
     mut response: Response<Incoming>,
     client: Option<OnUpgrade>,
@@ -170,7 +170,7 @@ fn incoming(
     parts.version = Version::HTTP_11;
     parts.extensions = http::Extensions::new();
     if parts.headers.contains_key(TRANSFER_ENCODING) {
-        // hyper has followed the coding, and the length may be another one.
+        // hyper has decoded the transfer coding, and the length may differ.
         parts.headers.remove(CONTENT_LENGTH);
     }
     fields::leave_the_connection(&mut parts.headers, fields::is_set_in_responses);

@@ -1,8 +1,8 @@
 //! Finds requests that have both `Content-Length` and `Transfer-Encoding`.
 //!
-//! Two readers of such a request may disagree about its end, which is how requests are smuggled. hyper follows
-//! `Transfer-Encoding` and removes the other header, so a service never sees that both were there. These bytes are read
-//! beside hyper, as far as it takes to find the head of each request.
+//! Two readers of such a request may disagree about its end, which makes smuggling possible. hyper follows
+//! `Transfer-Encoding` and removes the other header, so a service never sees that both were there. This
+//! module reads the same bytes beside hyper, as far as it takes to find the head of each request.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,10 +13,10 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// As many as hyper reads.
+/// The size of hyper's reads.
 const MOST_FIELDS: usize = 100;
 
-/// More than hyper keeps of a head.
+/// More bytes than hyper accepts in a head.
 const LONGEST_HEAD: usize = 512 * 1024;
 
 const LONGEST_LINE: usize = 16 * 1024;
@@ -24,7 +24,7 @@ const LONGEST_LINE: usize = 16 * 1024;
 const HTTP2: &[u8] = b"PRI * HTTP/2.0";
 
 pin_project! {
-    /// A connection whose incoming bytes are looked at.
+    /// A connection whose incoming bytes are inspected.
     #[derive(Debug)]
     pub(crate) struct Framed<T> {
         #[pin]
@@ -33,7 +33,7 @@ pin_project! {
     }
 }
 
-/// What is known of the requests of a connection.
+/// The state of the inspection of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heads {
     framing: Arc<Mutex<Framing>>,
@@ -42,21 +42,21 @@ pub(crate) struct Heads {
 #[derive(Debug, Default)]
 struct Framing {
     place: Place,
-    /// Of a head or a line that is not complete.
+    /// The beginning of an incomplete head or line.
     partial: Vec<u8>,
-    /// Of each request that is not yet served: whether it has one length at most.
+    /// Whether each request that is not yet served has one length at most.
     clear: VecDeque<bool>,
 }
 
-/// What comes next in the bytes of a connection.
+/// The part that comes next on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
     #[default]
     Head,
-    /// So many bytes of a body.
+    /// This many bytes of a body.
     Body(u64),
     ChunkSize,
-    /// So many bytes of a chunk.
+    /// This many bytes of a chunk.
     Chunk(u64),
     ChunkEnd,
     Trailers,
@@ -67,7 +67,7 @@ enum Place {
 }
 
 impl Heads {
-    /// Whether the next request has one length at most. Each request of HTTP/1 asks once.
+    /// Returns whether the next request has one length at most. Each request of HTTP/1 takes one answer.
     pub(crate) fn next_is_clear(&self) -> bool {
         let mut framing = self.lock();
         match framing.clear.pop_front() {
@@ -101,7 +101,7 @@ impl Framing {
         }
     }
 
-    /// Reads as much of a head as there is; returns what comes after it.
+    /// Reads as much of a head as there is, and returns the part that comes after it.
     fn head<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let before = self.partial.len();
         if before == 0 && matches!(bytes[0], b'\r' | b'\n') {
@@ -146,7 +146,7 @@ impl Framing {
         &bytes[here..]
     }
 
-    /// Reads a line of a chunked body; returns what comes after it.
+    /// Reads a line of a chunked body, and returns the part that comes after it.
     fn line<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
             self.partial.extend_from_slice(bytes);
@@ -184,7 +184,7 @@ impl Framing {
     }
 }
 
-/// What follows a head with these fields, and whether that is clear.
+/// Returns the part that follows a head with these fields, and whether that is clear.
 fn after(fields: &[httparse::Header<'_>]) -> (Place, bool) {
     let named = |name: &str| {
         let mut fields = fields.iter();
@@ -279,7 +279,7 @@ mod tests {
     const BOTH_TURNED: &str =
         "POST / HTTP/1.1\r\nContent-Length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
 
-    /// Whether each request of these bytes is clear, if they arrive in pieces of this size.
+    /// Returns whether each request of these bytes is clear, if they arrive in pieces of this size.
     fn seen(bytes: &str, size: usize) -> Vec<bool> {
         let mut framing = Framing::default();
         bytes

@@ -1,4 +1,4 @@
-//! Chooses what answers a request: the upstream, or the gateway itself.
+//! Routes a request to the upstream, or to the gateway itself.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct Gateway {
     limits: Watched,
     /// Forwards a request within its limits.
     forwarding: BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>,
-    /// Says of a request whether it is within its limits.
+    /// Answers whether a request is within its limits.
     asking: BoxCloneSyncService<Request<()>, Response<Body>, Infallible>,
 }
 
@@ -72,7 +72,7 @@ impl Gateway {
         if let Err((status, why)) = read(&mut parts, heads, &config.headers()) {
             let mut refusal = told(status, why);
             if parts.version < Version::HTTP_2 {
-                // It is not known where the next request begins.
+                // The beginning of the next request is unknown.
                 let close = HeaderValue::from_static("close");
                 refusal.headers_mut().insert(CONNECTION, close);
             }
@@ -96,7 +96,7 @@ impl Gateway {
         }
     }
 
-    /// Answers what only a proxy may ask.
+    /// Answers requests that only a proxy may send.
     async fn answer_proxy(self, request: Request<Incoming>, trust: Trust) -> Response<Body> {
         let not_found = || told(StatusCode::NOT_FOUND, "not found");
         if !trust.asks {
@@ -104,7 +104,7 @@ impl Gateway {
         }
         match request.uri().path() {
             "/_limit/check" => question::answer(self.asking, request.map(drop)).await,
-            // A client has sent it, if a proxy tells of one.
+            // If a proxy names a client, the client has sent it.
             "/_limit/status" if !is_forwarded(request.headers()) => self.status(),
             _ => not_found(),
         }
@@ -136,7 +136,7 @@ impl Gateway {
     }
 }
 
-/// Refuses what two servers could read in two ways.
+/// Refuses a request that two servers could read in two ways.
 fn read(parts: &mut Parts, heads: &Heads, names: &[HeaderName]) -> Result<(), Refusal> {
     if parts.version < Version::HTTP_2 && !heads.next_is_clear() {
         let why = "a request has Content-Length or Transfer-Encoding, and not both";
@@ -145,12 +145,12 @@ fn read(parts: &mut Parts, heads: &Heads, names: &[HeaderName]) -> Result<(), Re
     give_one_reading(parts, names)
 }
 
-/// What a peer may do.
+/// The rights of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trust {
-    /// Ask `/_limit/*`.
+    /// The right to send requests to `/_limit/*`.
     asks: bool,
-    /// Tell the client's address in `X-Forwarded-For`.
+    /// The right to tell the client's address in `X-Forwarded-For`.
     tells_clients: bool,
 }
 
@@ -163,7 +163,7 @@ impl Trust {
                 tells_clients: is_near,
             },
             Some(proxies) => Self {
-                // Hops are counted without a look at the peer, and so name none.
+                // Hops are counted without regard to the peer, so a setting of hops names no peer.
                 asks: is_near || proxies.name(peer),
                 tells_clients: proxies.trust(peer),
             },
@@ -171,8 +171,8 @@ impl Trust {
     }
 }
 
-/// Whether a path is one of the gateway, in any spelling that an upstream could take for it. `/_limit/../x` is one too: not
-/// every upstream resolves the dots.
+/// Returns whether a path belongs to the gateway, in any spelling that an upstream could take for it.
+/// `/_limit/../x` does too: not every upstream resolves the dots.
 fn is_reserved(path: &str) -> bool {
     let path = percent_decode_str(path).decode_utf8_lossy();
     let mut depth = 0_usize;

@@ -1,7 +1,7 @@
 //! Gives a head one reading, before the limits see it.
 //!
-//! The limits and the upstream have to read the same request. A head that two servers could read in two ways is refused;
-//! what HTTP lets a client write in several ways is written in one.
+//! The limits and the upstream have to read the same request. The gateway refuses a head that two servers
+//! could read in two ways, and normalizes what HTTP lets a client write in several ways.
 
 use http::header::{COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::request::Parts;
@@ -10,7 +10,7 @@ use http::{Method, StatusCode, Uri, Version};
 
 use crate::fields::{self, KEPT};
 
-/// Why a request is not served.
+/// The reason why a request is not served.
 pub(crate) type Refusal = (StatusCode, &'static str);
 
 const fn bad(why: &'static str) -> Refusal {

@@ -15,7 +15,7 @@ use tower_ratelimit::config::Config;
 
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml");
 
-/// How long requests may take to end after the signal to stop.
+/// The time that requests have to end after the signal to stop.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
 
 #[tokio::main]

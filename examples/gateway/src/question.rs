@@ -15,12 +15,13 @@ use crate::{Body, fields, told};
 
 type Asking = BoxCloneSyncService<Request<()>, Response<Body>, Infallible>;
 
-/// Where proxies put the method of a request: nginx is configured to use the first, and Caddy and Traefik use the other.
+/// The headers with the method of a request: nginx is configured to use the first, and Caddy and Traefik use
+/// the other.
 const METHODS: [&str; 2] = ["x-original-method", "x-forwarded-method"];
 
 const URIS: [&str; 3] = ["x-original-uri", "x-original-url", "x-forwarded-uri"];
 
-/// A header of the original request that cannot be right.
+/// A malformed header about the original request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unusable;
 
@@ -46,7 +47,7 @@ pub(crate) async fn answer(asking: Asking, request: Request<()>) -> Response<Bod
     response
 }
 
-/// Makes the head of the original request of the question's.
+/// Makes the head of the original request from the head of the question.
 fn original(parts: &mut Parts) -> Result<(), Unusable> {
     let Parts {
         method,
@@ -76,8 +77,8 @@ fn original(parts: &mut Parts) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// What one of these headers tells. A proxy sets one of them, and a client may have sent another: if two differ, none is
-/// believed.
+/// Returns the value of one of these headers. A proxy sets one of them, and a client may have sent another:
+/// two different values are an error.
 fn told_in(headers: &mut HeaderMap, names: &[&str]) -> Result<Option<HeaderValue>, Unusable> {
     let mut told: Option<HeaderValue> = None;
     for name in names {

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::{Body, full};
 
-/// Answers each request with what has arrived of it, as JSON.
+/// Answers each request with a description of it, as JSON.
 pub async fn serve(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {

@@ -8,18 +8,18 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
-/// By which certificates an upstream over TLS is trusted.
+/// The certificates by which an upstream over TLS is trusted.
 #[derive(Clone, Debug, Default)]
 pub enum Roots {
-    /// Those that the platform trusts.
+    /// The certificates that the platform trusts.
     #[default]
     Platform,
-    /// Those of this file in PEM, and no others.
+    /// The certificates of this PEM file, and no others.
     File(PathBuf),
 }
 
 impl Roots {
-    /// How connections to an upstream are secured.
+    /// The security of connections to an upstream.
     pub(crate) fn config(&self) -> Result<ClientConfig, String> {
         Ok(match self {
             Self::Platform => builder()?
@@ -63,7 +63,7 @@ pub(crate) fn connector(
     }
 }
 
-/// For an upstream without TLS: no certificate is trusted, and none is asked for.
+/// Returns a configuration for an upstream without TLS: it trusts no certificate, and none is needed.
 pub(crate) fn unused() -> Result<ClientConfig, String> {
     let roots = RootCertStore::empty();
     Ok(builder()?
@@ -72,7 +72,7 @@ pub(crate) fn unused() -> Result<ClientConfig, String> {
 }
 
 fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, String> {
-    // Named, since other packages of a build may bring other cryptography.
+    // The provider is named, since other packages of a build may bring other cryptography.
     let provider = rustls::crypto::ring::default_provider();
     ClientConfig::builder_with_provider(provider.into())
         .with_safe_default_protocol_versions()

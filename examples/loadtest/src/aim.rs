@@ -1,4 +1,4 @@
-//! Where requests go: to this machine, unless another one is named.
+//! The servers of a run: on this machine, unless an option names another one.
 //!
 //! A name is resolved once, and the address is kept. Proxies in the environment and redirects are not followed.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::Uri;
 use tokio::net::TcpStream;
 
-/// A server, by the address that is used for the whole run.
+/// A server, with the address of the whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The address.
@@ -19,11 +19,11 @@ pub struct Target {
     pub host: String,
     /// The path with the query.
     pub path: String,
-    /// Whether the address is of another machine.
+    /// Whether the address belongs to another machine.
     pub is_remote: bool,
 }
 
-/// Why there is no target.
+/// The reason why there is no target.
 #[derive(Debug)]
 pub enum AimError {
     /// The URL cannot be used.
@@ -85,7 +85,7 @@ async fn target(url: &str, allowed: &[String], timeout: Duration) -> Result<Targ
     Err(AimError::NoAnswer(format!("{url}: {failure}")))
 }
 
-/// Host, port, authority, and path with query.
+/// The host, port, authority, and path with query.
 fn parts(url: &str) -> Result<(String, u16, String, String), AimError> {
     let wrong = |why: &str| AimError::Usage(format!("{url}: {why}"));
     let uri: Uri = url

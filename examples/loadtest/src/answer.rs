@@ -1,14 +1,14 @@
-//! A request and its answer, with the times that prove something.
+//! A request and its answer, with the times on which the judge relies.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::told::Told;
 
-/// One request and what came of it.
+/// One request and its answer.
 ///
-/// The server decided on it between [`sent`](Self::sent) and [`received`](Self::received). Both are counted from the
-/// beginning of the run.
+/// The server decided on it between [`sent`](Self::sent) and [`received`](Self::received). Both are counted
+/// from the beginning of the run.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The number of the request in the run, in the order of sending.
@@ -17,17 +17,18 @@ pub struct Answer {
     pub client: u32,
     /// The number of the URL, from 0.
     pub node: u16,
-    /// Before the first byte of the request left.
+    /// The time before the first byte of the request left.
     pub sent: Duration,
-    /// After the head of the response arrived. [`Duration::MAX`] if the server may still decide on the request.
+    /// The time after the head of the response arrived. [`Duration::MAX`] if the server may still decide on
+    /// the request.
     pub received: Duration,
-    /// What the server decided.
+    /// The decision of the server.
     pub verdict: Verdict,
-    /// What the response told of the limit.
+    /// The headers of the response about the limit.
     pub told: Told,
 }
 
-/// What the server decided.
+/// The decision of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Any status 2xx.
@@ -38,7 +39,7 @@ pub enum Verdict {
     Failed(Failure),
 }
 
-/// Why a request is neither allowed nor limited.
+/// The reason why a request is neither allowed nor limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failure {
     /// A status that is neither 2xx nor 429.
@@ -52,7 +53,7 @@ pub enum Failure {
 }
 
 impl Verdict {
-    /// The verdict for a status.
+    /// Returns the verdict for a status.
     pub fn of(status: u16) -> Self {
         match status {
             200..=299 => Self::Allowed,
@@ -63,7 +64,7 @@ impl Verdict {
 }
 
 impl Failure {
-    /// Whether the server answered at all.
+    /// Returns whether the server answered at all.
     pub fn is_answered(self) -> bool {
         matches!(self, Self::Status(_))
     }
@@ -81,7 +82,7 @@ impl fmt::Display for Failure {
 }
 
 impl fmt::Display for Answer {
-    /// One line of evidence: which request, when, and what it was told.
+    /// A line of evidence: a request, its time, and the headers of its answer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "request {}", self.number)?;
         write!(f, ", client {}, node {}", self.client, self.node)?;

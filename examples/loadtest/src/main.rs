@@ -92,7 +92,7 @@ async fn with_progress(load: Load) -> io::Result<Outcome> {
             bar.set_message(format!("{answered} answers"));
         }
     };
-    // The first poll begins to listen, before anything is sent. If it fails, the run ends by itself.
+    // The first poll begins to listen, before any request is sent. If it fails, the run ends by itself.
     let mut signal = Box::pin(tokio::signal::ctrl_c());
     let listens =
         std::future::poll_fn(|context| Poll::Ready(signal.as_mut().poll(context).is_pending()))

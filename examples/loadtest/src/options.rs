@@ -8,13 +8,13 @@ use clap::Parser;
 use http::{HeaderName, HeaderValue, Method};
 use tower_ratelimit::{Algorithm, Quota};
 
-/// No run has more requests.
+/// The most requests of a run.
 pub const MOST_REQUESTS: u64 = 10_000_000;
 
-/// No run is longer.
+/// The longest run.
 pub const LONGEST_RUN: Duration = Duration::from_secs(3_600);
 
-/// The rate at which a server of another machine is asked, unless another one is given.
+/// The rate for a server of another machine, unless an option sets another.
 pub const REMOTE_RATE: f64 = 50.0;
 
 /// Loads a rate limited server, and checks whether its limiter is right.
@@ -110,7 +110,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// When the run ends: after so many requests, and after so long.
+    /// The end of a run: after this many requests, or after this time.
     pub fn ends(&self) -> (u64, Duration) {
         let requests = match (self.requests, self.duration) {
             (Some(requests), _) => requests,
@@ -120,13 +120,13 @@ impl Options {
         (requests, self.duration.unwrap_or(LONGEST_RUN))
     }
 
-    /// Whether requests are sent at times of their own, and not when others are answered.
+    /// Returns whether requests are sent at times of their own, and not after answers.
     pub fn is_open(&self) -> bool {
         self.rate.is_some() || self.burst.is_some()
     }
 }
 
-/// Lengths of time are written as in a quota: `12s`, `500ms`, `minute`.
+/// Parses a length of time as in a quota: `12s`, `500ms`, `minute`.
 fn duration(text: &str) -> Result<Duration, String> {
     let quota: Quota = format!("1/{text}")
         .parse()

@@ -1,29 +1,29 @@
-//! When requests are meant to be sent, in an open loop.
+//! The times at which an open loop means to send requests.
 
 use std::time::Duration;
 
 use tower_ratelimit::Quota;
 
-/// How requests arrive, whether the server keeps up or not.
+/// The arrivals of requests, whether the server keeps up or not.
 #[derive(Clone, Copy, Debug)]
 pub enum Arrivals {
-    /// At even gaps.
+    /// Arrivals at even gaps.
     Even(f64),
-    /// At random gaps, as of independent clients.
+    /// Arrivals at random gaps, as of independent clients.
     Poisson(f64),
-    /// So many at once, in each period.
+    /// Bursts of this many requests in each period.
     Bursts(Quota),
 }
 
 impl Arrivals {
-    /// The times of the arrivals, counted from the beginning, without an end.
+    /// Returns the endless times of the arrivals, counted from the beginning.
     pub fn times(self, seed: u64) -> impl Iterator<Item = Duration> + Send {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut number = 0_u64;
         let mut last = 0.0;
         std::iter::from_fn(move || {
             let time = match self {
-                // By the number and not by adding, which would drift.
+                // The time is computed from the number, since adding would drift.
                 Self::Even(rate) => seconds(float(number) / rate),
                 Self::Poisson(rate) => {
                     last += -(1.0 - random.f64()).ln() / rate;
@@ -67,7 +67,7 @@ mod tests {
         let times: Vec<_> = Arrivals::Poisson(100.0).times(7).take(10_000).collect();
         let last = times.last().unwrap().as_secs_f64();
         assert!((95.0..105.0).contains(&last), "{last}");
-        // Of exponential gaps, 63 % are shorter than the mean.
+        // 63 % of exponential gaps are shorter than the mean.
         let gaps = times.windows(2);
         let gaps = gaps.map(|pair| pair[1].saturating_sub(pair[0]));
         let short = gaps.filter(|gap| *gap < Duration::from_millis(10)).count();

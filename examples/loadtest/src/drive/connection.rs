@@ -30,20 +30,20 @@ struct Open {
     driver: JoinHandle<()>,
 }
 
-/// What came back.
+/// An answer with its times.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) verdict: Verdict,
     pub(super) told: Told,
-    /// Before the first byte was sent.
+    /// The time before the first byte was sent.
     pub(super) sent: Instant,
-    /// When the head was there; `None` if the server may still decide on the request.
+    /// The time when the head was there; `None` if the server may still decide on the request.
     pub(super) received: Option<Instant>,
-    /// When the body was there too.
+    /// The time when the body was there too.
     pub(super) ended: Instant,
 }
 
-/// How much of an answer is looked at.
+/// The part of an answer that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     Status,
@@ -94,7 +94,7 @@ impl Connection {
                 reply.verdict = Verdict::Failed(Failure::Connect);
                 reply.received = Some(sent);
             }
-            // Without a connection nothing was sent.
+            // Without a connection, no request was sent.
             Err(_) => {
                 reply.verdict = Verdict::Failed(Failure::Connect);
                 reply.received = Some(sent);
@@ -105,7 +105,7 @@ impl Connection {
         reply
     }
 
-    /// Whether there is a connection that takes a request.
+    /// Returns whether there is a connection that takes a request.
     async fn connect(&mut self) -> bool {
         if let Some(open) = &mut self.open
             && open.sender.ready().await.is_ok()
@@ -116,13 +116,13 @@ impl Connection {
         let Ok(stream) = TcpStream::connect(self.target.address).await else {
             return false;
         };
-        // Without it, small requests wait for acknowledgements.
+        // Small requests would otherwise wait for acknowledgements.
         let _ = stream.set_nodelay(true);
         let Ok((sender, connection)) = handshake(TokioIo::new(stream)).await else {
             return false;
         };
         let driver = tokio::task::spawn_local(async {
-            // What went wrong is seen by the request that it went wrong with.
+            // The request whose connection failed sees the error.
             let _ = connection.await;
         });
         self.open = Some(Open { sender, driver });

@@ -1,4 +1,4 @@
-//! What is to be sent: the options, as the workers need them.
+//! The load in the form that the workers need, made of the options.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct Load {
     pub(super) length: Duration,
     pub(super) concurrency: u32,
     pub(super) arrivals: Option<Arrivals>,
-    /// Between two requests of a closed loop, all workers together.
+    /// The pause between two requests of a closed loop, all workers together.
     pub(super) pace: Option<Duration>,
     pub(super) clients: u32,
     pub(super) heed: bool,
@@ -32,7 +32,7 @@ pub struct Load {
     key_header: HeaderName,
     method: Method,
     body: Bytes,
-    /// What is the same in all requests to a server, by its number.
+    /// The common parts of all requests to a server, by its number.
     heads: Vec<Head>,
 }
 
@@ -44,7 +44,7 @@ struct Head {
 }
 
 impl Load {
-    /// The load that the options ask for.
+    /// Creates the load of the options.
     ///
     /// # Errors
     ///
@@ -94,12 +94,12 @@ impl Load {
         })
     }
 
-    /// How many requests there are at most.
+    /// Returns the most requests of the run.
     pub fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// How long the run takes at most.
+    /// Returns the longest time of the run.
     pub fn length(&self) -> Duration {
         self.length
     }
@@ -111,22 +111,22 @@ impl Load {
         if one { 1 } else { processors.min(workers) }
     }
 
-    /// How many nodes the requests of the judge go to.
+    /// Returns the number of nodes that the judge's requests go to.
     pub(super) fn nodes(&self) -> u16 {
         u16::try_from(self.targets.len()).unwrap_or(u16::MAX)
     }
 
-    /// The server and the client of the n-th request.
+    /// Returns the server and the client of the n-th request.
     pub(super) fn turn(&self, number: u64) -> (usize, u32) {
         let clients = u64::from(self.clients);
         let nodes = self.targets.len() as u64;
         let client = u32::try_from(number % clients).unwrap_or(0);
-        // Each client asks all nodes, whatever the two numbers have in common.
+        // Each client uses all nodes, whatever divisor the two numbers share.
         let node = (number / clients + number % clients) % nodes;
         (usize::try_from(node).unwrap_or(0), client)
     }
 
-    /// What is read of an answer that is the n-th of its thread.
+    /// Returns the part of the n-th answer of a thread that is read.
     pub(super) fn reading(&self, number: u64) -> Reading {
         const ALL: u64 = 1_000;
         const EACH: u64 = 64;
@@ -139,7 +139,7 @@ impl Load {
         }
     }
 
-    /// The request of a client to a server, by its number.
+    /// Returns the request of a client to a server, by its number.
     pub(super) fn request(&self, node: usize, client: u32) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
@@ -160,7 +160,7 @@ impl Load {
 impl Head {
     fn of(target: &Target, headers: &HeaderMap) -> Self {
         let mut headers = headers.clone();
-        // Both were read from a URL.
+        // Both come from a parsed URL.
         let path = target.path.parse();
         if let Ok(host) = HeaderValue::from_str(&target.host) {
             headers.entry(HOST).or_insert(host);

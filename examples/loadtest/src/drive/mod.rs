@@ -1,8 +1,8 @@
 //! Sends the requests and collects the answers.
 //!
-//! A closed loop sends a request when an earlier one is answered; without checks it runs on a thread for each
-//! processor. An open loop sends requests at times of their own. Checks, waits and open loops run on one thread: there
-//! the order of sending is known.
+//! A closed loop sends a request after an earlier answer; without checks it runs on a thread for each
+//! processor. An open loop sends requests at times of their own. Checks, waits and open loops run on one
+//! thread: the order of sending is known there.
 
 mod arrivals;
 mod connection;
@@ -26,24 +26,24 @@ pub use self::tally::Tally;
 use self::worker::{Counted, Tickets};
 use crate::judge::Judgement;
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// The counts.
     pub tally: Tally,
-    /// What the checks say, if there were any; else what the headers told.
+    /// The result of the checks, if there were any, else what the headers said.
     pub judgement: Judgement,
-    /// The share of one processor that the tester has used, if the system tells.
+    /// The share of one processor that the tester has used, if the system tells it.
     pub processor: Option<f64>,
-    /// How many threads sent requests.
+    /// The number of threads that sent requests.
     pub threads: usize,
 }
 
-/// What the threads of a run share.
+/// The shared state of the threads of a run.
 #[derive(Debug)]
 struct Shared {
     begin: Instant,
-    /// Requests of a closed loop that were begun.
+    /// The requests of a closed loop that have begun.
     begun: AtomicU64,
     answered: Arc<AtomicU64>,
     stop: watch::Receiver<bool>,
@@ -57,11 +57,11 @@ impl Shared {
 
 /// Runs a load to its end, or until `interrupted` is ready.
 ///
-/// `answered` counts the answers meanwhile.
+/// `answered` counts the answers in the meantime.
 ///
 /// # Errors
 ///
-/// What the system answers if a thread cannot be started.
+/// The error of the system if a thread cannot be started.
 pub async fn run(
     load: Load,
     answered: Arc<AtomicU64>,
@@ -131,7 +131,7 @@ pub async fn run(
     })
 }
 
-/// The result of the first, while the second runs beside it.
+/// Returns the result of the first future, while the second runs beside it.
 async fn alongside<T>(first: impl Future<Output = T>, second: impl Future<Output = ()>) -> T {
     let mut first = std::pin::pin!(first);
     tokio::select! {
@@ -140,7 +140,7 @@ async fn alongside<T>(first: impl Future<Output = T>, second: impl Future<Output
     }
 }
 
-/// So many arrivals wait to be sent, and no more.
+/// The most arrivals that wait to be sent.
 const QUEUE: usize = 100_000;
 
 /// Passes the arrivals on at their times, and returns how many found no place.
@@ -173,7 +173,7 @@ fn send_arrivals(
     unsent
 }
 
-/// The next number of a closed loop, if there is one.
+/// Returns the next number of a closed loop, if there is one.
 fn begin_one(shared: &Shared, requests: u64) -> bool {
     shared.begun.fetch_add(1, Ordering::Relaxed) < requests
 }

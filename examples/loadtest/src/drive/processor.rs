@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// `None` where the system does not tell it in `/proc`.
+/// Returns the time, or `None` where the system does not tell it in `/proc`.
 pub(super) fn used() -> Option<Duration> {
     of(&std::fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// Fields 14 and 15 of proc(5), in ticks.
+/// The times are fields 14 and 15 of proc(5), in ticks.
 fn of(stat: &str) -> Option<Duration> {
-    // What Linux tells to processes, whatever its own clock does.
+    // The ticks in which Linux reports to processes, whatever its own clock does.
     const TICKS_PER_SECOND: u64 = 100;
     // The name of the program may have spaces and brackets.
     let (_, fields) = stat.rsplit_once(") ")?;

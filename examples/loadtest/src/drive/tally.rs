@@ -1,4 +1,4 @@
-//! What a run has counted, in memory that does not grow with the number of requests.
+//! The counts of a run, in memory that does not grow with the number of requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,31 +14,31 @@ pub struct Tally {
     pub allowed: u64,
     /// Answers 429.
     pub limited: u64,
-    /// Everything else, by kind.
+    /// All other outcomes, by kind.
     pub failures: BTreeMap<Failure, u64>,
-    /// From the intended start to the end of the answer, in microseconds, of what was allowed.
+    /// The times of allowed requests from the intended start to the end of the answer, in microseconds.
     pub allowed_latency: Histogram<u64>,
-    /// The same of what was limited.
+    /// The same of limited requests.
     pub limited_latency: Histogram<u64>,
-    /// For each second of the run: allowed, limited, failed.
+    /// The allowed, limited and failed requests of each second of the run.
     pub seconds: Vec<[u64; 3]>,
     /// Arrivals that were sent over ten milliseconds too late.
     pub late: u64,
-    /// The longest that an arrival was late.
+    /// The longest delay of an arrival.
     pub latest: Duration,
     /// Arrivals that were not sent at all.
     pub unsent: u64,
-    /// Arrivals of clients that were told to wait.
+    /// Arrivals of clients whose wait has not ended.
     pub withheld: u64,
     /// Requests without an answer when the run ended.
     pub unfinished: u64,
-    /// Requests that were sent right after a wait that was told, and how many of them were refused.
+    /// The requests that were sent right after an announced wait, and how many of them were refused.
     pub retries: [u64; 2],
-    /// From the beginning to the last answer.
+    /// The time from the beginning to the last answer.
     pub elapsed: Duration,
 }
 
-/// When an arrival counts as late.
+/// The delay from which on an arrival is late.
 const LATE: Duration = Duration::from_millis(10);
 
 impl Default for Tally {
@@ -62,23 +62,23 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// How many failed.
+    /// Returns the number of failures.
     pub fn errors(&self) -> u64 {
         self.failures.values().sum()
     }
 
-    /// How many were answered or failed.
+    /// Returns the number of answers and failures.
     pub fn total(&self) -> u64 {
         self.allowed + self.limited + self.errors()
     }
 
-    /// Whether the server answered at least once.
+    /// Returns whether the server answered at least once.
     pub fn is_answered(&self) -> bool {
         let mut failures = self.failures.keys();
         self.allowed + self.limited > 0 || failures.any(|failure| failure.is_answered())
     }
 
-    /// Counts an answer: when it was meant to be sent, when it was, and when its end was there.
+    /// Counts an answer, with its intended start, its start and its end.
     pub fn count(&mut self, verdict: Verdict, intended: Duration, sent: Duration, ended: Duration) {
         let latency = ended.saturating_sub(intended).as_micros();
         let latency = u64::try_from(latency).unwrap_or(u64::MAX);
@@ -141,7 +141,7 @@ impl Tally {
     }
 }
 
-/// From a microsecond to an hour, in three digits.
+/// Creates a histogram from a microsecond to an hour, in three digits.
 fn histogram() -> Histogram<u64> {
     const HOUR: u64 = 3_600_000_000;
     Histogram::new_with_bounds(1, HOUR, 3).expect("the bounds are in order")

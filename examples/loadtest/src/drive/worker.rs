@@ -17,16 +17,16 @@ use crate::aim::Target;
 use crate::answer::{Answer, Verdict};
 use crate::judge::Judge;
 
-/// Where requests come from.
+/// The source of requests.
 #[derive(Debug)]
 pub(super) enum Tickets {
-    /// From workers that have nothing to do.
+    /// Idle workers ask for the next request.
     Closed,
-    /// From a clock, with the time at which each is meant to be sent.
+    /// A clock gives each request its intended time.
     Open(Mutex<mpsc::Receiver<Duration>>),
 }
 
-/// What a thread has counted.
+/// The counts of a thread.
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) tally: Tally,
@@ -34,26 +34,26 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Adds what another thread has counted. Checks run on one thread, so that only words are added.
+    /// Adds the counts of another thread. Checks run on one thread, so only words are added.
     pub(super) fn add(&mut self, other: Self) {
         self.tally.add(&other.tally);
         self.judge.add_words(other.judge);
     }
 }
 
-/// What is known of a request beside its answer.
+/// The part of a request that is known without its answer.
 struct Request {
     client: u32,
     node: usize,
-    /// When it was meant to be sent, in an open loop.
+    /// The intended time of sending, in an open loop.
     intended: Option<Duration>,
-    /// The number under which the judge knows it.
+    /// The number of the request in the judge.
     judged: Option<u64>,
     is_retry: bool,
     is_read: bool,
 }
 
-/// What the workers of a thread share.
+/// The shared state of the workers of a thread.
 struct State {
     load: Arc<Load>,
     shared: Arc<Shared>,
@@ -62,17 +62,17 @@ struct State {
     judge: RefCell<Judge>,
     /// The number of the next request.
     next: Cell<u64>,
-    /// When the next request of a paced loop may be sent.
+    /// The earliest time of the next request of a paced loop.
     slot: Cell<Duration>,
-    /// Until when each client waits; a wait that has ended stays until the client has sent again.
+    /// The end of each client's wait; a wait that has ended stays until the client has sent again.
     waits: RefCell<Vec<Option<Duration>>>,
     on_their_way: Cell<u64>,
 }
 
-/// Requests on their way have so long to be answered when the run ends.
+/// The time that pending requests have for their answer when the run ends.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a client waits that is refused and told no time.
+/// The wait of a refused client that was told no time.
 const UNTOLD: Duration = Duration::from_secs(1);
 
 /// Runs the workers of one thread to their end.
@@ -162,7 +162,7 @@ async fn work(state: Rc<State>) {
 }
 
 impl State {
-    /// The next request: when it is meant to be sent, if that is not now. `None` ends the worker.
+    /// Returns the next request, with its intended time if that is in the future. `None` ends the worker.
     async fn ticket(&self) -> Option<Option<Duration>> {
         let stop = self.shared.stop.clone();
         if *stop.borrow() {
@@ -194,8 +194,8 @@ impl State {
         tokio::time::sleep(moment.saturating_sub(self.shared.now())).await;
     }
 
-    /// The client that sends next: the next in order, or else the next that need not wait. `None` if the request is
-    /// not sent.
+    /// Returns the client that sends next: the next in order, or else the next that need not wait. `None` if
+    /// the request is not sent.
     async fn client(&self, turn: u32) -> Option<u32> {
         if !self.load.heed {
             return Some(turn);
@@ -229,7 +229,7 @@ impl State {
         }
     }
 
-    /// Whether this is the client's first request after a wait.
+    /// Returns whether this is the client's first request after a wait.
     fn ends_wait(&self, client: u32) -> bool {
         let mut waits = self.waits.borrow_mut();
         waits

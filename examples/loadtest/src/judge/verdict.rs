@@ -9,23 +9,23 @@ use super::Judge;
 use super::client::Tally;
 use super::finding::{Check, Finding, Premise};
 
-/// What came of all checks.
+/// The results of all checks.
 #[derive(Debug)]
 pub struct Judgement {
-    /// One for each check, in the order of [`Check::ALL`].
+    /// The result of each check, in the order of [`Check::ALL`].
     pub checks: Vec<CheckResult>,
-    /// What is told and not judged.
+    /// Facts that are reported and not judged.
     pub notes: Vec<String>,
-    /// What the headers told.
+    /// The content of the headers.
     pub words: Vec<String>,
-    /// For each second of the run, how many promised waits were kept and broken.
+    /// The number of kept and broken waits in each second of the run.
     pub promises: BTreeMap<u64, [u64; 2]>,
 }
 
-/// What came of one check.
+/// The result of one check.
 #[derive(Debug)]
 pub struct CheckResult {
-    /// Which check.
+    /// The check.
     pub check: Check,
     /// Its outcome.
     pub conclusion: Conclusion,
@@ -36,11 +36,11 @@ pub struct CheckResult {
 pub enum Conclusion {
     /// Nothing disproves it.
     Held,
-    /// It was disproved so many times; the first findings are kept.
+    /// It was disproved this many times; the first findings are kept.
     Broken {
-        /// How many times.
+        /// The number of findings.
         count: u64,
-        /// The first of them.
+        /// The first findings.
         findings: Vec<Finding>,
     },
     /// It could not be judged, for this reason.
@@ -48,13 +48,13 @@ pub enum Conclusion {
 }
 
 impl Judgement {
-    /// Whether time stamps disprove a promise.
+    /// Returns whether time stamps disprove a promise.
     pub fn is_disproved(&self) -> bool {
         let mut checks = self.checks.iter();
         checks.any(|result| matches!(result.conclusion, Conclusion::Broken { .. }))
     }
 
-    /// The checks that were disproved.
+    /// Returns the checks that were disproved.
     pub fn broken(&self) -> Vec<Check> {
         let broken = self.checks.iter();
         let broken = broken.filter(|result| matches!(result.conclusion, Conclusion::Broken { .. }));
@@ -63,7 +63,7 @@ impl Judgement {
 }
 
 impl fmt::Display for Judgement {
-    /// A line for each check, with the findings and their requests below it.
+    /// Returns a line for each check, with the findings and their requests below it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for CheckResult { check, conclusion } in &self.checks {
             match conclusion {
@@ -159,7 +159,7 @@ fn conclusion(
     }
 }
 
-/// Why nothing could have been found.
+/// Returns the reason why no finding was possible.
 fn unjudged(judge: &Judge, check: Check, tallies: &[(u32, Tally)]) -> Option<&'static str> {
     let limited: u64 = tallies.iter().map(|(_, tally)| tally.limited).sum();
     let no_policy = judge.terms.is_none().then_some("needs --policy");
@@ -205,7 +205,7 @@ fn unfair(tallies: &[(u32, Tally)]) -> Option<Finding> {
     Some(Finding::new(Check::Fairness, text, &[]))
 }
 
-/// Jain's index: 1 if all clients were admitted as often, 1/n if one had it all.
+/// Returns Jain's index: 1 if all clients were admitted equally often, 1/n if one had it all.
 fn jain(tallies: &[(u32, Tally)]) -> Option<f64> {
     if tallies.len() < 2 {
         return None;
@@ -215,10 +215,10 @@ fn jain(tallies: &[(u32, Tally)]) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (float(tallies.len() as u64) * squares))
 }
 
-/// Whether refusals take over twice as long as admissions, and a millisecond more.
+/// Returns whether refusals take over twice as long as admissions, and a millisecond more.
 ///
-/// The medians of few answers are uncertain: what counts is the least that the one can be, and the most that the
-/// other can be, at three standard deviations.
+/// The medians of few answers are uncertain, so the bounds at three standard deviations are compared: the
+/// least of the one, and the most of the other.
 fn slow_refusals(admissions: &Histogram<u64>, refusals: &Histogram<u64>) -> Option<Finding> {
     const LEAST: u64 = 16;
     const MORE: u64 = 1_000;

@@ -1,4 +1,4 @@
-//! Whether waits that were told are long enough, and not too long.
+//! Whether announced waits are long enough, and not too long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,32 +7,32 @@ use super::finding::{Check, Finding};
 use super::slack::{at_least, at_most};
 use crate::answer::{Answer, Verdict};
 
-/// The waits that were told to one key.
+/// The announced waits of one key.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     /// The wait that ends first, of those told since the last request that can have been charged.
     first: Option<Promise>,
-    /// Until when no request can pass, by the refusal that says so for the longest.
+    /// The time until which no request can pass, by the refusal that says so for the longest.
     barrier: Option<Promise>,
 }
 
-/// A wait that was told, and the moment that follows from it.
+/// An announced wait, and its end.
 #[derive(Clone, Debug)]
 pub(super) struct Promise {
     refusal: Arc<Answer>,
     at: Duration,
-    /// How many requests can have been charged before the refusal.
+    /// The number of requests that can have been charged before the refusal.
     charged: u64,
 }
 
-/// What a request would break if it is as it seems.
+/// The promise that a request would break if it is as it seems.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doubt {
     short: Option<Promise>,
     long: Option<Promise>,
 }
 
-/// How a wait ended.
+/// The ending of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promised {
     /// The next request passed.
@@ -42,7 +42,7 @@ pub enum Promised {
 }
 
 impl Waits {
-    /// A request, in the order of sending; tells whether a wait was kept.
+    /// Notes a request, in the order of sending, and returns whether a wait was kept.
     pub(super) fn opened(&mut self, answer: &Answer, can_charge: bool) -> (Doubt, bool) {
         let over = self.first.as_ref().filter(|wait| wait.at <= answer.sent);
         let mut doubt = Doubt::default();
@@ -62,7 +62,7 @@ impl Waits {
         (doubt, kept)
     }
 
-    /// The same request, once every request sent before its receipt is known.
+    /// Notes the same request, once every request sent before its receipt is known.
     pub(super) fn closed(
         &mut self,
         answer: &Arc<Answer>,
@@ -109,7 +109,7 @@ impl Waits {
             let check = Check::RetryAfterEnough;
             return Some(Finding::new(check, text, &[refusal, answer]));
         }
-        // A request that failed may have given back what it was charged.
+        // A failed request may have given its charge back.
         let promise = doubt
             .long
             .filter(|promise| known.failed_until <= promise.refusal.sent)?;
@@ -126,13 +126,13 @@ impl Waits {
     }
 }
 
-/// What is known of the other requests of the key when one is closed.
+/// The other requests of the key when one is closed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
-    /// How many can have been charged and were certainly decided before it.
+    /// The number that can have been charged and were certainly decided before it.
     pub(super) charged_before: u64,
-    /// How many can have been charged and were sent before its receipt, with itself.
+    /// The number that can have been charged and were sent before its receipt, with itself.
     pub(super) charged: u64,
-    /// Until when a failed request can have given back what it was charged.
+    /// The time until which a failed request can have given its charge back.
     pub(super) failed_until: Duration,
 }

@@ -1,4 +1,4 @@
-//! What the server says of its limits, all answers together.
+//! What all answers of the server together say about its limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::terms::Terms;
 use crate::answer::{Answer, Verdict};
 use crate::told::{Family, Name, Policy, Problem};
 
-/// The policies that were told, and what is wrong with the words themselves.
+/// The announced policies, and the malformed answers.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     policies: Vec<(Policy, Arc<Answer>)>,
@@ -25,7 +25,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// More than this are not told apart.
+    /// The number of policies that are told apart.
     const POLICIES: usize = 16;
 
     pub(super) fn answered(&mut self, answer: &Arc<Answer>) -> Option<Finding> {
@@ -62,7 +62,7 @@ impl Words {
         Some(Finding::new(Check::Headers, text, &[answer]))
     }
 
-    /// Adds what other answers told.
+    /// Adds the words of other answers.
     pub(super) fn add(&mut self, other: Self) {
         for (policy, answer) in other.policies {
             let known = self.policies.iter().any(|(known, _)| *known == policy);
@@ -84,24 +84,24 @@ impl Words {
         self.most = self.most.max(other.most);
     }
 
-    /// Whether a refusal told a wait.
+    /// Returns whether a refusal announced a wait.
     pub(super) fn tell_waits(&self) -> bool {
         self.waits > 0
     }
 
-    /// Whether an answer told what is left.
+    /// Returns whether an answer announced the remaining requests.
     pub(super) fn tell_numbers(&self) -> bool {
         !self.names.is_empty()
     }
 
-    /// Whether the answers tell of more policies than one.
+    /// Returns whether the answers name more than one policy.
     pub(super) fn are_several(&self) -> bool {
         let in_lists = |name: &Name| (name.family == Family::Lists).then(|| name.text.clone());
         let standings = self.names.iter().filter_map(in_lists);
         let policies = self.policies.iter();
         let policies = policies.filter_map(|(policy, _)| in_lists(&policy.name));
         let names: BTreeSet<String> = standings.chain(policies).collect();
-        // Families without names tell the policy that binds.
+        // Families without names announce the binding policy.
         let mut quotas = BTreeMap::<Family, BTreeSet<u64>>::new();
         for (policy, _) in &self.policies {
             if policy.name.family != Family::Lists {
@@ -112,12 +112,12 @@ impl Words {
         names.len() > 1 || quotas.values().any(|quotas| quotas.len() > 1)
     }
 
-    /// What is told of a policy, if none of it agrees with the one that was stated.
+    /// Returns the announced terms of a policy, if none of them agrees with the stated policy.
     pub(super) fn disagree_with(&self, terms: &Terms) -> Option<Finding> {
         let agrees = |policy: &Policy| terms.agrees_with(policy.quota, policy.window);
         let mut policies = self.policies.iter();
         let (wrong, answer) = policies.find(|(policy, _)| !agrees(policy))?;
-        // Of several policies one may be the one that was stated.
+        // One of several policies may be the stated one.
         let one_agrees = self.policies.iter().any(|(policy, _)| agrees(policy));
         if one_agrees && self.are_several() {
             return None;
@@ -133,7 +133,7 @@ impl Words {
         Some(Finding::new(Check::Headers, text, &[answer]))
     }
 
-    /// The lines of the report.
+    /// Returns the lines of the report.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.families.is_empty() && self.waits == 0 {
@@ -168,7 +168,7 @@ impl Words {
     }
 }
 
-/// What is wrong with an answer by itself.
+/// Returns the mistakes of an answer by itself.
 fn wrong(answer: &Answer) -> Option<String> {
     let told = &answer.told;
     if let Some((name, text)) = told.malformed.first() {

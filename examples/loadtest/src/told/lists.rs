@@ -78,7 +78,7 @@ fn policies(text: &str, told: &mut Told) -> Option<()> {
     Some(())
 }
 
-/// Whether a policy counts something other than requests.
+/// Returns whether a policy counts something other than requests.
 fn counts_otherwise(item: &Item) -> bool {
     let unit = item.params.get("qu").and_then(BareItem::as_string);
     unit.is_some_and(|unit| !["request", "requests"].contains(&unit.as_str()))

@@ -1,4 +1,4 @@
-//! What a response tells of a limit, in the dialects that servers write.
+//! Reads what a response says about a limit, in the dialects of servers.
 //!
 //! | headers | read as |
 //! | --- | --- |
@@ -24,14 +24,14 @@ use http::HeaderMap;
 pub use self::problem::Problem;
 pub(crate) use self::problem::is_problem;
 
-/// What one response tells.
+/// The information of one response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// The wait in `Retry-After`.
     pub retry_after: Option<Wait>,
     /// The limits in force.
     pub policies: Vec<Policy>,
-    /// What is left of them.
+    /// The remaining requests of each limit.
     pub standings: Vec<Standing>,
     /// Headers that no specification can read, with their text.
     pub malformed: Vec<(&'static str, String)>,
@@ -41,12 +41,12 @@ pub struct Told {
     pub problem: Problem,
 }
 
-/// A wait that was told.
+/// An announced wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// How long to wait after the receipt.
+    /// The wait after the receipt.
     pub length: Duration,
-    /// By how much it may exceed the shortest wait: a time in whole seconds is rounded up.
+    /// The allowed excess over the shortest wait: a time in whole seconds is rounded up.
     pub coarse: Duration,
 }
 
@@ -55,31 +55,31 @@ pub struct Wait {
 pub struct Policy {
     /// Its family and its name.
     pub name: Name,
-    /// How many requests.
+    /// The number of requests.
     pub quota: u64,
-    /// In how many whole seconds.
+    /// The window in whole seconds.
     pub window: Option<u64>,
 }
 
-/// What is left of a limit.
+/// The remaining requests of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Its family and its name.
     pub name: Name,
-    /// How many more requests there may be. A server that errs tells a negative number.
+    /// The number of remaining requests. A faulty server may send a negative number.
     pub remaining: i64,
 }
 
-/// The name under which a limit is told: the family of the headers, and the name if there is one.
+/// The name of a limit: the family of the headers, and the name in them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// Which headers.
+    /// The family of the headers.
     pub family: Family,
     /// The name in them; empty where the family has none.
     pub text: String,
 }
 
-/// Headers that belong together.
+/// A family of headers that belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// `RateLimit` and `RateLimit-Policy` of drafts 08 to 11.
@@ -104,13 +104,13 @@ impl Told {
         told
     }
 
-    /// What is left under this name.
+    /// Returns the remaining requests under this name.
     pub fn remaining(&self, name: &Name) -> Option<i64> {
         let standing = self.standings.iter().find(|told| told.name == *name)?;
         Some(standing.remaining)
     }
 
-    /// The policy of this name.
+    /// Returns the policy of this name.
     pub fn policy(&self, name: &Name) -> Option<&Policy> {
         self.policies.iter().find(|policy| policy.name == *name)
     }

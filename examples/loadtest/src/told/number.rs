@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-/// A whole number, with a sign if the server errs. A fraction, as some servers send it, is cut off.
+/// Parses a whole number, with a sign if the server errs. A fraction, as some servers send it, is cut off.
 pub(super) fn whole(text: &str) -> Option<i64> {
     let text = text.trim();
     let (digits, negative) = match text.strip_prefix('-') {
@@ -18,7 +18,7 @@ pub(super) fn whole(text: &str) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-/// All lines of a header as one text; `None` if there are none, or if they are too long to be meant.
+/// Returns all lines of a header as one text; `None` if there are none, or if they are too long to be meant.
 pub(super) fn joined(headers: &HeaderMap, name: &str) -> Option<String> {
     const LONGEST: usize = 8 * 1024;
     let mut lines = headers.get_all(name).iter();

@@ -1,15 +1,16 @@
-//! The body of a refusal: whether it is a problem of RFC 9457, and whether the problem is true.
+//! The body of a refusal: whether it is a problem of RFC 9457, and whether the problem agrees with the
+//! response.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
-/// What the body of a response is.
+/// The kind of a body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Problem {
-    /// It was not looked at.
+    /// The body was not read.
     #[default]
     Unread,
-    /// It says that it is something else.
+    /// The content type is another one.
     Other,
     /// `application/problem+json`, as RFC 9457 wants it.
     Valid,
@@ -38,7 +39,7 @@ impl Problem {
     }
 }
 
-/// Whether a response says that its body is a problem.
+/// Returns whether a response declares its body a problem.
 pub(crate) fn is_problem(headers: &HeaderMap) -> bool {
     let kind = headers
         .get(CONTENT_TYPE)

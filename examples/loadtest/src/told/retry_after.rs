@@ -11,7 +11,7 @@ pub(super) fn read(headers: &HeaderMap, told: &mut Told) {
     for field in headers.get_all(RETRY_AFTER) {
         let text = String::from_utf8_lossy(field.as_bytes()).trim().to_owned();
         match wait(&text, headers) {
-            // Of several, against the specification, the longest counts.
+            // The longest of several counts, against the specification.
             Ok(Some(wait)) => {
                 let longer = told
                     .retry_after
@@ -26,7 +26,7 @@ pub(super) fn read(headers: &HeaderMap, told: &mut Told) {
     }
 }
 
-/// Nothing for a date that cannot be compared with the clock that wrote it.
+/// Returns nothing for a date that cannot be compared with the clock that wrote it.
 fn wait(text: &str, headers: &HeaderMap) -> Result<Option<Wait>, ()> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(Some(Wait::seconds(text.parse().unwrap_or(u64::MAX))));

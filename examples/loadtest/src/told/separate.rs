@@ -1,6 +1,6 @@
 //! Headers with one number each: `RateLimit-*` of drafts 00 to 06, `X-RateLimit-*` and `X-Rate-Limit-*`.
 //!
-//! A reset is not read: no specification says whether it is a length or a moment, nor what of.
+//! A reset is not read: no specification says whether it is a length or a moment, nor which one.
 
 use http::HeaderMap;
 
@@ -33,7 +33,7 @@ pub(super) fn read(headers: &HeaderMap, told: &mut Told) {
             continue;
         }
         told.families.push(family);
-        // `RateLimit-Policy` of drafts 04 to 06 has told the same limit with its window.
+        // `RateLimit-Policy` of drafts 04 to 06 has given the same limit with its window.
         let known = told
             .policies
             .iter()

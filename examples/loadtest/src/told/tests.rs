@@ -125,7 +125,7 @@ fn retry_after_is_seconds_or_a_date_by_the_servers_clock() {
         ("retry-after", "Fri, 15 Jan 2027 08:00:50 GMT"),
     ]);
     assert_eq!(dated.retry_after.unwrap().length, Duration::from_secs(50));
-    // Without the server's clock, a date tells nothing that could be held against it.
+    // A date without the server's clock disproves nothing.
     let undated = told(&[("retry-after", "Fri, 15 Jan 2027 08:00:50 GMT")]);
     assert_eq!(undated, Told::default());
 }
@@ -145,7 +145,7 @@ fn what_no_specification_can_read_is_malformed() {
         let told = told(&[(name, value)]);
         assert_eq!(told.malformed.len(), 1, "{name}: {value}: {told:?}");
     }
-    // Nothing says what these are.
+    // No specification defines these values.
     let told = told(&[
         ("x-ratelimit-remaining", "many"),
         ("x-ratelimit-reset", "6m0s"),
