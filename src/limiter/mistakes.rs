@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::decision::{Names, Outcomes};
 use crate::diagnostics::{Diagnostic, warn_once_of};
-use crate::policy::{Pointless, Policy, Unkeyed, those_that_never_bind};
+use crate::policy::{Pointless, Policy, Unkeyed, find_pointless};
 use crate::store::Charge;
 
 const COSTS_TOO_MUCH: Diagnostic = Diagnostic::new(
@@ -38,7 +38,7 @@ impl NeverBind {
 
     fn of(policies: &[Policy]) -> Option<Self> {
         let scopes: Vec<_> = policies.iter().map(Policy::<Unkeyed>::scope).collect();
-        let subjects = those_that_never_bind(&scopes);
+        let subjects = find_pointless(&scopes);
         (!subjects.is_empty()).then(|| Self {
             subjects,
             asked_alike: AtomicU32::new(0),

@@ -58,7 +58,7 @@ pub(crate) use self::never_binds::{Keyless, Scope};
 pub(crate) use self::penalty::{NamedPenalty, Offences};
 pub(crate) use self::terms::Terms;
 
-pub(crate) use self::never_binds::{Pointless, those_that_never_bind};
+pub(crate) use self::never_binds::{Pointless, find_pointless};
 
 #[cfg(feature = "http")]
 pub use self::http::Http;

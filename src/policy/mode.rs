@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_holds_for_the_next_configuration_and_the_one_before() {
+    fn a_switch_holds_for_the_next_configuration_and_the_one_before() {
         let modes = Modes::new();
         let before = declared(&modes, Mode::Enforce, Mode::Shadow);
         modes.set("a", Mode::Off).unwrap();

@@ -72,7 +72,7 @@ impl Pointless {
 const MOST_COMPARED: usize = 500;
 
 /// Returns each policy that can never bind because of another.
-pub(crate) fn those_that_never_bind(policies: &[Scope<'_>]) -> Vec<Pointless> {
+pub(crate) fn find_pointless(policies: &[Scope<'_>]) -> Vec<Pointless> {
     let mut subjects = Vec::new();
     let policies = policies.get(..MOST_COMPARED).unwrap_or(policies);
     for (index, policy) in policies.iter().enumerate() {
@@ -309,7 +309,7 @@ mod tests {
                 is_conditional: false,
                 refuses: Keyless::None,
             };
-            let found = those_that_never_bind(&[scope(0), scope(1)]);
+            let found = find_pointless(&[scope(0), scope(1)]);
             let found = found.into_iter();
             found
                 .map(|it| (it.subject, it.follows_load))

@@ -180,7 +180,7 @@ impl Waiter {
         let stand = self.place.as_ref().map(|place| place.look(cx, now, due));
         let again = match stand {
             Some(Stand::Front) if due <= now && (now <= give_up || steps) => {
-                match self.who_goes_first(now) {
+                match self.line_ahead(now) {
                     Some(line) if self.move_to(line) => {}
                     Some(_) => self.give_up(),
                     None => self.ask(),
@@ -201,7 +201,7 @@ impl Waiter {
         self.timer.poll(cx)
     }
 
-    fn who_goes_first(&self, now: Instant) -> Option<LineId> {
+    fn line_ahead(&self, now: Instant) -> Option<LineId> {
         let lines = self.waits.lines(&self.charges);
         self.place.as_ref()?.is_behind_in(lines, now)
     }

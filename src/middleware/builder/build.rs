@@ -6,7 +6,7 @@ use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
 use crate::middleware::RateLimitLayer;
 use crate::middleware::gate::Gate;
 use crate::middleware::settles::Settles;
-use crate::policy::{Http, Pointless, Policy, those_that_never_bind};
+use crate::policy::{Http, Pointless, Policy, find_pointless};
 use crate::response::Answers;
 use crate::store::{Guarded, Store};
 
@@ -91,7 +91,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         };
         let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
         let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
-        let pointless = those_that_never_bind(&scopes);
+        let pointless = find_pointless(&scopes);
         let holds = self.policies.iter();
         let holds: Vec<bool> = holds
             .map(|policy| policy.settles() || policy.algorithm().is_held())

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_values_are_read_back() {
         let penalty = Penalty::after(3, MINUTE);
         let mut offences = Offences::default();
         noted(&mut offences, &penalty, &[0, 1, 2, 70, 71]);

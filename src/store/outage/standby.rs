@@ -208,7 +208,7 @@ impl Standby {
         let Some(ledger) = self.ledger.get() else {
             return Ok(());
         };
-        let mut here = self.those_kept_here(charges);
+        let mut here = self.kept_here(charges);
         for charge in &mut here {
             *charge = self.at_its_share(*charge);
         }
@@ -225,7 +225,7 @@ impl Standby {
         }
     }
 
-    fn those_kept_here(&self, charges: &[Charge]) -> Charges {
+    fn kept_here(&self, charges: &[Charge]) -> Charges {
         let charges = charges.iter().copied();
         charges.filter(|charge| self.is_local(&[*charge])).collect()
     }
@@ -236,7 +236,7 @@ impl Standby {
         amendment: Amendment,
         failed: Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let here = self.those_kept_here(charges);
+        let here = self.kept_here(charges);
         self.ledger().amend_now(&here, amendment)?;
         let refuses = |charge| self.when_store_fails(charge) == OnStoreFailure::Refuse;
         if charges.iter().any(refuses) {
