@@ -217,7 +217,7 @@ mod tests {
 
     /// Once, 200,000 limiters with a warning each left 348 MB behind.
     #[test]
-    fn what_was_said_is_bounded_and_said_once() {
+    fn the_record_of_logged_diagnostics_is_bounded_and_without_repeats() {
         let mut said = Said::default();
         for number in 0..200_000 {
             let subject = format!("limiter {number}");

@@ -1,4 +1,4 @@
-//! How often a decision and a response allocate.
+//! The number of allocations of a decision and of a response.
 
 #![cfg(feature = "axum")]
 
@@ -26,7 +26,7 @@ const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 #[allow(dead_code, reason = "other tests use the rest")]
 mod servers;
 
-/// How often this allocates once everything is warm.
+/// Returns the number of allocations of a closure when everything is warm.
 fn allocations(mut act: impl FnMut()) -> u64 {
     act();
     measure(act).count_total
@@ -56,7 +56,7 @@ fn a_decision_on_a_known_key_allocates_nothing() {
     }
 }
 
-/// A node that leases decides by itself, and the store has many units.
+/// A leasing node decides by itself while it has units.
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn a_request_whose_unit_is_leased_allocates_nothing() {
@@ -194,7 +194,7 @@ fn a_client_behind_proxies_is_found_without_allocating() {
     }
 }
 
-/// How often a request that is answered with this status allocates, beside what the service does.
+/// Returns the number of allocations of a request with this status, without those of the service.
 fn layer_allocations(layer: &RateLimitLayer, status: StatusCode) -> u64 {
     let bare = service_fn(|_| async { Ok::<_, Infallible>(Response::new(String::new())) });
     let mut service = layer.layer(bare);
@@ -208,7 +208,7 @@ fn layer_allocations(layer: &RateLimitLayer, status: StatusCode) -> u64 {
         let info = measure(|| {
             let mut future = pin!(service.call(request));
             match future.as_mut().poll(&mut cx) {
-                // With the body the request ends.
+                // The request ends with its body.
                 Poll::Ready(Ok(response)) => answer = Some(response.status()),
                 Poll::Ready(Err(never)) => match never {},
                 Poll::Pending => panic!("the service waits"),
@@ -224,7 +224,7 @@ fn layer_allocations(layer: &RateLimitLayer, status: StatusCode) -> u64 {
 #[test]
 fn an_allowed_request_with_its_fields_allocates_three_times() {
     let plenty = RateLimitLayer::new(key::client_ip(), TokenBucket::per_day(1_000_000));
-    // Two values, and the map that they are the first to be in.
+    // The allocations are two values, and the map that they are the first entries of.
     assert_eq!(layer_allocations(&plenty, StatusCode::OK), 3);
 }
 
@@ -285,7 +285,7 @@ fn a_request_that_no_policy_is_about_allocates_nothing() {
     assert_eq!(layer_allocations(&none, StatusCode::OK), 0);
 }
 
-/// How often a key is made of a request in which everything short is there.
+/// Returns the number of allocations that extract a key from a request with short parts.
 fn key_allocations(extractor: &impl Extract) -> u64 {
     let mut request = Request::get("/?q=a").body(()).unwrap();
     for (name, value) in [
@@ -340,7 +340,7 @@ fn conditions_allocate_nothing() {
 #[test]
 fn a_refusal_allocates_six_times() {
     let nothing = RateLimitLayer::new(key::client_ip(), TokenBucket::per_day(0));
-    // The problem and a box for it, a value, the map that it is in, and the typed reason.
+    // The allocations are the problem and a box for it, a value, the map for it, and the typed reason.
     let count = layer_allocations(&nothing, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(count, 6);
 }

@@ -93,7 +93,7 @@ fn errors_of(said: &str, statement: usize) -> Vec<&str> {
 /// A builder that was not built, a policy without a key and text for an algorithm were answered with the
 /// types that did not match, and with no word of what was left out.
 #[test]
-fn what_cannot_be_right_is_answered_with_what_to_do() {
+fn each_mistake_is_answered_with_a_remedy() {
     let (compiles, said) = said_of(&[]);
     assert!(compiles, "{said}");
 

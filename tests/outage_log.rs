@@ -1,7 +1,7 @@
-//! What the log says while Redis is away.
+//! The log while Redis is away.
 //!
-//! In a process of their own: a place that logs nothing on another thread may be taken for one that never
-//! does.
+//! These tests have a process of their own: a call site that logs nothing on another thread may be taken for
+//! one that never logs.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -31,7 +31,7 @@ fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Li
     limiter.store(store.clone()).build().unwrap()
 }
 
-/// Lets the server take nothing more, or everything again, and waits until the store knows.
+/// Fills or empties the server, so that it refuses or accepts writes, and waits until the store knows.
 async fn fill(server: &Server, limiter: &Limiter<RedisLedger>, is_full: bool) {
     server.ask(&[
         "CONFIG",
@@ -51,7 +51,7 @@ async fn fill(server: &Server, limiter: &Limiter<RedisLedger>, is_full: bool) {
     timeout(PATIENCE, known).await.unwrap();
 }
 
-/// What is logged of the store meanwhile.
+/// Returns the lines about the store that a scene logs.
 fn logged(scene: impl Future<Output = ()>) -> Vec<Line> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -86,8 +86,8 @@ fn each_change_is_told_once_with_its_reason_and_no_request_is() {
     assert!(decided >= 21, "{decided}");
 }
 
-/// With several stores, or several policies, the line said neither which server was meant nor who would be let
-/// through meanwhile.
+/// With several stores, or several policies, the line named neither the server nor the requests that passed
+/// in the meantime.
 #[test]
 fn an_outage_names_its_server_and_what_each_policy_does_and_no_secret() {
     let mut address = String::new();
@@ -120,7 +120,7 @@ fn an_outage_names_its_server_and_what_each_policy_does_and_no_secret() {
 }
 
 #[test]
-fn what_is_wrong_with_keys_is_told_once_and_names_none() {
+fn an_error_about_keys_is_logged_once_and_names_none() {
     let lines = logged(async {
         let server = Server::start(&[]);
         let store = store(&server);
@@ -139,7 +139,7 @@ fn what_is_wrong_with_keys_is_told_once_and_names_none() {
     assert!(!format!("{line:?}").contains("amelia"), "{line:?}");
 }
 
-/// What is said of how it was set up, with this code.
+/// Returns the lines with this code that setting up logs.
 fn said(code: &str, set_up: impl FnOnce()) -> Vec<Line> {
     let ((), lines) = Log::of(set_up);
     let is_of_it = |line: &Line| line.fields.get("code").is_some_and(|said| said == code);
@@ -152,7 +152,7 @@ fn unshared(prefix: &str) -> RedisStore {
 }
 
 #[test]
-fn what_an_outage_can_let_through_is_said_once_for_each_store_that_was_not_told_its_nodes() {
+fn an_unknown_number_of_nodes_is_logged_once_for_each_store() {
     let lines = said("TRL012", || {
         for _ in 0..2 {
             limiter(&unshared("untold"), [daily("a")]);

@@ -326,7 +326,7 @@ fn a_clock_that_is_moved_to_its_turn_lets_a_request_go_on_without_a_runtime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_takes_nothing_of_the_inner_service() {
+async fn a_waiting_request_takes_nothing_of_the_inner_service() {
     let queue = Policy::new("jobs", LeakyQueue::per_second(2).places(5));
     let one_at_a_time = ConcurrencyLimit::new(Worker::default(), 1);
     let worker = limit(limiter(queue)).layer(one_at_a_time);

@@ -1,4 +1,4 @@
-//! What a snapshot keeps, what it does not, and what becomes of one that is none.
+//! The content of a snapshot, its restoration, and damaged snapshots.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn remaining(limiter: &Limiter, key: &str) -> u32 {
 }
 
 #[test]
-fn what_was_used_stays_used_under_another_limit() {
+fn usage_stays_under_another_limit() {
     for kind in KINDS {
         for (then, used, now) in [
             (10, 7, 5),
@@ -87,8 +87,8 @@ fn an_estimate_weighs_what_a_larger_limit_has_left() {
     assert!(before.admit_now("ann", 100));
     let store = restart(&store);
     let after = limiter(&store, "a", "sliding-window 10/hour");
-    // Of the hundred, ten count when nine tenths of the next hour are over; were they cut to
-    // ten, it would be one.
+    // Ten of the hundred count when nine tenths of the next hour are over. If they were cut to ten, one would
+    // count.
     clock.advance(Duration::from_secs(3_600 + 3_240));
     assert!(!after.admit_now("ann", 1));
 }
@@ -114,7 +114,7 @@ fn a_policy_that_counts_in_another_way_starts_empty_and_that_is_told() {
         let after = limiter(&store, "a", now);
         assert!(after.admit_now("ann", 1), "{now}");
         assert_eq!(fates(&store), [("a".to_owned(), Fate::Unlike)]);
-        // The change is taken back.
+        // The limit changes back.
         let store = restart(&store);
         assert!(!limiter(&store, "a", then).admit_now("ann", 1), "{then}");
     }
@@ -132,7 +132,7 @@ fn a_policy_that_is_not_opened_is_in_the_next_snapshot_until_its_keys_are_new() 
     assert!(!refuses.admit_now("ann", 1));
     let fate = |keys| Fate::Restored { keys, left_out: 0 };
     assert_eq!(fates(&store), [("a".to_owned(), fate(1))]);
-    // What was restored once is not restored again.
+    // A state is restored once only.
     drop(refuses);
     let again = limiter(&store, "a", "fixed-window 5/hour");
     assert!(again.admit_now("ann", 5));
@@ -160,9 +160,9 @@ fn keys_that_are_as_good_as_new_are_left_out() {
     assert_eq!(store.snapshot().len(), empty);
 }
 
-/// Blocks and limits that had ended were in each later snapshot again, as long as the policy was not open.
+/// Blocks and limits that had ended stayed in every later snapshot, as long as the policy was not open.
 #[test]
-fn what_has_ended_is_left_out() {
+fn states_that_have_ended_are_left_out() {
     let (store, clock) = store();
     let before = limiter(&store, "a", "fixed-window 5/hour");
     let empty = store.snapshot().len();
@@ -179,7 +179,7 @@ fn what_has_ended_is_left_out() {
     }
     clock.advance(minute);
     for store in [&store, &waiting] {
-        // What was used of the limit that has ended still counts.
+        // Usage under the ended limit still counts.
         assert_eq!(store.snapshot().len(), empty + 8 + 4 + 16);
     }
     let after = limiter(&restart(&waiting), "a", "fixed-window 10/hour");
@@ -191,7 +191,7 @@ fn what_has_ended_is_left_out() {
 }
 
 #[test]
-fn of_more_keys_than_there_is_room_for_those_that_used_the_most_stay() {
+fn a_smaller_store_keeps_the_keys_that_used_the_most() {
     for kind in KINDS {
         let (store, _) = store();
         let before = limiter(&store, "a", &quota(kind, 5));
@@ -210,7 +210,7 @@ fn of_more_keys_than_there_is_room_for_those_that_used_the_most_stay() {
 }
 
 #[test]
-fn who_was_counted_together_still_is() {
+fn keys_that_share_a_state_share_it_after_a_restart() {
     let (store, _) = store();
     let store = store.max_keys(1);
     let before = limiter(&store, "a", "gcra 1/day burst 2");
@@ -219,7 +219,7 @@ fn who_was_counted_together_still_is() {
     let after = limiter(&restart(&store), "a", "gcra 1/day burst 2");
     let decision = after.check_now("cyd", 1);
     assert!(!decision.is_allowed());
-    // There is room again where more is kept.
+    // A store with more room keeps further keys.
     let wider = restart(&store).max_keys(2);
     let after = limiter(&wider, "a", "gcra 1/day burst 2");
     assert!(!after.admit_now("ann", 1));
@@ -227,7 +227,7 @@ fn who_was_counted_together_still_is() {
     assert!(!after.admit_now("cyd", 1));
 }
 
-/// A snapshot of several policies, some states of which are long.
+/// Returns a snapshot of several policies, some of whose states are long.
 fn sample() -> (MemoryStore, Vec<Limiter>, Vec<u8>) {
     let (store, _) = store();
     let limiters = ["gcra 5/day", "sliding-log 50/day", "sliding-window 5/day"];
@@ -249,7 +249,7 @@ fn kind_of(snapshot: &[u8]) -> Option<RestoreErrorKind> {
     store.restore(snapshot).err().map(|error| error.kind())
 }
 
-/// With a checksum that is right.
+/// Returns the bytes with a correct checksum.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let checksum = Sha256::digest(&bytes);
     bytes.extend_from_slice(&checksum);
@@ -278,7 +278,7 @@ fn each_kind_of_error_says_what_is_wrong() {
         "nothing was restored: the snapshot has version 7, which this program does not read",
     );
 
-    // The first of the words that fingerprints are made with.
+    // The first of the words that key the fingerprints.
     let mut otherwise = unsealed(&snapshot);
     otherwise[12 + 8 + 8] ^= 1;
     assert_eq!(
@@ -300,7 +300,7 @@ fn a_section_of_another_name_is_skipped() {
     assert!(!limiter(&store, "gcra 5/day", "gcra 5/day").admit_now(3_u32, 1));
 }
 
-/// Opens and asks whatever is left of a snapshot, which may be anything.
+/// Restores and uses what a snapshot contains, which may be anything.
 fn use_up(snapshot: &[u8], after: Duration) -> Result<(), TestCaseError> {
     let (store, clock) = store();
     clock.advance(after);
@@ -345,7 +345,7 @@ fn config() -> ProptestConfig {
     config
 }
 
-/// Where a changed byte is not found out by the samples.
+/// The place from which the samples do not detect a changed byte.
 const BEHIND_THE_SEED: usize = 12 + 16 + 72;
 
 proptest! {
@@ -380,7 +380,7 @@ proptest! {
         prop_assert!(kind_of(&snapshot[..length.index(snapshot.len())]).is_some());
     }
 
-    /// An attacker who changes a snapshot may compute its checksum anew.
+    /// An attacker who changes a snapshot can recompute its checksum.
     #[test]
     fn whatever_stands_in_a_snapshot_nothing_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..12),

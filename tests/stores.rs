@@ -94,7 +94,7 @@ fn a_clock_that_steps_back_does_not_hold_up_a_policy_beside_one_that_only_asks()
 }
 
 #[test]
-fn of_a_policy_that_was_never_opened_nothing_is_told_and_nothing_beside_it_is_charged() {
+fn a_charge_to_an_unopened_policy_has_no_outcome_and_charges_nothing() {
     let ledger = MemoryStore::new().open(&[policy("a")]).unwrap();
     let key = "ann".into_key();
     let (opened, unknown) = (Charge::new(0, key, 1), Charge::new(7, key, 1));

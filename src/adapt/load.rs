@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_no_load() {
+    fn a_load_must_be_a_number() {
         assert_eq!(Load::share(f64::NAN), None);
         assert_eq!(Load::share(-0.1), None);
         assert_eq!(Load::share(f64::INFINITY), Some(Load(u32::MAX)));

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_requests_one_in_eight_is_timed_and_the_percentile_is_the_same() {
+    fn one_in_eight_of_many_requests_is_timed_and_the_percentile_is_the_same() {
         let traffic = Traffic::new();
         let mut latency = traffic.latency(Duration::from_millis(100));
         let timed = |requests: u32| {

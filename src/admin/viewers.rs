@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn of_twenty_viewers_sixteen_have_a_place_and_a_place_is_free_again() {
+    fn sixteen_of_twenty_viewers_have_a_place_and_one_that_leaves_frees_it() {
         let viewers = Viewers::default();
         let joined: Vec<_> = (0..20).map(|_| viewers.join(event)).collect();
         let (mut served, refused): (Vec<_>, Vec<_>) = joined.into_iter().partition(Result::is_ok);

@@ -129,7 +129,7 @@ mod tests {
     use crate::quota::Quota;
 
     #[test]
-    fn what_is_shown_parses_to_the_same() {
+    fn displayed_text_parses_to_the_same_value() {
         for text in [
             "fixed-window 100/minute",
             "anchored-window 100/minute",

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_what_is_found() {
+    fn a_kept_window_is_the_window_of_the_calendar() {
         for unit in [
             Unit::Day,
             Unit::Week(Weekday::Sunday),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_network_is_an_error_that_says_what_would_be_right() {
+    fn an_invalid_network_is_an_error_with_the_remedy() {
         for text in [
             "",
             "/8",

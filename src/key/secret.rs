@@ -175,7 +175,7 @@ mod tests {
 
     #[cfg(feature = "http")]
     #[test]
-    fn what_a_client_is_told_of_a_key_is_not_what_a_store_has() {
+    fn a_client_and_a_store_see_different_hashes_of_a_key() {
         let key = "ann".into_key();
         let told = secret(1).partition(&key);
         assert_ne!(Key::secret(told), secret(1).hash(key));

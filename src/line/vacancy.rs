@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_a_request_that_has_gone() {
+    fn a_request_that_has_gone_leaves_nothing_behind() {
         let key = charge("vacancy three");
         let one = Vacancy::watch(&[key, key]).unwrap();
         let two = Vacancy::watch(&[key]).unwrap();

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_a_line_when_all_have_gone_whichever_goes_first() {
+    fn an_empty_line_leaves_nothing_behind_in_any_order_of_leaving() {
         for leaving in [[0, 0, 0], [2, 1, 0], [1, 1, 0]] {
             let queue = Arc::<WaitQueue>::default();
             let now = Instant::now();

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_form_is_no_timeout() {
+    fn another_form_is_no_timeout() {
         for value in [
             &b""[..],
             b"S",

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_parses_to_the_same() {
+    fn displayed_text_parses_to_the_same_value() {
         for text in [
             "1/second", "2/90s", "3/minute", "4/36h", "5/30d", "6/1500us", "7/1ms",
         ] {

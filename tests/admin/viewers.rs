@@ -67,7 +67,7 @@ async fn view(address: SocketAddr) -> (TcpStream, String) {
 }
 
 #[tokio::test]
-async fn of_twenty_viewers_sixteen_are_served_and_a_place_is_free_when_one_goes() {
+async fn sixteen_of_twenty_viewers_are_served_and_one_that_leaves_frees_a_place() {
     let service = serve().await;
     let mut viewers = Vec::new();
     for _ in 0..20 {

@@ -145,7 +145,7 @@ async fn a_block_that_the_store_has_told_of_holds_while_it_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_store_cannot_do_is_an_error_and_no_outage() {
+async fn an_unsupported_operation_is_an_error_and_no_outage() {
     let switch = Switch::new();
     switch.support_nothing();
     let limiter = limiter(&SharedStore::new(switch.clone()), [daily(9)]);
@@ -157,7 +157,7 @@ async fn what_a_store_cannot_do_is_an_error_and_no_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_one_damaged_key_the_others_know_nothing() {
+async fn a_damaged_key_does_not_affect_the_others() {
     let switch = Switch::new();
     let limiter = limiter(&SharedStore::new(switch.clone()), [daily(9)]);
     assert!(limiter.check("ann", 1).await.unwrap().is_allowed());

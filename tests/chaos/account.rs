@@ -1,4 +1,4 @@
-//! What came of it all, held against what was promised.
+//! The results, compared with the promises.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::nodes::{NODES, Nodes};
 use crate::shards::slot_of;
 use crate::trouble::Trouble;
 
-/// How much later than at its deadline an answer may come on a machine that does other things.
+/// The delay of an answer after its deadline that a busy machine may cause.
 const SCHEDULING: Duration = Duration::from_secs(1);
 
 pub(crate) struct Account<'a> {
@@ -21,7 +21,7 @@ pub(crate) struct Account<'a> {
     pub(crate) began: Instant,
 }
 
-/// What became of a key.
+/// The requests and answers of a key.
 struct Life {
     from: Instant,
     to: Instant,
@@ -29,7 +29,7 @@ struct Life {
     alone: [u32; NODES],
 }
 
-/// How much was admitted of a key, of how much.
+/// The number of admitted requests of a key, and the most that it may admit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Worst {
     pub(crate) admitted: u32,
@@ -37,22 +37,22 @@ pub(crate) struct Worst {
 }
 
 impl Worst {
-    /// The one that has used more of what it may.
+    /// Returns the key that has used a larger share of its bound.
     fn max(self, other: Self) -> Self {
         let used = |of: &Self| u64::from(of.admitted) * 1_000 / u64::from(of.most.max(1));
-        // Of equals the one with more.
+        // The one with more counts if both are equal.
         let of = |worst: &Self| (used(worst), worst.most);
         if of(&self) < of(&other) { other } else { self }
     }
 }
 
 impl Account<'_> {
-    /// Whether its node was killed or stopped while it waited.
+    /// Returns whether the node of a request was killed or stopped while the request waited.
     fn is_excused(&self, answer: &Answer) -> bool {
         self.nodes.was_away(answer.node, answer.began, answer.ended)
     }
 
-    /// Every request was answered in time, but those of a node that was not there: which were not.
+    /// Returns the requests that were not answered in time, without those of a node that was away.
     pub(crate) fn not_answered(&self) -> Vec<String> {
         let wrong = self.answers.iter().filter(|answer| match &answer.said {
             // Not even a node that has just been started says so.
@@ -72,8 +72,9 @@ impl Account<'_> {
         told.collect()
     }
 
-    /// Of each key the store let pass its limit, once more for each time that its count was lost, and each node its
-    /// share, once more for each time that it was killed: of which not, and which came closest.
+    /// Returns the keys that passed more requests than promised, and the key that came closest. The store
+    /// lets the limit pass, once more for each time that it lost the count, and each node lets its share
+    /// pass, once more for each time that it was killed.
     pub(crate) fn over_admitted(&self) -> (Vec<String>, Worst) {
         let anywhere = RedisStore::new("redis://127.0.0.1:1/").expect("this is an address");
         let (mut wrong, mut worst) = (Vec::new(), Worst::default());
@@ -124,7 +125,7 @@ impl Account<'_> {
         lives
     }
 
-    /// The median, and the longest but of those that are excused.
+    /// Returns the median, and the longest time that is not excused.
     pub(crate) fn times(&self) -> [Duration; 2] {
         let answers = self.answers.iter();
         let answers = answers.filter(|answer| !self.is_excused(answer));

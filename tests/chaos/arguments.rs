@@ -1,4 +1,4 @@
-//! What a runner of tests asks of a test: to list it, to run it, or not to.
+//! The order of a test runner: to list the test, to run it, or to skip it.
 
 /// The name of the only test.
 pub(crate) const NAME: &str = "what_is_promised_holds_while_anything_is_killed";
@@ -44,7 +44,7 @@ impl Wanted {
             }
         };
         let is_wanted = filters.is_empty() || filters.iter().any(is_it);
-        // It is no test that is ignored.
+        // `--ignored` excludes the test, which is not ignored.
         let is_wanted = is_wanted && !skips.iter().any(is_it) && !is_said("--ignored");
         match (is_said("--list"), is_wanted) {
             (true, is_wanted) => Self::List { is_wanted },

@@ -1,4 +1,4 @@
-//! Clients that ask the nodes at a steady pace, whatever happens, and what they are told.
+//! Clients that send requests to the nodes at a steady pace, whatever happens, and the answers to them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,25 +18,25 @@ use tokio::time::{sleep, timeout};
 use crate::node::{DEGRADED, KEY, LIMIT};
 use crate::nodes::{NODES, Nodes};
 
-/// Clients of each node. A stopped node delays its own clients, and no others.
+/// The number of clients of each node. A stopped node delays its own clients, and no others.
 const CLIENTS: usize = 2;
-/// Between two requests of a client.
+/// The pause between two requests of a client.
 const PACE: Duration = Duration::from_millis(12);
-/// A client that has waited for so long hears nothing any more.
+/// The time after which a client gives an answer up.
 const LOST: Duration = Duration::from_secs(5);
 
-/// How many keys are in use at a time, beside one that is in use from the first request to the last.
+/// The number of keys in use at a time, beside one that is in use from the first request to the last.
 const KEYS: u32 = 6;
-/// Each makes room for a fresh one after so long: so there is always something to admit.
+/// The time after which a fresh key takes the place of another, so that there is always something to admit.
 const LIFE: Duration = Duration::from_secs(3);
 const FOREVER: u32 = 0;
 
-/// So many answers of a node in a row that are as good as ever are full service.
+/// The good answers of a node in a row that count as full service.
 const FULL: usize = 40;
-/// So long that a test which reaches it has failed.
+/// The time after which a test has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a client was told.
+/// The answer to a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) node: usize,
@@ -54,14 +54,14 @@ pub(crate) enum Said {
     Refused {
         is_degraded: bool,
     },
-    /// Anything that is neither 200 nor 429, or does not tell how it was decided.
+    /// A status that is neither 200 nor 429, or an answer that does not tell how it was decided.
     Wrong(StatusCode),
-    /// Nothing, for this reason.
+    /// No answer, for this reason.
     Lost(String),
 }
 
 impl Said {
-    /// Whether it was decided without Redis, if it was decided.
+    /// Returns whether it was decided without Redis, if it was decided.
     pub(crate) fn is_degraded(&self) -> Option<bool> {
         match self {
             Self::Admitted { is_degraded } | Self::Refused { is_degraded } => Some(*is_degraded),
@@ -91,7 +91,7 @@ pub(crate) struct Load {
     exact: AtomicU32,
 }
 
-/// The keys that no other client asks about.
+/// The first of the keys that no other client uses.
 const EXACT: u32 = 1_000_000_000;
 
 impl Load {
@@ -129,8 +129,8 @@ impl Load {
         load
     }
 
-    /// Waits until all nodes serve as if nothing had ever been wrong, which is so since this moment: how long that
-    /// took. A fresh key then has its limit exactly, over all three.
+    /// Waits until all nodes give full service since this moment, and returns the time that it took. A fresh
+    /// key then has its limit exactly, over all three nodes.
     pub(crate) fn recovers(&self, mended: Instant, longest: Duration) -> Duration {
         loop {
             let backs: Vec<_> = (0..NODES).map(|node| self.back(node, mended)).collect();
@@ -148,7 +148,7 @@ impl Load {
         }
     }
 
-    /// Since when a node has given full service, if it does so now.
+    /// Returns the time since which a node has given full service, if it does so now.
     fn back(&self, node: usize, mended: Instant) -> Option<Instant> {
         let answers = lock(&self.answers);
         let answers = answers.iter().rev().filter(|answer| answer.node == node);
@@ -159,7 +159,7 @@ impl Load {
         (well >= FULL).then(|| last_ill.map_or(mended, |ill| ill.ended))
     }
 
-    /// Whether an unused key has its limit over all nodes; none of them may be degraded for that.
+    /// Returns whether an unused key has its limit over all nodes, none of which may be degraded.
     fn is_exact(&self) -> bool {
         let key = self.exact.fetch_add(1, Ordering::Relaxed);
         let mut admitted = 0;
@@ -188,7 +188,7 @@ impl Load {
     }
 }
 
-/// About which a client asks: about all that are in use by turns, which are not renewed at the same time.
+/// Returns the key of a request: all keys in use take turns, and are not renewed at the same time.
 fn key_of(number: u32, elapsed: Duration) -> u32 {
     let turn = number % (KEYS + 1);
     if turn == KEYS {
@@ -199,7 +199,7 @@ fn key_of(number: u32, elapsed: Duration) -> u32 {
     1 + turn + KEYS * u32::try_from(generation).expect("it is over before")
 }
 
-/// Asks a node, if it is there.
+/// Sends a request to a node, if the node is there.
 async fn ask(
     http: &Client<HttpConnector, Empty<Bytes>>,
     nodes: &Nodes,

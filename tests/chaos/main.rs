@@ -1,7 +1,7 @@
-//! Three nodes of a service, each a process, over a cluster of Redis, while for two minutes anything is killed or
-//! stopped at random, drawn from a seed: what docs/reliability.md promises holds throughout.
+//! Three nodes of a service, each a process, over a cluster of Redis. For two minutes random servers and
+//! nodes are killed or stopped, drawn from a seed, and the promises of docs/reliability.md hold throughout.
 //!
-//! `CHAOS_SEED=7 CHAOS_SECONDS=20 make chaos` draws again what was drawn, and is shorter.
+//! `CHAOS_SEED=7 CHAOS_SECONDS=20 make chaos` repeats the draws of a seed for a shorter time.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -26,17 +26,17 @@ use nodes::Nodes;
 use support::redis::Cluster;
 use trouble::{BLOWS, Trouble};
 
-/// How long there is trouble, unless `CHAOS_SECONDS` says.
+/// The length of the trouble, unless `CHAOS_SECONDS` sets it.
 const SECONDS: u64 = 120;
-/// After each part of that time all is mended, and full service has to come back by itself.
+/// The parts of that time. All faults are mended after each, and full service has to come back by itself.
 const PARTS: u32 = 3;
-/// Within this time, once the cluster calls itself whole.
+/// The time within which service has to be full again, once the cluster calls itself whole.
 const BACK: Duration = Duration::from_secs(10);
 
-/// So much memory a node never needs: most of it is the program.
+/// The bound on the memory of a node, most of which is the program.
 const MEMORY: u64 = 128 << 20;
 
-/// So many of those that are wrong are shown.
+/// The number of failures that are shown.
 const SHOWN: usize = 20;
 
 fn main() {
@@ -85,7 +85,7 @@ fn chaos() {
         backs.push((cluster, cluster + back));
     }
     let answers = load.end();
-    // What has happened since then by itself counts too.
+    // Faults that have happened since then by themselves count too.
     trouble.mends_all();
     let memory = nodes.memory();
     let panics = nodes.end();

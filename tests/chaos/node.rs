@@ -27,23 +27,24 @@ use crate::nodes::NODES;
 /// The first argument of a process that is a node. No filter of tests begins so.
 pub(crate) const AS_NODE: &str = "--as-node";
 
-/// What a node writes before it tells of a panic.
+/// The beginning of the line with which a node reports a panic.
 pub(crate) const PANIC: &str = "panic: ";
 
 pub(crate) const KEY: &str = "x-key";
 pub(crate) const DEGRADED: &str = "x-degraded";
 
-/// Of each key, until long after the test: what is admitted above it is never made up for.
+/// The limit of each key, until long after the test, so that an excess is never made up for.
 pub(crate) const LIMIT: u32 = 60;
-/// What a node lets pass by itself.
+/// The requests that a node lets pass by itself.
 pub(crate) const SHARE: u32 = LIMIT.div_ceil(SHARED_BY);
 #[expect(clippy::cast_possible_truncation, reason = "they are three")]
 const SHARED_BY: u32 = NODES as u32;
 
-/// How long a call of Redis may take.
+/// The deadline of a call to Redis.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
 
-/// A request for `/crowd/300` has the node ask about 300 keys of its own at once, and again after [`BEAT`].
+/// The path of a crowd: a request for `/crowd/300` makes the node charge 300 keys of its own at once, and
+/// again after [`BEAT`].
 pub(crate) const CROWD: &str = "/crowd/";
 const BEATS: usize = 5;
 const BEAT: Duration = Duration::from_millis(100);
@@ -54,8 +55,8 @@ pub(crate) fn policy() -> Policy {
 
 fn store(node: &str) -> RedisStoreBuilder {
     let store = RedisStore::builder().deadline(DEADLINE).nodes(SHARED_BY);
-    // The first node remembers denials, as a node does by default. The others ask each time, so
-    // that they miss what was lost.
+    // The first node remembers denials, as a node does by default. The others send each request to the
+    // server, so that they notice lost counts.
     match node {
         "0" => store,
         _ => store.remember_denials_for(Duration::ZERO),
@@ -66,7 +67,7 @@ fn store(node: &str) -> RedisStoreBuilder {
 pub(crate) fn run(arguments: &[String]) {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        // The reader may be gone.
+        // The reader may have gone.
         let _ = writeln!(stdout(), "{PANIC}{}", panic.to_string().replace('\n', " "));
         before(panic);
     }));
@@ -109,7 +110,8 @@ pub(crate) fn run(arguments: &[String]) {
     });
 }
 
-/// Many calls at once, to servers that may be away. What they are told is all one: the others must not notice.
+/// Sends many calls at once, to servers that may be away. Their answers do not matter: the other requests
+/// must not suffer.
 async fn crowd(limiter: Limiter<RedisLedger>, keys: u32) {
     let mut asked = JoinSet::new();
     for _ in 0..BEATS {

@@ -1,4 +1,4 @@
-//! The three nodes: started, killed and stopped from here.
+//! The three nodes, and how they are started, killed and stopped.
 
 use std::env;
 use std::fs;
@@ -15,14 +15,14 @@ use crate::support::redis::signal;
 
 pub(crate) const NODES: usize = 3;
 
-/// A node that does not begin with something within this time is busy.
+/// The time after which a node that has not begun something is busy.
 const SOON: Duration = Duration::from_millis(200);
 
-/// Ends the node when this process is gone, however that came and even if it is stopped: our end of the pipe is
-/// closed then.
+/// Ends the node when this process has gone, for any reason and even if the node is stopped: our end of the
+/// pipe is closed then.
 const GUARD: &str = r#""$@" & read -r _; kill -9 $! 2>/dev/null; wait"#;
 
-/// All of them, for the threads that ask and for the one that kills.
+/// All nodes, for the threads that send requests and for the one that kills.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     urls: Vec<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Nodes {
 #[derive(Debug, Default)]
 struct Node {
     process: Option<Process>,
-    /// Where it is, but while it is killed.
+    /// The address of the node, unless it is killed.
     address: Option<String>,
     away: Vec<Away>,
 }
@@ -53,7 +53,7 @@ impl Away {
 }
 
 impl Nodes {
-    /// Of a service over this cluster.
+    /// Starts the nodes of a service over this cluster.
     pub(crate) fn start(urls: Vec<String>) -> Self {
         let nodes = Self {
             urls,
@@ -106,7 +106,7 @@ impl Nodes {
         node.is_back();
     }
 
-    /// Has a node ask about so many keys at once. Says whether the node was there.
+    /// Makes a node charge this many keys at once, and returns whether the node was there.
     pub(crate) fn crowd(&self, number: usize, keys: u32) -> bool {
         let Some(address) = self.address(number).filter(|_| !self.is_away(number)) else {
             return false;
@@ -118,13 +118,13 @@ impl Nodes {
                 stream,
                 "GET {CROWD}{keys} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n"
             )?;
-            // Until it has begun: it stops when the receiver is gone.
+            // The node has begun by then: it stops when the receiver has gone.
             stream.read(&mut [0])
         });
         asked.is_ok()
     }
 
-    /// How much memory each node has, where the system tells.
+    /// Returns the memory of each node, where the system tells it.
     pub(crate) fn memory(&self) -> Vec<u64> {
         let nodes = (0..NODES).filter_map(|number| {
             let pid = self.node(number).process.as_ref()?.pid;
@@ -135,7 +135,7 @@ impl Nodes {
         nodes.collect()
     }
 
-    /// Whether it was killed or stopped at any moment between these.
+    /// Returns whether the node was killed or stopped at any moment between these.
     pub(crate) fn was_away(&self, number: usize, from: Instant, to: Instant) -> bool {
         let node = self.node(number);
         node.away.iter().any(|away| away.overlaps(from, to))

@@ -40,7 +40,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_ten_thousand_keys_and_more_those_whose_hold_ends_first_are_forgotten() {
+async fn above_ten_thousand_keys_the_holds_that_end_first_are_forgotten() {
     let layer = LearnedLimitLayer::new().key(key::header("key"));
     let client = layer.layer(refuser());
     // The first ones are held for longest.
@@ -83,7 +83,7 @@ async fn a_key_with_a_call_is_not_forgotten_and_one_without_room_goes_at_once() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_over_is_forgotten_before_what_is_not() {
+async fn ended_advice_is_forgotten_before_advice_that_holds() {
     let layer = LearnedLimitLayer::new().key(key::header("key")).max_keys(2);
     let client = layer.layer(refuser());
     ask(&client, 1, 60).await;

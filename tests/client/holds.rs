@@ -58,7 +58,7 @@ async fn further_calls_are_held_until_the_time_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_told_is_capped() {
+async fn advice_is_capped() {
     let forever = [("retry-after", "99999999999999")];
     let hour = Duration::from_secs(3_600);
     assert_eq!(held_by(LearnedLimitLayer::new(), 429, &forever).await, hour);
@@ -118,7 +118,7 @@ async fn a_key_of_the_callers_own_is_held_apart_and_a_call_without_one_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_holds_the_later_end_counts() {
+async fn the_later_end_of_two_holds_counts() {
     let script = [
         answer(200, &[("ratelimit", "\"a\";r=9;t=9")]),
         answer(429, &[("retry-after", "20")]),
@@ -156,7 +156,7 @@ async fn one_call_goes_ahead_until_something_is_known_of_a_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_on_its_way_is_taken_off_what_remains() {
+async fn calls_in_flight_are_subtracted_from_the_remaining_units() {
     // Of four at once the first one back says that seven remain: three of them may have been counted
     // after it was.
     let told = |remaining: &str| answer(200, &[("ratelimit", &format!("\"a\";r={remaining};t=9"))]);

@@ -52,7 +52,7 @@ async fn the_clock_wakes_a_call_that_waits() {
 }
 
 #[test]
-fn how_long_a_call_may_wait_is_counted_by_the_clock() {
+fn the_wait_of_a_call_is_measured_by_the_clock() {
     let clock = ManualClock::new();
     let layer = LearnedLimitLayer::new()
         .clock(clock.clone())

@@ -23,7 +23,7 @@ fn held<E>(error: &LearnedLimitError<E>) -> &NotSent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn they_go_in_the_order_in_which_they_came() {
+async fn waiting_calls_go_in_the_order_in_which_they_came() {
     let told = |remaining: u32| answer(200, &[("ratelimit", &format!("\"a\";r={remaining};t=1"))]);
     let server = Scripted::new([spent("5"), told(3), told(2), told(1), told(0), told(9)]);
     let client = heed(&server);
@@ -84,7 +84,7 @@ async fn one_whose_wait_becomes_too_long_is_told_when_it_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_wait_at_all_is_told_while_another_goes_ahead() {
+async fn a_call_that_may_not_wait_is_refused_while_another_goes_ahead() {
     let server = Scripted::stuck([]);
     let client = LearnedLimitLayer::new()
         .wait_up_to(Duration::ZERO)
@@ -96,7 +96,7 @@ async fn who_may_not_wait_at_all_is_told_while_another_goes_ahead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_so_many_wait_and_one_that_goes_away_makes_room() {
+async fn the_number_of_waiting_calls_is_bounded_and_one_that_leaves_makes_room() {
     let server = Scripted::new([spent("5"), answer(200, &[("ratelimit", "\"a\";r=9;t=1")])]);
     let client = LearnedLimitLayer::new()
         .wait_places(2)
@@ -115,7 +115,7 @@ async fn only_so_many_wait_and_one_that_goes_away_makes_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_behind_one_that_goes_away_go_on() {
+async fn calls_behind_a_cancelled_one_go_on() {
     let server = Scripted::new([spent("5")]);
     let client = heed(&server);
     call(&client, SERVER).await.unwrap();
@@ -224,7 +224,7 @@ async fn several_that_are_not_polled_hold_up_the_others_for_a_second_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_takes_nothing_of_the_inner_service() {
+async fn a_waiting_request_takes_nothing_of_the_inner_service() {
     let server = Scripted::new([spent("5")]);
     let client = LearnedLimitLayer::new().layer(ConcurrencyLimit::new(server, 1));
     call(&client, SERVER).await.unwrap();

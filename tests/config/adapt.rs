@@ -265,7 +265,7 @@ fn a_reload_keeps_the_factor_and_refuses_another_table() {
 }
 
 #[test]
-fn what_limits_follow_is_told_with_the_policies() {
+fn the_load_that_limits_follow_is_shown_with_the_policies() {
     let text = format!("[adapt]\nsignals = [\"cpu\", \"memory\"]\nleast = 20\n{POLICY}");
     assert_eq!(
         config(&text).understood().to_string(),

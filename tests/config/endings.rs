@@ -115,7 +115,7 @@ fn an_end_without_an_answer_costs_what_the_file_says() {
 }
 
 #[test]
-fn what_cannot_be_is_a_mistake_with_its_line() {
+fn an_impossible_settlement_is_a_mistake_with_its_line() {
     for (says, mistake) in [
         (
             "estimate = 5",

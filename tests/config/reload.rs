@@ -87,7 +87,7 @@ fn a_bad_file_changes_nothing_and_is_told() {
 }
 
 #[test]
-fn what_was_used_stays_used_under_a_policy_that_has_not_changed() {
+fn usage_stays_under_an_unchanged_policy() {
     let folder = Folder::new("used");
     fs::write(folder.file(), limits(1)).unwrap();
     let watched = watched(&folder.file());
@@ -104,7 +104,7 @@ fn what_was_used_stays_used_under_a_policy_that_has_not_changed() {
 }
 
 #[test]
-fn what_cannot_change_without_a_restart_is_refused_as_a_whole() {
+fn a_reload_that_needs_a_restart_is_refused_as_a_whole() {
     let folder = Folder::new("store");
     fs::write(folder.file(), limits(10)).unwrap();
     let watched = watched(&folder.file());
@@ -200,7 +200,7 @@ fn a_pipe_in_place_of_the_file_blocks_nothing() {
 }
 
 #[test]
-fn what_is_switched_stays_switched_through_reloads() {
+fn switches_survive_reloads() {
     let folder = Folder::new("switched");
     fs::write(folder.file(), limits(1)).unwrap();
     let watched = watched(&folder.file());

@@ -63,7 +63,7 @@ fn every_example_of_the_documentation_is_valid() {
 
 /// A schema that takes everything would make the test above pass.
 #[test]
-fn what_the_reader_refuses_by_its_kind_the_schema_refuses() {
+fn the_schema_refuses_each_wrong_type_that_the_reader_refuses() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
     let good = json!({ "policies": { "a": { "key": "global", "quota": "1/day" } } });
     assert!(validator.is_valid(&good));

@@ -293,7 +293,7 @@ fn a_slot_of_a_request_that_the_file_in_force_refuses_is_free_at_once() {
 }
 
 #[test]
-fn what_is_given_back_is_given_back_in_shadow_too() {
+fn a_refund_counts_in_shadow_too() {
     let failures = format!("{}refund_when = {{ status = \"2xx\" }}\n", policy("a", 1));
     let (_folder, watched) = both("settled", &live(9), &failures);
     assert_eq!(statuses(&watched.layer(), 4), [200; 4]);

@@ -38,7 +38,7 @@ fn a_penalty_blocks_for_as_long_as_the_file_says() {
 }
 
 #[test]
-fn what_does_not_go_together_is_a_mistake_with_its_line() {
+fn contradicting_terms_are_a_mistake_with_their_line() {
     let of = |says: &str| mistakes(&format!("{API}{says}"));
     for (says, mistake) in [
         (
@@ -103,7 +103,7 @@ fn requests_at_once_are_a_number_and_plans_have_others() {
 }
 
 #[test]
-fn what_requests_at_once_cannot_have_is_a_mistake() {
+fn terms_that_concurrency_cannot_have_are_a_mistake() {
     let of = |says: &str| {
         mistakes(&format!(
             "[policies.a]\nkey = \"global\"\nconcurrency = 3\n{says}"

@@ -112,7 +112,7 @@ fn a_policy_with_a_factor_counts_units_and_not_their_price() {
 }
 
 #[test]
-fn what_is_taken_and_what_is_corrected_is_counted() {
+fn charges_and_corrections_are_counted() {
     let limiter = Limiter::builder()
         .policy(Policy::new("mails", FixedWindow::per_day(10)))
         .build()

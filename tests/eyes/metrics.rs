@@ -196,7 +196,7 @@ async fn leasing(server: &Server) -> Limiter<RedisLedger> {
 }
 
 #[tokio::test]
-async fn what_has_become_of_leased_units_is_told() {
+async fn the_fate_of_leased_units_is_counted() {
     let server = Server::start(&[]);
     let limiter = leasing(&server).await;
     let leases = limiter.snapshot().store().leases().unwrap();

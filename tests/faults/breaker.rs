@@ -1,4 +1,4 @@
-//! What a store that fails is spared, and what each policy does meanwhile.
+//! The circuit breaker of a store that fails, and the answers of each policy in the meantime.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::scene::{NODES, Setting};
 use crate::support::proxy::Proxy;
 use crate::support::redis::Server;
 
-/// After so many failures in a row a node asks no more.
+/// The failures in a row after which a node sends no more requests.
 const FAILURES: usize = 5;
 
 #[test]
@@ -24,8 +24,8 @@ fn a_store_that_does_not_answer_is_asked_by_one_probe_at_a_time() {
     scene.strike();
     proxy.swallow(true);
     scene.lasts();
-    // A call that is sent may be two arrivals, and so is a connection. The first probe comes 250 ms after the last failure
-    // or, by chance, somewhat earlier.
+    // A call that is sent may be two arrivals, and so may a connection. The first probe comes 250 ms after
+    // the last failure or, by chance, somewhat earlier.
     let probes = began.elapsed().as_millis() / 125 + 1;
     let each = 2 * (2 * FAILURES + usize::try_from(probes).unwrap());
     let arrived = proxy.arrivals() - before;
@@ -35,7 +35,7 @@ fn a_store_that_does_not_answer_is_asked_by_one_probe_at_a_time() {
     scene.recovers().felt_by_each_node();
 }
 
-/// Probes are seconds apart by then.
+/// Probes are seconds apart after a long outage.
 #[test]
 fn a_store_that_was_away_for_long_is_found_again() {
     let mut server = Server::start(&[]);

@@ -1,4 +1,4 @@
-//! What befalls a cluster.
+//! Faults of a cluster.
 
 use crate::scene::{Key, Phase, Scene, Setting, store_key};
 use crate::support::redis::Cluster;
@@ -10,7 +10,7 @@ fn over(setting: Setting, cluster: &Cluster) -> Scene {
     scene.warm()
 }
 
-/// Keys that this node has: one for each phase.
+/// Returns keys of this node, one for each phase.
 fn keys_on(cluster: &Cluster, node: usize) -> Vec<Key> {
     let phases = [Phase::Before, Phase::During, Phase::After];
     let names = (0..).filter(|key| cluster.server_of(&store_key(*key)) == Some(node));
@@ -27,7 +27,7 @@ fn a_primary_whose_replica_takes_over() {
     scene.strike();
     cluster.fail_over(0);
     let run = scene.recovers().felt_by_each_node();
-    // What the replica had not heard of yet is counted anew.
+    // Requests that were not replicated yet are counted anew.
     run.loses(|_| 1).row("failover in a cluster");
 }
 

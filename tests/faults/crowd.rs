@@ -1,5 +1,5 @@
-//! Many keys at once over a cluster that loses a primary without a replica: the keys of the other primaries are
-//! decided by their servers throughout.
+//! Many keys at once over a cluster that loses a primary without a replica: the servers of the other
+//! primaries decide their keys throughout.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,25 +15,25 @@ use crate::run::{median, millis};
 use crate::scene::{BACK, NODES, SCHEDULING, alone, store_key};
 use crate::support::redis::{Cluster, Server, until};
 
-/// Of each key, until long after the test. It is asked about more often than that.
+/// The limit of each key, until long after the test. Each key has more requests than that.
 const LIMIT: u32 = 30;
-/// What a node lets pass while it is alone.
+/// The requests that a node lets pass while it is alone.
 const SHARE: u32 = LIMIT.div_ceil(NODES);
 
-/// The node that the fault strikes.
+/// The node that fails.
 const STRUCK: usize = 0;
 
-/// All keys are asked about at once, and again after this time.
+/// The time between two rounds of requests for all keys.
 const BEAT: Duration = Duration::from_millis(100);
-/// How long a call may take. A busy machine is not taken for a fault.
+/// The deadline of a call, long enough that a busy machine is not taken for a fault.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// How many beats the fault lasts. The client of the crate `redis` stalled after some 40.
+/// The number of rounds during the fault. The client of the crate `redis` stalled after some 40.
 const DURING: usize = 80;
-/// After so many beats the store knows that the node is away: five failures, and the deadline of each.
+/// The rounds after which the store knows of the outage: five failures, and the deadline of each.
 const KNOWN: usize = 30;
 
-/// How much the process may grow during the fault.
+/// The bound on the growth of the process during the fault, in bytes.
 const GROWTH: u64 = 32 << 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ enum Fault {
     Stopped,
 }
 
-/// What one key was told.
+/// The answers for one key.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     key: u64,
@@ -52,13 +52,13 @@ struct Told {
     took: Duration,
 }
 
-/// A node of the service, and the keys that it is asked about.
+/// A node of the service, and its keys.
 struct Crowd {
     runtime: Runtime,
     limiter: Limiter<RedisLedger>,
-    /// Each with whether the node that is struck has it.
+    /// The keys, each with whether the failing node has it.
     keys: Vec<(u64, bool)>,
-    /// How many requests there are about each key at once.
+    /// The number of concurrent requests for each key.
     requests: usize,
 }
 
@@ -68,10 +68,10 @@ impl Crowd {
         let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
         let urls = cluster.urls();
         let store = RedisStore::builder().nodes(NODES).deadline(DEADLINE);
-        // A denial that is remembered says nothing about the server.
+        // A remembered denial says nothing about the server.
         let store = store.remember_denials_for(Duration::ZERO);
         let store = store.open_cluster(urls.iter().map(String::as_str)).unwrap();
-        // In Redis it is the policy of `store_key`: a limit is no part of a key.
+        // The policy in Redis is that of `store_key`: a limit is no part of a key.
         let policy = Policy::new("faults", AnchoredWindow::per_day(LIMIT));
         let limiter = Limiter::builder().policy(policy).store(store);
         let names: Vec<String> = (0..keys).map(store_key).collect();
@@ -85,8 +85,9 @@ impl Crowd {
         }
     }
 
-    /// Asks about all keys at once, so often, and waits for all answers. The next beat waits for the answers about keys
-    /// of servers that are well: a busy machine gets fewer requests, and none that it has no time for.
+    /// Sends requests for all keys at once, this many times, and waits for all answers. The next round waits
+    /// for the answers about keys of healthy servers: a busy machine gets fewer requests, and none that it
+    /// has no time for.
     fn beats(&self, times: usize) -> Vec<Told> {
         self.runtime.block_on(async {
             let mut beat = interval(BEAT);
@@ -132,14 +133,14 @@ impl Crowd {
     }
 }
 
-/// How much memory this process has, where the system tells.
+/// Returns the memory of this process, where the system tells it.
 fn memory() -> Option<u64> {
     let told = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = told.split(' ').nth(1)?.parse().ok()?;
     Some(pages * 4_096)
 }
 
-/// Restarts or continues the node, and waits until the whole cluster takes it for well.
+/// Restarts or resumes the node, and waits until the whole cluster is healthy.
 fn mend(cluster: &mut Cluster, fault: Fault) {
     match fault {
         Fault::Killed => cluster.nodes[STRUCK].restart(),
@@ -228,7 +229,7 @@ fn loses_a_primary(keys: u64, requests: usize, fault: Fault) {
     );
 }
 
-/// How much more than the limit was admitted of a key, at worst. What a node that was killed had counted is lost.
+/// Returns the largest excess over the limit of a key. A killed node loses its counts.
 fn over_admission<'a>(all: impl Iterator<Item = &'a Told>, fault: Fault) -> u32 {
     let mut admitted: HashMap<(u64, bool), [u32; 2]> = HashMap::new();
     for told in all.filter(|told| told.is_allowed) {
@@ -245,7 +246,7 @@ fn over_admission<'a>(all: impl Iterator<Item = &'a Told>, fault: Fault) -> u32 
     over
 }
 
-/// What a node that was killed had let pass, at most.
+/// Returns the most that a killed node had let pass.
 fn lost(fault: Fault) -> u32 {
     match fault {
         Fault::Killed => LIMIT,
@@ -258,8 +259,8 @@ fn a_primary_that_dies_leaves_60_keys_at_once_to_the_others() {
     loses_a_primary(60, 1, Fault::Killed);
 }
 
-/// Over the cluster connection of the crate `redis`, which is not used any more, no key of the live primaries
-/// was decided by its server from the fourth second on.
+/// With the cluster connection of the crate `redis`, which is no longer used, the servers of the live
+/// primaries decided no key from the fourth second on.
 #[test]
 fn a_primary_that_dies_leaves_300_keys_at_once_to_the_others() {
     loses_a_primary(300, 1, Fault::Killed);
@@ -270,7 +271,7 @@ fn a_primary_that_dies_leaves_1000_keys_at_once_to_the_others() {
     loses_a_primary(1_000, 1, Fault::Killed);
 }
 
-/// As many requests as for a thousand keys, in more calls about each.
+/// The test sends as many requests as for a thousand keys, in more calls for each key.
 #[test]
 fn a_primary_that_dies_leaves_200_keys_with_five_requests_each_to_the_others() {
     loses_a_primary(200, 5, Fault::Killed);

@@ -11,7 +11,7 @@ use crate::support::proxy::Proxy;
 use crate::support::redis::{Server, free_port, until};
 use crate::support::sentinel::{NAME, Watched};
 
-/// What the replica had not heard of yet is counted anew.
+/// Requests that were not replicated yet are counted anew.
 fn once(_: u64) -> u32 {
     1
 }
@@ -28,7 +28,7 @@ fn an_address_that_leads_to_another_server() {
     promoted("failover by address", |_| ());
 }
 
-/// As if the clock of the server that has died had been ahead.
+/// The clock of the server that died seems to have been ahead.
 #[test]
 fn an_address_that_leads_to_a_server_whose_clock_is_an_hour_behind() {
     promoted(
@@ -39,7 +39,7 @@ fn an_address_that_leads_to_a_server_whose_clock_is_an_hour_behind() {
     );
 }
 
-/// Who has spent his bucket gets a token each second, whatever the clock of the new server says.
+/// A key with a spent bucket gets a token each second, whatever the clock of the new server says.
 struct Spent(Runtime, Limiter<RedisLedger>);
 
 impl Spent {
@@ -78,7 +78,7 @@ fn promoted(fault: &str, and: impl Fn(&Server)) {
     until("no client is locked out", || spent.is_let_pass());
 }
 
-/// It reads, and does not write: who is over the limit is told so, and who is not is degraded.
+/// A replica reads and does not write: a request over the limit is denied, and any other is degraded.
 #[test]
 fn a_server_that_becomes_a_replica_for_a_while() {
     let server = Server::start(&[]);
@@ -86,7 +86,7 @@ fn a_server_that_becomes_a_replica_for_a_while() {
     let scene = setting.start(|builder| builder.open(server.url()).unwrap());
     let mut scene = scene.warm();
     scene.strike();
-    // No server listens there, so it keeps what it has.
+    // No server listens on this port, so the replica keeps its data.
     let nobody = free_port().to_string();
     server.ask(&["REPLICAOF", "127.0.0.1", &nobody]);
     scene.lasts();

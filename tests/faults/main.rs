@@ -1,4 +1,4 @@
-//! Redis in trouble: a few nodes under load, a fault, and what their clients notice of it. `make faults` makes a
+//! Redis in trouble: a few nodes under load, a fault, and its effect on their clients. `make faults` makes a
 //! table of the rows that these tests print.
 
 #[path = "../support/mod.rs"]

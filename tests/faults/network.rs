@@ -1,4 +1,4 @@
-//! What befalls the connections to a server.
+//! Faults of the connections to a server.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ fn over(setting: Setting, proxy: &Proxy) -> Scene {
         .warm()
 }
 
-/// The server has counted all that it was told of.
+/// The server has counted every request that reached it.
 fn nothing(_: u64) -> u32 {
     0
 }
 
-/// Of a network that is so until it is mended.
+/// Runs a scene whose network fault lasts until it is mended.
 fn meanwhile(setting: Setting, begins: fn(&mut Proxy), ends: fn(&mut Proxy)) -> Run {
     let server = Server::start(&[]);
     let mut proxy = Proxy::start(&server);
@@ -74,7 +74,7 @@ fn connections_that_are_closed_again_and_again() {
         proxy.cut();
         true
     });
-    // A connection that dies while it is idle costs no request, so a node may not notice anything.
+    // A connection that dies while it is idle costs no request, so a node may not notice it.
     let run = scene.recovers();
     run.loses(nothing)
         .row("connections closed every few milliseconds");
@@ -83,7 +83,7 @@ fn connections_that_are_closed_again_and_again() {
 #[test]
 fn connections_on_which_no_answers_come_any_more() {
     let close = |proxy: &mut Proxy| proxy.half_close(Half::ToClient);
-    // A connection that dies while it is idle costs no request, so a node may not notice anything.
+    // A connection that dies while it is idle costs no request, so a node may not notice it.
     let run = meanwhile(Setting::new(), close, |_| ());
     run.loses(nothing).row("half-closed: no answers");
 }

@@ -1,18 +1,18 @@
-//! What came of a scene.
+//! The answers of a scene, and the assertions about them.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::scene::{LIMIT, NODES, Phase, SHARE};
 
-/// So many answers of a task in a row that are as good as ever are full service.
+/// The good answers of a task in a row that count as full service.
 const FULL: usize = 20;
 
-/// What a request was told, and when.
+/// An answer to a request, with its time.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) key: u64,
-    /// In which it was asked.
+    /// The phase in which the request was sent.
     pub(crate) phase: Phase,
     pub(crate) began: Instant,
     pub(crate) took: Duration,
@@ -27,7 +27,7 @@ pub(crate) enum Said {
     Failed,
 }
 
-/// Whether these end with full service that began in this phase.
+/// Returns whether the answers end with full service to requests of this phase.
 pub(crate) fn are_well(answers: &[Answer], phase: Phase) -> bool {
     let last = answers.iter().rev().take(FULL);
     let well = last.filter(|answer| answer.phase == phase && !answer.is_degraded);
@@ -36,16 +36,16 @@ pub(crate) fn are_well(answers: &[Answer], phase: Phase) -> bool {
 
 /// The answers to all requests of a scene.
 pub(crate) struct Run {
-    /// Of each task, with its node.
+    /// The answers of each task, with its node.
     pub(crate) answers: Vec<(u32, Vec<Answer>)>,
     pub(crate) struck: Instant,
     pub(crate) mended: Instant,
-    /// How far a limit was exceeded at most, and how far it may be.
+    /// The worst excess over a limit, and the allowed excess.
     pub(crate) over: Option<(u32, u32)>,
 }
 
 impl Run {
-    /// From when the fault was mended until the first answers in a row of each task that are as good as ever.
+    /// Returns the time from the end of the fault to the first good answers in a row of each task.
     pub(crate) fn time_to_recover(&self) -> Duration {
         let backs = self.answers.iter().map(|(_, answers)| {
             let after: Vec<&Answer> = answers
@@ -69,12 +69,12 @@ impl Run {
         self.answers.iter().flat_map(|(_, answers)| answers)
     }
 
-    /// Whether the fault was there when it was answered.
+    /// Returns whether the fault was there when the answer came.
     fn is_since(&self, answer: &Answer) -> bool {
         answer.began + answer.took >= self.struck
     }
 
-    /// Every node has had to do without the store, so there was a fault.
+    /// Asserts that every node has had to do without the store, so that there was a fault.
     pub(crate) fn felt_by_each_node(self) -> Self {
         for node in 0..NODES {
             let mut of_node = self.answers.iter().filter(|(of, _)| *of == node);
@@ -87,7 +87,7 @@ impl Run {
         self
     }
 
-    /// No request but those of these keys has had to do without the store.
+    /// Asserts that only requests for these keys have had to do without the store.
     pub(crate) fn felt_by_keys(self, keys: &[u64]) -> Self {
         let degraded = self.all().filter(|answer| answer.is_degraded);
         let felt: BTreeSet<u64> = degraded.map(|answer| answer.key).collect();
@@ -95,8 +95,8 @@ impl Run {
         self
     }
 
-    /// What the store lets pass of each key is its limit, once more for each time that its count was lost; what a
-    /// node lets pass by itself is its share.
+    /// Asserts the bound on what each key let pass: the limit, once more for each time that the store lost
+    /// its count, and the share of each node that was alone.
     pub(crate) fn loses(mut self, times: impl Fn(u64) -> u32) -> Self {
         let keys: BTreeSet<u64> = self.all().map(|answer| answer.key).collect();
         let mut over = (0, 0);
@@ -132,7 +132,7 @@ impl Run {
         u32::try_from(counts.sum::<usize>()).unwrap()
     }
 
-    /// Prints its row of the table.
+    /// Prints the row of the scene in the table.
     pub(crate) fn row(&self, fault: &str) {
         let answered = self.all().count();
         let failed = self.all().filter(|answer| answer.said == Said::Failed);

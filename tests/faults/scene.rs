@@ -1,4 +1,4 @@
-//! Nodes that share limits, and a load on them while something happens to their store.
+//! Nodes that share limits, under load while their store fails.
 
 use std::mem::take;
 use std::panic;
@@ -15,47 +15,47 @@ use tower_ratelimit::{AnchoredWindow, Decision, Limiter, OnStoreFailure, Policy,
 
 use crate::run::{Answer, Run, Said, are_well};
 
-/// How many nodes there are, each with a store of its own.
+/// The number of nodes, each with a store of its own.
 pub(crate) const NODES: u32 = 3;
-/// How many ask at a time on each node.
+/// The number of tasks that send requests on each node.
 const TASKS: usize = 2;
 
-/// Of each key, until long after the test.
+/// The limit of each key, until long after the test.
 pub(crate) const LIMIT: u32 = 120;
-/// What a node lets pass while it is alone.
+/// The requests that a node lets pass while it is alone.
 pub(crate) const SHARE: u32 = LIMIT.div_ceil(NODES);
 
-/// How long a call may take, unless a test says.
+/// The deadline of a call, unless a test sets its own.
 const DEADLINE: Duration = Duration::from_millis(100);
-/// How much later than at its deadline an answer may come on a machine that does other things.
+/// The delay of an answer after its deadline that a busy machine may cause.
 pub(crate) const SCHEDULING: Duration = Duration::from_secs(1);
-/// How long it may take until all is well again.
+/// The time within which service has to be full again.
 pub(crate) const BACK: Duration = Duration::from_secs(10);
-/// Between two requests of a task.
+/// The pause between two requests of a task.
 const PACE: Duration = Duration::from_millis(4);
-/// So many requests of a task that a test which reaches it has failed.
+/// The requests of a task at which a test has failed.
 const MOST: usize = 20_000;
-/// So long that a test which reaches it has failed.
+/// The time after which a test has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How many answers of each task come before the fault, while it lasts, and afterwards, at least: of each key.
+/// The least number of answers of each task for each key: before the fault, during it, and afterwards.
 const BEFORE: usize = 30;
 const DURING: usize = 75;
 const AFTER: usize = 74;
 
-/// What the tests do with time is their own: one at a time.
+/// Tests run one at a time, since they measure time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Held by the test that runs.
+/// Returns the lock that a running test holds.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Panics of threads that do what is tested.
+/// The number of panics of threads under test.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 const THREADS: &str = "faults";
 
-/// When it is.
+/// The phase of a scene.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Before,
@@ -63,14 +63,14 @@ pub(crate) enum Phase {
     After,
 }
 
-/// A key that is asked about, and since when.
+/// A key of the scene, and the phase in which it is first used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     pub(crate) name: u64,
     pub(crate) since: Phase,
 }
 
-/// One that is in use when the fault comes, one that no request has seen before it, and one of thereafter.
+/// A key in use when the fault comes, one first used during the fault, and one first used afterwards.
 const KEYS: [Key; 3] = [
     Key {
         name: 0,
@@ -86,7 +86,7 @@ const KEYS: [Key; 3] = [
     },
 ];
 
-/// What the threads that ask share.
+/// The state that the sending threads share.
 struct Stage {
     keys: Vec<Key>,
     phase: Mutex<Phase>,
@@ -99,14 +99,14 @@ impl Stage {
     }
 }
 
-/// One who asks.
+/// A task that sends requests.
 struct Asker {
     node: u32,
     answers: Arc<Mutex<Vec<Answer>>>,
     task: JoinHandle<()>,
 }
 
-/// How a scene is set, before it starts.
+/// The setting of a scene, before it starts.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     keys: Vec<Key>,
@@ -121,7 +121,7 @@ impl Setting {
         }
     }
 
-    /// For faults that degrade nothing: what is late on a machine that does other things is no fault.
+    /// Sets a long deadline, for faults that degrade nothing: a late answer on a busy machine is no fault.
     pub(crate) fn patient() -> Self {
         Self {
             deadline: Duration::from_secs(5),
@@ -129,12 +129,12 @@ impl Setting {
         }
     }
 
-    /// These are asked about.
+    /// Sets the keys of the scene.
     pub(crate) fn about(self, keys: Vec<Key>) -> Self {
         Self { keys, ..self }
     }
 
-    /// Begins to ask, through stores that are opened so.
+    /// Starts to send requests, through stores that `open` opens.
     pub(crate) fn start(self, open: impl Fn(RedisStoreBuilder) -> RedisStore) -> Scene {
         let alone = alone();
         count_panics();
@@ -143,7 +143,7 @@ impl Setting {
         let runtime = runtime.build().unwrap();
         let open = || {
             let builder = RedisStore::builder().deadline(self.deadline).nodes(NODES);
-            // A denial that is remembered says nothing about the server.
+            // A remembered denial says nothing about the server.
             open(builder.remember_denials_for(Duration::ZERO))
         };
         let stage = Arc::new(Stage {
@@ -182,7 +182,7 @@ fn policy() -> Policy {
     Policy::new("faults", AnchoredWindow::per_day(LIMIT)).on_store_failure(OnStoreFailure::Local)
 }
 
-/// The key under which Redis has the state of a key that is asked about.
+/// Returns the key in Redis of the state of a key.
 pub(crate) fn store_key(key: u64) -> String {
     let anywhere = RedisStore::new("redis://127.0.0.1:1/").unwrap();
     anywhere.store_key(&policy(), key)
@@ -229,7 +229,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Waits until all is as it should be before the fault.
+    /// Waits until service is full before the fault.
     pub(crate) fn warm(self) -> Self {
         self.wait("all is well at first", |answers| {
             answers.len() >= self.times(BEFORE, Phase::Before) && are_well(answers, Phase::Before)
@@ -237,31 +237,31 @@ impl Scene {
         self
     }
 
-    /// So many of each key that is known in this phase.
+    /// Returns the number of answers of a task for all keys that are in use in this phase.
     fn times(&self, each: usize, phase: Phase) -> usize {
         each * self.stage.known(phase).count()
     }
 
-    /// From now on there is the fault.
+    /// Marks the begin of the fault.
     pub(crate) fn strike(&mut self) {
         self.struck = Some(Instant::now());
         *lock(&self.stage.phase) = Phase::During;
     }
 
-    /// Lets it last until each who asks has had some answers since it came.
+    /// Waits until each task has had some answers during the fault.
     pub(crate) fn lasts(&self) {
         self.strikes_again(|| true);
     }
 
-    /// Lets it last for so long.
+    /// Waits for this time.
     pub(crate) fn lasts_for(&self, length: Duration) {
         let struck = self.struck.expect("there is a fault");
         self.wait("the time is over", |_| struck.elapsed() >= length);
     }
 
-    /// Does it again and again meanwhile, and longer than that until it tells that it has done enough.
+    /// Repeats `again` during the fault, and longer until it returns true.
     ///
-    /// How often it is done in a given time depends on the machine, so no test may count on that.
+    /// How often it runs in a given time depends on the machine, so no test may count on that.
     pub(crate) fn strikes_again(&self, mut again: impl FnMut() -> bool) {
         let (mut before, mut is_enough) = (0, false);
         self.wait("answers while it lasts", |answers| {
@@ -276,7 +276,7 @@ impl Scene {
         });
     }
 
-    /// From now on nothing is wrong any more: waits until all is well again, and ends.
+    /// Marks the end of the fault, waits until service is full again, and ends the scene.
     pub(crate) fn recovers(self) -> Run {
         let mended = Instant::now();
         *lock(&self.stage.phase) = Phase::After;
@@ -316,7 +316,7 @@ impl Scene {
         self.wait_for(PATIENCE, what, is_so);
     }
 
-    /// Looks at the answers of each who asks until it is so for all.
+    /// Waits until the answers of each task satisfy `is_so`.
     fn wait_for(&self, longest: Duration, what: &str, mut is_so: impl FnMut(&[Answer]) -> bool) {
         let started = Instant::now();
         let mut waiting: Vec<&Asker> = self.askers.iter().collect();
@@ -339,7 +339,7 @@ impl Scene {
     }
 }
 
-/// Counts those of a scene's threads, wherever they end: no request waits for what a store does by itself.
+/// Counts the panics of a scene's threads, wherever they end: no request waits for the store's own tasks.
 fn count_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! What befalls a server.
+//! Faults of a server.
 
 use std::collections::HashMap;
 use std::sync::mpsc::channel;
@@ -13,17 +13,17 @@ fn over(setting: Setting, server: &Server) -> Scene {
     setting.start(|builder| builder.open(server.url()).unwrap())
 }
 
-/// What it has not forgotten, it counts on.
+/// The server counts on from what it has not forgotten.
 fn nothing(_: u64) -> u32 {
     0
 }
 
-/// What was there when it came is counted anew.
+/// The counts of before the fault are counted anew.
 fn once(_: u64) -> u32 {
     1
 }
 
-/// Of a server that is so until it is mended.
+/// Runs a scene whose server fault lasts until it is mended.
 fn meanwhile(server: &mut Server, begins: fn(&Server), ends: fn(&mut Server)) -> Run {
     let mut scene = over(Setting::new(), server).warm();
     scene.strike();
@@ -90,7 +90,7 @@ fn a_server_that_hangs_up_on_its_clients_again_and_again() {
         );
         true
     });
-    // A connection that dies while it is idle costs no request, so a node may not notice anything.
+    // A connection that dies while it is idle costs no request, so a node may not notice it.
     let run = scene.recovers();
     run.loses(nothing)
         .row("`CLIENT KILL`, every few milliseconds");
@@ -127,7 +127,7 @@ fn a_server_that_is_full_and_evicts_nothing() {
 fn a_key_with_another_type_of_value() {
     let server = Server::start(&[]);
     let mut scene = over(Setting::patient(), &server).warm();
-    // No request has asked about it yet.
+    // No request has used this key yet.
     let key = store_key(1);
     server.ask(&["HSET", &key, "field", "value"]);
     scene.strike();
@@ -137,7 +137,7 @@ fn a_key_with_another_type_of_value() {
     run.loses(nothing).row("another type under a key");
 }
 
-/// A state that is evicted is a limit that is whole again: so often, and no more often.
+/// An evicted state makes its limit whole again once, and no more often.
 #[test]
 fn a_server_that_is_full_and_evicts_what_is_used_least() {
     let server = Server::start(&[
@@ -168,7 +168,7 @@ fn a_server_that_is_full_and_evicts_what_is_used_least() {
     run.loses(times).row("`maxmemory` reached, `allkeys-lru`");
 }
 
-/// Who is told of each key that is evicted.
+/// A subscriber to the eviction of keys.
 struct Evictions {
     counts: Arc<Mutex<HashMap<String, u32>>>,
     counting: Option<JoinHandle<()>>,
@@ -202,14 +202,14 @@ impl Evictions {
         }
     }
 
-    /// How often each state was evicted until now.
+    /// Returns how often each state was evicted until now.
     fn of_ours(&self) -> HashMap<String, u32> {
         let mut counts = self.counts.lock().unwrap().clone();
         counts.retain(|key, _| !key.starts_with("junk:"));
         counts
     }
 
-    /// How often each state was evicted, when no more are.
+    /// Returns how often each state was evicted, when evictions have ended.
     fn all(mut self, server: &Server) -> HashMap<String, u32> {
         server.ask(&["PUBLISH", LAST, ""]);
         self.counting.take().expect("once").join().unwrap();

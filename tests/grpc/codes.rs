@@ -53,7 +53,7 @@ async fn a_store_that_fails_is_unavailable_and_never_the_clients_fault() {
 }
 
 #[tokio::test]
-async fn who_is_denied_by_a_list_has_no_permission() {
+async fn a_client_on_the_deny_list_gets_permission_denied() {
     let layer = RateLimitLayer::builder()
         .policy(global("calls", FixedWindow::per_day(1)))
         .deny(key::grpc_method().one_of(["test.Echo/Unary"]))
@@ -126,7 +126,7 @@ async fn each_status_of_a_missing_key_has_its_code() {
 }
 
 #[tokio::test]
-async fn what_the_server_does_not_provide_is_internal() {
+async fn a_key_that_the_server_does_not_provide_is_internal() {
     let by_address = Policy::new("address", FixedWindow::per_day(1)).key(key::peer_ip());
     let layer = RateLimitLayer::builder()
         .policy(by_address)

@@ -101,7 +101,7 @@ fn a_request_goes_on_as_it_came() {
 }
 
 #[test]
-fn what_an_interceptor_cannot_do_is_refused_when_it_is_built() {
+fn an_interceptor_refuses_unsupported_policies_when_it_is_built() {
     let calls = || global("calls", FixedWindow::per_day(1));
     let exempt = RateLimitLayer::builder()
         .policy(calls())

@@ -27,7 +27,7 @@ fn is_shed(status: &Status) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_shed_inside_of_the_layer_goes_through_it_and_was_counted() {
+async fn a_request_shed_inside_of_the_layer_counts() {
     let server = Running::start(|listener| async move {
         // Never ready, so that each call is shed.
         let layers = ServiceBuilder::new()
@@ -48,7 +48,7 @@ async fn what_is_shed_inside_of_the_layer_goes_through_it_and_was_counted() {
 }
 
 #[tokio::test]
-async fn what_tonic_sheds_before_the_layer_costs_nothing() {
+async fn a_request_shed_before_the_layer_costs_nothing() {
     let limit = two_a_day();
     let layer = limit.clone();
     let server = Running::start(|listener| async move {

@@ -151,7 +151,7 @@ async fn outside_of_grpc_web_and_inside_calls_of_both_kinds_share_a_budget() {
 }
 
 #[tokio::test]
-async fn what_tonic_web_turns_away_costs_nothing_inside_of_it() {
+async fn a_request_that_tonic_web_rejects_costs_nothing_inside_of_it() {
     for is_outside in [true, false] {
         let server = grpc_web(a_day(1), is_outside).await;
         // Plain gRPC, which HTTP/1.1 cannot carry.

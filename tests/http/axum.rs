@@ -139,7 +139,7 @@ async fn inside_layers_that_answer_with_an_empty_body_of_their_own() {
 }
 
 #[test]
-fn of_a_thousand_requests_at_once_exactly_as_many_pass_as_the_limit_says() {
+fn a_thousand_requests_at_once_pass_exactly_up_to_the_limit() {
     const LIMIT: u32 = 300;
     let layer = RateLimitLayer::new(|_: &Head<'_>| "global", TokenBucket::per_day(LIMIT));
     let app = Router::new().route("/", get(hello)).layer(layer);
@@ -258,7 +258,7 @@ fn the_types_are_as_shareable_as_what_they_hold() {
 }
 
 #[test]
-fn what_is_inside_need_not_be_send() {
+fn the_inner_service_need_not_be_send() {
     let local = std::rc::Rc::new("hello");
     let service = wrap(service_fn(move |_: Request<()>| {
         let local = std::rc::Rc::clone(&local);

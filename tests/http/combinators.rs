@@ -69,7 +69,7 @@ fn a_value_is_mapped_in_its_own_type() {
 }
 
 #[test]
-fn what_is_not_there_is_not_mapped() {
+fn an_absent_key_is_not_mapped() {
     let unreachable = |_: &str| -> Key { panic!("there is nothing to map") };
     let mapped = key::header("x").map(unreachable);
     assert_eq!(read(&mapped, &get()), Err(Missing::ByClient));
@@ -126,7 +126,7 @@ fn without_either_source_the_key_is_missing() {
 }
 
 #[test]
-fn who_writes_an_address_into_a_header_does_not_spend_its_budget() {
+fn a_client_that_forges_an_address_does_not_spend_its_quota() {
     let address = key::from_fn(|head| {
         let address: Option<IpAddr> = head.header("x-key")?.parse().ok();
         address
@@ -262,7 +262,7 @@ fn a_list_names_what_was_sent_also_where_that_is_hashed_or_combined() {
 }
 
 #[test]
-fn a_condition_says_to_whom_a_policy_applies() {
+fn a_condition_selects_the_requests_of_a_policy() {
     let inside = key::client_ip().within(["10.0.0.0/8", "2001:db8::/32"]);
     let outside = move |head: &Head<'_>| !inside(head);
     let policy = Policy::new("strangers", TokenBucket::per_day(1)).key(key::client_ip());

@@ -142,7 +142,7 @@ fn a_slot_is_free_when_the_call_is_dropped_fails_or_panics() {
 }
 
 #[test]
-fn what_a_request_holds_is_given_back_when_the_hook_panics() {
+fn a_request_gives_back_its_slots_and_units_when_the_hook_panics() {
     let tokens = global("tokens", FixedWindow::per_minute(100))
         .cost(|_| 40)
         .unless_settled(Unsettled::Nothing);
@@ -323,7 +323,7 @@ fn checking_takes_no_slot_and_changing_usage_frees_none() {
 }
 
 #[test]
-fn what_concurrency_cannot_do_is_refused_with_the_remedy() {
+fn an_option_that_concurrency_cannot_have_is_refused_with_the_remedy() {
     use tower_ratelimit::factor::FactorCell;
     use tower_ratelimit::policy::Penalty;
 

@@ -71,7 +71,7 @@ async fn refused_of(requests: Vec<(Request<()>, u32)>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_turn_comes_after_its_deadline_is_refused_at_once() {
+async fn a_request_whose_turn_comes_after_its_deadline_is_refused_at_once() {
     let mut in_capitals = call(9, "199m");
     let content_type = "Application/gRPC".parse().unwrap();
     in_capitals
@@ -97,7 +97,7 @@ async fn whose_turn_comes_after_its_deadline_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_turn_comes_in_time_waits_for_it() {
+async fn a_request_whose_turn_comes_in_time_waits_for_it() {
     let long = Deadline::after(Duration::MAX);
     assert_eq!(long.moment(), None);
     let mut for_ever = request(1, 9);
@@ -127,7 +127,7 @@ async fn whose_turn_comes_in_time_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_at_its_deadline_wakes_the_next() {
+async fn a_request_that_leaves_at_its_deadline_wakes_the_next() {
     let layer = patient();
     let arrivals = Arrivals::new();
     let service = behind(&layer, &arrivals);
@@ -181,7 +181,7 @@ impl Ledger for MuteLedger {
 /// The store goes away once it has said that the request would leave its queue too late. That was an
 /// answer of 503, though the request was decided.
 #[tokio::test(start_paused = true)]
-async fn whose_turn_comes_too_late_is_told_so_even_if_the_store_fails_right_then() {
+async fn a_request_whose_turn_comes_too_late_is_refused_even_if_the_store_fails_then() {
     let arrivals = Arrivals::new();
     let queue = LeakyQueue::per_second(5).places(9);
     let builder = RateLimitLayer::builder().policy(global("queue", queue));

@@ -1,4 +1,4 @@
-//! Requests, a service to send them to, and its answers taken apart.
+//! Requests, a service for them, and its answers taken apart.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -15,7 +15,7 @@ use tower_ratelimit::policy::Http;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{Algorithm, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
-/// What a client sees of a response, and the typed reason beside it.
+/// The response that a client sees, and the typed reason beside it.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -25,7 +25,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The value of a field; one that is there twice fails the test.
+    /// Returns the value of a header; one that is there twice fails the test.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let lines = self.lines(name);
         assert!(lines.len() <= 1, "{name} is there twice: {lines:?}");
@@ -41,7 +41,7 @@ impl Answer {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// None of the fields that the layer can send is there.
+    /// Asserts that the response has none of the layer's headers.
     #[track_caller]
     pub(crate) fn assert_no_fields(&self) {
         for name in ["ratelimit", "ratelimit-policy", "retry-after"] {
@@ -50,7 +50,7 @@ impl Answer {
     }
 }
 
-/// The output of a future that has nothing to wait for.
+/// Returns the output of a future that has nothing to wait for.
 #[track_caller]
 pub(crate) fn now<F: Future>(future: F) -> F::Output {
     match poll(pin!(future)) {
@@ -74,7 +74,7 @@ where
     answer(now(service.clone().oneshot(request)).unwrap())
 }
 
-/// Takes a response apart whose body is there already.
+/// Takes a response apart whose body is complete.
 #[track_caller]
 pub(crate) fn answer<R: Body<Error: Debug>>(response: Response<R>) -> Answer {
     let (head, body) = response.into_parts();
@@ -105,23 +105,23 @@ pub(crate) fn get_of_cost(cost: u32) -> Request<()> {
     get_with([("x-cost", cost)])
 }
 
-/// What the header `x-cost` says, or 1.
+/// Returns the number in the header `x-cost`, or 1.
 pub(crate) fn cost(head: &Head<'_>) -> u32 {
     head.header("x-cost")
         .map_or(1, |cost| cost.parse().unwrap())
 }
 
-/// What this header says, or 0.
+/// Returns the number in this header, or 0.
 pub(crate) fn cost_in(header: &'static str) -> impl Fn(&Head<'_>) -> u32 {
     move |head| head.header(header).map_or(0, |cost| cost.parse().unwrap())
 }
 
-/// A policy with one key for all clients.
+/// Returns a policy with one key for all clients.
 pub(crate) fn global(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
     Policy::new(name, algorithm).key(key::global())
 }
 
-/// A layer of these policies, and the clock that it reads.
+/// Returns a layer of these policies, and its clock.
 pub(crate) fn limit(
     policies: impl IntoIterator<Item = Policy<Http>>,
 ) -> (ManualClock, RateLimitLayer) {
@@ -134,7 +134,7 @@ pub(crate) fn limit(
     (clock, builder.build().unwrap())
 }
 
-/// A service behind [`limit`] that says hello.
+/// Returns a service behind [`limit`] that says hello.
 pub(crate) fn limited_hello(
     policies: impl IntoIterator<Item = Policy<Http>>,
 ) -> (ManualClock, Hello) {
@@ -142,7 +142,7 @@ pub(crate) fn limited_hello(
     (clock, Hello::behind(&layer))
 }
 
-/// A service that says hello to requests without a body, behind a layer.
+/// A service behind a layer that says hello to requests without a body.
 pub(crate) type Hello = tower_ratelimit::RateLimit<Greeter>;
 
 type Greeter = tower::util::ServiceFn<fn(Request<()>) -> Greeting>;

@@ -42,7 +42,7 @@ fn a_handler_sees_the_numbers_of_every_policy_that_was_asked() {
 }
 
 #[test]
-fn nothing_is_there_unless_it_was_asked_for_or_if_no_policy_applied() {
+fn a_handler_sees_nothing_without_the_option_or_without_a_policy() {
     let (_, silent) = limit([ten("all")]);
     assert_eq!(
         ask(&silent.layer(service_fn(decided)), get()).text(),
@@ -53,7 +53,7 @@ fn nothing_is_there_unless_it_was_asked_for_or_if_no_policy_applied() {
 }
 
 #[test]
-fn of_layers_in_a_stack_the_innermost_that_was_asked_is_seen() {
+fn a_handler_sees_the_innermost_layer_with_a_policy() {
     let inner = exposing([ten("inner").when(|head| head.header("x-mark").is_some())]);
     let service = exposing([ten("outer")]).layer(inner.layer(service_fn(decided)));
     assert_eq!(ask(&service, get()).text(), "outer 9");

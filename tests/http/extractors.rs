@@ -51,7 +51,7 @@ fn a_bearer_token_is_read_whatever_the_case_of_its_scheme() {
 }
 
 #[test]
-fn what_is_no_bearer_token_is_left_out_by_the_client() {
+fn a_malformed_bearer_token_is_missing_by_the_client() {
     for wrong in [
         &b""[..],
         b"Bearer",
@@ -78,7 +78,7 @@ fn what_is_no_bearer_token_is_left_out_by_the_client() {
 }
 
 #[test]
-fn of_two_authorizations_the_first_counts() {
+fn the_first_of_two_authorizations_counts() {
     let two = sent(&[
         ("authorization", b"Bearer a"),
         ("authorization", b"Bearer b"),

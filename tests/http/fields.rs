@@ -307,7 +307,7 @@ fn a_response_that_is_not_ours_keeps_its_own_fields_as_they_are() {
 }
 
 #[test]
-fn beside_a_failure_of_an_inner_layer_the_outer_one_still_tells_its_numbers() {
+fn an_outer_layer_tells_its_numbers_when_an_inner_one_fails() {
     const MISSING: Diagnostic = Diagnostic::new("TEST001", "a test", "no key", "none");
     let keyless = |_: &Head<'_>| Err::<Key, _>(Missing::ByServer(MISSING));
     let (_, inner) = limit([Policy::new("inner", FixedWindow::per_minute(1)).key(keyless)]);

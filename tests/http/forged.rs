@@ -121,7 +121,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_stands_to_the_left_in_x_forwarded_for_changes_nothing(
+    fn entries_to_the_left_in_x_forwarded_for_change_nothing(
         forged in vec(forged(), 0..150),
         lines in any::<bool>(),
         client in client(),
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn what_stands_to_the_left_in_forwarded_makes_no_other_client(
+    fn entries_to_the_left_in_forwarded_make_no_other_client(
         forged in vec(forged(), 0..150),
         lines in any::<bool>(),
         client in client(),
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn an_untrusted_peer_is_who_it_is_whatever_it_sends(
+    fn an_untrusted_peer_counts_under_its_own_address(
         fields in vec((prop::sample::select(FIELDS.to_vec()), forged()), 0..10),
         forwarding in forwarding(),
         peer in client(),

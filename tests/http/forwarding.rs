@@ -1,4 +1,4 @@
-//! Whom proxies speak for: which addresses are believed, and what happens when none is.
+//! Addresses behind proxies: which addresses are trusted, and the fallback when none is.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -91,8 +91,9 @@ fn field(name: &str) -> Forwarding {
     }
 }
 
-/// Each row of a table has a name, a configuration, the peer (`unix` for none), header lines with
-/// ` + ` between them (`-` for none), and who is counted: an address, `peer`, `nobody` if the
+/// Checks a table. Each row has a name, a configuration, the peer (`unix` for none), header lines with ` + `
+/// between them (`-` for none), and the key: an address, `peer`, `nobody` if the client left it out, `none`
+/// if the server does not tell it.
 /// client left it out, `none` if the server does not tell it.
 #[track_caller]
 fn check(table: &str) {
@@ -102,7 +103,7 @@ fn check(table: &str) {
     assert!(mistakes.is_empty(), "{mistakes:#?}");
 }
 
-/// What is wrong with this row, if anything is.
+/// Returns the mistake in this row, if there is one.
 fn mistake(row: &str) -> Option<String> {
     let row = row.replace("<tab>", "\t");
     let columns: Vec<_> = row.split(" | ").collect();
@@ -372,7 +373,7 @@ a translated proxy and client | networks x-forwarded-for nat64 | 64:ff9b::10.0.0
     );
 }
 
-/// What a listener of the PROXY protocol, or on two sockets, knows.
+/// The connection as a listener of the PROXY protocol, or on two sockets, knows it.
 #[derive(Clone)]
 struct Connection(Peer);
 
@@ -380,7 +381,7 @@ struct Connection(Peer);
 fn the_peer_is_read_from_connection_info_of_ones_own() {
     let with = |extension: fn(Connection, &mut http::Extensions), peer: Peer| {
         let mut request = request(None, &[("x-forwarded-for", b"203.0.113.7")]);
-        // What a layer that knows nothing of it has left there is not read.
+        // The layer does not read an address that another layer has left there.
         request
             .extensions_mut()
             .insert(SocketAddr::from(([192, 0, 2, 99], 0)));

@@ -84,7 +84,7 @@ async fn places_that_newcomers_leave_are_given_back() {
 
 /// The place and the other charge of a request that would leave too late were lost.
 #[tokio::test(start_paused = true)]
-async fn what_a_newcomer_was_charged_that_would_leave_too_late_is_given_back() {
+async fn a_newcomer_whose_turn_comes_too_late_gets_its_charge_back() {
     let hourly: Algorithm = AnchoredWindow::per_hour(50).into();
     let (layer, limiter) = full([queue(), by_user("hourly", hourly)]);
     let arrivals = Arrivals::new();

@@ -225,7 +225,7 @@ fn m8_a_retry_after_of_the_inner_service_is_not_touched() {
 
 /// Nothing is told twice where two layers stand one in the other.
 #[test]
-fn of_two_layers_the_lower_is_told_and_a_refusal_of_the_inner_one_stands_alone() {
+fn the_lower_of_two_layers_is_announced_and_a_refusal_of_the_inner_one_stands_alone() {
     for (dialect, remaining) in [
         (Draft07, "ratelimit"),
         (Draft06, "ratelimit-remaining"),

@@ -111,7 +111,7 @@ fn axums_mock_of_a_peer_is_read_under_a_router() {
 }
 
 #[test]
-fn a_header_is_compared_byte_by_byte_and_all_who_leave_it_out_share_one_quota() {
+fn a_header_is_compared_byte_by_byte_and_requests_without_it_share_one_quota() {
     let service = once(key::header("X-Key"));
     assert!(passes(&service, with_header(b"ann")));
     assert!(!passes(&service, with_header(b"ann")));
@@ -125,7 +125,7 @@ fn a_header_is_compared_byte_by_byte_and_all_who_leave_it_out_share_one_quota() 
 }
 
 #[test]
-fn of_a_header_that_is_there_twice_the_first_counts() {
+fn the_first_value_of_a_repeated_header_counts() {
     let service = once(key::header("x-key"));
     let twice = |second| {
         let mut request = with_header(b"ann");
@@ -207,7 +207,7 @@ fn closures_may_return_anything_that_can_be_a_key() {
 }
 
 #[test]
-fn a_closure_that_returns_none_shares_one_quota_among_all_whom_it_cannot_tell() {
+fn requests_share_one_quota_when_the_closure_returns_none() {
     let service = once(|head: &Head<'_>| head.header("x-key").map(str::to_owned));
     assert!(passes(&service, get()));
     assert!(!passes(&service, get()));

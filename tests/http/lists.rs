@@ -73,7 +73,7 @@ fn a_path_that_no_request_has_is_refused_when_the_layer_is_built() {
 }
 
 #[test]
-fn who_is_allowed_has_no_limit_and_who_is_denied_no_way() {
+fn allowed_clients_have_no_limit_and_denied_clients_are_refused() {
     let layer = one_a_day()
         .allow(is_internal)
         .allow(|head| head.header("x-probe").is_some())

@@ -95,7 +95,7 @@ macro_rules! assert_each_names {
 }
 
 #[test]
-fn what_a_request_counts_under_is_what_an_operator_names() {
+fn an_operator_names_the_key_under_which_a_request_counts() {
     let header = || key::header("x-tenant");
     let user = || key::extension::<User>().map(|user: &User| user.id);
     assert_each_names!(

@@ -24,7 +24,7 @@ fn by_extension(no_key: NoKey) -> Hello {
 }
 
 #[test]
-fn who_leaves_the_key_out_shares_one_quota_unless_it_is_said() {
+fn requests_without_a_key_share_one_quota_by_default() {
     for service in [
         by_header(None),
         by_header(Some(NoKey::Shared)),

@@ -100,7 +100,7 @@ fn give(layer: &RateLimitLayer, own: impl Into<Algorithm>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_by_a_smaller_limit_of_its_own_is_told_the_wait_behind_all_others() {
+async fn a_key_with_a_smaller_limit_is_told_the_wait_behind_all_others() {
     let patient = by_user("a", TokenBucket::per_second(100)).wait_up_to(3 * SECOND);
     let layer = layer([patient]);
     give(&layer, TokenBucket::per_second(1));
@@ -117,7 +117,7 @@ async fn who_waits_by_a_smaller_limit_of_its_own_is_told_the_wait_behind_all_oth
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_by_a_greater_limit_of_its_own_is_not_refused_by_that_of_the_policy() {
+async fn a_key_with_a_greater_limit_is_not_refused_by_that_of_the_policy() {
     let policy = by_user("a", TokenBucket::per_second(1)).cost(cost);
     let layer = layer([policy.wait_up_to(SECOND)]);
     give(&layer, TokenBucket::per_second(100));

@@ -53,7 +53,7 @@ fn of<'a>(partitions: &'a [(String, Vec<u8>)], policy: &str) -> &'a [u8] {
 }
 
 #[test]
-fn both_fields_say_of_each_policy_who_is_counted() {
+fn both_fields_have_the_partition_key_of_each_policy() {
     let secret = Secret::new([7; 32]).unwrap();
     let service = service(&secret, &[Dialect::Draft11]);
     let answer = send(&service, 1, 8);
@@ -100,7 +100,7 @@ fn another_secret_tells_other_keys() {
 }
 
 #[test]
-fn other_dialects_have_no_place_for_it() {
+fn other_dialects_omit_the_partition_key() {
     let secret = Secret::new([7; 32]).unwrap();
     let answer = send(
         &service(&secret, &[Dialect::Draft07, Dialect::GitHub]),

@@ -222,7 +222,7 @@ fn jittery(options: fn(RateLimitLayerBuilder) -> RateLimitLayerBuilder) -> Hello
 }
 
 #[test]
-fn of_a_thousand_refused_at_once_each_is_told_the_truth_or_some_seconds_more() {
+fn a_thousand_requests_refused_at_once_get_the_true_wait_or_some_seconds_more() {
     let service = jittery(|builder| {
         builder
             .retry_jitter(Duration::from_secs(10))

@@ -105,7 +105,7 @@ fn a_request_that_no_wait_can_help_is_told_so() {
 }
 
 #[test]
-fn of_several_waits_the_longest_is_told_and_each_policys_own_beside_it() {
+fn the_longest_wait_is_told_beside_the_wait_of_each_policy() {
     let (_, service) = limited_hello([
         global("minute", FixedWindow::per_minute(1)),
         global("hour", FixedWindow::per_hour(1)),
@@ -284,7 +284,7 @@ fn an_answer_about_other_policies_is_a_failure_and_one_out_of_order_is_put_right
 const NO_KEY: Diagnostic = Diagnostic::new("TEST002", "a test", "no key", "none");
 
 #[test]
-fn nothing_of_the_request_is_in_a_refusal() {
+fn a_refusal_repeats_nothing_of_the_request() {
     let keyless = |_: &Head<'_>| Err::<Key, _>(Missing::ByServer(NO_KEY));
     let (_, keyless) = limit([Policy::new("a", FixedWindow::per_minute(1)).key(keyless)]);
     let (_, closed) = limit([global("a", FixedWindow::per_day(0))]);

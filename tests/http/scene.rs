@@ -1,4 +1,4 @@
-//! Random policies and random requests, and what they are told.
+//! Random policies, random requests, and the answers to them.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::structured::list;
 
 pub(crate) const NAMES: [&str; 3] = ["first", "second", "third"];
 
-/// A policy whose cost is what the request says, times a weight.
+/// A policy whose cost is that of the request, times a weight.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) algorithm: Algorithm,
     pub(crate) weight: u32,
-    /// What `w` has to be: the period, or for a bucket the time in which it fills at its rate.
+    /// The expected `w`: the period, or for a bucket the time in which it fills at its rate.
     pub(crate) window: u64,
 }
 
@@ -37,8 +37,8 @@ impl Rule {
     }
 }
 
-/// A rule of weight 1; the number chooses the algorithm: 0 to 4 are windows, 5 to 8 buckets, of
-/// which 6 to 8 fill continuously.
+/// Creates a rule of weight 1. The number chooses the algorithm: 0 to 4 are windows, 5 to 8 buckets, of which
+/// 6 to 8 fill continuously.
 pub(crate) fn rule(shape: u8, limit: u32, period: u64, size: u32) -> Rule {
     let slots = size.clamp(1, 128);
     let micros = match shape {
@@ -67,7 +67,7 @@ pub(crate) fn rule(shape: u8, limit: u32, period: u64, size: u32) -> Rule {
     }
 }
 
-/// Rules of these shapes.
+/// Returns rules of these shapes.
 pub(crate) fn shaped(shapes: Range<u8>) -> impl Strategy<Value = Rule> {
     let period = prop_oneof![
         1_000_u64..2_000_000,
@@ -104,7 +104,7 @@ impl Scene {
         Self::built(rules, start, |builder| builder)
     }
 
-    /// Of a layer with these options.
+    /// Creates a scene whose layer has these options.
     pub(crate) fn built(
         rules: Vec<Rule>,
         start: u64,
@@ -125,7 +125,7 @@ impl Scene {
         }
     }
 
-    /// Microseconds since the epoch.
+    /// Returns the microseconds since the epoch.
     pub(crate) fn now(&self) -> u64 {
         self.clock.now().get()
     }
@@ -149,7 +149,7 @@ impl Scene {
         passed(&ask(&self.service, get_of_cost(cost)))
     }
 
-    /// Sends the arrivals; what an allowed request is told after them, if there can be one.
+    /// Sends the arrivals, and returns the answer to an allowed request after them, if there can be one.
     pub(crate) fn after(&self, arrivals: &[(u64, u32)]) -> Option<Told> {
         let mut last = None;
         for (pause, cost) in arrivals {
@@ -160,14 +160,14 @@ impl Scene {
     }
 }
 
-/// What one answer says.
+/// The content of one answer.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) passed: bool,
     pub(crate) retry_after: Option<u64>,
-    /// Name, `q` and `w`.
+    /// The name, `q` and `w` of each policy.
     pub(crate) policies: Vec<(String, u64, Option<u64>)>,
-    /// Name, `r` and `t`.
+    /// The name, `r` and `t` of each policy.
     pub(crate) limits: Vec<(String, u64, Option<u64>)>,
 }
 
@@ -191,7 +191,7 @@ impl Told {
         }
     }
 
-    /// How many more requests of cost 1 every policy has room for.
+    /// Returns how many more requests of cost 1 every policy has room for.
     pub(crate) fn room(&self, scene: &Scene) -> Option<u64> {
         let room = self.limits.iter().filter_map(|(name, remaining, _)| {
             remaining.checked_div(scene.rule(name).weight.into())
@@ -208,7 +208,7 @@ pub(crate) fn passed(answer: &Answer) -> bool {
     }
 }
 
-/// As many cases as `PROPTEST_CASES` says, or 1,000.
+/// Configures as many cases as `PROPTEST_CASES` says, or 1,000.
 pub(crate) fn config(regressions: &'static str) -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(regressions))),

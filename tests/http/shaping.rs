@@ -30,7 +30,7 @@ fn queue(places: u32) -> RateLimitLayer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_leaves_one_by_one_and_who_finds_no_place_is_told_the_true_wait() {
+async fn a_burst_leaves_one_by_one_and_a_request_without_a_place_is_told_the_true_wait() {
     let arrivals = Arrivals::new();
     let service = behind(&queue(3), &arrivals);
     let mut sent = Vec::new();
@@ -78,7 +78,7 @@ async fn clients_wait_in_queues_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_hundred_that_wait_those_that_stay_leave_in_order_one_in_each_turn() {
+async fn requests_that_stay_leave_in_order_one_in_each_turn() {
     let arrivals = Arrivals::new();
     let service = behind(&queue(100), &arrivals);
     let mut waiting = Vec::new();
@@ -177,7 +177,7 @@ async fn a_request_that_costs_more_takes_more_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_denied_by_another_policy_takes_no_turn() {
+async fn a_request_that_another_policy_denies_takes_no_turn() {
     let arrivals = Arrivals::new();
     let layer = RateLimitLayer::builder()
         .policy(global("queue", LeakyQueue::per_second(5).places(9)))
@@ -197,7 +197,7 @@ async fn who_is_denied_by_another_policy_takes_no_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_holds_no_permit_of_the_inner_service() {
+async fn a_waiting_request_holds_no_permit_of_the_inner_service() {
     let arrivals = Arrivals::new();
     let layer = queue(5);
     let service = layer.layer(ConcurrencyLimit::new(arrivals.service(), 1));

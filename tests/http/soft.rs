@@ -91,7 +91,7 @@ fn requests_are_marked_though_no_fields_are_sent_and_no_decision_is_exposed() {
 }
 
 #[test]
-fn what_is_over_a_soft_limit_is_charged_to_the_hard_ones_alone() {
+fn a_request_over_a_soft_limit_is_charged_to_the_hard_limits_alone() {
     let (clock, service) = limited_hello([
         global("soft", FixedWindow::per_day(5)).soft().cost(cost),
         global("hard", FixedWindow::per_day(10)).cost(cost),

@@ -7,7 +7,7 @@ use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, Sl
 
 /// Exactly so many are within the soft limit, and exactly so many pass, in any order.
 #[test]
-fn of_many_threads_exactly_as_many_are_marked_and_pass_as_the_limits_say() {
+fn many_threads_pass_and_are_marked_exactly_as_the_limits_say() {
     let (soft, hard, attempts) = (300_u16, 700_u32, 500);
     let limiter = Limiter::builder()
         .policy(Policy::new("log", SlidingLog::per_hour(soft)).soft())

@@ -165,7 +165,7 @@ async fn a_step_over_several_turns_admits_no_more_than_the_policy_does() {
 }
 
 #[tokio::test]
-async fn who_is_not_admitted_after_a_step_past_its_patience_is_refused() {
+async fn a_request_is_refused_when_the_clock_steps_past_its_deadline() {
     let policy = global("window", FixedWindow::per_second(1)).wait_up_to(2 * SECOND);
     let scene = Scene::new(policy);
     scene.send(0).await;

@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn what_remains_may_be_spread_evenly_over_the_time_it_has_to_last(
+    fn the_remaining_units_can_be_spread_evenly_until_the_reset(
         rules in rules(),
         start in 0_u64..10_000_000_000,
         arrivals in arrivals(),

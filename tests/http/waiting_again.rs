@@ -120,7 +120,7 @@ async fn a_store_whose_clock_stands_still_is_asked_after_each_wait_and_not_more_
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_herd_at_the_edge_of_a_window_one_asks_at_a_time() {
+async fn a_herd_at_the_edge_of_a_window_asks_one_by_one() {
     let asked = Arc::new(AtomicU32::new(0));
     let store = Counting(store(), asked.clone());
     let patient = global("a", FixedWindow::per_second(10)).wait_up_to(20 * SECOND);

@@ -175,7 +175,7 @@ proptest! {
 /// The real clock and real threads: whatever the order, all who stay get their turn, and nothing is
 /// left behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn on_many_threads_all_who_stay_get_their_turn() {
+async fn each_request_that_stays_gets_its_turn_on_many_threads() {
     let bucket = TokenBucket::per_second(2_000).burst(1);
     let patient = Policy::new("a", bucket).wait_up_to(60 * SECOND);
     let shared = Policy::new("b", Gcra::per_second(5_000).burst(1)).wait_up_to(60 * SECOND);

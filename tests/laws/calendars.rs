@@ -1,4 +1,4 @@
-//! Windows of a calendar: the model that looks at the clock on the wall, and laws about a change of zone.
+//! Windows of a calendar: a model that reads the clock on the wall, and laws about a change of zone.
 
 use std::fmt;
 
@@ -35,8 +35,8 @@ enum Unit {
     Year,
 }
 
-/// A window is what a clock on the wall shows: all moments of the same date, week, month or year. If the clock is set
-/// back over the end of a window, the window that has begun goes on.
+/// A window as a clock on the wall shows it: all moments of the same date, week, month or year. If the clock
+/// is set back over the end of a window, the window that has begun goes on.
 #[derive(Clone)]
 struct OnTheWall {
     limit: u32,
@@ -46,7 +46,7 @@ struct OnTheWall {
 }
 
 impl OnTheWall {
-    /// The first date of the window that the clock shows.
+    /// Returns the first date of the window that the clock shows.
     fn shows(&self, at: i128) -> Date {
         let shown = self.zone.to_datetime(timestamp(at));
         let date = if shown.time() < self.start {
@@ -65,7 +65,7 @@ impl OnTheWall {
         }
     }
 
-    /// The first date of the window of this moment.
+    /// Returns the first date of the window of this moment.
     fn window(&self, at: i128) -> Date {
         let just_after = timestamp(at + 1);
         let changes = self.zone.preceding(just_after);
@@ -76,7 +76,7 @@ impl OnTheWall {
         shown_before.fold(self.shows(at), Date::max)
     }
 
-    /// The first moment after this one that is in another window.
+    /// Returns the first moment after this one that is in another window.
     fn end(&self, at: i128) -> i128 {
         let window = self.window(at);
         let (mut inside, mut outside) = (at, at + 400 * 24 * HOUR);
@@ -137,7 +137,7 @@ impl Rule for OnTheWall {
         admitted.retain(|request| self.window(request.at) == window);
     }
 
-    /// The clocks of the zones here are set forward by two hours at most.
+    /// The clocks of these zones are set forward by two hours at most.
     fn most_within(&self, span: i128) -> i128 {
         let days = match self.unit {
             Unit::Day => 1,
@@ -169,7 +169,7 @@ const ZONES: [&str; 8] = [
     "Pacific/Apia",
 ];
 
-/// A calendar from numbers that all limits of a case have alike.
+/// Creates a calendar from numbers that all limits of a case share.
 pub(crate) fn subject(numbers: &Numbers) -> Subject {
     let pick = usize::try_from(numbers.period).unwrap();
     let unit = [Unit::Day, Unit::Week, Unit::Month, Unit::Year][pick % 4];
@@ -200,7 +200,7 @@ fn on_the_wall(limit: u32, unit: Unit, zone: &str, (hour, minute): (u8, u8)) -> 
     }
 }
 
-/// A request from a customer who is in this zone for now.
+/// A request from a customer whose present zone is this one.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
     zone: &'static str,
@@ -212,7 +212,7 @@ fn moved() -> impl Strategy<Value = Vec<Moved>> {
     moved_after(0..700)
 }
 
-/// The same with a clock that steps back now and then.
+/// Returns such requests under a clock that steps back now and then.
 fn moved_while_the_clock_steps() -> impl Strategy<Value = Vec<Moved>> {
     moved_after(prop_oneof![6 => 0..700, 1 => -700..0, 1 => -5_000..0])
 }
@@ -238,8 +238,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Law 11, for calendars: what a key has used counts until both windows have ended, that in which it was charged and
-    /// that of the calendar which asks. And laws 2 to 4 hold under the calendar that asks.
+    /// Law 11, for calendars: usage counts until both windows have ended, that of the charge and that of the
+    /// calendar which reads it. And laws 2 to 4 hold under the calendar that reads it.
     #[test]
     fn a_change_of_zone_ends_no_window_early(
         asks in moved(),
@@ -249,7 +249,7 @@ proptest! {
     ) {
         let unit = if months { Unit::Month } else { Unit::Day };
         let mut driver = Step::new(Algorithm::Unlimited);
-        // What was charged, and when the window ends that had begun by then, since last nothing counted.
+        // The charges, and the end of the window that had begun at each, since the key was last new.
         let mut charged: Vec<(i128, i128, u32)> = Vec::new();
         let mut at = start;
         for Moved { zone, after_minutes, cost } in asks {
@@ -271,7 +271,7 @@ proptest! {
             remaining_is_tight(&driver, asked, seen)?;
             reset_is_tight(&driver, asked, seen)?;
             if seen.allowed && cost > 0 {
-                // Nothing is forgotten until something is charged.
+                // Charges are forgotten at the next charge only.
                 charged.retain(|_| counts);
                 charged.push((now, wall.end(now), cost));
                 used += cost;
@@ -281,11 +281,12 @@ proptest! {
     }
 }
 
-/// Laws 8 and 9 when the zone changes, as it does when zone data is new: each store tells what the step tells, whatever
-/// calendar asks. The clock may step back; then too, no wait is longer than the longest window, and laws 2 to 4 hold.
+/// Laws 8 and 9 when the zone changes, as it does when zone data is new: each store answers as the step does,
+/// under any calendar. The clock may step back; even then no wait is longer than the longest window, and laws
+/// 2 to 4 hold.
 ///
-/// A table in memory moves states back by the calendar with which its policy was declared, whatever calendar asks. So it is
-/// held to the step while the clock goes forward.
+/// A table in memory moves states back by the calendar with which its policy was declared, under any calendar
+/// of the request. So it is compared with the step while the clock goes forward.
 fn a_store_agrees_with_the_step_about_calendars<S: Several>(moves: BoxedStrategy<Vec<Moved>>) {
     let units = select(vec![Unit::Day, Unit::Week, Unit::Month]);
     let start = 1_704_067_200_000_000..2_000_000_000_000_000_u64;
@@ -321,7 +322,7 @@ fn a_store_agrees_with_the_step_about_calendars<S: Several>(moves: BoxedStrategy
             let longest = step.algorithm.longest_wait().expect("a window ends");
             let wait = seen.retry_after.unwrap_or(0).max(seen.reset_after);
             prop_assert!(u128::from(wait) <= longest.as_micros(), "{}", wait);
-            // What costs nothing writes nothing, and so moves nothing back.
+            // A request that costs nothing writes nothing, and so moves nothing back.
             if cost > 0 {
                 let asked = Asked { at, cost };
                 retry_is_tight(&step, asked, seen)?;
@@ -435,7 +436,7 @@ fn a_plan_may_have_another_zone<S: Store>(clock: &ManualClock, store: S) {
         .store(store)
         .build()
         .unwrap();
-    // By the clock of 2026-01-01, in UTC. The day ends at 10:00 in the east, and at 11:00 in the west.
+    // The times are those of 2026-01-01, in UTC. The day ends at 10:00 in the east, and at 11:00 in the west.
     let ask = |plan: &str, hour: u64, minute: u64| {
         let minutes = 60 * hour + minute;
         clock.set_micros(Micros::new((1_767_225_600 + 60 * minutes) * 1_000_000));

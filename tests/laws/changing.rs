@@ -1,4 +1,4 @@
-//! Law 11: used stays used, whatever limits a key meets, in whatever order.
+//! Law 11: usage stays, whatever limits a key meets, in whatever order.
 
 use proptest::prelude::*;
 use tower_ratelimit::algorithm::{Limit, State};
@@ -35,7 +35,7 @@ impl Limits {
         D::new(self.subjects[0].algorithm)
     }
 
-    /// Which limit a request has: any, and often the same as the request before it.
+    /// Returns the limit of a request: any, and often that of the request before it.
     fn of(&self, number: usize, at: u64) -> usize {
         let any = (at ^ number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         usize::try_from(any % 7).unwrap() % self.subjects.len()
@@ -46,7 +46,7 @@ impl Limits {
         driver.under(self.subjects[which].algorithm, Limit::new(limit, size));
     }
 
-    /// The longest that any wait can be, with charges after the fact.
+    /// Returns a bound on every wait, with charges after the fact.
     fn longest(&self) -> u64 {
         let longest = self
             .all()
@@ -56,7 +56,7 @@ impl Limits {
         })
     }
 
-    /// A limit that admits all that any of these admits.
+    /// Returns a limit that admits all that any of these admits.
     fn highest(&self) -> Subject {
         let [first, second, third] = self.numbers;
         (self.subject)(&Numbers {
@@ -92,7 +92,7 @@ impl Past {
     }
 }
 
-/// The past under the limit of now.
+/// The past under the present limit.
 enum Now<'a> {
     Counted(&'a mut Model),
     Owed(&'a mut Debt, Pace),
@@ -105,7 +105,7 @@ impl Now<'_> {
             Now::Owed(debt, pace) => debt.decide(pace, at, cost),
         };
         match seen.limit {
-            // What another limit has left is not told under one of 0, which nothing passes.
+            // A limit of 0 passes nothing and tells nothing of what another limit has left.
             0 => Seen {
                 reset_after: 0,
                 ..seen
@@ -155,7 +155,7 @@ pub(crate) fn law_11_every_limit_reads_what_is_kept_as_the_model_does<D: Limited
     )
 }
 
-/// The same, of decisions alone, when the clock steps back.
+/// The same for decisions alone, when the clock steps back.
 pub(crate) fn law_8_every_limit_moves_back_as_the_model_does<D: Limited>(
     limits: &Limits,
     case: &Case,
@@ -186,8 +186,8 @@ fn is_as_the_model<D: Limited>(
     Ok(())
 }
 
-/// Whatever was charged after the fact: each wait that is told is exact under the limit that then holds, and
-/// no longer than the waits of all limits together.
+/// Under any charges after the fact, each told wait is exact under the limit that then holds, and no longer
+/// than the waits of all limits together.
 pub(crate) fn law_11_laws_2_to_4_hold_under_the_limit_of_now<D: Limited>(
     limits: &Limits,
     case: &Case,
@@ -225,8 +225,8 @@ pub(crate) fn law_8_laws_2_to_4_hold_under_the_limit_of_now<D: Limited>(
     law_11_laws_2_to_4_hold_under_the_limit_of_now::<D>(limits, case)
 }
 
-/// No more is admitted than the highest limit would admit alone: in no span more than its bound, and never a
-/// request that it would deny after all that was admitted.
+/// No more is admitted than the highest limit would admit alone: no span exceeds its bound, and no request is
+/// admitted that it would deny after all admitted requests.
 pub(crate) fn law_11_no_change_of_limit_admits_more_than_the_highest_limit<D: Limited>(
     limits: &Limits,
     case: &Case,
@@ -267,7 +267,7 @@ pub(crate) fn law_11_no_change_of_limit_admits_more_than_the_highest_limit<D: Li
 }
 
 /// A limit that is lowered and raised again grants nothing, and takes nothing: requests that are denied under
-/// the lower limit leave no trace, and those that it admits count.
+/// the lower limit leave no trace, and admitted ones count.
 pub(crate) fn law_11_down_and_up_again_grants_nothing<D: Limited>(
     limits: &Limits,
     case: &Case,
@@ -293,7 +293,7 @@ pub(crate) fn law_11_down_and_up_again_grants_nothing<D: Limited>(
     Ok(())
 }
 
-/// The model's strides are its steps.
+/// The strides of the model equal its steps.
 #[test]
 fn the_model_drains_step_by_step() {
     for (capacity, rate) in [(0, 0), (0, 5), (2, 1), (2, 3), (2, 7), (3, 40), (1, 1_000)] {
@@ -332,11 +332,11 @@ fn ten_thousand_a_day_lowered_to_a_hundred_locks_out_for_about_a_day() {
     assert_eq!(waits(few, &state, at), Some(DAY - DAY / 100 + DAY / 100));
     let (outcome, _) = Algorithm::from(few).step(state.clone(), Micros::new(at), 0);
     assert_eq!(micros(outcome.reset_after()), 2 * DAY - DAY / 100);
-    // Raised again, it is as if it had never been lowered.
+    // A raised limit acts as if it had never been lowered.
     assert_eq!(waits(many, &state, at), Some(DAY / 10_000));
 }
 
-/// What several rates have charged drains at the highest of them, as far as it exceeds the capacity.
+/// The charges of several rates drain at the highest of them, as far as they exceed the capacity.
 #[test]
 fn the_highest_rate_at_which_it_was_charged_is_that_of_the_excess() {
     let at = |seconds: u64| Micros::new(1_000 * DAY + seconds * SECOND);
@@ -347,7 +347,7 @@ fn the_highest_rate_at_which_it_was_charged_is_that_of_the_excess() {
     let small = Gcra::per_second(1).burst(20);
     // 80 at 10 a second, and one at one a second.
     assert_eq!(waits(small, &state, at(0).get()), Some(9 * SECOND));
-    // When nothing is owed any more, the next charge begins anew.
+    // The next charge begins anew when the debt is gone.
     let (_, state) = slow.step(state, at(200), 100);
     assert_eq!(waits(small, &state, at(200).get()), Some(81 * SECOND));
 }

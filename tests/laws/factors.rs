@@ -1,4 +1,5 @@
-//! A factor changes what a request is charged, and not whether it passes. So no wait becomes false when it changes.
+//! A factor changes the charge of a request, and not whether it passes. So no wait becomes false when it
+//! changes.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -22,7 +23,7 @@ use crate::support::items::Map;
 
 /// One key of a limiter with one policy.
 pub(crate) trait Scaled: Sized {
-    /// As how many cases of a store in this process one of it counts.
+    /// The number of cases of a store in this process that count as one of this.
     const PRICE: u32 = 1;
 
     fn over(policy: Policy) -> Self;
@@ -30,7 +31,7 @@ pub(crate) trait Scaled: Sized {
     /// Decides at this moment, in microseconds since the epoch.
     fn decide(&self, at: u64, cost: u32) -> Seen;
 
-    /// The same of a request of low priority.
+    /// Decides a request of low priority.
     fn decide_low(&self, at: u64, cost: u32) -> Seen;
 
     fn give_back(&self, at: u64, units: u32);
@@ -38,16 +39,16 @@ pub(crate) trait Scaled: Sized {
     /// Ends the block of the key.
     fn pardon(&self, at: u64);
 
-    /// How many refusals of the key count towards a penalty.
+    /// Returns the refusals of the key that count towards a penalty.
     fn refusals(&self, at: u64) -> Option<u32>;
 }
 
-/// What an inspection tells of the only policy.
+/// Returns the refusals in an inspection of the only policy.
 pub(crate) fn refusals_of(inspection: &Inspection) -> Option<u32> {
     inspection.refusals().next().map(|(_, refusals)| refusals)
 }
 
-/// In this process.
+/// A limiter in this process.
 pub(crate) struct Memory {
     clock: ManualClock,
     limiter: Limiter,
@@ -90,7 +91,7 @@ impl Scaled for Memory {
     }
 }
 
-/// In a map of another's.
+/// A limiter over a shared map.
 pub(crate) struct Shared {
     map: Map,
     limiter: Limiter<SharedLedger<Map>>,
@@ -133,7 +134,7 @@ impl Scaled for Shared {
     }
 }
 
-/// What comes of a future that does not wait.
+/// Returns the output of a future that does not wait.
 fn now<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(future).poll(&mut context) {
@@ -145,7 +146,7 @@ fn now<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
 #[derive(Clone, Debug)]
 struct Case {
     algorithm: Algorithm,
-    /// The policy's own, if a closure gives its requests that limit.
+    /// The policy's own limit, if a closure gives its requests that limit.
     own: Option<Algorithm>,
     most: u32,
     start: u64,
@@ -154,10 +155,10 @@ struct Case {
 
 #[derive(Clone, Copy, Debug)]
 struct Step {
-    /// In 2^12ths of a period.
+    /// The gap in 2^12ths of a period.
     gap: u64,
     cost: u32,
-    /// That of the request, just before the end of its wait, and at the end.
+    /// The factors at the request, just before the end of its wait, and at the end.
     factors: [u32; 3],
     kind: Kind,
 }
@@ -165,9 +166,9 @@ struct Step {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Alone,
-    /// Takes what remains.
+    /// A request for what remains.
     Drains,
-    /// Gives some back, so that a key owes parts of a unit.
+    /// A refund, so that a key owes parts of a unit.
     GivesBack,
 }
 
@@ -175,7 +176,7 @@ pub(crate) fn algorithms() -> impl Strategy<Value = Algorithm> {
     pairs().prop_map(|(algorithm, _)| algorithm)
 }
 
-/// Two algorithms that differ in their limits alone.
+/// Returns two algorithms that differ in their limits alone.
 fn pairs() -> impl Strategy<Value = (Algorithm, Algorithm)> {
     let periods = select(vec![60_000_u64, 1_000_000, 60_000_000, 3_600_000_000]);
     let limits = prop_oneof![4 => 1_u32..40, 1 => select(vec![100_u32, 997])];
@@ -245,7 +246,7 @@ fn cases() -> impl Strategy<Value = Case> {
         })
 }
 
-/// What a key that has used nothing can take: the base, or with growth the most, in parts of the price.
+/// Returns the units that an unused key can take: the base, or with growth the most, in parts of the price.
 fn quota_told(limit: u32, most: u32, factor: u32) -> u32 {
     let (limit, most, factor) = (u64::from(limit), u64::from(most), u64::from(factor));
     let price = (1_000 * most).div_ceil(factor);
@@ -309,7 +310,8 @@ fn a_wait_stays_true<D: Scaled>(case: &Case) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A client that asks whenever it may: at once what is told, and in the long run the share of the rate.
+/// A client that sends requests whenever it may gets what it was told at once, and the share of the rate in
+/// the long run.
 fn a_share_is_exact<D: Scaled>() {
     let minute = 60_000_000;
     for (most, factors) in [

@@ -217,7 +217,7 @@ macro_rules! mount {
             use super::*;
 
             #[test]
-            fn so_many_refusals_within_the_time_block_and_nothing_else_does() {
+            fn the_number_of_refusals_within_the_time_blocks_and_nothing_else_does() {
                 let price = <$driver as Scaled>::PRICE;
                 check_at(seeds!(penalties), price, cases(), &so_many_refusals_block::<$driver>);
             }

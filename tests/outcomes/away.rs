@@ -81,7 +81,7 @@ async fn a_settlement_that_fails_is_lost_and_counted_and_charged_nowhere_else() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_charged_in_this_process_is_settled_in_this_process() {
+async fn a_charge_in_this_process_is_settled_in_this_process() {
     let switch = Switch::new();
     let limiter = limiter(&switch);
     assert!(limiter.check("ann", 50).await.unwrap().is_allowed());

@@ -76,7 +76,7 @@ async fn a_header_of_the_response_or_the_end_without_an_answer_says_what_it_cost
 }
 
 #[tokio::test]
-async fn what_the_handler_spends_while_it_streams_is_what_it_costs() {
+async fn a_stream_costs_what_its_handler_spends() {
     let policy = || {
         let policy = policy(PLENTY).settle(Settle::from_spend());
         policy.unless_settled(Unsettled::Nothing)
@@ -258,7 +258,7 @@ async fn a_parallel_guesser_gets_no_more_than_the_limit() {
 }
 
 #[test]
-fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
+fn a_policy_that_cannot_settle_is_refused_when_the_layer_is_built() {
     use tower_ratelimit::LeakyQueue;
     let queue = Policy::new("queue", LeakyQueue::per_second(5).places(3))
         .key(key::global())

@@ -70,7 +70,7 @@ fn policy(algorithm: Algorithm) -> Policy {
 }
 
 #[test]
-fn what_it_really_cost_is_charged_and_neither_less_nor_more() {
+fn the_actual_cost_is_charged_and_neither_less_nor_more() {
     for algorithm in hourly(100) {
         let limiter = limiter(&ManualClock::new(), policy(algorithm));
         for (estimate, cost, total) in [(40, 40, 40), (40, 15, 55), (10, 30, 85), (15, 0, 85)] {
@@ -136,7 +136,7 @@ fn nothing_is_given_back_of_a_window_that_has_ended() {
 }
 
 #[test]
-fn what_cost_more_counts_when_it_is_settled() {
+fn a_greater_cost_counts_when_it_is_settled() {
     for algorithm in hourly(10) {
         let clock = ManualClock::new();
         let limiter = limiter(&clock, policy(algorithm));

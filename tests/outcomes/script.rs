@@ -23,7 +23,7 @@ use tower_ratelimit::key::Head;
 use tower_ratelimit::policy::{Cost, Spend};
 use tower_ratelimit::{RateLimit, RateLimitLayer};
 
-/// How a request ends.
+/// The ending of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Its body is read to its end.
@@ -45,7 +45,7 @@ pub(crate) enum Way {
     NoContent,
     NotModified,
     Head,
-    /// 101, after which the connection goes on without a body.
+    /// The response is 101, after which the connection goes on without a body.
     Upgrade,
     /// The client goes away while the inner service works.
     Gone,
@@ -83,7 +83,7 @@ pub(crate) const WAYS: [Way; 18] = [
 ];
 
 impl Way {
-    /// Whether the client sees the head of a response.
+    /// Returns whether the client sees the head of a response.
     pub(crate) fn has_an_answer(self) -> bool {
         !matches!(
             self,
@@ -96,7 +96,7 @@ impl Way {
         )
     }
 
-    /// Whether all of the response goes out.
+    /// Returns whether the whole response goes out.
     pub(crate) fn is_complete(self) -> bool {
         self.has_an_answer()
             && !matches!(
@@ -106,23 +106,23 @@ impl Way {
     }
 }
 
-/// What the inner service does with a request, in the extensions of the request.
+/// The instructions for the inner service, in the extensions of a request.
 #[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) way: Way,
-    /// What the request really costs.
+    /// The actual cost of the request.
     pub(crate) cost: u32,
-    /// Whose requests are limited together.
+    /// The team, whose requests are limited together.
     team: String,
-    /// For so many milliseconds the service works, and again the client before it reads the body.
+    /// The milliseconds for which the service works, and for which the client rests before it reads the body.
     rests: u32,
-    /// Tells that the service works on it.
+    /// The signal that the service works on the request.
     works: Arc<Notify>,
     enter: Option<Arc<Enter>>,
 }
 
-/// Called when a request comes to the service. What it returns is dropped when the service has done with the request: at
-/// the end of the body, or when its future or the body is dropped.
+/// The hook that runs when a request comes to the service. Its result is dropped when the service is done
+/// with the request: at the end of the body, or when the future or the body is dropped.
 pub(crate) type Enter = dyn Fn() -> Inside + Send + Sync;
 pub(crate) type Inside = Box<dyn Any + Send>;
 
@@ -138,7 +138,7 @@ impl Script {
         }
     }
 
-    /// The same, of a team, for which the service tells when it begins and ends.
+    /// Creates a script for a request of a team, with a hook.
     pub(crate) fn of_team(self, team: String, rests: u32, enter: Arc<Enter>) -> Self {
         Self {
             team,
@@ -158,12 +158,12 @@ impl fmt::Debug for Script {
     }
 }
 
-/// The estimate that a request says.
+/// Returns the estimate in the header of a request.
 pub(crate) fn estimate(head: &Head<'_>) -> Option<u32> {
     head.header("x-estimate")?.parse().ok()
 }
 
-/// Frames of a body, and what comes after them.
+/// The frames of a body, and its ending.
 pub(crate) struct Frames {
     parts: VecDeque<Frame<Bytes>>,
     declared: Option<u64>,
@@ -325,7 +325,7 @@ pub(crate) async fn send(
         .unwrap();
     let mut service = service.clone();
     let end = async move { end(&mut service, request, script).await };
-    // What panics has been seen by the service.
+    // The service has seen the panic.
     AssertUnwindSafe(end).catch_unwind().await.ok().flatten()
 }
 
@@ -376,7 +376,7 @@ pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Panics without a message: a test panics thousands of times.
+/// Panics without a message, since a test panics thousands of times.
 fn quiet_panic() -> ! {
     resume_unwind(Box::new("as the script says"))
 }

@@ -1,4 +1,4 @@
-//! Twenty thousand requests that end in every way, at random, of a few clients at once.
+//! Twenty thousand requests of a few concurrent clients, with random endings.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,13 +17,13 @@ const CLIENTS: u32 = 40;
 const USERS: u32 = 12;
 const TEAMS: u32 = 3;
 
-/// So long that a test which reaches it has failed.
+/// The time after which a test has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What all requests of each user cost, under `units` and under `successes`.
+/// The cost of all requests of each user, under `units` and under `successes`.
 type Model = HashMap<u32, [u32; 2]>;
 
-/// What the service behind the layer sees of each team.
+/// The view of the service behind the layer on each team.
 #[derive(Default)]
 struct Seen {
     inside: [AtomicU32; TEAMS as usize],
@@ -52,7 +52,7 @@ fn not_seen() -> Arc<Enter> {
     Arc::new(|| Box::new(()))
 }
 
-/// Sends requests until so many were let go on, and returns what they cost.
+/// Sends requests until enough were admitted, and returns their costs.
 async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> (Model, Arc<Seen>) {
     let model: Arc<Mutex<Model>> = Arc::default();
     let seen: Arc<Seen> = Arc::default();
@@ -94,7 +94,7 @@ async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> (Model, Arc
     (model, seen)
 }
 
-/// What each user has used, and how many slots are held.
+/// Returns the usage of each user, and the number of held slots.
 async fn state(layer: &RateLimitLayer) -> (Model, u32) {
     let mut all = Model::new();
     for number in 0..USERS {
@@ -112,7 +112,7 @@ fn alone(client: u32, left: u32) -> String {
     format!("alone-{client}-{left}")
 }
 
-/// How many slots requests hold that were in teams of their own.
+/// Returns the number of slots that requests in teams of their own hold.
 async fn held_alone(layer: &RateLimitLayer) -> u32 {
     let mut held = 0;
     for client in 0..CLIENTS {
@@ -153,14 +153,14 @@ async fn every_request_is_settled_once_over_redis() {
     let (model, seen) = storm(&layer, false).await;
     let expected = (model, 0);
     let started = Instant::now();
-    // Settlements are under way yet. Those that are missing never come.
+    // Settlements are still under way. Missing ones never come.
     while state(&layer).await != expected {
         if started.elapsed() > PATIENCE {
             assert_eq!(state(&layer).await, expected);
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // One that is settled twice would change it again.
+    // A double settlement would change the state again.
     let tasks = tokio::runtime::Handle::current().metrics();
     while tasks.num_alive_tasks() > 4 && started.elapsed() < PATIENCE {
         tokio::time::sleep(Duration::from_millis(5)).await;

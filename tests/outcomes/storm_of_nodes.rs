@@ -1,8 +1,8 @@
 //! Twenty thousand requests before nodes that share a Redis, while nodes are killed and stopped, and the server is stopped.
 //!
-//! Each node is a process, and says of each request when it begins, how it has ended, and when all that have ended so far
-//! are settled. What a killed node had not settled is in doubt, and each such request costs one of a few numbers. All
-//! others cost what the model says, to the unit.
+//! Each node is a process. It reports when a request begins, how the request ends, and when all requests that
+//! have ended so far are settled. The requests that a killed node had not settled are in doubt, and each
+//! costs one of a few numbers. All others cost what the model says, to the unit.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
@@ -26,19 +26,19 @@ const AT_ONCE: usize = 4;
 const USERS: u32 = 400;
 const TEAMS: u32 = 24;
 
-/// After so many requests something happens to a node or to the server.
+/// The requests between two faults of a node or of the server.
 const BETWEEN: usize = 1_200;
 
-/// How long a node or the server is stopped: less than two thirds of the life of a slot.
+/// The time for which a node or the server is stopped: less than two thirds of the life of a slot.
 const STOPPED: Duration = Duration::from_millis(300);
 
-/// So long that a test which reaches it has failed.
+/// The time after which a test has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The longest deadline that a store can have.
+/// The longest deadline of a store.
 const LONGEST_ANSWER: Duration = Duration::from_secs(60);
 
-/// What the service behind the layer sees: which requests are inside, by team.
+/// The view of the service behind the layer: the requests inside, by team.
 #[derive(Default)]
 struct Judge {
     inside: HashMap<u32, HashSet<(u32, u64)>>,
@@ -63,7 +63,7 @@ impl Judge {
         }
     }
 
-    /// Its requests have ended with it.
+    /// Removes the requests of a killed node.
     fn dies(&mut self, node: u32) {
         self.dead.insert(node);
         for inside in self.inside.values_mut() {
@@ -78,7 +78,7 @@ fn lock(judge: &Shared) -> MutexGuard<'_, Judge> {
     judge.lock().unwrap()
 }
 
-/// Listens to nodes, and returns where.
+/// Listens to nodes, and returns the address.
 fn judge() -> (Shared, String) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -93,7 +93,7 @@ fn judge() -> (Shared, String) {
     (judge, address)
 }
 
-/// Hears a node until it has gone.
+/// Reads the reports of a node until it has gone.
 fn listen(node: TcpStream, judge: &Shared) {
     node.set_nodelay(true).unwrap();
     let mut answers = node.try_clone().unwrap();
@@ -113,10 +113,10 @@ fn listen(node: TcpStream, judge: &Shared) {
     }
 }
 
-/// What a node has said.
+/// A report of a node.
 enum Said {
     Line(u32, String),
-    /// It says no more.
+    /// The node has ended.
     Gone(u32),
 }
 
@@ -144,20 +144,20 @@ impl Node {
     }
 }
 
-/// What is known of the requests of a node that are not settled for sure.
+/// The requests of a node that are not settled for sure.
 #[derive(Default)]
 struct Unsettled {
-    /// Those that have begun, and those of them that have ended.
+    /// The requests that have begun, and those of them that have ended.
     begun: HashMap<u64, Drawn>,
     ended: HashSet<u64>,
 }
 
-/// What requests cost, by user.
+/// The cost of requests, by user.
 #[derive(Default)]
 struct Account {
     of_nodes: HashMap<u32, Unsettled>,
     settled: HashMap<u32, [u32; 2]>,
-    /// Of each request in doubt, what it may cost under each policy.
+    /// The possible costs of each request in doubt, under each policy.
     doubtful: HashMap<u32, Vec<[BTreeSet<u32>; 2]>>,
     let_go_on: usize,
     refused: usize,
@@ -215,12 +215,13 @@ impl Account {
         }
     }
 
-    /// What the node has not settled for sure is in doubt.
+    /// Puts the requests in doubt that the node has not settled for sure.
     fn dies(&mut self, node: u32) {
         let Unsettled { begun, ended } = self.of_nodes.remove(&node).unwrap_or_default();
         for (request, drawn) in begun {
             let [units, successes] = drawn.costs(false);
-            // It was charged its estimate, and then settled; a client that has gone leaves it open whether it was asked.
+            // The request was charged its estimate, and then settled. A client that has gone leaves it open
+            // whether the store was asked.
             let mut may_cost = [
                 BTreeSet::from([drawn.estimate, units, UNSETTLED]),
                 BTreeSet::from([1, successes, 0]),
@@ -242,7 +243,7 @@ impl Account {
         }
     }
 
-    /// Everything that a user may have used under a policy.
+    /// Returns every possible usage of a user under a policy.
     fn possible(&self, user: u32, policy: usize) -> BTreeSet<u32> {
         let settled = self.settled.get(&user).map_or(0, |both| both[policy]);
         let mut sums = BTreeSet::from([settled]);
@@ -329,13 +330,13 @@ fn every_request_is_settled_once_while_nodes_are_killed() {
     assert!(judged.inside.values().all(HashSet::is_empty));
     drop(judged);
     states_are_as_modelled(&server, &account);
-    // Those of a node that was killed end by themselves.
+    // The slots of a killed node end by themselves.
     until("no slot is held", || no_slot_is_held(&server));
 }
 
 fn states_are_as_modelled(server: &Server, account: &Account) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    // A server that is slow on a loaded machine is waited for: an outage would be told as a state that is empty.
+    // The test waits for a server that is slow on a loaded machine: an outage would look like an empty state.
     let store = RedisStore::builder()
         .deadline(LONGEST_ANSWER)
         .open(server.url());
@@ -357,7 +358,7 @@ fn states_are_as_modelled(server: &Server, account: &Account) {
     assert!(exact > USERS as usize / 2);
 }
 
-/// Whether each set has none, or none whose end is still to come.
+/// Returns whether no set has a slot whose end is still to come.
 fn no_slot_is_held(server: &Server) -> bool {
     let keys: Vec<String> = redis::from_redis_value(server.ask(&["KEYS", "*"])).unwrap();
     let (seconds, _): (u64, u64) = redis::from_redis_value(server.ask(&["TIME"])).unwrap();

@@ -1,4 +1,4 @@
-//! Requests that are drawn at random, the policies that count them, and what each of them costs.
+//! Random requests, the policies that count them, and the cost of each request.
 
 use tower_ratelimit::policy::{Ending, Settle, Unsettled};
 use tower_ratelimit::store::Store;
@@ -6,13 +6,13 @@ use tower_ratelimit::{AnchoredWindow, Concurrency, Policy, RateLimitLayer, Slidi
 
 use crate::script::{Script, WAYS, Way};
 
-/// So many that no rate refuses a request.
+/// A limit that refuses no request.
 const PLENTY: u32 = 1_000_000_000;
 
-/// What a request without an answer costs under `units`.
+/// The cost under `units` of a request without an answer.
 pub(crate) const UNSETTLED: u32 = 7;
 
-/// Numbers that look random, the same in each run.
+/// A deterministic source of random numbers.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -51,14 +51,14 @@ impl Drawn {
         Script::new(self.way, self.cost)
     }
 
-    /// Whether the client has gone before it is told a refusal. Nothing but the state tells whether such a request was let
-    /// go on, so each is in a team of its own.
+    /// Returns whether the client leaves before it sees a refusal. Only the state tells whether such a
+    /// request was admitted, so each is in a team of its own.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self.way, Way::NeverPolled | Way::GoneAtOnce)
     }
 
-    /// What it costs under `units` and `successes` if it is let go on. A store that answers later is not asked by a
-    /// request that is never polled.
+    /// Returns the cost of the request under `units` and `successes` if it is admitted. A request that is
+    /// never polled does not reach a store that answers later.
     pub(crate) fn costs(&self, is_charged_unpolled: bool) -> [u32; 2] {
         let is_charged = self.way != Way::NeverPolled || is_charged_unpolled;
         let units = match self.way {
@@ -74,7 +74,8 @@ pub(crate) fn user(number: u32) -> String {
     format!("user-{number}")
 }
 
-/// A team is all requests whose header `x-team` says so; of each, so many are let go on at once.
+/// Creates a layer that lets this many requests of a team be inside at once. Requests with the same header
+/// `x-team` are a team.
 pub(crate) fn layer(at_once: u32, store: impl Store) -> RateLimitLayer {
     let units = Policy::new("units", AnchoredWindow::per_day(PLENTY))
         .key(key::header("x-user"))
@@ -95,11 +96,11 @@ pub(crate) fn layer(at_once: u32, store: impl Store) -> RateLimitLayer {
         .unwrap()
 }
 
-/// What a key has used under each policy.
+/// Returns the usage of a key under each policy.
 pub(crate) async fn used(layer: &RateLimitLayer, header: &str, value: &str) -> [u32; 3] {
     let key = key::header(header).key_of(value).unwrap();
     let decision = layer.limiter().peek(key, 0).await.unwrap();
-    // Without the store, a node would tell what this process knows, which is nothing.
+    // Without the store, a node would answer from this process, which knows nothing.
     assert!(!decision.is_degraded(), "{value}: told without the store");
     let numbers: Vec<u32> = decision.policies().map(|(_, told)| told.used()).collect();
     numbers.try_into().unwrap()

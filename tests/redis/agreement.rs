@@ -1,4 +1,4 @@
-//! Law 9: Redis and the store in memory tell the same of the same past, number by number.
+//! Law 9: Redis and the store in memory give the same answers for the same past, number by number.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -33,11 +33,11 @@ fn law_9_a_cluster_tells_what_memory_tells() {
     println!("law 9, on a cluster of three primaries: {counts:?}");
 }
 
-/// A list of policies, and what is asked under them.
+/// A list of policies, and the operations on them.
 #[derive(Clone, Debug)]
 struct Case {
     policies: Vec<Shape>,
-    /// In microseconds since the epoch.
+    /// The start of the clock, in microseconds since the epoch.
     start: u64,
     steps: Vec<(Gap, Verb)>,
 }
@@ -51,14 +51,14 @@ struct Shape {
     is_soft: bool,
 }
 
-/// The time since the step before.
+/// The time since the previous step.
 #[derive(Clone, Copy, Debug)]
 enum Gap {
     None,
     Micros(u64),
-    /// In 2^12ths of the first policy's period.
+    /// A time in 2^12ths of the first policy's period.
     Periods(u64),
-    /// Of what was told last.
+    /// The retry time of the last answer.
     Retry,
     JustBeforeRetry,
     Reset,
@@ -70,13 +70,13 @@ enum Verb {
     Check(u64, Cost),
     Peek(u64, Cost),
     TakeUpTo(u64, Cost),
-    /// Asked at once, so that they share calls: they are decided in this order.
+    /// Concurrent requests, which share calls and are decided in this order.
     Together(Vec<(u64, Cost)>),
-    /// Which policies are asked, each of a key of its own.
+    /// A check of some policies, each with a key of its own.
     CheckWith([Option<(u64, Cost)>; 4]),
     Refund(u64, Cost),
     Settle(u64, Cost),
-    /// Of some policies, each of a key of its own.
+    /// A refund to some policies, each with a key of its own.
     RefundWith([Option<(u64, Cost)>; 4]),
     SettleWith([Option<(u64, Cost)>; 4]),
     Reset(u64),
@@ -87,10 +87,10 @@ enum Verb {
 #[derive(Clone, Copy, Debug)]
 enum Cost {
     This(u32),
-    /// In 2^8ths of the first policy's limit.
+    /// A cost in 2^8ths of the first policy's limit.
     Part(u64),
     OneAboveLimit,
-    /// Of the binding policy, as it was told last.
+    /// The remaining units of the binding policy, according to the last answer.
     Remaining,
 }
 
@@ -104,7 +104,7 @@ fn cases() -> impl Strategy<Value = Case> {
     let steps = vec((gap(), verb()), 4..=24);
     let cases = (vec(shape(), 1..=4), start, steps);
     cases.prop_map(|(mut policies, start, steps)| {
-        // Of queues, a request can stand in one.
+        // A request can stand in one queue only.
         let queues = policies.iter_mut().filter(|shape| shape.kind == QUEUE);
         queues.skip(1).for_each(|shape| shape.kind = GCRA);
         Case {
@@ -132,14 +132,14 @@ fn shape() -> impl Strategy<Value = Shape> {
             kind,
             limit,
             period,
-            // Else as the limit, or half or twice as much.
+            // The size is that of the limit, or half or twice as much.
             size: match size {
                 6 => limit,
                 7 => limit / 2,
                 8 => limit.saturating_mul(2),
                 small => small,
             },
-            // What is over a queue's limit would overtake requests that wait.
+            // A request over a queue's limit would overtake requests that wait.
             is_soft: is_soft && kind != QUEUE,
         }
     })
@@ -246,18 +246,18 @@ fn compare(store: &RedisStore, cases: u32) -> Counts {
     counts
 }
 
-/// The same policies twice, with one clock.
+/// The same policies in both stores, with one clock.
 struct Pair<'a> {
     redis: Limiter<RedisLedger>,
     memory: Limiter,
     clock: ManualClock,
     runtime: &'a Runtime,
     shapes: &'a [Shape],
-    /// Keys are of this case only.
+    /// The number of the case, so that its keys are its own.
     case: u64,
     now: u64,
     last: Option<Decision>,
-    /// How much may yet be settled for each key: some counts in memory hold twice the limit only.
+    /// The units that may yet be settled for each key: some counts in memory hold only twice the limit.
     settled: Vec<u32>,
     counts: Counts,
 }
@@ -295,7 +295,7 @@ impl<'a> Pair<'a> {
         let retry = told.and_then(Outcome::retry_after);
         let reset = told.map(Outcome::reset_after);
         let micros = |time: Option<Duration>| time.map_or(0, |time| Micros::from(time).get());
-        // No further than a case may last.
+        // A wait is bounded by the longest time of a case.
         let longest = 400 * 86_400_000_000;
         let gap = match gap {
             Gap::None => 0,
@@ -425,7 +425,7 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// What policies are asked, each by its name.
+    /// Returns the policies of a request by name.
     fn by_name(&self, asked: [Option<(u64, Cost)>; 4]) -> Vec<(&'static str, (u64, u64), u32)> {
         let asked = ["0", "1", "2", "3"].into_iter().zip(asked);
         let asked = asked.take(self.shapes.len()).filter_map(|(name, asked)| {
@@ -440,7 +440,7 @@ impl<'a> Pair<'a> {
         answer.unwrap_or_else(|error| panic!("{error:?}"))
     }
 
-    /// Its debug form shows every number of a decision, and when it was made.
+    /// Compares two decisions by their debug forms, which show every number and the time.
     fn same(&mut self, in_redis: Decision, in_memory: &Decision) -> Result<(), TestCaseError> {
         if in_memory.policies().len() > 0 {
             prop_assert_eq!(format!("{in_redis:?}"), format!("{in_memory:?}"));

@@ -87,7 +87,7 @@ async fn whichever_denies_none_is_charged() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_leaves_each_algorithm_as_it_was() {
+async fn giving_back_leaves_each_algorithm_as_it_was() {
     let scene = Scene::new();
     let clock = ManualClock::new();
     clock.set_micros(Micros::new(1_704_067_200_123_457));
@@ -152,7 +152,7 @@ async fn an_error_of_a_later_one_gives_back_what_was_taken() {
 /// The node that denies may answer late. In the meantime the window has ended in which the first node was charged, and
 /// another request was charged in the next.
 #[tokio::test]
-async fn what_was_taken_of_a_window_that_has_ended_is_not_given_back_of_the_next() {
+async fn units_of_an_ended_window_are_not_given_back_to_the_next() {
     let scene = Scene::new();
     let clock = ManualClock::at(Micros::new(1_704_067_200_000_000));
     let store = scene.store.clone().clock(clock.clone());

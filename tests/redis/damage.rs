@@ -169,7 +169,7 @@ async fn words_of_any_size_are_read_without_a_panic() {
 }
 
 #[tokio::test]
-async fn what_a_server_calls_a_passing_trouble_is_unavailable_and_what_is_not_is_named() {
+async fn transient_errors_of_a_server_are_unavailability_and_others_are_named() {
     let old = "-ERR Error running script (call to f_0123): @user_script:7: @user_script: 7: ";
     let old = |code: &str| -> &'static str { format!("{old}-{code} of some sort\r\n").leak() };
     for (answer, kind, said) in [

@@ -170,7 +170,7 @@ async fn whatever_changes_a_key_through_the_store_ends_what_is_remembered() {
 
 /// The bound is that of the setting, counted from when the other one was done.
 #[tokio::test]
-async fn what_another_node_gives_back_goes_unnoticed_for_no_longer_than_was_set() {
+async fn a_refund_by_another_node_is_seen_within_the_configured_time() {
     let longest = Duration::from_millis(150);
     let server = Server::start(&[]);
     let near = limiter(

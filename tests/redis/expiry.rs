@@ -173,7 +173,7 @@ async fn neither_a_peek_nor_a_denial_changes_when_a_state_dies() {
 }
 
 #[tokio::test]
-async fn what_costs_nothing_or_changes_nothing_leaves_no_key() {
+async fn a_request_that_changes_nothing_leaves_no_key() {
     let server = Server::start(&[]);
     let limiter = limiter(&store(&server), every(5, MINUTE).into_iter().take(9));
     assert!(limiter.check("ann", 0).await.unwrap().is_allowed());

@@ -1,4 +1,4 @@
-//! What the tests begin with: stores, limiters, and looks at what a server has and does.
+//! The setting of the tests: stores, limiters, and views of a server.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use tower_ratelimit::{
 
 use crate::support::redis::{Cluster, Server};
 
-/// So long that a test which reaches it has failed.
+/// The time after which a test has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
-/// Of a store that waits, and asks the server each time.
+/// Returns a builder for a store that waits, and sends each request to the server.
 pub(crate) fn patient() -> RedisStoreBuilder {
     let builder = RedisStore::builder().deadline(PATIENCE);
     builder.remember_denials_for(Duration::ZERO)
@@ -48,12 +48,12 @@ pub(crate) fn limiter(
     limiter.store(store.clone()).build().unwrap()
 }
 
-/// What fails is told, and not decided without the server.
+/// Returns the policy with failures as errors, without a decision by this process.
 pub(crate) fn without_a_standby(policy: Policy) -> Policy {
     policy.on_store_failure(OnStoreFailure::Refuse)
 }
 
-/// Each algorithm, by its name.
+/// Returns a policy for each algorithm, with its name.
 pub(crate) fn every(limit: u32, period: Duration) -> Vec<Policy> {
     let quota = Quota::new(limit, period).unwrap();
     let algorithms: [Algorithm; 10] = [
@@ -72,7 +72,7 @@ pub(crate) fn every(limit: u32, period: Duration) -> Vec<Policy> {
     named.into()
 }
 
-/// A limit that is whole again on New Year only.
+/// Returns a policy whose limit is whole again on New Year only.
 pub(crate) fn daily(name: &str, limit: u32) -> Policy {
     Policy::new(name, AnchoredWindow::per_day(limit))
 }
@@ -85,7 +85,7 @@ pub(crate) fn ask<T: FromRedisValue>(server: &Server, words: &[&str]) -> T {
     redis::from_redis_value(server.ask(words)).expect("the answer is of this kind")
 }
 
-/// How often a command was called, by clients and by scripts.
+/// Returns how often clients and scripts called a command.
 pub(crate) fn calls(server: &Server, command: &str) -> u64 {
     let info: String = ask(server, &["INFO", "commandstats"]);
     let name = format!("cmdstat_{command}:calls=");
@@ -93,7 +93,7 @@ pub(crate) fn calls(server: &Server, command: &str) -> u64 {
     calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
 }
 
-/// How many commands of clients a server has had, but for those of the tests.
+/// Returns how many commands of clients a server has had, without those of the tests.
 pub(crate) fn scripts_run(server: &Server) -> (u64, u64) {
     (calls(server, "evalsha"), calls(server, "eval"))
 }
@@ -104,7 +104,7 @@ pub(crate) fn keys(server: &Server) -> Vec<String> {
     keys
 }
 
-/// The node of a cluster that has the slot of this key: the others say who has it.
+/// Returns the node of a cluster that has the slot of this key, as the others say.
 pub(crate) fn node_of<'a>(cluster: &'a Cluster, key: &str) -> &'a Server {
     let serves = |node: &&Server| {
         let answer = redis::cmd("EXISTS")
@@ -116,7 +116,7 @@ pub(crate) fn node_of<'a>(cluster: &'a Cluster, key: &str) -> &'a Server {
     node.expect("every slot is served")
 }
 
-/// A key for each node of the cluster whose states under this policy are there.
+/// Returns a key for each node of the cluster, by the place of its state under this policy.
 pub(crate) fn key_on_each<R>(
     cluster: &Cluster,
     store: &RedisStore,
@@ -129,7 +129,7 @@ pub(crate) fn key_on_each<R>(
     cluster.nodes.iter().map(|node| on(node).unwrap()).collect()
 }
 
-/// All that an error and its causes say.
+/// Returns the messages of an error and its causes.
 pub(crate) fn story(error: &StoreError) -> String {
     let mut story = error.to_string();
     let mut cause = error.source();
@@ -141,7 +141,7 @@ pub(crate) fn story(error: &StoreError) -> String {
     story
 }
 
-/// Looks until it is so.
+/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {

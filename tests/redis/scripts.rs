@@ -69,7 +69,7 @@ async fn every_verb_is_done_once_by_a_server_that_has_forgotten_the_scripts() {
 /// It once took a call for what was asked for, another for what there was, and a peek where there was nothing.
 /// Other requests could come in between, and then it began anew.
 #[tokio::test]
-async fn what_there_is_is_taken_in_one_call() {
+async fn the_available_units_are_taken_in_one_call() {
     let server = Server::start(&[]);
     for policy in every(10, MINUTE) {
         let name = policy.name().to_owned();

@@ -277,7 +277,7 @@ async fn a_store_asks_the_sentinels_again_when_its_master_has_lost_its_replicas(
 }
 
 #[tokio::test]
-async fn of_several_servers_that_are_named_the_one_that_is_the_master_is_taken() {
+async fn the_store_takes_the_master_among_several_named_servers() {
     let master = Server::start(&[]);
     let port = master.port();
     let replica = Server::start(&["--replicaof", "127.0.0.1", &port.to_string()]);
@@ -369,7 +369,7 @@ async fn the_master_is_talked_to_through_tls_if_its_address_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_no_name_or_no_address_is_refused_without_its_password() {
+async fn a_url_with_a_bad_name_or_address_is_refused_without_its_password() {
     const PASSWORD: &str = "s3kr3t";
     let sentinel = "redis://10.0.0.1";
     for (master, sentinels, field, remedy) in [

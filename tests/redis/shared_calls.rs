@@ -175,7 +175,7 @@ async fn while_few_calls_are_under_way_no_request_waits_and_then_until_a_call_is
 }
 
 #[tokio::test]
-async fn what_no_rule_can_read_fails_its_own_request_and_none_that_shares_the_call() {
+async fn an_unreadable_state_fails_its_own_request_and_none_that_shares_the_call() {
     let server = Server::start(&[]);
     let store = store(&server);
     for policy in every(5, 60 * MINUTE) {

@@ -103,7 +103,7 @@ async fn a_limit_of_ones_own_that_has_ended_denies_no_request_any_more() {
 }
 
 #[tokio::test]
-async fn what_another_node_gave_back_is_taken_as_soon_as_it_is_seen() {
+async fn units_that_another_node_gives_back_are_available_at_the_next_attempt() {
     let server = Server::start(&[]);
     let open = || {
         let store = RedisStore::builder().remember_denials_for(Duration::from_secs(600));

@@ -195,7 +195,7 @@ async fn a_request_that_waits_is_asked_about_as_a_whole_when_the_server_is_back(
 }
 
 #[tokio::test]
-async fn who_is_counted_is_told_of_the_policy_that_counts_without_the_server_too() {
+async fn the_policy_that_counts_without_the_server_has_a_partition_key_too() {
     let server = Server::start(&[]);
     let store = patient().open(server.url()).unwrap();
     let secret = Secret::new([7; 32]).unwrap();

@@ -55,7 +55,7 @@ fn wait(response: &Response<()>) -> Duration {
 /// away, the answer left out the policy that lets everything go on, and nothing else denied it: so each
 /// request passed by what it had only foreseen, and 200 of 200 passed under a limit of 5 a day.
 #[tokio::test]
-async fn what_was_only_foreseen_never_passes() {
+async fn a_request_never_passes_by_an_estimate_alone() {
     let server = Server::start(&[]);
     let store = patient().nodes(1).open(server.url()).unwrap();
     let minute = Policy::new("minute", AnchoredWindow::per_minute(1))
@@ -83,7 +83,7 @@ async fn what_was_only_foreseen_never_passes() {
 }
 
 #[tokio::test]
-async fn what_a_request_took_is_given_back_until_its_window_ends() {
+async fn a_refund_counts_until_the_window_of_the_charge_ends() {
     let server = Server::start(&[]);
     let clock = ManualClock::at(START);
     let store = store(&server).clock(clock.clone());

@@ -186,7 +186,7 @@ async fn a_denial_that_is_remembered_holds_for_all_of_its_wait() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_or_settled_meanwhile_is_so_here() {
+async fn refunds_and_settlements_during_an_outage_count_in_this_process() {
     let server = Server::start(&[]);
     let store = store(&server);
     let here = limiter(&store, [daily("a", 10)]);
@@ -364,7 +364,7 @@ async fn an_operator_is_told_that_it_is_told_by_this_process_alone() {
 
 /// A connection for each request, or for each attempt.
 #[tokio::test]
-async fn there_is_one_connection_before_an_outage_and_after_it() {
+async fn the_store_has_one_connection_before_and_after_an_outage() {
     let server = Server::start(&[]);
     let store = store(&server);
     let limiter = limiter(&store, [daily("a", 1_000)]);

@@ -1,4 +1,4 @@
-//! The layer of HTTP.
+//! Plans under the layer of HTTP.
 
 use std::convert::Infallible;
 
@@ -70,12 +70,12 @@ async fn a_request_waits_for_its_plan_before_it_is_charged() {
         ok("plan free, default: not found")
     );
     let lookups = source.all_begun();
-    // A request that is not looked up has the default plan.
+    // A request without a lookup has the default plan.
     assert_eq!(send(&layer, "/", None).await, ok("plan free, "));
     assert_eq!(source.all_begun(), lookups);
 }
 
-/// A request that goes away while it waits for its plan was charged nothing.
+/// A request that leaves while it waits for its plan was charged nothing.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_goes_away_before_its_plan_is_known_is_charged_nothing() {
     let source = Source::new();

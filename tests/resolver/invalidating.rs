@@ -1,4 +1,4 @@
-//! After an invalidation the next decision asks anew.
+//! A decision after an invalidation looks the key up anew.
 
 use tokio::time::Instant;
 
@@ -28,7 +28,7 @@ async fn an_invalidated_key_is_looked_up_by_its_next_decision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_known_of_an_invalidated_key_is_kept_for_failure_alone() {
+async fn the_value_of_an_invalidated_key_serves_failures_alone() {
     let source = Source::new();
     source.set("ann", "pro");
     let resolver = source.resolver();
@@ -78,7 +78,7 @@ async fn the_answer_of_a_lookup_that_began_before_the_invalidation_is_not_fresh(
         } else {
             resolver.invalidate(&"ann".to_owned());
         }
-        // The first lookup answers what it has read, and the second one has not yet.
+        // The first lookup answers with the row that it has read, and the second one has not answered yet.
         gate.add_permits(1);
         settle().await;
         assert!(!waiting.is_finished());
@@ -105,7 +105,7 @@ async fn a_lookup_that_was_outdated_in_flight_is_kept_for_failure_alone() {
     gate.add_permits(1);
     settle().await;
     assert_eq!(source.all_begun(), 1, "no request waits");
-    // The next one waits, and no longer than it would.
+    // The next request waits, and no longer than it would anyway.
     let start = Instant::now();
     let told = ask(&limiter, "ann").await;
     assert_eq!(told, "plan free, stale: lookup in flight");
@@ -117,7 +117,7 @@ async fn a_lookup_that_was_outdated_in_flight_is_kept_for_failure_alone() {
     assert_eq!(ask(&limiter, "ann").await, "plan pro, fresh");
 }
 
-/// One lookup for each key, whatever is invalidated meanwhile.
+/// Each key has one lookup at a time under any invalidations.
 #[tokio::test(start_paused = true)]
 async fn invalidations_begin_no_second_lookup_of_a_key() {
     let source = Source::new();

@@ -1,4 +1,4 @@
-//! Which limit holds where a resolver gives limits or names a plan.
+//! The limit that holds where a resolver gives limits or names a plan.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ async fn limits_of_a_resolver_come_first_and_a_plan_that_it_names_is_a_plan() {
     let limiter = limiter_of(&source.resolver());
     let reading = limiter.operation("read");
 
-    // It says nothing of the bucket, and that the day is unlimited.
+    // The resolver says nothing of the bucket, and that the day is unlimited.
     let special = pairs(&[("minute", "resolver special"), ("bucket", "policy")]);
     assert_eq!(rules(&limiter.check("ann", 1).await.unwrap()), special);
     assert_eq!(rules(&reading.check("ann", 1).await.unwrap()), special);
@@ -152,7 +152,7 @@ async fn limits_that_cannot_be_are_left_out() {
     assert_eq!(told, pairs(&wanted));
 }
 
-/// What is prepared for the policies of the first is not what it is to those of the second.
+/// The prepared limits of one limiter's policies mean nothing to another limiter's.
 #[tokio::test(start_paused = true)]
 async fn limiters_with_other_policies_share_a_resolver() {
     let source = Source::new();

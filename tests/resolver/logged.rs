@@ -1,4 +1,4 @@
-//! What the log tells of a resolver. Each name is logged once in a process, so these are of this file alone.
+//! The log of a resolver. Each name is logged once in a process, so these names are used in this file alone.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ mod log;
 use self::log::{Line, Log};
 use crate::scene::*;
 
-/// What is logged while this runs, in a runtime whose time is paused.
+/// Returns the lines that a future logs in a runtime with paused time.
 fn logged<F: Future<Output = ()>>(run: F) -> Vec<Line> {
     let ((), lines) = Log::of(|| {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -69,7 +69,7 @@ fn limits_for_a_limiter_that_takes_none_are_logged_once() {
             .build();
         crate::service::asks(limiter.unwrap(), &source.resolver(), "ann", 3).await;
     });
-    // Its requests cost more than any limit.
+    // The requests cost more than any limit.
     lines.retain(|line| get(line, "code") != Some("TRL016"));
     let subject = "a `Limiter` that was built without `takes_resolved_limits`";
     assert_eq!(codes(&lines), [(Some("TRL020"), Some(subject))]);
@@ -95,7 +95,8 @@ fn a_plan_that_is_named_where_there_are_none_is_logged_once() {
     );
 }
 
-/// One line when lookups begin to fail, and one when they no longer do, and no more failures in a minute.
+/// The log has one line when lookups begin to fail and one when they succeed again, and no more failures in a
+/// minute.
 #[test]
 fn that_lookups_fail_is_logged_when_it_begins_and_when_it_ends() {
     let lines = logged(async {

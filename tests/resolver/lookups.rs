@@ -62,7 +62,7 @@ async fn an_answer_older_than_it_is_served_is_awaited_and_kept_for_failure() {
     assert_eq!(told, "plan free, stale: lookup failed");
 }
 
-/// So that the answers of all keys do not end at the same moment.
+/// The random tenth keeps the answers of all keys from ending at the same moment.
 #[tokio::test(start_paused = true)]
 async fn answers_are_fresh_for_the_time_give_or_take_a_tenth() {
     let source = Source::new();
@@ -76,7 +76,7 @@ async fn answers_are_fresh_for_the_time_give_or_take_a_tenth() {
         let each = join_all(each).await;
         each.iter().filter(|it| **it == Resolution::Fresh).count()
     };
-    // The places in flight are fewer than the keys.
+    // There are fewer places in flight than keys.
     for key in &keys {
         ask(&limiter, key).await;
     }
@@ -224,7 +224,7 @@ async fn a_key_without_a_plan_is_not_looked_up_again_for_a_while() {
     assert_eq!(source.all_begun(), 1);
     source.set("eve", "pro");
     advance(Duration::from_secs(12)).await;
-    // Served as it is known, and refreshed.
+    // The known answer is served, and refreshed.
     assert_eq!(ask(&limiter, "eve").await, "plan free, default: not found");
     settle().await;
     assert_eq!(ask(&limiter, "eve").await, "plan pro, fresh");

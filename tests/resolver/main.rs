@@ -1,4 +1,4 @@
-//! Plans that a source knows: what is looked up, when, and what a request gets meanwhile.
+//! Plans of a source: what is looked up, when, and what a request gets in the meantime.
 //!
 //! Time is tokio's, and paused: it moves when every task waits for it, or by `advance`.
 

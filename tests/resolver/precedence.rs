@@ -14,7 +14,7 @@ use tower_ratelimit::{Decision, FixedWindow, Hours, Policy, RateLimitLayer};
 
 use crate::scene::*;
 
-/// Which rules speak of the request.
+/// The rules that speak of the request.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -36,14 +36,14 @@ struct Rules {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
-    /// No policy counts it.
+    /// The request passes uncounted.
     Passes,
     Refused(StatusCode),
     Limited(u32),
 }
 
 impl Rules {
-    /// The first rule of the table that speaks.
+    /// Returns the answer of the first rule of the table that speaks.
     fn answer(self) -> Answer {
         if self.deny {
             return Answer::Refused(StatusCode::FORBIDDEN);
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// No rule hides behind another: each decides where it is the first that speaks.
+/// Each rule decides where it is the first that speaks.
 #[tokio::test(start_paused = true)]
 async fn each_rule_of_the_table_decides_where_none_before_it_speaks() {
     for first in 0..=10 {

@@ -1,4 +1,4 @@
-//! Requests, changes, failures and invalidations in any order: what a decision tells of its plan is true.
+//! Requests, changes, failures and invalidations in any order: each decision names its true plan.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,11 +21,11 @@ const TIMEOUT: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Ask(usize),
-    /// The next version of the key, or none.
+    /// Changes the key to its next version, or to none.
     Change(usize, bool),
-    /// Lookups of the key fail, or no longer do.
+    /// Makes lookups of the key fail, or succeed again.
     Fail(usize, bool),
-    /// How long lookups take that begin from now on.
+    /// Sets the time that lookups take from now on.
     Slow(u64),
     Invalidate(usize),
     InvalidateAll,
@@ -46,16 +46,16 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..80)
 }
 
-/// What the source has, and what has happened, in order.
+/// The data of the source, and the events in order.
 #[derive(Default)]
 struct World {
-    /// Counts everything that happens.
+    /// The number of events.
     moment: u64,
     versions: HashMap<&'static str, u64>,
     version: u64,
     failing: HashMap<&'static str, bool>,
     delay: Duration,
-    /// When each key was invalidated last.
+    /// The last invalidation of each key.
     invalidated: HashMap<&'static str, u64>,
     in_flight: HashMap<&'static str, usize>,
     landed: Vec<Landed>,
@@ -84,7 +84,7 @@ impl World {
 
 type Shared = Arc<Mutex<World>>;
 
-/// Reads when it begins and answers later, as a slow database does.
+/// Reads the data at its beginning and answers later, as a slow database does.
 async fn look_up(world: Shared, key: &'static str) -> io::Result<Resolved> {
     let (version, began, delay, fails) = {
         let mut world = world.lock().unwrap();
@@ -137,7 +137,7 @@ async fn ask(limiter: Limiter, world: Shared, key: &'static str) {
     match decision.resolution().unwrap() {
         told @ (Resolution::Fresh | Resolution::Default(Unresolved::NotFound)) => {
             assert_eq!(version.is_some(), told == Resolution::Fresh);
-            // An answer that is no longer fresh may still be that there is none.
+            // An answer that is no longer fresh may still be that the key is unknown.
             let is_old = told != Resolution::Fresh;
             let is_true = |landed: &Landed| {
                 let is_after = invalidated.is_none_or(|moment| landed.began > moment);
@@ -216,7 +216,7 @@ async fn run(ops: Vec<Op>) {
                 let all = KEYS.map(|key| (key, moment));
                 world.invalidated.extend(all);
             }
-            // What ends meanwhile ends at its time.
+            // Lookups that end in the meantime end at their time.
             Op::Advance(millis) => sleep(Duration::from_millis(millis)).await,
         }
     }
@@ -227,7 +227,7 @@ async fn run(ops: Vec<Op>) {
 
 proptest! {
     #[test]
-    fn what_a_decision_tells_of_its_plan_is_true(ops in ops()) {
+    fn a_decision_names_its_true_plan(ops in ops()) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         runtime.block_on(run(ops));

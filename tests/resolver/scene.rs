@@ -1,4 +1,4 @@
-//! A source of plans that a test holds in its hand.
+//! A source of plans under the control of a test.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,11 +13,11 @@ use tower_ratelimit::{Decision, FixedWindow, Limiter, Policy};
 
 pub(crate) const MILLIS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// How long a plan is fresh and no longer, whatever the random tenth.
+/// The time for which a plan is surely fresh, whatever the random tenth.
 pub(crate) const SURELY_FRESH: Duration = Duration::from_secs(53);
 pub(crate) const SURELY_STALE: Duration = Duration::from_secs(67);
 
-/// What a lookup does.
+/// The result of a lookup.
 #[derive(Clone)]
 pub(crate) enum Act {
     Answer(Resolved),
@@ -39,7 +39,7 @@ struct Inside {
 }
 
 impl Source {
-    /// Keys that are not set are not found.
+    /// Creates a source without keys, whose lookups find nothing.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -52,12 +52,12 @@ impl Source {
         self.0.lock().unwrap().acts.insert(key.to_owned(), act);
     }
 
-    /// Each lookup takes this long.
+    /// Makes each lookup take this long.
     pub(crate) fn delay(&self, delay: Duration) {
         self.0.lock().unwrap().delay = delay;
     }
 
-    /// Lookups that begin from now on end when this is given permits.
+    /// Holds lookups that begin from now on until the semaphore gets permits.
     pub(crate) fn hold(&self) -> Arc<Semaphore> {
         let gate = Arc::new(Semaphore::new(0));
         self.0.lock().unwrap().gate = Some(Arc::clone(&gate));
@@ -70,7 +70,7 @@ impl Source {
         }
     }
 
-    /// How many lookups of a key have begun.
+    /// Returns the number of lookups of a key that have begun.
     pub(crate) fn begun(&self, key: &str) -> usize {
         let inside = self.0.lock().unwrap();
         inside.begun.iter().filter(|begun| *begun == key).count()
@@ -152,7 +152,7 @@ pub(crate) fn limiter(resolver: &Resolver<String>) -> Limiter {
         .unwrap()
 }
 
-/// The rule that decided, and how it was found: `plan pro, fresh`.
+/// Returns the rule that decided, and how it was found: `plan pro, fresh`.
 pub(crate) fn told(decision: &Decision) -> String {
     let resolution = decision.resolution().map(|it| it.to_string());
     let rule = decision.rule().unwrap();

@@ -199,7 +199,7 @@ fn a_million_periods_admit_a_million_limits() {
 }
 
 #[test]
-fn what_remains_comes_back_as_it_was_told() {
+fn units_come_back_exactly_at_the_end_of_the_told_wait() {
     for algorithm in every(quota(5, SECOND)) {
         let mut key = key(algorithm);
         let at = START + 300_000;

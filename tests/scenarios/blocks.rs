@@ -163,7 +163,7 @@ fn many_blocks_at_once_all_hold_and_all_end() {
 }
 
 #[test]
-fn of_two_blocks_the_later_end_counts_and_a_shorter_one_needs_an_unblock() {
+fn the_later_end_of_two_blocks_counts_and_a_shorter_one_needs_an_unblock() {
     let (clock, store) = store();
     let limiter = limiter_over(&store, [("a", FixedWindow::per_minute(10).into())]);
     let left = || limiter.peek_now("ann", 0).retry_after();

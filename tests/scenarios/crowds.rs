@@ -83,7 +83,7 @@ fn many_threads_on_several_keys_admit_the_limit_of_each() {
 
 /// Two threads meet before each key, so that both check at the same time.
 #[test]
-fn of_two_who_ask_for_the_only_one_exactly_one_gets_it() {
+fn two_requests_for_one_unit_get_it_once() {
     for algorithm in every(quota(1, DAY)) {
         let limiter = limiter(&ManualClock::new(), [("policy", algorithm)]);
         let arrived = AtomicU64::new(0);
@@ -232,7 +232,7 @@ fn policies_whose_tables_are_full_charge_all_or_none_and_wait_for_no_request() {
 }
 
 #[test]
-fn what_is_kept_for_several_policies_is_charged_once_for_each_request() {
+fn a_reservation_of_several_policies_is_charged_once_for_each_request() {
     let store = store(100);
     let windows = ["a", "b", "c"].map(|name| (name, FixedWindow::per_day(500).into()));
     let limiter = limiter_over(&store, windows);

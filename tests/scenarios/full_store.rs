@@ -108,7 +108,7 @@ fn threads_of_newcomers_take_exactly_what_they_share() {
 }
 
 #[test]
-fn what_a_peek_tells_is_what_a_check_tells() {
+fn a_peek_answers_as_a_check_would() {
     for algorithm in all() {
         let (limiter, _) = full_of(algorithm);
         // Each cost, up to more than the limit.
@@ -138,7 +138,7 @@ fn what_a_peek_tells_is_what_a_check_tells() {
 }
 
 #[test]
-fn what_a_peek_tells_of_several_policies_is_what_a_check_tells() {
+fn a_peek_at_several_policies_answers_as_a_check_would() {
     for algorithm in every(quota(3, DAY)) {
         let (store, _) = store(usize::try_from(KEYS).unwrap());
         let policies = [("full", algorithm), ("free", algorithm)];
@@ -160,7 +160,7 @@ fn what_a_peek_tells_of_several_policies_is_what_a_check_tells() {
 }
 
 #[test]
-fn what_is_refunded_settled_and_reset_is_so_for_every_newcomer() {
+fn refunds_settlements_and_resets_count_for_every_newcomer() {
     for algorithm in all() {
         let (limiter, _) = full_of(algorithm);
         let used = |key| told(&limiter.peek_now(key, 0))[0].used();

@@ -232,7 +232,7 @@ fn a_length_beyond_all_bounds_ends_in_centuries() {
 }
 
 #[test]
-fn there_are_so_many_and_no_more_until_some_have_ended() {
+fn the_number_of_overrides_is_bounded_until_some_have_ended() {
     let clock = ManualClock::new();
     let limiter = limiter(&clock, [("a", FixedWindow::per_hour(10).into())]);
     let more = FixedWindow::per_hour(20);
@@ -291,7 +291,7 @@ fn keys_that_are_settled_take_no_room_of_overrides() {
 }
 
 #[test]
-fn nothing_evicts_it() {
+fn nothing_evicts_an_override() {
     let store = MemoryStore::new().clock(ManualClock::new()).max_keys(10);
     let limiter = limiter_over(&store, [("a", TokenBucket::per_hour(10).into())]);
     let less = TokenBucket::per_hour(2);
@@ -375,7 +375,7 @@ fn a_restart_forgets_no_limit_of_a_key() {
 }
 
 #[test]
-fn what_was_settled_above_all_that_a_word_holds_outlives_a_restart() {
+fn a_settlement_above_the_range_of_a_word_survives_a_restart() {
     let clock = ManualClock::new();
     let store = MemoryStore::new().clock(clock.clone());
     let before = limiter_over(&store, [("a", FixedWindow::per_hour(10).into())]);

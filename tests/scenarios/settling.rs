@@ -41,7 +41,7 @@ fn an_estimate_that_was_too_low_is_made_up_for_by_waiting() {
 }
 
 #[test]
-fn what_was_settled_by_mistake_is_refunded() {
+fn a_mistaken_settlement_is_refunded() {
     for algorithm in every(quota(10, MINUTE)) {
         let mut key = key(algorithm);
         key.settle(START, 15);

@@ -66,7 +66,7 @@ fn the_same_is_taken_from_any_store() {
 }
 
 #[test]
-fn of_a_limit_of_nothing_nothing_is_taken() {
+fn a_limit_of_zero_gives_no_units() {
     let limiter = limiter([
         Policy::new("none", FixedWindow::per_day(0)),
         Policy::new("some", FixedWindow::per_day(9)),

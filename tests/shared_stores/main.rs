@@ -150,7 +150,7 @@ async fn a_damaged_item_is_an_error_of_that_key_until_it_is_reset() {
 }
 
 #[tokio::test]
-async fn what_has_expired_is_forgotten_with_the_next_write() {
+async fn the_next_write_drops_expired_states() {
     let map = map();
     let both = limiter(
         &map,
@@ -166,7 +166,7 @@ async fn what_has_expired_is_forgotten_with_the_next_write() {
 }
 
 #[tokio::test]
-async fn what_changes_nothing_writes_nothing() {
+async fn a_request_that_changes_nothing_writes_nothing() {
     let map = map();
     let limiter = limiter(&map, [daily(1)]);
     assert!(limiter.check("ann", 0).await.unwrap().is_allowed());
@@ -357,7 +357,7 @@ async fn a_charge_of_a_policy_that_was_never_opened_is_an_error_and_charges_noth
 }
 
 #[tokio::test]
-async fn what_a_request_took_is_given_back_until_its_window_ends() {
+async fn a_refund_counts_until_the_window_of_the_charge_ends() {
     let clock = ManualClock::at(START);
     let open = |policies: &[Policy]| SharedStore::new(Map::new(&clock)).open(policies).unwrap();
     nothing_is_given_back_of_a_window_that_has_ended(&clock, open).await;

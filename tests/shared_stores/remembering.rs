@@ -189,7 +189,7 @@ fn denials_are_remembered_for_an_hour_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_node_gives_back_is_seen_when_the_bound_is_over_and_own_changes_at_once() {
+async fn refunds_by_other_nodes_are_seen_after_the_bound_and_own_changes_at_once() {
     let map = map();
     let second = Duration::from_secs(1);
     let node = Node::new(&map, &[daily(1)], second);

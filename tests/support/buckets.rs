@@ -1,10 +1,10 @@
-//! The bucket family, as statements about what was admitted.
+//! The bucket family, as statements about the admitted requests.
 
 use super::debt::Pace;
 use super::model::{Admitted, Rule, shift};
 
-/// GCRA, the token bucket and the leaky bucket as a meter, by the promise that all three keep:
-/// in no span up to now has more been admitted than the burst and what the rate gives in it.
+/// GCRA, the token bucket and the leaky bucket as a meter, by the promise that all three keep: no span up to
+/// now has admitted more than the burst and what the rate gives in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     pub(crate) limit: u32,
@@ -13,8 +13,8 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Whether this much at once keeps the promise, for the span from each request to now. All
-    /// in parts of a request, as many as the period has microseconds.
+    /// Returns whether this much at once keeps the promise, for the span from each request to now. All
+    /// numbers are parts of a request, as many as the period has microseconds.
     fn fits(self, admitted: &[Admitted], at: i128, capacity: i128) -> bool {
         let period = i128::from(self.period);
         let mut sum = 0;
@@ -24,7 +24,7 @@ impl Bucket {
         })
     }
 
-    /// No more than this is owed.
+    /// Cuts the debt to this much.
     fn cut_to(self, most: i128, admitted: &mut Vec<Admitted>, at: i128) {
         if !self.fits(admitted, at, most) {
             *admitted = vec![Admitted { at, cost: most }];
@@ -49,7 +49,7 @@ impl Rule for Bucket {
         self.fits(admitted, at, 0)
     }
 
-    /// What was owed after the last request is owed now.
+    /// Keeps the debt after the last request as the debt of now.
     fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128) {
         let Some(&Admitted { at: last, .. }) = admitted.last() else {
             return;
@@ -57,7 +57,7 @@ impl Rule for Bucket {
         shift(admitted, last - at);
     }
 
-    /// A part for each microsecond of the period.
+    /// Returns the pace with a part for each microsecond of the period.
     fn pace(&self) -> Option<Pace> {
         Some(Pace {
             capacity: self.limit(),
@@ -79,8 +79,8 @@ impl Rule for Bucket {
     }
 }
 
-/// The token bucket by interval: tokens arrive together at each whole period after the request
-/// that found the bucket full.
+/// The token bucket by interval: tokens arrive together at each whole period after the request that found the
+/// bucket full.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IntervalBucket {
     pub(crate) limit: u32,
@@ -89,7 +89,7 @@ pub(crate) struct IntervalBucket {
 }
 
 impl IntervalBucket {
-    /// How many times tokens have arrived since the first request.
+    /// Returns how many times tokens have arrived since the first request.
     fn refills(self, first: &Admitted, at: i128) -> i128 {
         (at - first.at).div_euclid(self.period.into())
     }
@@ -126,7 +126,7 @@ impl Rule for IntervalBucket {
         self.tokens(admitted, at) == self.limit()
     }
 
-    /// A last refill that lies later than now becomes one of now.
+    /// Moves a last refill that lies in the future to now.
     fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128) {
         let (Some(first), Some(last)) = (admitted.first(), admitted.last()) else {
             return;

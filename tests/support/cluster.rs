@@ -1,16 +1,16 @@
-//! What befalls a cluster: who has a key, who takes over, and slots that move.
+//! Operations on a cluster: the owner of a key, failovers, and moving slots.
 
 use redis::Value;
 
 use super::redis::{Cluster, PRIMARIES, SLOTS, Server, ask, text, until};
 
 impl Cluster {
-    /// The node that serves this key, by its place in the list; none while it is not served.
+    /// Returns the place of the node that serves this key, if one does.
     pub(crate) fn server_of(&self, key: &str) -> Option<usize> {
         self.nodes.iter().position(|node| serves(node, key))
     }
 
-    /// The nodes that these keys were given to when the cluster was made, by their places in the list.
+    /// Returns the places of the nodes to which these keys were assigned when the cluster was made.
     pub(crate) fn nodes_by_slot(&self, keys: &[String]) -> Vec<usize> {
         let mut connection = self.nodes[0].connection();
         let of_key = |key: &String| {
@@ -25,7 +25,7 @@ impl Cluster {
         nodes.expect("each slot was given to a node")
     }
 
-    /// Kills this node, and waits until another one has its slots and all others know.
+    /// Kills a node, and waits until another has its slots and all others know.
     pub(crate) fn fail_over(&self, primary: usize) {
         let id = text(&self.nodes[primary].ask(&["CLUSTER", "MYID"]));
         self.nodes[primary].kill();
@@ -41,7 +41,7 @@ impl Cluster {
         }
     }
 
-    /// Begins to move the slot of this key to another primary: what is there stays, and what is new is made there.
+    /// Begins to move the slot of this key to another primary: existing keys stay, and new ones go there.
     pub(crate) fn open_slot(&self, key: &str, to: usize) -> Moving<'_> {
         let from = self.server_of(key).expect("somebody serves it");
         let (from, to) = (&self.nodes[from], &self.nodes[to]);
@@ -62,7 +62,7 @@ impl Cluster {
     }
 }
 
-/// Whether it answers for this key: the others say who does.
+/// Returns whether the node serves this key. The others name the node that does.
 fn serves(node: &Server, key: &str) -> bool {
     let asked = node.try_connect().and_then(|mut connection| {
         let answer = redis::cmd("EXISTS").arg(key).query::<u64>(&mut connection);
@@ -71,7 +71,7 @@ fn serves(node: &Server, key: &str) -> bool {
     asked.is_ok()
 }
 
-/// A slot that is half here and half there.
+/// A slot in the middle of a move.
 #[derive(Debug)]
 pub(crate) struct Moving<'a> {
     cluster: &'a Cluster,
@@ -81,7 +81,7 @@ pub(crate) struct Moving<'a> {
 }
 
 impl Moving<'_> {
-    /// Moves what is in it, and gives it to the other primary.
+    /// Moves the keys of the slot, and assigns the slot to the other primary.
     pub(crate) fn close(self) {
         let port = self.to.port().to_string();
         loop {

@@ -1,12 +1,12 @@
-//! What a key owes a bucket, whatever limits it has met: the slow and obvious way.
+//! The debt of a key to a bucket under changing limits, computed the slow and obvious way.
 
 use super::driver::Seen;
 use super::model::{most_admitted, shortest_wait};
 
-/// How the debt of a bucket drains under one limit.
+/// The pace at which the debt of a bucket drains under one limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// In requests; 0 denies everything.
+    /// The capacity in requests; 0 denies everything.
     pub(crate) capacity: i128,
     /// The parts of a request that drain in a step.
     pub(crate) rate: i128,
@@ -20,15 +20,15 @@ pub(crate) struct Pace {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Debt {
     at: i128,
-    /// In parts.
+    /// The debt in parts.
     owed: i128,
-    /// The highest rate at which any of it was charged.
+    /// The highest rate at which any part of it was charged.
     rate: i128,
 }
 
 impl Pace {
-    /// One step: what exceeds the capacity drains at the rate at which it was charged, or at that of now if that is
-    /// higher, and the rest at the rate of now.
+    /// Drains one step: the excess over the capacity drains at the rate at which it was charged, or at the
+    /// present rate if that is higher, and the rest drains at the present rate.
     pub(crate) fn step(self, debt: &mut Debt) {
         let capacity = self.capacity * self.parts;
         let slower = debt.owed - self.rate;
@@ -36,7 +36,7 @@ impl Pace {
         debt.owed = slower.min(faster.max(capacity)).max(0);
     }
 
-    /// The same, as many steps at once as all drain the excess, or as all drain the rest.
+    /// Drains many steps, as many at once as all drain the excess or all drain the rest.
     fn steps(self, debt: &mut Debt, mut steps: i128) {
         let excess = debt.owed - self.capacity * self.parts;
         let fast = debt.rate.max(self.rate);
@@ -51,7 +51,7 @@ impl Pace {
         }
     }
 
-    /// The debt as of now.
+    /// Returns the debt as of now.
     pub(crate) fn pass(self, mut debt: Debt, now: i128) -> Debt {
         debt.at = debt.at.min(now);
         let steps = (now - debt.at) / self.step;

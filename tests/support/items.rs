@@ -1,4 +1,4 @@
-//! Items in a map, for stores made of them.
+//! Items in a map, for stores in tests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use tower_ratelimit::clock::Clock;
 use tower_ratelimit::store::{Change, Changed, Items, Reply};
 use tower_ratelimit::{ManualClock, StoreError};
 
-/// Reads its time from a clock, and forgets no item. Clones are the same map.
+/// A map of items with a clock, which forgets no item. Clones share the map.
 #[derive(Clone, Debug)]
 pub(crate) struct Map {
     pub(crate) clock: ManualClock,
@@ -22,7 +22,7 @@ impl Map {
         }
     }
 
-    /// Another map with the same items, and a clock of its own.
+    /// Returns another map with the same items, and a clock of its own.
     pub(crate) fn fork(&self) -> Self {
         Self {
             clock: ManualClock::at(self.clock.now()),

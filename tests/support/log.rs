@@ -1,4 +1,4 @@
-//! What is logged, as data.
+//! Log lines as data.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// One line of a log, as data.
+/// One line of a log.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) level: Level,
@@ -28,23 +28,23 @@ impl Visit for Line {
 }
 
 thread_local! {
-    /// What is logged on this thread, while that is of interest.
+    /// The lines of this thread, while a test collects them.
     static LINES: RefCell<Option<Vec<Line>>> = const { RefCell::new(None) };
 }
 
-/// Keeps the lines of each thread for itself. It is there for the whole process: if each test brought a subscriber of its
-/// own, tests that end at the same moment could turn off a line of another one.
+/// A subscriber that keeps the lines of each thread apart. It lives as long as the process: if each test had
+/// a subscriber of its own, tests that end at the same moment could turn off a line of another one.
 pub(crate) struct Log;
 
 impl Log {
-    /// What is logged on this thread while `run` is, but for refusals.
+    /// Returns the lines that this thread logs while `run` runs, without those of refusals.
     pub(crate) fn of<T>(run: impl FnOnce() -> T) -> (T, Vec<Line>) {
         let (output, mut lines) = Self::of_all(run);
         lines.retain(|line| line.target != "tower_ratelimit::refusal");
         (output, lines)
     }
 
-    /// All that is logged on this thread while `run` is.
+    /// Returns all lines that this thread logs while `run` runs.
     pub(crate) fn of_all<T>(run: impl FnOnce() -> T) -> (T, Vec<Line>) {
         static IS_THERE: Once = Once::new();
         IS_THERE.call_once(|| {

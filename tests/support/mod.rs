@@ -1,5 +1,4 @@
-//! What several tests stand on: drivers, which ask what is tested, and a model to hold the
-//! answers against.
+//! The foundation of several tests: drivers for the code under test, and a model to compare its answers with.
 
 #![allow(
     dead_code,

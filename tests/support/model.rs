@@ -1,5 +1,4 @@
-//! The slow and obvious way to limit: every admitted request is kept in a list, and each number
-//! that is told is found by trying.
+//! The slow and obvious limiter: a list keeps every admitted request, and a search finds each number.
 
 use std::fmt::Debug;
 use std::slice;
@@ -10,47 +9,48 @@ use tower_ratelimit::Micros;
 use super::debt::Pace;
 use super::driver::Seen;
 
-/// A request that was admitted: when, in microseconds since the epoch, and how much it took.
+/// An admitted request: its time, in microseconds since the epoch, and its cost.
 ///
-/// The numbers are wide enough that no sum or product of them overflows, and signed, since a
-/// window can be moved back to before the epoch.
+/// The numbers are wide enough that no sum or product of them overflows, and signed, since a window can move
+/// back to before the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
     pub(crate) at: i128,
     pub(crate) cost: i128,
 }
 
-/// One algorithm, as statements about the list of what was admitted, oldest first.
+/// One algorithm, as statements about the list of admitted requests, oldest first.
 pub(crate) trait Rule: Debug + Send + Sync {
-    /// The most that is admitted at one instant; 0 denies everything.
+    /// Returns the most that is admitted at one instant; 0 denies everything.
     fn limit(&self) -> i128;
 
-    /// Whether a request of this cost, at least 1, is allowed now.
+    /// Returns whether a request of this cost, at least 1, is allowed now.
     fn allows(&self, admitted: &[Admitted], at: i128, cost: i128) -> bool;
 
-    /// Whether nothing that was admitted counts any more.
+    /// Returns whether no admitted request counts any more.
     fn is_new(&self, admitted: &[Admitted], at: i128) -> bool;
 
-    /// How much of these units, charged after the fact, is counted.
+    /// Settles units after the fact, as far as the algorithm counts them.
     fn settle(&self, admitted: &mut Vec<Admitted>, at: i128, units: i128);
 
-    /// Law 8: what lies later than now is moved back to now.
+    /// Moves requests of the future back to now, by law 8.
     fn step_back(&self, admitted: &mut Vec<Admitted>, at: i128);
 
-    /// For a bucket, whose debt of several limits is more than what was admitted: how the debt drains.
+    /// Returns the pace of a bucket, whose debt under several limits is more than the admitted requests.
     fn pace(&self) -> Option<Pace> {
         None
     }
 
-    /// What a charge now makes the algorithm forget for good, even if the clock steps back later.
+    /// Drops what a charge now makes the algorithm forget for good, even if the clock steps back later.
     fn forget(&self, admitted: &mut Vec<Admitted>, at: i128);
 
-    /// Whether no single wait is as long as the longest wait that the algorithm tells: months differ.
+    /// Returns whether no wait is longer than the longest wait that the algorithm tells. Months differ in
+    /// length.
     fn longest_wait_is_a_bound(&self) -> bool {
         false
     }
 
-    /// Law 1: the most that is admitted in any closed span of this length.
+    /// Returns the most that is admitted in any closed span of this length, by law 1.
     fn most_within(&self, span: i128) -> i128;
 }
 
@@ -69,7 +69,7 @@ impl Model {
         }
     }
 
-    /// The same past under another rule, which counts what was admitted in the same way.
+    /// Returns the same past under another rule, which counts admitted requests in the same way.
     pub(crate) fn under(self, rule: Arc<dyn Rule>) -> Self {
         Self { rule, ..self }
     }
@@ -79,7 +79,7 @@ impl Model {
         self.rule.step_back(&mut self.admitted, at);
     }
 
-    /// So much is charged that was not asked for before.
+    /// Charges units without a request.
     pub(crate) fn settle(&mut self, at: u64, units: u32) {
         if units > 0 && self.rule.limit() > 0 {
             let at = at.into();
@@ -100,7 +100,7 @@ impl Model {
         }
     }
 
-    /// What was admitted last is taken out, as if it had never been asked for.
+    /// Removes the latest admitted units, as if no request had come.
     pub(crate) fn refund(&mut self, at: u64, units: u32) {
         self.step_back(at.into());
         let mut left = i128::from(units);
@@ -133,7 +133,7 @@ impl Model {
     }
 }
 
-/// Laws 8 and 10: every model first moves to now; then all are charged, or none is.
+/// Moves every model to now, and charges all or none, by laws 8 and 10.
 pub(crate) fn decide_all(models: &mut [Model], at: u64, cost: u32) -> Vec<Seen> {
     if cost == 0 {
         return decided(&mut models.to_vec(), at.into(), 0);
@@ -156,8 +156,7 @@ fn decided(models: &mut [Model], at: i128, cost: i128) -> Vec<Seen> {
         .collect()
 }
 
-/// The first wait at which something holds that holds ever after; at most the longest wait that
-/// is ever told.
+/// Returns the first wait from which on something holds, at most the longest wait that is ever told.
 pub(super) fn shortest_wait(holds: impl Fn(i128) -> bool) -> u64 {
     let longest = i128::from(Micros::LONGEST.get());
     first(longest, holds).try_into().unwrap()
@@ -168,7 +167,7 @@ pub(super) fn most_admitted(limit: i128, allows: impl Fn(i128) -> bool) -> u32 {
     u32::try_from(denied - 1).unwrap()
 }
 
-/// The first number from 0 for which something holds, by halving; `last` if there is none.
+/// Returns the first number from 0 for which something holds, by halving, or `last` if there is none.
 fn first(last: i128, holds: impl Fn(i128) -> bool) -> i128 {
     let (mut low, mut high) = (0, last);
     while low < high {
@@ -186,13 +185,13 @@ pub(crate) fn sum<'a>(admitted: impl IntoIterator<Item = &'a Admitted>) -> i128 
     admitted.into_iter().map(|request| request.cost).sum()
 }
 
-/// Adds what is charged after the fact to a window that has counted so much: 2^32 - 1 at most.
+/// Adds a charge after the fact to a window that has counted this much, up to 2^32 - 1.
 pub(crate) fn count(admitted: &mut Vec<Admitted>, at: i128, units: i128, counted: i128) {
     let cost = units.min(i128::from(u32::MAX) - counted);
     admitted.push(Admitted { at, cost });
 }
 
-/// Moves all requests back by the same time, if it is more than none.
+/// Moves all requests back by the same positive time.
 pub(crate) fn shift(admitted: &mut [Admitted], by: i128) {
     for request in admitted {
         request.at -= by.max(0);

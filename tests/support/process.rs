@@ -1,4 +1,4 @@
-//! Processes that a test starts, orders and hears.
+//! Processes that a test starts, commands and reads.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -7,12 +7,12 @@ use std::thread;
 
 use super::redis::signal;
 
-/// A child process, which is killed when this is dropped.
+/// A child process, which is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Starts a program. Each line of its standard output is told to `hears`, and `None` when it says no more.
+    /// Starts a program. `hears` gets each line of its standard output, and `None` at the end.
     pub(crate) fn start(
         program: &str,
         arguments: &[String],
@@ -40,7 +40,7 @@ impl Process {
         writeln!(orders, "{line}").expect("it reads its orders");
     }
 
-    /// Ends its standard input.
+    /// Closes its standard input.
     pub(crate) fn end_orders(&mut self) {
         drop(self.0.stdin.take());
     }
@@ -49,13 +49,13 @@ impl Process {
         signal(self.0.id(), name);
     }
 
-    /// Ends it without a word, and waits until it is gone.
+    /// Kills it, and waits until it has gone.
     pub(crate) fn kill(&mut self) {
         self.signal("KILL");
         self.0.wait().expect("it is a child of this process");
     }
 
-    /// Waits until it has ended by itself. Returns whether it ended well.
+    /// Waits until it has ended by itself, and returns whether it succeeded.
     pub(crate) fn ends_well(&mut self) -> bool {
         let status = self.0.wait().expect("it is a child of this process");
         status.success()

@@ -1,4 +1,4 @@
-//! Stands between a client and its server, and does to their connections what networks do.
+//! A proxy between a client and its server, which causes the faults of networks.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -17,40 +17,40 @@ use tokio::time::{Instant, sleep_until};
 
 use super::redis::{Server, free_port};
 
-/// Carries bytes to a server and back, on a thread of its own.
+/// A proxy that carries bytes to a server and back, on a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     port: u16,
     weather: Weather,
     arrivals: Arc<AtomicUsize>,
-    /// Closed to end it.
+    /// The orders. Closing the channel ends the proxy.
     orders: Option<UnboundedSender<Order>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What happens to connections.
+/// The present treatment of connections.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
-    /// The port of the server to which new connections lead.
+    /// The port of the server of new connections.
     server: u16,
     delay: Duration,
     swallows: bool,
     refuses: bool,
-    /// How often each of these was done to all connections that were there.
+    /// How often each of these was done to all connections of the moment.
     cuts: u32,
     ends: u32,
     losses: u32,
 }
 
-/// From now on. Returns when new connections know it.
+/// A change of the treatment from now on. The reply comes when new connections know it.
 type Order = (Weather, Sender<()>);
 
-/// To which side of a connection a half of it is closed.
+/// The side to which half of a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
-    /// The client is told that no more answers come. Its requests still arrive, and are done.
+    /// The client gets no more answers. Its requests still arrive, and are done.
     ToClient,
-    /// The server is told that no more requests come, and hangs up. The client is told nothing.
+    /// The server gets no more requests, and hangs up. The client notices nothing.
     ToServer,
 }
 
@@ -80,7 +80,7 @@ impl Proxy {
             orders: Some(orders),
             thread: Some(thread),
         };
-        // It listens when this returns.
+        // The proxy listens when this returns.
         proxy.turn(|_| ());
         proxy
     }
@@ -89,23 +89,23 @@ impl Proxy {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// How often something has arrived from a client: a connection, or requests on it.
+    /// Returns how often something has arrived from a client: a connection, or requests on it.
     pub(crate) fn arrivals(&self) -> usize {
         self.arrivals.load(Ordering::SeqCst)
     }
 
-    /// Holds back every answer for so long.
+    /// Delays every answer.
     pub(crate) fn delay(&mut self, delay: Duration) {
         self.turn(|weather| weather.delay = delay);
     }
 
-    /// Lets what arrives go nowhere, both ways, and keeps connections open. One that has lost something never
+    /// Drops what arrives, both ways, and keeps connections open. A connection that has lost something never
     /// carries anything again, since no network leaves out a part.
     pub(crate) fn swallow(&mut self, swallows: bool) {
         self.turn(|weather| weather.swallows = swallows);
     }
 
-    /// Closes all connections. New ones are taken.
+    /// Closes all connections, and accepts new ones.
     pub(crate) fn cut(&mut self) {
         self.turn(|weather| weather.cuts += 1);
     }
@@ -172,7 +172,7 @@ async fn listen(
                     None => Some(bind(port).await),
                 };
                 changes.send_replace(weather);
-                // The receiver may have gone away in a panic.
+                // The receiver may have gone in a panic.
                 let _ = known.send(());
             }
             Ok((client, _)) = accept(listener.as_ref()) => {

@@ -1,4 +1,4 @@
-//! Servers of the tests' own: each on a port that was free, and gone with the test.
+//! Servers that belong to one test: each listens on a free port, and ends with the test.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use redis::{Client, Connection, Value};
 
-/// Ends the server when the process that started it is gone, for any reason: its end of the pipe is closed then.
+/// Ends the server when the process that started it has gone, for any reason: its end of the pipe is closed
+/// then.
 const GUARD: &str = r#""$@" >/dev/null 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait"#;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,14 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Server {
     guard: Child,
-    /// Closed to end the server.
+    /// Closing this pipe ends the server.
     alive: Option<ChildStdin>,
     pid: u32,
     port: u16,
     started: Started,
 }
 
-/// What a server was started with, but for its port.
+/// The command line of a server, without its port.
 #[derive(Clone, Debug)]
 struct Started {
     arguments: Vec<String>,
@@ -37,12 +38,12 @@ struct Started {
 }
 
 impl Server {
-    /// Starts one, with these options beside those that all have.
+    /// Starts a server with these options and the common ones.
     pub(crate) fn start(options: &[&str]) -> Self {
         Self::start_from(None, options)
     }
 
-    /// Starts a sentinel, with these lines in the file of its options, to which it writes.
+    /// Starts a sentinel with these lines in its configuration file, to which it writes.
     pub(crate) fn sentinel(lines: &str) -> Self {
         Self::start_from(Some(lines), &["--sentinel"])
     }
@@ -103,7 +104,7 @@ impl Server {
         }
     }
 
-    /// Whether it answers; it does not if another process was faster to take the port.
+    /// Returns whether the server answers. It does not if another process took the port first.
     fn comes_up(&mut self) -> bool {
         let started = Instant::now();
         while started.elapsed() < PATIENCE / 4 {
@@ -131,7 +132,7 @@ impl Server {
         self.port
     }
 
-    /// Starts a replica of it, and waits until it has what its primary has.
+    /// Starts a replica of the server, and waits until it has the data of its primary.
     pub(crate) fn replica(&self) -> Self {
         let replica = Self::start(&["--replicaof", "127.0.0.1", &self.port.to_string()]);
         until("the replica follows", || replica.follows());
@@ -142,7 +143,7 @@ impl Server {
         text(&self.ask(&["INFO", "replication"])).contains("master_link_status:up")
     }
 
-    /// Ends it without a word, and waits until no client can connect any more.
+    /// Kills the server, and waits until no client can connect any more.
     pub(crate) fn kill(&self) {
         self.signal("KILL");
         until("it is gone", || {
@@ -150,7 +151,7 @@ impl Server {
         });
     }
 
-    /// Ends it if it runs, and starts it again on its port, with what is in its folder.
+    /// Ends a running server, and starts it again on its port with the data in its folder.
     pub(crate) fn restart(&mut self) {
         self.end();
         *self = Self::come_up(|| self.port, &self.started);
@@ -158,11 +159,11 @@ impl Server {
 
     fn end(&mut self) {
         drop(self.alive.take());
-        // Whether it was there yet is all one.
+        // The result does not matter: the server may have ended before.
         let _ = self.guard.wait();
     }
 
-    /// Keeps its connections open, and answers nothing on them.
+    /// Suspends the server: it keeps its connections open and does not answer.
     pub(crate) fn freeze(&self) {
         self.signal("STOP");
     }
@@ -179,7 +180,7 @@ impl Server {
         self.try_connect().expect("the server is there")
     }
 
-    /// The answer to a command, given as words.
+    /// Returns the answer to a command, given as words.
     pub(crate) fn ask(&self, words: &[&str]) -> Value {
         ask(&mut self.connection(), words)
     }
@@ -191,7 +192,7 @@ impl Drop for Server {
     }
 }
 
-/// Sends a signal, such as `STOP`, to a process that is there.
+/// Sends a signal, such as `STOP`, to a process.
 pub(crate) fn signal(process: u32, name: &str) {
     let mut kill = Command::new("kill");
     let sent = kill.args(["-s", name, &process.to_string()]).status();
@@ -201,7 +202,7 @@ pub(crate) fn signal(process: u32, name: &str) {
     );
 }
 
-/// Looks until it is so.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -217,7 +218,7 @@ pub(crate) fn text(answer: &Value) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// The answer to a command, given as words.
+/// Returns the answer to a command, given as words.
 pub(crate) fn ask(connection: &mut Connection, words: &[&str]) -> Value {
     let (name, arguments) = words.split_first().expect("a command has a name");
     let mut command = redis::cmd(name);
@@ -225,14 +226,14 @@ pub(crate) fn ask(connection: &mut Connection, words: &[&str]) -> Value {
     command.query(connection).expect("the command is good")
 }
 
-/// A cluster of three primaries, behind which stand as many replicas if it was started so.
+/// A cluster of three primaries, each with a replica if it was started so.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Server>,
 }
 
-/// A folder of a server's own: what it finds there of another one, it takes for its own past. A replica leaves there
-/// what its primary had.
+/// A folder of one server: a server takes the data in it for its own past. A replica leaves the data of its
+/// primary there.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
@@ -242,7 +243,7 @@ impl Folder {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("trl-redis-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // Of a process that had this number before.
+        // A process that had this number before may have left a folder.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).expect("a folder can be made");
         Self(path)
@@ -255,7 +256,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Whether it goes is all one to the test.
+        // The test does not depend on the removal.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -268,7 +269,8 @@ impl Cluster {
         Self::of(PRIMARIES, "2000")
     }
 
-    /// With a replica of each primary, which takes its place when that was silent for a second.
+    /// Starts a cluster with a replica of each primary, which takes over when its primary was silent for a
+    /// second.
     pub(crate) fn with_replicas() -> Self {
         let cluster = Self::of(2 * PRIMARIES, "1000");
         let (primaries, replicas) = cluster.nodes.split_at(PRIMARIES);
@@ -276,7 +278,7 @@ impl Cluster {
             let primary = text(&primary.ask(&["CLUSTER", "MYID"]));
             let mut replicate = redis::cmd("CLUSTER");
             replicate.arg("REPLICATE").arg(primary);
-            // Until they have greeted each other they do not know each other's names.
+            // The nodes know each other's names after they have met.
             until("the replica knows its primary", || {
                 replicate.query::<()>(&mut replica.connection()).is_ok()
             });
@@ -326,7 +328,7 @@ impl Cluster {
         ])
     }
 
-    /// Waits until every node tells this of the cluster.
+    /// Waits until every node tells this about the cluster.
     pub(crate) fn wait_until(&self, told: &str) {
         for node in &self.nodes {
             until("the cluster comes up", || {
@@ -340,13 +342,14 @@ impl Cluster {
     }
 }
 
-/// Nodes talk to each other on a port that is so much higher.
+/// The distance from a node's port to the port on which nodes talk to each other.
 const BUS: u16 = 10_000;
 
-/// Below those that a system gives to a client that connects: one that starts again finds its port free.
+/// The ports below those that a system assigns to clients, so that a server that restarts finds its port
+/// free.
 const PORTS: Range<u32> = 12_000..22_000;
 
-/// A port that was free a moment ago, and for a cluster's node neither the other one.
+/// Returns a port that was free a moment ago, whose bus port was free too.
 pub(crate) fn free_port() -> u16 {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     // Other processes look for ports as well, and begin elsewhere.

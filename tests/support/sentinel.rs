@@ -1,13 +1,13 @@
-//! A master, its replica, and sentinels who watch over both.
+//! A master, its replica, and the sentinels that watch them.
 
 use redis::Value;
 
 use super::redis::{Server, text, until};
 
-/// What the sentinels call the master.
+/// The name of the master among the sentinels.
 pub(crate) const NAME: &str = "mymaster";
 
-/// Three sentinels, of which two decide.
+/// A master under three sentinels, two of which decide.
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) master: Server,
@@ -16,9 +16,9 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Starts them, and waits until a failover would succeed.
+    /// Starts the servers, and waits until a failover would succeed.
     pub(crate) fn start() -> Self {
-        // A replica is sent all at once, and not after the usual five seconds.
+        // The replica is synchronized at once, and not after the usual five seconds.
         let at_once = ["--repl-diskless-sync-delay", "0"];
         let master = Server::start(&at_once);
         let port = master.port().to_string();
@@ -49,15 +49,14 @@ impl Watched {
         self.sentinels.iter().map(Server::url).collect()
     }
 
-    /// Makes the sentinels put the replica in the place of the master. They give up if they have not heard of it for
-    /// a moment.
+    /// Makes the sentinels promote the replica. They give up if they have not heard of it for a moment.
     pub(crate) fn fail_over(&self) {
         let sentinel = &self.sentinels[0];
         until("the replica is the master", || {
             let is_over = self.is_over();
             if !is_over && has(&told(sentinel, "MASTER"), "flags", "master") {
                 let mut command = redis::cmd("SENTINEL");
-                // It says so if it cannot yet.
+                // The sentinel refuses if it cannot fail over yet.
                 let _: redis::RedisResult<Value> = command
                     .arg(&["FAILOVER", NAME])
                     .query(&mut sentinel.connection());
@@ -71,7 +70,7 @@ impl Watched {
         until("the sentinels have another master", || self.is_over());
     }
 
-    /// Waits until the master of before is a replica of the new one. It closes all connections when it becomes that.
+    /// Waits until the old master is a replica of the new one. It closes all connections when it becomes one.
     pub(crate) fn until_the_master_before_follows(&self) {
         until("the master of before follows", || {
             let told = self.master.try_connect().and_then(|mut connection| {
@@ -87,14 +86,14 @@ impl Watched {
         !has(&told(&self.sentinels[0], "MASTER"), "port", &old)
     }
 
-    /// Waits until the replica has all that the master has.
+    /// Waits until the replica has the data of the master.
     pub(crate) fn until_replicated(&self) {
         let sent = offset(&self.master);
         until("all is replicated", || offset(&self.replica) >= sent);
     }
 }
 
-/// How far a server is in what is replicated.
+/// Returns the replication offset of a server.
 fn offset(server: &Server) -> u64 {
     let info = text(&server.ask(&["INFO", "replication"]));
     let mut lines = info.lines();
@@ -109,8 +108,8 @@ fn sentinel(master: &str) -> Server {
          sentinel down-after-milliseconds {NAME} 500\n\
          sentinel failover-timeout {NAME} 3000\n"
     ));
-    // From Redis 7.0 on. Without it, they look around every ten seconds only, and leave a primary of before as it
-    // is for eight.
+    // The setting exists from Redis 7.0 on. Without it, sentinels look around only every ten seconds, and
+    // leave an old primary as it is for eight.
     let hasty = ["INFO-PERIOD", "1000", "PUBLISH-PERIOD", "100"];
     let mut command = redis::cmd("SENTINEL");
     let _: redis::RedisResult<Value> = command
@@ -120,7 +119,7 @@ fn sentinel(master: &str) -> Server {
     sentinel
 }
 
-/// All that a sentinel tells of the master, or of its replicas: names and values.
+/// Returns the names and values that a sentinel tells of the master, or of its replicas.
 fn told(sentinel: &Server, of: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut left = vec![sentinel.ask(&["SENTINEL", of, NAME])];

@@ -74,7 +74,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_left_is_the_exponential() {
+    fn the_remainder_is_the_exponential() {
         for (elapsed, expected) in [
             (0, 1.0),
             (2_000, 0.367_879_4),

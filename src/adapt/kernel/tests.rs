@@ -333,7 +333,7 @@ fn a_machine_without_cgroups_tells_its_own_load() {
 }
 
 #[test]
-fn what_cannot_be_read_is_absent_and_never_idle() {
+fn an_unreadable_load_is_absent_and_never_idle() {
     let nothing = Machine::default();
     assert_eq!(nothing.cpu_after(&[]), None);
     assert_eq!(nothing.memory(), None);

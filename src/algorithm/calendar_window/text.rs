@@ -123,7 +123,7 @@ mod tests {
     use crate::algorithm::{Algorithm, CalendarWindow};
 
     #[test]
-    fn what_is_shown_parses_to_the_same() {
+    fn displayed_text_parses_to_the_same_value() {
         for text in [
             "calendar-day 10000 zone America/Sao_Paulo",
             "calendar-day 0 zone UTC start 06:00",

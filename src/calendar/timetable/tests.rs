@@ -85,7 +85,7 @@ fn a_date_that_a_zone_leaves_out_has_no_hours() {
 }
 
 #[test]
-fn what_is_kept_is_what_a_slow_search_finds_minute_by_minute() {
+fn a_timetable_equals_a_slow_search_minute_by_minute() {
     for (zone, intervals) in [
         (
             "Europe/Berlin",
@@ -155,7 +155,7 @@ fn an_interval_of_dates_comes_no_more_when_they_are_over() {
 }
 
 #[test]
-fn what_is_packed_is_unpacked() {
+fn packed_values_are_unpacked() {
     let nights = timetable("Europe/Berlin", &["22:00-06:00"]);
     let mut now = at("2026-01-01T00:00:00Z");
     for _ in 0..1_000 {

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_retry_after_is_ignored() {
+    fn a_malformed_retry_after_is_ignored() {
         for value in [
             "",
             "-1",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_the_longest_counts_and_none_is_too_long_to_be_read() {
+    fn the_longest_of_several_waits_counts_and_none_is_too_long_to_be_read() {
         let two = [("retry-after", "3"), ("retry-after", "30")];
         assert_eq!(told(429, &two), refused(30));
         assert_eq!(
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn of_both_kinds_of_fields_the_standard_ones_count() {
+    fn the_standard_headers_count_before_the_others() {
         let fields = [("ratelimit", "\"a\";r=7"), ("x-ratelimit-remaining", "0")];
         assert_eq!(told(200, &fields), left(7, None));
         let fields = [("ratelimit", "bad"), ("x-ratelimit-remaining", "0")];
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cache_has_kept_tells_nothing_of_now() {
+    fn a_cached_response_gives_no_advice() {
         let fields = [("age", "3"), ("ratelimit", "\"a\";r=0;t=9")];
         assert_eq!(told(200, &fields), Advice::default());
         let fields = [("age", "0"), ("ratelimit", "\"a\";r=0;t=9")];

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_quite_an_address_is_none() {
+    fn malformed_addresses_are_refused() {
         let long = format!("{}1", "0".repeat(1_000_000));
         for text in [
             "",

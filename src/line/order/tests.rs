@@ -207,7 +207,7 @@ fn requests_that_are_decided_without_the_store_go_on_behind_those_that_wait() {
 
 /// A request that was decided earlier stands before another one, even if its thread is slower.
 #[test]
-fn of_one_clock_the_moments_decide_and_of_a_clock_that_was_set_back_the_arrival() {
+fn moments_decide_under_one_clock_and_arrival_after_a_step_back() {
     let (clock, start) = (1 << 50, Instant::now());
     let mut order = Order::new(start, PATIENCE);
     for number in [1, 3, 2] {

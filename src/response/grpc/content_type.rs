@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_call_is_none() {
+    fn a_similar_content_type_is_no_call() {
         assert_eq!(of_answer_to(&HeaderMap::new()), None);
         for sent in [
             "",

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_between_question_and_answer_is_not_remembered() {
+    fn a_denial_of_a_key_that_changed_meanwhile_is_not_remembered() {
         let (denials, now) = (denials(), Instant::now());
         let charge = charge(7);
         let sent = denials.send(&charge, now);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_no_more_is_forgotten_by_requests_of_others() {
+    fn requests_of_others_drop_expired_offences() {
         let (offenders, penalty) = (Offenders::default(), penalty());
         for key in 0..20 {
             offenders.note(key, Micros::from_secs(1_000), &penalty, || false, |_| true);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_prepared_is_found_at_its_place_and_no_more_is_kept_than_there_is_room_for() {
+    fn prepared_keys_are_found_at_their_places_up_to_the_capacity() {
         let all = Prepared::default();
         for number in 0..MOST {
             assert!(!all.is_full());

@@ -237,7 +237,7 @@ mod models {
     }
 
     #[test]
-    fn loom_of_two_who_saw_room_for_one_only_one_is_admitted() {
+    fn loom_two_requests_that_see_room_for_one_admit_one() {
         model(|| {
             let pair = Arc::new(Pair::default());
             let other = spawn({

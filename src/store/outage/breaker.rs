@@ -315,7 +315,7 @@ mod tests {
 
     /// Otherwise an outage of a third of the slots costs five slow requests for each group of them.
     #[test]
-    fn of_parts_that_are_guessed_one_failure_opens_another() {
+    fn one_failure_opens_another_guessed_part() {
         let breaker = Breaker::new(true);
         assert!(open(&breaker, PLACE));
         assert!(!breaker.failed(OTHER));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_well_for_a_while_is_forgotten() {
+    async fn parts_that_answer_for_a_while_are_forgotten() {
         let breaker = Breaker::new(false);
         for part in 0..1_000 {
             open(&breaker, KeyPart { part, slot: 0 });

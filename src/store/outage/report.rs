@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_policies_some_are_named_and_the_others_counted() {
+    fn a_report_names_some_of_many_policies_and_counts_the_others() {
         let report = Report::new(String::new());
         let many = standby((10..40).map(|number| number.to_string()));
         report.add(Arc::downgrade(&many));

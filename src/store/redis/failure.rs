@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_one_key_says_nothing_of_the_server() {
+    fn an_error_about_one_key_says_nothing_of_the_server() {
         let all = UNAVAILABLE.iter().chain(&MISCONFIGURED);
         for (line, reason) in all {
             let of_a_key = ["cross slot", "wrong type", "damaged state", "clocks differ"];

@@ -73,7 +73,7 @@ mod tests {
     use crate::algorithm::{Algorithm, Gcra};
 
     #[test]
-    fn what_a_driver_does_not_call_is_left_out() {
+    fn functions_that_a_driver_does_not_call_are_left_out() {
         let rule = Algorithm::from(Gcra::per_second(5)).lua().unwrap();
         let text = glue(&[rule, rule], include_str!("charge.lua"));
         for (function, times) in [("charge", 1), ("owed", 1), ("settle", 0), ("give_back", 0)] {

@@ -122,12 +122,12 @@ mod tests {
 
     /// The bound on remembered denials assumes numbers of this size.
     #[test]
-    fn what_is_counted_out_takes_no_more_room_than_an_outcome() {
+    fn counted_numbers_take_no_more_room_than_an_outcome() {
         assert_eq!(size_of::<Numbers>(), size_of::<Outcome>());
     }
 
     #[test]
-    fn what_is_told_later_is_what_the_state_says_then() {
+    fn a_later_reading_tells_the_state_at_that_time() {
         let part = || prop_oneof![Just(0), 0..30_u32, 0..20_000_u32];
         let length = (part(), 0..3_u64);
         let cases = (

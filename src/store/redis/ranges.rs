@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_left_out() {
+    fn unknown_ranges_are_left_out() {
         for answer in [
             "+OK ",
             "*0 ",

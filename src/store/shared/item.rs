@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_values_are_read_back() {
         assert_eq!(Item::read(&item().write()), Ok(item()));
         assert_eq!(Item::read(&[]), Ok(Item::default()));
         assert_eq!(item().words(2), [8, 9, u64::MAX, 0]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_short_or_is_of_another_version_is_damaged() {
+    fn a_truncated_item_or_another_version_is_damaged() {
         let whole = item().write();
         let ends = [9, 9 + 20 + 8, whole.len()];
         for len in 1..=whole.len() {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_any_more_is_forgotten() {
+    fn an_item_without_meaning_is_forgotten() {
         let mut item = item();
         assert_eq!(item.until(), Micros::new(20));
         item.forget(Micros::new(10));

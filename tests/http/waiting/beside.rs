@@ -58,7 +58,7 @@ async fn a_block_is_waited_for_if_it_is_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_holds_no_permit_of_the_inner_service() {
+async fn a_waiting_request_holds_no_permit_of_the_inner_service() {
     let arrivals = Arrivals::new();
     let layer = layer([by_user("a", bucket()).wait_up_to(5 * SECOND)]);
     let service = layer.layer(ConcurrencyLimit::new(arrivals.service(), 1));

@@ -9,7 +9,7 @@ use crate::arrivals::{Arrivals, behind, request, send};
 use crate::exchange::{cost, global};
 
 #[tokio::test(start_paused = true)]
-async fn they_go_on_in_order_each_as_soon_as_it_can_and_are_told_the_numbers_of_then() {
+async fn waiting_requests_go_on_in_order_as_soon_as_they_can_with_the_numbers_of_then() {
     let arrivals = Arrivals::new();
     let service = behind(
         &layer([by_user("a", bucket()).wait_up_to(SECOND)]),
@@ -49,7 +49,7 @@ async fn no_request_overtakes_even_if_there_is_enough_for_it_and_not_for_the_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_hundred_that_wait_those_that_stay_leave_in_order_and_close_the_gaps() {
+async fn requests_that_stay_leave_in_order_and_close_the_gaps_of_the_others() {
     let arrivals = Arrivals::new();
     let service = behind(
         &layer([by_user("a", bucket()).wait_up_to(100 * SECOND)]),

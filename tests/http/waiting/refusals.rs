@@ -17,7 +17,7 @@ use crate::arrivals::{Arrivals, TICK, behind, hello_by_tokio, request, send, sto
 use crate::exchange::{ask, cost, get, global};
 
 #[tokio::test(start_paused = true)]
-async fn whose_turn_comes_later_is_refused_at_once_and_the_wait_it_is_told_works() {
+async fn a_request_whose_turn_comes_too_late_is_refused_at_once_with_a_wait_that_works() {
     let arrivals = Arrivals::new();
     let service = behind(
         &layer([by_user("a", bucket()).wait_up_to(SECOND)]),
@@ -63,7 +63,7 @@ async fn each_wait_that_is_told_behind_a_line_works_under_each_algorithm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_finds_no_place_is_refused_at_once_and_told_when_all_will_have_gone() {
+async fn a_request_that_finds_no_place_is_refused_at_once_and_told_when_the_line_is_empty() {
     let arrivals = Arrivals::new();
     let patient = by_user("a", bucket()).wait_up_to(9 * SECOND).wait_places(2);
     let service = behind(&layer([patient]), &arrivals);
@@ -137,7 +137,7 @@ async fn all_places_of_a_layer_together_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_denied_by_a_policy_that_does_not_wait_is_refused_at_once() {
+async fn a_denial_by_a_policy_that_does_not_wait_is_immediate() {
     let arrivals = Arrivals::new();
     let layer = layer([
         global("a", bucket()).wait_up_to(5 * SECOND),
@@ -160,7 +160,7 @@ async fn who_is_denied_by_a_policy_that_does_not_wait_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_never_pass_does_not_wait() {
+async fn a_request_that_can_never_pass_does_not_wait() {
     let bucket = TokenBucket::per_second(5).burst(5);
     let patient = by_user("a", bucket).cost(cost).wait_up_to(99 * SECOND);
     let service = behind(&layer([patient]), &Arrivals::new());

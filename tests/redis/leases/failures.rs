@@ -56,7 +56,7 @@ fn quota() -> tower_ratelimit::Quota {
 }
 
 #[tokio::test]
-async fn what_a_node_holds_of_keys_that_it_does_not_keep_goes_back() {
+async fn leases_of_keys_that_a_node_does_not_keep_go_back() {
     let (server, clock) = (Server::start(&[]), new_year());
     let store = node(&server, &clock);
     let node = std::sync::Arc::new(limiter(&store, [daily("a", 100_000)]));

@@ -10,12 +10,12 @@
 //! | Redis is away | `while_the_server_is_away_a_node_spends_what_it_holds_and_no_more` | "the server is away" |
 //! | Redis comes back empty | `a_server_that_comes_back_empty_admits_the_limit_once_more` | "the server is empty" |
 //! | a replica takes over | `a_replica_that_takes_over_knows_what_nodes_hold` | "a failover forgets" |
-//! | a node is killed | `what_nodes_that_are_killed_hold_is_lost_and_no_more` | "nodes are killed" |
+//! | a node is killed | `killed_nodes_lose_their_leases_and_no_more` | "nodes are killed" |
 //! | a node is suspended | `a_node_that_was_suspended_for_longer_than_a_life_asks_again` | "nodes are suspended" |
 //! | nodes are cut off | | "half of the nodes is cut off" |
 //! | the server's clock steps back | `no_class_gets_the_end_that_one_had_before_the_clock_stepped_back` (unit) | "its clock steps back", "by less than a life" |
 //! | the server's clock steps forward | | "its clock steps forward" |
-//! | the table of a node is full | `what_a_node_holds_of_keys_that_it_does_not_keep_goes_back` | |
+//! | the table of a node is full | `leases_of_keys_that_a_node_does_not_keep_go_back` | |
 
 mod failures;
 #[cfg(feature = "config")]
@@ -273,7 +273,7 @@ async fn a_reset_makes_the_key_new_and_leaves_what_other_nodes_hold() {
 }
 
 #[tokio::test]
-async fn what_is_refunded_was_spent_here_before() {
+async fn a_node_refunds_only_what_it_spent() {
     let (server, clock) = (Server::start(&[]), new_year());
     let store = node(&server, &clock);
     let limiter = limiter(&store, [daily("a", 100_000)]);

@@ -1,7 +1,8 @@
-//! Nodes that lease in processes of their own, over real servers, which are killed, suspended, emptied and replaced.
+//! Leasing nodes in processes of their own, over real servers, which are killed, suspended, emptied and
+//! replaced.
 //!
-//! Every unit is accounted for: with what requests were let go on with, what is left for a limiter that does not lease, and
-//! what dead nodes hold at the server, it is the limit, neither more nor less.
+//! Every unit is accounted for: the units of admitted requests, the units left to a limiter that does not
+//! lease, and the units that dead nodes hold at the server are the limit, neither more nor less.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,17 +15,17 @@ use crate::support::process::Process;
 use crate::support::redis::{Cluster, Server};
 use crate::support::sentinel::{NAME, Watched};
 
-/// Of each key, under each algorithm.
+/// The limit of each key, under each algorithm.
 const LIMIT: u32 = 1_000;
-/// So long that none of its windows ends in a test, and no bucket has drained by two units.
+/// The period, so long that no window ends in a test and no bucket drains by two units.
 const PERIOD: Duration = Duration::from_secs(30 * 86_400);
-/// As many as a node asks about.
+/// The number of keys that a node uses.
 const KEYS: u32 = 4;
 const NODES: usize = 10;
 
-/// What a node says.
+/// A report of a node.
 enum Said {
-    /// A request for this key was let go on.
+    /// A request for this key was admitted.
     Passed(u32),
     /// The command is done.
     Done(usize, Option<u64>),
@@ -37,7 +38,7 @@ struct Node {
     process: Process,
 }
 
-/// Nodes, and all that they have said.
+/// The nodes, and all their reports.
 struct Nodes {
     each: Vec<Node>,
     says: Receiver<Said>,
@@ -96,7 +97,7 @@ impl Nodes {
         None
     }
 
-    /// Hears until so many requests were let go on since.
+    /// Waits until this many more requests were admitted.
     fn hear_of(&mut self, requests: u32) {
         let enough = self.passed() + requests;
         while self.passed() < enough {
@@ -104,7 +105,7 @@ impl Nodes {
         }
     }
 
-    /// Hears until all nodes are done. Returns the sum of the numbers that they tell.
+    /// Waits until all nodes are done, and returns the sum of their numbers.
     fn until_done(&mut self) -> u64 {
         let mut working: Vec<usize> = self.each.iter().map(|node| node.number).collect();
         let mut sum = 0;
@@ -123,13 +124,13 @@ impl Nodes {
             .for_each(|node| node.order(verb, algorithm));
     }
 
-    /// All nodes do this. Returns the sum of the numbers that they tell.
+    /// Sends a command to all nodes, and returns the sum of their numbers.
     fn all(&mut self, verb: &str, algorithm: &Algorithm) -> u64 {
         self.order(verb, algorithm);
         self.until_done()
     }
 
-    /// Only this node does this.
+    /// Sends a command to one node.
     fn one(&mut self, node: usize, verb: &str, algorithm: &Algorithm) -> u64 {
         self.each[node].order(verb, algorithm);
         loop {
@@ -140,7 +141,7 @@ impl Nodes {
     }
 }
 
-/// The algorithms whose units are leased.
+/// Returns the algorithms whose units are leased.
 fn leased() -> Vec<Algorithm> {
     let all = every(LIMIT, PERIOD);
     let leased = all.iter().filter(|policy| policy.name() != "leaky-queue");
@@ -154,7 +155,7 @@ fn algorithms(names: &[&str]) -> Vec<Algorithm> {
     all
 }
 
-/// How many units of all keys are left to a limiter that does not lease.
+/// Returns the units of all keys that are left to a limiter that does not lease.
 async fn left(store: &RedisStore, algorithm: Algorithm) -> u32 {
     let limiter = limiter(store, [Policy::new("a", algorithm)]);
     let mut left = 0;
@@ -166,7 +167,7 @@ async fn left(store: &RedisStore, algorithm: Algorithm) -> u32 {
     left
 }
 
-/// How many units of all keys nodes hold, as the server has it.
+/// Returns the units of all keys that nodes hold, according to the server.
 fn held(server: &Server, store: &RedisStore, algorithm: Algorithm) -> u32 {
     let policy: Policy = Policy::new("a", algorithm);
     let held = (0..KEYS).map(|key| {
@@ -186,7 +187,7 @@ fn held(server: &Server, store: &RedisStore, algorithm: Algorithm) -> u32 {
     held.sum()
 }
 
-/// Ten processes use all keys up under each algorithm.
+/// Ten processes use up all keys under each algorithm.
 async fn is_exact(mut nodes: Nodes, store: &RedisStore) {
     println!("algorithm               by leases   lapsed     left");
     for algorithm in leased() {
@@ -201,7 +202,7 @@ async fn is_exact(mut nodes: Nodes, store: &RedisStore) {
         );
         let each = nodes.passed.values().all(|passed| *passed <= LIMIT);
         assert!(each, "{algorithm}: {:?}", nodes.passed);
-        // What a bucket has drained meanwhile is one unit of each key at most.
+        // A bucket drains at most one unit of each key in the meantime.
         let sum = passed + lapsed + left;
         assert!((all..=all + KEYS).contains(&sum), "{algorithm}: {sum}");
         assert!(passed > all / 2, "{algorithm}: {passed}");
@@ -225,12 +226,12 @@ async fn ten_processes_over_a_cluster_admit_exactly_the_limit_under_each_algorit
 }
 
 const KILLED: u32 = 3;
-/// Requests that a node has under way at once.
+/// The number of concurrent requests of a node.
 const TOGETHER: u32 = 4;
 
-/// What a dead node held is lost until its life is over, and nothing else is.
+/// The units that a dead node held are lost until the end of their life, and no others are.
 #[tokio::test]
-async fn what_nodes_that_are_killed_hold_is_lost_and_no_more() {
+async fn killed_nodes_lose_their_leases_and_no_more() {
     let server = Server::start(&[]);
     let store = store(&server);
     println!("algorithm               by leases     lost     left");
@@ -249,7 +250,8 @@ async fn what_nodes_that_are_killed_hold_is_lost_and_no_more() {
         let (passed, all) = (nodes.passed(), KEYS * LIMIT);
         println!("{:<22} {passed:>10} {lost:>8} {left:>8}", algorithm.name());
         assert!(passed + left <= all + KEYS, "{algorithm}");
-        // Of what a dead node holds, some was spent and not told. The answers to its last requests are lost.
+        // A dead node had spent some of its units without a report. The answers to its last requests are
+        // lost.
         assert!(
             passed + left + lost + KILLED * TOGETHER >= all,
             "{algorithm}"
@@ -277,8 +279,8 @@ async fn a_node_that_was_suspended_for_longer_than_a_life_asks_again() {
     }
 }
 
-/// What is leased is part of what the server has admitted before it forgot all: the limit, and after that the limit once
-/// more.
+/// Leased units are part of what the server admitted before it lost its data: the limit, and then the limit
+/// once more.
 #[tokio::test]
 async fn a_server_that_comes_back_empty_admits_the_limit_once_more() {
     let mut server = Server::start(&[]);
@@ -299,7 +301,7 @@ async fn a_server_that_comes_back_empty_admits_the_limit_once_more() {
     }
 }
 
-/// The mark of what nodes hold is replicated with the state.
+/// The mark of held units is replicated with the state.
 #[tokio::test]
 async fn a_replica_that_takes_over_knows_what_nodes_hold() {
     let scene = Watched::start();
@@ -312,7 +314,8 @@ async fn a_replica_that_takes_over_knows_what_nodes_hold() {
     let of_each = nodes.passed();
     scene.until_replicated();
     scene.fail_over();
-    // Until then, it decides for the nodes that are connected to it, and forgets that when it follows.
+    // The old master decides for the nodes that are connected to it until then, and forgets that when it
+    // follows.
     scene.until_the_master_before_follows();
     for algorithm in &algorithms {
         nodes.order("drain", algorithm);

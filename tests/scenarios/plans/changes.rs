@@ -9,7 +9,7 @@ use crate::{DAY, MINUTE};
 
 /// A change of plan keeps what was used, and down and up again grants nothing.
 #[test]
-fn what_was_used_stays_used_through_every_change_of_plan() {
+fn usage_stays_through_every_change_of_plan() {
     let (clock, limiter) = limiter();
     let [free, pro] = ["free", "pro"].map(|plan| limiter.plan(plan));
     assert!(pro.check_now("ann", 60).is_allowed());

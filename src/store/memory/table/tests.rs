@@ -138,7 +138,7 @@ fn of_one_page(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn of_the_keys_of_a_page_the_closest_to_new_goes_first_and_a_refused_one_never() {
+fn a_page_drops_the_key_closest_to_new_first_and_a_refused_one_never() {
     let (table, clock) = (table(10), ManualClock::new());
     let keys: Vec<u64> = of_one_page(0..10).collect();
     let pages = keys

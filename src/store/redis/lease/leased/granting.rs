@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_a_class_that_has_ended_changes_nothing() {
+    fn a_report_about_an_ended_class_changes_nothing() {
         let rule = FixedWindow::per_minute(1_000);
         let terms = Terms::of(&rule.into(), Micros::new(20_000)).unwrap();
         let mut kept = <FixedWindow as Step>::Kept::default();

@@ -58,7 +58,7 @@ fn units_of_a_class_end_with_the_first_of_its_grants_to_end() {
 }
 
 #[test]
-fn what_is_told_is_never_told_again() {
+fn a_report_is_never_repeated() {
     let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
     assert_eq!(pair.request(now, 3), Way::Spent { is_low: false });
     let told = pair.give_back(now).unwrap();
@@ -170,7 +170,7 @@ fn units_stay_in_a_pause_as_long_as_there_are_enough() {
 }
 
 #[test]
-fn what_is_put_back_was_never_spent() {
+fn units_put_back_were_never_spent() {
     let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
     assert_eq!(pair.request(now, 3), Way::Spent { is_low: false });
     pair.put_back(now, 3);
@@ -225,7 +225,7 @@ fn units_for_one_or_two_requests_are_not_asked_for_whatever_these_cost() {
 /// A node with too few units gives them back after sixteen missed requests, and these may cost more than one
 /// unit.
 #[test]
-fn how_long_units_are_kept_depends_on_requests_and_not_on_what_these_cost() {
+fn units_are_kept_by_the_rate_of_requests_and_not_by_their_costs() {
     for cost in [1, 25, 1_000] {
         let (mut pair, now, ask) = asked_by(cost, 2_000);
         let units = ask.units / 2;

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_comes_in_the_order_of_time() {
+    fn events_come_in_the_order_of_time() {
         let mut queue = Queue::default();
         queue.at(30, What::Fault);
         queue.at(10, What::Served { message: 1 });
