@@ -43,14 +43,6 @@ const BEFORE: usize = 30;
 const DURING: usize = 75;
 const AFTER: usize = 74;
 
-/// What the tests do with time is their own: one at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// Held by the test that runs.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Panics of threads that do what is tested.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 const THREADS: &str = "faults";
@@ -136,7 +128,6 @@ impl Setting {
 
     /// Begins to ask, through stores that are opened so.
     pub(crate) fn start(self, open: impl Fn(RedisStoreBuilder) -> RedisStore) -> Scene {
-        let alone = alone();
         count_panics();
         let mut runtime = Builder::new_multi_thread();
         runtime.worker_threads(2).thread_name(THREADS).enable_all();
@@ -173,7 +164,6 @@ impl Setting {
             deadline: self.deadline,
             struck: None,
             panics: PANICS.load(Ordering::SeqCst),
-            _alone: alone,
         }
     }
 }
@@ -225,7 +215,6 @@ pub(crate) struct Scene {
     deadline: Duration,
     struck: Option<Instant>,
     panics: usize,
-    _alone: MutexGuard<'static, ()>,
 }
 
 impl Scene {
