@@ -1,3 +1,7 @@
+//! Diagnostics: mistakes in how a server is set up, each with a stable code and a remedy.
+//!
+//! Each is logged once, because a mistake of the setup concerns every request.
+
 #![doc = include_str!("../docs/diagnostics.md")]
 
 use std::borrow::Cow;
@@ -11,9 +15,10 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// A mistake in how a server is set up, found while it runs.
 ///
-/// It is logged once per process, with its code and the line of code that mends it; of many subjects, once
-/// for each of the last 500. A request that it leaves without a key is answered with `500 Internal Server Error`,
-/// which says nothing of the cause, unless the policy's [`NoKey`](crate::policy::NoKey) says otherwise.
+/// It is logged once per process, with its code and the line of code that corrects it. A diagnostic of many
+/// subjects is logged once for each of the last 500. A request without a key because of it is answered with
+/// `500 Internal Server Error`, which says nothing of the cause, unless the policy's
+/// [`NoKey`](crate::policy::NoKey) says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Diagnostic {
     code: &'static str,
@@ -81,7 +86,7 @@ pub(crate) fn diagnose(diagnostic: &Diagnostic) {
     log_once(Level::Error, diagnostic, diagnostic.subject().into());
 }
 
-/// Logs a warning about something that has a name of its own, the first time for each name.
+/// Logs a warning about a subject with a name of its own, the first time for each name.
 pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
     log_once(Level::Warning, diagnostic, subject.into());
 }
@@ -96,11 +101,11 @@ fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
     }
 }
 
-/// What was logged, by diagnostic and subject. A program may make limiters without end, each with a subject of
-/// its own, so it is bounded by generations: the old one is forgotten when the young one is full.
+/// The logged diagnostics, by diagnostic and subject. A program may create any number of limiters, each with
+/// a subject of its own, so it is bounded by generations: the old one is dropped when the young one is full.
 ///
-/// A subject may be long, such as all mistakes of a file, so a hash of it is kept. Two subjects have the same hash with a
-/// probability of less than one in 10^13.
+/// A subject may be long, such as all mistakes of a file, so its hash is kept. Two subjects have the same
+/// hash with a probability of less than one in 10^13.
 #[derive(Default)]
 struct Said {
     young: HashSet<u64>,
@@ -111,7 +116,7 @@ struct Said {
 const MOST_SAID: usize = 1_000;
 
 impl Said {
-    /// Notes that this is logged, and returns the subject if it was not noted yet.
+    /// Records a message, and returns the subject if it was not recorded yet.
     fn note(
         &mut self,
         diagnostic: &Diagnostic,
@@ -129,7 +134,7 @@ impl Said {
     }
 }
 
-/// A diagnostic of something that refuses no request. It is logged as a warning, the first time only.
+/// A diagnostic that refuses no request. It is logged as a warning, the first time only.
 #[derive(Debug)]
 #[cfg_attr(
     not(feature = "http"),
@@ -152,13 +157,13 @@ impl Warning {
         }
     }
 
-    /// Says it if this is so, which is looked at only as long as it was not said.
+    /// Logs it if `is_so` holds, which is called only until the warning is logged.
     #[inline]
     pub(crate) fn say_if(&self, is_so: impl FnOnce() -> bool) {
         self.say_of(|| is_so().then_some(self.diagnostic.subject()));
     }
 
-    /// Says it of this subject, if there is one, which is looked for only as long as it was not said.
+    /// Logs it for this subject, if there is one. `subject` is called only until the warning is logged.
     #[inline]
     pub(crate) fn say_of<S: AsRef<str>>(&self, subject: impl FnOnce() -> Option<S>) {
         // Read first: a write by every request would be shared by all processors.
@@ -210,7 +215,7 @@ mod tests {
     const NEVER_BINDS: Diagnostic =
         Diagnostic::new("TEST", "policies", "one never binds", "mend it");
 
-    /// 200,000 limiters, each with a warning of its own, once left 348 MB behind.
+    /// Once, 200,000 limiters with a warning each left 348 MB behind.
     #[test]
     fn what_was_said_is_bounded_and_said_once() {
         let mut said = Said::default();

@@ -1,7 +1,7 @@
 //! Errors: of a configuration, of a store, of a snapshot.
 //!
-//! An error of the configuration names the field, the value and the remedy, since a person has to mend it. An
-//! error of a store is opaque but for its kind and its reason, since programs handle it and count it.
+//! An error of the configuration names the field, the value and the remedy, since a person has to correct it.
+//! An error of a store is opaque except for its kind and its reason, since programs handle it and count it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -91,7 +91,7 @@ impl fmt::Debug for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The value, or a panic at the caller: for conveniences that take literals at start-up.
+/// Returns the value, or panics at the caller: for conveniences that take literals at start-up.
 #[cfg(feature = "http")]
 #[track_caller]
 pub(crate) fn or_panic<T>(made: Result<T, ConfigError>) -> T {

@@ -1,7 +1,7 @@
 //! The share of a limit that is in force.
 //!
-//! A policy may hold a [`FactorCell`]. What writes the cell (a controller of `adapt`, or your own code) decides how much
-//! of the policy's limit holds from then on. The limiter reads it once for each charge.
+//! A policy may hold a [`FactorCell`]. The writer of the cell (a controller of `adapt`, or your own code)
+//! sets the share of the policy's limit that holds from then on. The limiter reads it once for each charge.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,8 +22,8 @@ impl Factor {
     /// The largest factor, a thousand times the limit.
     pub const MOST: Self = Self(1_000_000);
 
-    /// A factor of so many thousandths, from [`LEAST`](Self::LEAST) to [`MOST`](Self::MOST): numbers outside count as
-    /// the nearest inside, so a factor never closes a policy.
+    /// Creates a factor from thousandths, from [`LEAST`](Self::LEAST) to [`MOST`](Self::MOST). Numbers out of
+    /// that range are moved into it, so a factor never closes a policy.
     pub const fn thousandths(thousandths: u32) -> Self {
         match thousandths {
             0 => Self::LEAST,
@@ -37,7 +37,7 @@ impl Factor {
         self.0
     }
 
-    /// This share of that share: the product, rounded down.
+    /// Returns the product of two shares, rounded down.
     pub fn times(self, other: Self) -> Self {
         let product = u64::from(self.0) * u64::from(other.0) / 1_000;
         Self::thousandths(u32::try_from(product).unwrap_or(u32::MAX))
@@ -62,7 +62,7 @@ impl fmt::Display for Factor {
     }
 }
 
-/// Why a factor is what it is.
+/// A factor with its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     factor: Factor,
@@ -71,23 +71,23 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The factor.
+    /// Returns the factor.
     pub fn factor(&self) -> Factor {
         self.factor
     }
 
-    /// What it is due to, such as `memory 83 %`; `None` if nothing presses.
+    /// Returns the cause, such as `memory 83 %`, or `None` if there is no load.
     pub fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
     }
 
-    /// Since when this factor is in force, by the clock of the system.
+    /// Returns since when this factor is in force, by the clock of the system.
     pub fn since(&self) -> SystemTime {
         self.since
     }
 }
 
-/// A factor that policies hold and that something else writes. Clones share the factor.
+/// A factor that policies hold and a controller writes. Clones share the factor.
 ///
 /// ```
 /// use tower_ratelimit::factor::{Factor, FactorCell};
@@ -108,33 +108,33 @@ struct Cell {
     factor: AtomicU32,
     least: Factor,
     most: Factor,
-    /// Whether a limit that holds this cell was reached since that was last asked.
+    /// Whether a limit with this cell was reached since the last read.
     was_reached: AtomicBool,
     explanation: Mutex<Explanation>,
-    /// What the signals told last that it follows, if it does.
+    /// The last readings of the signals behind the factor, if there are any.
     signals: Mutex<Vec<(String, Option<f64>)>>,
 }
 
-/// How much a request matters. Load that makes a factor fall lets the classes that matter less fall further.
+/// The importance of a request. Less important classes get less of the limit when the factor falls.
 ///
 /// The names are those of Google's *Site Reliability Engineering*, chapter 21.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Class {
-    /// Serious harm if it fails: never scaled down.
+    /// Serious harm if it fails: never reduced.
     CriticalPlus,
     /// The default: takes the factor as it is.
     #[default]
     Critical,
-    /// Some of it may be refused: takes the square of the factor, a quarter for a half.
+    /// Some of it may be refused: has the square of the factor, a quarter for a half.
     SheddablePlus,
-    /// Much of it may be refused: takes the cube of the factor, an eighth for a half.
+    /// Much of it may be refused: has the cube of the factor, an eighth for a half.
     Sheddable,
 }
 
 impl Class {
-    /// The factor of this class, when `factor` is that of [`Critical`](Self::Critical). It does not fall below `least`
-    /// for the power alone. Above 1, all classes have the same.
+    /// Returns the factor of this class, when `factor` is that of [`Critical`](Self::Critical). The power
+    /// does not reduce it below `least`. Above 1, all classes have the same.
     pub fn of(self, factor: Factor, least: Factor) -> Factor {
         if factor >= Factor::ONE {
             return factor;
@@ -150,12 +150,13 @@ impl Class {
 }
 
 impl FactorCell {
-    /// A factor of 1, which can fall to a tenth and come back.
+    /// Creates a factor of 1, which can fall to a tenth and come back.
     pub fn new() -> Self {
         Self::between(Factor::thousandths(100), Factor::ONE)
     }
 
-    /// A factor of 1 that can fall to `least` and rise to `most`. A `least` above 1, or a `most` below 1, counts as 1.
+    /// Creates a factor of 1 that can fall to `least` and rise to `most`. A `least` above 1, or a `most`
+    /// below 1, counts as 1.
     pub fn between(least: Factor, most: Factor) -> Self {
         Self(Arc::new(Cell {
             factor: AtomicU32::new(Factor::ONE.get()),
@@ -183,25 +184,25 @@ impl FactorCell {
         class.of(self.get(), self.0.least)
     }
 
-    /// Returns the least that the factor can be.
+    /// Returns the least possible factor.
     pub fn least(&self) -> Factor {
         self.0.least
     }
 
-    /// Returns the most that the factor can be.
+    /// Returns the greatest possible factor.
     pub fn most(&self) -> Factor {
         self.0.most
     }
 
-    /// Puts a factor in force, from the next charge on, and says why. An empty text says that nothing presses. A factor
-    /// beyond [`least`](Self::least) or [`most`](Self::most) counts as that.
+    /// Puts a factor in force, from the next charge on, with its cause. An empty cause means that there is no
+    /// load. A factor beyond [`least`](Self::least) or [`most`](Self::most) is cut to it.
     ///
-    /// [`Explanation::since`] stays where it is if neither the factor nor the cause changes.
+    /// [`Explanation::since`] does not change if neither the factor nor the cause changes.
     pub fn set(&self, factor: Factor, cause: &str) {
         self.set_as_of(factor, cause, SystemTime::now());
     }
 
-    /// Puts a factor in force, and tells this moment as its begin.
+    /// Puts a factor in force as of this moment.
     pub(crate) fn set_as_of(&self, factor: Factor, cause: &str, since: SystemTime) {
         let factor = factor.clamp(self.0.least, self.0.most);
         self.0.factor.store(factor.get(), Ordering::Relaxed);
@@ -226,7 +227,7 @@ impl FactorCell {
         self.lock().clone()
     }
 
-    /// Notes that a key has reached its limit, which is what a rise above 1 asks for.
+    /// Records that a key has reached its limit, which a rise above 1 requires.
     #[inline]
     pub(crate) fn note_reached(&self) {
         if !self.0.was_reached.load(Ordering::Relaxed) {
@@ -234,13 +235,13 @@ impl FactorCell {
         }
     }
 
-    /// Notes what the signals told last, as shares of what they can bear.
+    /// Records the last readings of the signals, as shares of their targets.
     #[cfg(feature = "adapt")]
     pub(crate) fn note_signals(&self, signals: Vec<(String, Option<f64>)>) {
         *self.signals_lock() = signals;
     }
 
-    /// What the signals told last, if it follows any.
+    /// Returns the last readings of the signals, if there are any.
     pub(crate) fn signals(&self) -> Vec<(String, Option<f64>)> {
         self.signals_lock().clone()
     }
@@ -252,7 +253,7 @@ impl FactorCell {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a key has reached its limit since this was last asked.
+    /// Returns whether a key has reached its limit since the last call.
     #[cfg(feature = "adapt")]
     pub(crate) fn take_reached(&self) -> bool {
         self.0.was_reached.swap(false, Ordering::Relaxed)

@@ -66,6 +66,33 @@ fn no_files_import_each_other_in_a_circle() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// The number of lines from which a file has to begin with what it is and why it is so.
+const LARGE: usize = 150;
+
+#[test]
+fn every_module_and_every_large_file_begins_with_what_it_is() {
+    let sources = sources(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src"));
+    let silent: Vec<&str> = sources
+        .iter()
+        .filter(|(file, text)| file.ends_with("mod.rs") || text.lines().count() > LARGE)
+        .filter(|(_, text)| !begins_with_documentation(text))
+        .map(|(file, _)| file.as_str())
+        .collect();
+    assert!(silent.is_empty(), "{silent:#?}");
+    assert!(!begins_with_documentation(
+        "use std::fmt;\n\n/// A type.\nstruct A;"
+    ));
+}
+
+/// Returns whether the documentation of the file comes before its first item.
+fn begins_with_documentation(text: &str) -> bool {
+    let mut lines = text.lines();
+    let first = lines.find(|line| {
+        line.starts_with("//!") || line.starts_with("use ") || line.starts_with("mod ")
+    });
+    first.is_some_and(|line| line.starts_with("//!"))
+}
+
 #[test]
 fn every_room_stands_in_the_list() {
     let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src");

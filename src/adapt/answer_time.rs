@@ -4,10 +4,10 @@ use super::new_times::NewTimes;
 use super::{Load, Signal};
 use crate::store::RedisStore;
 
-/// The signal `store`: the 90th percentile of how long Redis takes to answer, of a target.
+/// The signal `store`: the 90th percentile of the time that Redis takes to answer, as a share of a target.
 ///
-/// A call that fails counts with the time that it took, so a server that does not answer is as slow as the deadline of the
-/// store. The signal is absent until 20 calls have ended since it was last told.
+/// A call that fails counts with the time that it took, so a server that does not answer is as slow as the
+/// deadline of the store. The signal is absent until 20 calls have ended since the last reading.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct AnswerTime {
 const ENOUGH: u64 = 20;
 
 impl AnswerTime {
-    /// Tells how long this store takes, of this target.
+    /// Creates the signal of this store, with this target.
     pub fn of(store: &RedisStore, target: Duration) -> Self {
         Self {
             store: store.clone(),

@@ -1,4 +1,4 @@
-//! How busy something is, and what all signals tell at one moment.
+//! How busy something is, and the readings of all signals at one moment.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,29 +6,29 @@ use std::str::FromStr;
 
 use crate::error::ConfigError;
 
-/// How busy something is, as a share of what it can do, in millionths: 1,000,000 is all of it. It may be more, as when
-/// requests take twice their target.
+/// How busy something is, as a share of its capacity, in millionths: 1,000,000 is all of it. It may be more,
+/// as when requests take twice their target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Load(u32);
 
 impl Load {
-    /// Not busy at all.
+    /// Idle.
     pub const NONE: Self = Self(0);
 
-    /// As busy as can be.
+    /// At full capacity.
     pub const FULL: Self = Self(1_000_000);
 
-    /// A load of so many millionths.
+    /// Creates a load in millionths.
     pub const fn millionths(millionths: u32) -> Self {
         Self(millionths)
     }
 
-    /// A load of so many percent.
+    /// Creates a load in percent.
     pub const fn percent(percent: u32) -> Self {
         Self(percent.saturating_mul(10_000))
     }
 
-    /// A share such as 0.93, rounded up. `None` if it is no number or below 0, which no load is.
+    /// Converts a share such as 0.93, rounded up. Returns `None` for `NaN` and for numbers below 0.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -38,7 +38,7 @@ impl Load {
         (share >= 0.0).then(|| Self((share * 1e6).ceil() as u32))
     }
 
-    /// This many of so many, rounded to the nearest. `None` of nothing.
+    /// Returns `part` of `whole`, rounded to the nearest, or `None` if `whole` is 0.
     pub fn of(part: u64, whole: u64) -> Option<Self> {
         let (part, whole) = (u128::from(part), u128::from(whole));
         let millionths = (part * 1_000_000 + whole / 2).checked_div(whole)?;
@@ -69,7 +69,7 @@ impl fmt::Display for Load {
 impl FromStr for Load {
     type Err = ConfigError;
 
-    /// Reads percent as a decimal number, `93` or `93.5`, and rounds up what is finer than a millionth: what is above a
+    /// Parses percent as a decimal number, `93` or `93.5`, and rounds up to a millionth: a load above a
     /// threshold stays above it.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let wrong = || ConfigError::quoting("load", text, "give percent, such as 93.5");
@@ -88,7 +88,7 @@ impl FromStr for Load {
     }
 }
 
-/// What all signals tell at one moment, each under its name.
+/// The readings of all signals at one moment, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loads {
     each: Vec<(Cow<'static, str>, Option<Load>)>,
@@ -101,7 +101,7 @@ impl Loads {
         Self::default()
     }
 
-    /// Adds what a signal tells; `None` if it is absent. A name that is there already is told anew.
+    /// Adds the reading of a signal; `None` if it is absent. It replaces an earlier reading of the same name.
     pub fn tell(&mut self, name: impl Into<Cow<'static, str>>, load: Option<Load>) {
         let name = name.into();
         match self.each.iter_mut().find(|(known, _)| *known == name) {
@@ -110,7 +110,7 @@ impl Loads {
         }
     }
 
-    /// Adds what a signal tells, and returns the loads; see [`tell`](Self::tell).
+    /// Adds the reading of a signal, and returns the loads; see [`tell`](Self::tell).
     pub fn with(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -120,24 +120,25 @@ impl Loads {
         self
     }
 
-    /// Says whether more was wanted at that moment than the limits admit.
+    /// Sets whether the demand at that moment exceeds the limits.
     pub fn wanted(self, is_wanted: bool) -> Self {
         Self { is_wanted, ..self }
     }
 
-    /// What the signal of this name tells; `None` if it is absent or not known.
+    /// Returns the reading of the signal with this name, or `None` if it is absent or unknown.
     pub fn get(&self, name: &str) -> Option<Load> {
         let mut each = self.each.iter();
         each.find(|(known, _)| known == name)
             .and_then(|(_, load)| *load)
     }
 
-    /// Whether a limit was reached since the loads were last read: what a rise above the base asks for.
+    /// Returns whether a limit was reached since the loads were last read, which a rise above the base
+    /// requires.
     pub fn is_wanted(&self) -> bool {
         self.is_wanted
     }
 
-    /// Each signal with what it tells.
+    /// Returns each signal with its reading.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Option<Load>)> {
         self.each.iter().map(|(name, load)| (&**name, *load))
     }

@@ -1,13 +1,13 @@
 //! Limits that follow the load: signals, controllers, and a task that writes the factor of chosen policies.
 //!
-//! [Adaptive limits](crate::guide::adaptive) is the page that shows all of it. In short:
+//! [Adaptive limits](crate::guide::adaptive) shows how to use it. In short:
 //!
-//! - A [`Signal`] tells how busy something is: the [kernel](Kernel), the [requests](Traffic) of a layer, or a
-//!   [closure](from_fn).
+//! - A [`Signal`] measures how busy something is: the [kernel](Kernel), the [requests](Traffic) of a layer,
+//!   or a [closure](from_fn).
 //! - A [`Controller`] turns loads into a [factor](crate::factor::Factor): [`Steps`], [`Aimd`], [`Gradient`], or the
 //!   [`Worst`] of several.
-//! - [`Adapt`] samples the signals each second and writes the factor. The [policies](crate::Policy::factor) that hold it
-//!   keep that share of their limits.
+//! - [`Adapt`] samples the signals each second and writes the factor. The [policies](crate::Policy::factor)
+//!   that hold it enforce that share of their limits.
 //! - [`AdaptiveConcurrency`] bounds how many requests are in flight at once, by a limit that it learns from latency.
 //!
 //! ```

@@ -1,15 +1,15 @@
-//! What is new among counted times.
+//! The new ones among counted times.
 
 use std::time::Duration;
 
 use super::Load;
 use crate::observe::one_in;
 
-/// Counts of times as they were when a signal told them last.
+/// The counts of times at the last reading of a signal.
 #[derive(Debug)]
 pub(super) struct NewTimes {
     counted: Vec<u64>,
-    /// Fewer tell nothing, and count with the next.
+    /// Fewer are not enough for a reading, and count with the next.
     enough: u64,
 }
 
@@ -18,7 +18,7 @@ impl NewTimes {
         Self { counted, enough }
     }
 
-    /// The 90th percentile of the times that are new, of this target.
+    /// Returns the 90th percentile of the new times, as a share of this target.
     pub(super) fn load(&mut self, now: Vec<u64>, target: Duration) -> Option<Load> {
         let both = now.iter().zip(&self.counted);
         let new: Vec<u64> = both.map(|(now, then)| now.saturating_sub(*then)).collect();

@@ -1,4 +1,4 @@
-//! What a signal is.
+//! The trait of signals.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use super::Load;
 
-/// Tells how busy something is.
+/// Measures how busy something is.
 ///
-/// A signal that cannot tell is absent, which is not the same as idle: it answers `None`.
+/// A signal without a reading is absent, which is not the same as idle: it returns `None`.
 pub trait Signal: Send {
-    /// The name by which controllers and explanations speak of it.
+    /// Returns its name in controllers and explanations.
     fn name(&self) -> &str;
 
-    /// How busy it is. `now` is the time since the first reading, by a clock that never steps back.
+    /// Returns how busy it is. `now` is the time since the first reading, by a clock that never steps back.
     ///
-    /// It is called about once a second, in a task of its own. It may read a small file, and must not wait for anything
-    /// else.
+    /// It is called about once a second, in a task of its own. It may read a small file, and must not wait
+    /// for anything else.
     fn read(&mut self, now: Duration) -> Option<Load>;
 
-    /// Whether it has nothing to tell at times, as without traffic. The log then says nothing of it.
+    /// Returns whether the signal is normally absent at times, as without traffic. Then the log does not
+    /// mention that.
     fn may_be_absent(&self) -> bool {
         false
     }
@@ -31,8 +32,8 @@ pub struct FromFn<F> {
     read: F,
 }
 
-/// Makes a signal of this name from a closure, which tells a share: 0.5 is half of what there is. A number that is no
-/// load (`NaN`, or below 0) counts as absent.
+/// Creates a signal with this name from a closure, which returns a share: 0.5 is half of the capacity. A
+/// number that is not a load (`NaN`, or below 0) counts as absent.
 ///
 /// ```
 /// use std::sync::Arc;

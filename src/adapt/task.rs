@@ -1,4 +1,4 @@
-//! The task that reads the signals, asks the controller and writes the factor.
+//! The task that reads the signals, runs the controller and writes the factor.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,7 +40,7 @@ pub struct Adapt {
     told: Arc<Mutex<Reading>>,
 }
 
-/// What was read last.
+/// The last readings.
 #[derive(Clone, Debug, Default)]
 struct Reading {
     loads: Loads,
@@ -51,13 +51,13 @@ struct Sampler {
     signals: Vec<Watch>,
     controller: Box<dyn Controller>,
     began: Option<Instant>,
-    /// For how long samples were read, of all time since it began.
+    /// How long reading the signals took, since the first sample.
     spent: Duration,
 }
 
 struct Watch {
     signal: Box<dyn Signal>,
-    /// Since when it has told nothing.
+    /// Since when it is absent.
     absent: Option<Duration>,
 }
 
@@ -76,7 +76,7 @@ const ABSENT: Diagnostic = Diagnostic::new(
     "give a closure that tells it, `adapt::from_fn(name, read)`, or leave the signal out: outside Linux, and without /proc and /sys, the kernel's are absent",
 );
 
-/// For how long a signal may be absent before the log says so: the first reading of a counter tells nothing.
+/// How long a signal may be absent before the log says so. The first reading of a counter is always absent.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// The time between two samples, on average.
@@ -87,7 +87,7 @@ impl Adapt {
     ///
     /// # Defaults
     ///
-    /// - signals: none; at least one has to be given
+    /// - signals: none; at least one is required
     /// - floor: a tenth of each limit
     /// - a sample each second, more or less by up to 15 %, so that nodes do not act at the same moments
     pub fn builder(controller: impl Controller + 'static) -> AdaptBuilder {
@@ -98,7 +98,7 @@ impl Adapt {
         }
     }
 
-    /// Returns the factor, for the policies that are to follow it.
+    /// Returns the factor, for the policies that follow it.
     pub fn factor(&self) -> &FactorCell {
         &self.factor
     }
@@ -108,19 +108,21 @@ impl Adapt {
         self.factor.explain()
     }
 
-    /// Returns what the signals told last.
+    /// Returns the last readings of the signals.
     pub fn loads(&self) -> Loads {
         lock(&self.told).loads.clone()
     }
 
-    /// Returns the share of time that one processor spends on reading the signals, since the first sample.
+    /// Returns the share of one processor's time that is spent on reading the signals, since the first
+    /// sample.
     pub fn cost(&self) -> Load {
         lock(&self.told).cost
     }
 
     /// Reads the signals once, and writes the factor that they call for.
     ///
-    /// [`run`](Self::run) does it each second. It reads files, so an asynchronous program calls it where it may block.
+    /// [`run`](Self::run) does so each second. It reads files, so an asynchronous program calls it where it
+    /// may block.
     pub fn sample(&self) {
         let now = Instant::now();
         let mut sampler = lock(&self.sampler);
@@ -157,7 +159,7 @@ impl Adapt {
         async move {
             loop {
                 let sampled = adapt.clone();
-                // A signal that panics is a reading less, and not the last one.
+                // A signal that panics costs one sample, and not all later ones.
                 let _ = tokio::task::spawn_blocking(move || sampled.sample()).await;
                 tokio::time::sleep(interval()).await;
             }
@@ -192,11 +194,11 @@ impl AdaptBuilder {
         Self { floor, ..self }
     }
 
-    /// Builds it. The factor is 1 until the first sample.
+    /// Builds the task. The factor is 1 until the first sample.
     ///
     /// # Errors
     ///
-    /// When there is no signal, and when two have one name.
+    /// When there is no signal, and when two signals have the same name.
     pub fn build(self) -> Result<Adapt, ConfigError> {
         if self.signals.is_empty() {
             let remedy = "add one, such as `.signal(Kernel::new().cpu())`";
@@ -238,7 +240,7 @@ impl fmt::Debug for AdaptBuilder {
 
 impl Watch {
     fn read(&mut self, now: Duration, loads: &mut Loads) {
-        // A signal that panics tells nothing, and the limits follow the others.
+        // A signal that panics is absent, and the limits follow the others.
         let read = catch_unwind(AssertUnwindSafe(|| self.signal.read(now)));
         let load = read.unwrap_or_default();
         let name = self.signal.name().to_owned();
@@ -254,7 +256,7 @@ impl Watch {
     }
 }
 
-/// A second, more or less by up to 15 %. Without randomness, a second.
+/// Returns a second, more or less by up to 15 %, or exactly a second without a source of randomness.
 fn interval() -> Duration {
     let random = getrandom::u32().unwrap_or(u32::MAX / 2);
     INTERVAL.mul_f64(0.85 + 0.3 * f64::from(random) / f64::from(u32::MAX))
@@ -328,7 +330,8 @@ mod tests {
         assert_eq!(twice.build().unwrap_err().field(), "signal");
     }
 
-    /// A closure that divides by 0 tells no load: the factor holds, and then nothing is known that speaks against 1.
+    /// A closure that divides by 0 has no load: the factor holds, and then returns to 1, since nothing is
+    /// known.
     #[tokio::test(start_paused = true)]
     async fn a_signal_that_is_no_number_is_absent_and_never_idle() {
         let told = Arc::new(Mutex::new(0.95));

@@ -1,12 +1,12 @@
-//! What a layer sees of its requests: how long they take, how many are under way, and how many fail.
+//! Counts of the requests of a layer: their latency, how many are in flight, and how many fail.
 //!
-//! Counting a request takes a few relaxed additions. Latencies are counted in buckets whose bounds are an eighth apart,
-//! so that a percentile is right to 12 %. Each signal remembers what was counted when it was read last, and so several
-//! can read the same counts.
+//! Counting a request takes a few relaxed additions. Latencies are counted in buckets whose bounds are an
+//! eighth apart, so a percentile is right to 12 %. Each signal keeps the counts of its last reading, so
+//! several signals can read the same counts.
 //!
-//! Two readings of the clock take longer than all the rest. So the first thousand requests after a reading are timed, and
-//! one in eight of the later ones, which counts for eight. A hash of the request's number picks it, so that no pattern of
-//! the requests can.
+//! Two readings of the clock take longer than all the rest. So the first thousand requests after a reading
+//! are timed, and one in eight of the later ones, which counts for eight. A hash of the request's number
+//! picks it, so that a pattern of the requests cannot.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::new_times::NewTimes;
 use super::{Load, Signal};
 use crate::observe::Times;
 
-/// Counts requests, for the signals that tell of them. Clones share the counts.
+/// Counts requests, for the signals that measure them. Clones share the counts.
 ///
 /// [`TrafficLayer`](crate::middleware::TrafficLayer) counts those of an HTTP service; other services
 /// [begin](Self::begin) them themselves.
@@ -41,13 +41,13 @@ pub struct Traffic(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// Each request under way holds a reference, and nothing else does but this field. So the number of references tells
-    /// how many are under way, without a second counter.
+    /// Only this field and the requests in flight hold references, so the number of references tells how many
+    /// are in flight, without a second counter.
     counts: Arc<Counts>,
 }
 
 struct Counts {
-    /// The most that were under way since it was last read.
+    /// The most requests that were in flight since the last reading.
     peak: AtomicUsize,
     answered: AtomicU64,
     failed: AtomicU64,
@@ -57,10 +57,10 @@ struct Counts {
     took: Times,
 }
 
-/// Fewer requests than this tell nothing.
+/// Fewer requests are not enough for a reading.
 const ENOUGH: u64 = 50;
 
-/// How many requests after a reading are all timed.
+/// The number of requests after a reading that are all timed.
 const EACH: u64 = 1_000;
 
 /// Of later requests, one in this number is timed. A power of two.
@@ -79,13 +79,13 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// How many requests have ended or are under way.
+    /// Returns how many requests have ended or are in flight.
     fn begun(&self, under_way: usize) -> u64 {
         let (_, ended) = self.ended();
         ended.wrapping_add(under_way as u64)
     }
 
-    /// How many requests one of this number stands for, if it is to be timed.
+    /// Returns how many requests the one with this number stands for, if it has to be timed.
     fn stands_for(&self, number: u64) -> Option<u64> {
         if number <= self.each_until.load(Ordering::Relaxed) {
             return Some(1);
@@ -94,7 +94,7 @@ impl Counts {
         (mixed >> (64 - ONE_IN.trailing_zeros()) == 0).then_some(ONE_IN)
     }
 
-    /// How many failed, and how many ended.
+    /// Returns how many failed, and how many ended.
     fn ended(&self) -> (u64, u64) {
         let failed = self.failed.load(Ordering::Relaxed);
         let answered = self.answered.load(Ordering::Relaxed);
@@ -103,13 +103,13 @@ impl Counts {
 }
 
 impl Traffic {
-    /// Nothing is counted yet.
+    /// Creates counts at zero.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A request begins. It is under way until the guard is dropped, and counts as taking as long as that it is
-    /// [answered](Passage::answered), or as failed.
+    /// Begins a request. It is in flight until the guard is dropped. Its latency is the time until it is
+    /// [answered](Passage::answered), or it counts as failed.
     #[inline]
     pub fn begin(&self) -> Passage {
         let counts = Arc::clone(&self.0.counts);
@@ -127,10 +127,11 @@ impl Traffic {
         }
     }
 
-    /// The signal `latency`: the 90th percentile of those that did not fail, of this target. It is absent until 50 have
-    /// been answered since it was last told. Of more than a thousand between two readings, one in eight is timed.
+    /// Returns the signal `latency`: the 90th percentile of the latencies of requests that did not fail, as a
+    /// share of this target. It is absent until 50 have been answered since the last reading. Of more than a
+    /// thousand between two readings, one in eight is timed.
     ///
-    /// What fails fast is no sign of health, and so what fails is left out.
+    /// A fast failure is not a sign of health, so failures are left out.
     pub fn latency(&self, target: Duration) -> Latency {
         Latency {
             traffic: self.clone(),
@@ -139,14 +140,15 @@ impl Traffic {
         }
     }
 
-    /// The signal `in flight`: the most requests that were under way at once since it was last read, of so many.
+    /// Returns the signal `in flight`: the most requests that were in flight at once since the last reading,
+    /// of `most`.
     pub fn in_flight(&self, most: std::num::NonZeroU32) -> InFlight {
         let traffic = self.clone();
         InFlight { traffic, most }
     }
 
-    /// The signal `failures`: the share of requests that failed. It is absent until 50 have ended since it was last told,
-    /// so that one failure of two says nothing.
+    /// Returns the signal `failures`: the share of requests that failed. It is absent until 50 have ended
+    /// since the last reading, so that one failure of two says nothing.
     pub fn failures(&self) -> Failures {
         Failures {
             traffic: self.clone(),
@@ -175,15 +177,15 @@ impl fmt::Debug for Traffic {
     }
 }
 
-/// A request that is under way. A request that is dropped without an answer, as when its client is gone, counts as
-/// neither answered nor failed.
+/// A request in flight. A request that is dropped without an answer, as when its client has gone away, counts
+/// as neither answered nor failed.
 #[derive(Debug)]
 pub struct Passage {
     counts: Arc<Counts>,
     timed: Option<Timed>,
 }
 
-/// Since when a request is timed, and for how many it stands.
+/// When a timed request began, and for how many it stands.
 #[derive(Clone, Copy, Debug)]
 struct Timed {
     began: Instant,
@@ -197,7 +199,8 @@ impl fmt::Debug for Counts {
 }
 
 impl Passage {
-    /// The request is answered. It stays under way until this is dropped, at the end of its body.
+    /// Records that the request is answered. It stays in flight until the guard is dropped, at the end of its
+    /// body.
     #[inline]
     pub fn answered(&self) {
         self.answered_by(Instant::now);
@@ -212,7 +215,7 @@ impl Passage {
         }
     }
 
-    /// The request has failed.
+    /// Records that the request has failed.
     #[inline]
     pub fn failed(&self) {
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
@@ -352,7 +355,7 @@ mod tests {
         take(&traffic, 74, 50);
         (0..25).for_each(|_| traffic.begin().failed());
         assert_eq!(failures.read(Duration::ZERO), Some(Load::percent(26)));
-        // A failure in no time makes nothing faster.
+        // A fast failure does not lower the latency.
         let load = latency.read(Duration::ZERO).unwrap();
         assert!(load >= Load::percent(50), "{load}");
     }
@@ -385,7 +388,7 @@ mod tests {
         assert_eq!(timed(1_000), 1_000);
         let some = timed(8_000);
         assert!((950..=1_050).contains(&some), "{some}");
-        // They stand for all.
+        // The timed requests stand for all.
         let all: u64 = traffic.took().iter().sum();
         assert!((8_600..=9_400).contains(&all), "{all}");
         assert!(latency.read(Duration::ZERO).is_some());

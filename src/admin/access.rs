@@ -1,4 +1,4 @@
-//! Who may see the page, and who may change limits.
+//! Access to the page, and to changes of limits.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,9 +18,10 @@ const NO_PEER: Diagnostic = Diagnostic::new(
     "serve with `app.into_make_service_with_connect_info::<SocketAddr>()`, or name operators with `Access::check`",
 );
 
-/// Who may use the operator's [router](super::router), and under which names the service is reached.
+/// Access to the operator's [router](super::router), and the host names of the service.
 ///
-/// There is no access for all: it is either the machine itself, or operators whom a closure names.
+/// There is no access for everyone: it is limited to the machine itself, or to operators that a closure
+/// names.
 ///
 /// # Defaults
 ///
@@ -43,7 +44,7 @@ enum Who {
 
 type Check = dyn Fn(&Head<'_>) -> Option<String> + Send + Sync;
 
-/// Who has sent a request, for the log.
+/// The name of an operator, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Operator(pub(super) String);
 
@@ -59,10 +60,11 @@ impl Access {
         Self::of(Who::Loopback)
     }
 
-    /// Admits requests for which the closure returns the name of the operator, for example what authentication has left
-    /// among the extensions. The name is logged with each change. A request for which it returns `None` gets a 403.
+    /// Admits requests for which the closure returns the name of the operator, for example from the extension
+    /// that authentication adds. The name is logged with each change. A request for which it returns `None`
+    /// gets a 403.
     ///
-    /// [`hosts`](Self::hosts) adds the names under which the service is reached.
+    /// [`hosts`](Self::hosts) adds the host names of the service.
     pub fn check<N: Into<String>>(
         operator: impl Fn(&Head<'_>) -> Option<N> + Send + Sync + 'static,
     ) -> Self {
@@ -87,8 +89,8 @@ impl Access {
         }
     }
 
-    /// Sets the names under which the service is reached, in place of those of loopback: `"admin.example.com"` with any port, or
-    /// `"admin.example.com:8443"`. Other values of `Host` get a 403.
+    /// Sets the host names of the service, in place of those of loopback: `"admin.example.com"` with any
+    /// port, or `"admin.example.com:8443"`. Other values of `Host` get a 403.
     ///
     /// A page of another site cannot forge `Host`, even if its name resolves to this service (DNS rebinding).
     pub fn hosts<H: AsRef<str>>(self, hosts: impl IntoIterator<Item = H>) -> Self {
@@ -107,7 +109,7 @@ impl Access {
         self.is_writable
     }
 
-    /// The operator who has sent this request, or why it is refused.
+    /// Returns the operator of this request, or why it is refused.
     pub(super) fn admit(&self, head: &Head<'_>) -> Result<Operator, &'static str> {
         let host = host(head).ok_or("the request names no host, or several")?;
         if !self.serves(&host) {
@@ -145,7 +147,7 @@ fn is_loopback(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The host that a request is sent to: the authority of its target, as in HTTP/2, or else its one `Host`.
+/// Returns the host of a request: the authority of its target, as in HTTP/2, or otherwise its only `Host`.
 fn host(head: &Head<'_>) -> Option<Authority> {
     let mut told = head.headers().get_all(HOST).iter();
     let first = told.next().map(|host| parsed(host.as_bytes()));
@@ -165,8 +167,8 @@ fn parsed(text: &[u8]) -> Option<Authority> {
     Authority::try_from(text).ok()
 }
 
-/// Whether no page of another origin has sent it. A browser tells the origin of each request that changes something, and of
-/// each stream of events that another origin opens.
+/// Returns whether no page of another origin has sent the request. A browser sends the origin with each
+/// request that changes something, and with each stream of events that another origin opens.
 fn is_of_the_same_origin(headers: &HeaderMap, host: &Authority) -> bool {
     let is_same = |origin: &HeaderValue| {
         let origin = origin.to_str().ok();
@@ -207,7 +209,7 @@ fn peer(head: &Head<'_>) -> Option<IpAddr> {
     peer_ip().address(head).ok()
 }
 
-/// Shows no closure.
+/// Leaves out closures.
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = match self.who {

@@ -1,4 +1,4 @@
-//! What the page shows and changes: a layer or a limiter, and how a client is found in it.
+//! The layer or limiter that the page shows and changes, and how a client is found in it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,12 +17,13 @@ use crate::store::Ledger;
 
 /// The limits that an operator's [router](super::router) shows, and changes where that is allowed.
 ///
-/// It is made of a [`RateLimitLayer`], of a [`Limiter`], or of limits that are watched in a file. What it is
-/// made of may be in use already.
+/// It is made from a [`RateLimitLayer`], a [`Limiter`], or limits that are watched in a file, which may be in
+/// use already.
 ///
 /// # Defaults
 ///
-/// - the text that an operator types is the key: an address if it is one, and text otherwise, under all policies
+/// - the text that an operator types is the key under all policies: an address if it is one, and text
+///   otherwise
 /// - streams of events end when their viewers go away
 #[must_use = "a handle shows nothing until a router has it"]
 pub struct Handle {
@@ -43,11 +44,12 @@ type Client = dyn Fn(&str) -> Option<Request<()>> + Send + Sync;
 pub(super) type End = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Handle {
-    /// Sets how the text that an operator types becomes a client: a request like one of that client. Keys, plan and
-    /// operation are then read as of any request, so that a hash of an API key, or a plan, is right. `None` says that no
-    /// client is called so. It applies to a layer; a [`Limiter`] reads no requests.
+    /// Sets how the text that an operator types is converted to a client: to a request like one of that
+    /// client. Keys, plan and operation are then read as from any request, so that a hash of an API key, or a
+    /// plan, is right. `None` means that there is no such client. It applies to a layer; a [`Limiter`] reads
+    /// no requests.
     ///
-    /// The request is not counted, and the lists of the layer take no notice of it.
+    /// The request is not counted, and the lists of the layer ignore it.
     ///
     /// ```
     /// use http::Request;
@@ -71,10 +73,10 @@ impl Handle {
         }
     }
 
-    /// Ends all streams of events when this future is ready, and begins no other.
+    /// Ends all streams of events when this future is ready, and begins no others.
     ///
-    /// A server that shuts down gracefully waits for its responses, and a stream of events has no end of its own. Give both
-    /// the same signal: see [`admin`](super#shutdown).
+    /// A server that shuts down gracefully waits for its responses, and a stream of events has no end of its
+    /// own. Give both the same signal: see [`admin`](super#shutdown).
     pub fn until(self, end: impl Future<Output = ()> + Send + 'static) -> Self {
         Self {
             until: Mutex::new(Some(Box::pin(end))),
@@ -91,7 +93,7 @@ impl Handle {
         }
     }
 
-    /// The end of the streams, for the one task that waits for it.
+    /// Takes the end of the streams, for the one task that waits for it.
     pub(super) fn take_end(&self) -> End {
         let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         until
@@ -103,7 +105,7 @@ impl Handle {
         &self.monitor
     }
 
-    /// The limiter in force.
+    /// Returns the limiter in force.
     pub(super) fn limiter(&self) -> Limiter<dyn Ledger> {
         match &self.of {
             Of::Layer(layer) => layer.limiter(),
@@ -111,8 +113,8 @@ impl Handle {
         }
     }
 
-    /// The limiter in force, and what a request of this client would be charged under it at this cost. `None` if there is no
-    /// such client.
+    /// Returns the limiter in force, and the charges of this client's request under it at this cost. Returns
+    /// `None` if there is no such client.
     pub(super) fn charges(&self, text: &str, cost: u32) -> Option<(Limiter<dyn Ledger>, Charges)> {
         if let (Of::Layer(layer), Some(client)) = (&self.of, &self.client) {
             let request = client(text)?;
@@ -159,7 +161,7 @@ impl From<&Watched> for Handle {
     }
 }
 
-/// Shows no closure.
+/// Leaves out closures.
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")

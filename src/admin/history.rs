@@ -1,4 +1,5 @@
-//! What was admitted and refused in the last ten minutes, second by second, for a page that is opened now.
+//! How many requests were admitted and refused in the last ten minutes, second by second, for a page that is
+//! opened now.
 
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +11,7 @@ use crate::observe::{PolicyStats, RequestStats, Snapshot};
 /// The rates of the last ten minutes, from the differences of snapshots.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct History {
-    /// The last second that is told, in Unix time.
+    /// The last recorded second, in Unix time.
     end: u64,
     requests: VecDeque<Second>,
     policies: Vec<OfPolicy>,
@@ -24,10 +25,10 @@ struct OfPolicy {
     seconds: VecDeque<Second>,
 }
 
-/// Admitted and refused in a second; `None` if it was not looked at.
+/// Admitted and refused requests in a second; `None` if it was not observed.
 type Second = Option<[u64; 2]>;
 
-/// Seconds that are kept.
+/// The number of seconds that are kept.
 const KEPT: usize = 600;
 
 impl History {
@@ -35,7 +36,8 @@ impl History {
     pub(super) fn note(&mut self, second: u64, now: Snapshot) {
         let passed = second.saturating_sub(self.end);
         if passed == 0 {
-            // Within the second of the last one, or the clock was set back: the next one has it all.
+            // Within the second of the last snapshot, or the clock was set back: the next snapshot includes
+            // it all.
             if second < self.end {
                 *self = Self::default();
                 self.end = second;
@@ -44,10 +46,10 @@ impl History {
             return;
         }
         let last = self.last.take();
-        // Of a longer time it is not known when it happened.
+        // In a longer time it is unknown when requests came.
         let last = last.filter(|last| passed <= 2 && last.since() == now.since());
         let add = |seconds: &mut VecDeque<Second>, risen: Second| {
-            // A tick may come a little late, and its counts are then those of two seconds.
+            // A tick may come a little late, and then its counts are those of two seconds.
             let (earlier, own) = match (risen, passed) {
                 (Some([admitted, refused]), 2) => {
                     let half = [admitted / 2, refused / 2];
@@ -136,7 +138,7 @@ mod tests {
         history.note(100, limiter.snapshot());
         send(&limiter, 3);
         history.note(101, limiter.snapshot());
-        // Two looks within a second are one.
+        // Two snapshots within a second count as one.
         history.note(101, limiter.snapshot());
         send(&limiter, 5);
         history.note(101, limiter.snapshot());

@@ -1,7 +1,7 @@
 //! A page for operators: which clients are refused, by which limit, since when, and why.
 //!
-//! [`router`] makes the routes of the page, to nest in a service. The page is one file, which loads nothing from elsewhere. It
-//! shows what the [counters](crate::observe) say, once a second.
+//! [`router`] returns the routes of the page, to nest in a service. The page is one file, which loads nothing
+//! else. It shows the [counters](crate::observe), once a second.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -34,12 +34,13 @@
 //!
 //! # Access
 //!
-//! [`Access`] says who may see the page. There is no access for all: it is [this machine](Access::loopback), or
-//! [operators](Access::check) whom a closure names. The page is read-only until [`Access::writable`].
+//! [`Access`] limits access to the page. There is no access for everyone: it is limited to [this
+//! machine](Access::loopback), or to [operators](Access::check) that a closure names. The page is read-only
+//! until [`Access::writable`].
 //!
-//! Every route checks `Host` against a [list](Access::hosts), and refuses pages of other origins. A question is JSON in the body
-//! of a POST: a key never stands in a URL, and so in no log of a proxy. A change is logged with the operator, and with what was
-//! in force before and after.
+//! Every route checks `Host` against a [list](Access::hosts), and refuses pages of other origins. A question
+//! is JSON in the body of a POST, so a key never appears in a URL, or in the log of a proxy. A change is
+//! logged with the operator, and with the previous and the new value.
 //!
 //! # Routes
 //!
@@ -55,10 +56,11 @@
 //! | `POST /limits` | changes a limit: `{"policy": "minute", "plan": "free", "limit": 20}`, without `plan` where no plan speaks of the policy |
 //! | | gives a client a limit of its own for a time: `{"policy": "minute", "key": "k3y", "limit": 20, "seconds": 3600}`; `null` ends it |
 //!
-//! `limit` is the number of units in a period. A burst or a capacity changes in proportion, and a queue keeps its places. A limit
-//! of a policy or of a plan can be changed if the layer was built
-//! [adjustable](crate::middleware::RateLimitLayerBuilder::adjustable); see [`Limiter::adjust_limit`](crate::Limiter::adjust_limit)
-//! for what holds then. An error is `{"error": "…"}`: `400` for a question that cannot be, `503` if the store cannot tell.
+//! `limit` is the number of units in a period. A burst or a capacity changes in proportion, and a queue keeps
+//! its places. A limit of a policy or of a plan can be changed if the layer was built
+//! [adjustable](crate::middleware::RateLimitLayerBuilder::adjustable); see
+//! [`Limiter::adjust_limit`](crate::Limiter::adjust_limit) for the effect. An error is `{"error": "…"}`:
+//! `400` for an invalid question, `503` if the store cannot answer.
 //!
 //! # Shutdown
 //!
@@ -91,8 +93,8 @@
 //! }
 //! ```
 //!
-//! A viewer that does not read for ten seconds loses its place. Its connection stays open until the client or the system ends
-//! it: bound a graceful shutdown by a timeout, as with any response.
+//! A viewer that does not read for ten seconds loses its place. Its connection stays open until the client or
+//! the system ends it: bound a graceful shutdown by a timeout, as with any response.
 
 mod access;
 mod handle;

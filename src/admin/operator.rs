@@ -1,4 +1,4 @@
-//! What an operator asks of a client, and changes.
+//! The questions and the changes of an operator.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::error::{ConfigError, StoreError};
 use crate::limiter::{AdjustableLimit, Inspection, Limiter};
 use crate::store::{Amendment, Ledger};
 
-/// Why an operator does not get what was asked.
+/// Why a question of an operator fails.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The question cannot be.
+    /// The question is invalid.
     Invalid(String),
-    /// The store cannot tell.
+    /// The store cannot answer.
     Store(StoreError),
 }
 
 /// A change, for the log and for the operator.
 #[derive(Debug)]
 pub(super) struct Change {
-    /// What was changed, without the key.
+    /// The subject of the change, without the key.
     #[cfg_attr(
         not(feature = "tracing"),
         expect(dead_code, reason = "it is logged alone")
@@ -34,7 +34,7 @@ pub(super) struct Change {
     pub(super) after: String,
 }
 
-/// A client, by what the operator types.
+/// A client, by the text that the operator types.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OfClient {
@@ -57,7 +57,7 @@ pub(super) struct NewLimit {
     plan: Option<String>,
     #[serde(default)]
     key: Option<String>,
-    /// The new limit; for a client, `null` ends the limit of its own.
+    /// The new limit; for a client, `null` ends its override.
     limit: Option<u32>,
     #[serde(default)]
     seconds: Option<u32>,
@@ -95,7 +95,7 @@ pub(super) fn limits(handle: &Handle) -> Vec<ShownLimit> {
     limits.iter().map(ShownLimit::from).collect()
 }
 
-/// What a client has used, and why it is refused.
+/// Describes what a client has used, and why it is refused.
 pub(super) async fn inspect(handle: &Handle, asked: &OfClient) -> Result<Value, Failed> {
     let (limiter, one) = client(handle, &asked.key, 1)?;
     let (_, nothing) = client(handle, &asked.key, 0)?;
@@ -128,7 +128,7 @@ pub(super) async fn inspect(handle: &Handle, asked: &OfClient) -> Result<Value, 
     }))
 }
 
-/// After how long a further request may pass; `None` if that is never.
+/// Returns after how long a further request may pass, or `None` if that is never.
 fn next(told: &Outcome) -> Option<Duration> {
     match told.retry_after() {
         Some(blocked) if told.is_blocked() => Some(blocked),
@@ -137,7 +137,7 @@ fn next(told: &Outcome) -> Option<Duration> {
     }
 }
 
-/// Why a request of the client is refused now, or that it is not.
+/// Says why a request of the client is refused now, or that it is not.
 fn sentence(decision: &Decision, inspection: &Inspection) -> String {
     let Some((policy, outcome)) = decision.binding() else {
         return "No policy counts the requests of this client.".to_owned();
@@ -259,7 +259,7 @@ fn shown_limit(inspection: &Inspection, policy: &str) -> String {
     )
 }
 
-/// A declared limit of a policy, from which others differ in their numbers.
+/// Returns a declared limit of a policy, from which others differ only in their numbers.
 fn any_limit(limiter: &Limiter<dyn Ledger>, policy: &str) -> Result<Algorithm, Failed> {
     let limits = limiter.adjustable_limits();
     let of_policy = limits.iter().filter(|limit| limit.policy() == policy);

@@ -1,4 +1,4 @@
-//! The page: one file, which loads nothing.
+//! The page: one file, which loads nothing else.
 
 use std::sync::LazyLock;
 
@@ -9,9 +9,9 @@ use sha2::{Digest, Sha256};
 
 pub(super) const PAGE: &str = include_str!("page.html");
 
-/// What a browser lets the page do: run its own script, use its own style, and ask this service.
+/// What a browser allows the page: to run its own script, use its own style, and connect to this service.
 ///
-/// Script and style are named by their digests, so that no other text becomes either, wherever it comes from.
+/// Script and style are named by their digests, so no other text can become either.
 pub(super) static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let text = format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; img-src data:; base-uri 'none'; \
@@ -19,14 +19,14 @@ pub(super) static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
         source("script"),
         source("style"),
     );
-    // The text has no character that a header cannot have; without a page there is nothing to allow.
+    // The text has no character that a header cannot have. Without a page nothing has to be allowed.
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(NOTHING))
 });
 
-/// For what is no page.
+/// For responses other than the page.
 pub(super) const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// The digest of the one element of this name.
+/// Returns the digest of the only element with this name.
 fn source(element: &str) -> String {
     let (begin, end) = (format!("<{element}>"), format!("</{element}>"));
     let inside = PAGE
@@ -66,7 +66,7 @@ mod tests {
         ] {
             assert!(!PAGE.contains(way), "{way}");
         }
-        // The policy would refuse these.
+        // The policy would block these.
         assert!(!PAGE.contains(" style=\"") && !PAGE.contains(" onclick="));
     }
 

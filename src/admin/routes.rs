@@ -1,4 +1,4 @@
-//! The routes, and what each has to have before it is answered.
+//! The routes, and the checks before each of them.
 
 use std::sync::Arc;
 
@@ -24,10 +24,11 @@ use super::telling::Page;
 use super::viewers::NoRoom;
 use crate::key::Head;
 
-/// Makes the routes of the page, to [nest](Router::nest) in a service. See the [module](crate::admin) for an example.
+/// Returns the routes of the page, to [nest](Router::nest) in a service. See the [module](crate::admin) for
+/// an example.
 ///
-/// `handle` is a [`Handle`], a [`RateLimitLayer`](crate::RateLimitLayer), a [`Limiter`](crate::Limiter), or limits that are
-/// [watched](crate::config::Watched) in a file.
+/// `handle` is a [`Handle`], a [`RateLimitLayer`](crate::RateLimitLayer), a [`Limiter`](crate::Limiter), or
+/// limits that are [watched](crate::config::Watched) in a file.
 pub fn router<S>(handle: impl Into<Handle>, access: Access) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
@@ -42,7 +43,7 @@ where
         .route("/block", post(block))
         .route("/pardon", post(pardon))
         .route("/limits", post(limit))
-        // Access is asked for other paths too.
+        // Access is checked for other paths too.
         .fallback(nothing)
         .layer(from_fn_with_state(Arc::clone(&page), admit))
         .with_state(page)
@@ -98,7 +99,7 @@ async fn events(State(page): Shared) -> Response {
     match page.join() {
         Ok(events) => {
             let mut answer = answer(StatusCode::OK, "text/event-stream", Body::new(events));
-            // nginx holds answers back otherwise.
+            // Otherwise nginx buffers the response.
             let name = HeaderName::from_static("x-accel-buffering");
             answer
                 .headers_mut()
@@ -174,7 +175,7 @@ async fn limit(State(page): Shared, request: Request) -> Response {
     )
 }
 
-/// The question of a request that changes something.
+/// Reads the question of a request that changes something.
 async fn write<T: DeserializeOwned>(
     page: &Page,
     request: Request,
@@ -187,7 +188,7 @@ async fn write<T: DeserializeOwned>(
     }
 }
 
-/// The question in the body of a request, in JSON: a form of another site cannot send that type unasked.
+/// Reads the question in the body of a request, in JSON: a form of another site cannot send that type.
 async fn question<T: DeserializeOwned>(request: Request) -> Result<(Operator, T), Response> {
     let (head, body) = request.into_parts();
     let of_type = head
@@ -218,7 +219,7 @@ fn operator_of(extensions: &Extensions) -> Operator {
     operator.unwrap_or_else(|| Operator(String::new()))
 }
 
-/// Logs a change, and tells it.
+/// Logs a change, and answers the request.
 fn done(verb: &'static str, operator: &Operator, change: Result<Change, Failed>) -> Response {
     match change {
         Ok(change) => {

@@ -1,4 +1,4 @@
-//! The state of a router, and the one task that tells all viewers once a second.
+//! The state of a router, and the one task that sends events to all viewers once a second.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,7 +18,7 @@ use crate::observe::Snapshot;
 /// The time between two events.
 const EACH: Duration = Duration::from_secs(1);
 
-/// What the routes share.
+/// The state that the routes share.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) handle: Handle,
@@ -46,12 +46,12 @@ impl Page {
             history: Mutex::default(),
             is_running: AtomicBool::new(false),
         });
-        // Without a runtime yet, the first request begins it.
+        // Without a runtime yet, the first request starts it.
         page.begin();
         page
     }
 
-    /// Begins the task, unless it runs.
+    /// Starts the task, unless it runs.
     pub(super) fn begin(self: &Arc<Self>) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current()
             && !self.is_running.swap(true, Ordering::Relaxed)
@@ -60,7 +60,7 @@ impl Page {
         }
     }
 
-    /// The newest snapshot, as JSON.
+    /// Returns the newest snapshot as JSON.
     pub(super) fn snapshot(&self) -> Vec<u8> {
         self.json(&self.handle.monitor().snapshot())
     }
@@ -95,7 +95,7 @@ impl Page {
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    // It can fail for maps whose keys are not text, and there are none.
+    // It can only fail for maps whose keys are not text, and there are none.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
@@ -108,7 +108,7 @@ fn event(data: &[u8]) -> Bytes {
     event.into()
 }
 
-/// Tells all viewers until the end, or until the router is gone.
+/// Sends events to all viewers until the end, or until the router is dropped.
 async fn tell(page: Weak<Page>, mut end: End) {
     let mut next = Instant::now();
     loop {

@@ -9,7 +9,7 @@ use http_body::{Body, Frame};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-/// All that read the events at the same time.
+/// All viewers that read the events at the same time.
 #[derive(Debug, Default)]
 pub(super) struct Viewers(Mutex<State>);
 
@@ -22,7 +22,7 @@ struct State {
 #[derive(Debug)]
 struct Viewer {
     events: Sender<Bytes>,
-    /// How many events it has missed since the last one that it took.
+    /// The number of events it has missed in a row.
     missed: u32,
 }
 
@@ -38,10 +38,11 @@ pub(super) enum NoRoom {
 pub(super) struct Events(Receiver<Bytes>);
 
 impl Viewers {
-    /// A page that is left open everywhere must not cost the service its connections.
+    /// The number of viewers at most: a page that is left open in many browsers must not use up the
+    /// connections.
     pub(super) const MOST: usize = 16;
 
-    /// A viewer that takes no event for so many seconds loses its place.
+    /// A viewer that takes no event for this many seconds loses its place.
     const MISSED: u32 = 10;
 
     /// Gives a viewer a place, and this event.
@@ -54,7 +55,7 @@ impl Viewers {
         if state.viewers.len() >= Self::MOST {
             return Err(NoRoom::TooMany);
         }
-        // One event waits at a time: whole snapshots, of which a late one is worth nothing.
+        // One event waits at a time: a snapshot is useless when the next one is there.
         let (events, stream) = mpsc::channel(1);
         // There is room for one.
         let _ = events.try_send(first());
@@ -62,7 +63,7 @@ impl Viewers {
         Ok(Events(stream))
     }
 
-    /// Whether there is a viewer.
+    /// Returns whether there is a viewer.
     pub(super) fn are_any(&self) -> bool {
         self.lock()
             .viewers
@@ -87,7 +88,7 @@ impl Viewers {
             });
     }
 
-    /// Ends all streams. There are no others from now on.
+    /// Ends all streams, and lets no other viewer join.
     pub(super) fn end(&self) {
         let mut state = self.lock();
         state.has_ended = true;
@@ -147,7 +148,7 @@ mod tests {
             viewers.tell(&event());
         }
         assert_eq!(viewers.lock().viewers.len(), 1);
-        // What waited for it is all that it still gets.
+        // The viewer gets the event that was waiting, and no other.
         assert!(slow.0.try_recv().is_ok());
         assert_eq!(
             slow.0.try_recv(),

@@ -19,7 +19,7 @@ impl AnyLong {
     }
 }
 
-/// Asks the rule of the algorithm.
+/// Calls the rule of the algorithm.
 macro_rules! ask {
     ($any:expr, $rule:ident => $value:expr) => {
         match $any.0 {
@@ -38,7 +38,7 @@ macro_rules! ask {
     };
 }
 
-/// Each call is one of the rule of the algorithm.
+/// Each method calls the rule of the algorithm.
 impl Step for AnyLong {
     type Kept = State;
 

@@ -1,7 +1,8 @@
 //! A rule of any algorithm whose states fit one word.
 //!
-//! Most of what a table does is rare: it gives a place to a new key, evicts, grows and amends. For that it asks this rule,
-//! through a vtable, and so is compiled once for all algorithms. The decision on a known key uses the type of its rule.
+//! Most of what a table does is rare: it gives a place to a new key, evicts, grows and amends. For that it
+//! uses this rule, through a vtable, and so is compiled once for all algorithms. The decision on a known key
+//! uses the type of its rule.
 
 use std::sync::Arc;
 
@@ -26,13 +27,13 @@ impl AnyPacked {
     }
 }
 
-/// A packed word, which is unpacked for each question. The default is that of a new key.
+/// A packed word, which is unpacked for each call. The default is that of a new key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Packed {
     word: u64,
     /// The moment as of which the word is unpacked.
     latest: Micros,
-    /// Whether a charge after the fact is more than the word holds.
+    /// Whether a charge after the fact exceeds what the word can hold.
     is_too_small: bool,
 }
 
@@ -50,7 +51,7 @@ impl Packed {
     }
 }
 
-/// Lists what a rule is asked about words, and how it changes them.
+/// Declares the methods of a rule on words.
 macro_rules! on_words {
     (
         ask { $(fn $ask:ident($($asked:ident: $asked_type:ty),+) -> $answer:ty;)+ }
@@ -97,7 +98,7 @@ macro_rules! on_words {
                 Some(Packed::pack(self, moved, now))
             }
 
-            /// A debt that is stated as of the beginning of time is the same debt.
+            /// A debt as of the beginning of time is the same debt.
             fn read(&self, state: State) -> Packed {
                 Packed::pack(self, Step::read(self, state), Micros::ZERO)
             }
@@ -236,7 +237,7 @@ mod tests {
     use super::{AnyPacked, Micros, Pack, Packed, Step};
     use crate::algorithm::{Algorithm, Fixed, Long, WithRule};
 
-    /// Asks and changes a rule in its own form and in words, and compares what both say.
+    /// Runs a rule in its own form and in words, and compares the results.
     struct Compare;
 
     impl WithRule for Compare {
@@ -271,7 +272,7 @@ mod tests {
         for (step, seconds) in (0..400).zip([0, 1, 7, 0, 61, 3].iter().cycle()) {
             let now = Micros::new(start + step * 100_000 + seconds * 1_000_000);
             let cost = u32::try_from(step % 4).unwrap_or(0) + 1;
-            // As a table reads it, which keeps the word alone and the moment of the latest change.
+            // As in a table, which keeps the word alone and the moment of the latest change.
             kept = rule.unpack(rule.pack(kept), word.latest);
             if let Some(moved) = rule.moved_back(&kept, now) {
                 kept = moved;
@@ -306,7 +307,7 @@ mod tests {
             }
             assert_eq!(any.distance(&word, now), rule.distance(&kept, now));
             assert_eq!(any.reset_after(&word, now), rule.reset_after(&kept, now));
-            // A debt may be stated as of another moment.
+            // The debt may be written as of another moment.
             let written = rule.read(any.write(word));
             assert_eq!(rule.distance(&written, now), rule.distance(&kept, now));
             let read = any.read(rule.write(kept));

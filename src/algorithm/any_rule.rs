@@ -1,8 +1,8 @@
 //! A rule whose limit is an argument.
 //!
-//! A state depends on the name, the period and the slots of its algorithm, and on no limit. A table that keeps
-//! states under any limit therefore makes the rule of a request from the limit of that request. It is compiled once,
-//! for all algorithms whose states have a fixed number of words.
+//! A state depends on the name, the period and the slots of its algorithm, and on no limit. A table that
+//! keeps states under any limit therefore makes the rule of a request from the limit of that request. It is
+//! compiled once, for all algorithms whose states have a fixed number of words.
 
 #[cfg(feature = "calendar")]
 use super::by_hours::Timed;
@@ -22,13 +22,13 @@ impl AnyRule {
         Self(algorithm)
     }
 
-    /// The rule under this limit at all hours, if it can have it.
+    /// Returns the rule under this limit at all hours, if it can have it.
     pub(crate) fn limited(self, limit: Limit) -> Self {
         self.0.without_hours().under(limit).map_or(self, Self)
     }
 
-    /// The algorithm that decides and charges now. It is that of the present hours, unless a debt has to drain through
-    /// other hours first.
+    /// Returns the algorithm that decides and charges now: that of the present hours, unless a debt has to
+    /// drain through other hours first.
     #[inline]
     fn in_force(&self, words: &Words, now: Micros) -> &Algorithm {
         #[cfg(feature = "calendar")]
@@ -42,8 +42,8 @@ impl AnyRule {
     }
 }
 
-/// Asks the rule of the algorithm about what it makes of words. A rule without words of its own is asked about a new
-/// key.
+/// Calls the rule of the algorithm with the form that it reads from words. A rule without words of its own
+/// gets a new key.
 macro_rules! ask {
     ($any:expr, $words:expr, ($($name:ident: $type:ty),*) -> $result:ty, $rule:ident, $kept:ident => $value:expr) => {{
         struct Asking {
@@ -99,7 +99,7 @@ macro_rules! change {
     }};
 }
 
-/// Each call is one of the rule of the algorithm.
+/// Each method calls the rule of the algorithm.
 impl Step for AnyRule {
     type Kept = Words;
 

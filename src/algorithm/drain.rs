@@ -1,8 +1,8 @@
-//! How what is owed drains, when it may be more than the capacity.
+//! How a debt drains, which may exceed the capacity.
 //!
-//! A key can owe more than the capacity: after a charge after the fact, and after its limit was lowered. What exceeds the
-//! capacity drains at the rate at which it was charged, and the rest at the rate of now. So a lower limit cuts no
-//! debt, and a client need not pay at the low rate for what it used at the high rate.
+//! A key can owe more than the capacity: after a charge after the fact, and after its limit was lowered. The
+//! part above the capacity drains at the rate at which it was charged, and the rest at the present rate. So a
+//! lower limit cuts no debt, and a client need not pay at the low rate for what it used at the high rate.
 //!
 //! The two rates meet within one step (a microsecond, or a period of a bucket by interval). In integers, a step is
 //! `owed' = min(owed - slow, max(owed - fast, capacity))`, and never less than 0. It is the same whether a time
@@ -17,7 +17,7 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// What is owed after so many steps.
+    /// Returns the debt after this many steps.
     #[inline]
     pub(super) fn after(self, steps: u64, owed: u128) -> u128 {
         if owed <= self.capacity {
@@ -31,7 +31,7 @@ impl Drain {
         rest.saturating_sub((steps - whole) * u128::from(self.slow))
     }
 
-    /// How many steps it takes until no more than this is left, which is at most the capacity.
+    /// Returns how many steps it takes until no more than `left` is owed, which is at most the capacity.
     #[inline]
     pub(super) fn steps(self, owed: u128, left: u128) -> u128 {
         let (whole, rest) = if owed <= self.capacity {
@@ -42,8 +42,8 @@ impl Drain {
         whole + div_ceil(rest.saturating_sub(left), self.slow)
     }
 
-    /// In how many whole steps the excess drains, and from what the slow rate goes on then: what is left of the
-    /// excess takes one step, in which no more drains than at either rate.
+    /// Returns in how many whole steps the excess drains, and the debt from which the slow rate continues:
+    /// the rest of the excess takes one step, in which no more drains than at either rate.
     #[cold]
     fn excess(self, owed: u128) -> (u128, u128) {
         let excess = owed - self.capacity;
@@ -66,7 +66,8 @@ pub(super) fn div_ceil(dividend: u128, divisor: u64) -> u128 {
     }
 }
 
-/// The quotient and the remainder; a quotient of more than 64 bits is the largest number of 64 bits.
+/// Returns the quotient and the remainder; a quotient of more than 64 bits becomes the largest number of 64
+/// bits.
 pub(super) fn divided(dividend: u128, divisor: u64) -> (u64, u64) {
     if let Ok(dividend) = u64::try_from(dividend) {
         return (dividend / divisor, dividend % divisor);
@@ -75,7 +76,7 @@ pub(super) fn divided(dividend: u128, divisor: u64) -> (u64, u64) {
     (narrow(dividend / divisor), narrow(dividend % divisor))
 }
 
-/// The number, or the largest number of 64 bits.
+/// Returns the number, or the largest number of 64 bits.
 pub(super) fn narrow(number: u128) -> u64 {
     number.try_into().unwrap_or(u64::MAX)
 }

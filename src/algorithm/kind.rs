@@ -1,4 +1,5 @@
-//! What the room of an algorithm tells [`Algorithm`](super::Algorithm), and the list of the algorithms.
+//! What the room of an algorithm provides for [`Algorithm`](super::Algorithm), and the list of the
+//! algorithms.
 //!
 //! `Algorithm` treats all kinds alike: the room of each kind implements [`Kind`], and `each_kind!` lists
 //! them. From the list come the enum, its conversions, and how an algorithm is read and written. The list is
@@ -39,12 +40,12 @@ pub(crate) trait Kind: Copy {
         self.quota().limit()
     }
 
-    /// The number of slots into which it cuts the period; `None` if it does not.
+    /// The number of slots in a period; `None` if it has none.
     fn slots(&self) -> Option<u32> {
         None
     }
 
-    /// How the units that requests have taken come back.
+    /// How used units come back.
     fn replenishment(&self) -> Replenishment;
 
     /// Whether it holds requests until their turn.
@@ -74,7 +75,7 @@ pub(crate) trait Kind: Copy {
         parse(text)
     }
 
-    /// Writes what stands behind its name in the text of an algorithm.
+    /// Writes the text after its name.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(self, f)
     }
@@ -85,8 +86,8 @@ pub(crate) trait Kind: Copy {
     }
 }
 
-/// How the units that requests have taken come back. What is said of algorithms elsewhere in the crate, such as how long
-/// several requests wait one after the other, follows from it.
+/// How used units come back. Other parts of the crate depend on this alone, such as how long several requests
+/// wait one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replenishment {
     /// All at once, at the next multiple of the period.
@@ -98,9 +99,9 @@ pub(crate) enum Replenishment {
     Calendar,
     /// As the estimate of the window before falls.
     Sliding,
-    /// Those of each slot, a period after it.
+    /// The units of each slot, a period after it.
     Slots,
-    /// Those of each request, a period after it.
+    /// The units of each request, a period after it.
     Log,
     /// One by one, at the rate of the quota.
     Steady,
@@ -108,7 +109,7 @@ pub(crate) enum Replenishment {
     Interval,
     /// At the end of their request.
     Held,
-    /// As those of another algorithm, whose limit depends on the hour.
+    /// As in another algorithm, whose limit depends on the hour.
     #[cfg(feature = "calendar")]
     ByHours,
 }

@@ -15,22 +15,22 @@ use crate::quota::show_period;
 
 /// The two numbers in which algorithms of one kind, period and number of slots differ.
 ///
-/// They are no part of a state: a key has one state under a policy, whatever limits its requests have.
+/// They are not part of a state: a key has one state under a policy, whatever limits its requests have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
     quota: u32,
     size: u32,
-    /// Where the windows lie, if it is said.
+    /// The calendar of the windows, if the limit has its own.
     #[cfg(feature = "calendar")]
     calendar: Option<Calendar>,
-    /// What is to be left of the limit of the hour; else the numbers are without it.
+    /// The part of the limit of the hour that has to remain; 0 if the numbers are already without it.
     #[cfg(feature = "calendar")]
     reserve: u32,
 }
 
 impl Limit {
-    /// A quota's limit, in units per period, and the most units at one instant: a window's limit again, the
-    /// capacity of a bucket, or one more than the places of a queue.
+    /// Creates a limit: that of the quota, in units per period, and the most units at one instant, which are
+    /// a window's limit again, the capacity of a bucket, or one more than the places of a queue.
     pub fn new(quota: u32, size: u32) -> Self {
         Self {
             quota,
@@ -55,14 +55,14 @@ impl Limit {
     /// The largest size in parts: a charge can take as much again beyond it, and all of it fits in 32 bits.
     pub(crate) const MOST_PARTS: u32 = u32::MAX / 2;
 
-    /// The limit in parts, so many of which are a unit; `None` if that is too large.
+    /// Returns the limit in parts of a unit, or `None` if it is too large.
     pub(crate) fn in_parts(self, of_a_unit: u32) -> Option<Self> {
         let quota = self.quota.checked_mul(of_a_unit)?;
         let size = self.size.checked_mul(of_a_unit)?;
         (size <= Self::MOST_PARTS).then_some(self.with(quota, size))
     }
 
-    /// The share of each of so many nodes, rounded up.
+    /// Returns one node's share, rounded up.
     pub(crate) fn shared_by(self, nodes: NonZeroU32) -> Self {
         self.map(|number| number.div_ceil(nodes.get()))
     }
@@ -85,7 +85,7 @@ impl Limit {
         }
     }
 
-    /// The limit of the hour before anything is left of it, and what is to be left.
+    /// Returns the limit of the hour without the reserve, and the reserve.
     #[cfg(feature = "calendar")]
     pub(super) fn and_reserve(self) -> (Self, u32) {
         let reserve = self.reserve;
@@ -104,7 +104,7 @@ impl Limit {
 }
 
 impl Algorithm {
-    /// What a state depends on besides the limits: name, period and slots.
+    /// Returns what a state depends on besides the limits: name, period and slots.
     pub(crate) fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
         let (period, slots) = match_kind!(
             self,
@@ -114,7 +114,7 @@ impl Algorithm {
         (self.name(), period, slots)
     }
 
-    /// The frame as text without spaces.
+    /// Returns the frame as text without spaces.
     #[cfg(feature = "redis")]
     pub(crate) fn frame_text(&self) -> String {
         let (name, period, slots) = self.frame();
@@ -124,12 +124,12 @@ impl Algorithm {
         parts.into_iter().flatten().collect::<Vec<_>>().join("/")
     }
 
-    /// Whether both read the same in a state: their frames are equal, and their limits may differ.
+    /// Returns whether both read a state alike: their frames are equal, and their limits may differ.
     pub(crate) fn differs_in_its_limit_alone(&self, other: &Self) -> bool {
         self.frame() == other.frame()
     }
 
-    /// In what algorithms of one [frame](Self::frame) differ. `None` if unlimited.
+    /// Returns the numbers in which algorithms of one [frame](Self::frame) differ, or `None` if unlimited.
     pub(crate) fn limits(&self) -> Option<Limit> {
         #[cfg(feature = "calendar")]
         if let Self::ByHours(hours) = self {
@@ -144,7 +144,7 @@ impl Algorithm {
         Some(limit)
     }
 
-    /// The limit under which a charge can take so much beyond this limit, at the same rate.
+    /// Returns the limit under which a charge can exceed this limit by `more`, at the same rate.
     pub(crate) fn beyond(&self, limit: Limit, more: u32) -> Option<Limit> {
         let size = limit.size.checked_add(more)?;
         // A window has one number for both.
@@ -152,8 +152,8 @@ impl Algorithm {
         Some(limit.with(quota, size))
     }
 
-    /// This limit without so much of what it admits at one instant, at the same rate; `None` if it is no more than that.
-    /// If the limit depends on the hour, that is left of the limit of each.
+    /// Returns this limit reduced by `reserve`, at the same rate, or `None` if it does not exceed that. If
+    /// the limit depends on the hour, each of its limits is reduced.
     pub(crate) fn leaving(&self, limit: Limit, reserve: u32) -> Option<Limit> {
         #[cfg(feature = "calendar")]
         if self.has_hours() {
@@ -165,7 +165,7 @@ impl Algorithm {
         Some(limit.with(quota, size))
     }
 
-    /// The limit of which this one is [left](Self::leaving).
+    /// Returns the limit of which this one is [reduced](Self::leaving).
     pub(crate) fn before_leaving(&self, limit: Limit, reserve: u32) -> Option<Limit> {
         #[cfg(feature = "calendar")]
         if self.has_hours() {
@@ -174,15 +174,15 @@ impl Algorithm {
         self.beyond(limit, reserve)
     }
 
-    /// The rate at which it drains steadily, as units and the time that they take. `None` for an algorithm that does not
-    /// drain, and at a rate of 0.
+    /// Returns the rate at which it drains steadily, as units and the time that they take, or `None` for an
+    /// algorithm that does not drain, and at a rate of 0.
     pub(crate) fn rate(&self) -> Option<(u32, Duration)> {
         let quota = self.limits()?.quota;
         let (_, period, _) = self.frame();
         (self.has_rate() && quota > 0).then_some((quota, period?))
     }
 
-    /// The algorithm under the limit that holds outside all hours, at any time.
+    /// Returns the algorithm under the limit that holds outside all hours, at any time.
     pub(crate) fn without_hours(&self) -> Self {
         match self {
             #[cfg(feature = "calendar")]
@@ -191,13 +191,13 @@ impl Algorithm {
         }
     }
 
-    /// Whether its limit depends on the hour.
+    /// Returns whether its limit depends on the hour.
     #[cfg(feature = "calendar")]
     pub(crate) fn has_hours(&self) -> bool {
         matches!(self, Self::ByHours(_))
     }
 
-    /// The share of each of so many nodes: the limits divided among them, rounded up.
+    /// Returns one node's share: the limits divided by the number of nodes, rounded up.
     pub(crate) fn shared_by(&self, nodes: NonZeroU32) -> Self {
         #[cfg(feature = "calendar")]
         if let Self::ByHours(hours) = self {
@@ -207,8 +207,8 @@ impl Algorithm {
         limit.and_then(|limit| self.under(limit)).unwrap_or(*self)
     }
 
-    /// The algorithm with this quota, and with a burst or a capacity in proportion, rounded up. A queue keeps its places.
-    /// `None` if it cannot have that.
+    /// Returns the algorithm with this quota, and with a burst or a capacity in proportion, rounded up, or
+    /// `None` if it cannot have that. A queue keeps its places.
     #[cfg(feature = "admin")]
     pub(crate) fn scaled_to(&self, quota: u32) -> Option<Self> {
         let now = self.limits()?;
@@ -223,7 +223,7 @@ impl Algorithm {
         self.under(now.with(quota, size))
     }
 
-    /// The algorithm with this limit; `None` if it cannot have it.
+    /// Returns the algorithm with this limit, or `None` if it cannot have it.
     pub(crate) fn under(&self, limit: Limit) -> Option<Self> {
         #[cfg(feature = "calendar")]
         if let Self::ByHours(hours) = self {

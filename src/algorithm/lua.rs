@@ -14,12 +14,12 @@ use crate::quota::Quota;
 pub(crate) struct Lua {
     /// The name of the rule, and of the table that the text declares.
     pub(crate) name: &'static str,
-    /// The text, which stands beside the same rule in Rust.
+    /// The text, which is beside the same rule in Rust.
     pub(crate) text: &'static str,
     /// The arguments of its functions: the most at one instant, two numbers that differ between the
     /// rules, and the quota's limit.
     pub(crate) numbers: [u64; 4],
-    /// The calendar whose windows the numbers tell: see [`numbers_at`](Self::numbers_at).
+    /// The calendar whose windows are in the numbers: see [`numbers_at`](Self::numbers_at).
     #[cfg(feature = "calendar")]
     pub(crate) calendar: Option<Calendar>,
     /// The hours on which the limit depends: see [`hours_at`](Self::hours_at).
@@ -28,7 +28,7 @@ pub(crate) struct Lua {
 }
 
 impl Lua {
-    /// The rule of a window, whose functions take the limit and the period.
+    /// Returns the rule of a window, whose functions take the limit and the period.
     pub(super) fn of_window(name: &'static str, text: &'static str, quota: Quota) -> Self {
         let limit = quota.limit().into();
         Self::of_numbers(name, text, [limit, quota.period_micros().get(), 0, limit])
@@ -46,10 +46,10 @@ impl Lua {
         }
     }
 
-    /// The numbers for a call at this moment, by the clock of this node.
+    /// Returns the numbers for a call at this moment, by the clock of this node.
     ///
-    /// A server knows no zone. Of a calendar it is told where three boundaries lie: those of the present window, and of
-    /// the window beside it that is nearer. So the clock of the server may differ by half a window.
+    /// A server knows no zone. For a calendar, the numbers are three boundaries: those of the present window,
+    /// and of the nearer one beside it. So the clock of the server may differ by half a window.
     pub(crate) fn numbers_at(&self, now: impl FnOnce() -> Micros) -> [u64; 4] {
         #[cfg(feature = "calendar")]
         if self.calendar.is_some() || self.hours.is_some() {
@@ -87,8 +87,8 @@ impl Lua {
 }
 
 impl Lua {
-    /// From when on which numbers hold, if the limit depends on the hour and they are not the same around this moment;
-    /// else nothing. The [numbers](Self::numbers_at) then say how long a state lasts at most.
+    /// Returns when which numbers hold, if the limit depends on the hour and changes around this moment;
+    /// otherwise nothing. The [numbers](Self::numbers_at) then bound how long a state lasts.
     pub(crate) fn hours_at(&self, now: impl FnOnce() -> Micros) -> String {
         #[cfg(feature = "calendar")]
         if let Some(hours) = self.hours {
@@ -103,17 +103,17 @@ impl Lua {
 }
 
 impl Algorithm {
-    /// The rule in Lua; `None` if unlimited.
+    /// Returns the rule in Lua, or `None` if unlimited.
     pub(crate) fn lua(&self) -> Option<Lua> {
         match_kind!(self, kind => Some(kind.lua()), None)
     }
 
-    /// The algorithm with other [numbers](Lua::numbers); `None` if it cannot have them.
+    /// Returns the algorithm with other [numbers](Lua::numbers), or `None` if it cannot have them.
     pub(crate) fn with_numbers(&self, [size, _, _, limit]: [u64; 4]) -> Option<Self> {
         let size = size.try_into().ok()?;
         #[cfg(feature = "calendar")]
         if let Self::CalendarWindow(_) = self.without_hours() {
-            // The others are boundaries.
+            // The other numbers are boundaries.
             return self.without_hours().under(Limit::new(size, size));
         }
         self.without_hours()

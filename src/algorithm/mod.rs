@@ -21,9 +21,9 @@
 //! [Choosing](crate::guide::choosing) goes from a need to an algorithm, with the price of each.
 //
 // Each algorithm has a room: its type and its documentation, the rule in Rust (`step.rs`) and the same rule in
-// Lua (`step.lua`). `step.rs` beside this file says what a rule is. What differs between the algorithms apart
-// from the rule (name, number, limits) is an implementation of `Kind`. A new algorithm is a room, its `mod` and
-// `use` here, and a line of the list in `kind.rs`.
+// Lua (`step.lua`). `step.rs` beside this file defines what a rule is. Other differences between the
+// algorithms (name, number, limits) are in their implementations of `Kind`. A new algorithm is a room, its
+// `mod` and `use` here, and a line of the list in `kind.rs`.
 
 mod anchored_window;
 mod any_long;
@@ -78,7 +78,7 @@ pub use self::sliding_slots::SlidingSlots;
 pub use self::sliding_window::SlidingWindow;
 pub use self::state::State;
 pub use self::token_bucket::TokenBucket;
-// Public for a message of the compiler, and of no use to programs.
+// Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]
 pub use self::unparsed::{Parsed, Unparsed};
 
@@ -234,9 +234,10 @@ impl Algorithm {
     /// request by `now` could have left this state, which is then from the future: the nearest possible state
     /// replaces it.
     ///
-    /// Any limit may have left the state. What was used stays used: a window compares its counts with the limit
-    /// of now. What a bucket owes above its capacity drains at the rate at which it was charged (the highest, if
-    /// there were several, or the rate of now if that is higher), and the rest at the rate of now.
+    /// Any limit may have left the state. What was used stays used: a window compares its counts with the
+    /// present limit. The debt of a bucket above its capacity drains at the rate at which it was charged (the
+    /// highest, if there were several, or the present rate if that is higher), and the rest at the present
+    /// rate.
     ///
     /// A cost of 0 asks without charging; a store does not write the state that it returns.
     ///
@@ -263,7 +264,7 @@ impl Algorithm {
         )
     }
 
-    /// The outcome of a request whose charge is in the state already, or was dropped.
+    /// Returns the outcome of a request whose charge is already in the state, or was dropped.
     #[cfg(feature = "redis")]
     pub(crate) fn outcome(&self, state: State, now: Micros, cost: u32, allowed: bool) -> Outcome {
         with_rule!(
@@ -296,8 +297,8 @@ impl Algorithm {
         )
     }
 
-    /// Until when a refund gives back what was charged at this moment, and not what later requests were
-    /// charged. `reset_after` is that of the outcome of the charge.
+    /// Returns until when a refund gives back units that were charged at this moment, and not those of later
+    /// requests. `reset_after` is that of the outcome of the charge.
     pub(crate) fn refundable_until(&self, charged: Micros, reset_after: Micros) -> Micros {
         let reset = charged.saturating_add(reset_after);
         match_kind!(self, kind => kind.refunds_newest(), None).map_or(reset, |length| {

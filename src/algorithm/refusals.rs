@@ -3,8 +3,8 @@ use super::kind::Replenishment;
 use crate::clock::Micros;
 
 impl Algorithm {
-    /// How often a client can be refused within this time that sends one request at a time and waits as it is told, at
-    /// most. A limit of 0 tells no wait, so nothing is known of its clients.
+    /// Returns how often, at most, a client can be refused within this time that sends one request at a time
+    /// and waits as told. Under a limit of 0 a client is told no wait, so nothing is known about it.
     pub(crate) fn most_refusals(&self, within: Micros) -> u64 {
         let (Some(limit), (_, Some(period), slots)) = (self.limits(), self.frame()) else {
             return 0;
@@ -13,10 +13,10 @@ impl Algorithm {
         if limit == 0 {
             return 0;
         }
-        // One in each window that the time touches: it is refused just before the end of one, and again when it has
-        // used up the next.
+        // One refusal in each window that the time touches: just before the end of one, and again when the
+        // client has used up the next.
         let once_in_each = |length: u64| within.get().div_ceil(length.max(1)).saturating_add(1);
-        // One, and then one for each unit that comes back.
+        // One refusal, and then one for each unit that comes back.
         let for_each_unit = || {
             let units = u128::from(within.get()) * u128::from(limit) / u128::from(period.max(1));
             u64::try_from(units).unwrap_or(u64::MAX).saturating_add(2)
@@ -32,12 +32,12 @@ impl Algorithm {
             Some(Replenishment::Slots) => {
                 once_in_each(period / u64::from(slots.unwrap_or(1).max(1)))
             }
-            // All that were charged at about the same time come back one by one, as quickly.
+            // All units that were charged at about the same time come back one by one, as quickly.
             Some(Replenishment::Log) => once_in_each(period).saturating_mul(limit.into()),
             Some(Replenishment::Sliding | Replenishment::Steady) => for_each_unit(),
-            // No wait is told.
+            // A client is told no wait.
             Some(Replenishment::Held) => u64::MAX,
-            // Nothing is known of the limits that follow each other.
+            // Nothing is known of consecutive limits.
             #[cfg(feature = "calendar")]
             Some(Replenishment::ByHours) => u64::MAX,
         }

@@ -1,25 +1,25 @@
-//! What follows from how the units of an algorithm come back.
+//! Properties that follow from how the units of an algorithm come back.
 
 use super::Algorithm;
 use super::kind::{Kind, Replenishment, match_kind};
 
 impl Algorithm {
-    /// How units come back; `None` if there is no limit.
+    /// Returns how units come back, or `None` if there is no limit.
     pub(crate) fn replenishment(&self) -> Option<Replenishment> {
         match_kind!(self, kind => Some(kind.replenishment()), None)
     }
 
-    /// Whether it holds requests until their turn.
+    /// Returns whether it holds requests until their turn.
     pub(crate) fn shapes(&self) -> bool {
         match_kind!(self, kind => kind.shapes(), false)
     }
 
-    /// Whether requests hold what they take to their end.
+    /// Returns whether requests hold what they take to their end.
     pub(crate) fn is_held(&self) -> bool {
         self.replenishment() == Some(Replenishment::Held)
     }
 
-    /// Whether an outcome tells something that changes with the calendar or the hour.
+    /// Returns whether an outcome has a number that changes with the calendar or the hour.
     pub(crate) fn depends_on_a_calendar(&self) -> bool {
         #[cfg(feature = "calendar")]
         if let Some(Replenishment::Calendar | Replenishment::ByHours) = self.replenishment() {
@@ -28,12 +28,12 @@ impl Algorithm {
         false
     }
 
-    /// Whether it drains steadily, at the rate of its quota.
+    /// Returns whether it drains steadily, at the rate of its quota.
     pub(super) fn has_rate(&self) -> bool {
         self.replenishment() == Some(Replenishment::Steady)
     }
 
-    /// Whether what is kept is a debt, which drains at the rate of a limit, steadily or by interval.
+    /// Returns whether a state is a debt, which drains at the rate of a limit, steadily or by interval.
     pub(super) fn drains(&self) -> bool {
         matches!(
             self.replenishment(),

@@ -129,7 +129,7 @@ macro_rules! named {
                     $(Self::$kind(kind) => Named::$kind(kind),)+
                     #[cfg(feature = "calendar")]
                     Self::CalendarWindow(window) => named_by_unit(window),
-                    // Hours stand beside an algorithm.
+                    // Hours are not part of an algorithm in a file.
                     #[cfg(feature = "calendar")]
                     Self::ByHours(hours) => return hours.plain().serialize(serializer),
                     Self::Unlimited => return serializer.serialize_str(self.name()),

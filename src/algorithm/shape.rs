@@ -1,4 +1,4 @@
-//! What stands behind the name of an algorithm in text: a quota and, behind a word, the number of the kind.
+//! The text after the name of an algorithm: a quota and, after a word, the number of the kind.
 
 use std::fmt::{self, Display};
 

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub struct State(SmallVec<[u64; 3]>);
 
-/// As a copy of the words at once; a derived clone adds them one by one.
+/// Copies the words at once; a derived clone adds them one by one.
 impl Clone for State {
     fn clone(&self) -> Self {
         Self::from_words(&self.0)

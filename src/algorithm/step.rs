@@ -1,4 +1,4 @@
-//! What a rule is, and what [`Algorithm`](super::Algorithm) does with a rule of any type.
+//! The trait of rules, and what [`Algorithm`](super::Algorithm) does with a rule of any type.
 //!
 //! A rule reads a [`State`] into a form of its own, asks and changes that, and writes it back. A store that
 //! knows the type of the rule keeps this form, and so reads and writes no states: in one word if it
@@ -12,13 +12,13 @@ use crate::quota::Quota;
 
 /// The rule of one algorithm, as pure functions on integers.
 ///
-/// To ask, to charge and to tell are separate functions, for two reasons: a denied request only reads, and
-/// all of several policies are asked before any of them is charged.
+/// Asking, charging and telling the outcome are separate functions, for two reasons: a denied request only
+/// reads, and all policies of a request are asked before any of them is charged.
 ///
 /// The functions see costs from 1 to the limit, and no state that [`moved_back`](Self::moved_back) would
 /// change.
 pub(crate) trait Step: Clone + Send + Sync + 'static {
-    /// What is kept of one key. The default is that of a new key.
+    /// The state of one key in the form of the rule. The default is that of a new key.
     type Kept: Clone + Default;
 
     /// Reads a state, which any limit may have left. A debt of more than [`MOST_OWED`] is cut to that.
@@ -42,8 +42,8 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// How long a key that has used up its limit waits for the whole limit, at most.
     fn longest_wait(&self) -> Micros;
 
-    /// If no request at or before `now` could have left this, the nearest that is possible: times are no
-    /// later than `now`.
+    /// Returns the nearest possible state, if no request at or before `now` could have left this one: times
+    /// are no later than `now`.
     fn moved_back(&self, kept: &Self::Kept, now: Micros) -> Option<Self::Kept>;
 
     /// Whether a request of this cost is allowed.
@@ -75,12 +75,12 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// How long a request of this cost has to wait if it is denied now.
     fn retry_after(&self, kept: &Self::Kept, now: Micros, cost: u32) -> Micros;
 
-    /// The rule that says when a key refuses, whatever limit is in force next: the same with the least.
+    /// Returns the rule that says when a key refuses, whatever limit is in force next: that with the least.
     fn strictest(&self) -> Self {
         self.clone()
     }
 
-    /// How long a client has to make do with what remains in order not to be refused.
+    /// How long the remaining units have to last if the client is not to be refused.
     fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
 
     /// How long the present window is, if windows differ in their lengths.
@@ -103,14 +103,15 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// Takes less room if possible. The rule may then hold requests back for longer, but admits no more.
     fn squeeze(&self, _: &mut Self::Kept) {}
 
-    /// Until when a charge of now counts in the same window as this moment: what is leased now ends by then. `now`, if
-    /// only a request opens a window, and none is open. The default is that of a rule without windows.
+    /// Until when a charge of now counts in the same window as this moment: a lease of now ends by then.
+    /// `now`, if only a request opens a window, and none is open. The default is that of a rule without
+    /// windows.
     #[cfg(all(test, feature = "redis"))]
     fn bin_end(&self, _: &Self::Kept, _: Micros) -> Micros {
         Micros::new(u64::MAX)
     }
 
-    /// How long until one unit more remains than now; the window, if the whole limit remains.
+    /// How long until one unit more remains than now, or the window if the whole limit remains.
     fn next_unit(&self, kept: &Self::Kept, now: Micros) -> Micros {
         match self.remaining(kept, now) {
             remaining if remaining < self.limit() => self.retry_after(kept, now, remaining + 1),
@@ -118,7 +119,7 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
         }
     }
 
-    /// Whether a request of any cost is allowed. One of cost 0 only asks.
+    /// Returns whether a request of any cost is allowed. A cost of 0 only asks.
     fn allows(&self, kept: &Self::Kept, now: Micros, cost: u32) -> bool {
         match cost {
             0 => self.limit() > 0,
@@ -126,7 +127,7 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
         }
     }
 
-    /// The outcome of a request whose charge is in what is kept, or was dropped.
+    /// Returns the outcome of a request whose charge is in the state, or was dropped.
     fn outcome(&self, kept: &Self::Kept, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let limit = self.limit();
         let outcome = match limit {
@@ -162,22 +163,22 @@ pub(crate) trait Fixed: Step<Kept: Copy> {
 
 /// A rule that keeps one word, as long as it is the only limit that a key meets.
 pub(crate) trait Pack: Step<Kept: Copy + PartialEq> {
-    /// The last moment at which one word holds all that this rule keeps.
+    /// The last moment at which one word can hold the state.
     fn packs_until(&self) -> Micros;
 
-    /// Packs all of it into one word.
+    /// Packs the state into one word.
     fn pack(&self, kept: Self::Kept) -> u64;
 
-    /// Unpacks a word. `latest` is any moment between the charge that left the word and now: a debt says
-    /// the same as of each of these moments.
+    /// Unpacks a word. `latest` is any moment between the charge that left the word and now: a debt has the
+    /// same meaning as of each of these moments.
     fn unpack(&self, word: u64, latest: Micros) -> Self::Kept;
 
-    /// Whether one word holds this as of now.
+    /// Returns whether one word can hold this state as of now.
     fn packs(&self, kept: Self::Kept, now: Micros) -> bool {
         self.unpack(self.pack(kept), now) == kept
     }
 
-    /// Whether one word holds all that this state says, which another limit may have left.
+    /// Returns whether one word can hold this state, which another limit may have left.
     fn fits(&self, state: &State, now: Micros) -> bool {
         self.packs(self.read(state.clone()), now)
     }
@@ -203,7 +204,7 @@ impl<K: Kind + Step<Kept = State>> Long for K {
     }
 }
 
-/// What to do with a rule, by how the rule keeps its states.
+/// An action on a rule, by how the rule keeps its states.
 pub(crate) trait WithRule {
     type Result;
 
@@ -247,7 +248,7 @@ pub(crate) trait WithRule {
 }
 
 /// A closure that is generic over the rule: `with_rule!(algorithm, (now: Micros) -> u32, rule => …)`. It
-/// names what it captures, with the types.
+/// lists its captures with their types.
 macro_rules! with_rule {
     ($algorithm:expr, ($($name:ident: $type:ty),*) -> $result:ty, $rule:ident => $value:expr) => {{
         struct Captured {
@@ -273,23 +274,24 @@ macro_rules! with_rule {
 }
 pub(super) use with_rule;
 
-/// The most that a window, all slots or a log count, charges after the fact included.
+/// The largest count of a window, of all slots or of a log, including charges after the fact.
 pub(super) const MOST_COUNTED: u64 = u32::MAX as u64;
 
-/// The most requests that a bucket can owe under any limit: twice the largest capacity.
+/// The largest debt of a bucket in requests, under any limit: twice the largest capacity.
 pub(super) const MOST_OWED: u64 = 2 * MOST_COUNTED;
 
-/// How many of these units a window counts that has `counted` some already.
+/// Returns how many of these units a window counts that has `counted` some already.
 pub(super) fn countable(units: u32, counted: u64) -> u64 {
     u64::from(units).min(MOST_COUNTED.saturating_sub(counted))
 }
 
-/// How many bits a count takes in a word. They hold twice the limit, which few charges after the fact exceed.
+/// Returns how many bits a count takes in a word. They hold twice the limit, which few charges after the fact
+/// exceed.
 pub(super) const fn bits_of_count(limit: u32) -> u32 {
     u32::BITS + 1 - limit.leading_zeros()
 }
 
-/// The largest number in a word of which `taken` bits are in use.
+/// Returns the largest number in a word with `taken` bits in use.
 pub(super) fn largest_beside(taken: u32) -> u64 {
     u64::MAX.checked_shr(taken).unwrap_or(0)
 }

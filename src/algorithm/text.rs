@@ -11,7 +11,7 @@ use crate::error::ConfigError;
 
 macro_rules! texts {
     ([$($kind:ident)+]) => {
-        /// Reads the text after a name; `None` if no algorithm has this name.
+        /// Parses the text after a name. Returns `None` if no algorithm has this name.
         fn named(name: &str, rest: &str) -> Option<Result<Algorithm, ConfigError>> {
             $(if name == super::$kind::NAME {
                 return Some(rest.parse::<super::$kind>().map(Algorithm::from));
@@ -103,7 +103,8 @@ impl Display for Algorithm {
 }
 
 impl Algorithm {
-    /// The names of the algorithms that limit a rate, and the word before the number of each, if it has one.
+    /// Returns the names of the algorithms that limit a rate, and the word before the number of each, if it
+    /// has one.
     #[cfg(feature = "config")]
     pub(crate) fn names() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
         let of_quotas = NAMES.iter().map(|(name, number)| {
@@ -115,7 +116,7 @@ impl Algorithm {
         of_quotas.filter(|(name, _)| *name != super::Concurrency::NAME)
     }
 
-    /// Its name, as it stands in text: `fixed-window`, `token-bucket-interval`.
+    /// Returns its name in text: `fixed-window`, `token-bucket-interval`.
     pub fn name(&self) -> &'static str {
         match_kind!(self, kind => kind.name(), UNLIMITED)
     }

@@ -1,4 +1,4 @@
-//! What the compiler says of text that stands where an algorithm has to.
+//! The compiler's message for text in place of an algorithm.
 //!
 //! A message of our own needs a trait of our own: text would be an algorithm if [`Unparsed`] were
 //! [`Parsed`], which it never is. All of it is hidden from the documentation, since a program can use none of it.
@@ -19,7 +19,7 @@ pub struct Unparsed<'a>(#[expect(dead_code, reason = "nothing reads it")] &'a st
     note = "or name the algorithm in code: `TokenBucket::per_second(5).burst(10)`"
 )]
 pub trait Parsed {
-    /// What it says.
+    /// Returns the algorithm.
     fn algorithm(self) -> Algorithm;
 }
 

@@ -8,12 +8,12 @@ use crate::quota::Quota;
 /// A window, and how much it has admitted.
 #[derive(Clone, Copy, Default, PartialEq)]
 pub(crate) struct Window {
-    /// Which window: the moment at which it began, or its number since the epoch.
+    /// The moment at which the window began, or its number since the epoch.
     pub(super) begun: u64,
     pub(super) used: u64,
 }
 
-/// A rule that admits its limit in each window. Such rules differ in where the windows lie.
+/// A rule that admits its limit in each window. Such rules differ in the boundaries of the windows.
 pub(super) trait InWindows: Copy + Send + Sync + 'static {
     fn quota(&self) -> Quota;
 
@@ -25,7 +25,7 @@ pub(super) trait InWindows: Copy + Send + Sync + 'static {
 
     fn to_its_end(self, kept: Window, now: Micros) -> Micros;
 
-    /// Whether a window opens with a request, and not by itself.
+    /// Returns whether a window opens with a request, and not by itself.
     #[cfg(all(test, feature = "redis"))]
     fn opens_with_a_request(self) -> bool {
         false

@@ -1,6 +1,6 @@
 use std::sync::{Mutex, PoisonError};
 
-/// Values that live as long as the program, each of them once, so that a reference stands for the value.
+/// Values that live as long as the program, each of them once, so that a reference identifies the value.
 pub(crate) struct Interned<T: 'static>(Mutex<Vec<&'static T>>);
 
 impl<T> Interned<T> {
@@ -8,9 +8,9 @@ impl<T> Interned<T> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// The value of which this is true, or the value that `make` makes.
+    /// Returns the value for which `is_it` holds, or adds the one that `make` returns.
     ///
-    /// What is made is never freed: configurations name a few zones and calendars, and requests name none that no
+    /// A value is never freed: configurations name a few zones and calendars, and requests name none that no
     /// configuration has.
     pub(crate) fn get(&self, is_it: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &'static T {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,3 +1,7 @@
+//! Intervals of civil time: how their text is parsed, and whether two of them overlap.
+//!
+//! An interval knows no zone: a timetable places it on the time line.
+
 use std::fmt;
 
 use jiff::ToSpan;
@@ -6,8 +10,8 @@ use jiff::civil::{Date, DateTime};
 use super::{TimeOfDay, Weekday};
 use crate::error::ConfigError;
 
-/// A stretch of civil time, which comes again or comes once: `22:00-06:00`, `saturday,sunday`,
-/// `monday-friday 08:00-18:00`, `2026-12-24 06:00-24:00`.
+/// A stretch of civil time, recurring or not: `22:00-06:00`, `saturday,sunday`, `monday-friday 08:00-18:00`,
+/// `2026-12-24 06:00-24:00`.
 ///
 /// It belongs to the day on which it begins, and does not include its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +40,7 @@ const REMEDY: &str = "write days, times or both: 22:00-06:00, saturday,sunday, m
 impl Interval {
     /// # Errors
     ///
-    /// If the text is no interval.
+    /// If the text is not an interval.
     pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let read = || {
@@ -58,12 +62,12 @@ impl Interval {
         read().ok_or_else(|| ConfigError::quoting("interval", text, REMEDY))
     }
 
-    /// As it was written.
+    /// Returns the text as it was written.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether any moment is in both, on the clock of a zone that never changes.
+    /// Returns whether any moment is in both, on the clock of a zone without changes.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         match (&self.days, &other.days) {
             (Days::Dates(dates), _) => self.overlaps_on(dates, other),
@@ -72,7 +76,7 @@ impl Interval {
         }
     }
 
-    /// Whether this, where it begins on one of these dates, has a moment in common with the other.
+    /// Returns whether this interval, beginning on one of these dates, has a moment in common with the other.
     fn overlaps_on(&self, dates: &[Date], other: &Self) -> bool {
         let minutes = |interval: &Self, day: i64| {
             let from = day * i64::from(DAY) + i64::from(interval.from);
@@ -100,7 +104,7 @@ impl Interval {
         }
     }
 
-    /// Whether it begins on no date after this one.
+    /// Returns whether it begins on no date after this one.
     pub(crate) fn is_over_after(&self, date: Date) -> bool {
         match &self.days {
             Days::Dates(dates) => dates.iter().all(|its| *its <= date),
@@ -108,7 +112,7 @@ impl Interval {
         }
     }
 
-    /// When it begins and ends, on the clock, if it begins on this date.
+    /// Returns its beginning and end on the clock, if it begins on this date.
     pub(super) fn on(&self, date: Date) -> Option<[DateTime; 2]> {
         let at = |minutes: u16| {
             let date = match minutes / DAY {
@@ -123,7 +127,7 @@ impl Interval {
     }
 }
 
-/// A week of dates, from a Monday on.
+/// Returns a week of dates, beginning on a Monday.
 fn a_week() -> [Date; 7] {
     let monday = Date::constant(2024, 1, 1);
     std::array::from_fn(|day| {
@@ -132,7 +136,7 @@ fn a_week() -> [Date; 7] {
     })
 }
 
-/// Names of days, ranges of them, or dates; `None` if it is neither.
+/// Parses names of days, ranges of them, or dates. Returns `None` if the text is neither.
 fn days_of(text: &str) -> Option<Days> {
     if text.starts_with(|first: char| first.is_ascii_digit()) {
         let dates: Option<Vec<Date>> = text.split(',').map(date_of).collect();
@@ -154,12 +158,12 @@ fn days_of(text: &str) -> Option<Days> {
     Some(Days::Weekdays(days))
 }
 
-/// Ten characters: jiff reads other forms too.
+/// Parses ten characters: jiff accepts other forms too.
 fn date_of(text: &str) -> Option<Date> {
     (text.len() == 10).then(|| text.parse().ok()).flatten()
 }
 
-/// The beginning and the length, in minutes. An end that is not later is one on the next day.
+/// Parses the beginning and the length, in minutes. An end that is not later is on the next day.
 fn times_of(text: &str) -> Option<(u16, u16)> {
     let (from, until) = text.split_once('-')?;
     let from = minutes(from.parse().ok()?);

@@ -1,3 +1,8 @@
+//! The windows of a calendar, with a cache of the present one.
+//!
+//! Finding a window takes microseconds, and a decision some nanoseconds, so the last window is kept in one
+//! atomic word.
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr;
@@ -7,10 +12,10 @@ use super::interned::Interned;
 use super::{Span, Windows};
 use crate::clock::Micros;
 
-/// Where the windows of a calendar lie, with the present window at hand.
+/// The windows of a calendar, with the present window cached.
 ///
-/// It is copied as a reference. To find a window takes microseconds; to look at the window that was found last takes
-/// one read of memory.
+/// It is copied as a reference. Finding a window takes microseconds; checking the window that was found last
+/// takes one read of memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Calendar(&'static Kept);
 
@@ -42,14 +47,14 @@ impl Calendar {
         &self.0.windows
     }
 
-    /// The window that contains this moment.
+    /// Returns the window that contains this moment.
     #[inline]
     pub(crate) fn at(self, now: Micros) -> Span {
         self.look_up(&self.0.present, now)
     }
 
-    /// The window before that one, or after it if that is nearer: a clock that differs by less than half a window is in
-    /// one of the two.
+    /// Returns the window before that one, or after it if that is nearer: a clock that differs by less than
+    /// half a window is in one of the two.
     #[cfg(feature = "redis")]
     pub(crate) fn beside(self, now: Micros) -> Span {
         let present = self.at(now);
@@ -87,8 +92,8 @@ const SECOND: u64 = 1_000_000;
 /// The bits of a length in seconds: 17 years.
 const LENGTH: u32 = 29;
 
-/// The start and the length in seconds, in one word, so that no thread sees the halves of two windows; `None` if they
-/// do not fit, after the year 3058.
+/// Returns the start and the length in seconds, in one word, so that no thread sees halves of two windows.
+/// Returns `None` if they do not fit, after the year 3058.
 fn packed(Span { from, until }: Span) -> Option<u64> {
     let [start, end] = [from, until].map(|moment| moment.get() / SECOND);
     let length = end.checked_sub(start)?;

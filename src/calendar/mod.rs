@@ -1,11 +1,12 @@
 //! Days, weeks, months and years in a time zone.
 //!
-//! A [`Zone`] is resolved when a policy is built, from the zone data of the system or, with feature `tzdb`, from
-//! the data that the program contains. All arithmetic is civil: a day is from one start of the day to the next, and
-//! has 23 or 25 hours where the clocks change.
+//! A [`Zone`] is resolved when a policy is built, from the zone data of the system or, with feature `tzdb`,
+//! from the data in the program. All arithmetic is civil: a day lasts from its start to the start of the
+//! next, and has 23 or 25 hours where the clocks change.
 //!
-//! - A boundary that the clocks skip lies at the end of the gap: where there is no midnight, the day begins at 01:00.
-//! - A boundary that the clocks show twice lies at the first time.
+//! - A boundary that the clocks skip is at the end of the gap: where there is no midnight, the day begins at
+//!   01:00.
+//! - A boundary that the clocks show twice is at the first time.
 //! - A date that a zone leaves out has no window: in `Pacific/Apia`, 2011-12-29 ends where 2011-12-31 begins.
 //!
 //! [`CalendarWindow`](crate::algorithm::CalendarWindow) is a limit in such windows.

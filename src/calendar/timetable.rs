@@ -1,3 +1,7 @@
+//! Intervals on the time line of a zone, with a cache of the present one.
+//!
+//! A search through civil time takes microseconds, so stretches are computed in blocks of 32 days and kept.
+
 mod walk;
 
 use std::collections::BTreeMap;
@@ -14,10 +18,10 @@ use super::interned::Interned;
 use super::{Interval, Span, Zone};
 use crate::clock::Micros;
 
-/// Intervals in a zone, of which no two have a moment in common, with the present one at hand.
+/// Disjoint intervals in a zone, with the present one cached.
 ///
-/// It is copied as a reference. To look at the present interval takes one read of memory. To find another moment's
-/// takes a search in a block of 32 days, which is computed once.
+/// It is copied as a reference. Checking the present interval takes one read of memory. Finding the interval
+/// of another moment takes a search in a block of 32 days, which is computed once.
 #[derive(Clone, Copy)]
 pub(crate) struct Timetable(&'static Kept);
 
@@ -30,12 +34,12 @@ struct Kept {
     blocks: RwLock<BTreeMap<u64, Arc<[Stretch]>>>,
 }
 
-/// A half-open interval of time with one interval of a timetable, or with none. The next stretch may have the same: none
-/// is longer than a block.
+/// A half-open span of time with one interval of a timetable, or with none. The next stretch may have the
+/// same interval: no stretch is longer than a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub(crate) span: Span,
-    /// The place of the interval in the list, counted from 1; 0 for none.
+    /// The index of the interval in the list, counted from 1; 0 for none.
     pub(crate) place: u8,
 }
 
@@ -44,16 +48,16 @@ static TIMETABLES: Interned<Kept> = Interned::new();
 /// The length of a block: 32 days.
 const BLOCK: u64 = 32 * 86_400 * SECOND;
 const SECOND: u64 = 1_000_000;
-/// How many blocks are kept: those of eleven years.
+/// The number of blocks that are kept: those of eleven years.
 const MOST_BLOCKS: usize = 128;
-/// From the year 9000 on no interval begins: civil arithmetic ends with the year 9999.
+/// No interval begins from the year 9000 on: civil arithmetic ends with the year 9999.
 const LAST_BLOCK: u64 = 221_845_392_000 * SECOND / BLOCK;
 
 impl Timetable {
-    /// The most intervals that a timetable can have.
+    /// The largest number of intervals in a timetable.
     pub(crate) const MOST: usize = 255;
 
-    /// A timetable of these intervals, at most [`MOST`](Self::MOST).
+    /// Creates a timetable of these intervals, at most [`MOST`](Self::MOST).
     pub(crate) fn new(zone: Zone, intervals: &[Interval]) -> Self {
         Self(TIMETABLES.get(
             |known| known.zone == zone && *known.intervals == *intervals,
@@ -70,12 +74,12 @@ impl Timetable {
         self.0.zone
     }
 
-    /// The interval at this place, counted from 1.
+    /// Returns the interval with this index, counted from 1.
     pub(crate) fn interval(self, place: u8) -> Option<&'static Interval> {
         self.0.intervals.get(usize::from(place).checked_sub(1)?)
     }
 
-    /// The stretch at this moment, which is the present or close to it.
+    /// Returns the stretch at this moment, which is the present or close to it.
     #[inline]
     pub(crate) fn at(self, now: Micros) -> Stretch {
         let stretch = unpacked(self.0.present.load(Ordering::Relaxed));
@@ -94,7 +98,7 @@ impl Timetable {
         found
     }
 
-    /// The stretch at any moment.
+    /// Returns the stretch at any moment.
     pub(crate) fn stretch(self, at: Micros) -> Stretch {
         let number = at.get() / BLOCK;
         let Some(block) = self.known_block(number) else {
@@ -113,8 +117,8 @@ impl Timetable {
         })
     }
 
-    /// When the interval at this moment ends, or when the next begins if there is none. `None` if that is more than five
-    /// years away.
+    /// Returns when the interval at this moment ends, or when the next one begins if there is none. Returns
+    /// `None` if that is more than five years away.
     pub(crate) fn ends(self, now: Micros) -> Option<Micros> {
         let Stretch { mut span, place } = self.at(now);
         for _ in 0..64 {
@@ -127,12 +131,12 @@ impl Timetable {
         None
     }
 
-    /// Whether the interval at this place begins at this moment or later.
+    /// Returns whether the interval with this index begins at this moment or later.
     pub(crate) fn comes_again(self, place: u8, at: Micros) -> bool {
         let Some(interval) = self.interval(place) else {
             return true;
         };
-        // One that has begun two days before is over in any zone.
+        // An interval that began two days before is over in any zone.
         let before = |date: Date| date.checked_sub(2.days()).ok();
         let before = self.date(at).and_then(before);
         before.is_none_or(|date| !interval.is_over_after(date))
@@ -143,7 +147,7 @@ impl Timetable {
         Some(self.0.zone.civil(at).date())
     }
 
-    /// The block of this number; `None` if no interval begins in it or later.
+    /// Returns the block with this number, or `None` if no interval begins in it or later.
     fn known_block(self, number: u64) -> Option<Arc<[Stretch]>> {
         (number <= LAST_BLOCK).then(|| self.block(number))
     }
@@ -164,7 +168,7 @@ impl Timetable {
         block
     }
 
-    /// The stretches of a block, without a gap between them.
+    /// Returns the stretches of a block, without gaps.
     fn make(self, number: u64) -> Vec<Stretch> {
         let whole = block_span(number);
         let mut found = self.intervals_near(whole).unwrap_or_default();
@@ -178,7 +182,7 @@ impl Timetable {
             }
         };
         for Stretch { span, place } in found {
-            // What the clocks skip has no length, and nothing overlaps.
+            // An interval that the clocks skip has no length, and intervals do not overlap.
             let from = span.from.max(until).min(whole.until);
             let to = span.until.max(from).min(whole.until);
             put(until, from, 0);
@@ -189,7 +193,7 @@ impl Timetable {
         all
     }
 
-    /// The intervals that begin up to two days before this span, in it, or up to two days after it.
+    /// Returns the intervals that begin up to two days before this span, in it, or up to two days after it.
     fn intervals_near(self, span: Span) -> Option<Vec<Stretch>> {
         let Kept {
             zone, intervals, ..
@@ -226,11 +230,12 @@ fn block_span(number: u64) -> Span {
 
 /// An empty stretch.
 const NONE: u64 = 0;
-/// The bits of a place, and of a length in seconds up to a block.
+/// The number of bits of an index, and of a length in seconds up to a block.
 const PLACE: u32 = 8;
 const LENGTH: u32 = 22;
 
-/// The start and the length in seconds, and the place, in one word; `None` if they do not fit, after the year 2514.
+/// Returns the start and the length in seconds, and the index, in one word, or `None` if they do not fit,
+/// after the year 2514.
 fn packed(stretch: Stretch) -> Option<u64> {
     let Span { from, until } = stretch.span;
     let [start, end] = [from, until].map(|moment| moment.get() / SECOND);

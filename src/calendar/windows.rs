@@ -4,7 +4,7 @@ use jiff::{Timestamp, ToSpan};
 use super::{TimeOfDay, Weekday, Zone};
 use crate::clock::Micros;
 
-/// How long a window is, on the calendar.
+/// The length of a window on the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Unit {
     Day,
@@ -17,7 +17,7 @@ pub(crate) enum Unit {
 impl Unit {
     const DAY: u64 = 86_400;
 
-    /// The length in seconds of a usual day or week, and of the longest month and year.
+    /// Returns the length in seconds of a usual day or week, and of the longest month and year.
     pub(crate) const fn usual(self) -> Micros {
         Micros::from_secs(match self {
             Self::Day => Self::DAY,
@@ -27,13 +27,13 @@ impl Unit {
         })
     }
 
-    /// The length of the longest window. No zone has been set back by more than seven hours in a year since 1970 (the
-    /// station Vostok, in 1994), but for changes of the date, which leave days out.
+    /// Returns the length of the longest window. No zone has been set back by more than seven hours in a year
+    /// since 1970 (the station Vostok, in 1994), except for changes of the date, which leave days out.
     pub(crate) const fn longest(self) -> Micros {
         self.usual().saturating_add(Micros::from_secs(7 * 3_600))
     }
 
-    /// The first date of the day, week, month or year of this date.
+    /// Returns the first date of the day, week, month or year of this date.
     fn first(self, date: Date) -> Option<Date> {
         match self {
             Self::Day => Some(date),
@@ -46,7 +46,7 @@ impl Unit {
         }
     }
 
-    /// So many of them later than this first date.
+    /// Returns the first date of the unit that comes `count` units after `first`.
     fn later(self, first: Date, count: i64) -> Option<Date> {
         let span = match self {
             Self::Day => count.days(),
@@ -58,7 +58,7 @@ impl Unit {
     }
 }
 
-/// Where the windows of a calendar lie.
+/// The windows of a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Windows {
     pub(crate) unit: Unit,
@@ -84,11 +84,12 @@ impl Span {
     }
 }
 
-/// The year 9000, from which on all windows are of the usual length: civil arithmetic ends with the year 9999.
+/// The year 9000. All windows from then on have the usual length, because civil arithmetic ends with the year
+/// 9999.
 const END: Micros = Micros::from_secs(221_845_392_000);
 
 impl Windows {
-    /// The window that contains this moment.
+    /// Returns the window that contains this moment.
     pub(crate) fn at(&self, now: Micros) -> Span {
         if let Some(since) = now.get().checked_sub(END.get()) {
             let length = self.unit.usual();
@@ -110,8 +111,8 @@ impl Windows {
             .date();
         let first = self.unit.first(date)?;
         let begins = |count| self.begins(self.unit.later(first, count)?);
-        // The date alone does not decide: a day may begin at six, or for the first time before the clocks are set back
-        // to the date before.
+        // The date alone does not decide: a day may begin at six, or for the first time before the clocks are
+        // set back to the previous date.
         let mut count = 0;
         while begins(count)? > now {
             count -= 1;
@@ -125,14 +126,14 @@ impl Windows {
         })
     }
 
-    /// When the window that begins on this date does so, in microseconds since the epoch.
+    /// Returns when the window that begins on this date begins, in microseconds since the epoch.
     fn begins(&self, date: Date) -> Option<i64> {
         let moment = self.zone.first_moment(self.start.on(date))?;
         Some(moment.as_microsecond())
     }
 }
 
-/// A moment before the epoch is the epoch.
+/// Returns the moment, or the epoch for a moment before it.
 fn micros(since_the_epoch: i64) -> Micros {
     Micros::new(u64::try_from(since_the_epoch).unwrap_or(0))
 }

@@ -1,3 +1,7 @@
+//! Time zones of the IANA database.
+//!
+//! A zone is a reference to rules that are never freed, so that policies and limits with a zone stay `Copy`.
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr;
@@ -14,9 +18,9 @@ use crate::error::ConfigError;
 
 /// A time zone of the IANA database, such as `Europe/London`.
 ///
-/// It is copied as a reference to its rules, which are read once and kept for the life of the program. Zone data
-/// that has changed is read at a reload of the configuration. A program that names the zone again reads it too, once the
-/// data that was read last is five minutes old. Zones are equal if they have the same name and the same rules.
+/// It is copied as a reference to its rules, which are read once and kept for the life of the program.
+/// Changed zone data is read at a reload of the configuration. A program that names the zone again also reads
+/// it, once the data is five minutes old. Zones are equal if they have the same name and the same rules.
 ///
 /// ```
 /// use tower_ratelimit::calendar::Zone;
@@ -46,14 +50,14 @@ impl Zone {
         Self::of(UTC, &TimeZone::UTC)
     }
 
-    /// The zone with this name in the IANA database; case is ignored.
+    /// Returns the zone with this name in the IANA database, ignoring case.
     ///
-    /// The data is that of the system, in `TZDIR` or `/usr/share/zoneinfo`. Where the system has none, as in an image
-    /// without packages, feature `tzdb` adds the data to the program.
+    /// The data is that of the system, in `TZDIR` or `/usr/share/zoneinfo`. Where the system has none, as in
+    /// an image without packages, feature `tzdb` adds the data to the program.
     ///
     /// # Errors
     ///
-    /// If there is no zone of this name, or no zone data. No other zone takes its place.
+    /// If there is no zone with this name, or no zone data. No other zone is used instead.
     pub fn named(name: &str) -> Result<Self, ConfigError> {
         if name.eq_ignore_ascii_case(UTC) {
             return Ok(Self::utc());
@@ -75,20 +79,21 @@ impl Zone {
         &self.0.name
     }
 
-    /// The first moment at which its clock shows this time, or a later time if it never shows this time, since the
-    /// epoch; `None` before the epoch.
+    /// Returns the first moment at which its clock shows this time, or a later time if it never shows this
+    /// time, since the epoch; `None` before the epoch.
     #[cfg(feature = "config")]
     pub(crate) fn moment(self, LocalTime(shown): LocalTime) -> Option<Micros> {
         let moment = self.first_moment(shown)?.as_microsecond();
         u64::try_from(moment).ok().map(Micros::new)
     }
 
-    /// What its clock shows at this moment.
+    /// Returns the time on its clock at this moment.
     pub(super) fn civil(self, at: Timestamp) -> DateTime {
         self.0.zone.to_datetime(at)
     }
 
-    /// The first moment at which its clock shows this time, or a later time if it never shows this time.
+    /// Returns the first moment at which its clock shows this time, or a later time if it never shows this
+    /// time.
     pub(super) fn first_moment(self, shown: DateTime) -> Option<Timestamp> {
         let zone = &self.0.zone;
         let ambiguous = zone.to_ambiguous_timestamp(shown);
@@ -104,7 +109,7 @@ impl Zone {
     }
 }
 
-/// Lets the next zone that is named be read from the system's data, whatever was read some minutes before.
+/// Lets the next lookup of a zone read the system's data, even if it was read recently.
 #[cfg(feature = "config")]
 pub(crate) fn read_zone_data_again() {
     jiff::tz::db().reset();
@@ -120,7 +125,7 @@ fn unknown(name: &str) -> ConfigError {
     ConfigError::quoting("zone", name, remedy)
 }
 
-/// A date and a time, on the clock of a zone that is said elsewhere: `2026-03-29T02:30`.
+/// A date and a time on the clock of a zone that is given elsewhere: `2026-03-29T02:30`.
 #[cfg(feature = "config")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalTime(DateTime);

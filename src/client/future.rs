@@ -27,7 +27,7 @@ pin_project! {
     }
 }
 
-/// Calls that wait and go as their lines let them.
+/// Calls that wait and go as their lines allow.
 #[derive(Clone, Copy)]
 pub(super) struct Outgoing;
 

@@ -28,7 +28,7 @@ impl AnyClock {
         Self::Other(Arc::new(clock))
     }
 
-    /// One that may have [timers](Clock::sleep_until) of its own.
+    /// Returns a clock that may have [timers](Clock::sleep_until) of its own.
     pub(crate) fn other(&self) -> Option<Arc<dyn Clock>> {
         match self {
             Self::Other(other) => Some(Arc::clone(other)),

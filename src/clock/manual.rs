@@ -1,3 +1,7 @@
+//! A clock that tests move, and the requests that wait for it.
+//!
+//! It wakes waiting requests itself, so that tests of queues need no real time and no paused runtime.
+
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,14 +78,14 @@ struct Shared {
     sleepers: Mutex<Sleepers>,
 }
 
-/// What waits for the clock, in the order of the moments.
+/// The sleepers of the clock, in the order of their moments.
 #[derive(Debug, Default)]
 struct Sleepers {
     wakers: BTreeMap<Due, Waker>,
     numbered: u64,
 }
 
-/// A moment, and a number that tells two sleepers of one moment apart.
+/// A moment, and a number that distinguishes sleepers of one moment.
 type Due = (Micros, u64);
 
 const START: Micros = Micros::from_secs(1_704_067_200);
@@ -103,8 +107,8 @@ impl ManualClock {
         }
     }
 
-    /// Moves the clock forward, and wakes what waits for the moments that it passes; less than a
-    /// microsecond moves nothing.
+    /// Moves the clock forward, and wakes the sleepers whose moments it passes; less than a microsecond moves
+    /// nothing.
     pub fn advance(&self, by: Duration) {
         let by = Micros::from(by).get();
         let step = |now: u64| Some(now.saturating_add(by));
@@ -131,7 +135,7 @@ impl Shared {
         Micros::new(self.now.load(Ordering::SeqCst))
     }
 
-    /// Wakes what waits for this moment or one before it, the first moment first.
+    /// Wakes the sleepers whose moments have come, the first moment first.
     fn wake(&self) {
         let mut sleepers = self.sleepers();
         let now = self.now();

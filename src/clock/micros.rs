@@ -12,7 +12,7 @@ impl Micros {
 
     /// The longest wait that a decision tells: 2^53 − 1 µs, about 285 years.
     ///
-    /// A longer wait (one request a year, four billion of them owed) is told as this.
+    /// A longer wait (one request a year, four billion of them in debt) is cut to this.
     pub const LONGEST: Self = Self((1 << 53) - 1);
 
     /// Makes a length of this many microseconds.
@@ -55,7 +55,7 @@ impl Micros {
             .map_or(Self::ZERO, Self::from)
     }
 
-    /// What time it is by the clock of this node, which may be set while it runs.
+    /// Returns the time by the clock of this node, which may be set while it runs.
     #[cfg(any(feature = "redis", all(feature = "calendar", feature = "config")))]
     pub(crate) fn by_this_node() -> Self {
         Self::from_system_time(SystemTime::now())

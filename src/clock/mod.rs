@@ -1,8 +1,8 @@
 //! The time, in whole microseconds since the Unix epoch.
 //!
-//! A store reads its clock once per decision. [`SystemClock`] is the default; [`ManualClock`]
-//! is for tests, yours as well as ours: requests that wait go on when it is moved. With feature `quanta` there is a faster one,
-//! `QuantaClock`, with a warning.
+//! A store reads its clock once per decision. [`SystemClock`] is the default. [`ManualClock`] is for tests:
+//! requests that wait go on when it is moved. Feature `quanta` adds a faster clock, `QuantaClock`, with a
+//! warning.
 
 mod anchor;
 mod any;
@@ -28,17 +28,17 @@ pub(crate) use self::timer::{Timer, Timers};
 pub trait Clock: Send + Sync + 'static {
     /// Returns the time now, since the Unix epoch.
     ///
-    /// It is called for each decision, and again if another thread was quicker, so it must not
-    /// block. The time may stand still. If it steps back, state from the future moves back to now,
-    /// which admits at most one limit more for each step.
+    /// It is called for each decision, and again if another thread was faster, so it must not block. The time
+    /// may stand still. If it steps back, state from the future moves back to now, which admits at most one
+    /// limit more for each step.
     fn now(&self) -> Micros;
 
     /// Waits until the clock shows this moment or a later one: at once, if it does already.
     ///
-    /// A clock that a test moves returns `Some`, and requests that wait for their turn then go on when
-    /// the clock is moved. It needs no runtime of tokio's. Unless said, a clock returns `None`: requests
-    /// wait by tokio's timers, for as long as the clock says, which is right where the clock runs as
-    /// real time does. A clock returns `Some` always, or never.
+    /// A clock that a test moves returns `Some`, and requests that wait for their turn then go on when the
+    /// clock is moved. It does not need a tokio runtime. By default, a clock returns `None`: requests wait by
+    /// tokio's timers, for as long as the clock says, which is right where the clock runs in real time. A
+    /// clock returns `Some` always, or never.
     fn sleep_until(&self, moment: Micros) -> Option<Sleep> {
         let _ = moment;
         None

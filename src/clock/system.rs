@@ -12,10 +12,9 @@ use super::{Clock, Micros};
 /// 10 ms behind. Requests never pay for that. If no thread can be started, the clock works without
 /// catching up.
 ///
-/// Windows that are aligned to the epoch therefore agree between machines as well as the clocks of
-/// the machines do. If the wall clock is wrongly ahead, at the start or later, this clock stays
-/// ahead until the process restarts.
-/// one ahead until the process starts again.
+/// Windows that are aligned to the epoch therefore agree between machines as well as the clocks of the
+/// machines do. If the wall clock is wrongly ahead, at the start or later, this clock stays ahead until the
+/// process restarts.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock(&'static Shared);
 

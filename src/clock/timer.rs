@@ -19,7 +19,7 @@ use super::{Clock, Micros, Sleep};
 /// Replaces a time that the platform cannot hold.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// Tells requests that wait what time it is, and wakes them.
+/// Returns the time to requests that wait, and wakes them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
     /// `None` for tokio's timers.
@@ -29,13 +29,13 @@ pub(crate) struct Timers {
 /// A clock that makes requests wait until it shows their moment.
 struct Stepped {
     clock: Arc<dyn Clock>,
-    /// What the clock showed, and a moment that stands for it from then on.
+    /// A reading of the clock, and the moment that stands for it.
     shown: Micros,
     at: Instant,
 }
 
 impl Timers {
-    /// Those of this clock, if it [has any](Clock::sleep_until), and tokio's otherwise.
+    /// Returns the timers of this clock, if it [has any](Clock::sleep_until), and otherwise tokio's.
     pub(crate) fn of(clock: Option<Arc<dyn Clock>>) -> Self {
         let shows = |clock: Arc<dyn Clock>| {
             let shown = clock.now();
@@ -51,8 +51,8 @@ impl Timers {
         }
     }
 
-    /// A timer that fires after this time. `None` if it would be tokio's, and there is no runtime or
-    /// one without timers.
+    /// Returns a timer that fires after this time, or `None` if it would be tokio's, and there is no runtime
+    /// or one without timers.
     pub(crate) fn after(&self, time: Duration) -> Option<Timer> {
         if let Some(stepped) = &self.stepped {
             let deadline = stepped.now() + time.min(FOR_EVER);
@@ -65,7 +65,7 @@ impl Timers {
         }
         Handle::try_current().ok()?;
         let due = Instant::now() + time.min(FOR_EVER);
-        // A runtime does not tell whether its timers are enabled: it panics if they are not.
+        // A runtime does not say whether its timers are enabled: it panics if they are not.
         let sleep = panic::catch_unwind(|| Box::pin(sleep_until(due))).ok()?;
         Some(Timer::Tokio(sleep))
     }
@@ -79,7 +79,7 @@ impl Timers {
         }
     }
 
-    /// A moment of the real clock, as far from [`now`](Self::now) as it is from the real now.
+    /// Returns a moment as far from [`now`](Self::now) as `real` is from the real now.
     #[cfg(feature = "http")]
     pub(crate) fn moment(&self, real: StdInstant) -> Instant {
         let real = Instant::from_std(real);
@@ -92,13 +92,13 @@ impl Timers {
         }
     }
 
-    /// Whether time passes in steps, of which each may pass over moments that were waited for.
+    /// Returns whether time passes in steps, each of which may pass several awaited moments.
     pub(crate) fn are_stepped(&self) -> bool {
         self.stepped.is_some()
     }
 
-    /// How long to wait for a request that is due and does nothing. A clock that is moved by hand says
-    /// nothing of how long it did nothing.
+    /// Returns how long to wait for a request that is due and does nothing. With a clock that is moved by
+    /// hand, that time is unknown.
     pub(crate) fn patience(&self, patience: Duration) -> Duration {
         if self.are_stepped() {
             FOR_EVER
@@ -127,7 +127,7 @@ impl Stepped {
         at + ahead.min(FOR_EVER)
     }
 
-    /// What the clock shows at this moment, or the next microsecond.
+    /// Returns what the clock shows at this moment, or the next microsecond.
     fn shows_at(&self, moment: Instant) -> Micros {
         let micros = |time: Duration| Micros::wait(time.as_nanos().div_ceil(1_000));
         let ahead = micros(moment.saturating_duration_since(self.at));
@@ -136,7 +136,7 @@ impl Stepped {
     }
 }
 
-/// Fires at a moment, and has fired from then on until it is reset.
+/// A timer that fires at a moment, and stays fired until it is reset.
 pub(crate) enum Timer {
     Tokio(Pin<Box<time::Sleep>>),
     Stepped(Box<SteppedTimer>),
@@ -243,7 +243,7 @@ mod tests {
         clock.advance(Duration::from_micros(1));
         assert!(timer.poll(&mut context).is_ready());
         assert_eq!(timers.now() - start, Duration::from_secs(1));
-        // It has fired, whatever the clock shows now.
+        // The timer has fired, whatever the clock shows now.
         clock.set_micros(Micros::ZERO);
         assert!(timer.poll(&mut context).is_ready());
         timer.reset(start);

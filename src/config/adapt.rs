@@ -1,4 +1,4 @@
-//! Limits that follow the load: the tables `adapt` and `concurrency`, and what a policy says of its requests.
+//! Limits that follow the load: the tables `adapt` and `concurrency`, and the classes of requests.
 
 use super::conditions;
 use super::fields::CLASS;
@@ -12,7 +12,7 @@ use crate::policy::{Http, Policy};
 #[cfg(feature = "adapt")]
 pub(super) use super::load::{Followed, adapt, concurrency, followed};
 
-/// Lets a policy follow the factor of the file, if it says so.
+/// Lets a policy follow the factor of the file, if its table says so.
 pub(super) fn with_factor(common: &Common, policy: Policy, table: &Table<'_>) -> Policy {
     let Some(at) = table.get("adapt") else {
         if let Some(at) = table.get("class") {
@@ -33,7 +33,7 @@ pub(super) fn with_factor(common: &Common, policy: Policy, table: &Table<'_>) ->
     policy
 }
 
-/// Adds how much a request matters.
+/// Adds how important a request is.
 pub(super) fn with_class(
     common: &Common,
     policy: Policy<Http>,
@@ -51,7 +51,7 @@ pub(super) fn with_class(
     }))
 }
 
-/// The class of a request, if the rule is about it.
+/// Returns the class of a request, if the rule applies to it.
 type Rule = dyn Fn(&Head<'_>) -> Option<Class> + Send + Sync;
 
 fn rule(common: &Common, at: &At<'_>) -> Option<Box<Rule>> {

@@ -1,4 +1,4 @@
-//! Conditions: what a request has to be, for policies, costs and lists.
+//! Conditions on requests, for policies, costs and lists.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use super::tree::Value;
 use super::walk::{At, Table};
 use crate::key::{Head, normal_path};
 
-/// What a condition does with a path that has several spellings, such as `/admin` and `/%61dmin`. Servers differ in what
-/// they take for one path.
+/// What a condition does with a path that has several spellings, such as `/admin` and `/%61dmin`. Servers
+/// differ in which spellings are one path.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spelling {
-    /// It holds if the path matches as it was sent or in its normal form, so that no spelling escapes a limit.
+    /// The condition holds if the path matches as it was sent or in its normal form, so that no spelling
+    /// escapes a limit.
     Either,
-    /// It holds if the path matches in both forms, so that no spelling sneaks into an exemption.
+    /// The condition holds if the path matches in both forms, so that no spelling gains an exemption.
     Both,
 }
 
@@ -30,12 +31,12 @@ impl Spelling {
     }
 }
 
-/// Reads a condition, or a list of which one has to hold.
+/// Reads a condition, or a list of conditions, one of which has to hold.
 pub(super) fn any(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
     any_spelt(common, at, Spelling::Either)
 }
 
-/// Reads a condition that exempts requests from a limit, or a list of which one has to hold.
+/// Reads a condition that exempts requests from a limit, or a list of conditions, one of which has to hold.
 pub(super) fn exemption(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
     any_spelt(common, at, Spelling::Both)
 }
@@ -53,7 +54,7 @@ fn any_spelt(common: &Common, at: &At<'_>, spelling: Spelling) -> Option<Arc<Con
     }
 }
 
-/// Reads a table, of which each field has to hold.
+/// Reads a table, each field of which has to hold.
 fn all(common: &Common, at: &At<'_>, spelling: Spelling) -> Option<Arc<Condition>> {
     let table = at.table(&CONDITION)?;
     if table.is_empty() {
@@ -123,11 +124,11 @@ fn methods(at: &At<'_>) -> Option<Vec<Method>> {
 #[derive(Debug)]
 enum Path {
     Whole(String),
-    /// This path and all below it.
+    /// This path and all paths below it.
     Below(String),
 }
 
-/// Whether a request is to one of these paths.
+/// Returns whether a request is to one of these paths.
 fn matches(paths: &[Path], head: &Head<'_>, spelling: Spelling) -> bool {
     let is_one = |path: &str| paths.iter().any(|wanted| wanted.matches(path));
     let normal = head.normal_path();
@@ -172,7 +173,7 @@ fn paths(at: &At<'_>) -> Option<Vec<Path>> {
     paths.into_iter().collect()
 }
 
-/// Refuses a path that no request has in its normal form.
+/// Rejects a path that no request has in its normal form.
 pub(super) fn is_in_normal_form(at: &At<'_>, path: &str) -> Option<()> {
     let normal = normal_path(path);
     if normal == path {
@@ -183,7 +184,7 @@ pub(super) fn is_in_normal_form(at: &At<'_>, path: &str) -> Option<()> {
     ))
 }
 
-/// What a header has to be.
+/// The condition on a header.
 #[derive(Debug)]
 enum Wanted {
     Present(bool),

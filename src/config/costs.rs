@@ -10,7 +10,7 @@ use super::tree::Value;
 use super::walk::At;
 use crate::key::Head;
 
-/// Reads a cost. Of a list the first rule that matches counts, and a request that no rule matches costs 1.
+/// Reads a cost. In a list the first rule that matches counts, and a request that no rule matches costs 1.
 pub(super) fn cost(at: &At<'_>) -> Option<Arc<Cost>> {
     match at.node.value {
         Value::List(_) => by_request(at),

@@ -1,7 +1,8 @@
-//! The state of policies that a file has no more, for as long as it counts: a policy that comes back finds it.
+//! The state of policies that a file no longer has, for as long as it counts: a policy that comes back finds
+//! it.
 //!
-//! A store in memory keeps a state for as long as a layer uses it. So the last layer that had the policy is kept, until the
-//! last block and the last override of a key have ended, too.
+//! A store in memory keeps a state for as long as a layer uses it. So the last layer with the policy is kept,
+//! also until the last block and the last override of a key have ended.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::middleware::RateLimitLayer;
 
-/// A policy as a store finds its state: the name under which it began, and the algorithm apart from its limit.
+/// The identity of a state in a store: the name under which the policy began, and the algorithm without its
+/// limit.
 type Frame = (String, (&'static str, Option<Duration>, Option<u32>));
 
 #[derive(Debug, Default)]
@@ -19,7 +21,7 @@ pub(super) struct Departed {
 }
 
 impl Departed {
-    /// Keeps what a layer had `before` and has not now.
+    /// Keeps the states that a layer had `before` and has no longer.
     pub(super) fn leave(
         &mut self,
         before: &[(String, Algorithm)],
@@ -40,13 +42,13 @@ impl Departed {
         }
     }
 
-    /// Drops what has no effect any more.
+    /// Drops layers whose states have no effect any more.
     pub(super) fn forget(&mut self, at: Instant) {
         self.kept.retain(|_, (until, _)| *until > at);
     }
 }
 
-/// After this time a key that has used its whole limit is new. A debt can be twice as large.
+/// Returns the time after which a key that has used its whole limit is new. A debt can be twice as large.
 fn life(algorithm: &Algorithm) -> Duration {
     let Some(limit) = algorithm.limit() else {
         return Duration::ZERO;

@@ -1,4 +1,4 @@
-//! What requests really cost: the estimate, and what is settled at their end.
+//! The real cost of requests: the estimate, and the settlement at their end.
 
 use std::num::NonZeroU32;
 
@@ -9,7 +9,7 @@ use super::walk::{At, Table};
 use crate::key::Head;
 use crate::policy::{Http, Policy, Settle, Unsettled};
 
-/// Adds what a request costs that ends without an answer.
+/// Adds the cost of a request that ends without an answer.
 pub(super) fn with_unsettled(policy: Policy, table: &Table<'_>) -> Policy {
     let unsettled = table.get("unless_settled").and_then(|at| {
         if at.is_text() {
@@ -27,7 +27,7 @@ pub(super) fn with_unsettled(policy: Policy, table: &Table<'_>) -> Policy {
     }
 }
 
-/// Adds the estimate, and what is settled at the end.
+/// Adds the estimate, and the settlement at the end.
 pub(super) fn with_endings(mut policy: Policy<Http>, table: &Table<'_>) -> Option<Policy<Http>> {
     let estimate = table.get("estimate").map(|at| with_estimate(at));
     let settle = table.get("settle").map(settle);
@@ -83,7 +83,7 @@ fn with_estimate(at: &At<'_>) -> Option<With> {
     Some(Box::new(move |policy| policy.estimate(units)))
 }
 
-/// Reads where the real cost is found. Of a list, the first place counts that tells it.
+/// Reads where the real cost is found. In a list, the first source that has it counts.
 fn settle(at: &At<'_>) -> Option<Settle> {
     let places: Vec<_> = at.one_or_list().iter().map(place).collect();
     let places: Vec<Settle> = places.into_iter().collect::<Option<_>>()?;
@@ -93,7 +93,7 @@ fn settle(at: &At<'_>) -> Option<Settle> {
     }
 }
 
-/// Makes a place that has no number and no name.
+/// Makes a source that has no number and no name.
 type Make = fn() -> Settle;
 
 fn place(at: &At<'_>) -> Option<Settle> {
@@ -120,7 +120,7 @@ fn place(at: &At<'_>) -> Option<Settle> {
     }
 }
 
-/// Reads how a request ends, or a list of which one has to hold.
+/// Reads a condition on the end of a response, or a list of conditions, one of which has to hold.
 fn any(at: &At<'_>) -> Option<Box<EndsSo>> {
     let list: Vec<_> = at.one_or_list().iter().map(all).collect();
     let list: Vec<Box<EndsSo>> = list.into_iter().collect::<Option<_>>()?;
@@ -132,7 +132,7 @@ fn any(at: &At<'_>) -> Option<Box<EndsSo>> {
     }))
 }
 
-/// Reads a table, of which each field has to hold.
+/// Reads a table, each field of which has to hold.
 fn all(at: &At<'_>) -> Option<Box<EndsSo>> {
     let table = at.table(&ENDING)?;
     if table.is_empty() {
@@ -162,7 +162,7 @@ fn all(at: &At<'_>) -> Option<Box<EndsSo>> {
     }))
 }
 
-/// `None` if a field that is there has a mistake.
+/// Returns `None` if a field has a mistake, and `Some(None)` if it is absent.
 #[expect(
     clippy::option_option,
     reason = "a field may be absent, and may be wrong"
@@ -181,12 +181,12 @@ fn list_of<T>(read: impl Fn(&At<'_>) -> Option<T>) -> impl Fn(&At<'_>) -> Option
     }
 }
 
-/// A status of gRPC.
+/// Reads a gRPC status.
 fn code(at: &At<'_>) -> Option<u32> {
     at.whole()
 }
 
-/// A status, or all of a class: `401`, `"5xx"`.
+/// Reads a status, or all statuses of a class: `401`, `"5xx"`.
 fn statuses(at: &At<'_>) -> Option<(u16, u16)> {
     if at.is_text() {
         let classes = [

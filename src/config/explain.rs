@@ -1,4 +1,4 @@
-//! What a configuration understood, and which line decides a request.
+//! The meaning of a configuration, and the lines that decide a request.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::error::ConfigError;
 use crate::key::{Head, IntoKey};
 use crate::middleware::{Considered, Explanation};
 
-/// What each policy of a configuration makes of a request, and the line that says so.
+/// What each policy of a configuration does with a request, and the line that says so.
 ///
 /// The `Display` form is a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Explained {
     rows: Vec<Row>,
 }
 
-/// What a policy makes of a request.
+/// What a policy does with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     policy: String,
@@ -34,22 +34,22 @@ pub struct Row {
 }
 
 impl Row {
-    /// The name of the policy, or of a table in brackets; empty if a list decides.
+    /// Returns the name of the policy, or of a table in brackets; empty if a list decides.
     pub fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// The limit, such as `anchored-window 100/minute`, or why the policy counts nothing.
+    /// Returns the limit, such as `anchored-window 100/minute`, or why the policy does not count the request.
     pub fn says(&self) -> &str {
         &self.says
     }
 
-    /// The rule that gave the limit, as [`LimitRule`] shows it; empty if no limit holds.
+    /// Returns the rule that gave the limit, as [`LimitRule`] shows it; empty if there is no limit.
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// Where the limit stands: `line 14`, or its path in JSON; empty if no limit holds.
+    /// Returns where the limit is: `line 14`, or its path in JSON; empty if there is no limit.
     pub fn place(&self) -> &str {
         &self.place
     }
@@ -88,8 +88,8 @@ impl fmt::Display for Explained {
 }
 
 impl Config {
-    /// Explains the policies of the file: the limit of each, and where it stands. A last row `[adapt]` tells what limits
-    /// follow, if the file has that table.
+    /// Explains the policies of the file: the limit of each, and where it is. A last row `[adapt]` says what
+    /// limits follow, if the file has that table.
     pub fn understood(&self) -> Explained {
         let policies = self.settings.policies.iter();
         let rows = policies
@@ -116,8 +116,8 @@ impl Config {
         None
     }
 
-    /// Explains which limits a request has, and which lines give them. A `key` and a `plan` take the place of what the
-    /// request has, so that a request can be made up without authentication. Nothing is charged.
+    /// Explains which limits a request has, and which lines set them. `key` and `plan` replace those of the
+    /// request, so that a request can be made up without authentication. Nothing is charged.
     ///
     /// ```
     /// use tower_ratelimit::config::Config;
@@ -138,12 +138,12 @@ impl Config {
     }
 
     /// Explains a request at a time, such as `2026-03-29T02:30`, on the clock of the zone of each policy's
-    /// [hours](crate::Hours). A time that the clocks skip is that at which they go on; of one that they show twice, it is
-    /// the first. [`explain`](Self::explain) is about now.
+    /// [hours](crate::Hours). A time that the clocks skip stands for the time at which they continue, and a
+    /// time that they show twice for the first one. [`explain`](Self::explain) uses the present time.
     ///
     /// # Errors
     ///
-    /// If the text is no date with a time.
+    /// If the text is not a date with a time.
     #[cfg(feature = "calendar")]
     pub fn explain_at<B>(
         &self,
@@ -169,7 +169,7 @@ impl Config {
             rule: String::new(),
             place: String::new(),
         };
-        // It was built when the file was read, and over the same kind of store it always can be.
+        // The layer was built when the file was read, so over the same kind of store it can be built.
         let Ok(layer) = self.settings.layer.clone().build() else {
             return Explained { rows: Vec::new() };
         };
@@ -230,12 +230,12 @@ impl Config {
     }
 }
 
-/// Stands in for a timestamp without feature `calendar`, where no limit depends on the time.
+/// Replaces a timestamp without feature `calendar`, where no limit depends on the time.
 #[cfg(not(feature = "calendar"))]
 #[derive(Clone, Copy)]
 struct LocalTime;
 
-/// The limit in force at a time, and the rule that gives it.
+/// Returns the limit in force at a time, and the rule that sets it.
 #[cfg(not(feature = "calendar"))]
 fn at_an_hour(limit: Algorithm, rule: LimitRule, _: Option<LocalTime>) -> (String, LimitRule) {
     (limit.to_string(), rule)

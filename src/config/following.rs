@@ -1,4 +1,4 @@
-//! When a file is read again.
+//! Reads a file again when it changes.
 //!
 //! No list of file events is right for all editors, mounts and systems. So an event on the directory means "maybe", a poll
 //! does not need events, and the bytes decide.
@@ -15,26 +15,26 @@ use tokio::time::{Instant, sleep};
 
 use super::digest::Sha;
 
-/// A file has to have the same bytes for so long before it is read: an editor may write it in pieces. Between two looks at a
-/// file there is as much time, since its directory may be one in which something happens all the time.
+/// How long a file has to have the same bytes before it is read, since an editor may write it in pieces. Two
+/// looks at a file are at least this far apart, since its directory may be a busy one.
 pub(super) const QUIET: Duration = Duration::from_millis(150);
 
-/// A file that never keeps still is read after this time.
+/// A file that changes all the time is read after this time.
 const LONGEST_QUIET: Duration = Duration::from_secs(1);
 
-/// A file that is read again when it changes. All of it blocks.
+/// A file that is read again when it changes. All of its methods block.
 pub(super) trait Followed: Send + Sync + 'static {
-    /// The bytes of the file, by their digest; `None` if it is away or cannot be read at this moment.
+    /// Returns the digest of the file's bytes, or `None` if it is missing or cannot be read at this moment.
     fn digest(&self) -> Option<Sha>;
 
-    /// Whether these are other bytes than those that were read last.
+    /// Returns whether these bytes differ from those that were read last.
     fn is_new(&self, sha256: &Sha) -> bool;
 
-    /// Reads the file. It keeps its error itself.
+    /// Reads the file. It keeps its own error.
     fn read_again(&self);
 }
 
-/// Reads the file if it has new bytes that keep still.
+/// Reads the file if it has new bytes that do not change any more.
 pub(super) async fn look(file: Arc<impl Followed>) {
     let deadline = Instant::now() + LONGEST_QUIET;
     let mut before = digest_of(&file).await;
@@ -60,19 +60,20 @@ async fn digest_of(file: &Arc<impl Followed>) -> Option<Sha> {
     read.await.ok().flatten()
 }
 
-/// The directories in which something may happen to a file.
+/// Watches the directories of files.
 #[derive(Debug)]
 pub(super) struct Directories(Mutex<Option<Watching>>);
 
 #[derive(Debug)]
 struct Watching {
     watcher: RecommendedWatcher,
-    /// Of each file that is a link, the directory of the file to which it points.
+    /// For each file that is a link, the directory of the file to which it points.
     far: HashMap<PathBuf, PathBuf>,
 }
 
 impl Directories {
-    /// None yet. An event in one of them tells this; none does where the system cannot watch.
+    /// Watches no directory yet. An event in one of them notifies `maybe`; where the system cannot watch,
+    /// there are none.
     pub(super) fn telling(maybe: Arc<Notify>) -> Self {
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if may_be_a_change(&event) {
@@ -86,8 +87,8 @@ impl Directories {
         Self(Mutex::new(watching.ok()))
     }
 
-    /// Watches the directory of this file, and that of the file to which a link points, as they are at this moment: a link
-    /// may have been swapped, and a directory made anew. It blocks.
+    /// Watches the directory of this file, and that of the file to which a link points, as they are now: a
+    /// link may have been replaced, and a directory created again. It blocks.
     pub(super) fn of(&self, path: &Path) {
         let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Watching { watcher, far }) = watching.as_mut() else {
@@ -103,7 +104,7 @@ impl Directories {
             // Before the others are watched, since two paths may be one directory.
             let _ = watcher.unwatch(&before);
         }
-        // The poll finds what these do not.
+        // The poll finds changes for which there is no event.
         let _ = watcher.watch(&near, RecursiveMode::NonRecursive);
         if let Some(target) = target {
             let _ = watcher.watch(&target, RecursiveMode::NonRecursive);
@@ -111,8 +112,8 @@ impl Directories {
     }
 }
 
-/// The kind of an event says nothing for sure: each editor and each mount has its own. But to look at a file is an event too,
-/// and would be the reason to look again.
+/// The kind of an event is not reliable: each editor and each mount has its own. But reading the file is an
+/// event too, and must not be a reason to read it again.
 fn may_be_a_change(event: &notify::Result<Event>) -> bool {
     let Ok(event) = event else {
         return true;
@@ -161,7 +162,7 @@ mod tests {
         assert!(may_be_a_change(&Err(notify::Error::generic("lost"))));
     }
 
-    /// Each look at the file was an event of its directory, which led to the next look, without an end.
+    /// Once, each look at the file was an event of its directory, which led to the next look, without an end.
     #[cfg(target_os = "linux")]
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_file_is_not_read_because_it_was_read() {
@@ -179,7 +180,7 @@ mod tests {
             .watch(&folder, RecursiveMode::NonRecursive)
             .unwrap();
         let config = Config::read(&path).unwrap();
-        // What is found is found by events.
+        // The test sees changes by events alone.
         let watched = config.watch_every(Duration::from_secs(3_600)).unwrap();
         for version in 2..=4 {
             write(version);

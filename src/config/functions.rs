@@ -1,3 +1,7 @@
+//! The functions that code registers by name, for files to refer to.
+//!
+//! A file cannot hold a closure, so it names one.
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,7 +22,7 @@ use crate::middleware::ResolverOf;
 use crate::policy::Ending;
 use crate::response::RefusalBody;
 
-/// What code has registered by name, for files to refer to.
+/// The functions that code has registered by name, for files to refer to.
 #[derive(Clone, Default)]
 pub(super) struct Functions {
     keys: Vec<(String, AnyKey)>,
@@ -32,14 +36,14 @@ pub(super) struct Functions {
     bodies: Vec<(String, RefusalBody)>,
     on_decision: Option<Arc<OnDecision>>,
     store: Option<OwnStore>,
-    /// In place of a table `adapt`.
+    /// Replaces a table `adapt`.
     #[cfg(feature = "adapt")]
     own_adapt: Option<Adapt>,
     #[cfg(feature = "adapt")]
     signals: Vec<(String, Arc<ReadSignal>)>,
     #[cfg(feature = "adapt")]
     traffic: Option<Traffic>,
-    /// What samples already, if the file is read anew.
+    /// The sampler that is running, if the file is read again.
     #[cfg(feature = "adapt")]
     running: Option<Adapt>,
     #[cfg(feature = "resolver")]
@@ -58,7 +62,7 @@ pub(super) type CostAtEnd = dyn Fn(&Ending<'_>) -> Option<u32> + Send + Sync;
 pub(super) type EndsSo = dyn Fn(&Ending<'_>) -> bool + Send + Sync;
 pub(super) type OnDecision = dyn Fn(&Head<'_>, Key, &Decision) + Send + Sync;
 
-/// Makes what looks up by the options of a file.
+/// Creates a resolver with the options of a file.
 #[cfg(feature = "resolver")]
 pub(super) type MakeResolver =
     dyn Fn(&ResolverOptions) -> Result<ResolverOf, ConfigError> + Send + Sync;
@@ -133,7 +137,7 @@ impl Functions {
         self.running.as_ref()
     }
 
-    /// The signal of this name. The others that the file knows are named in a mistake.
+    /// Returns the signal with this name. The message for an unknown name lists the signals of the file.
     #[cfg(feature = "adapt")]
     pub(super) fn signal(
         &self,
@@ -223,13 +227,13 @@ impl Functions {
     }
 }
 
-/// A second function with the same name replaces the first.
+/// Adds a function. It replaces another one with the same name.
 fn put<T>(list: &mut Vec<(String, T)>, name: String, function: T) {
     list.retain(|(other, _)| *other != name);
     list.push((name, function));
 }
 
-/// The function with this name, or the message that there is none.
+/// Returns the function with this name, or the message that there is none.
 fn find<T: Clone>(list: &[(String, T)], what: &str, method: &str, name: &str) -> Result<T, String> {
     if let Some((_, function)) = list.iter().find(|(known, _)| known == name) {
         return Ok(function.clone());

@@ -77,7 +77,7 @@ mod reading {
             places.push(at.place());
             let limit = hourly_limit(&at, policy, own);
             are_good &= limit.is_some();
-            // One with a mistake stands for its interval, so that what overlaps it is found too.
+            // An interval with a mistake is kept, so that intervals that overlap it are found too.
             read.push((interval, limit.unwrap_or(Factor::ONE.into())));
         }
         if read.is_empty() && are_good {
@@ -93,7 +93,7 @@ mod reading {
         are_good.then_some(hours)
     }
 
-    /// A limit, or a share of the limit of the request: `"2 times"`.
+    /// Reads a limit, or a share of the limit of the request: `"2 times"`.
     fn hourly_limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<HourlyLimit> {
         if let Value::Text(text) = &at.node.value
             && let Some(share) = text.trim().strip_suffix("times")
@@ -114,7 +114,7 @@ mod reading {
         }
     }
 
-    /// A decimal number with up to three digits behind the point, in thousandths.
+    /// Reads a decimal number with up to three digits after the point, in thousandths.
     fn thousandths(text: &str) -> Option<u32> {
         let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
         let are_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());

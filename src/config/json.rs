@@ -1,4 +1,4 @@
-//! JSON into the tree. Its parser tells the place of an error of syntax, and of no value.
+//! Parses JSON into the tree. The parser has the place of a syntax error, and not those of values.
 
 use std::fmt;
 
@@ -65,7 +65,7 @@ impl<'de> Visitor<'de> for AnyValue {
         Ok(Value::List(list))
     }
 
-    /// A name that is there twice stays there twice: the walk through the tree refuses it, with its path.
+    /// A name that appears twice is kept twice: the walk through the tree rejects it, with its path.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut entries = Vec::new();
         while let Some((name, node)) = map.next_entry()? {

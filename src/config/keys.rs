@@ -1,4 +1,4 @@
-//! Keys: a word, a table for those that take a name, and combinations.
+//! Keys: a word, a table for keys with a name, and combinations.
 
 use super::fields::{CLIENT_IP, KEY};
 use super::functions::Functions;
@@ -9,7 +9,7 @@ use crate::key::{
     Secret,
 };
 
-/// What the keys and the policies of a file have in common.
+/// What the keys and the policies of a file share.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Common {
     /// The factor of the policies that follow the load.
@@ -183,7 +183,7 @@ impl Common {
         Some(key)
     }
 
-    /// Reads the keys of a list, all of them even if one is wrong, and joins them.
+    /// Reads the keys of a list, all of them even if one is wrong, and combines them.
     fn fold(
         &self,
         at: &At<'_>,

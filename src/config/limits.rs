@@ -1,4 +1,4 @@
-//! Limits: the algorithm of a policy, and the limits that plans, keys and operations have in its place.
+//! Limits: the algorithm of a policy, and the limits of plans, keys and operations that replace it.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use super::walk::{At, Table};
 use crate::algorithm::{Algorithm, Concurrency, Limit};
 use crate::quota::Quota;
 
-/// What the text of a calendar window calls the fields that stand beside its limit.
+/// The names, in the text of a calendar window, of the fields beside its limit.
 const CALENDAR: &[(&str, &str)] = &[
     ("zone", "zone"),
     ("start", "start"),
@@ -17,10 +17,10 @@ const CALENDAR: &[(&str, &str)] = &[
 
 const NUMBERS: &[&str] = &["burst", "capacity", "slots", "places", "up_to"];
 
-/// The algorithm that a policy has unless it says another.
+/// The default algorithm of a policy.
 const DEFAULT: &str = "anchored-window";
 
-/// Reads the algorithm of a policy. `fallback` is the limit that it has if it says none.
+/// Reads the algorithm of a policy. `fallback` is its limit if it sets none.
 pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Option<Algorithm> {
     if let Some(at) = table.get("concurrency") {
         for field in ["algorithm", "quota", "limit", "per"].iter().chain(NUMBERS) {
@@ -67,7 +67,7 @@ pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Optio
     with_number(table, name, quota)
 }
 
-/// Reads a calendar window: a limit, and where its windows lie.
+/// Reads a calendar window: a limit, and the boundaries of its windows.
 fn calendar(table: &Table<'_>, name: &str) -> Option<Algorithm> {
     let mut is_good = true;
     for field in ["quota", "per"].iter().chain(NUMBERS) {
@@ -97,7 +97,7 @@ fn calendar(table: &Table<'_>, name: &str) -> Option<Algorithm> {
     is_good.then_some(made)
 }
 
-/// Whether a text is an algorithm with its quota.
+/// Returns whether a text is an algorithm with its quota.
 fn is_whole(text: &str) -> bool {
     let text = text.trim();
     text == "unlimited" || text.contains('/') || text.contains(char::is_whitespace)
@@ -109,7 +109,7 @@ fn known_name(at: &At<'_>, name: &str) -> Option<&'static str> {
     found.or_else(|| at.unknown("algorithm", name, &known))
 }
 
-/// The quota of a policy, as text: `quota`, or `limit` with `per`.
+/// Returns the quota of a policy as text: `quota`, or `limit` with `per`.
 fn quota(table: &Table<'_>) -> Option<String> {
     let Some(at) = table.get("quota") else {
         let limit = table
@@ -146,11 +146,11 @@ fn period<'w>(at: &At<'w>) -> Option<&'w str> {
     Some(text)
 }
 
-/// Adds the number of the kind, and refuses the numbers of other kinds.
+/// Adds the number of the kind, and rejects the numbers of other kinds.
 fn with_number(table: &Table<'_>, name: &str, quota: impl Display) -> Option<Algorithm> {
     let own = Algorithm::names().find(|(known, _)| *known == name);
     let word = own.and_then(|(_, word)| word);
-    // A field has no hyphen.
+    // The name of a field has no hyphen.
     let field = word.map(|word| word.replace('-', "_"));
     let mut is_good = true;
     for other in NUMBERS
@@ -177,7 +177,7 @@ fn with_number(table: &Table<'_>, name: &str, quota: impl Display) -> Option<Alg
     number.unwrap_or(&table.at).made(text.parse())
 }
 
-/// Reads a limit that stands in place of a policy's own: a quota or an algorithm as text, a number for the period of
+/// Reads a limit that replaces a policy's own: a quota or an algorithm as text, a number for the period of
 /// the policy, a table, or `"unlimited"`.
 pub(super) fn limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Algorithm> {
     let name = match own {
@@ -194,7 +194,7 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Algori
         }
         Value::Whole(_) if own.is_held() => Concurrency::of(at.whole()?).into(),
         Value::Whole(_) if name.starts_with("calendar-") => {
-            // A window of a calendar has no period.
+            // A calendar window has no period.
             let limit: u32 = at.whole()?;
             own.under(Limit::new(limit, limit))?
         }
@@ -233,7 +233,7 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Algori
     ))
 }
 
-/// The period of an algorithm, as text.
+/// Returns the period of an algorithm as text.
 fn period_of(own: &Algorithm) -> String {
     let Some(period) = own.period() else {
         return "second".to_owned();
@@ -241,7 +241,7 @@ fn period_of(own: &Algorithm) -> String {
     format!("{}us", period.as_micros())
 }
 
-/// The number of slots, as the text of the algorithm has it: it is no limit, and stays.
+/// Returns the number of slots in the text of the algorithm. It is not a limit, and does not change.
 fn slots(own: &Algorithm) -> String {
     match own.frame() {
         ("sliding-slots", _, Some(slots)) => format!(" slots {slots}"),

@@ -1,4 +1,5 @@
-//! Reads the tables `adapt` and `concurrency`: what limits follow, and how many requests are in flight.
+//! Reads the tables `adapt` and `concurrency`: limits that follow the load, and how many requests are in
+//! flight.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(super) struct Followed {
     pub(super) place: String,
 }
 
-/// Tells what limits follow, of a table without a mistake.
+/// Describes what limits follow, for a table without mistakes.
 pub(super) fn followed(at: &At<'_>) -> Option<Followed> {
     let table = at.table(&ADAPT)?;
     let names = names(&table)?.join(", ");
@@ -79,14 +80,14 @@ fn percent(at: &At<'_>, from: u32, to: u32) -> Option<u32> {
     ))
 }
 
-/// The fields that are signals with a target, and their names.
+/// The fields of signals with a target, and their names.
 const WITH_TARGET: [(&str, &str); 3] = [
     ("latency", "latency"),
     ("in_flight", "in flight"),
     ("answer_time", "store"),
 ];
 
-/// The names of all signals.
+/// Returns the names of all signals.
 fn names<'w>(table: &Table<'w>) -> Option<Vec<&'w str>> {
     let mut names = match table.get("signals") {
         Some(at) => at.texts()?,
@@ -188,7 +189,7 @@ fn with_options(table: &Table<'_>, mut steps: Steps, bounds: Bounds) -> Option<S
     Some(steps)
 }
 
-/// The requests that code has registered.
+/// Returns the traffic that code has registered.
 fn traffic<'w>(at: &At<'w>) -> Option<&'w Traffic> {
     match at.walk.functions().traffic() {
         Ok(traffic) => Some(traffic),

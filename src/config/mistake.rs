@@ -1,11 +1,16 @@
+//! Mistakes in a file, with their places, and the error that collects them.
+//!
+//! All mistakes of a file are reported at once, each with its line, because a user corrects them in an
+//! editor.
+
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A mistake in a file: its place, the setting, and the remedy.
 ///
-/// Its text has the form `limits.toml:14:9: policies.daily.limit: "10k" is not a whole number; write 10_000`. In JSON a
-/// mistake in the meaning has no line: the path of the setting says where it is.
+/// Its text has the form `limits.toml:14:9: policies.daily.limit: "10k" is not a whole number; write 10_000`.
+/// In JSON, only syntax errors have a line: for other mistakes, the path of the setting says where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     file: Arc<str>,
@@ -25,11 +30,11 @@ struct Location {
     text: String,
     /// The length of the mistake in the line, in characters.
     length: usize,
-    /// Whether the line may have a password in it, and is not shown.
+    /// Whether the line may contain a password, and is not shown.
     is_secret: bool,
 }
 
-/// Whether a line may have a secret or the URL of a store in it. An error of syntax has no path.
+/// Returns whether a line may contain a secret or the URL of a store. A syntax error has no path.
 fn is_secret(path: &str, line: &str) -> bool {
     let is_of = |table: &str| path == table || path.starts_with(&format!("{table}."));
     is_of("secret") || is_of("store") || line.contains("secret") || line.contains("://")
@@ -54,27 +59,29 @@ impl Mistake {
         }
     }
 
-    /// The name of the file; `<text>` if the configuration is no file.
+    /// Returns the name of the file, or `<text>` if the configuration is not a file.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// The line, counted from 1; `None` if the mistake has no place, such as a missing file or a meaning in JSON.
+    /// Returns the line, counted from 1; `None` if the mistake has no place, such as a missing file, or an
+    /// invalid value in JSON.
     pub fn line(&self) -> Option<usize> {
         self.place.as_ref().map(|place| place.line)
     }
 
-    /// The column in characters, counted from 1.
+    /// Returns the column in characters, counted from 1.
     pub fn column(&self) -> Option<usize> {
         self.place.as_ref().map(|place| place.column)
     }
 
-    /// The setting, such as `policies.daily.limit`; empty if the mistake is in the syntax or in the whole file.
+    /// Returns the setting, such as `policies.daily.limit`; empty if the mistake is in the syntax or in the
+    /// whole file.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// What is wrong, and what would be right.
+    /// Returns what is wrong, and what would be right.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -92,7 +99,7 @@ impl Mistake {
     }
 }
 
-/// One line, without the line of the file.
+/// Writes one line, without the line of the file.
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
@@ -106,17 +113,17 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Why a configuration was refused: all mistakes of the file, in its order, up to the first hundred.
+/// The error of a rejected configuration: all mistakes of the file, in its order, up to the first hundred.
 ///
-/// The error of a file that is watched is kept and shown, so a file that is all mistakes must not make it large.
+/// The error of a watched file is kept and shown, so a file full of mistakes must not make it large.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FileError {
     mistakes: Vec<Mistake>,
-    /// How many there are in all.
+    /// The number of all mistakes.
     number: usize,
 }
 
-/// How many mistakes of a file are told.
+/// The number of mistakes that are kept.
 const MOST_TOLD: usize = 100;
 
 impl FileError {
@@ -133,7 +140,7 @@ impl FileError {
     }
 }
 
-/// All mistakes, each with its line and a caret, then their number.
+/// Writes all mistakes, each with its line and a caret, and then their number.
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for mistake in &self.mistakes {
@@ -182,12 +189,12 @@ impl Source {
         &self.text
     }
 
-    /// The number of the line in which these bytes begin, counted from 1.
+    /// Returns the number of the line in which these bytes begin, counted from 1.
     pub(super) fn line(&self, span: &Range<usize>) -> usize {
         self.lines.partition_point(|start| *start <= span.start)
     }
 
-    /// The byte at this line and column, both counted from 1 and the column in bytes.
+    /// Returns the byte at this line and column, both counted from 1 and the column in bytes.
     pub(super) fn span_of(&self, line: usize, column: usize) -> Range<usize> {
         let start = self.lines.get(line.saturating_sub(1)).copied();
         let start = start.unwrap_or(self.text.len()) + column.saturating_sub(1);

@@ -1,8 +1,8 @@
 //! Limits from a file.
 //!
-//! A [`Config`] is a file in TOML or JSON, read and checked: it makes a layer or a limiter. All that the builders can say
-//! without a closure has a place in the file, and a closure has a name there, under which code has registered it. [The
-//! guide](crate::guide::config) has a page on the file.
+//! A [`Config`] is a file in TOML or JSON, read and checked, from which layers and limiters are built. The
+//! file has a setting for every option of the builders that needs no closure, and refers to closures by the
+//! names under which code has registered them. [The guide](crate::guide::config) has a page on the file.
 //!
 //! ```
 //! use tower_ratelimit::config::Config;
@@ -17,7 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A mistake is refused when the file is read, with all others of the file:
+//! Reading a file rejects it for a mistake, and reports all mistakes of the file:
 //!
 //! ```
 //! use tower_ratelimit::config::Config;
@@ -110,19 +110,19 @@ use crate::store::{Ledger, Store};
 
 /// The limits of a file, read and checked.
 ///
-/// Clones share what was read, and the state of the store.
+/// Clones share the settings, and the state of the store.
 #[derive(Clone)]
 pub struct Config {
     settings: Arc<Settings>,
     warnings: Arc<[Mistake]>,
     source: Source,
-    /// `None` if it is no file.
+    /// `None` if the configuration is not a file.
     origin: Option<Arc<Origin>>,
-    /// What decides beside it, if it names a file for that.
+    /// The configuration in shadow beside it, if it names a file for that.
     shadow: Option<Arc<ShadowFile>>,
 }
 
-/// Where a configuration was read, and how.
+/// The file of a configuration, and how to read it.
 struct Origin {
     path: PathBuf,
     builder: ConfigBuilder,
@@ -130,7 +130,8 @@ struct Origin {
 }
 
 impl Config {
-    /// Starts with what a file refers to by name: keys, costs, limits, conditions and plans.
+    /// Starts to build a configuration with the functions to which a file refers by name: keys, costs,
+    /// limits, conditions and plans.
     ///
     /// # Defaults
     ///
@@ -142,7 +143,7 @@ impl Config {
 
     /// Reads a file: JSON if its name ends in `.json`, and TOML otherwise.
     ///
-    /// This reads from the disk, and blocks meanwhile: call it at start-up.
+    /// This reads from the disk and blocks: call it at start-up.
     ///
     /// # Errors
     ///
@@ -151,23 +152,24 @@ impl Config {
         Self::builder().read(path)
     }
 
-    /// Returns what is no mistake, and yet worth a look, such as the URL of a store that stands in the file.
+    /// Returns settings that are valid but suspicious, such as the URL of a store in the file itself.
     pub fn warnings(&self) -> &[Mistake] {
         &self.warnings
     }
 
-    /// Returns the proxies that the file trusts; `None` if it names none.
+    /// Returns the proxies that the file trusts, or `None` if it names none.
     pub fn proxies(&self) -> Option<&Proxies> {
         self.settings.proxies.as_ref()
     }
 
-    /// Returns the switches of the policies' modes, which all layers and limiters of this configuration obey.
+    /// Returns the switches of the policies' modes, which all layers and limiters of this configuration
+    /// share.
     pub fn modes(&self) -> Modes {
         self.settings.modes.clone()
     }
 
-    /// Returns the headers by which requests are counted or told apart: those of keys, conditions and plans of the file. A
-    /// proxy that limits requests has to forward them. It does not have what registered functions read.
+    /// Returns the headers that the keys, conditions and plans of the file read. A proxy that limits requests
+    /// has to forward them. Headers that registered functions read are not included.
     ///
     /// ```
     /// use tower_ratelimit::config::Config;
@@ -181,7 +183,7 @@ impl Config {
         Arc::clone(&self.settings.headers)
     }
 
-    /// Returns what the limits of the file follow; `None` without a table `adapt`. Spawn its task once:
+    /// Returns what the limits of the file follow, or `None` without a table `adapt`. Spawn its task once:
     /// `tokio::spawn(adapt.run())`. Until then, all limits are whole. A reload keeps it.
     ///
     /// ```
@@ -210,13 +212,14 @@ impl Config {
         self.settings.adapt.as_ref()
     }
 
-    /// Returns the layer of the adaptive concurrency; `None` if the file says nothing of it. All clones share the limit.
+    /// Returns the layer of the adaptive concurrency, or `None` if the file has none. All clones share the
+    /// limit.
     #[cfg(feature = "adapt")]
     pub fn concurrency(&self) -> Option<&AdaptiveConcurrencyLayer> {
         self.settings.concurrency.as_ref()
     }
 
-    /// Makes a layer. All layers of a configuration share the state of its store.
+    /// Builds a layer. All layers of a configuration share the state of its store.
     ///
     /// # Errors
     ///
@@ -225,7 +228,7 @@ impl Config {
         self.live_layer().map(|layer| self.with_shadow(layer))
     }
 
-    /// Makes a layer over this store, in place of that of the file.
+    /// Builds a layer over this store, in place of that of the file.
     ///
     /// # Errors
     ///
@@ -236,10 +239,10 @@ impl Config {
         Ok(self.with_shadow(layer))
     }
 
-    /// Makes a limiter, whose caller gives key and cost. It has the policies and the plans of the file, and denies at once what
-    /// a layer would let wait. It reads no requests, and so keys, costs, conditions, lists and `limit_by` of the file are not
-    /// for it; the caller names the plan and the operation, by [`Limiter::plan`] and [`Limiter::operation`].
-    /// [`Watched::limiter`] follows the file.
+    /// Builds a limiter, whose caller passes key and cost. It has the policies and the plans of the file, and
+    /// denies at once where a layer would let requests wait. It reads no requests, so it ignores keys, costs,
+    /// conditions, lists and `limit_by` of the file; the caller names the plan and the operation, by
+    /// [`Limiter::plan`] and [`Limiter::operation`]. [`Watched::limiter`] follows the file.
     ///
     /// # Errors
     ///
@@ -253,11 +256,11 @@ impl Config {
         }
     }
 
-    /// Makes a limiter over this store, in place of that of the file.
+    /// Builds a limiter over this store, in place of that of the file.
     ///
     /// # Errors
     ///
-    /// As [`limiter`](Self::limiter).
+    /// See [`limiter`](Self::limiter).
     pub fn limiter_over(&self, store: impl Store) -> Result<Limiter<dyn Ledger>, ConfigError> {
         let limiter = self.settings.limiter.clone().store(store).build()?;
         Ok(limiter.erased())
@@ -265,7 +268,7 @@ impl Config {
 }
 
 impl Config {
-    /// The layer without what decides beside it.
+    /// Builds the layer without the file in shadow.
     fn live_layer(&self) -> Result<RateLimitLayer, ConfigError> {
         let layer = self.settings.layer.clone();
         match &self.settings.store {
@@ -302,7 +305,7 @@ impl Config {
         }
     }
 
-    /// The error of a file that could be read and not built.
+    /// Returns the error of a file that could be read but not built.
     fn refused(&self, error: &ConfigError) -> FileError {
         let mistake = Mistake::new(&self.source, None, String::new(), error.to_string());
         FileError::new(vec![mistake])

@@ -1,8 +1,8 @@
-//! Names that a file gets wrong.
+//! Names that are wrong in a file.
 
 use super::tree::quoted;
 
-/// The message about a name that is not among those that are known, with the nearest of them.
+/// Returns the message about an unknown name, with the nearest known name.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     let shown = quoted(name);
     let what = if what.is_empty() {
@@ -19,7 +19,7 @@ pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
         .min();
     let others = known.join(", ");
     match nearest {
-        // More changes than a third of its letters make another name.
+        // A name in which more than a third of the letters differ is another name.
         Some((changes, nearest)) if name.len() < 100 && changes <= 1 + nearest.len() / 3 => {
             format!("{what}{shown} is unknown; did you mean {nearest:?}? Known are {others}")
         }

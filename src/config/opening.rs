@@ -9,8 +9,8 @@ impl ConfigBuilder {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, is too large, or has a mistake. The error has all mistakes. A file that it names in
-    /// `shadow` may have mistakes: [`Config::shadow`] has them.
+    /// When the file cannot be read, is too large, or has a mistake. The error has all mistakes. Mistakes of
+    /// the file that it names in `shadow` are no error: [`Config::shadow`] has them.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Config, FileError> {
         let path = path.as_ref();
         let (_, config) = self.read_with_digest(path, self.text_of(path));

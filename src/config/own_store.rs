@@ -8,7 +8,7 @@ use crate::limiter::{Limiter, LimiterBuilder};
 use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
 use crate::store::{Ledger, Store};
 
-/// Builds over a store whose type it hides.
+/// Builds over a store, and hides its type.
 #[derive(Clone)]
 pub(super) struct OwnStore {
     layer: Arc<Build<RateLimitLayerBuilder, RateLimitLayer>>,

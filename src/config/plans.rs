@@ -17,11 +17,11 @@ use crate::decision::LimitRule;
 use crate::key::{self, Extract, Head, IntoKey, Key};
 use crate::plan::{Plan, Plans};
 
-/// The plans, and what finds the plan of a request.
+/// The plans, and the source of a request's plan.
 #[derive(Clone)]
 pub(super) struct ReadPlans {
     pub(super) plans: Plans,
-    /// `None` if a resolver alone names them.
+    /// `None` if only a resolver names them.
     pub(super) plan_of: Option<Arc<PlanOf>>,
 }
 

@@ -24,16 +24,17 @@ use crate::key::{Head, IntoKey, Key};
 use crate::plan::{KeyLimits, Operations};
 use crate::policy::{Http, Mode, NoKey, OnStoreFailure, Policy};
 
-/// A policy as a layer has it, and as a limiter has it, whose caller gives the key.
+/// A policy for a layer, and the same for a limiter, whose caller passes the key.
 #[derive(Debug)]
 pub(super) struct ReadPolicy {
     pub(super) keyed: Policy<Http>,
     pub(super) unkeyed: Policy,
 }
 
-/// Reads all policies. The walk notes if there is none.
+/// Reads all policies. The walk reports a file without any.
 ///
-/// A policy with a mistake has a name and no more, so that the mistakes of the plans that speak of it are found too.
+/// A policy with a mistake is kept with its name alone, so that mistakes in plans that mention it are found
+/// too.
 pub(super) fn policies<'w>(
     common: &Common,
     at: &At<'w>,
@@ -61,7 +62,7 @@ pub(super) fn policies<'w>(
     Some(policies)
 }
 
-/// The limits of a header can hold the name.
+/// Checks that the rate limit headers can contain the name.
 fn check_name(name: Name<'_>, at: &At<'_>) {
     let is_good = (1..=64).contains(&name.text.len())
         && name.text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
@@ -76,7 +77,7 @@ fn check_name(name: Name<'_>, at: &At<'_>) {
     }
 }
 
-/// The state of a renamed policy is that of no other.
+/// Checks that the state of a renamed policy does not belong to another policy.
 fn check_first_name(name: Name<'_>, at: &At<'_>, taken: &mut HashMap<String, String>) {
     let Some(was) = at.field("was") else {
         return;
@@ -124,7 +125,7 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     })
 }
 
-/// The limit of all other operations, which a policy without a quota of its own has.
+/// Reads the limit of all other operations, which a policy without a quota of its own has.
 fn other_operation(table: &Table<'_>) -> Option<Algorithm> {
     let operations = table.get("operations")?;
     let Value::Table(entries) = &operations.node.value else {
@@ -178,7 +179,7 @@ fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
     policy
 }
 
-/// Reads a mode, of a policy or of all.
+/// Reads the mode of a policy or of all policies.
 pub(super) fn mode(at: &At<'_>) -> Option<Mode> {
     at.one_of(&[
         ("enforce", Mode::Enforce),
@@ -187,7 +188,7 @@ pub(super) fn mode(at: &At<'_>) -> Option<Mode> {
     ])
 }
 
-/// Adds what a policy reads of a request.
+/// Adds what a policy reads from a request.
 fn with_reads(
     common: &Common,
     policy: Policy,
@@ -242,7 +243,7 @@ fn with_reads(
     })
 }
 
-/// Reads what gives the limit of a request.
+/// Reads the function that sets the limit of a request.
 fn limit_by(at: &At<'_>, policy: &str) -> Option<Arc<LimitBy>> {
     let table = at.table(&FUNCTION)?;
     let function = table.need("function", "name a function that code has registered")?;
@@ -292,13 +293,13 @@ fn with_tables(
     policy
 }
 
-/// Whether the names of the operations are prefixes of paths.
+/// Returns whether the names of the operations are prefixes of paths.
 fn is_by_path(table: &Table<'_>) -> bool {
     let at = table.get("operation");
     at.is_some_and(|at| matches!(&at.node.value, Value::Text(text) if text == "path"))
 }
 
-/// Refuses operations that no path has.
+/// Rejects operations that no path has.
 fn check_paths(at: &At<'_>) {
     let entries = at.entries().unwrap_or_default();
     for (name, at) in entries.iter().filter(|(name, _)| name.text != "other") {
@@ -330,12 +331,31 @@ fn operations(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Operations> 
     Some(operations)
 }
 
-/// What the keys of a table are.
+/// The meaning of the keys of a table.
 #[derive(Clone, Copy, Debug)]
 enum KeysAre {
     Text,
     Number,
     Address,
+}
+
+impl KeysAre {
+    /// Reads a key, and returns it with its text in messages.
+    fn read(self, name: Name<'_>, at: &At<'_>) -> Option<(Key, String)> {
+        match self {
+            Self::Text => Some((name.text.into_key(), name.text.to_owned())),
+            Self::Number => match name.text.parse::<u64>() {
+                Ok(number) => Some((number.into_key(), number.to_string())),
+                Err(_) => {
+                    at.refuse_name(name, format!("{} is not a whole number", quoted(name.text)))
+                }
+            },
+            Self::Address => match name.text.parse::<IpAddr>() {
+                Ok(address) => Some((address.into_key(), address.to_string())),
+                Err(_) => at.refuse_name(name, format!("{} is not an address", quoted(name.text))),
+            },
+        }
+    }
 }
 
 fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> Option<KeyLimits> {
@@ -351,46 +371,8 @@ fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> O
         None => KeysAre::Text,
     };
     let mut limits = KeyLimits::new();
-    let mut seen: HashMap<Key, String> = HashMap::new();
     if let Some(keys) = table.get("keys") {
-        for (name, at) in keys.entries()? {
-            let Some(limit) = limit(&at, policy, own) else {
-                continue;
-            };
-            let (key, with_key, shown) = match keys_are {
-                KeysAre::Text => (
-                    name.text.into_key(),
-                    limits.key(name.text, limit),
-                    name.text.to_owned(),
-                ),
-                KeysAre::Number => {
-                    let Ok(number) = name.text.parse::<u64>() else {
-                        let message = format!("{} is not a whole number", quoted(name.text));
-                        at.refuse_name::<()>(name, message);
-                        continue;
-                    };
-                    let shown = number.to_string();
-                    (number.into_key(), limits.key(number, limit), shown)
-                }
-                KeysAre::Address => {
-                    let Ok(address) = name.text.parse::<IpAddr>() else {
-                        let message = format!("{} is not an address", quoted(name.text));
-                        at.refuse_name::<()>(name, message);
-                        continue;
-                    };
-                    let shown = address.to_string();
-                    (address.into_key(), limits.key(address, limit), shown)
-                }
-            };
-            limits = with_key;
-            at.gives(policy, LimitRule::Key(shown.into()));
-            if let Some(before) = seen.insert(key, at.place()) {
-                at.refuse_name::<()>(
-                    name,
-                    format!("it is the same key as that of {before}; leave one of them"),
-                );
-            }
-        }
+        limits = exact_keys(keys, policy, own, keys_are)?;
     }
     if let Some(prefixes) = table.get("prefixes") {
         for (name, at) in prefixes.entries()? {
@@ -409,6 +391,27 @@ fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> O
     {
         at.gives(policy, LimitRule::Other);
         limits = limits.other(limit);
+    }
+    Some(limits)
+}
+
+/// Reads the limits of exact keys. Two spellings of one key, such as of an address, are a mistake.
+fn exact_keys(keys: &At<'_>, policy: &str, own: &Algorithm, are: KeysAre) -> Option<KeyLimits> {
+    let mut limits = KeyLimits::new();
+    let mut seen: HashMap<Key, String> = HashMap::new();
+    for (name, at) in keys.entries()? {
+        let Some(limit) = limit(&at, policy, own) else {
+            continue;
+        };
+        let Some((key, shown)) = are.read(name, &at) else {
+            continue;
+        };
+        limits = limits.key_of_text(key, shown.clone(), limit);
+        at.gives(policy, LimitRule::Key(shown.into()));
+        if let Some(before) = seen.insert(key, at.place()) {
+            let message = format!("it is the same key as that of {before}; leave one of them");
+            at.refuse_name::<()>(name, message);
+        }
     }
     Some(limits)
 }

@@ -1,3 +1,7 @@
+//! Reads a file or a text into a configuration.
+//!
+//! The builder of a [`Config`] is here, since what it registers is needed while a file is read.
+
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
@@ -40,7 +44,7 @@ pub struct ConfigBuilder {
     max_bytes: usize,
 }
 
-/// The name of a configuration that is no file.
+/// The name of a configuration that is not a file.
 const TEXT: &str = "<text>";
 
 impl ConfigBuilder {
@@ -51,8 +55,8 @@ impl ConfigBuilder {
         }
     }
 
-    /// Registers a key under a name, for `key = { function = "name" }`: what a closure, or an
-    /// [extension](crate::key::extension()) that authentication has verified, gives.
+    /// Registers a key under a name, for `key = { function = "name" }`: a closure, or an
+    /// [extension](crate::key::extension()) that authentication adds.
     ///
     /// ```
     /// use tower_ratelimit::config::{Config, Format};
@@ -101,8 +105,9 @@ impl ConfigBuilder {
         self
     }
 
-    /// Registers what gives a policy the limit of a request under a name, for `limit_by = { function = "name" }`: see
-    /// [`Policy::limit_by`](crate::Policy::limit_by). `None` is the limit that the request has without it.
+    /// Registers a function that returns the limit of a request, for `limit_by = { function = "name" }`: see
+    /// [`Policy::limit_by`](crate::Policy::limit_by). `None` stands for the limit that the request has
+    /// without it.
     ///
     /// ```
     /// use tower_ratelimit::FixedWindow;
@@ -140,8 +145,8 @@ impl ConfigBuilder {
         self
     }
 
-    /// Registers what finds the plan of a request under a name, for `plan_of = { function = "name" }`. `None` is the
-    /// default plan.
+    /// Registers a function that returns the plan of a request, for `plan_of = { function = "name" }`. `None`
+    /// stands for the default plan.
     pub fn plan_of(
         mut self,
         name: impl Into<String>,
@@ -151,8 +156,8 @@ impl ConfigBuilder {
         self
     }
 
-    /// Registers a signal under a name, for `signals` of the table `adapt`: a closure that tells a share, as
-    /// [`from_fn`](crate::adapt::from_fn) takes it.
+    /// Registers a signal under a name, for `signals` of the table `adapt`: a closure that returns a share,
+    /// as for [`from_fn`](crate::adapt::from_fn).
     #[cfg(feature = "adapt")]
     pub fn signal(
         mut self,
@@ -163,7 +168,8 @@ impl ConfigBuilder {
         self
     }
 
-    /// Registers the requests that the signals `latency`, `in flight` and `failures` of the table `adapt` tell of.
+    /// Registers the traffic that the signals `latency`, `in flight` and `failures` of the table `adapt`
+    /// measure.
     #[cfg(feature = "adapt")]
     pub fn traffic(mut self, traffic: &Traffic) -> Self {
         self.functions.add_traffic(traffic);
@@ -185,13 +191,13 @@ impl ConfigBuilder {
         self
     }
 
-    /// Sets the largest size of a file; the default is 1 MiB. A larger file is refused and not read.
+    /// Sets the largest size of a file; the default is 1 MiB. A larger file is rejected unread.
     pub fn max_bytes(self, max_bytes: usize) -> Self {
         Self { max_bytes, ..self }
     }
 
-    /// Reads the text of a file without the file in shadow that it may name, and returns the digest of its bytes too, if
-    /// they could be read.
+    /// Reads the text of a file, without the file in shadow that it may name. Also returns the digest of its
+    /// bytes, if they could be read.
     pub(super) fn read_with_digest(
         &self,
         path: &Path,
@@ -218,7 +224,8 @@ impl ConfigBuilder {
         (Some(sha256), config)
     }
 
-    /// What is read next follows the factor of what was read first, since that is sampled.
+    /// Sets the builder up for the next version, which follows the factor of the first one, since that is
+    /// sampled.
     #[cfg(feature = "adapt")]
     fn read_again(mut self, read: &Config) -> Self {
         self.functions.run(read.adapt());
@@ -256,7 +263,7 @@ impl ConfigBuilder {
             return Err(self.too_large());
         }
         let mut bytes = Vec::new();
-        // It may grow while it is read, and a pipe has no length.
+        // The file may grow while it is read, and a pipe has no length.
         let limited = &mut file.take(most.saturating_add(1));
         limited.read_to_end(&mut bytes).map_err(refused)?;
         if bytes.len() > self.max_bytes {
@@ -304,7 +311,7 @@ impl ConfigBuilder {
             },
         };
         let (settings, warnings) = match &root {
-            // What cannot be parsed has not the meaning that it was to have.
+            // A file that cannot be parsed does not have its intended meaning.
             Some(root) if mistakes.is_empty() => {
                 let (settings, wrong, warnings) = self.walk(&source, root);
                 mistakes = wrong;
@@ -335,25 +342,25 @@ impl ConfigBuilder {
             && let Some(settings) = &settings
             && let Err(error) = settings.layer.clone().build()
         {
-            // What the walk does not check, the builder does.
+            // The builder checks what the walk does not.
             mistakes.push(Mistake::new(source, None, String::new(), error.to_string()));
         }
         (settings, mistakes, warnings)
     }
 }
 
-/// Whether there is something else than a file at this path, such as a pipe.
+/// Returns whether this path is something other than a file, such as a pipe.
 pub(super) fn is_no_file(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|there| !there.is_file())
 }
 
-/// A mistake of a whole file.
+/// Returns the error for a mistake of a whole file.
 pub(super) fn whole(name: &str, message: String) -> FileError {
     let source = Source::new(name, "");
     FileError::new(vec![Mistake::new(&source, None, String::new(), message)])
 }
 
-/// The message of an error in JSON, which ends with its place.
+/// Returns the message of an error in JSON without its place at the end.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rfind(" at line ") {

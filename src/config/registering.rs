@@ -1,4 +1,4 @@
-//! Registers what files refer to by name, beside keys, costs and conditions.
+//! Registers functions to which files refer by name, beside keys, costs and conditions.
 
 #[cfg(feature = "resolver")]
 use std::hash::Hash;
@@ -20,9 +20,9 @@ use crate::response::RefusalBody;
 use crate::store::Store;
 
 impl ConfigBuilder {
-    /// Registers where the real cost of a request is found under a name, for `settle = { function = "name" }`: as
-    /// [`Settle::from_ending`](crate::policy::Settle::from_ending) takes it. `None` leaves it to the next place of the list,
-    /// or to the estimate.
+    /// Registers a function that returns the real cost of a request, for `settle = { function = "name" }`, as
+    /// for [`Settle::from_ending`](crate::policy::Settle::from_ending). `None` leaves it to the next source
+    /// of the list, or to the estimate.
     ///
     /// ```
     /// use tower_ratelimit::config::{Config, Format};
@@ -64,7 +64,7 @@ impl ConfigBuilder {
         self.with(|functions| functions.add_ending(name.into(), Arc::new(ends_so)))
     }
 
-    /// Registers how much a request matters under a name, for `class = { function = "name" }`.
+    /// Registers a function that returns how important a request is, for `class = { function = "name" }`.
     pub fn class(
         self,
         name: impl Into<String>,
@@ -96,16 +96,16 @@ impl ConfigBuilder {
         self.with(|functions| functions.keep_state_in(OwnStore::new(store)))
     }
 
-    /// Sets what policies with `adapt = true` follow, in place of a table `adapt` in the file: with signals and controllers of
-    /// the program's own. The program spawns its task, or samples it.
+    /// Sets what policies with `adapt = true` follow, in place of a table `adapt` in the file, with signals
+    /// and controllers of the program's own. The program spawns its task, or samples it.
     #[cfg(feature = "adapt")]
     pub fn adapt(self, adapt: &Adapt) -> Self {
         self.with(|functions| functions.follow(adapt))
     }
 
-    /// Calls this with each decision of the layers that are made of a file, as
-    /// [`RateLimitLayerBuilder::on_decision`](crate::middleware::RateLimitLayerBuilder::on_decision). Files do not refer to
-    /// it.
+    /// Sets a hook for each decision of the layers of a file, as
+    /// [`RateLimitLayerBuilder::on_decision`](crate::middleware::RateLimitLayerBuilder::on_decision) does.
+    /// Files do not refer to it.
     pub fn on_decision(
         self,
         hook: impl Fn(&Head<'_>, Key, &Decision) + Send + Sync + 'static,
@@ -119,9 +119,9 @@ impl ConfigBuilder {
     /// Registers a resolver under a name, for `resolver = { function = "name" }`. `customer` reads what the resolver looks
     /// up, as for [`RateLimitLayerBuilder::resolver`](crate::middleware::RateLimitLayerBuilder::resolver).
     ///
-    /// The file may set the options of the [builder](crate::plan::Resolver::builder). A file that sets one has a cache of its
-    /// own, which it keeps through reloads that do not change them. What the resolver
-    /// [invalidates](crate::plan::Resolver::invalidate) is invalid there, too.
+    /// The file may set the options of the [builder](crate::plan::Resolver::builder). A file that sets any
+    /// has a cache of its own, which it keeps through reloads that do not change them. What the resolver
+    /// [invalidates](crate::plan::Resolver::invalidate) is invalid there too.
     ///
     /// ```
     /// use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! What the limits of a file would have done to requests of the past.
+//! Replays past requests by the limits of a file.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +13,7 @@ use crate::middleware::{RateLimitLayer, Trial};
 use crate::policy::Logged;
 use crate::store::MemoryStore;
 
-/// Decides on the requests of a log by the limits of a file, at the times of the log; see [`Config::replay`].
+/// Decides the requests of a log by the limits of a file, at the times of the log; see [`Config::replay`].
 #[derive(Debug)]
 pub struct Replay {
     layer: RateLimitLayer,
@@ -24,18 +24,18 @@ pub struct Replay {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Replayed {
-    /// No policy is asked: a list allows it, or none applies.
+    /// No policy decides: a list allows the request, or no policy applies.
     Exempt,
-    /// It goes on, and is charged. A leaky queue may hold it for a while.
+    /// The request goes on, and is charged. A leaky queue may hold it for a while.
     Allowed(Decision),
-    /// It is refused.
+    /// The request is refused.
     Refused(Decision),
-    /// It is denied at this moment, and waits for its turn. It is charged nothing, since a log does not tell whether it
-    /// waits to the end.
+    /// The request is denied at this moment, and waits for its turn. It is charged nothing, since a log does
+    /// not show whether it waits to the end.
     Waits(Decision),
-    /// A list denies it.
+    /// A list denies the request.
     Forbidden,
-    /// A policy refuses it, because it has no key.
+    /// A policy refuses the request, because it has no key.
     WithoutKey,
 }
 
@@ -45,7 +45,7 @@ impl Replayed {
         !matches!(self, Self::Refused(_) | Self::Forbidden | Self::WithoutKey)
     }
 
-    /// Returns the decision, if policies were asked.
+    /// Returns the decision, if policies decided.
     pub fn decision(&self) -> Option<&Decision> {
         match self {
             Self::Allowed(decision) | Self::Refused(decision) | Self::Waits(decision) => {
@@ -90,13 +90,13 @@ impl Config {
 }
 
 impl Replay {
-    /// Decides on a request of the log.
+    /// Decides a request of the log.
     ///
     /// - `at` is the time of the request, since the Unix epoch.
-    /// - `key` is counted where a policy counts what the request does not have. If it is an address, the request comes from
-    ///   there.
-    /// - `plan` takes the place of the plan of the request.
-    /// - `cost` takes the place of the cost under each policy, unless the policy charges an estimate.
+    /// - `key` is used where a policy's key is missing in the request. If it is an address, the request comes
+    ///   from there.
+    /// - `plan` replaces the plan of the request.
+    /// - `cost` replaces the cost under each policy, unless the policy charges an estimate.
     pub fn decide<B>(
         &self,
         at: Micros,

@@ -4,7 +4,7 @@ use std::time::Duration;
 use crate::error::ConfigError;
 use crate::plan::Resolver;
 
-/// What the file says of the resolver; what it does not say is as in code.
+/// The options of the resolver in the file; the others are those of the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResolverOptions {
     pub(super) capacity: Option<usize>,
@@ -20,7 +20,7 @@ pub(super) struct ResolverOptions {
 }
 
 impl ResolverOptions {
-    /// The resolver with these options.
+    /// Returns the resolver with these options.
     pub(super) fn of<K>(&self, resolver: &Resolver<K>) -> Result<Resolver<K>, ConfigError>
     where
         K: Clone + Eq + Hash + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! The resolver of a file: which of those that code has registered, and its cache and times.
+//! The resolver of a file: one that code has registered, with its cache and times.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) struct ReadResolver {
 }
 
 impl ReadResolver {
-    /// Whether the other one has the same answers in its cache.
+    /// Returns whether the other one has the same answers in its cache.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.name == other.name && self.options == other.options
     }

@@ -1,4 +1,4 @@
-//! What clients are told: dialects, refusals and what else responses have.
+//! Responses: dialects, refusals and other options.
 
 use bytes::Bytes;
 use http::HeaderValue;

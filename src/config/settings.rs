@@ -1,4 +1,4 @@
-//! The whole file: what its tables make together.
+//! The whole file: its tables together.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -31,19 +31,19 @@ use crate::middleware::AdaptiveConcurrencyLayer;
 use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
 use crate::policy::Modes;
 
-/// What a file says, ready to be built.
+/// The settings of a file, ready to build a layer.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     /// The names of the policies, and their own limits.
     pub(super) policies: Vec<(String, Algorithm)>,
-    /// These limits, each by the name under which the policy began.
+    /// The same limits, each by the name under which the policy began.
     pub(super) states: Vec<(String, Algorithm)>,
     pub(super) layer: RateLimitLayerBuilder,
     pub(super) limiter: LimiterBuilder,
     pub(super) store: ReadStore,
-    /// The switches of all layers and limiters that are made of these settings.
+    /// The switches of all layers and limiters of these settings.
     pub(super) modes: Modes,
-    /// Where the limits stand.
+    /// Where the limits are in the file.
     pub(super) places: Places,
     pub(super) proxies: Option<Proxies>,
     #[cfg(feature = "adapt")]
@@ -61,18 +61,27 @@ pub(super) struct Settings {
     fixed: [Fixed; FIXED.len()],
 }
 
-/// What cannot change while a layer is in use.
+/// The tables that cannot change while a layer is in use.
 const FIXED: [&str; 4] = ["store", "secret", "adapt", "concurrency"];
 
-/// The value of a field that cannot change, as a digest, since it may be secret.
+/// The value of a table that cannot change, as a digest, since it may be secret.
 #[derive(Clone, Debug)]
 struct Fixed {
     value: Option<Sha>,
     span: Option<Range<usize>>,
 }
 
+impl Fixed {
+    fn of(at: Option<&At<'_>>) -> Self {
+        Self {
+            value: at.map(|at| digest(&resolved(at.node))),
+            span: at.and_then(|at| at.node.span.clone()),
+        }
+    }
+}
+
 impl Settings {
-    /// Takes the store, the switches and what a resolver knows from other settings.
+    /// Takes over the store, the switches and the cache of a resolver from other settings.
     pub(super) fn over(self, other: &Self) -> Self {
         #[cfg(feature = "resolver")]
         let this = self.resolved_as(other);
@@ -106,7 +115,7 @@ impl Settings {
         }
     }
 
-    /// Moves the state into this process, if it was to be elsewhere.
+    /// Moves the state into this process, if the file names a store elsewhere.
     pub(super) fn in_this_process(self) -> Self {
         let store = match self.store {
             ReadStore::Memory(store) => ReadStore::Memory(store),
@@ -117,7 +126,7 @@ impl Settings {
         Self { store, ..self }
     }
 
-    /// The fields of the next settings that differ and cannot.
+    /// Returns the tables of the next settings that differ and must not.
     pub(super) fn differences<'s>(
         &self,
         next: &'s Self,
@@ -128,7 +137,7 @@ impl Settings {
     }
 }
 
-/// Reads the root. Without a mistake there are settings.
+/// Reads the root. Returns settings if there is no mistake.
 pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let root = at.table(&ROOT)?;
     let store = match root.get("store") {
@@ -144,12 +153,9 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let (adapt, concurrency) = load(&root, &mut common, store.as_ref().and_then(Option::as_ref));
     #[cfg(not(feature = "adapt"))]
     refuse_load(&root, &mut common);
-    let policies = root
-        .need(
-            "policies",
-            "a file without policies limits nothing; add one, such as [policies.minute]",
-        )
-        .and_then(|at| policies(&common, at));
+    let remedy = "a file without policies limits nothing; add one, such as [policies.minute]";
+    let table = root.need("policies", remedy);
+    let policies = table.and_then(|at| policies(&common, at));
     let modes = Modes::new();
     let read_store = store.as_ref().and_then(Option::as_ref);
     let (mut layer, mut limiter) = options(&root, &common, &modes, read_store);
@@ -174,21 +180,15 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         layer = layer.looking_up_by(resolver.looks.clone());
     }
     #[cfg(not(feature = "resolver"))]
-    if let Some(at) = root.get("resolver") {
-        at.refuse::<()>("it needs feature `resolver` of tower-ratelimit");
-    }
-    let states = policies.iter().map(|policy| &policy.unkeyed);
-    let states = states.map(|policy| (policy.first_name().to_owned(), *policy.algorithm()));
+    refuse_resolver(&root);
+    let limits = policies.iter().map(|policy| &policy.unkeyed);
     Some(Settings {
-        states: states.collect(),
-        policies: policies
-            .iter()
-            .map(|policy| {
-                (
-                    policy.unkeyed.name().to_owned(),
-                    *policy.unkeyed.algorithm(),
-                )
-            })
+        states: limits
+            .clone()
+            .map(|policy| (policy.first_name().to_owned(), *policy.algorithm()))
+            .collect(),
+        policies: limits
+            .map(|policy| (policy.name().to_owned(), *policy.algorithm()))
             .collect(),
         layer: layer.policies(policies.iter().map(|policy| policy.keyed.clone())),
         limiter: limiter.policies(policies.into_iter().map(|policy| policy.unkeyed)),
@@ -209,17 +209,18 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         shadow,
         #[cfg(feature = "resolver")]
         resolver,
-        fixed: FIXED.map(|field| {
-            let at = root.get(field);
-            Fixed {
-                value: at.map(|at| digest(&resolved(at.node))),
-                span: at.and_then(|at| at.node.span.clone()),
-            }
-        }),
+        fixed: FIXED.map(|field| Fixed::of(root.get(field))),
     })
 }
 
-/// Reads what concerns all policies: responses, lists, the mode, and how many wait.
+#[cfg(not(feature = "resolver"))]
+fn refuse_resolver(root: &Table<'_>) {
+    if let Some(at) = root.get("resolver") {
+        at.refuse::<()>("it needs feature `resolver` of tower-ratelimit");
+    }
+}
+
+/// Reads the options for all policies: responses, lists, the mode, and how many requests wait.
 fn options(
     root: &Table<'_>,
     common: &Common,
@@ -256,7 +257,7 @@ fn own_store(at: &At<'_>) -> Option<ReadStore> {
     at.walk.functions().store().cloned().map(ReadStore::Own)
 }
 
-/// The nodes of a service, which does not go with a store that they share.
+/// Reads the number of nodes of a service, which cannot be combined with a store that they share.
 fn nodes_beside(root: &Table<'_>, store: Option<&ReadStore>) -> Option<u32> {
     let at = root.get("nodes")?;
     let nodes = nodes(at)?;
@@ -304,7 +305,7 @@ fn load(
         }
         (None, own) => own.cloned(),
     };
-    // A table with a mistake is a table: a policy that follows it is right.
+    // A table with a mistake still counts as a table, so a policy that follows it is valid.
     let factor = adapt.as_ref().map(|adapt| adapt.factor().clone());
     common.factor = factor.or_else(|| table.map(|_| FactorCell::default()));
     let concurrency = root.get("concurrency");

@@ -35,16 +35,16 @@ pub(super) struct ShadowFile {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What decides, if a file was ever good.
+    /// The configuration that decides, if a file was ever valid.
     config: Option<Config>,
     status: Option<Status>,
     error: Option<FileError>,
-    /// The file that was refused last.
+    /// The file that was rejected last.
     refused: Option<Sha>,
     departed: Departed,
 }
 
-/// What a file in shadow has decided beside the file in force; see [`Config::shadow`].
+/// The decisions of a file in shadow beside the file in force; see [`Config::shadow`].
 #[derive(Clone, Debug)]
 pub struct ShadowStatus {
     path: PathBuf,
@@ -55,7 +55,7 @@ pub struct ShadowStatus {
 }
 
 impl Config {
-    /// Adds the file in shadow that the configuration names. If `before` is that file, it goes on.
+    /// Adds the file in shadow that the configuration names. If `before` has the same file, that continues.
     pub(super) fn beside(
         mut self,
         builder: &ConfigBuilder,
@@ -77,7 +77,7 @@ impl Config {
         Ok(self)
     }
 
-    /// Returns what the file in shadow has decided beside this one; `None` unless this file names one.
+    /// Returns the decisions of the file in shadow beside this one, or `None` if this file names none.
     ///
     /// ```no_run
     /// use tower_ratelimit::config::Config;
@@ -97,7 +97,7 @@ impl Config {
 }
 
 impl ShadowFile {
-    /// Reads the file. If it has a mistake, it decides nothing until it is mended.
+    /// Reads the file. If it has a mistake, it decides nothing until it is corrected.
     fn open(path: PathBuf, builder: ConfigBuilder) -> Arc<Self> {
         let file = Self {
             path,
@@ -114,7 +114,7 @@ impl ShadowFile {
         &self.path
     }
 
-    /// What decides by this file.
+    /// Returns the shadow that decides by this file.
     pub(super) fn shadow(&self) -> Arc<Shadow> {
         Arc::clone(&self.shadow)
     }
@@ -144,7 +144,7 @@ impl Followed for ShadowFile {
     fn is_new(&self, sha256: &Sha) -> bool {
         let state = self.state();
         match &state.status {
-            // A bad file, or none, was there meanwhile.
+            // The file was bad or missing meanwhile.
             Some(status) if status.sha256 == *sha256 => state.error.is_some(),
             _ => state.refused != Some(*sha256),
         }
@@ -158,7 +158,7 @@ impl Followed for ShadowFile {
             .read_with_digest(&self.path, self.builder.text_again(&self.path));
         let mut state = self.state();
         let next = read.map(|next| match &state.config {
-            // What was used under a limit stays used.
+            // Units that were used under a limit stay used.
             Some(before) => next.over_the_store_of(before),
             None => next.over_a_store_of_its_own(),
         });
@@ -205,12 +205,12 @@ impl ShadowStatus {
         &self.path
     }
 
-    /// Returns which version of the file decides; `None` until it is good for the first time.
+    /// Returns the version of the file that decides, or `None` until it is valid for the first time.
     pub fn status(&self) -> Option<&Status> {
         self.status.as_ref()
     }
 
-    /// Returns why the newest file does not decide; `None` if it does.
+    /// Returns why the newest file does not decide, or `None` if it does.
     pub fn error(&self) -> Option<&FileError> {
         self.error.as_ref()
     }
@@ -230,13 +230,14 @@ impl ShadowStatus {
         self.stats.would_allow()
     }
 
-    /// Returns the last hundred differences at most, the oldest first. Under contention a difference may be counted alone.
+    /// Returns the last hundred differences at most, the oldest first. Under contention a difference may only
+    /// be counted.
     pub fn differences(&self) -> &[Difference] {
         &self.differences
     }
 }
 
-/// One line, and below it the error if the newest file does not decide.
+/// Writes one line, and below it the error if the newest file does not decide.
 impl fmt::Display for ShadowStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -5,7 +5,7 @@ use super::digest::{Sha, hexadecimal};
 use super::mistake::FileError;
 use crate::observe::ConfigStats;
 
-/// What a [`Watched`](super::Watched) layer has in force.
+/// The configuration that a [`Watched`](super::Watched) layer has in force.
 #[derive(Clone, Debug)]
 pub struct Status {
     pub(super) version: u64,
@@ -15,7 +15,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// The first version of a file.
+    /// Creates the status of the first version of a file.
     pub(super) fn first(sha256: Sha) -> Self {
         Self {
             version: 1,
@@ -25,7 +25,7 @@ impl Status {
         }
     }
 
-    /// The next version is in force from now on.
+    /// Records the next version, which is in force from now on.
     pub(super) fn next(&mut self, sha256: Sha) {
         *self = Self {
             version: self.version + 1,
@@ -43,17 +43,17 @@ impl Status {
         hexadecimal(&self.sha256)
     }
 
-    /// Returns since when it is in force.
+    /// Returns when it was put into force.
     pub fn since(&self) -> SystemTime {
         self.since
     }
 
-    /// Returns why the newest file is not in force; `None` if it is.
+    /// Returns why the newest file is not in force, or `None` if it is.
     pub fn error(&self) -> Option<&FileError> {
         self.error.as_ref()
     }
 
-    /// What snapshots tell of it.
+    /// Returns the status for snapshots.
     pub(super) fn stats(&self) -> ConfigStats {
         ConfigStats {
             version: self.version,

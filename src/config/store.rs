@@ -1,4 +1,4 @@
-//! Where the state is, and secrets by the name of an environment variable.
+//! The store, and secrets by the name of an environment variable.
 
 use std::env;
 
@@ -132,7 +132,7 @@ fn sentinel(_: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
     at.refuse("Sentinel needs feature `redis-sentinel` of tower-ratelimit")
 }
 
-/// A URL that may have a password in it, and is warned of if it stands in the file.
+/// Reads a URL that may contain a password. A URL in the file itself causes a warning.
 #[cfg(feature = "redis")]
 fn url(at: &At<'_>) -> Option<String> {
     if at.is_text() {
@@ -147,7 +147,7 @@ fn urls(at: &At<'_>) -> Option<Vec<String>> {
     urls.into_iter().collect()
 }
 
-/// A text, or that of an environment variable. No message shows it.
+/// Reads a text, or that of an environment variable. No message shows it.
 pub(super) fn secret(at: &At<'_>) -> Option<String> {
     if !at.is_table() {
         return at.text().map(str::to_owned);
@@ -167,7 +167,7 @@ pub(super) fn secret(at: &At<'_>) -> Option<String> {
     }
 }
 
-/// A value as text, with the environment variables that it names.
+/// Returns a value as text, with the environment variables that it names.
 pub(super) fn resolved(node: &Node) -> String {
     match &node.value {
         Value::List(list) => {
@@ -192,7 +192,7 @@ pub(super) fn resolved(node: &Node) -> String {
 }
 
 impl ReadStore {
-    /// Whether nodes share it.
+    /// Returns whether nodes share it.
     pub(super) fn is_shared(&self) -> bool {
         match self {
             Self::Memory(_) => false,

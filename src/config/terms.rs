@@ -1,5 +1,5 @@
-//! What a policy says of single requests: the most that one may cost, what low priority leaves to the others, and the penalty
-//! of keys that are refused too often.
+//! Demands of a policy on single requests: a ceiling on the cost, a reserve that low priority leaves, and a
+//! penalty for keys that are refused too often.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::algorithm::Algorithm;
 use crate::key::Head;
 use crate::policy::{HeaviestKeys, Http, Penalty, Policy};
 
-/// Adds the ceiling and the reserve, and refuses those that do not go with the limit.
+/// Adds the ceiling and the reserve, and rejects those that do not fit the limit.
 pub(super) fn with_terms(
     common: &Common,
     mut policy: Policy,
@@ -59,7 +59,7 @@ pub(super) fn with_terms(
     {
         policy = policy.penalty(penalty);
         if let Some(own) = own.filter(|own| !own.is_held()) {
-            // The rest of the policy is told of where it is wrong.
+            // Other mistakes of the policy are reported elsewhere.
             let alone = Policy::new(policy.name(), *own).penalty(penalty);
             if let Err(error) = alone.check_penalty() {
                 at.refuse::<()>(error.to_string());

@@ -1,4 +1,4 @@
-//! TOML into the tree. The parser tells all errors of syntax at once, and the place of each value.
+//! Parses TOML into the tree. The parser returns all syntax errors at once, and the place of each value.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::tree::{Entry, Node, Value};
 
-/// An error of syntax, and its place.
+/// A syntax error, and its place.
 #[derive(Debug)]
 pub(super) struct SyntaxError {
     pub(super) message: String,
     pub(super) span: Option<Range<usize>>,
 }
 
-/// Reads a text. With errors the tree has what could be read.
+/// Parses a text. With errors the tree has what could be read.
 pub(super) fn parse(text: &str) -> (Node, Vec<SyntaxError>) {
     let (table, errors) = DeTable::parse_recoverable(text);
     let span = table.span();
@@ -39,7 +39,7 @@ fn table_of(table: DeTable<'_>) -> Value {
         node: node_of(value),
     });
     let mut entries: Vec<Entry> = entries.collect();
-    // The parser sorts them by name.
+    // The parser sorts the entries by name.
     entries.sort_by_key(|entry| entry.name_span.as_ref().map(|span| span.start));
     Value::Table(entries)
 }

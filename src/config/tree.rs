@@ -1,8 +1,8 @@
-//! A file as a tree of values, each with its place in the text. TOML and JSON are read into the same tree.
+//! A file as a tree of values, each with its place in the text. TOML and JSON are parsed into the same tree.
 
 use std::ops::Range;
 
-/// A value, and the bytes of the text that it comes from; `None` for JSON, whose parser tells no places.
+/// A value, and its bytes in the text; `None` for JSON, whose parser has no places.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) value: Value,
@@ -17,7 +17,7 @@ pub(super) enum Value {
     List(Vec<Node>),
     /// In the order of the file.
     Table(Vec<Entry>),
-    /// A value that no setting has, such as a date or a fraction, as it is shown.
+    /// A value that no setting has, such as a date or a fraction, as text.
     Other(String),
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Entry {
 }
 
 impl Value {
-    /// What kind of value it is, for a message.
+    /// Returns the kind of value, for a message.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Text(_) => "text",
@@ -41,7 +41,7 @@ impl Value {
         }
     }
 
-    /// The value as a message shows it: of a long one, only the beginning.
+    /// Returns the value as a message shows it, shortened if it is long.
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Text(text) => quoted(text),
@@ -55,7 +55,7 @@ impl Value {
 
 const SHOWN: usize = 40;
 
-/// Text in quotes: of a long one, only the beginning.
+/// Returns text in quotes, shortened if it is long.
 pub(super) fn quoted(text: &str) -> String {
     let mut shown: String = text.chars().take(SHOWN).collect();
     if shown.len() < text.len() {

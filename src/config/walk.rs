@@ -1,7 +1,7 @@
 //! The walk through a tree, which collects mistakes.
 //!
-//! A step that finds a mistake notes it and returns `None`, and the walk goes on with the next setting: a person sees all
-//! mistakes of a file at once.
+//! A step that finds a mistake notes it and returns `None`, and the walk continues with the next setting: a
+//! user sees all mistakes of a file at once.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -20,7 +20,7 @@ use crate::decision::LimitRule;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// What all steps of a walk share.
+/// The state that all steps of a walk share.
 #[derive(Debug)]
 pub(super) struct Walk<'w> {
     source: &'w Source,
@@ -31,7 +31,7 @@ pub(super) struct Walk<'w> {
     headers: RefCell<HashSet<HeaderName>>,
 }
 
-/// Where the limit of each policy stands that a rule gives.
+/// Where the limit of each policy is that a rule sets.
 pub(super) type Places = HashMap<(String, LimitRule), String>;
 
 impl<'w> Walk<'w> {
@@ -56,17 +56,17 @@ impl<'w> Walk<'w> {
         self.mistakes.borrow_mut().push(mistake);
     }
 
-    /// Where the limits of the policies stand. It is empty afterwards.
+    /// Takes where the limits of the policies are.
     pub(super) fn take_limits(&self) -> Places {
         self.limits.take()
     }
 
-    /// The headers that the file reads. It is empty afterwards.
+    /// Takes the headers that the file reads.
     pub(super) fn take_headers(&self) -> HashSet<HeaderName> {
         self.headers.take()
     }
 
-    /// The mistakes, and the warnings.
+    /// Returns the mistakes, and the warnings.
     pub(super) fn end(self) -> (Vec<Mistake>, Vec<Mistake>) {
         (self.mistakes.into_inner(), self.warnings.into_inner())
     }
@@ -96,7 +96,7 @@ impl<'w> At<'w> {
         None
     }
 
-    /// Notes that this value is not of the kind that the setting has.
+    /// Notes that this value has the wrong kind.
     pub(super) fn expected<T>(&self, what: &str) -> Option<T> {
         self.refuse(format!("{} is not {what}", self.node.value.shown()))
     }
@@ -111,7 +111,7 @@ impl<'w> At<'w> {
         self.walk.warnings.borrow_mut().push(mistake);
     }
 
-    /// What a constructor has made of this value, or its error.
+    /// Returns what a constructor has made of this value, or notes its error.
     pub(super) fn made<T>(&self, made: Result<T, ConfigError>) -> Option<T> {
         match made {
             Ok(made) => Some(made),
@@ -119,7 +119,7 @@ impl<'w> At<'w> {
         }
     }
 
-    /// Notes that a rule gives a policy the limit that stands here.
+    /// Notes that a rule sets the limit of a policy here.
     pub(super) fn gives(&self, policy: &str, rule: LimitRule) {
         let mut limits = self.walk.limits.borrow_mut();
         limits.insert((policy.to_owned(), rule), self.place());
@@ -132,7 +132,7 @@ impl<'w> At<'w> {
         }
     }
 
-    /// Where the value is, as another message names it.
+    /// Returns where the value is, for the message about another value.
     pub(super) fn place(&self) -> String {
         match &self.node.span {
             Some(span) => format!("line {}", self.walk.source.line(span)),
@@ -162,7 +162,7 @@ impl<'w> At<'w> {
         }
     }
 
-    /// A whole number that fits the type.
+    /// Reads a whole number that fits the type.
     pub(super) fn whole<T: TryFrom<i64> + Bounded>(&self) -> Option<T> {
         let number = match &self.node.value {
             Value::Whole(number) => *number,
@@ -185,7 +185,7 @@ impl<'w> At<'w> {
         })
     }
 
-    /// A length of time, such as `"250ms"` or `"2s"`.
+    /// Reads a length of time, such as `"250ms"` or `"2s"`.
     pub(super) fn duration(&self) -> Option<Duration> {
         const REMEDY: &str = "write a length of time such as \"250ms\", \"2s\" or \"1min\"";
         let Value::Text(text) = &self.node.value else {
@@ -207,7 +207,7 @@ impl<'w> At<'w> {
         }
     }
 
-    /// A function that code has registered under the name that stands here.
+    /// Returns a function that code has registered under this name.
     pub(super) fn registered<T>(
         &self,
         find: impl FnOnce(&Functions, &str) -> Result<T, String>,
@@ -218,7 +218,7 @@ impl<'w> At<'w> {
         }
     }
 
-    /// One of these words.
+    /// Reads one of these words.
     pub(super) fn one_of<T: Copy>(&self, words: &[(&'static str, T)]) -> Option<T> {
         let text = self.text()?;
         if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
@@ -228,7 +228,7 @@ impl<'w> At<'w> {
         self.unknown("", text, &words)
     }
 
-    /// Notes that a name is not among those that are known.
+    /// Notes an unknown name.
     pub(super) fn unknown<T>(&self, what: &str, name: &str, known: &[&str]) -> Option<T> {
         self.refuse(unknown(what, name, known))
     }
@@ -245,7 +245,7 @@ impl<'w> At<'w> {
         Some(at.collect())
     }
 
-    /// The values of a list, or this value alone.
+    /// Returns the values of a list, or this value alone.
     pub(super) fn one_or_list(&self) -> Vec<At<'w>> {
         match &self.node.value {
             Value::List(_) => self.list().unwrap_or_default(),
@@ -253,14 +253,15 @@ impl<'w> At<'w> {
         }
     }
 
-    /// The texts of a list, or this text alone.
+    /// Returns the texts of a list, or this text alone.
     pub(super) fn texts(&self) -> Option<Vec<&'w str>> {
         let list = self.one_or_list();
         let texts: Vec<_> = list.iter().map(At::text).collect();
         texts.into_iter().collect()
     }
 
-    /// The names of a table whose names are free, with their values. A name that is there twice is a mistake.
+    /// Returns the names of a table with free names, with their values. A name that appears twice is a
+    /// mistake.
     pub(super) fn entries(&self) -> Option<Vec<(Name<'w>, At<'w>)>> {
         let Value::Table(entries) = &self.node.value else {
             return self.expected("a table");
@@ -304,7 +305,7 @@ impl<'w> At<'w> {
         None
     }
 
-    /// A field of a table that is read elsewhere.
+    /// Returns a field of a table that is read elsewhere.
     pub(super) fn field(&self, field: &str) -> Option<At<'w>> {
         let Value::Table(entries) = &self.node.value else {
             return None;
@@ -317,7 +318,7 @@ impl<'w> At<'w> {
         })
     }
 
-    /// A table with these fields. Another field is a mistake.
+    /// Returns a table with these fields. Any other field is a mistake.
     pub(super) fn table(&self, fields: &Fields) -> Option<Table<'w>> {
         let mut found = Vec::new();
         for (name, at) in self.entries()? {
@@ -355,13 +356,13 @@ impl<'w> Table<'w> {
         found.find(|(name, _)| *name == field).map(|(_, at)| at)
     }
 
-    /// A field that has to be there.
+    /// Returns a required field.
     pub(super) fn need(&self, field: &str, remedy: impl Display) -> Option<&At<'w>> {
         self.get(field)
             .or_else(|| self.at.refuse(format!("`{field}` is missing; {remedy}")))
     }
 
-    /// The only field of the table.
+    /// Returns the only field of the table.
     pub(super) fn only(&self) -> Option<(&'w str, &At<'w>)> {
         match self.found.as_slice() {
             [(name, at)] => Some((name, at)),
@@ -405,7 +406,7 @@ impl Bounded for usize {
     const MOST: u64 = i64::MAX as u64;
 }
 
-/// The path of a setting in a table.
+/// Returns the path of a setting in a table.
 fn join(path: &str, name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$');
     let name = if !name.is_empty() && name.chars().all(is_bare) {
@@ -419,7 +420,8 @@ fn join(path: &str, name: &str) -> String {
     }
 }
 
-/// The number that a text such as `"10k"` or `"100"` means, with a separator between groups of digits: JSON has none.
+/// Returns the number that a text such as `"10k"` or `"100"` means, with a separator between groups of
+/// digits: JSON has none.
 fn number_meant(text: &str, separator: &str) -> Option<String> {
     let text = text.trim();
     let (digits, factor) = match text.as_bytes().last()? {

@@ -57,31 +57,32 @@ struct State {
     /// The configuration in force.
     config: Config,
     status: Status,
-    /// The file that was refused last.
+    /// The file that was rejected last.
     refused: Option<Sha>,
     departed: Departed,
-    /// What was in force before. A request that still uses it does not have to drop it.
+    /// The previous gate. A request that still uses it does not have to drop it.
     before: Option<RateLimitLayer>,
 }
 
 impl Config {
-    /// Makes a layer whose limits follow the file: when the file changes, it is read, checked and built, and then put into
-    /// force at once, for requests that come from then on. A file with a mistake changes nothing.
+    /// Builds a layer whose limits follow the file. When the file changes, it is read, checked and built, and
+    /// then put into force at once, for requests that come from then on. A file with a mistake changes
+    /// nothing.
     ///
-    /// - The directory of the file is watched, and the file is read every 5 seconds too, because network file systems tell
-    ///   no events. Bytes are compared.
-    /// - A file has to keep still for 150 ms before it is read, and at most for a second. A change has reached all requests
-    ///   2 seconds after it with events, and 6 seconds after it without.
+    /// - The directory of the file is watched, and the file is also read every 5 seconds, because network
+    ///   file systems have no events. Bytes are compared.
+    /// - A file is read when it has not changed for 150 ms, or after a second at most. A change has reached
+    ///   all requests 2 seconds after it with events, and 6 seconds after it without.
     /// - A mistake is logged once for each content (`TRL023`), and [`Watched::status`] has it.
-    /// - The store, the secret, and the tables `adapt` and `concurrency` cannot change without a restart: a file that
-    ///   changes them is refused.
+    /// - The store, the secret, and the tables `adapt` and `concurrency` cannot change without a restart: a
+    ///   file that changes them is rejected.
     ///
-    /// Call it in a tokio runtime with its timer. Without a runtime the file is read by [`Watched::reload`] alone.
+    /// Call it in a tokio runtime with its timer. Without a runtime only [`Watched::reload`] reads the file.
     ///
     /// # Errors
     ///
-    /// When the configuration is no file that can be read again, such as a pipe, and when its store cannot hold a policy
-    /// exactly.
+    /// When the configuration is not a file that can be read again, such as a pipe, and when its store cannot
+    /// hold a policy exactly.
     pub fn watch(&self) -> Result<Watched, ConfigError> {
         self.watch_every(Duration::from_secs(5))
     }
@@ -90,7 +91,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// As [`watch`](Self::watch).
+    /// See [`watch`](Self::watch).
     pub fn watch_every(&self, every: Duration) -> Result<Watched, ConfigError> {
         let Some(origin) = &self.origin else {
             let remedy = "read the configuration from a file, `Config::read(path)`";
@@ -137,8 +138,8 @@ impl Watched {
         self.shared.layer.clone()
     }
 
-    /// Returns the limiter of the configuration in force, which shares its state with the layer. It does not follow the
-    /// file by itself: ask for it anew for each decision, which takes some nanoseconds.
+    /// Returns the limiter of the configuration in force, which shares its state with the layer. It does not
+    /// follow the file by itself: call this method for each decision, which takes some nanoseconds.
     /// [`LimitLayer::following`](crate::LimitLayer::following) does so for the requests of any service.
     ///
     /// ```no_run
@@ -156,7 +157,7 @@ impl Watched {
         self.shared.layer.limiter()
     }
 
-    /// Returns the switches of the policies' modes. What is set there holds through reloads.
+    /// Returns the switches of the policies' modes. Modes that are set there hold through reloads.
     pub fn modes(&self) -> Modes {
         self.shared.layer.modes()
     }
@@ -166,7 +167,7 @@ impl Watched {
         self.shared.state().status.clone()
     }
 
-    /// Returns what the file in shadow has decided beside the file in force; `None` if that names none.
+    /// Returns the decisions of the file in shadow beside the file in force, or `None` if that names none.
     pub fn shadow(&self) -> Option<ShadowStatus> {
         self.config().shadow()
     }
@@ -176,18 +177,18 @@ impl Watched {
         self.shared.state().config.clone()
     }
 
-    /// Reads the file and the zone data now, and puts them into force. This reads from the disk, and blocks meanwhile. The
-    /// version stays if the bytes of the file are the same.
+    /// Reads the file and the zone data now, and puts them into force. This reads from the disk and blocks.
+    /// The version stays if the bytes of the file are the same.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or has a mistake. Nothing has changed then.
+    /// When the file cannot be read or has a mistake. Then nothing has changed.
     pub fn reload(&self) -> Result<Status, FileError> {
         self.shared.reload()
     }
 
-    /// Reads the file in shadow now, if there is one, and returns what it has decided. This reads from the disk, and blocks
-    /// meanwhile.
+    /// Reads the file in shadow now, if there is one, and returns its decisions. This reads from the disk and
+    /// blocks.
     pub fn reload_shadow(&self) -> Option<ShadowStatus> {
         let file = self.config().shadow?;
         file.read_again();
@@ -214,7 +215,7 @@ impl Shared {
             .read_with_digest(&self.path, self.builder.text_again(&self.path));
         let next = read
             .and_then(|next| changes_no_more_than_it_may(&now, next))
-            // State is found by the name of its policy, in the store that is in use.
+            // A state is found by the name of its policy, in the store that is in use.
             .map(|next| next.over_the_store_of(&now))
             .and_then(|next| next.beside(&self.builder, &self.path, now.shadow.as_ref()));
         let built = next.and_then(|next| match next.live_layer() {
@@ -226,9 +227,9 @@ impl Shared {
             Ok((next, layer)) => {
                 state.refused = None;
                 state.status.error = None;
-                // The same bytes may have another meaning: zone data changes too.
+                // The same bytes may have another meaning, because zone data changes too.
                 if let Some(sha256) = sha256 {
-                    // What a policy has used is there if it comes back.
+                    // A policy that comes back finds what it has used.
                     let shadow = next.shadow.as_ref().map(|file| file.shadow());
                     let before = self.swap.put(&layer, shadow);
                     let (was, is) = (&now.settings.states, &next.settings.states);
@@ -260,7 +261,7 @@ impl Shared {
         reloaded
     }
 
-    /// It blocks.
+    /// Watches the directories of both files. It blocks.
     fn watch_directories(&self) {
         self.directories.of(&self.path);
         let shadow = self.state().config.shadow.clone();
@@ -280,7 +281,7 @@ impl Followed for Shared {
     fn is_new(&self, sha256: &Sha) -> bool {
         let state = self.state();
         if state.status.sha256 == *sha256 {
-            // A bad file, or none, was there meanwhile.
+            // The file was bad or missing meanwhile.
             state.status.error.is_some()
         } else {
             state.refused != Some(*sha256)
@@ -293,7 +294,8 @@ impl Followed for Shared {
     }
 }
 
-/// What cannot change while a layer is in use: the store, the secret that hashes keys, and what is learnt from the load.
+/// Checks that nothing changes that must not while a layer is in use: the store, the secret that hashes keys,
+/// and what is learnt from the load.
 fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, FileError> {
     let mistakes: Vec<Mistake> = Settings::differences(&now.settings, &next.settings)
         .map(|(path, span)| {
@@ -312,7 +314,7 @@ fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, Fil
 async fn follow(shared: Weak<Shared>, maybe: Arc<Notify>, every: Duration) {
     loop {
         let next = Instant::now() + every;
-        // A tick comes as often as an event is lost.
+        // The poll also finds changes whose event was lost.
         let _ = timeout_at(next, maybe.notified()).await;
         let Some(shared) = shared.upgrade() else {
             return;
@@ -323,7 +325,7 @@ async fn follow(shared: Weak<Shared>, maybe: Arc<Notify>, every: Duration) {
         if let Some(file) = beside {
             look(file).await;
         }
-        // Events that come meanwhile are one.
+        // Merges the events that come meanwhile.
         sleep(QUIET).await;
     }
 }

@@ -1,3 +1,7 @@
+//! The decision that a caller gets: the outcomes with the names of the policies.
+//!
+//! The names are shared by all decisions of a limiter, so that a decision does not allocate for them.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -57,7 +61,7 @@ impl Decision {
         Self { names, outcomes }
     }
 
-    /// What responses tell of the policies, and of what they decided.
+    /// Returns what responses say of the policies, and their outcomes.
     #[cfg(feature = "http")]
     pub(crate) fn told(&self) -> (&[Rule], &Outcomes) {
         (&self.names.policies, &self.outcomes)
@@ -67,7 +71,7 @@ impl Decision {
         &self.outcomes
     }
 
-    /// Changes the outcomes where they are.
+    /// Changes the outcomes in place.
     #[inline]
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Outcomes)) {
         change(&mut self.outcomes);
@@ -128,8 +132,9 @@ impl Decision {
             .filter(|(_, outcome)| outcome.is_shadow() && !outcome.is_allowed())
     }
 
-    /// The policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with its factor:
-    /// how much of the limit is in force, why and since when. These are as of now, and not as of the decision.
+    /// The policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with
+    /// its factor: how much of the limit is in force, why and since when. The factor is that of now, and not
+    /// of the decision.
     ///
     /// ```
     /// use tower_ratelimit::factor::{Factor, FactorCell};
@@ -158,8 +163,8 @@ impl Decision {
         })
     }
 
-    /// The policies with [hours](crate::Hours), in the order of declaration, each with the interval in which it decided.
-    /// Not those under which the key has an override, which holds at all hours.
+    /// The policies with [hours](crate::Hours), in the order of declaration, each with the interval in which
+    /// it decided. Policies under which the key has an override are left out, since that holds at all hours.
     ///
     /// ```
     /// use tower_ratelimit::factor::Factor;
@@ -189,8 +194,8 @@ impl Decision {
     /// The policy that binds. `None` if no policy was asked, for example because all are unlimited.
     ///
     /// For an allowed request this is the policy with the least remaining, and a soft policy only if all are
-    /// soft. A policy in [shadow](crate::policy::Mode::Shadow) never binds. For a denied request it is the policy with the longest wait, where "never" is the longest. Ties
-    /// go to the policy declared first.
+    /// soft. A policy in [shadow](crate::policy::Mode::Shadow) never binds. For a denied request it is the
+    /// policy with the longest wait, where "never" is the longest. Ties go to the policy declared first.
     pub fn binding(&self) -> Option<(&str, &Outcome)> {
         let (policy, outcome) = self.outcomes.binding()?;
         Some((self.name(policy), outcome))

@@ -1,7 +1,8 @@
-//! The list of the outcomes of a request, which allocates nothing in the long run.
+//! The list of the outcomes of a request, which does not allocate in the long run.
 //!
-//! Up to four outcomes stand in place. More room would be copied with each decision: with eight in place, a decision on
-//! one policy takes 16 % more instructions. Longer lists come from those that this thread has used before.
+//! Up to four outcomes are stored in place. More room would be copied with each decision: with eight in
+//! place, a decision on one policy takes 16 % more instructions. Longer lists reuse those that this thread
+//! has used before.
 
 use std::cell::RefCell;
 use std::mem;
@@ -11,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::outcome::Outcome;
 
-/// Which policy an outcome is of, and which rule gave the limit, by their places in the limiter's lists.
+/// The policy of an outcome, and the rule that gave the limit, by their indices in the limiter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PolicyRule {
     pub(super) policy: u32,
@@ -35,7 +36,7 @@ type One = (PolicyRule, Outcome);
 
 const IN_PLACE: usize = 4;
 
-/// How many outcomes a list has room for that is made anew.
+/// The capacity of a new list.
 const ROOM: usize = 8;
 
 /// The longest list that is kept, and how many of them a thread keeps.
@@ -103,7 +104,7 @@ impl Each {
     }
 }
 
-/// An empty list with room for more than stand in place.
+/// Returns an empty list with room for more than fit in place.
 fn list() -> Vec<One> {
     let used = FREE.try_with(|free| free.borrow_mut().pop());
     used.ok()
@@ -175,7 +176,7 @@ mod tests {
         drop((many, outcomes(1_000)));
         assert_eq!(kept().len(), MOST);
         assert!(kept().iter().all(|room| *room <= LONGEST));
-        // A copy that has become short takes none.
+        // A copy that fits in place takes no list.
         let before = kept().len();
         drop(Each::copy_of(&outcomes(3)));
         assert_eq!(kept().len(), before);

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Which rule gave a policy the limit of a request.
+/// The rule that gave a policy the limit of a request.
 ///
 /// The `Display` form is for operators: `plan pro`, `prefix "partner-"`. It shows keys and prefixes as the
 /// configuration has them.

@@ -1,4 +1,4 @@
-//! What a store answers about a request: an [`Outcome`] for each policy, and all of them as a [`Decision`].
+//! The answers of a store to a request: an [`Outcome`] for each policy, and all of them as a [`Decision`].
 //!
 //! An outcome is copied on each decision, so it is small: absent times take no room of their own, and the waits
 //! of allowed and of denied requests share a field. [`Outcomes`] belongs to the stores; a `Decision` adds the

@@ -1,3 +1,7 @@
+//! The names of policies and rules, to which outcomes refer by index.
+//!
+//! Outcomes are copied with each decision, so they hold indices in place of names.
+
 use std::fmt;
 #[cfg(feature = "resolver")]
 use std::sync::Arc;
@@ -10,7 +14,7 @@ use super::limit_rule::LimitRule;
 use super::resolution::{self, ResolvedNames};
 use crate::factor::FactorCell;
 
-/// What a limiter's policies are called, in the order in which they were declared.
+/// The names of a limiter's policies, in the order of declaration.
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(super) policies: Box<[Rule]>,
@@ -18,11 +22,11 @@ pub(crate) struct Names {
     pub(super) rules: RuleNames,
 }
 
-/// What the rules are called that can give limits, by the places with which charges refer to them.
+/// The names of the rules that give limits, by the indices in charges.
 #[derive(Debug, Default)]
 pub(crate) struct RuleNames {
     listed: Box<[LimitRule]>,
-    /// The plans whose limits a resolver gives. Their places are those after the listed rules.
+    /// The plans whose limits a resolver gives. Their indices come after those of the listed rules.
     #[cfg(feature = "resolver")]
     resolved: Arc<ResolvedNames>,
 }
@@ -36,7 +40,7 @@ impl RuleNames {
         }
     }
 
-    /// The first place of a plan of a resolver, and their names.
+    /// Returns the first index of a plan of a resolver, and the names of these plans.
     #[cfg(feature = "resolver")]
     pub(crate) fn resolved(&self) -> (usize, Arc<ResolvedNames>) {
         (self.listed.len(), Arc::clone(&self.resolved))
@@ -57,7 +61,7 @@ impl RuleNames {
     }
 }
 
-/// What decisions and responses tell of a policy, whatever they say of a request.
+/// What decisions and responses say of a policy, independent of the request.
 #[derive(Clone)]
 pub(crate) struct Rule {
     name: String,
@@ -119,7 +123,7 @@ impl fmt::Debug for Rule {
 
 #[cfg(feature = "http")]
 impl Rule {
-    /// `None` for a policy that is never asked.
+    /// Returns `None` for a policy that never decides.
     pub(crate) fn limit(&self) -> Option<u32> {
         self.limit
     }
@@ -128,7 +132,7 @@ impl Rule {
         self.period
     }
 
-    /// Says whether the limit is one on requests at once.
+    /// Sets whether the limit is on simultaneous requests.
     pub(crate) fn at_once(self, is_at_once: bool) -> Self {
         Self { is_at_once, ..self }
     }
@@ -150,7 +154,7 @@ impl Names {
         self.policies.iter().map(Rule::name)
     }
 
-    /// The rule with this place.
+    /// Returns the rule with this index.
     #[cfg(feature = "config")]
     pub(crate) fn rule(&self, place: u32) -> LimitRule {
         self.rules.get(place)

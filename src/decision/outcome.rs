@@ -1,3 +1,8 @@
+//! The outcome of one policy.
+//!
+//! An outcome is copied several times for each decision. So absent times take no room of their own, and rare
+//! facts share a field.
+
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
@@ -41,7 +46,7 @@ pub(crate) enum Weight {
 pub(super) enum Blocked {
     No,
     Yes,
-    /// From this refusal on, which is one too many.
+    /// From this refusal on, because of a penalty.
     FromNowOn,
 }
 
@@ -50,26 +55,26 @@ const REDUCED: u32 = 1 << 30;
 const PRESENT: u32 = 1 << 29;
 const NO_WINDOW: u32 = PRESENT - 1;
 
-/// From 1 to what is less than [`NO_WINDOW`].
+/// Cuts a number of seconds to 1 up to less than [`NO_WINDOW`].
 fn tellable(seconds: u64) -> u32 {
     let seconds = u32::try_from(seconds).unwrap_or(NO_WINDOW);
     seconds.clamp(1, NO_WINDOW - 1)
 }
 
-/// Rounded up. A duration has its seconds apart, so that this divides nothing.
+/// Rounds up. A duration has its seconds apart, so this divides nothing.
 fn whole_seconds(window: Duration) -> u32 {
     tellable(window.as_secs() + u64::from(window.subsec_nanos() > 0))
 }
 
-/// What an outcome tells in units; see [`Outcome::in_units`].
+/// The numbers of an outcome in units; see [`Outcome::in_units`].
 pub(crate) struct Units {
     pub(crate) limit: u32,
     pub(crate) remaining: u32,
     pub(crate) effective_window: Micros,
-    /// Whether the limit is another one than the policy's, and the time to which that applies.
+    /// Whether the limit is not the policy's, and the time to which it applies.
     pub(crate) is_scaled: bool,
     pub(crate) window: Option<Duration>,
-    /// Whether it is less, because of the load.
+    /// Whether the limit is reduced because of the load.
     pub(crate) is_reduced: bool,
 }
 
@@ -135,8 +140,8 @@ impl Outcome {
         }
     }
 
-    /// Marks the limit as one that is not the policy's own, with this period. The length of the present window stays,
-    /// where windows differ in length.
+    /// Marks the limit as one that is not the policy's own, with this period. The length of the present
+    /// window stays, where windows differ in length.
     pub(crate) fn within(mut self, window: Option<Duration>) -> Self {
         self.put_within(window);
         self
@@ -208,7 +213,7 @@ impl Outcome {
         }
     }
 
-    /// Blocks the key for this time from now on, because the refusal is one too many.
+    /// Blocks the key for this time from now on, because of a penalty.
     pub(crate) fn penalized_for(self, length: Micros) -> Self {
         Self {
             blocked: Blocked::FromNowOn,
@@ -243,7 +248,7 @@ impl Outcome {
         }
     }
 
-    /// Allows the request, with so many units left.
+    /// Allows the request, with this many units left.
     #[cfg(feature = "redis")]
     pub(crate) fn with_remaining(self, remaining: u32) -> Self {
         Self {
@@ -331,8 +336,8 @@ impl Outcome {
         self.blocked != Blocked::No
     }
 
-    /// Whether this refusal was one too many: the key is [blocked](Self::is_blocked) for it from now on, as the
-    /// [penalty](crate::Policy::penalty) of the policy says.
+    /// Whether this refusal began a block: the key is [blocked](Self::is_blocked) from now on, by the
+    /// [penalty](crate::Policy::penalty) of the policy.
     pub fn is_penalized(&self) -> bool {
         self.blocked == Blocked::FromNowOn
     }
@@ -343,8 +348,8 @@ impl Outcome {
         self.counted_together
     }
 
-    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is in force. Not of a
-    /// [blocked](Self::is_blocked) key, which is denied for another reason.
+    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is
+    /// in force. It is `false` for a [blocked](Self::is_blocked) key, which is denied for another reason.
     pub fn is_reduced(&self) -> bool {
         self.flags() & REDUCED != 0 && !self.is_blocked()
     }
@@ -394,9 +399,9 @@ impl Outcome {
         self.delay_micros().to_duration()
     }
 
-    /// How long a client has to make do with [`remaining`](Self::remaining) in order not to be refused: to the
-    /// end of a window; for a bucket, `remaining` divided by its rate. If nothing remains, it is the wait for
-    /// the next unit. `None` for a limit of 0.
+    /// The time for which [`remaining`](Self::remaining) has to last if the client is not to be refused:
+    /// until the end of a window; for a bucket, `remaining` divided by its rate. If nothing remains, it is
+    /// the wait for the next unit. `None` for a limit of 0.
     pub fn effective_window(&self) -> Option<Duration> {
         self.effective_micros().map(Micros::to_duration)
     }

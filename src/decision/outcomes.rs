@@ -1,3 +1,7 @@
+//! The outcomes of one request, as stores write them and layers change them.
+//!
+//! They are changed in place, because moving them costs as much as a decision.
+
 use std::time::Duration;
 
 use super::each::{Each, PolicyRule};
@@ -8,8 +12,7 @@ use crate::clock::Micros;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnWindow(pub(crate) Option<Duration>);
 
-/// The outcomes of all policies that were asked about one request, in the order in which the policies were
-/// declared.
+/// The outcomes of all policies that decided one request, in the order of declaration.
 ///
 /// A [store](crate::store) answers with it; a [`Decision`](crate::Decision) adds the names of the policies.
 #[derive(Debug)]
@@ -32,7 +35,7 @@ impl Clone for Outcomes {
 }
 
 impl Outcomes {
-    /// No outcomes yet, for a decision at this moment.
+    /// Creates an empty list for a decision at this moment.
     #[inline]
     pub fn new(at: Micros) -> Self {
         Self {
@@ -70,7 +73,7 @@ impl Outcomes {
         self.change(policy, |outcome| outcome.blocked_for(left));
     }
 
-    /// Changes the outcome of this policy to that of a refusal that is one too many, for which the key is blocked for this
+    /// Changes the outcome of this policy to that of a refusal with which the penalty blocks the key for this
     /// time.
     pub(crate) fn penalize(&mut self, policy: usize, length: Micros) {
         self.change_each(|of, outcome| {
@@ -135,7 +138,7 @@ impl Outcomes {
         self.each.sort_unstable_by_key(|(place, _)| place.policy);
     }
 
-    /// Whether these are the outcomes of exactly these policies, in this order.
+    /// Returns whether these are the outcomes of exactly these policies, in this order.
     #[inline]
     pub(crate) fn are_of(&self, policies: impl ExactSizeIterator<Item = usize>) -> bool {
         let are_as_many = self.each.len() == policies.len();
@@ -159,8 +162,8 @@ impl Outcomes {
         each.map(|(place, outcome)| (place.policy(), outcome))
     }
 
-    /// Notes which rule gave this policy its limit, and to which time that limit applies if it is not the policy's
-    /// own. An override is told as such.
+    /// Sets which rule gave this policy its limit, and the time to which that limit applies if it is not the
+    /// policy's own. An override stays marked as such.
     pub(crate) fn ruled_by(&mut self, policy: usize, rule: u32, own: Option<OwnWindow>) {
         for (place, outcome) in &mut *self.each {
             if place.policy() == policy && !outcome.is_overridden() {
@@ -179,7 +182,7 @@ impl Outcomes {
         }
     }
 
-    /// Those of the policies that are not in shadow.
+    /// Returns the outcomes of the policies that are not in shadow.
     #[cfg(feature = "http")]
     pub(crate) fn in_force(&self) -> Self {
         let mut in_force = self.clone();
@@ -207,15 +210,15 @@ impl Outcomes {
         outcome.retry_micros().filter(|_| outcome.denies())
     }
 
-    /// Whether the request is denied since it costs more than a policy ever admits.
+    /// Whether the request is denied because it costs more than a policy ever admits.
     pub(crate) fn are_too_large(&self) -> bool {
         let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
-        // Of concurrency no time is told.
+        // A limit on concurrency has no time.
         let is_rate = |outcome: &Outcome| outcome.limit > 0 && outcome.effective_window.is_some();
         denying.any(|(_, outcome)| outcome.wait.is_none() && is_rate(outcome))
     }
 
-    /// Whether the request is denied since too many are in flight, and would pass when some have ended.
+    /// Whether the request is denied because too many are in flight, and would pass when some have ended.
     pub(crate) fn are_too_many_at_once(&self) -> bool {
         let at_once = |outcome: &Outcome| {
             outcome.limit > 0 && outcome.effective_window.is_none() && !outcome.is_blocked()
@@ -224,19 +227,19 @@ impl Outcomes {
         !self.are_too_large() && denying.any(|(_, outcome)| at_once(outcome))
     }
 
-    /// Makes the wait of a denied request one after which all policies let it pass together, where their limits depend
-    /// on the hour: what one of them gives can be gone when another gives it. `later` tells what these policies say
-    /// after a wait, if nothing arrives meanwhile. Which of them are soft is known here and there.
+    /// Extends the wait of a denied request so that all policies let it pass together, where their limits
+    /// depend on the hour: one policy may have room when another has none. `later` returns the outcomes of
+    /// these policies after a wait, if no request arrives meanwhile. Both sides know which policies are soft.
     #[cfg(feature = "calendar")]
     #[cold]
     pub(crate) fn wait_for_all(&mut self, mut later: impl FnMut(Micros) -> Self) {
-        /// So often may one take back what another waits for, before no wait is told: as if none of their hours had room
-        /// for the request at the same time.
+        /// The number of attempts before the request has no wait: as if none of their hours had room for it
+        /// at the same time.
         const MOST: usize = 100;
         let Some(shortest) = self.retry_after() else {
             return;
         };
-        // Whatever it costs, a request of a blocked key is told the end of the block.
+        // The wait of a blocked key lasts to the end of the block, whatever the cost of the request.
         let is_blocked = self
             .binding()
             .is_some_and(|(_, outcome)| outcome.is_blocked());
@@ -284,7 +287,8 @@ impl Outcomes {
 
     pub(super) fn binding_place(&self) -> Option<&(PolicyRule, Outcome)> {
         if self.is_allowed() {
-            // A soft policy denies nothing, and so binds only if all policies are soft. One in shadow never binds.
+            // A soft policy denies nothing, so it binds only if all policies are soft. A policy in shadow
+            // never binds.
             let in_force = self.each.iter().filter(|(_, outcome)| !outcome.is_shadow());
             return in_force.min_by_key(|(_, outcome)| (outcome.is_soft(), outcome.remaining));
         }

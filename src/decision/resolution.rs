@@ -21,11 +21,11 @@ pub enum Unresolved {
     NotFound,
     /// A lookup of the key is in flight, and the request did not wait for it any longer.
     Pending,
-    /// As many lookups as may be are in flight for other keys.
+    /// The number of lookups in flight is at its bound, all for other keys.
     Busy,
     /// The last lookup of the key failed.
     Failed,
-    /// There is no tokio runtime to look the key up in.
+    /// There is no tokio runtime for a lookup.
     NoRuntime,
 }
 
@@ -43,24 +43,24 @@ impl Resolution {
         Self::Default(Unresolved::NoRuntime),
     ];
 
-    /// Notes this beside the place of a rule, whose upper byte is free.
+    /// Stores this in the upper byte of a rule's index, which is free.
     pub(crate) fn note(self, rule: u32) -> u32 {
         let place = Self::ALL.iter().position(|other| *other == self);
         let place = place.and_then(|place| u32::try_from(place + 1).ok());
         (rule & PLACE) | place.unwrap_or(0) << PLACE.count_ones()
     }
 
-    /// What is noted beside the place of a rule.
+    /// Returns what is stored in the upper byte of a rule's index.
     pub(super) fn noted(rule: u32) -> Option<Self> {
         let place = usize::try_from(rule >> PLACE.count_ones()).ok()?;
         Self::ALL.get(place.checked_sub(1)?).copied()
     }
 }
 
-/// The bits of a rule's place. There are no more rules than lines of a configuration.
+/// The bits of a rule's index. There are fewer rules than that.
 const PLACE: u32 = (1 << 24) - 1;
 
-/// The place of a rule, without what is noted beside it.
+/// Returns the index of a rule without its upper byte.
 pub(super) fn place(rule: u32) -> u32 {
     rule & PLACE
 }
@@ -87,16 +87,16 @@ impl fmt::Display for Unresolved {
     }
 }
 
-/// The names of the plans whose limits a resolver has given, which decisions refer to by their places.
+/// The names of the plans whose limits a resolver has given, to which decisions refer by index.
 ///
-/// The names come from a database and not from clients. A name beyond the first 10,000 is not kept.
+/// The names come from a database and not from clients. Names beyond the first 10,000 are not kept.
 #[derive(Debug, Default)]
 pub(crate) struct ResolvedNames(RwLock<Vec<Arc<str>>>);
 
 impl ResolvedNames {
     const MOST: usize = 10_000;
 
-    /// The place of this name, which is added if it is new and there is room for it.
+    /// Returns the index of this name, which is added if it is new and there is room for it.
     pub(crate) fn place(&self, name: &str) -> usize {
         let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = names.iter().position(|known| **known == *name) {
@@ -109,7 +109,7 @@ impl ResolvedNames {
         names.len() - 1
     }
 
-    /// The name at this place, or an empty one.
+    /// Returns the name with this index, or an empty one.
     pub(super) fn name(&self, place: usize) -> Arc<str> {
         let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
         names.get(place).cloned().unwrap_or_default()

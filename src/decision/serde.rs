@@ -1,6 +1,6 @@
-//! A decision as JSON has it, for responses and logs.
+//! The JSON form of a decision, for responses and logs.
 //!
-//! Times are in whole microseconds, as they were decided: a client can wait for exactly that long.
+//! Times are in whole microseconds, as in the decision: a client can wait for exactly that long.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ struct Numbers {
     retry_after_us: Option<u64>,
 }
 
-/// The numbers of the policy that decides, and of each by its name.
+/// The numbers of the binding policy, and of each policy by its name.
 #[derive(Serialize)]
 struct SerializedDecision<'a> {
     allowed: bool,
@@ -63,10 +63,10 @@ impl Serialize for Policies<'_> {
     }
 }
 
-/// `allowed`, `degraded`, `delay_us`, and the `policy` that decides with its `rule`, `limit`, `used`, `remaining`,
-/// `reset_after_us` and `retry_after_us`; the same numbers of each policy stand in `policies`, by name. With feature
-/// `resolver`, `resolution` tells how the plan was found. Without a policy that decides, `policy` is null and has no
-/// numbers.
+/// `allowed`, `degraded`, `delay_us`, and the binding `policy` with its `rule`, `limit`, `used`, `remaining`,
+/// `reset_after_us` and `retry_after_us`. `policies` has the same numbers for each policy, by name. With
+/// feature `resolver`, `resolution` says how the plan was found. Without a binding policy, `policy` is null
+/// and has no numbers.
 impl Serialize for Decision {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let told = SerializedDecision {

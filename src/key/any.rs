@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::{And, Extract, Hashed, Head, Key, Missing, Or, Secret};
 
-/// An extractor whose type is known while the program runs: what a configuration file says.
+/// An extractor whose type is known only at run time, as in a configuration file.
 #[derive(Clone)]
 pub(crate) struct AnyKey {
     extract: Arc<dyn Extract>,
@@ -16,17 +16,17 @@ impl AnyKey {
         }
     }
 
-    /// This key and the other one as one key.
+    /// Combines this key and the other one into one key.
     pub(crate) fn and(self, other: Self) -> Self {
         Self::new(And::new(self, other))
     }
 
-    /// This key, or the other one if the client has left this one out.
+    /// Returns this key, or the other one if the client has left this one out.
     pub(crate) fn or(self, other: Self) -> Self {
         Self::new(Or::new(self, other))
     }
 
-    /// 128 bits of a keyed hash in place of this key.
+    /// Replaces the key by 128 bits of a keyed hash.
     pub(crate) fn hashed(self, secret: &Secret) -> Self {
         Self::new(Hashed::new(secret.clone(), self))
     }

@@ -34,8 +34,8 @@ const HEADERS: &[&str] = &[
     "x-vault-token",
 ];
 
-/// Parameters of a query of which the same is true. `access_token` is RFC 6750, section 2.3. A `key`
-/// or a `code` is too often something else.
+/// Query parameters with credentials as a rule. `access_token` is RFC 6750, section 2.3. A `key` or a `code`
+/// is too often something else.
 const PARAMETERS: &[&str] = &[
     "access_token",
     "api-key",
@@ -45,17 +45,18 @@ const PARAMETERS: &[&str] = &[
     "token",
 ];
 
-/// What stands in the key of a header of this name, if that is a credential.
+/// Describes the credential in the key of a header of this name, if its value is one.
 pub(super) fn in_header(name: &HeaderName) -> Option<String> {
     let is_credential = HEADERS.contains(&name.as_str());
     is_credential.then(|| format!("header {name}"))
 }
 
-/// A credential among these fields that stands in the key as it was sent.
+/// Describes a credential among these headers that is in the key as it was sent.
 pub(crate) fn credential_shown_by(key: &Key, headers: &HeaderMap) -> Option<String> {
     let shown = headers.iter().find(|(name, value)| {
         let value = value.as_bytes();
-        // Behind a scheme. A cookie may be anything, and is a credential with all the others only.
+        // The credential may follow a scheme. A cookie may be anything; only all of them together are a
+        // credential.
         let space = value.iter().position(|byte| *byte == b' ');
         let token = space
             .filter(|_| **name != COOKIE)
@@ -67,7 +68,7 @@ pub(crate) fn credential_shown_by(key: &Key, headers: &HeaderMap) -> Option<Stri
     in_header(name)
 }
 
-/// What is shorter is in a key by chance.
+/// A shorter text may be in a key by chance.
 const SHORTEST: usize = 8;
 
 /// Names the query parameter, if credentials are usually sent in it.

@@ -7,8 +7,8 @@ use super::take::Take;
 use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 use crate::diagnostics::Diagnostic;
 
-/// A value that an outer layer has put into the extensions of the request, such as the identity
-/// that authentication has verified.
+/// A value that an outer layer has put into the extensions of the request, such as the identity that
+/// authentication has verified.
 ///
 /// If it is absent, the answer is `500 Internal Server Error`, and the log says so once (`TRL002`):
 /// the layers are usually in the wrong order. If only some requests have the extension, either

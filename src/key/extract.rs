@@ -1,3 +1,7 @@
+//! The trait of key extractors, and the results that closures may return.
+//!
+//! The errors of the compiler say what to write, since a wrong closure is the most common mistake.
+
 use std::fmt;
 
 use super::{Head, IntoKey, Key};
@@ -52,30 +56,29 @@ pub trait Extract: Send + Sync + 'static {
         None
     }
 
-    /// The credential that stands in the key as the client has sent it, such as
-    /// `header authorization`. `None` if none does, or if that is not known, as of a closure.
+    /// Returns the credential that is in the key as the client has sent it, such as `header authorization`.
+    /// `None` if there is none, or if that is unknown, as for a closure.
     ///
-    /// With it, a layer over a store that is shared warns of it when it is built
-    /// ([`TRL015`](crate::diagnostics)), and without it looks through the first requests.
+    /// With it, a layer over a shared store warns of it when it is built ([`TRL015`](crate::diagnostics));
+    /// otherwise it checks the first requests.
     fn credential_in_the_clear(&self) -> Option<String> {
         None
     }
 
-    /// Whether the key is hashed with [`Secret::of_the_process`](super::Secret::of_the_process), so
+    /// Returns whether the key is hashed with [`Secret::of_the_process`](super::Secret::of_the_process), so
     /// that no other process makes the same key of the same request.
     ///
-    /// With it, a layer over a store that is shared warns of it when it is built
-    /// ([`TRL013`](crate::diagnostics)).
+    /// If so, a layer over a shared store warns of it when it is built ([`TRL013`](crate::diagnostics)).
     fn is_of_this_process(&self) -> bool {
         false
     }
 
-    /// What is read of the request, before it is hashed, has a prefix, or says which source it is
-    /// of: what lists are compared with. It is the key itself unless said.
+    /// Returns the key that lists compare: what is read from the request, before a hash, a prefix or a source
+    /// is added. By default it is the key itself.
     ///
     /// # Errors
     ///
-    /// As [`extract`](Extract::extract).
+    /// See [`extract`](Extract::extract).
     fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
         self.extract(head)
     }
@@ -105,7 +108,7 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// What a closure may return in place of a key.
+/// What a closure may return as a key.
 ///
 /// It is implemented for every [`IntoKey`] type, for an `Option` of one (`None` is
 /// [`Missing::ByClient`]), and for `Result<_, Missing>`. Any other type gets an error with the

@@ -28,7 +28,7 @@ pub fn grpc_method() -> GrpcMethod {
 #[derive(Clone, Copy, Debug)]
 pub struct GrpcMethod(());
 
-/// Marks a request, in its extensions, whose path is not known.
+/// Marks a request, in its extensions, whose path is unknown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pathless;
 

@@ -5,8 +5,8 @@ use super::{Extract, Head, IntoKey, Key, KeyOf, Missing};
 
 /// The called gRPC service: `package.Service`.
 ///
-/// A client chooses it, and may invent one: all that is said of
-/// [`grpc_method`](super::grpc_method()) holds here too.
+/// A client chooses it, and may invent one: the caveats of [`grpc_method`](super::grpc_method()) apply here
+/// too.
 ///
 /// ```
 /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};

@@ -1,16 +1,15 @@
 use super::{Key, Missing};
 
-/// Makes the key of a value, without a request that has the value.
+/// Makes the key for a value, without a request that has the value.
 ///
-/// Extractors have the method `key_of`, which goes by this trait, so that nothing has to be imported;
-/// the trait tells of which type the value is. See
-/// [keys for an operator](crate::key#keys-for-an-operator).
+/// Extractors have the method `key_of`, which uses this trait, so that nothing has to be imported. The trait
+/// documents the type of the value. See [keys for an operator](crate::key#keys-for-an-operator).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` makes no key of a value alone",
     note = "a closure reads a request: make one up that is like the client's, and call `Extract::extract(&extractor, &Head::of(&request))`"
 )]
 pub trait KeyOf {
-    /// What the extractor reads of a request.
+    /// The value that the extractor reads from a request.
     type Value<'a>;
 
     /// The key that counts a request with this value.

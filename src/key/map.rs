@@ -53,7 +53,7 @@ where
     F: for<'a> Fn(E::Out<'a>) -> K + Send + Sync + 'static,
     K: Extracted,
 {
-    /// What the closure is given.
+    /// The argument of the closure.
     type Value<'a> = E::Out<'a>;
 
     fn make(&self, value: E::Out<'_>) -> Result<Key, Missing> {

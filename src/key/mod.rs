@@ -1,4 +1,4 @@
-//! Who is counted.
+//! Keys: which requests are counted together.
 //!
 //! A [`Key`] is a short value that a key extractor takes from a request. An extractor is one of the
 //! functions of this module, or a closure over the [`Head`] of the request. [The
@@ -82,9 +82,9 @@
 //! # A verified client, or its address
 //!
 //! A site that gives more to clients with an API key must not let the header alone decide: under
-//! `.when(|head| head.header("x-api-key").is_none())` the strict policy is escaped by any made-up key.
-//! Authentication verifies the API key and puts who the client is into the request's extensions. What
-//! is not there was not verified, whatever the client has sent:
+//! `.when(|head| head.header("x-api-key").is_none())` any made-up key escapes the strict policy.
+//! Authentication verifies the API key and adds the identity of the client to the request's extensions. A
+//! request without the extension was not verified, whatever the client has sent:
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -152,10 +152,10 @@
 //!
 //! # Keys for an operator
 //!
-//! An operator who blocks, resets or inspects a client gives a [`Limiter`](crate::Limiter) the key that
-//! the policy's extractor makes. That is often another than the value: the text `"203.0.113.9"` is no
-//! address, the hash of an API key is not the API key, and of two sources joined by `or` a key says
-//! which it is of. So take it from the same extractor, by `key_of`:
+//! An operator who blocks, resets or inspects a client passes to a [`Limiter`](crate::Limiter) the key that
+//! the policy's extractor makes. That is often not the value itself: the text `"203.0.113.9"` is not an
+//! address, the hash of an API key is not the API key, and a key of two sources joined by `or` includes the
+//! source. So use `key_of` of the same extractor:
 //!
 //! ```
 //! use std::{net::IpAddr, time::Duration};
@@ -202,8 +202,8 @@
 //! | [`prefix`](Prefix), [`hashed`](Hashed) | what the extractor takes of which they are made |
 //! | [`from_fn`] and closures | nothing: they make a key of a request by [`Extract::extract`] |
 //!
-//! All clients without a key are [`Key::MISSING`]. A value that is no text, as a header may have, has a
-//! key by way of a request too.
+//! All clients without a key are [`Key::MISSING`]. For a value that is not text, as a header may have, make
+//! the key from a request too.
 //!
 //! # Behind a proxy
 //!
@@ -278,8 +278,8 @@
 //!
 //! # Limits for each plan
 //!
-//! A key tells who is counted, and a [plan](crate::plan) how much a customer has: one policy and one decision, with the
-//! limit of the plan of the request.
+//! A key identifies the client, and a [plan](crate::plan) sets the limits of a customer: one policy and one
+//! decision, with the limit of the plan of the request.
 
 mod into_key;
 mod name;

@@ -40,7 +40,7 @@ pub struct PeerIp {
     told: Option<PeerSource>,
 }
 
-/// How a custom listener tells the peer.
+/// How a custom listener reports the peer.
 #[derive(Clone)]
 struct PeerSource {
     by: Arc<dyn Fn(&Head<'_>) -> Peer + Send + Sync>,

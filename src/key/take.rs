@@ -1,6 +1,6 @@
 use super::{Head, Key, Missing, Secret};
 
-/// What an extractor of this room reads, before it is a key.
+/// The value that an extractor of this room reads, before it is a key.
 ///
 /// `map` passes it to a closure in its own type, borrowed from the request.
 pub trait Take: Send + Sync + 'static {
@@ -13,17 +13,17 @@ pub trait Take: Send + Sync + 'static {
         self.take(head)
     }
 
-    /// As [`Extract::identity`](super::Extract::identity), for the value taken.
+    /// The text for [`Extract::identity`](super::Extract::identity), for the value taken.
     fn reads(&self) -> Option<String> {
         None
     }
 
-    /// What keys are hashed with that are made of what is taken, if that is a credential.
+    /// Returns the secret for the keys made from the value, if that is a credential.
     fn secret(&self) -> Option<&Secret> {
         None
     }
 
-    /// What becomes of the key that is made of it.
+    /// Converts the key made from the value, for example by a hash.
     fn seal(&self, plain: Key) -> Key {
         match self.secret() {
             Some(secret) => secret.hash(plain),

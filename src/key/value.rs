@@ -217,7 +217,7 @@ impl Key {
         self.with_bytes(|bytes| Self::of(kind, digest, bytes))
     }
 
-    /// Whether these bytes, which are not none, stand in it.
+    /// Returns whether it contains these bytes, of which there is at least one.
     #[cfg(feature = "http")]
     pub(super) fn shows(&self, part: &[u8]) -> bool {
         self.with_bytes(|bytes| {

@@ -1,4 +1,4 @@
-//! The verbs for an operator, about what a request would be charged: each policy may have a key of its own.
+//! The verbs for an operator, about the charges of a request: each policy may have a key of its own.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::key::Key;
 use crate::store::{Amendment, Charge, Ledger, answered};
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// All policies about one key at this cost.
+    /// Returns the charges of all policies for one key at this cost.
     pub(crate) fn charges_about(&self, key: Key, cost: u32) -> Charges {
         self.charges(key, cost)
     }
 
-    /// What would be decided about these charges.
+    /// Returns the decision that these charges would have.
     pub(crate) fn peek_about(
         &self,
         charges: Charges,
@@ -28,7 +28,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// The state of the keys of these charges, in sentences.
+    /// Describes the state of the keys of these charges, in sentences.
     pub(crate) fn inspect_about(
         &self,
         charges: Charges,
@@ -47,7 +47,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.amend(charges, amendment)
     }
 
-    /// The key that a policy of this name has among these charges.
+    /// Returns the key that a policy of this name has among these charges.
     pub(crate) fn key_among(&self, charges: &[Charge], policy: &str) -> Option<Key> {
         let mut charges = charges.iter();
         let of_policy = |charge: &&Charge| self.policies.names.name(charge.policy) == Some(policy);

@@ -1,6 +1,6 @@
 //! Limits that an operator changes while they are in force.
 //!
-//! The limit travels with the charge, so a change of it is no change of a state: what was used stays used.
+//! The limit travels with the charge, so changing it does not change a state: what was used stays used.
 
 use std::sync::Arc;
 
@@ -174,7 +174,7 @@ impl<L: ?Sized> Limiter<L> {
         of_plans.collect()
     }
 
-    /// The limit of this policy and plan, if it can be changed, with the place of the policy.
+    /// Returns the limit of this policy and plan, if it can be changed, with the index of the policy.
     pub(crate) fn limit_to_adjust(
         &self,
         policy: &str,
@@ -255,7 +255,7 @@ mod tests {
     }
 
     proptest! {
-        /// Law 11 holds for plans. So it holds for a limit that is moved, if that is the same.
+        /// Law 11 holds for plans, and so for an adjusted limit that decides as a plan does.
         #[test]
         fn a_limit_that_is_moved_decides_as_a_plan_with_that_limit(
             kind in 0..8_usize,

@@ -1,6 +1,6 @@
-//! The verbs of a limiter that change what a store keeps of a key, without deciding.
+//! The verbs of a limiter that change the state of a key, without a decision.
 //!
-//! Each verb is there twice, as in [`verbs`](super::verbs).
+//! Each verb has two forms, as in [`verbs`](super::verbs).
 
 use std::time::Duration;
 
@@ -10,14 +10,13 @@ use crate::key::IntoKey;
 use crate::store::{Amendment, Ledger};
 
 impl Limiter {
-    /// Gives back units that were charged to this key, under every policy, for work that was not
-    /// done.
+    /// Gives units back that were charged to this key, under every policy, for work that was not done.
     ///
-    /// At most the units in use are given back: of a window, the counts that still count, the
-    /// latest first; of a bucket, the debt.
+    /// At most the units in use are given back: of a window, the units that still count, the latest first; of
+    /// a bucket, the debt.
     ///
-    /// Every policy is given back the same amount. Where policies count different things, such as
-    /// requests and tokens, name those that are meant: [`refund_with_now`](Self::refund_with_now).
+    /// Every policy gets the same amount back. Where policies count different things, such as requests and
+    /// tokens, name the policies: [`refund_with_now`](Self::refund_with_now).
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -53,8 +52,8 @@ impl Limiter {
     /// If the work took less than its estimate, give back the rest with
     /// [`refund_now`](Self::refund_now).
     ///
-    /// Every policy is charged the same amount. Beside a policy that counts requests, 4,000 tokens
-    /// settled here are 4,000 requests too: name the policy that is meant, by
+    /// Every policy is charged the same amount. Where one policy counts tokens and another requests, 4,000
+    /// tokens settled here are 4,000 requests too: name the policy with
     /// [`settle_with_now`](Self::settle_with_now).
     ///
     /// ```
@@ -106,8 +105,8 @@ impl Limiter {
 
     /// Blocks this key under every policy for this long from now on, at most 285 years.
     ///
-    /// - Until the block ends, every request of the key is denied and charges nothing, under a
-    ///   [soft](crate::Policy::soft) policy and at cost 0 too.
+    /// - Until the block ends, every request of the key is denied and charges nothing, including requests of
+    ///   cost 0 and requests under a [soft](crate::Policy::soft) policy.
     /// - Nothing remains, and the wait lasts to the end of the block, whatever the cost. If a
     ///   policy requires a longer wait, the decision tells that wait.
     /// - [`Outcome::is_blocked`](crate::Outcome::is_blocked) distinguishes a block from a used up
@@ -116,11 +115,10 @@ impl Limiter {
     /// - Of two blocks, the one that ends later counts. To shorten a block, call
     ///   [`unblock_now`](Self::unblock_now) first. [`reset_now`](Self::reset_now) does not end a
     ///   block.
-    /// - An unlimited policy is never asked, and blocks no key.
+    /// - An unlimited policy decides nothing, and blocks no key.
     ///
-    /// A key that no request has is blocked in vain. The key of a client of a layer is the one that the
-    /// policy's extractor makes: `extractor.key_of(value)`, see
-    /// [keys for an operator](crate::key#keys-for-an-operator).
+    /// Block the key that the requests of the client have: for a layer, `extractor.key_of(value)` with the
+    /// policy's extractor, see [keys for an operator](crate::key#keys-for-an-operator).
     ///
     /// ```
     /// use std::time::Duration;
@@ -158,13 +156,12 @@ impl Limiter {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Gives back so much of what this key was charged last, under every policy, and at most what
-    /// is used; as [`refund_now`](Limiter::refund_now), in any store. To name the policies that are
-    /// meant, see [`refund_with`](Self::refund_with).
+    /// Gives units back that this key was charged, under every policy, in any store; see
+    /// [`refund_now`](Limiter::refund_now). To name policies, see [`refund_with`](Self::refund_with).
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it was given back.
+    /// When it is unknown whether the units were given back.
     pub fn refund(
         &self,
         key: impl IntoKey,
@@ -176,13 +173,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         )
     }
 
-    /// Charges this key so much more under every policy, after the fact; as
-    /// [`settle_now`](Limiter::settle_now), in any store. Every policy is charged the same amount: to
-    /// name those that are meant, see [`settle_with`](Self::settle_with).
+    /// Charges this key more units under every policy, after the fact, in any store; see
+    /// [`settle_now`](Limiter::settle_now). To name policies, see [`settle_with`](Self::settle_with).
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it was charged.
+    /// When it is unknown whether the units were charged.
     pub fn settle(
         &self,
         key: impl IntoKey,
@@ -198,7 +194,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether the key was reset.
+    /// When it is unknown whether the key was reset.
     pub fn reset(
         &self,
         key: impl IntoKey,
@@ -206,12 +202,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.amend(&self.charges_to_amend(key.into_key(), 0), Amendment::Reset)
     }
 
-    /// Blocks this key under every policy, from now on and for this long; as
-    /// [`block_now`](Limiter::block_now), in any store, which says too which key that is.
+    /// Blocks this key under every policy, from now on and for this long, in any store; see
+    /// [`block_now`](Limiter::block_now), which says which key that is.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it is blocked.
+    /// When it is unknown whether the key is blocked.
     pub fn block(
         &self,
         key: impl IntoKey,
@@ -225,7 +221,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether it has ended.
+    /// When it is unknown whether the block has ended.
     pub fn unblock(
         &self,
         key: impl IntoKey,

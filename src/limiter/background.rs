@@ -1,4 +1,4 @@
-//! What the runtime finishes while nothing waits for it.
+//! Tasks that the runtime finishes while no request waits for them.
 
 use std::pin::Pin;
 
@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 /// Runs a future to its end.
 ///
-/// It is boxed, so that a program contains one task and not one for each kind of future.
+/// The future is boxed, so that a program contains one task and not one for each kind of future.
 pub(super) fn spawn(runtime: &Handle, future: impl Future<Output = ()> + Send + 'static) {
     let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
     runtime.spawn(future);

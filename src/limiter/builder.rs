@@ -32,7 +32,7 @@ pub struct LimiterBuilder<S = MemoryStore> {
     modes: Option<Modes>,
 }
 
-/// How many requests may wait under all policies together, unless it is said.
+/// The default for the number of requests that wait under all policies together.
 pub(crate) const WAIT_PLACES: u32 = 10_000;
 
 impl LimiterBuilder {
@@ -64,8 +64,8 @@ impl<S> LimiterBuilder<S> {
         self
     }
 
-    /// Sets the plans, and how the plan of a key is found: the name that the closure returns. `None`, and a name
-    /// that no plan has, is the default plan. [`Limiter::plan`] names the plan of a request in its place.
+    /// Sets the plans, and a closure that returns the name of a key's plan. `None`, and a name without a
+    /// plan, stand for the default plan. [`Limiter::plan`] names the plan of a request instead.
     ///
     /// See [`plan`](crate::plan) for an example.
     pub fn plans<R: AsRef<str>>(
@@ -79,19 +79,19 @@ impl<S> LimiterBuilder<S> {
     }
 
     /// Sets the plans, for callers that name the plan of a request: [`Limiter::plan`], a
-    /// [`LimitLayer`](crate::LimitLayer), or a resolver. A request of which no plan is named has the default plan.
+    /// [`LimitLayer`](crate::LimitLayer), or a resolver. A request without a named plan has the default plan.
     pub fn plans_by_name(mut self, plans: Plans) -> Self {
         self.plans = Some(plans);
         self
     }
 
-    /// Finds the plan or the limits of a request by looking its key up. `customer` makes of a key what the resolver
-    /// looks up; a key for which it returns `None` is not looked up.
+    /// Sets a resolver that finds the plan or the limits of a request by its key. `customer` converts a key
+    /// to what the resolver looks up; a key for which it returns `None` is not looked up.
     ///
-    /// The futures of `check`, `check_with`, `take_up_to`, `peek` and `inspect` wait for a lookup. All else has what is
-    /// known already, or else the default plan, and begins a lookup if there is a tokio runtime: so do the verbs that
-    /// end in `_now`, since they have nothing to wait in. A request of a plan that is [named](Limiter::plan) is not
-    /// looked up.
+    /// The futures of `check`, `check_with`, `take_up_to`, `peek` and `inspect` wait for a lookup. All other
+    /// verbs, including those that end in `_now`, cannot wait: they use what is known already, or else the
+    /// default plan, and begin a lookup if there is a tokio runtime. A request whose plan is
+    /// [named](Limiter::plan) is not looked up.
     ///
     /// See [`Resolver`] for an example.
     #[cfg(feature = "resolver")]
@@ -108,15 +108,15 @@ impl<S> LimiterBuilder<S> {
         self.takes_resolved_limits()
     }
 
-    /// Lets the resolver of a [`LimitLayer`](crate::LimitLayer) give limits. It can name plans without this.
+    /// Lets the resolver of a [`LimitLayer`](crate::LimitLayer) set limits. It can name plans without this.
     #[cfg(feature = "resolver")]
     pub fn takes_resolved_limits(mut self) -> Self {
         self.sources.are_resolved = true;
         self
     }
 
-    /// Lets limits be changed while they are in force: [`Limiter::adjust_limit`]. A decision then reads one number more for
-    /// each policy.
+    /// Lets limits change while they are in force: [`Limiter::adjust_limit`]. A decision then reads one more
+    /// number for each policy.
     pub fn adjustable(mut self) -> Self {
         self.sources.is_adjustable = true;
         self
@@ -136,17 +136,17 @@ impl<S> LimiterBuilder<S> {
         }
     }
 
-    /// Divides every limit by the number of nodes that serve the same clients and share no store.
+    /// Divides every limit by the number of nodes that serve the same clients without a shared store.
     ///
-    /// Each limit and each burst is divided by `nodes` and rounded up. Decisions tell the share.
-    /// Nothing coordinates the nodes:
+    /// Each limit and each burst is divided by `nodes` and rounded up. Decisions have the numbers of the
+    /// share. Nothing coordinates the nodes:
     ///
     /// - If requests are spread evenly, all nodes together admit the limit, plus less than one for
     ///   each node from rounding: a limit of 1 over ten nodes is ten.
     /// - A client whose requests go to one node, as behind a load balancer with affinity, gets only
     ///   a share.
-    /// - With fewer nodes than `nodes`, clients get less; with more, they get more, until all nodes
-    ///   are told the new number.
+    /// - With fewer nodes than `nodes`, clients get less; with more, they get more, until every node is
+    ///   configured with the new number.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -176,12 +176,14 @@ impl<S> LimiterBuilder<S> {
         }
     }
 
-    /// Sets the mode of all policies together, which weakens theirs; the default is [`Mode::Enforce`].
+    /// Sets the mode of all policies together, which can only weaken their own; the default is
+    /// [`Mode::Enforce`].
     pub fn mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
     }
 
-    /// Lets these switches change the modes of the policies; by default, the limiter has switches of its own.
+    /// Shares these switches, which change the modes of the policies. By default, the limiter has switches of
+    /// its own.
     pub fn modes(self, modes: &Modes) -> Self {
         let modes = Some(modes.clone());
         Self { modes, ..self }
@@ -196,11 +198,11 @@ impl<S: Store> LimiterBuilder<S> {
     /// When
     ///
     /// - there is no policy,
-    /// - a name cannot stand in a header, or is there twice,
+    /// - a name cannot be part of a header, or appears twice,
     /// - a soft policy waits,
     /// - limits are [split](Self::nodes) over no node, or over nodes that share a store, or
-    /// - a plan, a limit by key or a limit by operation cannot be: see [`Plans`], [`KeyLimits`](crate::plan::KeyLimits)
-    ///   and [`Operations`](crate::plan::Operations), or
+    /// - a plan, a limit by key or a limit by operation is invalid: see [`Plans`],
+    ///   [`KeyLimits`](crate::plan::KeyLimits) and [`Operations`](crate::plan::Operations), or
     /// - the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter<S::Ledger>, ConfigError> {
         check_policies(&self.policies)?;
@@ -243,12 +245,12 @@ pub(crate) fn split(
     Ok(policies.into_iter().map(share).collect())
 }
 
-/// Returns the policies as a store is opened for them.
+/// Returns the policies in the form in which a store is opened for them.
 pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
     policies.into_iter().map(Policy::into_stored).collect()
 }
 
-/// Refuses an empty list, and policies with the same name.
+/// Rejects an empty list, and policies with the same name.
 pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     if policies.is_empty() {
         let remedy = "add a policy with `.policy(Policy::new(name, algorithm))`";
@@ -264,7 +266,7 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     check_queues(policies)
 }
 
-/// Refuses policies that would share a state, and names of states that no policy can have had.
+/// Rejects policies that would share a state, and names of states that no policy can have had.
 fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
     let is_renamed = |policy: &&Policy| policy.first_name() != policy.name();
     let renamed: Vec<&Policy> = policies.iter().filter(is_renamed).collect();
@@ -295,7 +297,7 @@ fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Refuses queues that could not keep their promise.
+/// Rejects queues that could not keep their promise.
 fn check_queues(policies: &[Policy]) -> Result<(), ConfigError> {
     let mut queues = policies.iter().filter(|policy| policy.shapes());
     let Some(queue) = queues.next() else {

@@ -1,4 +1,4 @@
-//! Amounts that concern some policies and not others.
+//! Amounts for some policies by name.
 
 use super::Limiter;
 use crate::error::{ConfigError, StoreError};
@@ -6,13 +6,12 @@ use crate::key::IntoKey;
 use crate::store::{Amendment, Ledger};
 
 impl Limiter {
-    /// Gives back so much under these policies, each about a key of its own; as
-    /// [`refund_now`](Self::refund_now) does under all policies. Policies that are not named keep what
-    /// they have counted.
+    /// Gives units back under these policies, each for a key of its own, as [`refund_now`](Self::refund_now)
+    /// does under all policies. Other policies are unchanged.
     ///
     /// # Errors
     ///
-    /// When the limiter has no policy of a name, or one is named twice. Nothing is given back then.
+    /// When the limiter has no policy of a name, or a policy is named twice. Then nothing is given back.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -40,13 +39,12 @@ impl Limiter {
         Ok(())
     }
 
-    /// Charges so much more under these policies, each about a key of its own, after the fact; as
-    /// [`settle_now`](Self::settle_now) does under all policies. Policies that are not named are charged
-    /// nothing.
+    /// Charges more units under these policies, each for a key of its own, after the fact, as
+    /// [`settle_now`](Self::settle_now) does under all policies. Other policies are charged nothing.
     ///
     /// # Errors
     ///
-    /// When the limiter has no policy of a name, or one is named twice. Nothing is charged then.
+    /// When the limiter has no policy of a name, or a policy is named twice. Then nothing is charged.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -82,16 +80,16 @@ impl Limiter {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Gives back so much under these policies, each about a key of its own; as
-    /// [`refund_with_now`](Limiter::refund_with_now), in any store.
+    /// Gives units back under these policies, each for a key of its own, in any store; see
+    /// [`refund_with_now`](Limiter::refund_with_now).
     ///
-    /// The question is put at once, not when the future is first polled.
+    /// The store is asked at once, not when the future is first polled.
     ///
     /// # Errors
     ///
-    /// At once, when the limiter has no policy of a name, or one is named twice. From the future, when
-    /// the store cannot tell whether all of it was given back: of policies with different keys, some may
-    /// have been given theirs.
+    /// At once, when the limiter has no policy of a name, or a policy is named twice. From the future, when
+    /// it is unknown whether all units were given back: of policies with different keys, some may have got
+    /// theirs.
     pub fn refund_with<'a, K: IntoKey>(
         &self,
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -100,16 +98,16 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(self.amend(&charges, Amendment::Refund))
     }
 
-    /// Charges so much more under these policies, each about a key of its own, after the fact; as
-    /// [`settle_with_now`](Limiter::settle_with_now), in any store.
+    /// Charges more units under these policies, each for a key of its own, after the fact, in any store; see
+    /// [`settle_with_now`](Limiter::settle_with_now).
     ///
-    /// The question is put at once, not when the future is first polled.
+    /// The store is asked at once, not when the future is first polled.
     ///
     /// # Errors
     ///
-    /// At once, when the limiter has no policy of a name, or one is named twice. From the future, when
-    /// the store cannot tell whether all of it was charged: of policies with different keys, some may
-    /// have been charged theirs.
+    /// At once, when the limiter has no policy of a name, or a policy is named twice. From the future, when
+    /// it is unknown whether all units were charged: of policies with different keys, some may have been
+    /// charged.
     pub fn settle_with<'a, K: IntoKey>(
         &self,
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,

@@ -1,4 +1,4 @@
-//! What a request is charged by each policy: its limit, what is demanded of it, and its price.
+//! The charges of a request: the limit of each policy, the demands on the request, and its price.
 
 use smallvec::SmallVec;
 
@@ -13,8 +13,9 @@ use crate::plan::{Asker, Finding};
 use crate::store::{Charge, Ledger, Slot};
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// The charge of the one policy to a request for which a resolver has this; `None` if it counts nothing of the
-    /// request. A list of charges has room for several, all of which would be moved.
+    /// Returns the charge of the only policy, for a request with this finding of a resolver. Returns `None`
+    /// if the policy does not count the request. A list of charges has room for several, all of which would
+    /// be moved.
     #[inline]
     pub(super) fn charge_of_one(
         &self,
@@ -30,13 +31,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Some(charge)
     }
 
-    /// All policies about one key at one cost, as a request asks.
+    /// Returns the charges of all policies for one key at one cost, as for a request.
     pub(crate) fn alike(&self, key: Key, cost: u32) -> Charges {
         let finding = self.found_now(&key);
         self.alike_for(self.asker(), key, cost, finding.as_ref())
     }
 
-    /// All policies about one key at one cost, for a request of this plan and operation, with the finding of a resolver.
+    /// Returns the charges of all policies for one key at one cost, for a request of this plan and operation,
+    /// with the finding of a resolver.
     pub(crate) fn alike_for(
         &self,
         asker: Asker,
@@ -50,7 +52,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges
     }
 
-    /// Some policies, each about a key and at a cost of its own.
+    /// Returns charges of some policies, each for a key and at a cost of its own.
     pub(super) fn asked_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -59,7 +61,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.charges_by_name(asked)
     }
 
-    /// Some policies, each about a key and at a cost of its own, with what policies demand of a request.
+    /// Returns charges of some policies, each for a key and at a cost of its own, with the policies' demands
+    /// on a request.
     pub(super) fn asked_now_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -71,7 +74,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(charges)
     }
 
-    /// What is charged to these keys under the policies of these names, at the least price: that is what is given back.
+    /// Returns the charges of these keys under the named policies, at the least price, which is what is given
+    /// back.
     pub(super) fn asked_by_name_at_least<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -84,13 +88,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(charges)
     }
 
-    /// A charge for each limited policy, at the price of now.
+    /// Returns a charge for each limited policy, at the present price.
     pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
         let finding = self.found_now(&key);
         self.charges_found(key, cost, finding.as_ref())
     }
 
-    /// A charge for each limited policy, with the finding of a resolver.
+    /// Returns a charge for each limited policy, with the finding of a resolver.
     pub(super) fn charges_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
         self.charges_for(self.asker(), key, cost, finding)
     }
@@ -112,7 +116,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges
     }
 
-    /// A charge for each limited policy, at the price of now, to change what is kept: no policy demands anything of it.
+    /// Returns a charge for each limited policy, at the present price and without demands, to change a state.
     pub(super) fn charges_to_amend(&self, key: Key, units: u32) -> Charges {
         let finding = self.found_now(&key);
         let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
@@ -120,13 +124,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges
     }
 
-    /// Turns a charge into what the store is asked about a request of this priority.
+    /// Converts a charge to the question for the store, for a request of this priority.
     #[inline]
     pub(crate) fn demand(&self, charge: &mut Charge, is_low: bool) {
         self.policies.demands.apply(charge, is_low);
     }
 
-    /// How many units a request can take at once, of so many.
+    /// Returns how many units, up to `most`, a request can take at once.
     pub(super) fn most_at_once(&self, key: Key, most: u32) -> u32 {
         if !self.policies.demands.are_any() {
             return most;
@@ -134,12 +138,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.policies.demands.most_of(&self.charges(key, 0), most)
     }
 
-    /// Whether requests hold slots under a policy.
+    /// Returns whether requests hold slots under a policy.
     pub(crate) fn has_slots(&self) -> bool {
         self.policies.has_slots
     }
 
-    /// Lets a request take slots under this policy, if it is one on concurrency, and hold them to its end.
+    /// Lets a request take slots under this policy, if it is on concurrency, and hold them to its end.
     #[inline]
     pub(crate) fn hold(&self, charge: &mut Charge) {
         if self.policies.has_slots {
@@ -165,7 +169,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// What is charged to this key under all policies, at the least price: that is what is given back.
+    /// Returns the charges of this key under all policies, at the least price, which is what is given back.
     pub(super) fn charges_at_least(&self, key: Key, units: u32) -> Charges {
         let finding = self.found_now(&key);
         let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
@@ -175,7 +179,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges
     }
 
-    /// Cuts the cost of a charge that is not priced yet to what can pass.
+    /// Reduces the cost of a charge that is not priced yet to what can pass.
     #[cfg(feature = "http")]
     pub(crate) fn cut(&self, charge: &mut Charge) {
         let own = self.policies.prices.limit_in_units(charge);
@@ -191,7 +195,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charge.cost = charge.cost.min(most);
     }
 
-    /// The limit of a charge in units, of a policy whose own limit is this; `None` if it can have no such limit.
+    /// Returns the limit of a charge in units, for a policy with this algorithm, or `None` if it cannot have
+    /// that limit.
     #[cfg(feature = "config")]
     pub(crate) fn limit_told(&self, charge: &Charge, own: Algorithm) -> Option<Algorithm> {
         let prices = &self.policies.prices;
@@ -202,7 +207,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// Turns the cost of a charge from units to what the store is asked for.
+    /// Converts the cost of a charge from units to the price in the store.
     #[inline]
     pub(crate) fn price(&self, charge: &mut Charge, class: impl FnOnce() -> Class) {
         if self.policies.prices.are_any() {
@@ -237,7 +242,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges
     }
 
-    /// Makes a charge for each of these policies, by name, with a key of its own, at the price of now.
+    /// Returns a charge for each of these policies, by name, with a key of its own, at the present price.
     pub(super) fn charges_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -247,7 +252,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(charges)
     }
 
-    /// The charges of the policies of these names, at no price yet.
+    /// Returns charges of the named policies, without a price.
     pub(super) fn unpriced_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -258,7 +263,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(self.limited_each(&charges, &findings))
     }
 
-    /// The charges under the limits of their requests.
+    /// Returns these charges under the limits of their requests.
     pub(super) fn limited_each(&self, charges: &[Charge], findings: &[Option<Finding>]) -> Charges {
         let each = charges.iter().zip(findings);
         let limited = |(charge, finding): (&Charge, &Option<Finding>)| {
@@ -269,11 +274,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         each.filter_map(limited).collect()
     }
 
-    /// What a request is charged by these policies, once it is known what a resolver has for their keys.
+    /// Returns the charges of a request by these policies, with the findings of a resolver for their keys.
     ///
     /// # Errors
     ///
-    /// When the resolver has failed, and the policies say that such requests fail.
+    /// When the resolver has failed, and is configured to fail such requests.
     pub(super) fn charges_of_found(
         &self,
         charges: &[Charge],
@@ -287,7 +292,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(charges)
     }
 
-    /// What is charged to these keys under the policies of these names, by the limits of the policies alone.
+    /// Returns the charges of these keys under the named policies, by the limits of the policies alone.
     pub(super) fn named<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,

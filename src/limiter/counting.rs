@@ -1,4 +1,4 @@
-//! Counts what a limiter decides.
+//! Counts the decisions of a limiter.
 
 use std::sync::Arc;
 #[cfg(feature = "config")]
@@ -18,20 +18,20 @@ use crate::key::Key;
 #[cfg(feature = "config")]
 use crate::observe::Past;
 use crate::observe::{
-    Count, Counted, Counters, Described, Heaviest, HeavyKey, HeavyKeys, Metered, Wait,
+    Count, Counters, Described, Heaviest, HeavyKey, HeavyKeys, Metered, Totals, Wait,
 };
 use crate::policy::{HeaviestKeys, Policy};
 use crate::store::{Amendment, Charge, Ledger};
 
-/// What is counted, and what the policies are that it is counted of.
+/// The counters of a limiter, and its policies.
 pub(super) struct Counting {
     pub(super) counters: Arc<Counters>,
     pub(super) rules: Box<[(Described, Option<FactorCell>)]>,
     since: SystemTime,
-    /// What was counted before a reload, if there was one.
+    /// The counters before a reload, if there was one.
     #[cfg(feature = "config")]
     past: OnceLock<Arc<Past>>,
-    /// The heaviest keys, by policy; `None` if no policy finds them.
+    /// The heaviest keys, by policy; `None` if no policy tracks them.
     heaviest: Option<Box<[Option<Finder>]>>,
 }
 
@@ -42,7 +42,7 @@ struct Finder {
 }
 
 impl Counting {
-    /// Nothing yet.
+    /// Creates counters at zero.
     pub(super) fn new(policies: &[Policy]) -> Self {
         let rules: Box<[_]> = policies.iter().map(Policy::described).collect();
         let metered = policies.iter().zip(&rules);
@@ -70,7 +70,7 @@ fn finders(policies: &[Policy]) -> Option<Box<[Option<Finder>]>> {
 }
 
 impl Counting {
-    /// What is told of the heaviest keys of this policy.
+    /// Returns the heaviest keys of this policy.
     pub(super) fn heaviest(&self, policy: usize) -> Option<HeavyKeys> {
         let Finder { heaviest, options } = self.heaviest.as_ref()?.get(policy)?.as_ref()?;
         let told = heaviest.read(options.most());
@@ -87,7 +87,7 @@ impl Counting {
         })
     }
 
-    /// A key has asked a policy for so many units.
+    /// Records that a key has asked a policy for this many units.
     fn note(&self, policy: usize, key: &Key, units: u32, is_refused: bool, at: Option<Micros>) {
         let finders = self.heaviest.as_deref().unwrap_or_default();
         if let Some(Some(finder)) = finders.get(policy) {
@@ -95,7 +95,7 @@ impl Counting {
         }
     }
 
-    /// Since when is counted.
+    /// Returns when counting began.
     pub(super) fn since(&self) -> SystemTime {
         #[cfg(feature = "config")]
         if let Some(past) = self.past.get() {
@@ -104,8 +104,8 @@ impl Counting {
         self.since
     }
 
-    /// Reads all counters, with those that went before.
-    pub(super) fn read(&self, now: Instant) -> Counted {
+    /// Reads all counters, including those before a reload.
+    pub(super) fn read(&self, now: Instant) -> Totals {
         #[cfg(feature = "config")]
         if let Some(past) = self.past.get() {
             return past.read(&self.counters, now);
@@ -113,7 +113,8 @@ impl Counting {
         self.counters.read(now)
     }
 
-    /// Goes on where another one stops, for policies of the same names. It is new, and goes on from one alone.
+    /// Continues the counters of another limiter, for policies of the same names. A limiter is new, and
+    /// continues only one other.
     #[cfg(feature = "config")]
     fn go_on_from(&self, before: &Self) {
         let first = || Arc::new(Past::of(&before.counters, before.since));
@@ -125,7 +126,7 @@ impl Counting {
 }
 
 impl Policies {
-    /// The policies that are charged, and the units.
+    /// Returns the policies that are charged, and the units.
     fn units<'a>(
         &'a self,
         charges: &'a [Charge],
@@ -134,7 +135,7 @@ impl Policies {
         charges.iter().map(units)
     }
 
-    /// A request was allowed, and its numbers are not known.
+    /// Counts an allowed request whose numbers are not known.
     #[inline]
     pub(super) fn count_allowed(&self, charges: &[Charge]) {
         if self.counted.heaviest.is_some() {
@@ -143,7 +144,7 @@ impl Policies {
         self.counted.counters.judged(self.units(charges), Ok(()));
     }
 
-    /// A request was decided so. Outcomes are told in units.
+    /// Counts a decided request. The outcomes are in units.
     #[inline]
     pub(super) fn count_decided(&self, charges: &[Charge], outcomes: &Outcomes) {
         let units = self.units(charges);
@@ -155,7 +156,7 @@ impl Policies {
         }
     }
 
-    /// A request under one policy was decided so.
+    /// Counts a request that was decided under one policy.
     #[inline]
     pub(super) fn count_one(
         &self,
@@ -173,7 +174,7 @@ impl Policies {
         }
     }
 
-    // Apart from the path of most requests, which would make room for the charge, too.
+    // A function of its own: otherwise the path of most requests would reserve room for the charge.
 
     #[inline(never)]
     fn count_refused(&self, policy: usize, key: &Key, units: u32, outcomes: &Outcomes) {
@@ -201,7 +202,7 @@ impl Policies {
         }
     }
 
-    /// A request of this key was judged so by the one policy that was asked, and its numbers are not known.
+    /// Counts a verdict on a request of this key under one policy, without numbers.
     #[inline]
     pub(super) fn count_judged_by_one(
         &self,
@@ -217,7 +218,7 @@ impl Policies {
             .judged_by_one(policy, units, is_allowed);
     }
 
-    /// A request of this key was judged so, and its numbers are not known. A denial names a policy that denies.
+    /// Counts a verdict on a request of this key, without numbers. A denial names a policy that denies.
     #[inline]
     pub(super) fn count_judged(
         &self,
@@ -264,7 +265,7 @@ impl Policies {
         }
     }
 
-    /// Charges are corrected after the fact, if this does so.
+    /// Counts the correction of charges after the fact, if this amendment is one.
     pub(super) fn count_amended(&self, charges: &[Charge], amendment: Amendment) {
         if matches!(amendment, Amendment::Settle | Amendment::Refund) {
             for charge in charges {
@@ -273,19 +274,19 @@ impl Policies {
         }
     }
 
-    /// A charge of this policy is corrected at the end of its request.
+    /// Counts the correction of a charge of this policy at the end of its request.
     pub(super) fn count_settled(&self, policy: usize) {
         self.counted.counters.policy(policy, Count::Settled, 1);
     }
 
-    /// The store could not decide on these charges.
+    /// Counts charges that the store could not decide.
     #[cold]
     pub(super) fn count_failed(&self, charges: &[Charge]) {
         let asked = charges.iter().map(Charge::policy);
         self.counted.counters.failed(asked);
     }
 
-    /// A store has answered so about these charges.
+    /// Counts a store's answer to these charges.
     pub(super) fn count(&self, charges: &[Charge], answer: &Result<Outcomes, StoreError>) {
         match answer {
             Ok(outcomes) => self.count_decided(charges, outcomes),
@@ -298,43 +299,44 @@ impl Policies {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// The counters, for what is not a decision.
+    /// Returns the counters, for events that are not decisions.
     pub(crate) fn counters(&self) -> &Arc<Counters> {
         &self.policies.counted.counters
     }
 
-    /// Goes on counting where another limiter stops, for policies of the same names.
+    /// Continues the counters of another limiter, for policies of the same names.
     #[cfg(feature = "config")]
     pub(crate) fn go_on_from(&self, before: &Self) {
         let before = &before.policies.counted;
         self.policies.counted.go_on_from(before);
     }
 
-    /// For how long something holds for single keys of a policy: see [`Ledger::holds_for`].
+    /// Returns for how long a block or an override of a key of this policy may hold: see
+    /// [`Ledger::holds_for`].
     #[cfg(feature = "config")]
     pub(crate) fn holds_for(&self, policy: usize) -> Duration {
         self.ledger.holds_for(policy)
     }
 
-    /// A request begins to wait under this policy.
+    /// Counts a request that begins to wait under this policy.
     pub(crate) fn begin_to_wait(&self, policy: usize) -> Wait {
         Wait::begin(self.counters(), policy, self.timers())
     }
 
-    /// Counts a request that was allowed, and whose numbers are not known.
+    /// Counts an allowed request whose numbers are not known.
     #[cfg(feature = "http")]
     #[inline]
     pub(crate) fn count_allowed(&self, charges: &[Charge]) {
         self.policies.count_allowed(charges);
     }
 
-    /// Counts a request that was decided so. Outcomes are [told](Self::told).
+    /// Counts a decided request. The outcomes are [told](Self::told).
     #[inline]
     pub(crate) fn count_decided(&self, charges: &[Charge], told: &Outcomes) {
         self.policies.count_decided(charges, told);
     }
 
-    /// Counts a request on which the store could not decide.
+    /// Counts a request that the store could not decide.
     pub(crate) fn count_failed(&self, charges: &[Charge]) {
         self.policies.count_failed(charges);
     }

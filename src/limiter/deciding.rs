@@ -11,15 +11,15 @@ use crate::store::{Charge, Charged, Ledger, Wanted, check};
 
 /// The future of a decision.
 ///
-/// A decision that is ready has room for several policies, and a move costs as much as the decision
-/// itself. So it is made and checked in place, and moved as rarely as possible.
+/// A decision has room for several policies, and moving it costs as much as the decision itself. So it is
+/// made and checked in place, and moved as rarely as possible.
 pub(super) struct Deciding {
-    /// Until it has been told.
+    /// `None` once the decision has been returned.
     names: Option<Arc<Names>>,
     charged: Charged,
-    /// If they are there.
+    /// The outcomes, if they are ready.
     outcomes: Outcomes,
-    /// What was asked, if that is to be looked at later.
+    /// The charges, if they have to be checked later.
     asked: Option<(Arc<Policies>, Box<[Charge]>)>,
 }
 
@@ -60,7 +60,7 @@ impl Deciding {
         this
     }
 
-    /// Decides by this future, which looks at what it asks itself.
+    /// Waits for this future, which checks the charges itself.
     pub(super) fn later(
         policies: &Policies,
         decided: impl Future<Output = Result<Outcomes, StoreError>> + Send + 'static,

@@ -1,14 +1,14 @@
-//! What policies demand of single requests: that one costs no more than the ceiling, and that one of low priority leaves a
-//! reserve.
+//! Demands of policies on single requests: a ceiling on the cost of a request, and a reserve that requests of
+//! low priority leave.
 //!
-//! The store knows neither. A request above the ceiling asks for more than any limit; a request of low priority asks under
-//! the limit without the reserve, about the same state.
+//! The store knows neither. A request above the ceiling asks for more than any limit. A request of low
+//! priority asks under the limit without the reserve, for the same state.
 
 use crate::algorithm::{Algorithm, Limit};
 use crate::policy::{Policy, Terms};
 use crate::store::Charge;
 
-/// Those of all policies, by their place in the limiter's list. `None` if no policy demands anything.
+/// The demands of all policies, by index; `None` if no policy demands anything.
 pub(super) struct Demands(Option<Box<[Demand]>>);
 
 struct Demand {
@@ -16,7 +16,7 @@ struct Demand {
     algorithm: Algorithm,
 }
 
-/// No limit is as high: see [`Policy::most`].
+/// No limit is this high: see [`Policy::most`].
 const ABOVE_ANY_LIMIT: u32 = u32::MAX;
 
 impl Demands {
@@ -30,13 +30,13 @@ impl Demands {
         Self(are_any.then_some(demands))
     }
 
-    /// Whether any policy demands anything.
+    /// Returns whether any policy demands anything.
     #[inline]
     pub(super) fn are_any(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Turns a charge into what the store is asked about a request of this priority. The cost is in units.
+    /// Converts a charge to the question for the store, for a request of this priority. The cost is in units.
     #[inline]
     pub(super) fn apply(&self, charge: &mut Charge, is_low: bool) {
         if let Some(demands) = &self.0
@@ -46,8 +46,8 @@ impl Demands {
         }
     }
 
-    /// The charge under the limit of all requests, to settle what a request has cost: that may be more than its priority
-    /// would have let it take.
+    /// Returns the charge under the limit of all requests, to settle the real cost of a request, which may
+    /// exceed what its priority allowed.
     pub(super) fn whole(&self, charge: Charge) -> Charge {
         let demands = self.0.as_deref().unwrap_or_default();
         match (charge.leaves, charge.limit, demands.get(charge.policy)) {
@@ -60,7 +60,7 @@ impl Demands {
         }
     }
 
-    /// The most units that one request can cost under the policies of these charges.
+    /// Returns the most units that one request can cost under the policies of these charges.
     pub(super) fn most_of(&self, charges: &[Charge], most: u32) -> u32 {
         let Some(demands) = &self.0 else {
             return most;

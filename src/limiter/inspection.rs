@@ -1,6 +1,6 @@
 //! The state of a key in sentences, for operators.
 //!
-//! The text is made of a [`Decision`] at cost 0, so it needs no verb of its own in any store.
+//! The text comes from a [`Decision`] at cost 0, so no store needs a verb for it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -14,8 +14,8 @@ use crate::decision::{Decision, LimitRule, Outcome};
 /// The state of a key under every policy; see
 /// [`Limiter::inspect_now`](super::Limiter::inspect_now).
 ///
-/// The `Display` form has a line of sentences for each policy, with times rounded up. Neither it
-/// nor the `Debug` form shows the key.
+/// The `Display` form has a line of sentences for each policy, with times rounded up. Neither this form nor
+/// the `Debug` form shows the key.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     /// The decision about a request of cost 0.
@@ -33,9 +33,8 @@ impl Inspection {
         }
     }
 
-    /// Returns the outcome under each limited policy, with its name, in the order of declaration.
-    ///
-    /// It is the outcome of a request of cost 0.
+    /// Returns the outcome of a request of cost 0 under each limited policy, with the policy's name, in the
+    /// order of declaration.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (&str, &Outcome)> {
         self.told.policies()
     }
@@ -47,7 +46,7 @@ impl Inspection {
 
     fn describe_rule(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.rules().find(|(name, _)| *name == policy) {
-            // Told in other words.
+            // Described by other sentences.
             None | Some((_, LimitRule::Policy | LimitRule::Override)) => Ok(()),
             #[cfg(feature = "calendar")]
             Some((_, LimitRule::Hours(_))) => Ok(()),
@@ -61,16 +60,17 @@ impl Inspection {
         self.policies().filter_map(|(_, told)| blocked(told)).max()
     }
 
-    /// Returns how many refusals of the key count towards the [penalty](crate::Policy::penalty) of a policy, with the name
-    /// of the policy. Policies without a penalty are left out, and so are all if the store does not tell.
+    /// Returns how many refusals of the key count towards the [penalty](crate::Policy::penalty) of a policy,
+    /// with the name of the policy. Policies without a penalty are left out, and so are all policies if the
+    /// store does not count them.
     pub fn refusals(&self) -> impl Iterator<Item = (&str, u32)> {
         self.refusals
             .iter()
             .map(|it| (self.told.name(it.policy), it.refusals))
     }
 
-    /// Returns how many units of the key nodes have leased and not spent, as far as the store knows, with the name of the
-    /// policy. They count as used. Policies of which no unit is leased are left out.
+    /// Returns how many units of the key nodes have leased and not spent, as far as the store knows, with the
+    /// name of the policy. They count as used. Policies without leased units are left out.
     pub fn leased(&self) -> impl Iterator<Item = (&str, u32)> {
         self.leased
             .iter()
@@ -141,7 +141,7 @@ impl Inspection {
     }
 }
 
-/// How much longer a key is blocked: a request of cost 0 waits for nothing but a block.
+/// Returns how much longer a key is blocked: a request of cost 0 waits only for a block.
 fn blocked(told: &Outcome) -> Option<Duration> {
     told.retry_after().filter(|_| told.is_blocked())
 }
@@ -216,7 +216,7 @@ fn describe(told: &Outcome, is_degraded: bool, f: &mut fmt::Formatter<'_>) -> fm
     Ok(())
 }
 
-/// A length of time as `1d 2h 3m 4s`, or as `5ms` below a second; rounded up.
+/// A length of time as `1d 2h 3m 4s`, or as `5ms` below a second, rounded up.
 struct Length(Duration);
 
 impl fmt::Display for Length {

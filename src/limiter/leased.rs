@@ -6,11 +6,12 @@ use super::{Charges, Limiter};
 use crate::key::Key;
 use crate::store::{Charge, Ledger};
 
-/// How many units of a key nodes hold, with the place of the policy. Policies without such units are left out.
+/// How many units of a key nodes hold, with the index of the policy. Policies without such units are left
+/// out.
 pub(super) type AllLeased = SmallVec<[(usize, u32); 1]>;
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// What nodes hold of this key.
+    /// Returns the units of this key that nodes hold.
     pub(super) fn leased(
         &self,
         key: Key,
@@ -20,7 +21,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.leased_about(policies.map(|policy| Charge::new(policy, key, 0)).collect())
     }
 
-    /// What nodes hold of the keys of these charges. Where the store does not tell, nothing is told.
+    /// Returns the units of the keys of these charges that nodes hold. It is empty if the store cannot tell.
     pub(super) fn leased_about(
         &self,
         charges: Charges,

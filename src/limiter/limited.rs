@@ -9,7 +9,7 @@ use crate::key::Key;
 use crate::plan::{Choice, Given};
 
 impl Limiter {
-    /// The limit of a request under the one policy. The key becomes that of its state.
+    /// Returns the limit of a request under the only policy. The key becomes that of the state.
     #[inline]
     fn choice(&self, policy: usize, key: &mut Key) -> Choice {
         let Some(limits) = &self.policies.limits else {
@@ -26,7 +26,7 @@ impl Limiter {
         choice
     }
 
-    /// Decides under the one policy, and returns only the verdict.
+    /// Decides under the only policy, and returns the verdict alone.
     pub(super) fn admit_limited(&self, policy: usize, mut key: Key, cost: u32) -> bool {
         self.policies.mistakes.are_asked_alike();
         let choice = self.choice(policy, &mut key);
@@ -46,7 +46,7 @@ impl Limiter {
         is_admitted
     }
 
-    /// Decides under the one policy.
+    /// Decides under the only policy.
     pub(super) fn decide_limited(
         &self,
         names: Arc<Names>,

@@ -1,4 +1,4 @@
-//! Which limits hold for the requests that a limiter is asked about.
+//! The limits of a limiter's requests.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -25,27 +25,27 @@ const NO_PLANS: Diagnostic = Diagnostic::new(
     "give it the plans, `.plans_by_name(plans)`, or let the resolver give limits",
 );
 
-/// The rules that give limits, and how the plan of a key is found.
+/// The rules that give limits, and the way to the plan of a key.
 #[derive(Debug)]
 pub(crate) struct RequestLimits {
     limits: Limits,
     sources: Sources,
 }
 
-/// How the plan or the limits of a request are found.
+/// The sources of the plan or the limits of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     pub(crate) plan_of: Option<PlanOf>,
     pub(crate) resolver: Option<ResolverOf>,
-    /// Whether a resolver may give limits, that of the limiter or another one.
+    /// Whether a resolver may set limits: that of the limiter or another one.
     pub(crate) are_resolved: bool,
-    /// Whether nothing names the plan of a request.
+    /// Whether no caller names the plan of a request.
     pub(crate) is_no_plan_named: bool,
     /// Whether limits may be changed later.
     pub(crate) is_adjustable: bool,
 }
 
-/// Looks the plan or the limits of a key up.
+/// Looks up the plan or the limits of a key.
 #[derive(Clone)]
 pub(crate) struct ResolverOf(Arc<LookUp>);
 
@@ -58,14 +58,14 @@ impl ResolverOf {
     }
 }
 
-/// What a limiter is made with: the rules that give limits, and their names for decisions.
+/// The rules that give limits, prepared for a limiter, and their names for decisions.
 pub(crate) struct PreparedLimits {
     pub(super) limits: Option<RequestLimits>,
     pub(super) rules: RuleNames,
 }
 
 impl PreparedLimits {
-    /// For policies that have one limit each.
+    /// The rules of policies that have one limit each.
     #[cfg(feature = "http")]
     pub(crate) fn of_one_each() -> Self {
         Self {
@@ -74,12 +74,12 @@ impl PreparedLimits {
         }
     }
 
-    /// Prepares plans and tables for these policies, and marks the policies that have several limits. Each limit is
-    /// divided by the number of `nodes`, as the limits of the policies are already.
+    /// Prepares plans and tables for these policies, and marks the policies that have several limits. Each
+    /// limit is divided by the number of `nodes`, as the limits of the policies already are.
     ///
     /// # Errors
     ///
-    /// When a plan or a table cannot be.
+    /// When a plan or a table is invalid.
     pub(crate) fn new(
         plans: Option<&Plans>,
         sources: Sources,
@@ -104,7 +104,7 @@ impl PreparedLimits {
     }
 }
 
-/// Passes the name of a key's plan on, if the key has one.
+/// Returns the name of a key's plan, if the key has one.
 #[derive(Clone)]
 pub(crate) struct PlanOf(Arc<ReadPlan>);
 
@@ -130,32 +130,33 @@ impl RequestLimits {
         plan
     }
 
-    /// The key of the state and the limit of a request about which no resolver is asked.
+    /// Returns the key of the state and the limit of a request, without a resolver.
     #[inline(never)]
     pub(super) fn choice(&self, policy: usize, asker: Asker, key: Key) -> (Key, Choice) {
         self.limits
             .choice(policy, asker, || Some(key), || None, key)
     }
 
-    /// The limit of a request with this key, if the closure over keys finds its plan and nothing but the plan gives it.
+    /// Returns the limit of a request with this key, if the closure finds its plan and no rule comes before
+    /// the plan.
     #[inline]
     pub(super) fn choice_by_plan(&self, policy: usize, key: &Key) -> Option<Choice> {
         let is_alone = self.limits.are_by_plan_alone(policy);
         is_alone.then(|| self.limits.by_plan(self.plan_of(key), policy))
     }
 
-    /// Whether the limits of a key are looked up.
+    /// Returns whether the limits of a key are looked up.
     pub(super) fn are_looked_up(&self) -> bool {
         self.sources.resolver.is_some()
     }
 
-    /// The rules.
+    /// Returns the rules.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Gives a charge its limit and the key of its state; returns whether the policy counts the request. `plain` is
-    /// the key as tables have it, and `of_head` calls the policy's closure over the head of the request.
+    /// Sets the limit of a charge and the key of its state. Returns whether the policy counts the request.
+    /// `plain` is the key in tables, and `of_head` calls the policy's closure over the head of the request.
     #[inline]
     pub(crate) fn apply(
         &self,
@@ -189,7 +190,7 @@ impl RequestLimits {
 impl<L: ?Sized> Limiter<L> {
     /// Returns this limiter for requests of the plan with this name, whatever their key. It shares all state.
     ///
-    /// An unknown name is the default plan: see [`Plans`]. Without plans nothing changes.
+    /// An unknown name stands for the default plan: see [`Plans`]. Without plans nothing changes.
     pub fn plan(&self, name: &str) -> Self {
         let plan = self.plan_named(Some(name));
         self.asking(|asker| Asker {
@@ -200,14 +201,14 @@ impl<L: ?Sized> Limiter<L> {
 
     /// Returns this limiter for requests of this operation. It shares all state.
     ///
-    /// See [`Operations`](crate::plan::Operations) for an example. A policy without operations takes no notice of it.
+    /// See [`Operations`](crate::plan::Operations) for an example. A policy without operations ignores it.
     pub fn operation(&self, name: impl IntoKey) -> Self {
         let operation = Some(name.into_key());
         self.asking(|asker| Asker { operation, ..asker })
     }
 
-    /// Returns this limiter for requests of low priority, which leave the [reserve](Policy::reserve) of each policy to the
-    /// others. It shares all state.
+    /// Returns this limiter for requests of low priority, which leave the [reserve](Policy::reserve) of each
+    /// policy to other requests. It shares all state.
     pub fn low_priority(&self) -> Self {
         self.asking(|asker| Asker {
             is_low_priority: true,
@@ -222,31 +223,31 @@ impl<L: ?Sized> Limiter<L> {
         }
     }
 
-    /// The plan and the operation of the requests, as far as they are said.
+    /// Returns the plan and the operation of the requests, as far as they are set.
     pub(crate) fn asker(&self) -> Asker {
         self.asker.as_deref().copied().unwrap_or_default()
     }
 
-    /// The name of a policy.
+    /// Returns the name of a policy.
     #[cfg(feature = "config")]
     pub(crate) fn name_of(&self, policy: usize) -> &str {
         self.policies.names.name(policy).unwrap_or_default()
     }
 
-    /// The algorithm of a policy, with its own limit.
+    /// Returns the algorithm of a policy, with its own limit.
     #[cfg(feature = "config")]
     pub(crate) fn algorithm_of(&self, policy: usize) -> Algorithm {
         let algorithm = self.policies.algorithms.get(policy);
         algorithm.copied().unwrap_or(Algorithm::Unlimited)
     }
 
-    /// The rule that a charge refers to.
+    /// Returns the rule that a charge refers to.
     #[cfg(feature = "config")]
     pub(crate) fn rule_named(&self, rule: u32) -> LimitRule {
         self.policies.names.rule(rule)
     }
 
-    /// The plan of this name, or the default plan; `None` if there are no plans.
+    /// Returns the plan with this name, or the default plan, or `None` if there are no plans.
     pub(crate) fn plan_named(&self, name: Option<&str>) -> Option<ChosenPlan> {
         self.policies.limits.as_ref()?.limits.plan(name)
     }
@@ -265,7 +266,7 @@ impl<L: ?Sized> Limiter<L> {
         }
     }
 
-    /// The plan that a resolver names.
+    /// Returns the plan that a resolver names.
     pub(crate) fn plan_found(&self, finding: Option<&Finding>) -> Option<ChosenPlan> {
         let name = finding?.plan()?;
         let plan = self.plan_named(Some(name));
@@ -278,13 +279,13 @@ impl<L: ?Sized> Limiter<L> {
         plan
     }
 
-    /// Whether keys are looked up.
+    /// Returns whether keys are looked up.
     pub(crate) fn has_a_resolver(&self) -> bool {
         let limits = self.policies.limits.as_ref();
         limits.is_some_and(RequestLimits::are_looked_up)
     }
 
-    /// What a resolver has for requests of this key; `None` if there is none, or if the plan is said.
+    /// Starts to look up this key, or returns `None` if there is no resolver or the plan is named.
     #[inline]
     pub(crate) fn look(&self, key: &Key) -> Option<Look> {
         let ResolverOf(look_up) = self.policies.limits.as_ref()?.sources.resolver.as_ref()?;
@@ -298,13 +299,13 @@ impl<L: ?Sized> Limiter<L> {
         look_up(key)
     }
 
-    /// What a resolver has by now, for a request that does not wait.
+    /// Returns the finding of a resolver that is known now, for a request that does not wait.
     #[inline]
     pub(super) fn found_now(&self, key: &Key) -> Option<Finding> {
         self.look(key).map(Look::now)
     }
 
-    /// The charge under the limit of its request; `None` if the policy counts nothing of the request.
+    /// Returns the charge under the limit of its request, or `None` if the policy does not count the request.
     pub(super) fn limited(
         &self,
         mut charge: Charge,
@@ -322,7 +323,7 @@ impl<L: ?Sized> Limiter<L> {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// What a resolver has for the key of each charge.
+    /// Returns the finding of a resolver for the key of each charge.
     pub(super) fn find(&self, charges: &[Charge]) -> Reply<Vec<Option<Finding>>> {
         let looks: Vec<_> = charges
             .iter()
@@ -334,7 +335,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         {
             return Reply::later(async move {
                 let mut findings = Vec::new();
-                // All are looked up at the same time.
+                // All lookups run at the same time.
                 for look in looks {
                     findings.push(match look {
                         Some(Look::Coming(coming)) => Some(coming.await),
@@ -352,7 +353,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Reply::Now(looks.into_iter().map(known).collect())
     }
 
-    /// Asks once it is known what a resolver has for the key: at once, if that is known now.
+    /// Calls `ask` with the finding of a resolver for the key: at once, if it is known now.
     pub(super) fn once_found<A, F, T>(
         &self,
         key: Key,
@@ -380,7 +381,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// Decides once a resolver has found the plan of this key.
+    /// Decides after a resolver has found the plan of this key.
     pub(super) fn check_after(
         &self,
         coming: Coming,
@@ -398,7 +399,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 }
 
-/// Refuses a request whose plan is not known, if that is how its resolver was built.
+/// Returns an error for a request whose plan is unknown, if its resolver was built that way.
 pub(crate) fn heed(finding: &Finding) -> Result<(), StoreError> {
     match finding.refusal() {
         None => Ok(()),

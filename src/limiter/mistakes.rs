@@ -1,4 +1,4 @@
-//! Mistakes in a limiter's policies that only the questions show.
+//! Mistakes in a limiter's policies that only requests reveal.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -14,26 +14,26 @@ const COSTS_TOO_MUCH: Diagnostic = Diagnostic::new(
     "let it cost less, or raise what the policy admits at one instant: the limit of a window, the burst or the capacity of a bucket",
 );
 
-/// What has been seen of the mistakes that a limiter's policies may have.
+/// The mistakes that were found in a limiter's policies so far.
 pub(super) struct Mistakes {
     never_bind: Option<NeverBind>,
-    /// The least limit of a policy. No request of this cost or less costs too much.
+    /// The least limit of a policy. A request of this cost or less never costs too much.
     least: u32,
-    /// For each policy, whether the log has said that a request costs too much.
+    /// For each policy, whether the log has reported a request that costs too much.
     costs_too_much: Box<[AtomicBool]>,
 }
 
-/// Policies that never bind, if all are asked about the same key at the same cost.
+/// Detects policies that never bind, if all are charged for the same key at the same cost.
 struct NeverBind {
     subjects: Vec<Pointless>,
-    /// How many questions asked all policies alike.
+    /// How many requests charged all policies alike.
     asked_alike: AtomicU32,
-    /// Whether some were not.
+    /// Whether some requests did not.
     asked_apart: AtomicBool,
 }
 
 impl NeverBind {
-    /// A limiter that is asked in two ways is asked in both before this.
+    /// A limiter that is used in both ways is used in both before this number of requests.
     const ENOUGH: u32 = 100;
 
     fn of(policies: &[Policy]) -> Option<Self> {
@@ -59,14 +59,14 @@ impl NeverBind {
 }
 
 impl Mistakes {
-    /// Watches the costs alone, for a layer, which finds policies that never bind by itself.
+    /// Watches the costs alone, for a layer, which detects policies that never bind by itself.
     pub(super) fn of_costs(policies: &[Policy]) -> Self {
         let limits = policies.iter().filter(|policy| !policy.is_soft());
         let limits = limits.filter_map(|policy| policy.algorithm().limit());
         Self {
             never_bind: None,
             least: limits.filter(|limit| *limit > 0).min().unwrap_or(u32::MAX),
-            // A ceiling on the cost is meant.
+            // A ceiling on the cost is intended.
             costs_too_much: policies
                 .iter()
                 .map(|policy| AtomicBool::new(policy.terms().most().is_some()))
@@ -82,13 +82,12 @@ impl Mistakes {
         }
     }
 
-    /// Looks too whether a policy never binds. What each is asked is not known before it is, and so the
-    /// limiter is watched.
+    /// Also watches whether a policy never binds. That depends on the keys and costs of the requests.
     pub(super) fn look_whether_all_bind(&mut self, policies: &[Policy]) {
         self.never_bind = NeverBind::of(policies);
     }
 
-    /// All policies are asked about one key at one cost.
+    /// Records a request that charges all policies for one key at one cost.
     #[inline]
     pub(super) fn are_asked_alike(&self) {
         if let Some(never_bind) = &self.never_bind {
@@ -96,14 +95,14 @@ impl Mistakes {
         }
     }
 
-    /// Policies are asked by name, each about a key and at a cost of its own.
+    /// Records a request that charges named policies, each for a key and at a cost of its own.
     pub(super) fn are_asked_apart(&self) {
         if let Some(never_bind) = &self.never_bind {
             never_bind.asked_apart.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Looks whether these charges were denied since one of them is above its limit.
+    /// Checks whether these charges were denied because one of them exceeds its limit.
     #[inline]
     pub(super) fn look_at_costs(&self, names: &Names, charges: &[Charge], outcomes: &Outcomes) {
         if charges.iter().any(|charge| charge.cost > self.least) && !outcomes.is_allowed() {
@@ -111,7 +110,7 @@ impl Mistakes {
         }
     }
 
-    /// Whether that can be, of a request at this cost under all policies.
+    /// Returns whether a request of this cost under all policies may exceed a limit.
     #[inline]
     pub(super) fn may_cost_too_much(&self, cost: u32) -> bool {
         cost > self.least
@@ -123,7 +122,8 @@ impl Mistakes {
         for (policy, outcome) in outcomes.iter() {
             let mut asked = charges.iter().filter(|charge| charge.policy == policy);
             let cost = asked.next().map_or(0, |charge| charge.cost);
-            // A limit of 0 closes a policy, and another limit than the policy's own is meant for its requests.
+            // A limit of 0 closes a policy, and a limit other than the policy's own is intended for its
+            // requests.
             let is_meant =
                 outcome.limit() == 0 || outcome.has_another_limit() || outcome.is_blocked();
             if !outcome.denies() || is_meant || cost <= outcome.limit() {

@@ -1,8 +1,9 @@
 //! The limiter: policies and a store that decide, without HTTP.
 //!
-//! The layers are thin shells around it. `now.rs` decides over the store in this process, `ruling.rs` for the layers, and
-//! this file for any store; the other verbs are in files of their own. `charging.rs` makes the charges of a request. Each
-//! verb has a form `…_now` for the store in this process, which always answers at once, and a future for any store.
+//! The layers are thin shells around it. `now.rs` decides over the store in this process, `ruling.rs` for the
+//! layers, and this file for any store; the other verbs have files of their own. `charging.rs` makes the
+//! charges of a request. Each verb has a form `…_now` for the store in this process, which always answers at
+//! once, and a future for any store.
 
 #[cfg(feature = "admin")]
 mod about;
@@ -77,7 +78,7 @@ use crate::plan::{Asker, Finding, Look};
 use crate::policy::{DeclaredModes, Modes, Policy, Unsettled};
 use crate::store::{Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Reply, Wanted};
 
-/// Decides whether a key may go on, under one or more policies. It knows nothing of HTTP.
+/// Decides whether a request may go on, under one or more policies. It does not depend on HTTP.
 ///
 /// Clones share their state. A request is charged to every policy or to none: a request that the
 /// last policy denies costs nothing under the first.
@@ -97,13 +98,13 @@ use crate::store::{Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Re
 /// ```
 pub struct Limiter<L: ?Sized = MemoryLedger> {
     policies: Arc<Policies>,
-    /// The plan and the operation of the requests, if they are said.
+    /// The plan and the operation of the requests, if they are set.
     asker: Option<Arc<Asker>>,
     ledger: Guarded<L>,
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Decides on one request of this key at this cost, and charges every policy if all allow it.
+    /// Decides one request of this key at this cost, and charges every policy if all allow it.
     ///
     /// The store in this process decides during this call. Any other store may begin only when the
     /// future is first polled.
@@ -118,8 +119,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
         match self.policies.sole_plain() {
-            // A slice of one charge: a `Charges` has room for several, all of which would be
-            // copied.
+            // A slice of one charge: a `Charges` has room for several, all of which would be copied.
             Some(policy) => {
                 let mut charge = Charge::new(policy, key, cost);
                 self.price(&mut charge, Class::default);
@@ -132,7 +132,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// Whether it is the same limiter, and not another one over the same state.
+    /// Returns whether it is the same limiter, and not another one over the same state.
     pub(crate) fn is(&self, other: &Self) -> bool {
         let asks_alike = self.asker.is_none() && other.asker.is_none();
         asks_alike && Arc::ptr_eq(&self.policies, &other.policies)
@@ -163,7 +163,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Deciding::new(&self.policies, &self.ledger, charges)
     }
 
-    /// Asks some policies by name, once it is known what a resolver has for their keys.
+    /// Charges some policies by name, after a resolver has been asked about their keys.
     fn ask_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
@@ -196,13 +196,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         reply.map(move |answer| policies.answered(&charges, answer))
     }
 
-    /// Looks whether a request was denied since it costs more than a limit.
+    /// Checks whether a request was denied because it costs more than a limit.
     #[inline]
     pub(crate) fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
         self.policies.look_at_costs(charges, outcomes);
     }
 
-    /// What the store has answered to these charges, as it is told.
+    /// Converts the store's answer to these charges into the outcomes of the decision.
     #[inline]
     pub(crate) fn told<'a>(&self, charges: &[Charge], outcomes: &'a Outcomes) -> Cow<'a, Outcomes> {
         if !self.policies.prices.are_any() {
@@ -213,7 +213,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Cow::Owned(told)
     }
 
-    /// Decides, and puts the outcomes where the caller needs them: see [`Ledger::charge`].
+    /// Decides, and writes the outcomes where the caller needs them: see [`Ledger::charge`].
     #[inline]
     pub(crate) fn charge(
         &self,
@@ -243,7 +243,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.peek(charges)
     }
 
-    /// The rules that give limits; `None` if each policy has one limit.
+    /// Returns the rules that give limits, or `None` if each policy has one limit.
     #[cfg(feature = "http")]
     #[inline]
     pub(crate) fn limits(&self) -> Option<&RequestLimits> {
@@ -254,17 +254,18 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.timers
     }
 
-    /// Whether something becomes of these charges when their request ends without an answer.
+    /// Returns whether these charges have to be settled or released when their request ends without an
+    /// answer.
     pub(crate) fn holds_any(&self, charges: &[Charge]) -> bool {
         self.settles_the_unanswered() || charges.iter().any(|charge| charge.slot.is_some())
     }
 
-    /// Whether a request that ends without an answer may cost something else than its estimate.
+    /// Returns whether a request that ends without an answer may cost something other than its estimate.
     pub(crate) fn settles_the_unanswered(&self) -> bool {
         self.policies.unless_settled.is_some()
     }
 
-    /// Whether the requests of this policy wait for their turn.
+    /// Returns whether the requests of this policy wait for their turn.
     pub(crate) fn is_a_queue(&self, policy: usize) -> bool {
         let queue = self.policies.queue.as_ref();
         queue.is_some_and(|(queue, _)| *queue == policy)
@@ -275,14 +276,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.policies.modes.modes().clone()
     }
 
-    /// The modes that hold for the next request.
+    /// Returns the modes for the next request.
     #[cfg(feature = "http")]
     #[inline]
     pub(crate) fn declared_modes(&self) -> &DeclaredModes {
         &self.policies.modes
     }
 
-    /// The decision of outcomes that are [told](Self::told).
+    /// Makes a decision of outcomes that are [told](Self::told).
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
     }
@@ -377,7 +378,7 @@ impl<L: Ledger> Limiter<L> {
     }
 }
 
-/// [`Limiter::erased`].
+/// See [`Limiter::erased`].
 impl<L: Ledger> From<Limiter<L>> for Limiter<dyn Ledger> {
     fn from(limiter: Limiter<L>) -> Self {
         limiter.erased()

@@ -1,4 +1,4 @@
-//! Reads all that is counted of a limiter.
+//! Reads all counters of a limiter.
 
 use super::Limiter;
 use crate::factor::{Factor, FactorCell};
@@ -6,9 +6,9 @@ use crate::observe::{FactorStats, Monitor, Monitored, PolicyStats, SignalStats, 
 use crate::store::Ledger;
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Returns what is counted. See [what is counted](crate::observe#what-is-counted).
+    /// Returns a snapshot of the counters. See [what is counted](crate::observe#what-is-counted).
     ///
-    /// It reads counters without stopping anything: no request waits for it. Under 100 policies it takes some 20 µs.
+    /// It reads the counters without a lock that requests wait for. Under 100 policies it takes some 20 µs.
     pub fn snapshot(&self) -> Snapshot {
         let counted = &self.policies.counted;
         let (since, read) = (counted.since(), counted.read(self.timers().now()));
@@ -37,7 +37,7 @@ impl<L: Ledger + ?Sized> Monitored for Limiter<L> {
     }
 }
 
-/// What a snapshot tells of a factor.
+/// Converts a factor for a snapshot.
 fn told(cell: &FactorCell) -> FactorStats {
     let explanation = cell.explain();
     let share = |factor: Factor| f64::from(factor.get()) / 1_000.0;

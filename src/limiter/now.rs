@@ -14,7 +14,7 @@ impl Limiter {
     ///
     /// # Defaults
     ///
-    /// - policies: none; at least one has to be given
+    /// - policies: none; at least one is required
     /// - store: a new [`MemoryStore`](crate::MemoryStore)
     /// - not split: this node admits all of each limit
     /// - places for requests that wait in a layer: 10,000
@@ -22,7 +22,7 @@ impl Limiter {
         LimiterBuilder::new()
     }
 
-    /// Decides on one request of this key at this cost, and charges every policy if all allow it.
+    /// Decides one request of this key at this cost, and charges every policy if all allow it.
     pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let key = key.into_key();
         if self.policies.mistakes.may_cost_too_much(cost) {
@@ -31,7 +31,7 @@ impl Limiter {
         self.decide_now(key, cost)
     }
 
-    /// Returns the decision where it is made, because a move of it costs as much as the decision.
+    /// Returns the decision where it is made, because moving it costs as much as the decision.
     #[inline]
     pub(super) fn decide_now(&self, key: Key, cost: u32) -> Decision {
         let names = Arc::clone(&self.policies.names);
@@ -69,7 +69,7 @@ impl Limiter {
         decision
     }
 
-    /// Decides on a request that may cost more than a limit, and diagnoses it if it does.
+    /// Decides a request that may cost more than a limit, and reports it if it does.
     #[cold]
     #[inline(never)]
     pub(super) fn check_large(&self, key: Key, cost: u32) -> Decision {
@@ -80,7 +80,7 @@ impl Limiter {
 
     /// Decides and charges as [`check_now`](Self::check_now) does, and returns only the verdict.
     ///
-    /// Without the numbers, a decision costs a fraction.
+    /// Without the numbers, a decision takes a fraction of the time.
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let key = key.into_key();
@@ -106,12 +106,12 @@ impl Limiter {
         is_admitted
     }
 
-    /// Charges these policies in this process, and marks what their outcomes tell beside the store.
+    /// Charges these policies in this process, and completes their outcomes.
     pub(super) fn charge_all(&self, charges: &[Charge]) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let wanted = Wanted::Everything;
         let _ = self.ledger.inner().charge(charges, wanted, &mut outcomes);
-        // The store in this process tells of each charge.
+        // The store in this process has an outcome for each charge.
         let _ = check(charges, &mut outcomes);
         outcomes
     }
@@ -143,7 +143,7 @@ impl Limiter {
         }
     }
 
-    /// The charge of the one policy, by what a resolver has now.
+    /// Returns the charge of the only policy, by the finding of a resolver that is known now.
     #[inline]
     fn charge_of_one_found(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
         let finding = self.found_now(&key);
@@ -158,17 +158,17 @@ impl Limiter {
         if is_admitted {
             self.policies.count_allowed(charges);
         } else {
-            // The store in this process tells of each charge.
+            // The store in this process has an outcome for each charge.
             let _ = check(charges, &mut outcomes);
             self.policies.count_decided(charges, &outcomes);
         }
         is_admitted
     }
 
-    /// Changes what the store in this process keeps of a key.
+    /// Changes the state of a key in this process.
     pub(super) fn amend_now(&self, charges: &[Charge], amendment: Amendment) {
         self.policies.count_amended(charges, amendment);
-        // An override alone can fail, for want of room.
+        // Only an override can fail, for lack of room.
         let _ = self.ledger.inner().amend_now(charges, amendment);
     }
 }

@@ -1,7 +1,7 @@
 //! Overrides: another limit for one key, for a time.
 //!
-//! An override is another limit in the question about a key. It changes no state, so what a key has used
-//! stays used when it begins and when it ends.
+//! An override is another limit in the charges of a key. It changes no state, so units that a key has used
+//! stay used when it begins and when it ends.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::store::{Amendment, Charge, Ledger};
 impl Limiter {
     /// Gives this key another limit under this policy for this long from now on.
     ///
-    /// It is more for a customer who bought more, or less for a client that has to slow down.
+    /// The limit may be higher, for a customer who bought more, or lower, for a client that has to slow down.
     ///
-    /// All decisions about the key use the new limit and tell its numbers.
+    /// All decisions about the key use the new limit and have its numbers.
     ///
     /// - **The limit** is an algorithm of the same kind and period as the policy, with any limit. A
     ///   bucket may have any rate for that period and any capacity, and a queue any number of

@@ -1,4 +1,4 @@
-//! What the clones of a limiter share.
+//! The parts of a limiter that its clones share.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::observe::StoreHealth;
 use crate::policy::{DeclaredModes, Mode, Unsettled};
 use crate::store::{Charge, answered};
 
-/// The policies of a limiter, and what its clones share.
+/// The policies of a limiter, and all that its clones share.
 pub(super) struct Policies {
     pub(super) names: Arc<Names>,
     /// The timers of requests that wait for their turn.
@@ -28,20 +28,19 @@ pub(super) struct Policies {
     pub(super) algorithms: Box<[Algorithm]>,
     /// The rules that give limits; `None` if each policy has one limit.
     pub(super) limits: Option<RequestLimits>,
-    /// The index of each limited policy, and whether it is soft. Unlimited policies are never
-    /// asked.
+    /// The index of each limited policy, and whether it is soft. Unlimited policies are never charged.
     pub(super) limited: Vec<(usize, bool)>,
     /// The limited policy, if it is the only one, has one limit and is not soft.
     pub(super) only: Option<usize>,
     /// The limited policy, if it is the only one and is not soft, whatever its limits.
     pub(super) one: Option<usize>,
-    /// Whether no key is looked up, and none is blocked for refusals.
+    /// Whether no key is looked up, and no refusal counts for a penalty.
     pub(super) is_one_plain: bool,
     /// The limited policy, if it is the only one and is not soft, and no key is looked up.
     pub(super) alone: Option<usize>,
-    /// The policy whose requests wait for their turn, and those that do.
+    /// The policy whose requests wait for their turn, and the waiting requests.
     pub(super) queue: Option<(usize, Arc<Lines>)>,
-    /// The requests that wait under other policies; `None` if none lets requests wait.
+    /// The requests that wait under other policies; `None` if no policy lets requests wait.
     pub(super) waits: Option<Arc<Waits>>,
     pub(super) store: StoreHealth,
     pub(super) mistakes: Mistakes,
@@ -51,7 +50,7 @@ pub(super) struct Policies {
     /// The prices of the policies that have a factor.
     pub(super) prices: Prices,
     pub(super) counted: Counting,
-    /// What a request ends with that is not settled, by policy; `None` if all keep their estimates.
+    /// How each policy settles a request that is not settled; `None` if all keep their estimates.
     pub(super) unless_settled: Option<Box<[Unsettled]>>,
     pub(super) lost: Lost,
     pub(super) penalties: Penalties,
@@ -64,14 +63,14 @@ impl Policies {
         self.mistakes.look_at_costs(&self.names, charges, outcomes);
     }
 
-    /// What a request is charged by this policy that is not settled.
+    /// Returns how this policy settles a request that is not settled.
     pub(super) fn unless_settled(&self, policy: usize) -> Unsettled {
         let all = self.unless_settled.as_ref();
         let of_policy = all.and_then(|all| all.get(policy)).copied();
         of_policy.unwrap_or_default()
     }
 
-    /// The place of the policy with this name.
+    /// Returns the index of the policy with this name.
     pub(super) fn place_of(&self, name: &str) -> Result<usize, ConfigError> {
         let place = self.names.iter().position(|known| known == name);
         place.ok_or_else(|| {
@@ -81,7 +80,7 @@ impl Policies {
         })
     }
 
-    /// A store's answer to these charges, looked through and told.
+    /// Checks and completes a store's answer to these charges.
     pub(super) fn answered(
         &self,
         charges: &[Charge],
@@ -97,7 +96,7 @@ impl Policies {
         answer
     }
 
-    /// Tells operators that the store fails, unless it does so by itself.
+    /// Reports to operators that the store fails, unless the store does so itself.
     #[cold]
     pub(super) fn store_has_failed(&self, error: &StoreError) {
         if !error.is_told() {
@@ -120,7 +119,7 @@ impl Policies {
         self.alone.filter(|_| self.modes.are_plain())
     }
 
-    /// Leaves out what is off, and marks what is in shadow.
+    /// Removes charges of policies that are off, and marks those in shadow.
     #[inline]
     pub(super) fn heed_modes(&self, charges: &mut Charges) {
         if !self.modes.are_plain() {

@@ -12,8 +12,8 @@ use crate::key::Key;
 use crate::store::Charge;
 
 impl Limiter {
-    /// Decides, and returns only the verdict.
-    // Apart from the path without prices, which is smaller without it.
+    /// Decides, and returns the verdict alone.
+    // A function of its own, since the path without prices is smaller without it.
     #[inline(never)]
     pub(super) fn admit_priced(&self, key: &Key, cost: u32) -> bool {
         if let Some(policy) = self.policies.sole_plain()
@@ -31,7 +31,7 @@ impl Limiter {
                 .count_judged_by_one(policy, (key, cost), is_admitted);
             return is_admitted;
         }
-        // A limit that was reached is one that may grow, and the numbers tell that.
+        // A limit that was reached may grow, and that needs the numbers.
         self.check_now(*key, cost).is_allowed()
     }
 

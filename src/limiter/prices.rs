@@ -1,11 +1,13 @@
-//! What a request is charged under a policy with a factor, and what its outcome says in units.
+//! The charge of a request under a policy with a factor, and its outcome in units.
 //!
-//! The store counts such a policy in parts: a thousandth of what a unit costs when the factor is at its most. A request
-//! passes if the whole limit has room for it at that price, and is then charged the price of the factor in force. So
-//! whether it passes does not depend on the factor, and no wait becomes false when the factor changes.
+//! The store counts such a policy in parts: a thousandth of the cost of a unit at the highest factor. A
+//! request passes if the whole limit has room for it at that price, and is then charged the price of the
+//! factor in force. So whether it passes does not depend on the factor, and no wait becomes false when the
+//! factor changes.
 //!
-//! For the store that is a charge of the price under a limit that is higher by what the price has more: there is room for
-//! the price under the one exactly if there is room for the least price under the other.
+//! For the store, that is a charge of the price, under a limit that is raised by the difference of the
+//! prices: there is room for the price under that limit exactly if there is room for the least price under
+//! the limit itself.
 
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
@@ -14,16 +16,16 @@ use crate::factor::{Class, Factor, FactorCell};
 use crate::policy::Policy;
 use crate::store::Charge;
 
-/// Those of all policies, by their place in the limiter's list. `None` if no policy has a factor.
+/// The prices of all policies, by index; `None` if no policy has a factor.
 pub(super) struct Prices(Option<Box<[Option<Price>]>>);
 
 struct Price {
     cell: FactorCell,
-    /// In units, as it was declared.
+    /// The declared algorithm, in units.
     whole: Algorithm,
-    /// In parts, as the store has it.
+    /// The algorithm in parts, as the store has it.
     parts: Algorithm,
-    /// The limit in parts, of a request without a limit of its own.
+    /// The limit in parts, for a request without a limit of its own.
     limit: Limit,
 }
 
@@ -47,20 +49,21 @@ impl Prices {
         Self(are_any.then_some(prices))
     }
 
-    /// Whether any policy has a factor.
+    /// Returns whether any policy has a factor.
     #[inline]
     pub(super) fn are_any(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The factor of a policy whose limit cannot grow. Whether its limit is reached matters to refusals alone.
+    /// Returns the factor of a policy whose limit cannot grow. Whether its limit is reached matters to
+    /// refusals alone.
     #[inline]
     pub(super) fn ungrowing(&self, policy: usize) -> Option<&FactorCell> {
         let cell = &self.of_policy(policy)?.cell;
         (cell.most() == Factor::ONE).then_some(cell)
     }
 
-    /// What so many units cost while all of the limit is in force, if it cannot grow.
+    /// Returns the cost of these units while all of the limit is in force, if it cannot grow.
     #[inline]
     pub(super) fn whole_cost(cell: &FactorCell, units: u32) -> Option<u32> {
         let is_whole = cell.get() == Factor::ONE;
@@ -72,17 +75,17 @@ impl Prices {
         self.0.as_ref()?.get(policy)?.as_ref()
     }
 
-    /// Whether this policy has a factor.
+    /// Returns whether this policy has a factor.
     pub(super) fn has(&self, policy: usize) -> bool {
         self.of_policy(policy).is_some()
     }
 
-    /// The limit of a policy with a factor, in units.
+    /// Returns the algorithm of a policy with a factor, in units.
     pub(super) fn whole(&self, policy: usize) -> Option<Algorithm> {
         Some(self.of_policy(policy)?.whole)
     }
 
-    /// Turns the cost of a charge from units to what a request of this class pays now.
+    /// Converts the cost of a charge from units to the present price for a request of this class.
     #[inline]
     pub(super) fn price(&self, charge: &mut Charge, class: Class) {
         if let Some(price) = self.of_policy(charge.policy) {
@@ -90,14 +93,14 @@ impl Prices {
         }
     }
 
-    /// Turns it to the least that it can have paid.
+    /// Converts the cost to the least price that it can have had.
     pub(super) fn price_at_least(&self, charge: &mut Charge) {
         if let Some(price) = self.of_policy(charge.policy) {
             price.charge(charge, price.cell.most());
         }
     }
 
-    /// The units of a charge that was priced.
+    /// Returns the units of a charge that was priced.
     #[inline]
     pub(super) fn units(&self, charge: &Charge) -> u32 {
         match self.of_policy(charge.policy) {
@@ -106,7 +109,7 @@ impl Prices {
         }
     }
 
-    /// What a charge would have cost if its request had cost so many units.
+    /// Returns the cost of a charge if its request had cost this many units.
     pub(super) fn settled(&self, charge: &Charge, units: u32) -> u32 {
         match self.of_policy(charge.policy) {
             None => units,
@@ -114,7 +117,7 @@ impl Prices {
         }
     }
 
-    /// The charge without the room that its price has made for it.
+    /// Returns the charge without the room that its price has added.
     pub(super) fn without_its_price(&self, charge: Charge) -> Charge {
         match self.of_policy(charge.policy) {
             None => charge,
@@ -127,7 +130,7 @@ impl Prices {
         }
     }
 
-    /// The limit of a charge in units.
+    /// Returns the limit of a charge in units.
     #[cfg(feature = "http")]
     pub(super) fn limit_in_units(&self, charge: &Charge) -> Option<Limit> {
         let limit = charge.limit?;
@@ -137,13 +140,13 @@ impl Prices {
         }
     }
 
-    /// Converts a limit from parts to units; the limit of a policy without a factor is in units already.
+    /// Converts a limit from parts to units. The limit of a policy without a factor is in units already.
     pub(super) fn in_units(&self, policy: usize, limit: Limit) -> Limit {
         let price = self.of_policy(policy);
         price.map_or(limit, |price| price.in_units(limit))
     }
 
-    /// Turns outcomes from parts to units.
+    /// Converts outcomes from parts to units.
     #[inline]
     pub(super) fn tell(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         if self.0.is_some() {
@@ -162,13 +165,14 @@ impl Prices {
 }
 
 impl Price {
-    /// What so many units cost under this factor, rounded up. The product fits: a factor is at most a million.
+    /// Returns the cost of these units under this factor, rounded up. The product fits: a factor is at most a
+    /// million.
     fn parts(&self, units: u32, factor: Factor) -> u64 {
         let most = u64::from(self.cell.most().get());
         (u64::from(units) * UNIT * most).div_ceil(factor.get().into())
     }
 
-    /// The limit of a charge in parts, without the room for its price.
+    /// Returns the limit of a charge in parts, without the room for its price.
     fn limit_of(&self, charge: &Charge) -> Limit {
         match charge.limit {
             None => self.limit,
@@ -190,7 +194,7 @@ impl Price {
         let units = charge.cost;
         let least = u64::from(units) * UNIT;
         let Ok(cost) = u32::try_from(least) else {
-            // It is above any limit.
+            // The cost exceeds any limit.
             charge.cost = u32::MAX;
             return;
         };
@@ -205,14 +209,15 @@ impl Price {
         }
     }
 
-    /// What a charge cost before it was priced. The price was rounded up by less than a unit.
+    /// Returns the cost of a charge before it was priced. The price was rounded up by less than a unit.
     fn units_of(&self, charge: &Charge) -> u32 {
         let most = UNIT * u64::from(self.cell.most().get());
         let units = u64::from(charge.cost) * u64::from(charge.factor.get()) / most;
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 
-    /// What a request costs that takes so many units, as it was [charged](Self::charge) and above the limit as well.
+    /// Returns the cost of a request that takes this many units, as it was [charged](Self::charge), and above
+    /// the limit as well.
     fn settled(&self, charge: &Charge, units: u32) -> u32 {
         let least = u64::from(units) * UNIT;
         let parts = self.parts(units, charge.factor);
@@ -243,14 +248,14 @@ impl Price {
                 .unwrap_or(window),
             Some(_) => outcome.retry_micros().unwrap_or_else(|| {
                 let missing = (UNIT + u64::from(beyond)).saturating_sub(outcome.remaining().into());
-                // When a window or a log has room for the next unit, it does not tell; it has at its reset.
+                // A window or a log does not say when it has room for the next unit; at its reset it has.
                 self.time_of(missing, (of_request, whole))
                     .unwrap_or(outcome.reset_micros())
             }),
             None => Micros::ZERO,
         };
         let limit = units(whole, unit);
-        // A plan or a table has given the request a limit.
+        // A plan or a table has set the limit of the request.
         let (is_given, window) = match charge.window {
             Some(window) => (true, Some(window)),
             None => (of_request != self.limit, self.whole.period()),
@@ -265,18 +270,18 @@ impl Price {
         })
     }
 
-    /// The time in which a bucket with this limit, of which a node has a share of this size, drains by so many parts,
-    /// rounded up; `None` of a window.
+    /// Returns the time in which a bucket with this limit, of which a node has a share of this size, drains
+    /// by this many parts, rounded up; `None` for a window.
     fn time_of(&self, parts: u64, (limit, share): (Limit, u32)) -> Option<Micros> {
         let (_, period) = self.parts.rate()?;
-        // Nearly always so, and then a division of 64 bits is enough.
+        // This is the usual case, for which a division of 64 bits is enough.
         if limit.size() == share && limit.quota() > 0 {
             let drained = parts.checked_mul(Micros::from(period).get());
             if let Some(drained) = drained {
                 return Some(Micros::wait(drained.div_ceil(limit.quota().into()).into()));
             }
         }
-        // A share has the same share of the rate.
+        // The rate has the same share as the size.
         let parts = u128::from(parts) * u128::from(limit.size());
         let rate = u128::from(limit.quota()) * u128::from(share);
         let micros = parts.checked_mul(Micros::from(period).get().into())?;
@@ -289,7 +294,7 @@ impl Price {
     }
 }
 
-/// How many units at this price a key can take of so much.
+/// Returns how many units at this price fit into `free` parts.
 fn units(free: u32, price: u64) -> u32 {
     match u64::from(free).checked_sub(UNIT) {
         None => 0,

@@ -13,7 +13,7 @@ use crate::policy::Policy;
 use crate::store::Taken;
 use crate::store::{Amendment, Charge, Ledger, Reply};
 
-/// What the queue of a limiter has charged a request that it allows.
+/// The charge of a limiter's queue for an allowed request.
 #[derive(Clone, Copy)]
 pub(crate) struct Queued {
     charge: Charge,
@@ -22,14 +22,14 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
-    /// The policy, by its place in the limiter's list.
+    /// Returns the index of the policy.
     pub(crate) fn policy(&self) -> usize {
         self.charge.policy
     }
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// The place of a request that was charged this and allowed, if there is a queue for it.
+    /// Returns the place of an allowed request with these charges, if there is a queue for it.
     pub(crate) fn queued(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Queued> {
         let (queue, _) = self.policies.queue.as_ref()?;
         let of_queue =
@@ -50,7 +50,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         })
     }
 
-    /// How long this request would wait for its turn.
+    /// Returns how long this request would wait for its turn.
     pub(crate) fn wait_of(&self, queued: &Queued) -> Micros {
         match &self.policies.queue {
             Some((_, lines)) => lines.wait(&queued.charge.key, queued.place).into(),
@@ -58,7 +58,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// Lets this request stand in line. `None` if it can go on at once.
+    /// Lets this request wait for its turn. Returns `None` if it can go on at once.
     pub(crate) fn stand(&self, queued: &Queued) -> Result<Option<Turn>, NoTimer> {
         let Some((_, lines)) = &self.policies.queue else {
             return Ok(None);
@@ -71,8 +71,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(turn.map(|turn| turn.counted_by(self.begin_to_wait(charge.policy))))
     }
 
-    /// Gives turns back that no request takes, and keeps for the next requests what the store cannot take
-    /// back. Nothing waits for it.
+    /// Gives turns back that no request takes, in the background. Turns that the store cannot take back are
+    /// kept for the next requests.
     fn give_back(&self, of: &Charge, free: Free) {
         let Some((_, lines)) = &self.policies.queue else {
             return;
@@ -101,8 +101,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// Gives back what a request was charged that would leave its queue too late, and asks for the
-    /// numbers without it. Nothing waits for what is given back.
+    /// Gives back the charges of a request that would leave its queue too late, in the background, and asks
+    /// for the numbers without it.
     pub(crate) fn take_back(
         &self,
         charges: &[Charge],
@@ -129,7 +129,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 }
 
-/// The queue among policies, by its place in their list, and its lines.
+/// Returns the queue among these policies, by its index, and its lines.
 pub(super) fn queue(policies: &[Policy], timers: &Timers) -> Option<(usize, Arc<Lines>)> {
     let index = policies.iter().position(Policy::shapes)?;
     Some((
@@ -138,7 +138,7 @@ pub(super) fn queue(policies: &[Policy], timers: &Timers) -> Option<(usize, Arc<
     ))
 }
 
-/// Lets a store finish what nothing waits for.
+/// Runs what a store has to finish while no request waits for it.
 fn settle(settled: impl Future<Output = ()> + Send + 'static) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         spawn(&runtime, settled);

@@ -31,7 +31,7 @@ impl Penalties {
         self.0.get(policy).copied().flatten()
     }
 
-    /// A question about this key to each policy with a penalty.
+    /// Returns a charge of this key for each policy with a penalty.
     fn about(&self, key: Key) -> Charges {
         let policies = (0..self.0.len()).filter(|policy| self.of_policy(*policy).is_some());
         policies.map(|policy| Charge::new(policy, key, 0)).collect()
@@ -39,7 +39,7 @@ impl Penalties {
 }
 
 impl Limiter {
-    /// How many refusals of this key count.
+    /// Returns how many refusals of this key count.
     pub(super) fn refusals_now(&self, key: Key) -> AllCounting {
         let penalties = &self.policies.penalties;
         let asked = penalties.about(key);
@@ -59,7 +59,7 @@ impl Limiter {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// How many refusals of this key count.
+    /// Returns how many refusals of this key count.
     pub(super) fn refusals(
         &self,
         key: Key,
@@ -67,7 +67,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.refusals_about(self.policies.penalties.about(key))
     }
 
-    /// How many refusals of the keys of these charges count. Where the store does not tell, nothing is told.
+    /// Returns how many refusals of the keys of these charges count. It is empty if the store cannot tell.
     pub(super) fn refusals_about(
         &self,
         charges: Charges,

@@ -11,10 +11,10 @@ use crate::plan::Finding;
 use crate::store::{Charge, Ledger, Reply, Wanted, answered, check};
 
 impl Limiter {
-    /// Decides at an estimate of the cost and charges it, as [`check_now`](Self::check_now) does, and returns a
-    /// [`Reservation`], by which it is settled what the request really cost.
+    /// Decides at an estimate of the cost and charges it, as [`check_now`](Self::check_now) does. Returns a
+    /// [`Reservation`], which settles the real cost of the request.
     ///
-    /// Like any cost that is asked for, an estimate above the limit is denied, however long the request waits.
+    /// An estimate above the limit is denied, however long the request waits, like any other cost.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -63,7 +63,8 @@ impl Limiter {
         self.reserve_charges_now(&mut self.alike(key, estimate))
     }
 
-    /// Decides under the named policies, each with its own key and estimate; as [`reserve_now`](Self::reserve_now).
+    /// Decides under the named policies, each with its own key and estimate; see
+    /// [`reserve_now`](Self::reserve_now).
     ///
     /// # Errors
     ///
@@ -83,7 +84,7 @@ impl Limiter {
         reservation.decide(charges, |outcomes| {
             let wanted = Wanted::Everything;
             let _ = self.ledger.inner().charge(charges, wanted, outcomes);
-            // The store in this process tells of each charge.
+            // The store in this process has an outcome for each charge.
             let _ = check(charges, outcomes);
             outcomes.is_allowed()
         });
@@ -93,11 +94,12 @@ impl Limiter {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Decides at an estimate of the cost and charges it; as [`reserve_now`](Limiter::reserve_now), in any store.
+    /// Decides at an estimate of the cost and charges it, in any store; see
+    /// [`reserve_now`](Limiter::reserve_now).
     ///
-    /// The store in this process decides during this call. Any other store may begin only when the future is first
-    /// polled. If it is dropped after that and before the store has answered, the request has ended, and is settled as
-    /// [`Policy::unless_settled`](crate::Policy::unless_settled) says.
+    /// The store in this process decides during this call. Any other store may begin only when the future is
+    /// first polled. If the future is dropped after that and before the store has answered, the request has
+    /// ended, and is settled as [`Policy::unless_settled`](crate::Policy::unless_settled) says.
     ///
     /// # Errors
     ///
@@ -114,7 +116,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         })
     }
 
-    /// Decides under the named policies, each with its own key and estimate; as [`reserve`](Self::reserve).
+    /// Decides under the named policies, each with its own key and estimate; see [`reserve`](Self::reserve).
     ///
     /// # Errors
     ///
@@ -158,7 +160,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         })
     }
 
-    /// Reserves under named policies, once it is known what a resolver has for their keys.
+    /// Reserves under named policies, after a resolver has been asked about their keys.
     fn reserve_found(
         &self,
         charges: &[Charge],
@@ -170,9 +172,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(self.reserve_charges(self.charges_of_found(charges, findings)?))
     }
 
-    /// Returns how many settlements were lost since the limiter was built, because the store failed or the runtime had
-    /// ended. Whether such a settlement was made is not known, and it is not repeated: at worst, the estimate stays
-    /// charged.
+    /// Returns how many settlements were lost since the limiter was built, because the store failed or the
+    /// runtime had ended. It is unknown whether such a settlement was made, and it is not repeated: at worst,
+    /// the estimate stays charged.
     pub fn lost_settlements(&self) -> u64 {
         self.policies.lost.count()
     }
@@ -206,7 +208,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// The reservation of charges that a store has answered.
+    /// Returns the reservation of charges that a store has answered.
     fn reserved(
         &self,
         charges: &[Charge],
@@ -235,7 +237,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         reservation
     }
 
-    /// Counts a request on whose charges was decided so, and turns the decision into what is told.
+    /// Counts a request with these charges, and converts its outcomes into those of the decision.
     fn reserved_so(&self, charges: &[Charge], reservation: &mut Reservation<L>) {
         reservation.change(|outcomes| {
             self.look_at_costs(charges, outcomes);

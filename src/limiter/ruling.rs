@@ -1,7 +1,7 @@
-//! The way of a request through a limiter, for the layers: `charge → rule → hold`.
+//! The path of a request through a limiter, for the layers: `charge → rule → hold`.
 //!
-//! A layer reads the charges of a request and has them ruled on. What it tells the client of that is its own. The future
-//! of the request is a [`HeldCall`](crate::line::HeldCall).
+//! A layer reads the charges of a request and asks for a ruling. How it tells the client is the layer's part.
+//! The future of the request is a [`HeldCall`](crate::line::HeldCall).
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -17,22 +17,22 @@ use crate::line::Turn;
 use crate::plan::{self, Finding};
 use crate::store::{Charge, Charged, Ledger, Wanted, answered, check};
 
-/// What becomes of a request. The numbers are in the outcomes that are given with it.
+/// The ruling on a request. The numbers are in the outcomes that come with it.
 pub(crate) enum Ruled {
-    /// It goes on, and its numbers are not told.
+    /// The request goes on, without numbers.
     Untold,
-    /// It goes on, when its turn has come if it has one.
+    /// The request goes on, when its turn has come if it has one.
     Allowed(Option<Box<Turn>>),
     Denied,
     /// The store could not decide.
     Failed(StoreError),
-    /// It is allowed and would have to wait, and nothing would wake it.
+    /// The request is allowed and would have to wait, but there is no timer to wake it.
     NoTimer,
-    /// The store has not answered yet, or not as it will.
+    /// The store has not answered yet, or the request waits.
     Later(Box<Question>),
 }
 
-/// A request that is not ruled on yet.
+/// A request without a ruling yet.
 pub(crate) struct Question {
     charges: Charges,
     caller: Option<Caller>,
@@ -40,51 +40,53 @@ pub(crate) struct Question {
 }
 
 enum Coming {
-    /// What a resolver has for the request, which is charged nothing yet.
+    /// Waits for the finding of a resolver; nothing is charged yet.
     Plan(plan::Coming),
     Outcomes(Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>),
-    /// It was denied, and waits for its turn.
+    /// The request was denied, and waits for its turn.
     Turn(Box<Waiter>),
-    /// It would leave its queue too late.
+    /// The request would leave its queue too late.
     Late(Box<Late>),
 }
 
-/// What a question comes to.
+/// The result of a question.
 pub(crate) enum Resumed {
-    /// A resolver has this for the request, which can be charged now.
+    /// The finding of a resolver, with which the request can be charged now.
     Found(Finding),
     Ruled(Ruled),
 }
 
 /// A request that would leave its queue too late. It is denied, whatever the store says now.
 struct Late {
-    /// The numbers without it.
+    /// The numbers without the request.
     numbers: Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>,
-    /// Those with it, in case the store cannot tell or has lost sight of the queue.
+    /// The numbers with it, in case the store cannot answer or has lost the queue.
     before: Outcomes,
     queue: usize,
-    /// After which it would leave in time.
+    /// The wait after which the request would leave in time.
     wait: Micros,
 }
 
-/// How a layer has a request ruled on.
+/// How a layer asks for a ruling.
 #[derive(Clone, Copy)]
 pub(crate) struct Asking {
     pub(crate) wanted: Wanted,
-    /// `None` if no request has to wait.
+    /// `None` if the request cannot wait.
     pub(crate) caller: Option<Caller>,
-    /// Whether what the store charges has to be settled, even if the client goes away before it has answered.
+    /// Whether charges have to be settled, even if the client goes away before the store has answered.
     pub(crate) settles: bool,
 }
 
-/// What a request is charged. Nearly all have their answer at once, and then nothing of it is kept.
+/// The charges of a request. Nearly all requests have their answer at once, and then the charges are not
+/// kept.
 #[derive(Clone, Copy)]
 struct ChargedRequest<'a> {
     charges: &'a [Charge],
     caller: Option<Caller>,
 }
 
-/// The charges that the store has answered. A policy that lets everything go on without its store was not asked.
+/// Returns the charges that the store has answered. A policy that allows everything without its store was not
+/// asked.
 pub(crate) fn asked<'a>(charges: &'a [Charge], outcomes: &Outcomes) -> Cow<'a, [Charge]> {
     if !outcomes.is_degraded() {
         return Cow::Borrowed(charges);
@@ -105,7 +107,7 @@ impl ChargedRequest<'_> {
 }
 
 impl Late {
-    /// What the request is told: its queue denies it.
+    /// Returns the outcomes of a request that its queue denies.
     fn told(&self, numbers: Option<Outcomes>) -> Outcomes {
         let numbers = numbers.filter(|numbers| numbers.iter().any(|(it, _)| it == self.queue));
         let mut told = numbers.unwrap_or_else(|| self.before.clone());
@@ -115,7 +117,7 @@ impl Late {
 }
 
 impl Question {
-    /// Waits for what a resolver has for a request.
+    /// Waits for the finding of a resolver.
     pub(crate) fn of_plan(coming: plan::Coming) -> Box<Self> {
         Box::new(Self {
             charges: Charges::new(),
@@ -128,12 +130,12 @@ impl Question {
         &self.charges
     }
 
-    /// Whether the request waits for others, and not for the store.
+    /// Returns whether the request waits for others, and not for the store.
     pub(crate) fn waits_its_turn(&self) -> bool {
         matches!(self.coming, Coming::Turn(_))
     }
 
-    /// Goes on with the request. Its numbers are put into `outcomes`.
+    /// Continues the request. Its numbers are written into `outcomes`.
     pub(crate) fn poll(
         &mut self,
         limiter: &Limiter<dyn Ledger>,
@@ -182,13 +184,13 @@ impl Question {
 }
 
 impl Limiter<dyn Ledger> {
-    /// Whether a request may have to wait for its turn.
+    /// Returns whether a request may have to wait for its turn.
     pub(crate) fn may_hold(&self) -> bool {
         self.policies.waits.is_some() || self.policies.queue.is_some()
     }
 
-    /// Has a request ruled on that is charged this. Outcomes have room for several policies, and moving them would cost
-    /// as much as deciding: they are read where they stand.
+    /// Rules on a request with these charges. Outcomes have room for several policies, and moving them would
+    /// cost as much as deciding: they are read in place.
     #[inline]
     pub(crate) fn rule(
         &self,
@@ -211,7 +213,7 @@ impl Limiter<dyn Ledger> {
             }
             Charged::Now(Ok(_)) => match check(charges, outcomes) {
                 Ok(()) if wanted.includes(true) => self.ruled(asked, outcomes),
-                // A denial is one, whatever its numbers.
+                // A denial is one, whatever its numbers are.
                 Ok(()) => self.deny(asked, outcomes),
                 Err(error) => self.failed(error),
             },
@@ -235,7 +237,7 @@ impl Limiter<dyn Ledger> {
         self.queue_up(asked, outcomes)
     }
 
-    /// Lets a request that was allowed take its turn, if there is a queue for it.
+    /// Lets an allowed request take its turn, if there is a queue for it.
     fn queue_up(&self, asked: ChargedRequest<'_>, outcomes: &Outcomes) -> Ruled {
         let charges = &*self::asked(asked.charges, outcomes);
         let asked = ChargedRequest { charges, ..asked };
@@ -276,7 +278,7 @@ impl Limiter<dyn Ledger> {
         self.denied()
     }
 
-    /// Whether a request that was denied would wait for its turn. It takes no place.
+    /// Returns whether a denied request would wait for its turn. It takes no place.
     #[cfg(feature = "config")]
     pub(crate) fn would_wait(
         &self,

@@ -1,7 +1,8 @@
-//! The verbs of a limiter that ask beside `check`: under named policies, for as much as there is, and without a charge.
+//! Further verbs of a limiter: decisions under named policies, for as many units as there are, and without a
+//! charge.
 //!
-//! Each verb is there twice: `…_now` for the store in this process, and a future with the same
-//! meaning for any store. The documentation of a verb is at `…_now`.
+//! Each verb has two forms: `…_now` for the store in this process, and a future with the same meaning for any
+//! store. The documentation of a verb is at `…_now`.
 
 use std::sync::Arc;
 
@@ -16,9 +17,8 @@ impl Limiter {
     /// Decides under the named policies, each with its own key and cost, and charges them if all
     /// allow it.
     ///
-    /// Policies that are not named are not asked. Without a name, the request is allowed. If the
-    /// keys have different types, convert each to a [`Key`] with
-    /// [`into_key`](IntoKey::into_key).
+    /// Only the named policies decide. Without a name, the request is allowed. If the keys have different
+    /// types, convert each to a [`Key`] with [`into_key`](IntoKey::into_key).
     ///
     /// # Errors
     ///
@@ -63,14 +63,14 @@ impl Limiter {
         Ok(decision)
     }
 
-    /// Describes this key under every policy, in sentences for a person who asks why it was
+    /// Describes the state of this key under every policy, in sentences for a person who asks why it was
     /// refused.
     ///
     /// It charges nothing.
     ///
-    /// A key that no request has is told as unused. The key of a layer's client is
-    /// the one that the policy's extractor makes: `extractor.key_of(value)`, see
-    /// [keys for an operator](crate::key#keys-for-an-operator).
+    /// A key without requests is described as unused. The key of a layer's client is
+    /// `extractor.key_of(value)` with the policy's extractor, see [keys for an
+    /// operator](crate::key#keys-for-an-operator).
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
@@ -98,7 +98,7 @@ impl Limiter {
         )
     }
 
-    /// Returns what [`check_now`](Self::check_now) would decide, and charges nothing.
+    /// Returns the decision that [`check_now`](Self::check_now) would make, and charges nothing.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -122,12 +122,12 @@ impl Limiter {
         decision
     }
 
-    /// Takes as much as there is, up to this much, in one step: the units that every policy grants, and the
-    /// decision about them. With nothing to be had that is 0, and the decision is about one unit. A
+    /// Takes as many units as there are, up to `most`, in one step: the units that every policy grants, and
+    /// the decision about them. If there are none, it returns 0 and the decision about one unit. A
     /// [soft](crate::Policy::soft) policy limits nothing, and is charged where it has room.
     ///
-    /// If a policy has a [factor](crate::Policy::factor), it is two steps, to ask how much there is and to take that. If
-    /// other requests take it in between several times, none is taken.
+    /// If a policy has a [factor](crate::Policy::factor), it takes two steps: to ask how many there are and
+    /// to take them. If other requests take them in between several times, none is taken.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -159,7 +159,7 @@ impl Limiter {
         (units, self.decision(outcomes))
     }
 
-    /// Takes as much as there is at the price of now, for which the store has no step of its own.
+    /// Takes as many units as there are at the present price, for which the store has no step of its own.
     fn take_priced(&self, key: Key, most: u32) -> (u32, Decision) {
         for _ in 0..TRIES {
             let units = takeable(&self.peek_now(key, 0), most);
@@ -175,10 +175,10 @@ impl Limiter {
     }
 }
 
-/// How often it is asked again how much there is, if other requests take it meanwhile.
+/// How often the question is repeated if other requests take the units meanwhile.
 const TRIES: usize = 4;
 
-/// How many units all policies have, at most so many.
+/// Returns how many units all policies have, up to `most`.
 fn takeable(decision: &Decision, most: u32) -> u32 {
     let limiting = decision
         .policies()
@@ -221,12 +221,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(async move { Ok(Decision::new(names, reply.wait().await?)) })
     }
 
-    /// How this key stands under every policy, in sentences for a person; as
-    /// [`inspect_now`](Limiter::inspect_now), in any store, which says too which key that is.
+    /// Describes the state of this key under every policy, in any store; see
+    /// [`inspect_now`](Limiter::inspect_now), which says which key that is.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell; the in-process store always can.
+    /// When the store cannot answer; the in-process store always can.
     pub fn inspect(
         &self,
         key: impl IntoKey,
@@ -237,10 +237,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         async move { Ok(Inspection::new(peeked.await?, refusals.await, leased.await)) }
     }
 
-    /// Takes as much as there is, up to this much; as [`take_up_to_now`](Limiter::take_up_to_now), in
-    /// any store, in one step of the store.
+    /// Takes as many units as there are, up to `most`, in any store; see
+    /// [`take_up_to_now`](Limiter::take_up_to_now).
     ///
-    /// The question is put at once, not when the future is first polled, unless a policy has a
+    /// The store is asked at once, not when the future is first polled, unless a policy has a
     /// [factor](crate::Policy::factor).
     ///
     /// # Errors
@@ -257,7 +257,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             let mut charges = limiter.charges_found(key, most, finding);
             limiter.policies.heed_modes(&mut charges);
             let taken = match (most, &*charges) {
-                // There is nothing to take, or nothing that limits it.
+                // There is nothing to take, or no policy that limits it.
                 (0, _) | (_, []) => {
                     let told = limiter.ledger.peek(&charges);
                     Ok(told.map(move |answer| Ok((most, answer?))))
@@ -281,7 +281,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         })
     }
 
-    /// Takes as much as there is at the price of now, for which a store has no step of its own.
+    /// Takes as many units as there are at the present price, for which a store has no step of its own.
     async fn take_priced_in_any(self, key: Key, most: u32) -> Result<(u32, Decision), StoreError> {
         for _ in 0..TRIES {
             let units = takeable(&self.peek(key, 0).await?, most);
@@ -296,11 +296,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok((0, self.peek(key, most.min(1)).await?))
     }
 
-    /// Returns what [`check`](Self::check) would decide, and charges nothing.
+    /// Returns the decision that [`check`](Self::check) would make, and charges nothing.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell; the in-process store always can.
+    /// When the store cannot answer; the in-process store always can.
     pub fn peek(
         &self,
         key: impl IntoKey,

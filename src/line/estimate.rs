@@ -1,4 +1,4 @@
-//! Estimates when the turn of a request would come that stands behind others.
+//! Estimates when a request gets its turn behind others that wait.
 
 use smallvec::SmallVec;
 
@@ -6,17 +6,17 @@ use crate::algorithm::{Algorithm, Limit, Replenishment};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 
-/// The limits that keys have of their own in place of their policies', by policy.
+/// The limits that replace a policy's limit for single keys, by policy.
 pub(crate) type OwnLimits = SmallVec<[(usize, OwnLimit); 1]>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnLimit {
     limit: u32,
-    /// For which it is meant, rounded up to seconds; `None` if nothing is ever to be had.
+    /// The window of the limit, rounded up to seconds; `None` if the limit grants nothing.
     window: Option<Micros>,
 }
 
-/// Those by which a store has answered.
+/// Returns the limits of single keys that these outcomes tell.
 pub(crate) fn own_limits(outcomes: &Outcomes) -> OwnLimits {
     let own = outcomes.iter().filter_map(|(policy, outcome)| {
         let (limit, seconds) = outcome.own_limit()?;
@@ -26,20 +26,22 @@ pub(crate) fn own_limits(outcomes: &Outcomes) -> OwnLimits {
     own.collect()
 }
 
-/// Returns a cost and a time: to wait for the costs of `before` and then for `cost`, one after the other, takes as long as
-/// to wait once for the cost that is returned, plus that time. A store can tell the wait of one request, of no more than
-/// the limit.
+/// Returns a cost and a time. Waiting for each of `before` and then for `cost` takes as long as one wait for
+/// the returned cost, plus the returned time. A store can tell the wait of one request that costs no more
+/// than the limit.
 ///
-/// The result is exact for costs of 1, except under a sliding window, where it may be a part of the window too long. Greater costs may take longer than that under a log, slots, a sliding window, and a
-/// bucket whose refill is smaller than itself, since what one leaves can be too little for the next.
-/// Of a bucket with a limit of the key's own it is too long by what that window was rounded up.
+/// The result is exact for costs of 1, except under a sliding window, where it may be too long by a part of
+/// the window. Greater costs may take longer than the result under a log, slots, a sliding window, or a
+/// bucket whose refill is smaller than its capacity, because the remainder after one request can be too
+/// little for the next. Under a key's own limit of a bucket, the result is too long by the rounding of the
+/// window.
 pub(crate) fn one_after_the_other(
     algorithm: &Algorithm,
     own: Option<OwnLimit>,
     before: &[u32],
     cost: u32,
 ) -> (u32, Micros) {
-    // What holds at this hour is told as a limit of the key's own.
+    // The outcome tells the limit of this hour as a limit of the key.
     let algorithm = &algorithm.without_hours();
     let limit = algorithm.limit().unwrap_or(u32::MAX);
     let limit = own.map_or(limit, |own| own.limit);
@@ -55,7 +57,7 @@ pub(crate) fn one_after_the_other(
     }
     let own = own.and_then(|own| Some(u128::from(own.window?.get())));
     let its = algorithm.period().map(|period| period.as_micros());
-    // Windows are those of the policy, which has none if its limit is 0.
+    // A window has the period of the policy, which has none if its limit is 0.
     let period = its.or(own).unwrap_or_default();
     let whole = algorithm.longest_wait().map(|wait| wait.as_micros());
     let whole = whole.unwrap_or(2 * period);
@@ -64,7 +66,7 @@ pub(crate) fn one_after_the_other(
         Some(Replenishment::Interval) => {
             let interval = algorithm.frame().1.unwrap_or_default().as_micros();
             let arrive = match own {
-                // At least this: the window is no longer.
+                // A lower bound: `window` is rounded up.
                 Some(window) => u128::from(limit) * interval / window.max(1),
                 None => quota.into(),
             };
@@ -74,13 +76,13 @@ pub(crate) fn one_after_the_other(
             }
             (limit, interval)
         }
-        // Drains at its rate, once it is full.
+        // A full bucket drains at a steady rate.
         Some(Replenishment::Steady) => {
             let longer = (all - u128::from(limit)) * own.unwrap_or(period);
             return (limit, Micros::wait(longer.div_ceil(limit.into())));
         }
-        // A client that takes all that the window admits, as soon as it does, gets one less than the limit in
-        // each period. The last unit is free at the end of the period, and counts for the next one.
+        // A client that takes each unit as soon as it is free gets one less than the limit in each period.
+        // The last unit is free at the end of the period, and counts for the next one.
         Some(Replenishment::Sliding) if limit == 1 => (limit, 2 * period),
         Some(Replenishment::Sliding) => (limit - 1, period),
         _ => (limit, whole),
@@ -93,7 +95,7 @@ pub(crate) fn one_after_the_other(
             taken = cost;
         }
     }
-    // No less than the first one waits for, since periods begin with it.
+    // Not less than the wait of the first request, because the periods begin with it.
     let first = before.first().map_or(taken, |first| taken.max(*first));
     (first.min(limit), Micros::wait(periods * each))
 }

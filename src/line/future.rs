@@ -1,6 +1,7 @@
 //! The future of all layers: it holds a request until its turn, and then calls the inner service.
 //!
-//! A layer tells by [`Holding`] what it keeps of a request, and by [`Answering`] how it asks about one and answers it.
+//! A layer implements [`Holding`] for what it keeps of a request, and [`Answering`] for how it decides and
+//! answers.
 
 use std::mem;
 use std::pin::Pin;
@@ -11,18 +12,19 @@ use tower_service::Service;
 
 use super::Turn;
 
-/// What a layer keeps of a request.
+/// What a layer keeps of a request while it is held.
 pub(crate) trait Holding {
-    /// What a request waits for that is not ruled on yet.
+    /// The state of a request that has no ruling yet.
     type Awaited;
-    /// What a request that goes on holds until its answer.
+    /// What a request keeps from its ruling until its answer.
     type Kept;
     type Refusal;
 
-    /// Whether a request waits for others, and not for a store. What the inner service was ready for is free meanwhile.
+    /// Returns whether the request waits for other requests, rather than for a store. While it does, the
+    /// readiness of the inner service is given up.
     fn waits_its_turn(question: &Self::Awaited) -> bool;
 
-    /// Calls or polls the inner service.
+    /// Calls or polls the inner service on behalf of the request.
     #[inline]
     fn within<T>(kept: &Self::Kept, call: impl FnOnce() -> T) -> T {
         let _ = kept;
@@ -30,11 +32,11 @@ pub(crate) trait Holding {
     }
 }
 
-/// How a layer asks about requests of a service, and answers them.
+/// How a layer decides requests of a service, and answers them.
 pub(crate) trait Answering<S: Service<Req>, Req>: Holding + Sized {
     type Output;
 
-    /// Goes on with a request that was not ruled on.
+    /// Continues with a request that had no ruling yet.
     fn resume(
         &self,
         question: &mut Self::Awaited,
@@ -42,23 +44,23 @@ pub(crate) trait Answering<S: Service<Req>, Req>: Holding + Sized {
         cx: &mut Context<'_>,
     ) -> Poll<Ruling<Self>>;
 
-    /// The inner service has answered.
+    /// Turns the answer of the inner service into the output.
     fn answered(kept: &mut Self::Kept, answer: Result<S::Response, S::Error>) -> Self::Output;
 
-    /// The inner service has failed before it was called.
+    /// Turns a failure of the inner service before the call into the output.
     fn failed(kept: Self::Kept, error: S::Error) -> Self::Output;
 
     fn refused(refusal: Self::Refusal) -> Self::Output;
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 pub(crate) enum Ruling<H: Holding> {
-    /// It goes on.
+    /// The request goes to the inner service.
     Pass(H::Kept),
-    /// It goes on when it is its turn.
+    /// The request goes to the inner service when its turn comes.
     Hold(Box<Turn>, H::Kept),
     Refuse(H::Refusal),
-    /// It is not ruled on yet.
+    /// The request has no ruling yet.
     Wait(Box<H::Awaited>),
 }
 
@@ -82,7 +84,7 @@ pin_project! {
         H: Holding,
     {
         Waiting {
-            // Both boxed, since most futures never wait and all would be as large as this.
+            // Boxed, since most futures never wait, and each would have the size of this.
             question: Option<Box<H::Awaited>>,
             held: Option<Box<(S, Req)>>,
             layer: H,
@@ -91,7 +93,7 @@ pin_project! {
         Held {
             turn: Option<Box<Turn>>,
             is_its_turn: bool,
-            // Of a request that has waited: its place before requests that still do.
+            // The place of a request that has waited, in front of the requests that still wait.
             place: Option<Box<H::Awaited>>,
             kept: Option<H::Kept>,
             held: Option<Box<(S, Req)>>,
@@ -99,7 +101,7 @@ pin_project! {
         Calling {
             #[pin]
             future: S::Future,
-            // Behind the future: what the call still does comes before its end.
+            // Declared after the future, so that the call is dropped before what it keeps.
             kept: H::Kept,
         },
         Refused {
@@ -110,7 +112,7 @@ pin_project! {
 
 #[cfg(feature = "http")]
 impl<S: Service<Req>, Req, H: Holding> HeldCall<S, Req, H> {
-    /// `inner` is ready.
+    /// Calls `inner`, which is ready.
     #[inline]
     pub(crate) fn calling(inner: &mut S, request: Req, kept: H::Kept) -> Self {
         Self {
@@ -120,8 +122,8 @@ impl<S: Service<Req>, Req, H: Holding> HeldCall<S, Req, H> {
 }
 
 impl<S: Service<Req> + Clone, Req, H: Holding + Clone> HeldCall<S, Req, H> {
-    /// `inner` is ready. What it was ready for goes to others while the request waits for its turn, and if it is
-    /// refused: that may be a permit, or a place in a queue.
+    /// Starts with a ruling; `inner` is ready. While the request waits for its turn, and when it is refused,
+    /// that readiness is given up: it may be a permit, or a place in a queue.
     pub(crate) fn ruled(ruling: Ruling<H>, layer: &H, inner: &mut S, request: Req) -> Self {
         let state = match ruling {
             Ruling::Pass(kept) => State::calling(inner, request, kept),
@@ -135,8 +137,8 @@ impl<S: Service<Req> + Clone, Req, H: Holding + Clone> HeldCall<S, Req, H> {
                 State::Refused { refusal }
             }
             Ruling::Wait(question) => {
-                // The instance that was polled ready has to be the one that is called. Its clone is not ready, and
-                // stays behind to be polled again.
+                // Call the instance that was polled ready. Its clone is not ready, and stays behind to be
+                // polled again.
                 let not_ready = inner.clone();
                 let ready = mem::replace(inner, not_ready);
                 let inner_is_ready = !H::waits_its_turn(&question);
@@ -172,7 +174,7 @@ impl<S: Service<Req>, Req, H: Holding> State<S, Req, H> {
         }
     }
 
-    /// It is its turn, and the inner service is not ready yet.
+    /// Continues after the turn has come: the inner service may not be ready again.
     fn having_waited(
         place: Option<Box<H::Awaited>>,
         kept: H::Kept,
@@ -227,7 +229,7 @@ where
     S: Service<Req> + Clone,
     H: Answering<S, Req>,
 {
-    /// What comes after a wait, or the end. Kept apart: most requests never wait.
+    /// Moves to the next state after a wait, or ends. A function of its own, since most requests never wait.
     #[inline(never)]
     fn next(self, cx: &mut Context<'_>) -> Poll<Result<State<S, Req, H>, H::Output>> {
         Poll::Ready(Ok(match self {
@@ -258,7 +260,7 @@ where
                     }
                     Ruling::Wait(unanswered) => {
                         if H::waits_its_turn(&unanswered) {
-                            // What it was ready for goes to others meanwhile.
+                            // Gives up the readiness, so that other requests can use it meanwhile.
                             *inner = inner.clone();
                             *inner_is_ready = false;
                         }
@@ -290,7 +292,7 @@ where
                 }
                 let (mut inner, request) = *held.take().expect(AGAIN);
                 let calling = State::calling(&mut inner, request, kept);
-                // The requests behind it go on once it has gone.
+                // The request is on its way: let the requests behind it go on.
                 drop((turn.take(), place.take()));
                 calling
             }

@@ -3,13 +3,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::diagnostics::{Diagnostic, warn_once_of};
 
-/// Finds out whether requests keep leaving the lines of a policy before their turn.
+/// Detects that requests keep leaving the lines of a policy before their turn.
 pub(crate) struct Leaving {
     policy: String,
     ends: Mutex<Ends>,
 }
 
-/// How requests ended that have waited in a line.
+/// Counts how the requests of a line ended.
 #[derive(Default)]
 struct Ends {
     stayed: u32,
@@ -25,14 +25,14 @@ const LEAVING: Diagnostic = Diagnostic::new(
      or by a `Deadline` among its extensions",
 );
 
-/// So many ends are looked at together.
+/// The number of requests in a sample.
 const LOOKED_AT: u32 = 100;
 
-/// If as many of them are early, something is wrong.
+/// The number of early leaves in a sample that causes a warning.
 const TOO_MANY: u32 = LOOKED_AT / 10;
 
 impl Leaving {
-    /// Of the policy of this name.
+    /// Counts for the policy with this name.
     pub(crate) fn new(policy: &str) -> Self {
         Self {
             policy: policy.to_owned(),
@@ -40,7 +40,7 @@ impl Leaving {
         }
     }
 
-    /// A request has left its line: it had its turn, or an answer, or neither.
+    /// Records that a request has left its line. `has_stayed` says whether it had its turn or an answer.
     pub(crate) fn ended(&self, has_stayed: bool) {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let are_too_many = ends.count(has_stayed);
@@ -52,8 +52,7 @@ impl Leaving {
 }
 
 impl Ends {
-    /// Whether too many of the requests that are looked at together have left: said when all of them have
-    /// ended.
+    /// Records one end. Returns `true` at the end of a sample in which too many requests have left early.
     fn count(&mut self, has_stayed: bool) -> bool {
         if has_stayed {
             self.stayed += 1;

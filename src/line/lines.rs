@@ -16,31 +16,31 @@ use crate::key::Key;
 
 /// The requests that wait for their turn under one policy.
 pub(crate) struct Lines {
-    /// By key. None is empty.
+    /// Only keys with waiting requests have an entry.
     of: Mutex<Orders>,
     leaving: Leaving,
     timers: Timers,
-    /// Lines that begin anew number their requests from here on: a request that others have passed may still hold
-    /// a number of the line before.
+    /// The first number of a new line. Numbers are not reused: a request that was passed by others may still
+    /// hold a number of the line before.
     numbers: AtomicU64,
 }
 
-/// There is nothing that would wake a request when it is due.
+/// The runtime has no timer that could wake a request when it is due.
 pub(crate) struct NoTimer;
 
-/// What a request has that has entered a line.
+/// The result of entering a line.
 pub(super) struct Entered {
-    /// Its number in the line.
+    /// The number of the request in the line.
     pub(super) number: u64,
     pub(super) timer: Timer,
-    /// Turns that no request takes.
+    /// Turns that became free, which no request takes.
     pub(super) free: Option<Free>,
 }
 
 type Orders = HashMap<Key, Order, RandomState>;
 
 impl Lines {
-    /// No lines yet, under the policy of this name.
+    /// Creates the lines of the policy with this name.
     pub(crate) fn new(policy: &str, timers: Timers) -> Self {
         Self {
             of: Mutex::default(),
@@ -50,7 +50,7 @@ impl Lines {
         }
     }
 
-    /// How long a request of this key would wait in this place.
+    /// Returns how long a request of this key would wait in this place.
     pub(crate) fn wait(&self, key: &Key, place: Place) -> Duration {
         let now = self.timers.now();
         let orders = self.lock();
@@ -61,8 +61,8 @@ impl Lines {
         due.saturating_duration_since(now)
     }
 
-    /// Lets a request of this key enter its line at this place, for `delay` or for those before it. `None` if it can
-    /// go on at once.
+    /// Lets a request of this key enter its line at this place. The request waits for `delay`, or for the
+    /// requests before it. Returns `None` if it can go on at once.
     pub(super) fn enter(
         &self,
         key: Key,
@@ -84,8 +84,8 @@ impl Lines {
         }))
     }
 
-    /// Keeps turns for the next requests of this key that the store could not take back. If they have come
-    /// already they move up; returns the turns that they leave then.
+    /// Keeps turns that the store could not take back, for the next requests of this key. If such requests
+    /// wait already, they move up; returns the turns that they leave.
     pub(crate) fn keep(&self, key: &Key, free: Free) -> Option<Free> {
         // The queue of this process has taken them back itself.
         if free.is_degraded() {
@@ -100,7 +100,7 @@ impl Lines {
         free
     }
 
-    /// What this request does next.
+    /// Returns what this request does next.
     pub(super) fn look(&self, (key, number): (&Key, u64), now: Instant, waker: &Waker) -> Next {
         let mut orders = self.lock();
         match orders.get_mut(key) {
@@ -109,7 +109,7 @@ impl Lines {
         }
     }
 
-    /// Takes a request out of its line, and wakes the next; returns the turns that no request takes.
+    /// Removes a request from its line, and wakes the next one. Returns the turns that no request takes.
     pub(super) fn leave(&self, (key, number): (&Key, u64), has_gone_on: bool) -> Option<Free> {
         self.leaving.ended(has_gone_on);
         let mut orders = self.lock();

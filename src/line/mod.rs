@@ -6,7 +6,8 @@
 //!   holds, and the turns at the end of the line are given back to the store.
 //! - Under [`wait_up_to`](crate::Policy::wait_up_to), requests stand in a [`WaitQueue`], and the first of each line asks
 //!   its store again when its wait is over.
-//! - Outgoing calls stand in a [`Row`] for each key: the plain order of requests, which the wait queue has too.
+//! - Outgoing calls stand in a [`Row`] for each key, an ordered list of requests that the wait queue uses
+//!   too.
 //!
 //! [`HeldCall`] is the future of a request that is held and then goes on.
 

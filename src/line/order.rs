@@ -1,3 +1,7 @@
+//! The order of the requests that a queue holds for one key.
+//!
+//! It is a plain data structure, without locks and timers, so that its tests can drive it step by step.
+
 use std::collections::VecDeque;
 use std::mem;
 use std::task::Waker;
@@ -9,30 +13,30 @@ use tokio::time::Instant;
 use super::stretch::{Place, Stretch};
 use crate::clock::Micros;
 
-/// The requests of one key, in the order in which they go on, each with the turns that it takes.
+/// The requests of one key in the order of their turns.
 ///
-/// The requests behind a turn that becomes free move up along the turns of this line alone: those in
+/// When a turn becomes free, the requests behind it move up along the turns of this line alone: the turns in
 /// between may belong to other processes.
 #[derive(Debug)]
 pub(super) struct Order {
     members: VecDeque<Member>,
     joined: u64,
-    /// Since when the first member is the first.
+    /// The moment at which the first member became the first.
     front_since: Instant,
-    /// A request that is due and does not go on, since its future is not polled, holds up those behind it
-    /// for so long. They look as often whether they have moved up.
+    /// How long a request that is due, but whose future is not polled, holds up the requests behind it. These
+    /// look after that time whether they have moved up.
     patience: Duration,
-    /// Turns behind all members, earliest first, which the store could not take back since other processes
-    /// have turns behind them: the next requests take them.
+    /// Turns behind all members, earliest first, which the store could not take back because other processes
+    /// have turns behind them. The next requests take them.
     spare: Vec<Stretch>,
 }
 
 #[derive(Debug)]
 struct Member {
     number: u64,
-    /// As many turns as it costs, with no turn of another line in between.
+    /// As many turns as the request costs, without a turn of another line in between.
     turns: Turns,
-    /// Whether it goes on now. It stays at the front until it has gone.
+    /// Whether the request is going on. It stays at the front until it has left.
     goes_on: bool,
     waker: Option<Waker>,
 }
@@ -43,11 +47,11 @@ type Turns = SmallVec<[Stretch; 1]>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     GoesOn,
-    /// It looks again at this moment, or when it is woken.
+    /// The request looks again at this moment, or when it is woken.
     LooksAgain(Instant),
 }
 
-/// Turns that no request of a line takes, one behind the other.
+/// Consecutive turns that no request of a line takes.
 #[derive(Debug)]
 pub(crate) struct Free(Turns);
 
@@ -69,7 +73,7 @@ impl Order {
         Self { joined, ..self }
     }
 
-    /// The number of the next request.
+    /// Returns the number of the next request.
     pub(super) fn joined(&self) -> u64 {
         self.joined
     }
@@ -78,8 +82,8 @@ impl Order {
         self.members.is_empty()
     }
 
-    /// Puts a request behind those whose turns begin earlier, and returns its number, and what it does not
-    /// take of this place.
+    /// Inserts a request behind all requests whose turns begin earlier. Returns its number, and the turns of
+    /// the place that it does not take.
     pub(super) fn join(&mut self, place: Place, now: Instant) -> (u64, Option<Free>) {
         let (index, place) = self.place(place);
         let (turns, free) = if index == self.members.len() {
@@ -99,7 +103,7 @@ impl Order {
         (number, free)
     }
 
-    /// The turns of a request at the end of the line, for which the store has told this place.
+    /// Returns the turns for a request at the end of the line: spare ones first, then those of `place`.
     fn take_spare(&mut self, place: Place, now: Instant) -> (Turns, Option<Free>) {
         let own = Stretch::all_of(place);
         let spare = mem::take(&mut self.spare);
@@ -119,8 +123,8 @@ impl Order {
         (turns, unused)
     }
 
-    /// Keeps turns that the store could not take back. Members that have come behind them move up; returns
-    /// the turns that these leave, and who is to be woken.
+    /// Keeps turns that the store could not take back. Members behind them move up. Returns the turns that
+    /// these leave, and the waker of the first member if it has moved.
     pub(super) fn keep(&mut self, free: Free) -> (Option<Free>, Option<Waker>) {
         let Some(first) = free.0.first() else {
             return (None, None);
@@ -139,15 +143,15 @@ impl Order {
         (free, front.and_then(|front| front.waker.take()))
     }
 
-    /// When a request in this place would go on.
+    /// Returns when a request in this place would go on.
     pub(super) fn due(&self, place: Place) -> Instant {
         let (_, place) = self.place(place);
         Stretch::all_of(place).due()
     }
 
-    /// Where a request with these turns stands. A thread may have been slower than another one between the
-    /// store's answer and here, so the moments decide; but those of two clocks cannot be compared, and then
-    /// it stands behind all others and goes on after them.
+    /// Returns where a request with these turns stands. The beginnings of the turns decide, because threads
+    /// may arrive here in another order than that of the store's answers. The moments of two clocks cannot be
+    /// compared: then the request stands behind all others and goes on after them.
     fn place(&self, place: Place) -> (usize, Place) {
         let mut index = self.members.len();
         let Some(last) = self.members.back().and_then(Member::last) else {
@@ -166,10 +170,10 @@ impl Order {
         (index, place)
     }
 
-    /// What this request does next. It is woken when it has become the first.
+    /// Returns what this request does next. Its task is woken when it becomes the first.
     pub(super) fn look(&mut self, number: u64, now: Instant, waker: &Waker) -> Next {
         let Some(index) = self.index(number) else {
-            // Others have gone past it, since it was due and was not polled.
+            // The request was due and not polled, and others have passed it.
             return Next::GoesOn;
         };
         let due = self.members[index].due().unwrap_or(now);
@@ -185,13 +189,14 @@ impl Order {
             Some(known) => known.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
-        // It is not woken when others move up before it.
+        // The task is not woken when requests before it leave.
         let looks_at = if index == 0 { due } else { now + self.patience };
         Next::LooksAgain(acts_at.min(looks_at))
     }
 
-    /// Takes out a request, which has gone on or has gone away. One that had not had its turn leaves its
-    /// turns to those behind it; what is left at the end is returned, and who is to be woken.
+    /// Removes a request that has gone on or has gone away. If it had no turn yet, the requests behind it
+    /// move up into its turns. Returns the turns that remain at the end, and the waker of the new first
+    /// member.
     pub(super) fn leave(&mut self, number: u64, now: Instant) -> (Option<Free>, Option<Waker>) {
         let Some(index) = self.index(number) else {
             return (None, None);
@@ -212,8 +217,8 @@ impl Order {
         (free, front.and_then(|front| front.waker.take()))
     }
 
-    /// Lets the members from this one on take these turns, each as early as it can; returns the last of
-    /// those that are left.
+    /// Lets the members from `from` on move up into `turns`, each as early as it can. Returns the turns that
+    /// remain.
     fn close_up(&mut self, from: usize, turns: Turns) -> Option<Free> {
         let mut free: VecDeque<Stretch> = turns.into_iter().collect();
         for member in self.members.range_mut(from..) {
@@ -259,24 +264,23 @@ impl Free {
         Self(SmallVec::from_slice(&[Stretch::all_of(place)]))
     }
 
-    /// How many they are.
+    /// Returns the number of turns.
     pub(crate) fn count(&self) -> u32 {
         self.0.iter().map(Stretch::count).sum()
     }
 
-    /// When the first begins, by the clock of the store.
+    /// Returns when the first turn begins, by the clock of the store.
     pub(crate) fn begins(&self) -> Micros {
         self.0.first().map_or(Micros::ZERO, Stretch::begins)
     }
 
-    /// Whether the store was away when it told them.
+    /// Returns whether the store was away when it charged the turns.
     pub(super) fn is_degraded(&self) -> bool {
         self.0.iter().any(|turns| turns.of().is_degraded())
     }
 }
 
-/// Takes the first turns of so many that follow one another. Those before them that are too few pass
-/// unused.
+/// Removes the first `needed` consecutive turns. Shorter stretches before them pass unused.
 fn first_of(free: &mut VecDeque<Stretch>, needed: u32) -> Turns {
     let mut taken = Turns::new();
     let mut missing = needed;

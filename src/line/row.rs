@@ -1,8 +1,8 @@
-//! The requests of one line, in the order in which they go.
+//! The requests of one line, in their order.
 //!
-//! The first one goes, and wakes the next. The task of a request may not poll it when it is woken, and must not block
-//! the others: a request that has not gone a while after it could is overdue, and the others go past it. It keeps its
-//! number, so that it is the first again when it is polled.
+//! The first request goes on and wakes the next. A request that was woken may not be polled, and must not
+//! block the others: when it has not gone on for a while, it is overdue, and the others pass it. It keeps its
+//! number, so it is the first again when it is polled.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -23,8 +23,8 @@ pub(crate) struct Row<N, T> {
 struct Member<T> {
     value: T,
     waker: Option<Waker>,
-    /// By when it has gone or has waited on, if it is polled; set when it comes to the front. After that it is
-    /// overdue.
+    /// The moment by which the request, if it is polled, has gone on or waits again. Set when it comes to the
+    /// front; the request is overdue after it.
     acts_by: Option<Instant>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Stand {
     Behind(Instant),
 }
 
-/// The wakers to wake outside of a lock.
+/// Wakers to call after the lock is released.
 #[cfg(feature = "client")]
 pub(crate) type Woken = SmallVec<[Waker; 2]>;
 
@@ -58,12 +58,13 @@ impl<N: Copy + Ord, T> Row<N, T> {
         self.members.insert(number, member);
     }
 
-    /// Takes a request out. Returns whether it was there.
+    /// Removes a request. Returns whether it was there.
     pub(crate) fn remove(&mut self, number: N) -> bool {
         self.members.remove(&number).is_some()
     }
 
-    /// Takes a request out. Returns whether it was there, and the waker of the request that is at the front now.
+    /// Removes a request. Returns whether it was there, and the waker of the request that is at the front
+    /// now.
     pub(crate) fn leave(
         &mut self,
         number: N,
@@ -77,8 +78,9 @@ impl<N: Copy + Ord, T> Row<N, T> {
         (was_there, waker)
     }
 
-    /// Where a request stands that can go at `due`. Behind another one it is woken when it comes to the front. The
-    /// waker that is returned is that of a request that is at the front since others are overdue.
+    /// Returns where a request stands that can go on at `due`. If it stands behind another one, it is woken
+    /// when it comes to the front. The returned waker is that of a request that is at the front because
+    /// others are overdue.
     pub(crate) fn look(
         &mut self,
         number: N,
@@ -103,13 +105,13 @@ impl<N: Copy + Ord, T> Row<N, T> {
         (Stand::Behind(acts_by), woken)
     }
 
-    /// Whether a request goes before this one.
+    /// Returns whether another request goes before this one.
     pub(crate) fn is_behind(&self, number: N, now: Instant) -> bool {
         let mut before = self.members.range(..number);
         before.any(|(_, member)| !member.is_overdue(now))
     }
 
-    /// What is kept of the requests before this one, or of all, in their order.
+    /// Returns the values of the requests before this one, or of all, in their order.
     pub(crate) fn before(&self, number: Option<N>) -> impl Iterator<Item = &T> {
         let end = number.map_or(Bound::Unbounded, Bound::Excluded);
         let before = self.members.range((Bound::Unbounded, end));
@@ -124,8 +126,8 @@ impl<N: Copy + Ord, T> Row<N, T> {
 
 #[cfg(feature = "client")]
 impl<N: Copy + Ord, T> Row<N, T> {
-    /// Takes the wakers of the first two requests, since something has changed for the first: if that does nothing, the
-    /// second one has to know from when on it is overdue.
+    /// Takes the wakers of the first two requests after a change that concerns the first. If the first does
+    /// nothing, the second has to know when the first is overdue.
     pub(crate) fn wake(&mut self, now: Instant, patience: Duration) -> Woken {
         let acts_by = now + patience;
         let mut woken = Woken::new();
@@ -152,7 +154,8 @@ impl<T> Member<T> {
         self.acts_by.is_some_and(|moment| moment <= now)
     }
 
-    /// It is at the front, and may not know it yet.
+    /// Sets when the member has to act, since it is at the front. Returns its waker if it may not know that
+    /// yet.
     fn is_to_act(&mut self, acts_by: Instant) -> Option<Waker> {
         self.acts_by.get_or_insert(acts_by);
         self.waker.take()
@@ -176,7 +179,7 @@ mod tests {
         assert_eq!(look(0, start, due).0, Stand::Front);
         let overdue = due + PATIENCE;
         assert_eq!(look(1, start, due).0, Stand::Behind(overdue));
-        // The second may do nothing either, which is not known yet.
+        // The second request may do nothing either; that is not known yet.
         assert_eq!(look(2, overdue, due).0, Stand::Behind(overdue + PATIENCE));
         assert_eq!(look(1, overdue, due).0, Stand::Front);
         assert_eq!(look(0, overdue, due).0, Stand::Front);
@@ -194,7 +197,7 @@ mod tests {
         assert!(row.leave(2, now, PATIENCE).1.is_none());
         assert!(row.leave(0, now, PATIENCE).1.is_some());
         assert!(row.before(Some(3)).count() == 1 && row.is_behind(3, now));
-        // It was woken, and does nothing.
+        // The request was woken, and does nothing.
         assert!(!row.is_behind(3, now + PATIENCE));
         assert!(!row.leave(2, now, PATIENCE).0);
     }

@@ -1,3 +1,7 @@
+//! The turns that a store has charged, as places and stretches on the time line of a queue.
+//!
+//! A request may get its turns from several places, when requests before it have gone away.
+
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -8,22 +12,22 @@ use crate::clock::Micros;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     turns: u32,
-    /// When the first turn begins and the last one ends, by the clock of the store, rounded up.
+    /// The beginning of the first turn and the end of the last, by the clock of the store, rounded up.
     begins: Micros,
     ends: Micros,
     /// When the first turn begins, by the timers of this process.
     due: Instant,
-    /// How much later than that the request goes on, since it stands behind requests of another clock.
+    /// How much later than `due` the request goes on, because it stands behind requests of another clock.
     pushed: Duration,
-    /// Whether the store was away: the clock is that of this process then.
+    /// Whether the store was away, so that the moments are by the clock of this process.
     is_degraded: bool,
 }
 
-/// An answer may be late by so much, and a clock still be the same.
+/// The difference up to which two pairs of moments count as readings of one clock: an answer may be late.
 const SLACK: Duration = Duration::from_secs(1);
 
 impl Place {
-    /// So many turns, which begin and end then by the clock of the store. The first is due at this moment.
+    /// Creates a place of consecutive turns that begin and end at these moments of the store's clock.
     pub(crate) fn new(turns: u32, (begins, ends): (Micros, Micros), due: Instant) -> Self {
         Self {
             turns,
@@ -35,7 +39,7 @@ impl Place {
         }
     }
 
-    /// Says whether the turns were told while the store was away.
+    /// Sets whether the turns were charged while the store was away.
     pub(crate) fn degraded(self, is_degraded: bool) -> Self {
         Self {
             is_degraded,
@@ -43,13 +47,13 @@ impl Place {
         }
     }
 
-    /// Whether the moments of both are those of one clock: one that runs as the timers do, and has not been
-    /// set in between.
+    /// Returns whether the moments of both places come from one clock, which runs as the timers do and was
+    /// not set in between.
     pub(super) fn is_of_the_clock_of(&self, other: &Self) -> bool {
         let told = i128::from(self.begins.get()) - i128::from(other.begins.get());
         let later = self.due.saturating_duration_since(other.due).as_micros();
         let earlier = other.due.saturating_duration_since(self.due).as_micros();
-        // What no platform can hold is not the same clock.
+        // A difference that overflows is not that of one clock.
         let apart = i128::try_from(later).unwrap_or(i128::MAX)
             - i128::try_from(earlier).unwrap_or(i128::MAX);
         let differs = told.saturating_sub(apart).unsigned_abs();
@@ -70,8 +74,8 @@ impl Place {
         Self { pushed, ..self }
     }
 
-    /// When the turn of this number begins, rounded up. Of what is told the first and the last are
-    /// exact; one between them may be told a microsecond late, and never early.
+    /// Returns when the turn of this number begins, rounded up. The first and the last moment are exact; one
+    /// between them may be a microsecond late, and is never early.
     fn moment(&self, turn: u32) -> Micros {
         if turn == self.turns {
             return self.ends;
@@ -88,7 +92,7 @@ impl Place {
     }
 }
 
-/// Turns of one place, one behind the other: all of them, or some.
+/// Consecutive turns of one place: all of them, or some.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch {
     of: Place,
@@ -129,19 +133,19 @@ impl Stretch {
         self.of.due_at(self.first + self.count)
     }
 
-    /// Whether no turn of another process lies between this and the next. The end of a part may be told a
-    /// microsecond late.
+    /// Returns whether no turn of another process lies between this stretch and the next. The end of a part
+    /// may be a microsecond late.
     pub(super) fn is_followed_by(&self, next: &Self) -> bool {
         let late = self.ends().get().checked_sub(next.begins().get());
         self.of.is_of_the_clock_of(&next.of) && late.is_some_and(|late| late <= 1)
     }
 
-    /// The first of its turns, without the others.
+    /// Returns the first `count` turns.
     pub(super) fn first(self, count: u32) -> Self {
         Self { count, ..self }
     }
 
-    /// Its turns but for the first ones.
+    /// Returns all turns but the first `count`.
     pub(super) fn without_the_first(self, count: u32) -> Self {
         Self {
             first: self.first + count,

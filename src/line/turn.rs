@@ -11,24 +11,25 @@ use crate::clock::Timer;
 use crate::key::Key;
 use crate::observe::Wait;
 
-/// A request's turn: ready when it may go on. To keep the order, drop it after the request has gone on.
+/// A future that is ready when a request may go on. To keep the order, drop it after the request has gone on.
 pub(crate) struct Turn {
     lines: Arc<Lines>,
     key: Key,
     number: u64,
     timer: Timer,
-    /// Counts it among those that wait.
+    /// Counts the request as waiting.
     wait: Option<Wait>,
     /// `None` once the turn has come: it is used then, even if the request goes away before it has gone on.
     give_back: Option<GiveBack>,
 }
 
-/// What becomes of turns that no request takes.
+/// Called with turns that no request takes.
 pub(crate) type GiveBack = Box<dyn Fn(Free) + Send + Sync>;
 
 impl Turn {
-    /// Lets a request of this key wait in this place for `delay`, or for those before it. `None` if it can
-    /// go on at once. `give_back` is called with turns that no request takes, now or when this one leaves.
+    /// Lets a request of this key wait in this place, for `delay` or for the requests before it. Returns
+    /// `None` if it can go on at once. Turns that no request takes go to `give_back`, now or when this
+    /// request leaves.
     pub(crate) fn join(
         lines: &Arc<Lines>,
         key: Key,
@@ -51,7 +52,7 @@ impl Turn {
         }))
     }
 
-    /// Counts it as waiting until its turn has come.
+    /// Counts the request as waiting until its turn has come.
     pub(crate) fn counted_by(mut self, wait: Wait) -> Self {
         self.wait = Some(wait);
         self
@@ -74,7 +75,7 @@ impl Turn {
                 Next::LooksAgain(_) => {}
             }
             if mem::replace(&mut has_fired, true) {
-                // The timer fired before the moment, as it can if a test moves the clock back: do not spin.
+                // The timer fired early, which happens when a test moves the clock back: do not spin.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -83,7 +84,7 @@ impl Turn {
     }
 }
 
-/// Its request has gone on, or has gone away.
+/// The request has gone on, or has gone away.
 impl Drop for Turn {
     fn drop(&mut self) {
         let give_back = self.give_back.take();
@@ -127,8 +128,8 @@ mod tests {
             .is_ready()
     }
 
-    /// A request that is not polled was passed by the last of its line, and had the number of the first in the
-    /// next line: when it was dropped, that one went on at once.
+    /// A request that was not polled was passed by the last of its line, and had the number of the first in
+    /// the next line. When it was dropped, that one went on at once.
     #[tokio::test(start_paused = true)]
     async fn a_request_that_was_passed_takes_no_turn_of_the_next_line() {
         let lines = Arc::new(Lines::new("queue", Timers::default()));

@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 use crate::key::Key;
 use crate::store::Charge;
 
-/// Of all limiters of the process: a reload makes other ones over the same store. A request that is woken by a slot of
-/// another limiter asks once in vain.
+/// Shared by all limiters of the process, since a reload builds others over the same store. A request that is
+/// woken by a slot of another limiter asks once in vain.
 static WATCHED: LazyLock<Watched> = LazyLock::new(Watched::default);
 
 #[derive(Default)]
 struct Watched {
-    /// How many are in the map, so that a slot is given back without a lock where no request waits.
+    /// The number of entries, so that a slot is given back without a lock where no request waits.
     watches: AtomicUsize,
     by_key: Mutex<SignalsByKey>,
 }
@@ -33,17 +33,17 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// Watches for slots of some keys that are given back, until this is dropped.
+/// Watches for slots of some keys that are given back, until it is dropped.
 ///
-/// A request asks for a slot after it has begun to watch. So a slot that is given back while the answer is on its way is
-/// not missed.
+/// A request begins to watch before it asks for a slot, so it does not miss a slot that is given back while
+/// the answer is on its way.
 pub(crate) struct Vacancy {
     keys: SmallVec<[Key; 1]>,
     signal: Arc<Signal>,
 }
 
 impl Vacancy {
-    /// Watches for the slots that these charges ask for; `None` if they ask for none.
+    /// Watches for the slots that these charges ask for. Returns `None` if they ask for none.
     pub(crate) fn watch(charges: &[Charge]) -> Option<Self> {
         let mut keys = SmallVec::new();
         for charge in charges.iter().filter(|charge| charge.slot.is_some()) {
@@ -61,18 +61,18 @@ impl Vacancy {
         }
         drop(by_key);
         WATCHED.watches.fetch_add(1, Ordering::SeqCst);
-        // Before the request asks: see `slots_are_freed`.
+        // Ordered before the question of this request: see `slots_are_freed`.
         fence(Ordering::SeqCst);
         Some(Self { keys, signal })
     }
 
-    /// Forgets what was given back until now.
+    /// Forgets the slots that were given back until now.
     pub(crate) fn look_ahead(&self) {
         self.signal.state().is_freed = false;
         fence(Ordering::SeqCst);
     }
 
-    /// Ready if a slot was given back since the request has looked ahead; otherwise the task is woken by the next one.
+    /// Returns `Ready` if a slot was given back since `look_ahead`. Otherwise the next one wakes the task.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.signal.state();
         if state.is_freed {
@@ -104,7 +104,7 @@ impl Drop for Vacancy {
 
 /// Wakes the requests that watch for the slots of these charges, which the store has taken back.
 pub(crate) fn slots_are_freed(charges: &[Charge]) {
-    // Either the request that watches sees the slot when it asks, or it is seen here.
+    // Either the request that watches sees the slot when it asks, or this thread sees the request.
     fence(Ordering::SeqCst);
     if WATCHED.watches.load(Ordering::SeqCst) == 0 {
         return;

@@ -1,4 +1,4 @@
-//! The requests that wait for their turn under a policy of any algorithm, each in the line of one key under one policy, in
+//! The requests that wait under a policy of any algorithm, each in the line of one key under one policy, in
 //! the order of their arrival.
 
 use std::collections::HashMap;
@@ -20,32 +20,34 @@ use crate::key::Key;
 #[derive(Default)]
 pub(crate) struct WaitQueue {
     lines: Mutex<Lines>,
-    /// How many requests wait in all lines, which is read without a lock.
+    /// The number of requests in all lines, which is read without a lock.
     waiting: AtomicUsize,
     timers: Timers,
 }
 
 #[derive(Default)]
 struct Lines {
-    /// None is empty.
+    /// Only lines with waiting requests have an entry.
     of: HashMap<LineId, Row<Number, Cost>, RandomState>,
     joined: u64,
     waiting: usize,
 }
 
-/// A policy, by its place in the limiter's list, and a key under it.
+/// A policy, by its index in the limiter, and a key under it.
 pub(crate) type LineId = (usize, Key);
 
-/// When a request arrived, and its number among all that have begun to wait. It keeps both when it moves to another
-/// line, so that of any two requests the same one goes first everywhere: no two wait for each other.
+/// When a request arrived, and its number among all that have begun to wait. The request keeps both when it
+/// moves to another line, so that two requests have the same order in every line and never wait for each
+/// other.
 type Number = (Instant, u64);
 
 type Cost = u32;
 
-/// How long a request at the front that does nothing holds up the requests behind it; they look after it as often.
+/// How long a request at the front that does nothing holds up the requests behind it. They look after that
+/// time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The place of a request in a line, until this is dropped.
+/// The place of a request in a line. Dropping it leaves the line.
 pub(crate) struct WaitPlace {
     queue: Arc<WaitQueue>,
     line: LineId,
@@ -64,7 +66,7 @@ impl WaitQueue {
         &self.timers
     }
 
-    /// How long a request at the front that does nothing holds up the requests behind it.
+    /// Returns how long a request at the front that does nothing holds up the requests behind it.
     pub(crate) fn patience(&self) -> Duration {
         self.timers.patience(PATIENCE)
     }
@@ -73,13 +75,13 @@ impl WaitQueue {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Whether a request stands in this line.
+    /// Returns whether a request stands in this line.
     pub(crate) fn has_line(&self, line: &LineId) -> bool {
         self.lock().of.contains_key(line)
     }
 
-    /// A place in this line for a request that arrived then; `None` if that many stand there already, or so many in all
-    /// lines.
+    /// Takes a place in this line for a request that arrived at this moment. Returns `None` if the line or
+    /// the whole queue is full.
     pub(crate) fn stand(
         self: &Arc<Self>,
         line: LineId,
@@ -102,7 +104,7 @@ impl WaitQueue {
         })
     }
 
-    /// What the requests cost that stand in a line before this place, or all of them, in their order.
+    /// Returns the costs of the requests before this place, or of all requests in the line, in their order.
     pub(crate) fn costs(&self, line: &LineId, before: Option<&WaitPlace>) -> SmallVec<[u32; 16]> {
         let lines = self.lock();
         let row = lines.of.get(line).into_iter();
@@ -130,7 +132,7 @@ impl Lines {
         self.waiting += 1;
     }
 
-    /// Returns the waker of the request that is at the front now.
+    /// Removes a request. Returns the waker of the request that is at the front now.
     fn leave(&mut self, line: LineId, number: Number, queue: &WaitQueue) -> Option<Waker> {
         let row = self.of.get_mut(&line)?;
         let (was_there, next) = row.leave(number, queue.timers.now(), queue.patience());
@@ -143,8 +145,8 @@ impl Lines {
 }
 
 impl WaitPlace {
-    /// Where the request stands, which can go at `due` if it is at the front. Behind another one it is woken when it
-    /// comes to the front.
+    /// Returns where the request stands, given that it can go on at `due` if it is at the front. If it stands
+    /// behind another request, it is woken when it comes to the front.
     pub(crate) fn look(&self, cx: &Context<'_>, now: Instant, due: Instant) -> Stand {
         let patience = self.queue.patience();
         let mut lines = self.queue.lock();
@@ -157,7 +159,7 @@ impl WaitPlace {
         stand
     }
 
-    /// One of these lines in which a request stands that goes first.
+    /// Returns one of these lines in which another request stands before this one.
     pub(crate) fn is_behind_in(
         &self,
         others: impl IntoIterator<Item = LineId>,
@@ -170,8 +172,8 @@ impl WaitPlace {
         })
     }
 
-    /// Goes to another line, and stands there as if it had been there all the time. It stays where it is if that many
-    /// stand there already, and returns `false`.
+    /// Moves to another line, to the place that the request would have if it had always stood there. Returns
+    /// `false` and stays if the line is full.
     pub(crate) fn move_to(&mut self, line: LineId, cost: u32, places: u32) -> bool {
         if line == self.line {
             return true;
@@ -189,7 +191,7 @@ impl WaitPlace {
     }
 }
 
-/// The next one moves up.
+/// Lets the next request move up.
 impl Drop for WaitPlace {
     fn drop(&mut self) {
         let mut lines = self.queue.lock();

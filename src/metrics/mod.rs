@@ -1,7 +1,8 @@
-//! Metrics of a limiter or a layer, for any exporter that takes them by the [`metrics`](https://docs.rs/metrics) facade.
+//! Metrics of a limiter or a layer, for any exporter of the [`metrics`](https://docs.rs/metrics) facade.
 //!
-//! A [`Publisher`] reads a [snapshot](crate::observe::Snapshot) and tells the recorder of the program all of it. No
-//! request does. Counters are told as they stand, and so a recorder that is installed late misses nothing.
+//! A [`Publisher`] reads a [snapshot](crate::observe::Snapshot) and reports it to the recorder of the
+//! program. No request does. Counters are reported as absolute numbers, so a recorder that is installed late
+//! misses nothing.
 //!
 //! ```
 //! use std::time::Duration;
@@ -15,9 +16,9 @@
 //! # }
 //! ```
 //!
-//! Call [`publish`](Publisher::publish) instead where the program answers a scrape, so that each scrape has the newest
-//! numbers. The names, their labels and their units are in [the guide](crate::guide::metrics). No label holds a key, a
-//! path or anything else that clients choose.
+//! Call [`publish`](Publisher::publish) instead where the program answers a scrape, so that each scrape has
+//! the newest numbers. The names, their labels and their units are in [the guide](crate::guide::metrics). No
+//! label contains a key, a path or anything else that clients choose.
 
 mod names;
 mod publisher;

@@ -1,5 +1,5 @@
-//! The metrics: what each is called, and where its values are in a snapshot. `docs/metrics.md` has the same table, and a
-//! test compares them.
+//! The metrics: their names, and where their values are in a snapshot. `docs/metrics.md` has the same table,
+//! and a test compares them.
 
 use ::metrics::Unit;
 
@@ -15,7 +15,7 @@ pub(super) struct Metric<S: 'static> {
     pub(super) read: Read<S>,
 }
 
-/// How its values are read. A counter only rises.
+/// How the values are read. A counter only rises.
 pub(super) enum Read<S: 'static> {
     Counter(fn(&S, &mut Emit<'_, u64>)),
     Gauge(fn(&S, &mut Emit<'_, f64>)),
@@ -24,7 +24,7 @@ pub(super) enum Read<S: 'static> {
 /// Names and values of labels.
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
-/// Takes each value with its labels.
+/// Receives each value with its labels.
 pub(super) type Emit<'a, T> = dyn FnMut(Labels<'_>, T) + 'a;
 
 const fn counter<S>(
@@ -394,7 +394,7 @@ const DECISIONS: [Outcome<PolicyStats>; 7] = [
     ("skipped", PolicyStats::skipped),
 ];
 
-/// Tells the count of each outcome.
+/// Reports the count of each outcome.
 fn each<S>(outcomes: &[Outcome<S>], stats: &S, labels: Labels<'_>, tell: &mut Emit<'_, u64>) {
     for (outcome, read) in outcomes {
         let with_outcome: Vec<_> = labels

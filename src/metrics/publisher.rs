@@ -11,9 +11,9 @@ use super::names::{Labels, METRICS, Metric, Read};
 use crate::adapt::AdaptiveConcurrency;
 use crate::observe::{Monitor, Snapshot};
 
-/// Tells the recorder of the program what a [`Monitor`] reads.
+/// Reports what a [`Monitor`] reads to the recorder of the program.
 ///
-/// Clones tell the same.
+/// Clones report the same.
 ///
 /// # Defaults
 ///
@@ -37,28 +37,28 @@ impl Publisher {
         }
     }
 
-    /// Tells of this adaptive concurrency too. The label `policy` has its name.
+    /// Adds the metrics of this adaptive concurrency. The label `policy` has its name.
     #[cfg(feature = "adapt")]
     pub fn concurrency(mut self, concurrency: &AdaptiveConcurrency) -> Self {
         self.concurrency.push(concurrency.clone());
         self
     }
 
-    /// Adds a label to all metrics. If a program has several limiters or layers whose policies have the same names, a
-    /// label tells them apart: `.label("layer", "public")`.
+    /// Adds a label to all metrics. A label distinguishes several limiters or layers whose policies have the
+    /// same names: `.label("layer", "public")`.
     pub fn label(mut self, name: &'static str, value: impl Into<Arc<str>>) -> Self {
         self.labels.push((name, value.into()));
         self
     }
 
-    /// Reads a snapshot, and tells the recorder all of it, with the description and the unit of each metric.
+    /// Reads a snapshot, and reports it to the recorder, with the description and the unit of each metric.
     ///
-    /// Without a recorder it does nothing, and the next call tells all.
+    /// Without a recorder it does nothing, and the next call reports everything.
     pub fn publish(&self) {
         self.publish_snapshot(&self.monitor.snapshot());
     }
 
-    /// Tells the recorder all of a snapshot that was read already.
+    /// Reports a snapshot that was read already.
     pub fn publish_snapshot(&self, snapshot: &Snapshot) {
         with_recorder(|recorder| {
             for metric in METRICS {
@@ -73,7 +73,8 @@ impl Publisher {
         });
     }
 
-    /// Publishes now, and then each time that so much time has passed, until the future is dropped. The least is 100 ms.
+    /// Publishes now, and then each time that `time` has passed, until the future is dropped. The least is
+    /// 100 ms.
     pub async fn every(self, time: Duration) {
         let mut ticks = interval(time.max(Duration::from_millis(100)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -22,7 +22,7 @@ impl<B> ResponseBody<B> {
         Self::kept(body, Kept::default())
     }
 
-    /// A body at whose end a request is settled.
+    /// Creates a body at whose end a request is settled.
     pub(super) fn kept(body: B, kept: Kept) -> Self {
         Self {
             source: Source::Inner { body, kept },

@@ -10,9 +10,9 @@ use crate::response::is_call;
 /// The moment until which the caller waits for an answer, from the extensions of a request.
 ///
 /// A request whose turn would come later is refused at once, both under a policy that
-/// [waits](crate::Policy::wait_up_to) and under a [`LeakyQueue`](crate::LeakyQueue). A deadline
-/// shortens waits and never lengthens them. A gRPC call with `grpc-timeout` needs none; if both are
-/// there, the earlier one counts.
+/// [waits](crate::Policy::wait_up_to) and under a [`LeakyQueue`](crate::LeakyQueue). A deadline shortens
+/// waits and never lengthens them. A gRPC call with `grpc-timeout` does not need it; if both are present, the
+/// earlier one counts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,13 +44,13 @@ use crate::response::is_call;
 pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// The caller waits until this moment.
+    /// Creates a deadline at this moment.
     pub fn at(moment: Instant) -> Self {
         Self(Some(moment))
     }
 
-    /// The caller waits for this time from now on, by the clock of tokio's timers. A time beyond
-    /// the range of the platform is no deadline.
+    /// Creates a deadline this long from now, by the clock of tokio's timers. A time beyond the range of the
+    /// platform is no deadline.
     pub fn after(time: Duration) -> Self {
         let moment = time::Instant::now().checked_add(time);
         Self(moment.map(time::Instant::into_std))

@@ -5,11 +5,11 @@ use http::Method;
 
 use crate::decision::Decision;
 
-/// A request on which the file in shadow decides otherwise than the file in force; see
+/// A request that the file in shadow decides otherwise than the file in force; see
 /// [`Watched::shadow`](crate::config::Watched::shadow).
 ///
-/// A request that the file in shadow would refuse has it in its extensions, and so has the response to a request that it
-/// would have allowed.
+/// It is in the extensions of a request that the file in shadow would refuse, and of the response to a
+/// request that it would have allowed.
 #[derive(Clone, Debug)]
 pub struct Difference {
     pub(super) at: SystemTime,
@@ -30,7 +30,7 @@ impl Difference {
         &self.method
     }
 
-    /// Returns the path of the request without its query; of a long one, the first 256 characters.
+    /// Returns the path of the request without its query, cut to 256 characters.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -41,14 +41,15 @@ impl Difference {
         self.would_refuse
     }
 
-    /// Returns the decision that refuses: that of the file in shadow if it [would refuse](Self::would_refuse), and else that of
-    /// the file in force. `None` if no policy refuses, and a list or a missing key does.
+    /// Returns the decision that refuses: that of the file in shadow if it [would
+    /// refuse](Self::would_refuse), and otherwise that of the file in force. `None` if a list or a missing
+    /// key refuses, and not a policy.
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }
 }
 
-/// One line, such as `GET /search: refused in shadow by minute`.
+/// Writes one line, such as `GET /search: refused in shadow by minute`.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let says = if self.would_refuse {

@@ -1,3 +1,7 @@
+//! What a request holds until its response has ended, and how it is settled.
+//!
+//! The end of a body can be a last frame, a drop, an error or a length, so one type observes all of them.
+
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +22,8 @@ use crate::limiter::{Held, Limiter, RealCost};
 use crate::policy::{Ended, ReportedCost, Spend};
 use crate::store::{Charge, Ledger};
 
-/// What a request holds to its end, wherever that is: in the future of the response, and then in the body. It is dropped
-/// exactly once, and that settles it. Of most requests it is nothing.
+/// What a request holds until its end: first in the future of the response, and then in the body. It is
+/// dropped exactly once, which settles the request. For most requests it is empty.
 #[derive(Default)]
 pub(crate) struct Kept(Option<Box<Option<Keeping>>>);
 
@@ -28,11 +32,11 @@ struct Keeping {
     held: Held<dyn Ledger>,
     spend: Option<Spend>,
     is_head: bool,
-    /// When the request was let go on, if a closure asks for that.
+    /// When the request began, if a closure needs that.
     began: Option<(Timers, Instant)>,
     /// `None` before the head of the response.
     answer: Option<SentResponse>,
-    /// What the same request holds under the file in shadow, to the same end.
+    /// What the same request holds under the file in shadow, until the same end.
     #[cfg(feature = "config")]
     beside: Kept,
 }
@@ -40,10 +44,10 @@ struct Keeping {
 /// A response whose body is on its way.
 struct SentResponse {
     status: StatusCode,
-    /// Empty if no closure asks for them.
+    /// Empty if no closure needs them.
     headers: HeaderMap,
     grpc_status: Option<u32>,
-    /// What the head and the trailers have told of the cost, by policy.
+    /// The costs that the head and the trailers have reported, by policy.
     told: SmallVec<[(usize, ReportedCost); 1]>,
     bytes: u64,
     end: End,
@@ -52,7 +56,7 @@ struct SentResponse {
 /// When a body is complete.
 #[derive(Clone, Copy)]
 enum End {
-    /// At once: no body goes out.
+    /// At once: no body is sent.
     Here,
     /// After so many bytes.
     After(u64),
@@ -63,15 +67,15 @@ enum End {
 type Free = Vec<Box<Option<Keeping>>>;
 
 thread_local! {
-    /// Boxes without content, so that requests allocate none.
+    /// Empty boxes for reuse, so that requests allocate none.
     static FREE: RefCell<Free> = const { RefCell::new(Vec::new()) };
 }
 
-/// How many boxes a thread has at most for the next requests.
+/// The number of boxes that a thread keeps at most.
 const MOST_FREE: usize = 256;
 
 impl Kept {
-    /// Keeps what this request was charged to its end, if a policy settles it.
+    /// Holds the charges of this request until its end, if a policy settles them.
     pub(super) fn of<B>(
         settles: &Arc<Settles>,
         limiter: &Limiter<dyn Ledger>,
@@ -111,12 +115,12 @@ impl Kept {
         Self(Some(kept))
     }
 
-    /// Takes it away, so that it ends when what is returned is dropped.
+    /// Moves the contents out, so that the request ends when the result is dropped.
     pub(super) fn take(&mut self) -> Self {
         Self(self.0.take())
     }
 
-    /// Keeps this too, to the same end.
+    /// Holds this as well, until the same end.
     #[cfg(feature = "config")]
     pub(super) fn join(&mut self, beside: Self) {
         match self.keeping() {
@@ -125,7 +129,7 @@ impl Kept {
         }
     }
 
-    /// Whether there is nothing to settle.
+    /// Returns whether there is nothing to settle.
     pub(super) fn is_nothing(&self) -> bool {
         self.0.is_none()
     }
@@ -134,7 +138,7 @@ impl Kept {
         self.0.as_deref_mut()?.as_mut()
     }
 
-    /// Goes on with the body of this response.
+    /// Continues with the body of this response.
     pub(super) fn answered<R: Body>(mut self, response: Response<R>) -> Response<ResponseBody<R>> {
         let (head, body) = response.into_parts();
         self.note_head(&head, &body);
@@ -150,7 +154,7 @@ impl Kept {
     }
 }
 
-/// It ends with the last frame.
+/// The request ends with the last frame.
 impl ToTheEnd for Kept {
     fn frame<D: bytes::Buf, E>(
         &mut self,
@@ -167,7 +171,7 @@ impl ToTheEnd for Kept {
 }
 
 impl Kept {
-    /// Takes note of a frame of the body, or of its end. Returns whether it is the last.
+    /// Observes a frame of the body, or its end. Returns whether it is the last.
     fn notes<D: bytes::Buf, E>(
         &mut self,
         frame: Option<&Result<Frame<D>, E>>,
@@ -192,7 +196,7 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if let Some(mut kept) = self.0.take() {
-            // What it keeps settles when it is dropped.
+            // Dropping it settles the request.
             *kept = None;
             let _ = FREE.try_with(|free| {
                 let mut free = free.borrow_mut();
@@ -225,7 +229,7 @@ impl Keeping {
         });
     }
 
-    /// Takes note of a frame of the body. Returns whether it is the last.
+    /// Observes a frame of the body. Returns whether it is the last.
     fn frame<D: bytes::Buf>(&mut self, frame: &Frame<D>, is_at_its_end: bool) -> bool {
         let Some(answer) = &mut self.answer else {
             return true;
@@ -252,20 +256,20 @@ impl Keeping {
         trailers.is_some()
     }
 
-    /// Takes note of the end of the body.
+    /// Observes the end of the body.
     fn end(&mut self) {
         if let Some(answer) = &mut self.answer {
             answer.has_ended();
         }
     }
 
-    /// What the handler has added to its handle.
+    /// Returns the sum that the handler has added to its handle.
     fn spent(&self) -> Option<u32> {
         let total = self.spend.as_ref()?.total()?;
         Some(u32::try_from(total).unwrap_or(u32::MAX))
     }
 
-    /// Settles at what a response has told.
+    /// Settles the request at the cost in the response.
     fn settle_answered(&mut self, answer: SentResponse) {
         let spent = self.spent();
         let began = self.began.as_ref();
@@ -289,7 +293,7 @@ impl Keeping {
                 return RealCost::Estimate;
             };
             if is_panicking && settling.asks_about_the_end() {
-                // A closure that panics now would end the process.
+                // A closure that panics during a panic would end the process.
                 return RealCost::Unsettled;
             }
             let told = answer.told.iter().find(|(of, _)| *of == policy);
@@ -304,7 +308,7 @@ impl Keeping {
         });
     }
 
-    /// Settles a request without an answer. What its handler has spent is spent.
+    /// Settles a request without an answer. What its handler has spent counts.
     fn settle_unanswered(&mut self) {
         let spent = self.spent();
         let settles = &self.settles;
@@ -336,7 +340,7 @@ impl Drop for Keeping {
 impl SentResponse {
     fn has_ended(&mut self) {
         self.end = match self.end {
-            // It has declared more.
+            // The response has declared a longer body.
             End::After(bytes) if self.bytes < bytes => self.end,
             _ => End::Here,
         };
@@ -368,7 +372,7 @@ impl End {
     }
 }
 
-/// The status of a gRPC call, as a number.
+/// Returns the status of a gRPC call as a number.
 fn grpc_status(headers: &HeaderMap) -> Option<u32> {
     headers.get("grpc-status")?.to_str().ok()?.parse().ok()
 }

@@ -5,23 +5,23 @@ use crate::decision::LimitRule;
 use crate::key::{Head, Key};
 use crate::plan::Asker;
 
-/// What a layer would ask about a request, without asking it.
+/// What a layer would do with a request, without deciding it.
 #[derive(Debug)]
 pub(crate) enum Explanation {
     /// A list denies it.
     Denied,
-    /// A list lets it go on.
+    /// A list allows it.
     Allowed,
-    /// What each policy makes of it, by name.
+    /// What each policy does with it, by name.
     Policies(Vec<(String, Considered)>),
 }
 
-/// What a policy makes of a request.
+/// What a policy does with a request.
 #[derive(Debug)]
 pub(crate) enum Considered {
     DoesNotApply,
     HasNoKey,
-    /// The rule lets it count nothing.
+    /// The rule that exempts the request from the policy.
     CountsNothing(LimitRule),
     Counts {
         cost: u32,
@@ -31,7 +31,7 @@ pub(crate) enum Considered {
 }
 
 impl Gate {
-    /// Explains a request. A `plan` and a `key` take the place of those that the request has.
+    /// Explains a request. `plan` and `key` replace those of the request.
     pub(super) fn explain(
         &self,
         head: &Head<'_>,

@@ -16,10 +16,10 @@ use crate::line::HeldCall;
 pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
     ///
-    /// Dropping it drops the request, or the call to the inner service. What was charged stays
-    /// charged, but for a place in a [`LeakyQueue`](crate::LeakyQueue) before its turn: the next request takes
-    /// that, and the last place is given back. A request that waits under another algorithm is charged
-    /// nothing yet, and leaves its line at once.
+    /// Dropping it drops the request, or the call to the inner service. Its charges stay, except for a place
+    /// in a [`LeakyQueue`](crate::LeakyQueue) before its turn: the next request takes that place, and the
+    /// last place is given back. A request that waits under another algorithm is charged nothing yet, and
+    /// leaves its line at once.
     pub struct ResponseFuture<S, Req>
     where
         S: Service<Req>,

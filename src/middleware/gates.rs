@@ -5,13 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "config")]
 use arc_swap::ArcSwap;
 
-use super::beside::Shadow;
 use super::gate::Gate;
+use super::shadow_decision::Shadow;
 #[cfg(feature = "config")]
 use crate::observe::ConfigStats;
 use crate::observe::{Monitored, Snapshot};
 
-/// The gate of a layer: always the same, or that of the newest configuration.
+/// The gate of a layer: a constant one, or that of the newest configuration.
 #[derive(Clone, Debug)]
 pub(super) enum Gates {
     One(Arc<Gate>),
@@ -27,7 +27,7 @@ pub(super) struct Newest {
     configuration: Mutex<Option<ConfigStats>>,
 }
 
-/// What decides on requests: a gate, and beside it what is in shadow.
+/// The gate in force, and the shadow beside it.
 #[cfg(feature = "config")]
 #[derive(Debug)]
 struct InForce {
@@ -45,7 +45,8 @@ impl Newest {
         }
     }
 
-    /// Requests that come from now on are asked by this gate, which counts on. Returns the gate before.
+    /// Puts this gate in force for requests that come from now on; its counters continue. Returns the
+    /// previous gate.
     pub(super) fn put(&self, gate: &Arc<Gate>, shadow: Option<Arc<Shadow>>) -> Arc<Gate> {
         let before = Arc::clone(&self.in_force.load().gate);
         gate.limiter().go_on_from(before.limiter());
@@ -54,7 +55,7 @@ impl Newest {
         before
     }
 
-    /// What snapshots tell of the configuration.
+    /// Sets the configuration that snapshots show.
     pub(super) fn tell(&self, configuration: ConfigStats) {
         *self.configuration() = Some(configuration);
     }
@@ -66,19 +67,20 @@ impl Newest {
 }
 
 impl Gates {
-    /// The gate for one request. The request keeps to it until its end, whatever configuration comes meanwhile.
+    /// Calls `act` with the gate for one request. The request keeps this gate until its end, whatever
+    /// configuration comes meanwhile.
     #[inline]
     pub(super) fn with<R>(&self, act: impl FnOnce(&Arc<Gate>) -> R) -> R {
         match self {
             Self::One(gate) => act(gate),
-            // A guard in place of an `Arc` would be faster, and the inner service is called while it is held: a thread
-            // has few guards.
+            // A guard in place of an `Arc` would be faster, but the inner service is called while it is held,
+            // and a thread has few guards.
             #[cfg(feature = "config")]
             Self::Newest(newest) => act(&newest.in_force.load_full().gate),
         }
     }
 
-    /// The gate for one request, and the file that is in shadow at that moment.
+    /// Calls `act` with the gate for one request, and the file that is in shadow at that moment.
     #[inline]
     pub(super) fn with_shadow<R>(
         &self,

@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-/// How long the caller of a method of gRPC waits for the answer, if it says so: at most 8 digits and
-/// a unit, as the specification of gRPC over HTTP/2 has it under `TimeoutValue` and `TimeoutUnit`.
-/// `None` too for what is not of this form.
+/// Returns how long the caller of a gRPC method waits for the answer, if it says so: at most 8 digits and a
+/// unit, as in the specification of gRPC over HTTP/2 under `TimeoutValue` and `TimeoutUnit`. Returns `None`
+/// for any other form.
 pub(super) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     const MOST_DIGITS: usize = 8;
     let value = headers.get("grpc-timeout")?.to_str().ok()?;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use crate::decision::Decision;
 use crate::key::{Head, Key};
 
-/// Who is told of decisions beside the client.
+/// The receivers of decisions beside the client.
 #[derive(Clone, Default)]
 pub(super) struct Hooks {
     pub(super) on_decision: Option<Arc<OnDecision>>,
-    /// Whether responses have the decision among their extensions.
+    /// Whether responses have the decision in their extensions.
     pub(super) in_response: bool,
 }
 

@@ -15,9 +15,9 @@ use crate::store::MemoryStore;
 /// The policies of a layer as a tonic [`Interceptor`], for generated code that takes one:
 /// `GreeterServer::with_interceptor(greeter, limit)`.
 ///
-/// [`RateLimitLayerBuilder::build_interceptor`] builds it. An interceptor is a function of the
-/// metadata and the extensions of a call, and answers at once. So it can do less than a layer;
-/// prefer a layer where possible:
+/// [`RateLimitLayerBuilder::build_interceptor`] builds it. An interceptor is a function of the metadata and
+/// the extensions of a call, and answers at once. So it can do less than a layer; prefer a layer where
+/// possible:
 ///
 /// - The store is in this process, because other stores cannot answer at once. An interceptor and a
 ///   layer with clones of one [`MemoryStore`] share the budget of policies with the same name and
@@ -27,10 +27,9 @@ use crate::store::MemoryStore;
 /// - It does not see the path or the version. Building it fails with exempt paths.
 ///   [`grpc_method`](crate::key::grpc_method) and [`grpc_service`](crate::key::grpc_service) read
 ///   nothing (`TRL011`), and a closure sees the path `/`.
-/// - An allowed call tells its client no limits, because the interceptor does not see the response.
-///   A refusal tells them, as that of a layer does; its content type is always `application/grpc`.
+/// - The answer to an allowed call has no rate limit headers, because the interceptor does not see the
+///   response. A refusal has them, as that of a layer does; its content type is always `application/grpc`.
 /// - An outer layer does not learn the reason of a refusal: there is no
-///   [`Refusal`](crate::response::Refusal) in the response.
 ///   [`Refusal`](crate::response::Refusal) in the response.
 ///
 /// ```
@@ -55,7 +54,7 @@ impl RateLimitLayerBuilder<MemoryStore> {
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build), and when a policy holds requests or a path is exempt, because an
+    /// See [`build`](Self::build); also when a policy holds requests or a path is exempt, because an
     /// interceptor supports neither.
     pub fn build_interceptor(self) -> Result<RateLimitInterceptor, ConfigError> {
         self.check_for_interceptor()?;

@@ -1,3 +1,8 @@
+//! The layer for HTTP services.
+//!
+//! It has no type parameters: store, keys and algorithms are behind its gate, so that its name stays short in
+//! user code.
+
 use std::sync::Arc;
 #[cfg(feature = "config")]
 use std::time::Duration;
@@ -48,10 +53,10 @@ pub struct RateLimitLayer {
 }
 
 impl RateLimitLayer {
-    /// Makes a layer with one policy, named `default`, and its state in this process.
+    /// Creates a layer with one policy, named `default`, and its state in this process.
     ///
-    /// `key` says who is counted: one of the functions of [`key`](crate::key), or a closure over
-    /// the [`Head`](crate::key::Head) of the request. If several layers are stacked, use the
+    /// `key` identifies the client: one of the functions of [`key`](crate::key), or a closure over the
+    /// [`Head`](crate::key::Head) of the request. If several layers are stacked, use the
     /// [`builder`](Self::builder) and give each policy its own name.
     pub fn new(key: impl Extract, algorithm: impl Into<Algorithm>) -> Self {
         let (policy, reader) = Policy::new("default", algorithm).key(key).split();
@@ -75,7 +80,7 @@ impl RateLimitLayer {
     ///
     /// # Defaults
     ///
-    /// - policies: none; at least one has to be given
+    /// - policies: none; at least one is required
     /// - store: a new [`MemoryStore`]
     /// - not split: this node admits all of each limit
     /// - dialects: [`Dialect::Draft11`](crate::response::Dialect::Draft11), the headers `RateLimit`
@@ -93,10 +98,10 @@ impl RateLimitLayer {
     /// Returns the limiter of this layer, to block, reset or [inspect](Limiter::inspect) a key. It
     /// shares its state with the layer.
     ///
-    /// A key has to be the one that a policy's extractor makes, which is often not the value that the
-    /// client sends. The extractor's `key_of` makes it of the value: see
-    /// [keys for an operator](crate::key#keys-for-an-operator). What is asked of a key concerns all
-    /// policies of the layer, those too that count something else and have never seen it.
+    /// A key has to be the one that a policy's extractor makes, which is often not the value that the client
+    /// sends. The extractor's `key_of` converts the value: see [keys for an
+    /// operator](crate::key#keys-for-an-operator). A verb on a key concerns all policies of the layer,
+    /// including those that count something else and have never seen it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -124,12 +129,12 @@ impl RateLimitLayer {
         self.gates.with(|gate| gate.limiter().clone())
     }
 
-    /// Returns a monitor of this layer, which reads what is counted. See [`observe`](crate::observe).
+    /// Returns a monitor of this layer, which reads its counters. See [`observe`](crate::observe).
     pub fn monitor(&self) -> Monitor {
         Monitor::new(self.gates.clone())
     }
 
-    /// The limiter in force, and what it is asked about a request with this head at this cost.
+    /// Returns the limiter in force, and the charges of a request with this head at this cost.
     #[cfg(feature = "admin")]
     pub(crate) fn charges_like(
         &self,
@@ -140,7 +145,7 @@ impl RateLimitLayer {
             .with(|gate| (gate.limiter().clone(), gate.charges_like(head, cost)))
     }
 
-    /// Returns the switches of the policies' modes: what they enforce, try in shadow, or leave alone.
+    /// Returns the switches of the policies' modes: enforced, in shadow, or off.
     pub fn modes(&self) -> Modes {
         self.gates.with(|gate| gate.limiter().modes())
     }
@@ -161,13 +166,13 @@ impl RateLimitLayer {
         }
     }
 
-    /// Decides on a request that does not feel it.
+    /// Decides without an effect on the request.
     #[cfg(feature = "config")]
     pub(crate) fn try_out<B>(&self, request: &mut Request<B>) -> Trial {
         self.gates.with(|gate| gate.try_out(request))
     }
 
-    /// Lets the shadow decide as this layer does. Returns a layer that decides as it has done before.
+    /// Lets the shadow decide as this layer does. Returns a layer that decides as the shadow did before.
     #[cfg(feature = "config")]
     pub(crate) fn put_into(&self, shadow: &Shadow) -> Option<Self> {
         let before = self.gates.with(|gate| shadow.put(gate))?;
@@ -176,13 +181,14 @@ impl RateLimitLayer {
         })
     }
 
-    /// For how long something holds for single keys of a policy, by its place: see [`Ledger::holds_for`].
+    /// Returns for how long a block or an override of a key of this policy may hold: see
+    /// [`Ledger::holds_for`].
     #[cfg(feature = "config")]
     pub(crate) fn holds_for(&self, policy: usize) -> Duration {
         self.gates.with(|gate| gate.limiter().holds_for(policy))
     }
 
-    /// Lets a [`Swap`] replace the gate of the layer, and a shadow decide beside it.
+    /// Returns the layer with a [`Swap`] that replaces its gate, and with a shadow beside it.
     #[cfg(feature = "config")]
     pub(crate) fn replaceable(self, shadow: Option<Arc<Shadow>>) -> (Self, Swap) {
         let newest = self.gates.with(|gate| Arc::new(Newest::new(gate, shadow)));
@@ -198,7 +204,7 @@ impl RateLimitLayer {
     }
 }
 
-/// Replaces what a layer asks, for all services that it wraps.
+/// Replaces the gate of a layer, for all services that it wraps.
 #[cfg(feature = "config")]
 #[derive(Debug)]
 pub(crate) struct Swap {
@@ -207,8 +213,8 @@ pub(crate) struct Swap {
 
 #[cfg(feature = "config")]
 impl Swap {
-    /// Requests that come from now on are asked as this layer asks. Others end as they began. Returns a layer that asks as
-    /// before.
+    /// Lets requests that come from now on be decided by the gate of this layer. Other requests end as they
+    /// began. Returns a layer with the previous gate.
     pub(crate) fn put(
         &self,
         layer: &RateLimitLayer,
@@ -223,7 +229,7 @@ impl Swap {
         }
     }
 
-    /// Snapshots tell this of the configuration.
+    /// Sets the configuration that snapshots show.
     pub(crate) fn tell(&self, configuration: ConfigStats) {
         self.newest.tell(configuration);
     }

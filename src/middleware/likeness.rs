@@ -5,8 +5,8 @@ use crate::plan::{Asker, Look};
 use crate::store::Charge;
 
 impl Gate {
-    /// What a request with this head would be charged at this cost, whatever the lists say of it. A policy under which it
-    /// has no key is left out. Nothing is counted.
+    /// Returns the charges of a request with this head at this cost, whatever the lists say of it. A policy
+    /// for which it has no key is left out. Nothing is counted.
     pub(super) fn charges_like(&self, head: &Head<'_>, cost: u32) -> Charges {
         let finding = self.known_of(head);
         let plan = self.plan(head, finding.as_ref());

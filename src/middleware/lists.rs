@@ -35,7 +35,7 @@ impl Lists {
         self.exempt_paths.push(path);
     }
 
-    /// Whether all lists are empty.
+    /// Returns whether all lists are empty.
     pub(super) fn are_empty(&self) -> bool {
         self.denied.is_empty() && self.allowed.is_empty() && self.exempt_paths.is_empty()
     }
@@ -45,7 +45,7 @@ impl Lists {
         &self.exempt_paths
     }
 
-    /// Refuses a path that no request can have.
+    /// Rejects a path that no request can have.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let is_path = |path: &str| path.starts_with('/') && !path.contains(['?', '#', '*', '{']);
         match self.exempt_paths.iter().find(|path| !is_path(path)) {

@@ -1,10 +1,9 @@
 //! The layer for HTTP services.
 //!
-//! [`RateLimitLayer`] wraps a service and asks a [`Limiter`](crate::Limiter) about each request. An
-//! allowed request goes on, and its response says how much is left. A denied request is answered
-//! with `429 Too Many Requests`, and the inner service never sees it. That answer is a response,
-//! never an error of the inner service, so no error handler is needed.
-//! [`response`](crate::response) describes it.
+//! [`RateLimitLayer`] wraps a service and decides each request by a [`Limiter`](crate::Limiter). An allowed
+//! request goes on, and its response says how much is left. A denied request is answered with `429 Too Many
+//! Requests`, and the inner service never sees it. That answer is a response, never an error of the inner
+//! service, so no error handler is needed. [`response`](crate::response) describes it.
 //!
 //! # Example
 //!
@@ -95,13 +94,12 @@
 //! - It leaves out [paths](RateLimitLayerBuilder::exempt_paths) such as health checks, and has an
 //!   [allow list](RateLimitLayerBuilder::allow) and a [deny list](RateLimitLayerBuilder::deny).
 //! - A [soft](crate::Policy::soft) policy refuses no request: a request over its limit goes on with
-//!   an [`OverLimit`], so that the handler can serve it less.
-//! - [`Policy::no_key`](crate::Policy::no_key) decides about requests without a key.
-//! - [`expose_decision`](RateLimitLayerBuilder::expose_decision) gives handlers the numbers.
-//! - A layer that is applied to a route twice, or is built anew for each request, is [reported in
-//!   the log](crate::diagnostics).
+//!   an [`OverLimit`], so that the handler can give it less.
+//! - [`expose_decision`](RateLimitLayerBuilder::expose_decision) passes the numbers to handlers.
+//! - A layer that is applied to a route twice, or is built for each request, is [reported in the
+//!   log](crate::diagnostics).
 //!
-//! # Waiting one's turn
+//! # Waiting for a turn
 //!
 //! With a [`LeakyQueue`](crate::LeakyQueue) an early request is held instead of refused. Each key
 //! has one turn in each interval. Requests go on in order, and none before its turn. A request that
@@ -132,29 +130,28 @@
 //! # }
 //! ```
 //!
-//! - When a client goes away while its request waits, or a timeout outside of the layer ends it, those behind it
-//!   move up, and the last place of the queue is free again: no turn passes unused. If that happens to one
-//!   request in ten, the log says so ([`TRL014`](crate::diagnostics)).
-//! - A line is one process's own. Over a shared store the requests of several processes take turns, and a request
-//!   moves up along the turns of its own process alone. The last of these is given back, or is kept for the next
-//!   request of the process if another one has a turn behind it.
-//! - Who waits takes nothing of the inner service, not even a permit of a `ConcurrencyLimit`; the
-//!   request is held in memory, and the places bound how many of a key. Its time counts towards a
-//!   timeout outside this layer.
+//! - When a client goes away while its request waits, or a timeout outside the layer ends it, the requests
+//!   behind it move up, and the last place of the queue is free again: no turn passes unused. If that happens
+//!   to one request in ten, the log says so ([`TRL014`](crate::diagnostics)).
+//! - A line belongs to one process. Over a shared store the requests of several processes take turns, and a
+//!   request moves up along the turns of its own process alone. The last of these is given back, or is kept
+//!   for the next request of the process if another process has a turn behind it.
+//! - A waiting request takes nothing of the inner service, not even a permit of a `ConcurrencyLimit`. It is
+//!   held in memory, and the places bound how many of a key wait. Its time counts towards a timeout outside
+//!   this layer.
+//! - Requests wait by tokio's timers, which fire a millisecond or so late, never early: a late request and
+//!   the next one may be closer than the interval by that. A request that is due and is not polled delays the
+//!   requests behind it by one second at most.
 //! - In a test, a request waits by the [`ManualClock`](crate::ManualClock) of its store, if it has one, and
 //!   goes on when that is moved.
-//! - The timer is tokio's otherwise, and fires a millisecond or so late, never early: one that was late and the
-//!   next one may be so much closer than the interval. A request that is due and is not polled
-//!   delays the requests behind it by one second at most.
-//! - A request that would leave after its caller's [`Deadline`], or after the `grpc-timeout` of a call of
-//!   gRPC, is refused at once; its place, and what other policies have charged it, is given back.
+//! - A request that would leave after its caller's [`Deadline`], or after the `grpc-timeout` of a gRPC call,
+//!   is refused at once. Its place, and its charges by other policies, are given back.
 //! - While the store is away, a policy that is kept in this process begins a new queue. Its requests stand
 //!   behind those that wait already and go on after them, and so do the next ones when the store is back.
-//! - A layer may have one queue, beside any number of policies that only count: a request that one
-//!   of these denies takes no turn. A second queue, and a soft one, are refused when the layer is
-//!   built.
-//! - A [`Limiter`](crate::Limiter) holds no requests: it tells the
-//!   [`delay`](crate::Decision::delay), and its caller waits.
+//! - A layer may have one queue, beside any number of policies that only count: a request that one of these
+//!   denies takes no turn. Building a layer with a second queue, or a soft one, fails.
+//! - A [`Limiter`](crate::Limiter) holds no requests: its decision has the [`delay`](crate::Decision::delay),
+//!   and its caller waits.
 //!
 //! # Waiting under any algorithm
 //!
@@ -188,12 +185,12 @@
 //!   - it costs more than the limit; or
 //!   - the [places](crate::Policy::wait_places) of its key, or [of the layer](RateLimitLayerBuilder::wait_places), are
 //!     taken.
-//! - While the store is away, a policy that [lets everything go on](crate::OnStoreFailure::Allow) makes no newcomer
-//!   wait: newcomers go on as far as the other policies allow. Requests that wait already ask when the wait that
-//!   they were told is over.
-//! - A request that waits and is refused after all is refused at most 50 ms or so after the longest wait: timers are a
-//!   little late, and a request does not lose its promised turn because of that.
-//! - The response tells the numbers of the moment when the request was admitted.
+//! - While the store is away, a policy that [allows everything](crate::OnStoreFailure::Allow) makes no
+//!   newcomer wait: newcomers go on as far as the other policies allow. Requests that wait already ask when
+//!   the wait that they were told is over.
+//! - A request that waits and is refused in the end is refused at most 50 ms or so after the longest wait:
+//!   timers are a little late, and a request does not lose its promised turn because of that.
+//! - The response has the numbers of the moment when the request was admitted.
 //! - A line belongs to one process. Other nodes that share a store, and callers of a
 //!   [`Limiter`](crate::Limiter), which never waits, do not stand in it.
 //! - A due request that is not polled delays those behind it for at most a second. Without a tokio
@@ -250,7 +247,6 @@
 //! [snapshot](crate::MemoryStore::snapshot) is restored. A shared [store](crate::store) counts for
 //! all processes together.
 
-mod beside;
 mod body;
 mod builder;
 #[cfg(feature = "adapt")]
@@ -279,6 +275,7 @@ mod service;
 mod settles;
 #[cfg(feature = "config")]
 mod shadow;
+mod shadow_decision;
 mod source;
 #[cfg(feature = "adapt")]
 mod traffic;

@@ -30,13 +30,13 @@ thread_local! {
     static WITHIN: Cell<[usize; DEPTH]> = const { Cell::new([0; DEPTH]) };
 }
 
-/// Marks, while it lives, that this thread is within a gate.
+/// Marks that this thread is within a gate, until it is dropped.
 pub(super) struct Within {
     before: [usize; DEPTH],
 }
 
 impl Within {
-    /// `gate` is a number that all clones of a layer share. It is not 0.
+    /// Enters a gate. `gate` is a number that all clones of a layer share. It is not 0.
     #[inline]
     pub(super) fn enter(gate: usize) -> Self {
         let before = WITHIN.get();
@@ -80,7 +80,7 @@ impl Life {
         }
     }
 
-    /// A number that no other gate of this process has. It is not 0.
+    /// Returns a number that no other gate of this process has. It is not 0.
     pub(super) fn number(&self) -> usize {
         self.number
     }

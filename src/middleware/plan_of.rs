@@ -15,7 +15,8 @@ const UNVERIFIED: Diagnostic = Diagnostic::new(
     "take it from what authentication has verified, such as an extension of the request",
 );
 
-/// How many requests are compared with their headers. To compare all of them would slow each one down for ever.
+/// The number of requests whose plan is compared with their headers. Comparing all of them would slow each
+/// request down.
 const LOOKS: u32 = 1_000;
 
 /// How the plan or the limits of a request are found.
@@ -25,7 +26,7 @@ pub(super) struct Sources {
     pub(super) resolver: Option<ResolverOf>,
 }
 
-/// Looks the customer of a request up.
+/// Looks up the customer of a request.
 #[derive(Clone)]
 pub(crate) struct ResolverOf(Arc<LookUp>);
 
@@ -37,7 +38,7 @@ impl ResolverOf {
         Self(Arc::new(look_up))
     }
 
-    /// Answers at once for requests that cannot wait, with what is known by then.
+    /// Answers at once with what is known, for requests that cannot wait.
     #[cfg(feature = "tonic")]
     pub(super) fn without_waiting(self) -> Self {
         let Self(look_up) = self;
@@ -51,11 +52,11 @@ impl ResolverOf {
     }
 }
 
-/// Passes the name of a request's plan on, if the request has one.
+/// Returns the name of a request's plan, if the request has one.
 #[derive(Clone)]
 pub(super) struct PlanOf {
     read: Arc<Read>,
-    /// How many requests are yet compared with their headers.
+    /// The number of requests that are left to compare with their headers.
     looks: Arc<AtomicU32>,
 }
 
@@ -75,7 +76,7 @@ impl PlanOf {
         }
     }
 
-    /// Prefers the plan that a request of a log says it had.
+    /// Prefers the plan that a log has for a request.
     #[cfg(feature = "config")]
     pub(super) fn or_logged(self) -> Self {
         let Self { read, .. } = self;

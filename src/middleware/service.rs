@@ -5,9 +5,9 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::beside::Beside;
 use super::gate::{Admitted, Ruling};
 use super::gates::Gates;
+use super::shadow_decision::ShadowDecision;
 use super::{ResponseBody, ResponseFuture};
 use crate::line::HeldCall;
 
@@ -39,7 +39,7 @@ impl<S> RateLimit<S> {
     }
 }
 
-/// Has the name of the inner service, so that it can replace it in a tonic server.
+/// Forwards the name of the inner service, so that it can replace it in a tonic server.
 #[cfg(feature = "tonic")]
 impl<S: tonic::server::NamedService> tonic::server::NamedService for RateLimit<S> {
     const NAME: &'static str = S::NAME;
@@ -62,9 +62,9 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let Self { inner, gates } = self;
         gates.with_shadow(|gate, shadow| {
-            let beside = Beside::of(shadow, &mut request);
+            let tried = ShadowDecision::of(shadow, &mut request);
             let mut ruling = gate.ask(&mut request);
-            beside.compare(&mut ruling, &mut request);
+            tried.compare(&mut ruling, &mut request);
             ResponseFuture::new(match ruling {
                 // A separate arm avoids copying an empty `Fields`.
                 Ruling::Pass(Admitted {

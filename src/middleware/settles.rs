@@ -11,9 +11,9 @@ const UNTOLD: Diagnostic = Diagnostic::new(
     "let the handler tell it where `settle` looks, or look elsewhere too, `Settle::or`",
 );
 
-/// What the policies of a layer say about the end of a request.
+/// How the policies of a layer settle requests at their end.
 pub(super) struct Settles {
-    /// In the order of the limiter's policies; `None` for a policy whose charges stay as they are.
+    /// By policy; `None` for a policy whose charges stay as they are.
     policies: Box<[Option<Settled>]>,
     takes_a_spend: bool,
     asks_about_the_end: bool,
@@ -26,7 +26,7 @@ pub(super) struct Settled {
 }
 
 impl Settles {
-    /// `None` if no policy holds a request to its end.
+    /// Returns `None` if no policy holds a request until its end.
     pub(super) fn new(policies: &[Policy], readers: &[Http], holds: &[bool]) -> Option<Arc<Self>> {
         let each = policies.iter().zip(readers).zip(holds);
         let each = each.map(|((policy, reader), holds)| {
@@ -56,19 +56,19 @@ impl Settles {
         self.policies.get(policy)?.as_ref()
     }
 
-    /// Whether a closure looks at the end, so that the headers are kept for it.
+    /// Returns whether a closure looks at the end, so that the headers are kept for it.
     pub(super) fn asks_about_the_end(&self) -> bool {
         self.asks_about_the_end
     }
 
-    /// Whether a handler is given a [`Spend`](crate::policy::Spend).
+    /// Returns whether a handler gets a [`Spend`](crate::policy::Spend).
     pub(super) fn takes_a_spend(&self) -> bool {
         self.takes_a_spend
     }
 }
 
 impl Settled {
-    /// Warns that a response was to tell the cost and has not.
+    /// Warns that a response should have reported the cost and has not.
     #[cold]
     pub(super) fn is_untold(&self) {
         warn_once_of(&UNTOLD, format!("policy {:?}", self.name));

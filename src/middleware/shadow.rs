@@ -16,7 +16,7 @@ use crate::decision::Decision;
 use crate::observe::ShadowStats;
 use crate::response::Refusal;
 
-/// What decides beside the gate in force. It is there before its first gate, so that a file may come later.
+/// The gate in shadow. It exists before its first gate, so that a file may come later.
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
     gate: ArcSwapOption<Gate>,
@@ -27,31 +27,31 @@ pub(crate) struct Shadow {
     error: Mutex<Option<String>>,
 }
 
-/// How many differences can be read.
+/// The number of differences that are kept.
 const KEPT: usize = 100;
 
-/// How many of them snapshots tell.
+/// The number of differences in a snapshot.
 const SHOWN: usize = 10;
 
-/// How many characters of a path are kept.
+/// The number of characters of a path that are kept.
 const LONGEST_PATH: usize = 256;
 
-/// What the shadow has decided on a request.
+/// The decision of the shadow on a request.
 pub(super) struct Tried {
     shadow: Arc<Shadow>,
-    /// The decision that refuses, if one does.
+    /// The decision that refuses, if the request is refused.
     verdict: Result<(), Option<Decision>>,
     kept: Kept,
 }
 
 impl Shadow {
-    /// Decides by this gate from now on. Returns the one before.
+    /// Lets this gate decide from now on. Returns the previous one.
     pub(super) fn put(&self, gate: &Arc<Gate>) -> Option<Arc<Gate>> {
         gate.is_one_of_many();
         self.gate.swap(Some(Arc::clone(gate)))
     }
 
-    /// The differences of the last requests, the oldest first.
+    /// Returns the last differences, the oldest first.
     pub(crate) fn differences(&self) -> Vec<Difference> {
         self.last().iter().cloned().collect()
     }
@@ -60,7 +60,7 @@ impl Shadow {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the newest file does not decide, for snapshots.
+    /// Sets why the newest file does not decide, for snapshots.
     pub(crate) fn tell(&self, error: Option<String>) {
         *self.error() = error;
     }
@@ -85,7 +85,7 @@ impl Shadow {
         self.error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides on a request. `None` if it cannot now: what a request waits for is not held against an answer.
+    /// Decides a request. Returns `None` if that takes time: a wait cannot be compared with an answer.
     pub(super) fn try_out<B>(self: &Arc<Self>, request: &mut Request<B>) -> Option<Box<Tried>> {
         let gate = self.gate.load_full()?;
         let (verdict, kept) = match gate.try_out(request) {
@@ -102,7 +102,7 @@ impl Shadow {
         }))
     }
 
-    /// Counts a difference. Under contention it is counted alone, so that no request waits for another.
+    /// Counts a difference. Under contention it is only counted, so that no request waits for another.
     fn note(&self, difference: &Difference) {
         let count = if difference.would_refuse {
             &self.would_refuse
@@ -123,7 +123,7 @@ impl Shadow {
 }
 
 impl Tried {
-    /// Holds it against a ruling, which is the last one on the request.
+    /// Compares the decision with the final ruling on the request.
     pub(super) fn compare<B>(self, ruling: &mut Ruling, request: &mut Request<B>) {
         let Self {
             shadow,
@@ -132,14 +132,14 @@ impl Tried {
         } = self;
         let live = match ruling {
             Ruling::Pass(admitted) | Ruling::Hold(_, admitted) => {
-                // It ends with the request that goes on.
+                // It ends with the admitted request.
                 admitted.kept.join(kept);
                 Ok(())
             }
             Ruling::Refuse(response) => match response.extensions().get() {
                 Some(Refusal::Denied(decision)) => Err(Some(decision)),
                 Some(Refusal::Forbidden | Refusal::NoKey(_)) => Err(None),
-                // It is not decided, and so there is no difference.
+                // The request is not decided, so there is no difference.
                 _ => return,
             },
             Ruling::Wait(_) => return,

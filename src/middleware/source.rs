@@ -5,9 +5,9 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-/// What is kept until the body of a response ends or is dropped.
+/// Observes the body of a response until it ends or is dropped.
 pub(super) trait ToTheEnd {
-    /// Takes note of a frame of the body, or of its end. `is_at_its_end` says whether nothing comes after the frame.
+    /// Observes a frame of the body, or its end. `is_at_its_end` says whether nothing comes after the frame.
     fn frame<D: Buf, E>(
         &mut self,
         frame: Option<&Result<Frame<D>, E>>,
@@ -16,7 +16,7 @@ pub(super) trait ToTheEnd {
 }
 
 pin_project! {
-    /// Where the body of a response comes from: from the inner service, or from the text of a refusal.
+    /// The source of a response's body: the inner service, or the text of a refusal.
     #[project = SourceProj]
     #[derive(Debug)]
     pub(super) enum Source<B, K> {

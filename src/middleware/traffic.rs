@@ -1,7 +1,7 @@
-//! A layer that counts requests for the signals of a load: see [`Traffic`].
+//! A layer that counts requests for the signals of the load: see [`Traffic`].
 //!
-//! It is a layer of its own, inside the limit, so that it sees what the service does and no refusals, and so that a
-//! request without such signals pays nothing for them.
+//! It is a layer of its own, inside the limit, so that it sees the work of the service and no refusals, and
+//! so that a request without such signals pays nothing for them.
 
 use std::fmt;
 use std::pin::Pin;
@@ -59,7 +59,7 @@ pub struct TrafficLayer {
 type Except = dyn Fn(&Head<'_>) -> bool + Send + Sync;
 
 impl TrafficLayer {
-    /// Counts into this.
+    /// Creates a layer that counts into `traffic`.
     pub fn new(traffic: &Traffic) -> Self {
         Self {
             traffic: traffic.clone(),
@@ -67,8 +67,8 @@ impl TrafficLayer {
         }
     }
 
-    /// Leaves out the requests that match the condition, such as the probes of a load balancer: they are fast, and say
-    /// nothing of how the others are served.
+    /// Excludes the requests that match the condition, such as the probes of a load balancer: they are fast,
+    /// and say nothing about other requests.
     pub fn except(self, except: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         let except: Option<Arc<Except>> = Some(Arc::new(except));
         Self { except, ..self }

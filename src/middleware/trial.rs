@@ -1,20 +1,20 @@
 use super::ending::Kept;
 use crate::decision::Decision;
 
-/// What a gate decides on a request that does not feel it.
+/// The decision of a gate that does not affect the request.
 #[derive(Debug)]
 pub(crate) enum Trial {
-    /// No policy is asked.
+    /// No policy applies.
     Exempt,
-    /// The charges stand, and this settles them when it is dropped.
+    /// The request is charged. Dropping `Kept` settles the charges.
     Allowed(Decision, Kept),
     Denied(Decision),
-    /// It is denied now, and would wait for its turn.
+    /// The request is denied now, and would wait for its turn.
     Waits(Decision),
     /// A list denies it.
     Forbidden,
     /// A policy refuses it, because it has no key.
     NoKey,
-    /// The answer is not there yet: a resolver looks the customer up, or the store is not in this process.
+    /// There is no answer yet: a resolver looks the customer up, or the store is not in this process.
     Unknown,
 }

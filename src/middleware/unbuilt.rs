@@ -1,7 +1,7 @@
-//! What the compiler says of a builder that stands where a layer has to.
+//! The compiler's message for a builder in place of a layer.
 //!
-//! A message of our own needs a trait of our own: a builder would be a layer if [`Unbuilt`] were
-//! [`Built`], which it never is.
+//! A message of our own needs a trait of our own: a builder would be a layer if [`Unbuilt`] were [`Built`],
+//! which it never is.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub struct Unbuilt<'a, S>(
     note = "build it: `.layer(builder.build()?)`, or `.build().expect(\"limits that are right\")` where nothing can be returned"
 )]
 pub trait Built {
-    /// The layer.
+    /// Returns the layer.
     fn layer(self) -> RateLimitLayer;
 }
 

@@ -1,6 +1,7 @@
 use crate::decision::Decision;
 
-/// Marks a request that a policy in [`Mode::Shadow`](crate::policy::Mode::Shadow) would have refused, in its extensions.
+/// Marks a request that a policy in [`Mode::Shadow`](crate::policy::Mode::Shadow) would have refused, in its
+/// extensions.
 ///
 /// ```
 /// use axum::{Extension, Router, body::Body, http::Request, routing::get};

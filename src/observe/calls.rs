@@ -17,13 +17,13 @@ pub(crate) struct Calls {
     batched: AtomicU64,
     remembered: AtomicU64,
     took: Recent<Times>,
-    /// How long all calls took since the beginning, for a signal that looks at what is new.
+    /// The times of all calls since the beginning, for a signal that looks at the new ones.
     #[cfg(feature = "adapt")]
     all: Times,
 }
 
 impl Calls {
-    /// No call yet.
+    /// Creates counters at zero.
     pub(crate) fn new() -> Self {
         Self {
             ended: AtomicU64::new(0),
@@ -36,7 +36,7 @@ impl Calls {
         }
     }
 
-    /// A call that began then is over.
+    /// Counts the end of a call that began at `since`.
     pub(crate) fn ended(&self, since: Instant, has_failed: bool) {
         let now = Instant::now();
         self.ended.fetch_add(1, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl Calls {
         self.all.note(took);
     }
 
-    /// How many calls took how long, since the beginning.
+    /// Returns how many calls took how long, since the beginning.
     #[cfg(all(feature = "adapt", feature = "redis"))]
     pub(crate) fn all_times(&self) -> Vec<u64> {
         self.all.counts()
@@ -61,13 +61,13 @@ impl Calls {
         self.batched.fetch_add(requests as u64, Ordering::Relaxed);
     }
 
-    /// A request was denied without a call.
+    /// Counts a request that was denied without a call.
     #[cfg(feature = "redis")]
     pub(crate) fn remembered(&self) {
         self.remembered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds what is counted to what is told of the store.
+    /// Adds these counts to those of the store.
     pub(crate) fn tell(&self, stats: &mut StoreStats) {
         stats.calls = self.ended.load(Ordering::Relaxed);
         stats.failures = self.failures.load(Ordering::Relaxed);

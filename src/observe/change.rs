@@ -1,9 +1,9 @@
-//! Changes of what limits are in force.
+//! Reports changes of the limits in force.
 
 #[cfg(feature = "adapt")]
 use crate::factor::Explanation;
 
-/// Tells operators that another share of a limit is in force.
+/// Reports to operators that another share of a limit is in force.
 #[cfg(feature = "adapt")]
 pub(crate) fn factor_changed(before: &Explanation, now: &Explanation) {
     #[cfg(feature = "tracing")]
@@ -18,7 +18,7 @@ pub(crate) fn factor_changed(before: &Explanation, now: &Explanation) {
     let _ = (before, now);
 }
 
-/// Tells operators that another configuration is in force.
+/// Reports to operators that another configuration is in force.
 #[cfg(feature = "config")]
 pub(crate) fn configuration_changed(version: u64, sha256: &str) {
     #[cfg(feature = "tracing")]

@@ -1,7 +1,7 @@
 //! The counters of a limiter.
 //!
-//! Each thread has counters of its own, which no other thread writes to. So an addition is a load and a store. A reader
-//! adds up the counters of all threads.
+//! Each thread has counters of its own, which no other thread writes to. So an addition is a load and a
+//! store. A reader adds up the counters of all threads.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -17,14 +17,14 @@ use super::snapshot::QueueStats;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 
-/// Counts what becomes of requests, as a whole and under each policy.
+/// Counts requests, as a whole and under each policy.
 pub(crate) struct Counters {
     policies: Box<[Metered]>,
-    /// One list of rows for each place of a thread, made when the thread first counts.
+    /// One list of rows for each thread, made when the thread first counts.
     slots: Box<[OnceLock<Box<[Row]>>]>,
 }
 
-/// A policy that is counted.
+/// A policy whose requests are counted.
 pub(crate) struct Metered {
     name: Arc<str>,
     /// `None` if no request waits under it.
@@ -33,13 +33,13 @@ pub(crate) struct Metered {
 }
 
 /// All counts at one moment.
-pub(crate) struct Counted {
+pub(crate) struct Totals {
     pub(crate) requests: Sums,
     pub(crate) policies: Vec<(Sums, Option<QueueStats>)>,
 }
 
 impl Metered {
-    /// A policy of this name, under which requests may wait.
+    /// Creates a policy with this name, under which requests may wait.
     pub(crate) fn new(name: Arc<str>, may_wait: bool) -> Self {
         Self {
             name,
@@ -91,7 +91,7 @@ impl Rows<'_> {
     }
 }
 
-/// Whether four fifths of the limit are used.
+/// Returns whether four fifths of the limit are used.
 #[inline]
 fn is_near(outcome: &Outcome) -> bool {
     let (limit, remaining) = (u64::from(outcome.limit()), u64::from(outcome.remaining()));
@@ -99,7 +99,7 @@ fn is_near(outcome: &Outcome) -> bool {
 }
 
 impl Counters {
-    /// Nothing is counted yet of these policies.
+    /// Creates counters at zero for these policies.
     pub(crate) fn new(policies: impl IntoIterator<Item = Metered>) -> Self {
         Self {
             policies: policies.into_iter().collect(),
@@ -121,13 +121,13 @@ impl Counters {
         self.rows().request(what);
     }
 
-    /// Counts so many of the requests under a policy.
+    /// Adds a number to a count under a policy.
     pub(crate) fn policy(&self, policy: usize, what: Count, number: u64) {
         self.rows().policy(policy, what, number);
     }
 
-    /// A request was judged so under these policies, each of which charges so many units. Its numbers are not known. A
-    /// denial names a policy that denies.
+    /// Counts a verdict under these policies, with the units that each of them charges. The numbers are not
+    /// known. A denial names a policy that denies.
     #[inline]
     pub(crate) fn judged(
         &self,
@@ -156,7 +156,7 @@ impl Counters {
         }
     }
 
-    /// A request was judged so by the one policy that was asked, which charges so many units. Its numbers are not known.
+    /// Counts a verdict under one policy, which charges this many units. The numbers are not known.
     #[inline]
     pub(crate) fn judged_by_one(&self, policy: usize, units: u32, is_allowed: bool) {
         let rows = self.rows();
@@ -168,14 +168,14 @@ impl Counters {
         }
     }
 
-    /// A request was allowed by the one policy that was asked, which charges so many units.
+    /// Counts a request that one policy has allowed, which charges this many units.
     #[inline]
     pub(crate) fn allowed(&self, policy: usize, units: u32, outcome: &Outcome) {
         self.rows().allowed_by_one(policy, units, is_near(outcome));
     }
 
-    /// A request was decided so under these policies, each of which charges so many units. Returns whether it was
-    /// allowed.
+    /// Counts a decided request under these policies, with the units that each of them charges. Returns
+    /// whether it was allowed.
     #[inline]
     pub(crate) fn decided(
         &self,
@@ -199,7 +199,7 @@ impl Counters {
         is_allowed
     }
 
-    /// Policies that let everything go on while the store is away have no outcome.
+    /// Counts policies without an outcome: they allow everything while the store is away.
     #[cold]
     fn decided_without_store(
         rows: Rows<'_>,
@@ -219,21 +219,22 @@ impl Counters {
         }
     }
 
-    /// Whether operators may be told that this policy has denied a request.
+    /// Returns whether operators may be told now that this policy has denied a request.
     #[inline]
     pub(crate) fn is_refusal_told(&self, policy: usize, now: Micros) -> bool {
         let metered = self.policies.get(policy);
         metered.is_some_and(|metered| is_told(&metered.last_told, now))
     }
 
-    /// Tells operators that this policy has blocked such a key, because it has denied too many requests of it.
+    /// Reports to operators that this policy has blocked a key of this kind, because it has denied too many
+    /// requests of it.
     pub(crate) fn tell_penalty(&self, policy: usize, key_kind: &'static str, outcome: &Outcome) {
         if let Some(metered) = self.policies.get(policy) {
             penalized(&metered.name, key_kind, outcome);
         }
     }
 
-    /// Tells operators that this policy has denied a request with such a key.
+    /// Reports to operators that this policy has denied a request with a key of this kind.
     pub(crate) fn tell_refusal(
         &self,
         policy: usize,
@@ -252,7 +253,7 @@ impl Counters {
         }
     }
 
-    /// A request was refused, because the store could not decide.
+    /// Counts a request that was refused because the store could not decide.
     pub(crate) fn failed(&self, asked: impl IntoIterator<Item = usize>) {
         let rows = self.rows();
         rows.request(Request::Failed);
@@ -266,13 +267,13 @@ impl Counters {
     }
 
     /// Reads all counters, at this moment of the clock by which requests wait.
-    pub(crate) fn read(&self, now: Instant) -> Counted {
+    pub(crate) fn read(&self, now: Instant) -> Totals {
         let policies = self.policies.iter();
         let policies = policies.map(|policy| {
             let queue = policy.queue.as_ref().map(|queue| queue.stats(now));
             (Sums::default(), queue)
         });
-        let mut counted = Counted {
+        let mut counted = Totals {
             requests: Sums::default(),
             policies: policies.collect(),
         };

@@ -3,8 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::store::{StoreEvent, observe};
 use crate::error::StoreError;
 
-/// Whether a store answers, judged by its last answer. A change is told once, and not for each
-/// request.
+/// Whether a store answers, judged by its last answer. A change is reported once, and not for each request.
 #[derive(Debug, Default)]
 pub(crate) struct StoreHealth {
     has_failed: AtomicBool,

@@ -12,15 +12,15 @@ use super::sketch::{Sketch, Weighed};
 use super::slot::{SHARED, slot};
 use crate::clock::Micros;
 
-/// Finds the heaviest keys. Each thread has sketches of its own, so that no two wait for each other.
+/// Finds the heaviest keys. Each thread has sketches of its own, so that no thread waits for another.
 pub(crate) struct Heaviest<K> {
     places: usize,
     hasher: RandomState,
-    /// One sketch for each place of a thread.
+    /// One sketch for each thread.
     slots: Box<[OnceLock<Mutex<Generations<K>>>]>,
 }
 
-/// What is told of the heaviest keys.
+/// The heaviest keys.
 pub(crate) struct Ranking<K> {
     pub(crate) total: u64,
     pub(crate) error: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Ranking<K> {
     pub(crate) keys: Vec<(K, Weight)>,
 }
 
-/// What is told of a key.
+/// The numbers of a key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weight {
     pub(crate) cost: u64,
@@ -48,7 +48,7 @@ struct Generations<K> {
 const LASTS: Micros = Micros::from_secs(600);
 
 impl<K: Copy + Hash> Heaviest<K> {
-    /// Keeps so many keys for each thread.
+    /// Tracks this many keys for each thread.
     pub(crate) fn new(places: usize) -> Self {
         Self {
             places,
@@ -57,7 +57,8 @@ impl<K: Copy + Hash> Heaviest<K> {
         }
     }
 
-    /// This key has asked for so many units, at this moment of the store's clock if it is known.
+    /// Records that this key has asked for this many units, at this moment of the store's clock if it is
+    /// known.
     pub(crate) fn add(&self, key: &K, units: u32, is_refused: bool, at: Option<Micros>) {
         let Some(slot) = self.slots.get(slot()) else {
             return;
@@ -71,7 +72,7 @@ impl<K: Copy + Hash> Heaviest<K> {
         generations.now.add(hash, *key, units.into(), is_refused);
     }
 
-    /// The heaviest keys of all threads, at most so many.
+    /// Returns the heaviest keys of all threads, at most `most`.
     pub(crate) fn read(&self, most: usize) -> Ranking<K> {
         let (mut total, mut error) = (0, 0);
         let mut keys = HashMap::<u64, (K, Weight)>::new();
@@ -124,7 +125,7 @@ impl<K: Copy> Generations<K> {
         }
     }
 
-    /// Begins anew if it is time to.
+    /// Begins the next sketch if it is time to.
     fn turn(&mut self, at: Micros, places: usize) {
         if self.began == Micros::ZERO {
             self.began = at;

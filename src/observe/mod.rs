@@ -1,4 +1,4 @@
-//! What happened: counters of each policy, and one place where changes are told.
+//! Counters of each policy, and the one place where changes are reported.
 //!
 //! The stores, the limiter and the layers count here, always. A [`Monitor`] reads all counters as a [`Snapshot`],
 //! without a lock that a request could wait for.
@@ -101,7 +101,7 @@ pub(crate) use self::calls::Calls;
 pub(crate) use self::change::configuration_changed;
 #[cfg(feature = "adapt")]
 pub(crate) use self::change::factor_changed;
-pub(crate) use self::counters::{Counted, Counters, Metered};
+pub(crate) use self::counters::{Counters, Metered, Totals};
 pub(crate) use self::health::StoreHealth;
 pub(crate) use self::heaviest::Heaviest;
 pub(crate) use self::monitor::Monitored;

@@ -5,14 +5,14 @@ use super::Snapshot;
 
 /// Reads the counters of a limiter or of a layer. Clones read the same.
 ///
-/// It keeps the limiter alive, and nothing else. That of a layer with [limits from a file](crate::config::Config::watch)
-/// reads the limits that are in force: a reload does not set counts back.
+/// It keeps the limiter alive, and nothing else. A monitor of a layer with [limits from a
+/// file](crate::config::Config::watch) reads the limits in force: a reload does not reset the counts.
 #[derive(Clone)]
 pub struct Monitor {
     of: Arc<dyn Monitored>,
 }
 
-/// What a monitor reads.
+/// A source of snapshots.
 pub(crate) trait Monitored: Send + Sync {
     fn snapshot(&self) -> Snapshot;
 }
@@ -24,7 +24,8 @@ impl Monitor {
 
     /// Reads all counters.
     ///
-    /// No request waits for it. Requests that are decided meanwhile may be counted in one place and not yet in another.
+    /// No request waits for it. Requests that are decided meanwhile may be in one count and not yet in
+    /// another.
     pub fn snapshot(&self) -> Snapshot {
         self.of.snapshot()
     }

@@ -1,18 +1,18 @@
-//! What was counted before a reload.
+//! The counts from before a reload.
 //!
-//! A reload makes a limiter with new counters, and a request that has begun before it is counted by the old ones. So all
-//! limiters that went before are read together, until no request has their counters any more: these are then added up for
-//! good.
+//! A reload builds a limiter with new counters, and a request that began before the reload is counted by the
+//! old ones. So the counters of all earlier limiters are read together, until no request uses them any more;
+//! then they are added up for good.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-use super::counters::{Counted, Counters, Metered};
+use super::counters::{Counters, Metered, Totals};
 use super::rows::Sums;
 
-/// The counts of limiters that follow each other. They share it.
+/// The counts of consecutive limiters, which share it.
 pub(crate) struct Past {
     since: SystemTime,
     counts: Mutex<Counts>,
@@ -23,12 +23,12 @@ struct Counts {
     /// The requests of all limiters that have ended.
     requests: Sums,
     policies: Vec<(Arc<str>, Sums)>,
-    /// Those that may count on, the newest last.
+    /// The counters that may still count, the newest last.
     alive: Vec<Arc<Counters>>,
 }
 
 impl Past {
-    /// Nothing was counted before these counters.
+    /// Creates it for the first counters.
     pub(crate) fn of(first: &Arc<Counters>, since: SystemTime) -> Self {
         let counts = Counts {
             alive: vec![Arc::clone(first)],
@@ -40,23 +40,23 @@ impl Past {
         }
     }
 
-    /// Since when is counted.
+    /// Returns when counting began.
     pub(crate) fn since(&self) -> SystemTime {
         self.since
     }
 
-    /// These counters go on. Policies that they do not have are forgotten.
+    /// Continues with these counters. Policies that they do not have are dropped.
     pub(crate) fn go_on_with(&self, next: &Arc<Counters>) {
         let mut counts = self.counts();
-        // Here too: a service that is never read would keep the counters of each reload.
+        // Here too: otherwise a service whose counters are never read would keep those of each reload.
         counts.settle();
         let is_known = |name: &Arc<str>| position(next.policies(), name).is_some();
         counts.policies.retain(|(name, _)| is_known(name));
         counts.alive.push(Arc::clone(next));
     }
 
-    /// Reads these counters with all that went before them, or came after.
-    pub(crate) fn read(&self, counters: &Arc<Counters>, now: Instant) -> Counted {
+    /// Reads these counters together with all earlier and later ones.
+    pub(crate) fn read(&self, counters: &Arc<Counters>, now: Instant) -> Totals {
         let mut counts = self.counts();
         counts.settle();
         let mut counted = counters.read(now);
@@ -69,17 +69,17 @@ impl Past {
     }
 }
 
-/// The place of the policy of this name.
+/// Returns the index of the policy with this name.
 fn position(policies: &[Metered], name: &Arc<str>) -> Option<usize> {
     policies.iter().position(|policy| policy.name() == name)
 }
 
 impl Counts {
-    /// Adds up those that no request and no limiter has any more.
+    /// Adds up the counters that no request and no limiter uses any more.
     fn settle(&mut self) {
         let mut ended = Vec::new();
         self.alive.retain_mut(|counters| {
-            // Exclusive, so that all that was counted is seen.
+            // Exclusive, so that all that was counted is visible.
             let is_over = Arc::get_mut(counters).is_some();
             if is_over {
                 ended.push(Arc::clone(counters));
@@ -87,7 +87,7 @@ impl Counts {
             !is_over
         });
         for counters in ended {
-            let Counted { requests, policies } = counters.read(Instant::now());
+            let Totals { requests, policies } = counters.read(Instant::now());
             self.requests += &requests;
             for (policy, (sums, _)) in counters.policies().iter().zip(policies) {
                 let name = policy.name();
@@ -99,8 +99,8 @@ impl Counts {
         }
     }
 
-    /// Adds what other counters than these have counted of their policies.
-    fn add_to(&self, counted: &mut Counted, of: &Arc<Counters>, now: Instant) {
+    /// Adds what counters other than `of` have counted of its policies.
+    fn add_to(&self, counted: &mut Totals, of: &Arc<Counters>, now: Instant) {
         let policies = of.policies();
         counted.requests += &self.requests;
         for (policy, (sums, _)) in policies.iter().zip(&mut counted.policies) {

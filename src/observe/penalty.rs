@@ -1,7 +1,7 @@
 use crate::decision::Outcome;
 
-/// Tells operators that a policy has blocked a key of this kind that it refused too often. The log never has the key
-/// itself.
+/// Reports to operators that a policy has blocked a key of this kind, which it refused too often. The log
+/// never has the key itself.
 #[cfg(feature = "tracing")]
 #[cold]
 pub(super) fn penalized(policy: &str, key_kind: &'static str, outcome: &Outcome) {

@@ -30,7 +30,7 @@ impl Queue {
         self.length.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A request has waited so long.
+    /// Records the wait of a request.
     pub(super) fn note(&self, waited: Duration, now: Instant) {
         self.longest.now(now).note(waited);
     }

@@ -1,4 +1,4 @@
-//! What happened in the last one to two minutes: in this minute and in the one before it.
+//! Values of the last one to two minutes: of this minute and of the previous one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,15 +7,15 @@ use tokio::time::Instant;
 
 use super::times::Times;
 
-/// Something that is kept for each minute.
+/// A value that is kept for each minute.
 #[derive(Debug)]
 pub(super) struct Recent<T> {
     began: Instant,
-    /// Each with the number of its minute, from 1 on.
+    /// Each with the number of its minute, which begins at 1.
     minutes: [(AtomicU64, T); 2],
 }
 
-/// What a minute begins with.
+/// The value with which a minute begins.
 pub(super) trait Kept: Default {
     fn clear(&self);
 }
@@ -32,7 +32,7 @@ impl<T: Kept> Recent<T> {
         now.saturating_duration_since(self.began).as_secs() / 60 + 1
     }
 
-    /// That of this minute. What is noted at the very moment when a minute begins may be lost.
+    /// Returns the value of this minute. A note at the moment when a minute begins may be lost.
     pub(super) fn now(&self, now: Instant) -> &T {
         let minute = self.minute(now);
         let [even, odd] = &self.minutes;
@@ -43,7 +43,7 @@ impl<T: Kept> Recent<T> {
         kept
     }
 
-    /// Those of this minute and of the one before, as far as there are any.
+    /// Returns the values of this minute and of the previous one, as far as there are any.
     pub(super) fn last(&self, now: Instant) -> impl Iterator<Item = &T> {
         let minute = self.minute(now);
         let is_recent = move |of: u64| of > 0 && of + 1 >= minute;

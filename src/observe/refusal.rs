@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::Micros;
 
-/// A policy refuses a request.
+/// The refusal of a request by a policy.
 #[derive(Debug)]
 #[cfg_attr(
     not(feature = "tracing"),
@@ -17,7 +17,7 @@ pub(super) struct Refusal<'a> {
     pub(super) is_blocked: bool,
 }
 
-/// When it was last told that a policy refuses requests.
+/// When a refusal by a policy was last reported.
 #[derive(Debug, Default)]
 pub(super) struct LastLogged(AtomicU64);
 
@@ -31,7 +31,7 @@ impl LastLogged {
         is_due.then_some((told, now))
     }
 
-    /// Whether it is to be told now: once in a minute.
+    /// Returns whether a refusal is reported now: once in a minute.
     fn is_due(&self, now: Micros) -> bool {
         self.may_be_due(now).is_some_and(|(told, now)| {
             self.0
@@ -41,7 +41,7 @@ impl LastLogged {
     }
 }
 
-/// Whether something may be told of a refusal at this moment. Under attack, nothing is, nearly always.
+/// Returns whether a refusal may be reported at this moment. Under attack, that is nearly always `false`.
 #[cfg(feature = "tracing")]
 #[inline]
 pub(super) fn is_told(last: &LastLogged, now: Micros) -> bool {
@@ -54,7 +54,7 @@ pub(super) fn is_told(last: &LastLogged, now: Micros) -> bool {
     last.may_be_due(now).is_some()
 }
 
-/// Tells operators of a refusal, at this moment of the store's clock.
+/// Reports a refusal to operators, at this moment of the store's clock.
 #[cfg(feature = "tracing")]
 #[cold]
 pub(super) fn tell(refusal: &Refusal<'_>, last: &LastLogged, now: Micros) {

@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is counted of requests, whatever the policies.
+/// A count of requests, whatever the policies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request {
     Allowed,
@@ -15,7 +15,7 @@ pub(crate) enum Request {
     WithoutKey,
 }
 
-/// What is counted of the requests under a policy.
+/// A count of the requests under a policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Count {
     Allowed,
@@ -36,7 +36,7 @@ pub(crate) enum Count {
     Settled,
 }
 
-/// As many as fill two lines of a processor's cache, which processors take in pairs.
+/// As many as fill two cache lines, which processors fetch in pairs.
 const COLUMNS: usize = 16;
 
 /// The counters of a policy. The first row of a thread counts requests, whatever the policies.
@@ -70,14 +70,14 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// A request was allowed by the one policy that was asked, which charges so many units.
+    /// Counts a request that one policy has allowed, which charges this many units.
     #[inline]
     pub(super) fn allowed_by_one(self, policy: usize, units: u32, is_near: bool) {
         if self.are_own
             && let [Row(requests), policies @ ..] = self.rows
             && let Some(Row(row)) = policies.get(policy)
         {
-            // All at once: most decisions are of this kind, and count four times.
+            // All at once: most decisions are of this kind, and change four counts.
             add_alone(&requests[Request::Allowed as usize], 1);
             add_alone(&row[Count::Allowed as usize], 1);
             add_alone(&row[Count::Cost as usize], units.into());
@@ -101,14 +101,14 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Adds to a counter to which no other thread writes. An atomic addition takes several times as long.
+/// Adds to a counter that no other thread writes to. An atomic addition takes several times as long.
 #[inline]
 fn add_alone(counter: &AtomicU64, number: u64) {
     let before = counter.load(Ordering::Relaxed);
     counter.store(before.wrapping_add(number), Ordering::Relaxed);
 }
 
-/// The counts of all threads together.
+/// The sums of the counts of all threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums([u64; COLUMNS]);
 

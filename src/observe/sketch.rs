@@ -1,24 +1,24 @@
 //! The heaviest of many things, in fixed memory: the space-saving sketch of Metwally, Agrawal and El Abbadi, "Efficient
 //! Computation of Frequent and Top-k Elements in Data Streams" (2005), with weights.
 //!
-//! A thing that is not kept takes the place of the lightest, and its weight: so no weight is told too low, and none too
-//! high by more than the lightest weight. A hash says in which group of eight places a thing may be, so that the lightest
-//! is found by looking at eight numbers. The groups have about as much weight each, but for things that are heavy
-//! themselves and keep their places.
+//! A thing without a place takes the place of the lightest, and its weight: so no weight is too low, and none
+//! is too high by more than the lightest weight. A hash chooses the group of eight places for a thing, so the
+//! lightest is found by looking at eight numbers. All groups have about the same weight, except for things
+//! that are heavy themselves and keep their places.
 
-/// Keeps the heaviest things. They are told apart by a hash that their owner has keyed at random.
+/// Tracks the heaviest things, identified by a hash that their owner has keyed at random.
 #[derive(Debug)]
 pub(super) struct Sketch<T> {
     total: u64,
     groups: Box<[Group<T>]>,
 }
 
-/// How many places a group has.
+/// The number of places in a group.
 const GROUP: usize = 8;
 
 #[derive(Debug)]
 struct Group<T> {
-    /// 0 where nothing is kept.
+    /// 0 in an empty place.
     hashes: [u64; GROUP],
     weights: [u64; GROUP],
     errors: [u64; GROUP],
@@ -26,7 +26,7 @@ struct Group<T> {
     things: [Option<T>; GROUP],
 }
 
-/// What is told of a thing.
+/// The numbers of a thing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weighed {
     pub(super) weight: u64,
@@ -45,7 +45,7 @@ impl<T: Copy> Sketch<T> {
         }
     }
 
-    /// This thing weighs so much more.
+    /// Adds to the weight of this thing.
     #[inline]
     pub(super) fn add(&mut self, hash: u64, thing: T, weight: u64, is_refused: bool) {
         self.total = self.total.saturating_add(weight);
@@ -55,23 +55,23 @@ impl<T: Copy> Sketch<T> {
         }
     }
 
-    /// What all weigh together.
+    /// Returns the weight of all things together.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// The most that a thing can weigh that is not kept.
+    /// Returns the most that a thing without a place can weigh.
     pub(super) fn lightest(&self) -> u64 {
         self.groups.iter().map(Group::lightest).max().unwrap_or(0)
     }
 
-    /// What the thing with this hash weighs at most.
+    /// Returns the most that the thing with this hash weighs.
     pub(super) fn weigh(&self, hash: u64) -> Weighed {
         let group = self.groups.get(self.index(hash));
         group.map_or_else(Weighed::default, |group| group.weigh(hash.max(1)))
     }
 
-    /// What is kept, by hash.
+    /// Returns the tracked things, with their hashes.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, T)> {
         self.groups.iter().flat_map(|group| {
             let each = group.hashes.iter().zip(&group.things);
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a map of all.
+        /// Compared with a map of all things.
         #[test]
         fn no_weight_is_too_low_and_none_too_high_by_more_than_its_error(
             things in prop::collection::vec((0_u64..60, 0_u64..9, any::<bool>()), 1..600),
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// What the page of the algorithm promises: about the weight of all, divided by the number of places.
+    /// The bound in the paper: about the weight of all things, divided by the number of places.
     #[test]
     fn things_that_never_come_back_leave_an_error_of_about_their_share() {
         let hasher = RandomState::with_seeds(5, 6, 7, 8);

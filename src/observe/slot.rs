@@ -1,29 +1,29 @@
-//! A place among the counters for each thread, so that no two threads write to the same one.
+//! The index of each thread's own counters, so that no two threads write to the same ones.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::{Mutex, PoisonError};
 
-/// How many threads have a place of their own. All others share one.
+/// The number of threads with counters of their own. All others share counters.
 pub(super) const OWN: usize = 64;
 
-/// The place of the threads that have none of their own.
+/// The index for threads without counters of their own.
 pub(super) const SHARED: usize = OWN;
 
 const UNKNOWN: usize = usize::MAX;
 
-/// A bit for each place that a thread has.
+/// A bit for each index that a thread has taken.
 static TAKEN: Mutex<u64> = Mutex::new(0);
 
 thread_local! {
-    /// The place of this thread. It has no destructor, so reading it takes one instruction.
+    /// The index of this thread. It has no destructor, so reading it takes one instruction.
     static SLOT: Cell<usize> = const { Cell::new(UNKNOWN) };
     static LEASE: OnceCell<Lease> = const { OnceCell::new() };
 }
 
-/// Keeps a place until the thread ends.
+/// Keeps an index until the thread ends.
 struct Lease(usize);
 
-/// The place of this thread: below [`OWN`], or [`SHARED`].
+/// Returns the index of this thread: below [`OWN`], or [`SHARED`].
 #[inline]
 pub(super) fn slot() -> usize {
     match SLOT.get() {
@@ -52,7 +52,7 @@ impl Lease {
     }
 }
 
-/// The next thread that takes the place sees all that this one has counted, because both lock.
+/// The next thread with this index sees all that this one has counted, because both lock.
 impl Drop for Lease {
     fn drop(&mut self) {
         // Other destructors of this thread may count after this one.
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// One test, since it takes all places.
+    /// One test, since it takes all indices.
     #[test]
     fn threads_share_no_place_but_the_last_and_leave_theirs_to_others() {
         let mut each = (0..10 * OWN).map(|_| thread::spawn(slot).join().unwrap());

@@ -9,8 +9,8 @@ use crate::error::StoreError;
     expect(dead_code, reason = "the log alone reads what an event says")
 )]
 pub(crate) enum StoreEvent<'a> {
-    /// It does not answer, and this node goes on without it. The policies are named by what becomes of
-    /// their requests.
+    /// The store does not answer, and this node goes on without it. The policies are grouped by what happens
+    /// to their requests.
     Away {
         store: &'a str,
         error: &'a StoreError,
@@ -18,24 +18,24 @@ pub(crate) enum StoreEvent<'a> {
         allow: Option<String>,
         refuse: Option<String>,
     },
-    /// It answers again, after this time and so many requests that were decided without it.
+    /// The store answers again, after this time and this number of requests that were decided without it.
     Back {
         store: &'a str,
         away: Duration,
         decided: u64,
     },
-    /// It answers, but cannot decide on some requests.
+    /// The store answers, but cannot decide some requests.
     FailedForSome {
         store: &'a str,
         error: &'a StoreError,
     },
-    /// It has failed, and requests are refused.
+    /// The store has failed, and requests are refused.
     Failed { error: &'a StoreError },
-    /// It answers again, and requests are decided.
+    /// The store answers again, and requests are decided.
     Recovered,
 }
 
-/// Tells operators of a change of a store.
+/// Reports a change of a store to operators.
 #[cfg(feature = "tracing")]
 #[cold]
 pub(crate) fn observe(event: &StoreEvent<'_>) {

@@ -16,7 +16,7 @@ impl Times {
         self.note_each(time, 1);
     }
 
-    /// So many requests took this long.
+    /// Records that this many requests took this long.
     #[inline]
     pub(crate) fn note_each(&self, time: Duration, requests: u64) {
         if let Some(count) = self.0.get(bucket(time)) {
@@ -24,7 +24,7 @@ impl Times {
         }
     }
 
-    /// How many are in each bucket.
+    /// Returns the number of times in each bucket.
     pub(crate) fn counts(&self) -> Vec<u64> {
         let counts = self.0.iter();
         counts.map(|count| count.load(Ordering::Relaxed)).collect()
@@ -43,7 +43,7 @@ impl Default for Times {
     }
 }
 
-/// The time that one in so many of these took, or longer; `None` of none.
+/// Returns the time that one in `number` of these took, or longer, or `None` if there are none.
 pub(crate) fn one_in(number: u64, counts: &[u64]) -> Option<Duration> {
     let all: u64 = counts.iter().sum();
     let mut left = all.div_ceil(number.max(1));
@@ -57,7 +57,7 @@ pub(crate) fn one_in(number: u64, counts: &[u64]) -> Option<Duration> {
     Some(Duration::from_micros(end_of(slowest?.0)))
 }
 
-/// The bucket of a time: its number of bits, and the three bits below the first.
+/// Returns the bucket of a time: its number of bits, and the three bits below the first.
 fn bucket(time: Duration) -> usize {
     let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(8);
     let shift = 60 - micros.leading_zeros();
@@ -67,7 +67,7 @@ fn bucket(time: Duration) -> usize {
         .min(BUCKETS - 1)
 }
 
-/// The longest time in a bucket, in microseconds.
+/// Returns the longest time in a bucket, in microseconds.
 fn end_of(bucket: usize) -> u64 {
     let (shift, part) = (bucket / 8, (bucket % 8) as u64);
     ((8 + part + 1) << shift) - 1

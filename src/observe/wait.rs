@@ -8,7 +8,7 @@ use super::queue::Queue;
 use super::rows::Count;
 use crate::clock::Timers;
 
-/// A request that waits under a policy, until this is dropped.
+/// A request that waits under a policy, until it is dropped.
 pub(crate) struct Wait {
     counters: Arc<Counters>,
     policy: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// A request begins to wait.
+    /// Counts a request that begins to wait.
     pub(crate) fn begin(counters: &Arc<Counters>, policy: usize, timers: &Timers) -> Self {
         let wait = Self {
             counters: Arc::clone(counters),
@@ -31,7 +31,7 @@ impl Wait {
         wait
     }
 
-    /// It waits under this policy from now on.
+    /// Counts the request under this policy from now on.
     pub(crate) fn move_to(&mut self, policy: usize) {
         if self.policy != policy {
             if let Some(queue) = self.queue() {

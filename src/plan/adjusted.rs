@@ -6,9 +6,10 @@ use super::choice::{Choice, Given, Rules};
 use super::plans::{ChosenPlan, LimitsByPlan};
 use crate::algorithm::{Algorithm, Limit};
 
-/// Another limit for each plan and policy, where one was given.
+/// The changed limits, for each plan and policy.
 ///
-/// A charge reads its limit when it is made. So one store of two numbers changes a limit for all threads, and no state.
+/// A charge reads its limit when it is made. So one store of two numbers changes a limit for all threads, and
+/// no state changes.
 #[derive(Debug)]
 pub(crate) struct Adjusted {
     policies: Box<[OfPolicy]>,
@@ -17,7 +18,8 @@ pub(crate) struct Adjusted {
 #[derive(Debug)]
 struct OfPolicy {
     own: Algorithm,
-    /// For each plan and, last, for requests without one; none of a policy whose limit stays.
+    /// A slot for each plan and, last, for requests without one; no slot for a policy whose limit cannot
+    /// change.
     slots: Box<[Slot]>,
 }
 
@@ -26,7 +28,7 @@ struct OfPolicy {
 struct Slot(AtomicU64);
 
 impl Slot {
-    /// Says that the declared limit is in force. No limit has these numbers: see [`Adjusted::put`].
+    /// Means that the declared limit is in force. No limit has these numbers: see [`Adjusted::put`].
     const DECLARED: u64 = u64::MAX;
 
     const fn new() -> Self {
@@ -47,7 +49,7 @@ impl Slot {
 }
 
 impl Adjusted {
-    /// `is_fixed` says of which policies the limit stays.
+    /// `is_fixed` says for which policies the limit cannot change.
     pub(super) fn new<'a>(
         policies: impl Iterator<Item = (&'a Algorithm, bool)>,
         plans: Option<&LimitsByPlan>,
@@ -65,7 +67,7 @@ impl Adjusted {
         }
     }
 
-    /// What is in force in place of the choice of this plan.
+    /// Returns the limit that is in force in place of the choice of this plan.
     #[inline]
     pub(super) fn in_place_of(
         &self,
@@ -105,7 +107,7 @@ impl Adjusted {
         true
     }
 
-    /// Whether the limit of this policy can be changed.
+    /// Returns whether the limit of this policy can be changed.
     pub(super) fn has(&self, policy: usize) -> bool {
         let its = self.policies.get(policy);
         its.is_some_and(|its| !its.slots.is_empty())
@@ -113,7 +115,7 @@ impl Adjusted {
 }
 
 impl OfPolicy {
-    /// A policy of which no plan speaks has one limit, whatever the plan.
+    /// A policy that no plan mentions has one limit, whatever the plan.
     #[inline]
     fn slot(&self, plan: Option<ChosenPlan>, choice: Choice) -> Option<&Slot> {
         match plan {
@@ -138,7 +140,7 @@ impl OfPolicy {
         }
         Some(Choice {
             given: Given::Limit(limit),
-            // A bucket's depends on both numbers.
+            // The window of a bucket depends on both numbers.
             window: self.own.under(limit)?.period(),
             ..choice
         })

@@ -1,3 +1,8 @@
+//! The limits that rules set for a policy, prepared for decisions.
+//!
+//! Rules are checked and divided by the number of nodes when a limiter is built, so that a decision only
+//! looks one up.
+
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,13 +19,13 @@ pub(super) const NOT_A_LIMIT: Diagnostic = Diagnostic::new(
     "give limits of the policies that are there, each of its policy's kind and period",
 );
 
-/// A policy to which a rule gives a limit.
+/// A policy for which a rule sets a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) name: &'a str,
     /// The limit with which it was declared.
     pub(crate) own: &'a Algorithm,
-    /// How many parts of a unit its store counts; 1 without a factor.
+    /// How many parts a unit has in its store; 1 without a factor.
     pub(crate) parts: u32,
 }
 
@@ -28,19 +33,19 @@ pub(crate) struct Subject<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) given: Given,
-    /// The place of the rule in [`Rules`].
+    /// The index of the rule in [`Rules`].
     pub(crate) rule: u32,
     /// The time to which a limit that is not the policy's own applies; `None` if it denies every request.
     pub(crate) window: Option<Duration>,
 }
 
-/// What a rule gives a policy.
+/// What a rule sets for a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Given {
     /// The limit with which the policy was declared.
     Own,
     Limit(Limit),
-    /// The policy counts nothing of the request.
+    /// The policy does not count the request.
     Nothing,
 }
 
@@ -52,18 +57,18 @@ impl Choice {
     };
 }
 
-/// The rules that can give limits, which decisions refer to by their places.
+/// The rules that can set limits, to which decisions refer by index.
 #[derive(Debug)]
 pub(crate) struct Rules {
     list: Vec<LimitRule>,
-    /// The place of each rule in the list.
+    /// The index of each rule in the list.
     places: HashMap<LimitRule, u32>,
     /// The number of nodes that share each limit.
     nodes: NonZeroU32,
 }
 
 impl Rules {
-    /// The place of [`LimitRule::Policy`].
+    /// The index of [`LimitRule::Policy`].
     pub(crate) const OWN: u32 = 0;
 
     pub(super) fn new(nodes: NonZeroU32) -> Self {
@@ -74,11 +79,11 @@ impl Rules {
         }
     }
 
-    /// The choice of a limit that this rule gives a policy, whose own limit is `of`.
+    /// Returns the choice of a limit that this rule sets for a policy, whose own limit is `of`.
     ///
     /// # Errors
     ///
-    /// When the limit is of another kind or period than the policy.
+    /// When the limit has another kind or period than the policy.
     pub(super) fn add(
         &mut self,
         rule: LimitRule,
@@ -104,7 +109,7 @@ impl Rules {
         }
     }
 
-    /// The place of a rule.
+    /// Returns the index of a rule.
     pub(super) fn place(&mut self, rule: LimitRule) -> u32 {
         if let Some(place) = self.places.get(&rule) {
             return *place;
@@ -121,11 +126,12 @@ impl Rules {
     }
 }
 
-/// The choice of this limit, divided by the number of nodes, for a policy; of a rule without a place yet.
+/// Returns the choice of this limit for a policy, divided by the number of nodes, for a rule without an index
+/// yet.
 ///
 /// # Errors
 ///
-/// When the limit is of another kind or period than the policy, and when it is too large for one with a factor.
+/// When the limit has another kind or period than the policy, and when it is too large for one with a factor.
 pub(super) fn choice(
     policy: Subject<'_>,
     limit: &Algorithm,
@@ -142,7 +148,7 @@ pub(super) fn choice(
     })
 }
 
-/// What this limit is to a policy.
+/// Returns what this limit means for a policy.
 fn given(policy: Subject<'_>, limit: &Algorithm) -> Result<Given, ConfigError> {
     let Subject { name, own, parts } = policy;
     let Some(numbers) = limit.limits() else {

@@ -1,3 +1,5 @@
+//! Limits by key, by prefix, and for all other keys.
+
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -7,13 +9,13 @@ use crate::decision::LimitRule;
 use crate::error::ConfigError;
 use crate::key::{IntoKey, Key};
 
-/// Limits by key: of exact keys, of keys that begin with a text, and of all others.
+/// Limits by key: for exact keys, for keys that begin with a text, and for all others.
 ///
-/// An exact key comes first, then the longest prefix, then `other`. A prefix is compared with keys that are text
-/// of at most 46 bytes: a longer key is a digest, and is found by its exact text alone. A key that is hashed by its
-/// extractor, as [`key::api_key`](crate::key::api_key()) does, is compared as the client has sent it.
+/// An exact key comes first, then the longest prefix, then `other`. A prefix is compared with keys that are
+/// text of at most 46 bytes: a longer key is a digest, and only its exact text finds it. A key that its
+/// extractor hashes, as [`key::api_key`](crate::key::api_key()) does, is compared as the client has sent it.
 ///
-/// A policy has it by [`Policy::key_limits`](crate::Policy::key_limits).
+/// Set it with [`Policy::key_limits`](crate::Policy::key_limits).
 ///
 /// ```
 /// use tower_ratelimit::plan::KeyLimits;
@@ -39,28 +41,35 @@ pub struct KeyLimits {
 }
 
 impl KeyLimits {
-    /// Makes a table without entries: each key has the limit of its plan, or of the policy.
+    /// Creates a table without entries: each key has the limit of its plan, or of the policy.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the limit of one key.
     ///
-    /// A limit has the kind and the period of the policy, which is checked when the layer or the limiter is built.
-    /// [`Algorithm::Unlimited`] counts nothing of its requests.
+    /// The limit must have the kind and the period of the policy, which is checked when the layer or the
+    /// limiter is built. [`Algorithm::Unlimited`] does not count the requests.
     pub fn key<K: IntoKey + ToString>(mut self, key: K, limit: impl Into<Algorithm>) -> Self {
         let text = key.to_string();
         self.keys.push((key.into_key(), text, limit.into()));
         self
     }
 
-    /// Sets the limit of the keys that begin with this text, and of which no longer prefix is in the table.
+    /// Sets the limit of one key, whose text a file has.
+    #[cfg(feature = "config")]
+    pub(crate) fn key_of_text(mut self, key: Key, text: String, limit: Algorithm) -> Self {
+        self.keys.push((key, text, limit));
+        self
+    }
+
+    /// Sets the limit of keys that begin with this text, unless a longer prefix is in the table.
     pub fn prefix(mut self, prefix: impl Into<String>, limit: impl Into<Algorithm>) -> Self {
         self.prefixes.push((prefix.into(), limit.into()));
         self
     }
 
-    /// Sets the limit of the keys of which nothing else in the table speaks.
+    /// Sets the limit of all keys without another entry.
     pub fn other(self, limit: impl Into<Algorithm>) -> Self {
         Self {
             other: Some(limit.into()),
@@ -68,7 +77,7 @@ impl KeyLimits {
         }
     }
 
-    /// Whether it gives every key a limit.
+    /// Returns whether it sets a limit for every key.
     pub(crate) fn leave_none_out(&self) -> bool {
         self.other.is_some()
     }
@@ -77,7 +86,7 @@ impl KeyLimits {
     ///
     /// # Errors
     ///
-    /// When two entries are about one key or one prefix, when a prefix is empty, and when a limit is of another
+    /// When two entries have the same key or prefix, when a prefix is empty, and when a limit has another
     /// kind or period than the policy.
     pub(crate) fn prepare(
         &self,
@@ -130,7 +139,7 @@ fn twice(field: &'static str, text: &str, policy: &str) -> ConfigError {
 #[derive(Debug)]
 pub(crate) struct LimitsByKey {
     keys: HashMap<Key, Choice>,
-    /// Prefixes of one length each, the longest first.
+    /// Prefixes by length, the longest first.
     by_length: Vec<(usize, HashMap<Box<str>, Choice>)>,
     other: Option<Choice>,
 }

@@ -1,4 +1,4 @@
-//! Limits that a closure gives.
+//! Limits that a closure sets.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use crate::decision::LimitRule;
 use crate::diagnostics::warn_once_of;
 use crate::key::Key;
 
-/// What gives a policy the limit of a request.
+/// A source of the limit of a request.
 #[derive(Clone)]
 pub(crate) enum LimitBy {
     /// A closure over the key, as the client has sent it.
@@ -32,9 +32,9 @@ pub(super) struct LimitsByClosure {
     parts: u32,
     /// The number of nodes that share each limit.
     nodes: NonZeroU32,
-    /// The place of the rule.
+    /// The index of the rule.
     rule: u32,
-    /// Whether it was said that it gives a limit that cannot be.
+    /// Whether an invalid limit was reported.
     has_said: AtomicBool,
 }
 
@@ -51,8 +51,8 @@ impl LimitsByClosure {
         }
     }
 
-    /// The limit of a request with this key; `of_head` calls the closure over its head. `None` if the closure gives no
-    /// limit, or none that the policy can have.
+    /// Returns the limit of a request with this key; `of_head` calls the closure over its head. Returns
+    /// `None` if the closure sets no limit, or one that the policy cannot have.
     pub(super) fn choice(
         &self,
         key: Option<&Key>,

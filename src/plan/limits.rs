@@ -1,3 +1,7 @@
+//! All rules that set limits, in their order of precedence.
+//!
+//! The order is in one function, `choice`, because the documentation of the module promises it.
+
 use std::num::NonZeroU32;
 
 use super::Finding;
@@ -14,12 +18,12 @@ use crate::decision::RuleNames;
 use crate::error::ConfigError;
 use crate::key::Key;
 
-/// What is said of a policy's limits.
+/// The settings of a policy's limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limited<'a> {
     pub(crate) name: &'a str,
     pub(crate) own: &'a Algorithm,
-    /// How many parts of a unit its store counts; `None` without a factor.
+    /// How many parts a unit has in its store; `None` without a factor.
     pub(crate) parts: Option<u32>,
     pub(crate) by_key: Option<&'a KeyLimits>,
     pub(crate) by_operation: Option<&'a Operations>,
@@ -27,7 +31,7 @@ pub(crate) struct Limited<'a> {
 }
 
 impl<'a> Limited<'a> {
-    /// Whether a table gives each of its requests a limit, so that no plan does.
+    /// Returns whether a table sets a limit for each of its requests, so that no plan does.
     pub(crate) fn leaves_no_request_out(&self) -> bool {
         self.by_key.is_some_and(KeyLimits::leave_none_out)
             || self.by_operation.is_some_and(Operations::leave_none_out)
@@ -42,14 +46,14 @@ impl<'a> Limited<'a> {
     }
 }
 
-/// All rules that give limits, prepared for a list of policies.
+/// All rules that set limits, prepared for a list of policies.
 #[derive(Debug)]
 pub(crate) struct Limits {
     by_plan: Option<LimitsByPlan>,
     each: Box<[OfPolicy]>,
-    /// `None` if limits stay as they were declared.
+    /// `None` if limits cannot change.
     adjusted: Option<Adjusted>,
-    /// The policies to which a resolver may give limits; `None` if there is none.
+    /// The policies for which a resolver may set limits; `None` if there is none.
     #[cfg(feature = "resolver")]
     resolved: Option<ResolvedPolicies>,
 }
@@ -62,7 +66,7 @@ struct OfPolicy {
 }
 
 impl OfPolicy {
-    /// The limit that the closure or the table of keys gives.
+    /// Returns the limit by the closure or the table of keys.
     fn of_key(
         &self,
         key: Option<&Key>,
@@ -74,23 +78,24 @@ impl OfPolicy {
     }
 }
 
-/// What decides about the limit of one request.
+/// What determines the limit of one request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asker {
     pub(crate) plan: Option<ChosenPlan>,
     /// The name of the operation, as a key.
     pub(crate) operation: Option<Key>,
-    /// Whether it leaves reserves to others.
+    /// Whether it leaves reserves to other requests.
     pub(crate) is_low_priority: bool,
 }
 
 impl Limits {
-    /// Prepares these rules; `None` if each policy has one limit. Also returns the rules, for decisions.
-    /// `is_resolved` says whether a resolver may give limits too, and `is_adjustable` whether limits may be changed later.
+    /// Prepares these rules, or returns `None` if each policy has one limit. Also returns the rules, for
+    /// decisions. `is_resolved` says whether a resolver may set limits too, and `is_adjustable` whether
+    /// limits may be changed later.
     ///
     /// # Errors
     ///
-    /// When a plan or a table cannot be: see [`Plans`], [`KeyLimits`] and [`Operations`].
+    /// When a plan or a table is invalid: see [`Plans`], [`KeyLimits`] and [`Operations`].
     pub(crate) fn prepare(
         plans: Option<&Plans>,
         policies: &[Limited<'_>],
@@ -127,7 +132,7 @@ impl Limits {
         let all = rules.into_names();
         let adjusted = is_adjustable.then(|| {
             let each = policies.iter();
-            // A policy with a factor counts in parts, of which only its own limit is known.
+            // A policy with a factor counts in parts; only its own limit is known in parts.
             let each = each.map(|policy| {
                 (
                     policy.own,
@@ -146,13 +151,13 @@ impl Limits {
         Ok((are_any.then_some(limits), all))
     }
 
-    /// The plan of this name, or the default plan; `None` if there are no plans.
+    /// Returns the plan with this name, or the default plan, or `None` if there are no plans.
     #[inline]
     pub(crate) fn plan(&self, name: Option<&str>) -> Option<ChosenPlan> {
         Some(self.by_plan.as_ref()?.named(name))
     }
 
-    /// The limit that a resolver gives a policy, if it gives any.
+    /// Returns the limit that a resolver sets for a policy, if it sets any.
     #[cfg(feature = "resolver")]
     pub(crate) fn resolved(&self, policy: usize, finding: &Finding) -> Option<Choice> {
         let limits = finding.limits()?;
@@ -169,7 +174,7 @@ impl Limits {
         None
     }
 
-    /// Whether a plan alone gives this policy its limits: no operation, closure or table does.
+    /// Returns whether only a plan sets the limits of this policy: no operation, closure or table does.
     #[inline]
     pub(crate) fn are_by_plan_alone(&self, policy: usize) -> bool {
         let its = self.each.get(policy);
@@ -178,14 +183,15 @@ impl Limits {
         })
     }
 
-    /// The limit of such a policy for a request of this plan, or of the default plan.
+    /// Returns the limit of such a policy for a request of this plan, or of the default plan.
     #[inline]
     pub(crate) fn by_plan(&self, plan: Option<ChosenPlan>, policy: usize) -> Choice {
         self.in_force(plan.or_else(|| self.plan(None)), policy)
     }
 
-    /// The limit of a policy for a request of this client, and the key of its state. `plain` is the key as tables
-    /// have it, before it is hashed, and `of_head` calls the policy's closure over the head of the request.
+    /// Returns the limit of a policy for a request of this client, and the key of its state. `plain` is the
+    /// key in tables, before it is hashed, and `of_head` calls the policy's closure over the head of the
+    /// request.
     #[inline]
     pub(crate) fn choice(
         &self,
@@ -210,7 +216,7 @@ impl Limits {
         )
     }
 
-    /// What a plan gives a policy, as it was declared; what the policy has of its own without plans.
+    /// Returns the declared limit of a plan for a policy, or the policy's own limit without plans.
     #[inline]
     fn declared(&self, plan: Option<ChosenPlan>, policy: usize) -> Choice {
         match (&self.by_plan, plan) {
@@ -219,7 +225,7 @@ impl Limits {
         }
     }
 
-    /// What is in force of that: the declared limit, or the one that was put in its place at run time.
+    /// Returns the limit in force: the declared one, or the one that has replaced it at run time.
     #[inline]
     fn in_force(&self, plan: Option<ChosenPlan>, policy: usize) -> Choice {
         let declared = self.declared(plan, policy);
@@ -229,7 +235,7 @@ impl Limits {
         }
     }
 
-    /// Puts another limit of a plan in force, or again the declared one. Returns whether that can be.
+    /// Puts another limit of a plan in force, or the declared one again. Returns whether that is possible.
     pub(crate) fn adjust(
         &self,
         plan: Option<ChosenPlan>,
@@ -241,13 +247,14 @@ impl Limits {
         adjusted.is_some_and(|adjusted| adjusted.put(plan, policy, declared, limit))
     }
 
-    /// Whether the limits of this policy can be changed.
+    /// Returns whether the limits of this policy can be changed.
     pub(crate) fn is_adjustable(&self, policy: usize) -> bool {
         let adjusted = self.adjusted.as_ref();
         adjusted.is_some_and(|adjusted| adjusted.has(policy))
     }
 
-    /// The limits of a policy by plan, declared and in force. A policy of which no plan speaks has one, without a plan.
+    /// Returns the limits of a policy by plan, declared and in force. A policy that no plan mentions has one,
+    /// without a plan.
     pub(crate) fn of_plans(
         &self,
         policy: usize,
@@ -266,7 +273,7 @@ impl Limits {
         })
     }
 
-    /// The table of a policy's operations.
+    /// Returns the table of a policy's operations.
     #[cfg(feature = "http")]
     pub(crate) fn operations(&self, policy: usize) -> Option<&LimitsByOperation> {
         self.each.get(policy)?.operations.as_ref()

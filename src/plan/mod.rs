@@ -1,9 +1,9 @@
-//! Plans: which limit a request has under each policy.
+//! Plans: the limit of a request under each policy.
 //!
-//! A policy says how something is counted, and has a limit. Customers have limits of their own: a [`Plan`] is a
-//! named set of limits, one for each policy that it speaks of. [`KeyLimits`] gives limits by key,
-//! [`Operations`] by what a request does, and a closure by either. The limit travels with the charge and is no part of a state, so a key
-//! that changes its plan keeps what it has used.
+//! A policy sets how something is counted, and has a limit. Customers have limits of their own: a [`Plan`] is
+//! a named set of limits, one for each policy that it mentions. [`KeyLimits`] set limits by key,
+//! [`Operations`] by what a request does, and a closure by either. The limit travels with the charge and is
+//! not part of a state, so a key that changes its plan keeps what it has used.
 //!
 //! ```
 //! use tower_ratelimit::plan::{Plan, Plans};
@@ -48,8 +48,8 @@
 //! | plan | the plan of the request, or the default plan |
 //! | policy | the limit with which the policy was declared |
 //!
-//! Lists and blocks come before all of them: a list that denies, a list that allows, a block of the key.
-//! A policy that is unlimited for a request, or that its plan does not speak of, counts nothing of that request.
+//! Lists and blocks come before all of them: a list that denies, a list that allows, a block of the key. A
+//! policy that is unlimited for a request, or that its plan does not mention, does not count that request.
 
 mod adjusted;
 mod choice;

@@ -1,4 +1,4 @@
-//! What a resolver has for a request, where there is none.
+//! Replaces the resolver without feature `resolver`.
 
 use std::convert::Infallible;
 use std::pin::Pin;

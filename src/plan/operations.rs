@@ -9,11 +9,11 @@ use crate::key::{IntoKey, Key};
 
 /// Limits by operation, such as `read` and `write`, under one policy.
 ///
-/// Each key has one state for each operation that is named here, and one state for all other operations
-/// together: names that a client invents have no quota of their own. [`other`](Self::other) sets the limit of
-/// those; without it they have the limit that the key would have without operations.
+/// Each key has one state for each operation in the table, and one state for all other operations together:
+/// names that a client invents have no quota of their own. [`other`](Self::other) sets the limit of those;
+/// without it they have the limit that the key would have without operations.
 ///
-/// A policy has it by [`Policy::operations`](crate::Policy::operations).
+/// Set it with [`Policy::operations`](crate::Policy::operations).
 ///
 /// ```
 /// use tower_ratelimit::plan::Operations;
@@ -41,15 +41,15 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Makes a table without operations.
+    /// Creates a table without operations.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the limit of an operation.
     ///
-    /// A limit has the kind and the period of the policy, which is checked when the layer or the limiter is built.
-    /// [`Algorithm::Unlimited`] counts nothing of its requests.
+    /// The limit must have the kind and the period of the policy, which is checked when the layer or the
+    /// limiter is built. [`Algorithm::Unlimited`] does not count the requests.
     pub fn limit(mut self, operation: impl Into<String>, limit: impl Into<Algorithm>) -> Self {
         self.limits.push((operation.into(), limit.into()));
         self
@@ -63,7 +63,7 @@ impl Operations {
         }
     }
 
-    /// Whether it gives every operation a limit.
+    /// Returns whether it sets a limit for every operation.
     pub(crate) fn leave_none_out(&self) -> bool {
         self.other.is_some()
     }
@@ -72,8 +72,8 @@ impl Operations {
     ///
     /// # Errors
     ///
-    /// When there is no operation, when two have one name, and when a limit is of another kind or period than the
-    /// policy.
+    /// When there is no operation, when two have the same name, and when a limit has another kind or period
+    /// than the policy.
     pub(crate) fn prepare(
         &self,
         policy: Subject<'_>,
@@ -123,8 +123,8 @@ pub(crate) struct LimitsByOperation {
 }
 
 impl LimitsByOperation {
-    /// The key of the state of this operation, made of the key of the client, and the limit, if the table gives
-    /// one.
+    /// Returns the key of the state of this operation, made from the key of the client, and the limit, if the
+    /// table has one.
     pub(super) fn choice(&self, operation: Option<Key>, key: Key) -> (Key, Option<Choice>) {
         let named = operation.and_then(|name| Some((name, self.named.get(&name)?)));
         match named {
@@ -134,8 +134,8 @@ impl LimitsByOperation {
         }
     }
 
-    /// The operation with the longest name that is a prefix of this path, by whole segments: `/bulk` of `/bulk/7`,
-    /// and not of `/bulky`.
+    /// Returns the operation with the longest name that is a prefix of this path, by whole segments: `/bulk`
+    /// for `/bulk/7`, and not for `/bulky`.
     #[cfg(feature = "http")]
     pub(crate) fn of_path(&self, path: &str) -> Option<Key> {
         let is_prefix = |name: &&str| {

@@ -1,3 +1,5 @@
+//! Plans: named sets of limits, as users declare them and as decisions read them.
+
 use std::sync::Arc;
 
 use super::choice::{Choice, Given, Rules, Subject};
@@ -28,10 +30,10 @@ const OUT_OF_REACH: Diagnostic = Diagnostic::new(
      operations takes the limits of all requests",
 );
 
-/// A named set of limits, one for each policy that it speaks of.
+/// A named set of limits, one for each policy that it mentions.
 ///
-/// A policy that the plan does not speak of, while another plan does, is not asked about requests of this plan.
-/// A limit of 0 denies every request: nothing is included.
+/// A policy that another plan mentions and this one does not is not applied to requests of this plan. A limit
+/// of 0 denies every request.
 #[derive(Clone, Debug)]
 #[must_use = "a plan limits nothing until a layer or a limiter has it"]
 pub struct Plan {
@@ -40,7 +42,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Makes a plan with this name, which speaks of no policy yet.
+    /// Creates a plan with this name, which mentions no policy yet.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -50,14 +52,14 @@ impl Plan {
 
     /// Sets the limit of a policy.
     ///
-    /// The limit has the kind and the period of the policy, which is checked when the layer or the limiter is
-    /// built. A bucket may have any rate for its period and any burst.
+    /// The limit must have the kind and the period of the policy, which is checked when the layer or the
+    /// limiter is built. A bucket may have any rate for its period and any burst.
     pub fn limit(mut self, policy: impl Into<String>, limit: impl Into<Algorithm>) -> Self {
         self.limits.push((policy.into(), limit.into()));
         self
     }
 
-    /// Lets the policy count nothing of a request of this plan.
+    /// Exempts requests of this plan from the policy.
     pub fn unlimited(self, policy: impl Into<String>) -> Self {
         self.limit(policy, Algorithm::Unlimited)
     }
@@ -67,7 +69,7 @@ impl Plan {
         &self.name
     }
 
-    /// The policies of which the plan speaks, each with its limit.
+    /// Returns the policies that the plan mentions, each with its limit.
     #[cfg(feature = "resolver")]
     pub(super) fn limits(&self) -> &[(String, Algorithm)] {
         &self.limits
@@ -90,8 +92,8 @@ pub struct Plans {
 }
 
 impl Plans {
-    /// Makes a list of plans. Their names differ, and there is at least one, which is checked when the layer or
-    /// the limiter is built.
+    /// Creates a list of plans. Their names must differ, and there must be at least one, which is checked
+    /// when the layer or the limiter is built.
     pub fn new(plans: impl IntoIterator<Item = Plan>) -> Self {
         Self {
             plans: plans.into_iter().collect(),
@@ -111,8 +113,8 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// When there is no plan, when two have one name, when one speaks twice of a policy or of a policy that is
-    /// not there, when a limit is of another kind or period than its policy, and when the default plan is unknown.
+    /// When there is no plan, when two have the same name, when one mentions a policy twice or an unknown
+    /// policy, when a limit has another kind or period than its policy, and when the default plan is unknown.
     pub(crate) fn prepare(
         &self,
         policies: &[Subject<'_>],
@@ -142,21 +144,21 @@ impl Plans {
         })
     }
 
-    /// Whether a plan speaks of this policy.
+    /// Returns whether a plan mentions this policy.
     pub(crate) fn speak_of(&self, policy: &str) -> bool {
         let mut limits = self.plans.iter().flat_map(|plan| &plan.limits);
         limits.any(|(name, _)| name == policy)
     }
 
-    /// Warns of a policy of which no plan speaks.
+    /// Warns of a policy that no plan mentions.
     pub(crate) fn warn_of_silence_about(&self, policy: &str) {
         if !self.speak_of(policy) {
             warn_once_of(&SILENT, format!("policy {policy:?}"));
         }
     }
 
-    /// Warns of each plan that no request can have: all but the default plan if nothing names plans, and those whose
-    /// policies all have the limits of a table that leaves no request out.
+    /// Warns of each plan that no request can have: all but the default plan if nothing names plans, and
+    /// plans whose policies all have a table with limits for every request.
     pub(crate) fn warn_of_those_out_of_reach(
         &self,
         is_named: bool,
@@ -243,7 +245,7 @@ type Choices = Box<[Choice]>;
 pub(crate) struct ChosenPlan(usize);
 
 impl ChosenPlan {
-    /// Its place among the plans.
+    /// Returns its index among the plans.
     #[inline]
     pub(super) fn place(self) -> usize {
         self.0
@@ -251,7 +253,7 @@ impl ChosenPlan {
 }
 
 impl LimitsByPlan {
-    /// The plan of this name, or the default plan.
+    /// Returns the plan with this name, or the default plan.
     #[inline]
     pub(crate) fn named(&self, name: Option<&str>) -> ChosenPlan {
         let Some(name) = name else {
@@ -263,7 +265,7 @@ impl LimitsByPlan {
         }
     }
 
-    /// The plans in their order, each with its name.
+    /// Returns the plans in their order, each with its name.
     pub(crate) fn names(&self) -> impl ExactSizeIterator<Item = (ChosenPlan, &Arc<str>)> {
         let named = self.plans.iter().enumerate();
         named.map(|(place, (name, _))| (ChosenPlan(place), name))

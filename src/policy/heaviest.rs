@@ -2,7 +2,7 @@ use std::fmt;
 
 use crate::key::{Key, Secret};
 
-/// How many of the heaviest keys of a policy a snapshot tells, and how it shows them; see
+/// Which of the heaviest keys of a policy a snapshot has, and how it shows them; see
 /// [`Policy::heaviest_keys`](super::Policy::heaviest_keys).
 ///
 /// # Defaults
@@ -17,23 +17,23 @@ pub struct HeaviestKeys {
 
 #[derive(Clone)]
 enum Shown {
-    /// `None` if the system has no random bytes; then nothing of a key is shown.
+    /// `None` if the system has no random bytes; then keys are not shown at all.
     Hashed(Option<Secret>),
     Masked,
     InTheClear,
 }
 
-/// How many keys are kept for each one that is told. More keys make the estimates better.
+/// The number of tracked keys for each reported one. More keys make the estimates better.
 const KEPT: usize = 8;
 
-/// Fewer than this are not kept.
+/// The least number of tracked keys.
 const LEAST_KEPT: usize = 64;
 
-/// More than this are not told.
+/// The largest number of reported keys.
 const MOST: u32 = 1_000;
 
 impl HeaviestKeys {
-    /// Tells so many keys, from 1 to 1,000; numbers outside count as the nearest inside.
+    /// Reports this many keys, from 1 to 1,000. Numbers out of that range are moved into it.
     pub fn new(most: u32) -> Self {
         Self {
             most: most.clamp(1, MOST) as usize,
@@ -54,24 +54,24 @@ impl HeaviestKeys {
         Self { shown, ..self }
     }
 
-    /// Shows the [name](Key::name) of each key, which is the key itself, unless its extractor hashes it. Keys such as
-    /// addresses are personal data: take care where a snapshot goes.
+    /// Shows the [name](Key::name) of each key, which is the key itself, unless its extractor hashes it. Keys
+    /// such as addresses are personal data: take care where a snapshot goes.
     pub fn in_the_clear(self) -> Self {
         let shown = Shown::InTheClear;
         Self { shown, ..self }
     }
 
-    /// How many are told.
+    /// Returns how many keys are reported.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// How many are kept for each thread.
+    /// Returns how many keys each thread tracks.
     pub(crate) fn places(&self) -> usize {
         (KEPT * self.most).max(LEAST_KEPT)
     }
 
-    /// How this key is shown.
+    /// Returns the text of this key in a snapshot.
     pub(crate) fn show(&self, key: &Key) -> String {
         match &self.shown {
             Shown::Hashed(None) => "hidden".to_owned(),

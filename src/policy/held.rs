@@ -2,7 +2,7 @@ use super::Policy;
 use crate::error::ConfigError;
 
 impl Policy {
-    /// Refuses what a policy on concurrency cannot do.
+    /// Rejects options that a policy on concurrency does not support.
     pub(crate) fn check_held(&self) -> Result<(), ConfigError> {
         if !self.algorithm.is_held() {
             return Ok(());

@@ -1,7 +1,7 @@
 //! The HTTP part of a policy: its key, its cost and its condition.
 //!
-//! It is apart from the rule, so that a [`Limiter`](crate::Limiter), whose caller gives key and
-//! cost, has no type of HTTP.
+//! It is separate from the rule, so that a [`Limiter`](crate::Limiter), whose caller passes key and cost, has
+//! no type of HTTP.
 
 use std::fmt;
 use std::sync::Arc;
@@ -94,11 +94,11 @@ impl Policy<Http> {
         self
     }
 
-    /// Sets which of the policy's [operations](Policy::operations) a request is: the text that an extractor takes,
-    /// such as [`key::method`](crate::key::method()), `key::matched_path()` or `key::grpc_method()`, or that a closure
-    /// returns.
+    /// Sets how the [operation](Policy::operations) of a request is found: by the text of an extractor, such
+    /// as [`key::method`](crate::key::method()), `key::matched_path()` or `key::grpc_method()`, or of a
+    /// closure.
     ///
-    /// A text that no operation has as its name, and a request without one, is one of the other operations.
+    /// A text that names no operation, and a request without a text, count as one of the other operations.
     ///
     /// ```
     /// use tower_ratelimit::key::{self, Head};
@@ -118,21 +118,22 @@ impl Policy<Http> {
         self
     }
 
-    /// Takes the names of the policy's [operations](Policy::operations) for prefixes of paths, by whole segments:
-    /// `/bulk` is the operation of `/bulk` and of `/bulk/7`, and not of `/bulky`. The longest one counts. Of a request its
-    /// [normal path](Head::normal_path) is taken, so `/%62ulk` is the same operation.
+    /// Finds the [operation](Policy::operations) of a request by its path: the names of operations are
+    /// prefixes of paths, by whole segments. `/bulk` is the operation of `/bulk` and of `/bulk/7`, and not of
+    /// `/bulky`. The longest prefix counts. The path is the [normal path](Head::normal_path) of the request,
+    /// so `/%62ulk` is the same operation.
     pub fn operation_by_path(mut self) -> Self {
         self.reads.operation = Some(OperationOf::Path);
         self
     }
 
-    /// Takes the limit of a request from a closure over its head, such as what authentication has left among the
-    /// extensions. `None` is the limit that the request has without the closure, which comes before limits by key and the
-    /// limit of a plan.
+    /// Sets the limit of a request by a closure over its head, for example from the extension that
+    /// authentication adds. `None` stands for the limit that the request has without the closure. The closure
+    /// comes before limits by key and the limit of a plan.
     ///
-    /// The limit has the kind and the period of the policy. If it has not, the request has the limit that it has without
-    /// the closure, and the log says so once ([`TRL020`](crate::diagnostics)). [`Algorithm::Unlimited`] counts nothing
-    /// of the request.
+    /// The limit must have the kind and the period of the policy. Otherwise the request has the limit that it
+    /// has without the closure, and the log says so once ([`TRL020`](crate::diagnostics)).
+    /// [`Algorithm::Unlimited`] does not count the request.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Policy, key};
@@ -159,11 +160,11 @@ impl Policy<Http> {
         self
     }
 
-    /// Sets how much a request matters; the default is [`Class::Critical`]. Without a
+    /// Sets how important a request is; the default is [`Class::Critical`]. Without a
     /// [factor](Policy::factor), it changes nothing.
     ///
-    /// Requests of all classes share the quota of their key. While the factor is below 1, those that matter less are
-    /// charged more, and so run out first.
+    /// Requests of all classes share the quota of their key. While the factor is below 1, less important
+    /// requests are charged more, and so run out first.
     ///
     /// ```
     /// use tower_ratelimit::factor::{Class, FactorCell};
@@ -185,7 +186,7 @@ impl Policy<Http> {
     }
 
     /// Sets which requests are of low priority; the default is none. They leave the policy's
-    /// [reserve](Policy::reserve) to the others. Without a reserve, it changes nothing.
+    /// [reserve](Policy::reserve) to other requests. Without a reserve, it changes nothing.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Policy, key};
@@ -203,8 +204,7 @@ impl Policy<Http> {
         self
     }
 
-    /// Sets what happens to requests without a key, whether the client or the server has left it
-    /// out.
+    /// Sets what happens to requests without a key, whether the client or the server has left it out.
     ///
     /// ```
     /// use http::StatusCode;
@@ -220,7 +220,7 @@ impl Policy<Http> {
         self
     }
 
-    /// Refuses a status that cannot answer a request, and a wait that cannot happen.
+    /// Rejects a status that cannot answer a request, and a wait that cannot happen.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.check_operations()?;
         self.check_settling()?;
@@ -236,8 +236,8 @@ impl Policy<Http> {
         Err(ConfigError::quoting("operations", &self.name, remedy))
     }
 
-    /// Warns of a key that does not belong into a store of several processes: it shows a credential, or
-    /// no other process makes the same key.
+    /// Warns of a key that should not be in a store of several processes: it shows a credential, or other
+    /// processes make different keys.
     pub(crate) fn warn_of_sharing(&mut self) {
         let Http { key, .. } = &mut self.reads;
         if key.is_of_this_process() {
@@ -259,8 +259,7 @@ impl Policy<Http> {
         self
     }
 
-    /// Describes this policy for the comparison with others. Each policy may apply to some requests
-    /// only.
+    /// Describes this policy for the comparison with others. Each policy may apply to some requests only.
     pub(crate) fn scope(&self) -> Scope<'_> {
         let key = &self.reads.key;
         Scope {
@@ -269,7 +268,7 @@ impl Policy<Http> {
             factor: self.factor.as_ref(),
             is_soft: self.is_soft,
             counts: key.identity().filter(|_| {
-                // Of limits that differ between requests nothing is known.
+                // Limits that differ between requests are unknown here.
                 let has_one_limit = !self.has_limits_of_requests() && self.terms.are_none();
                 has_one_limit && self.reads.cost.is_none() && !self.settles()
             }),
@@ -310,24 +309,24 @@ impl Http {
         self.is_soft
     }
 
-    /// Whether there is anything to charge.
+    /// Returns whether there is anything to charge.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
         self.is_limited
     }
 
-    /// Whether the policy can affect a request: a policy without a limit can if it refuses requests
+    /// Returns whether the policy can affect a request: a policy without a limit can if it refuses requests
     /// without a key.
     pub(crate) fn has_a_say(&self) -> bool {
         self.is_limited || matches!(self.no_key, Some(NoKey::Refuse(_)))
     }
 
-    /// The key as tables have it, before it is hashed; `None` if the request has none.
+    /// Returns the key in tables, before it is hashed, or `None` if the request has no key.
     pub(crate) fn plain_key(&self, head: &Head<'_>) -> Option<Key> {
         self.key.plain(head).ok()
     }
 
-    /// The name of the operation that a request is, as a key.
+    /// Returns the name of the operation of a request, as a key.
     pub(crate) fn operation(&self, head: &Head<'_>, limits: &LimitsByOperation) -> Option<Key> {
         match self.operation.as_ref()? {
             OperationOf::Named(extract) => extract.extract(head).ok(),
@@ -335,7 +334,7 @@ impl Http {
         }
     }
 
-    /// The limit that the closure over the head gives.
+    /// Returns the limit of the closure over the head.
     pub(crate) fn limit(&self, head: &Head<'_>) -> Option<Algorithm> {
         self.limit.as_ref()?(head)
     }
@@ -356,7 +355,7 @@ impl Http {
         self.is_low.as_ref().is_some_and(|is_low| is_low(head))
     }
 
-    /// How many units a request is charged, and whether that is a default estimate, which is cut to the limit.
+    /// Returns the cost of a request, and whether that is a default estimate, which is cut to the limit.
     #[inline]
     pub(crate) fn cost(&self, head: &Head<'_>) -> (u32, bool) {
         if let Some(settling) = &self.settling
@@ -367,7 +366,7 @@ impl Http {
         (self.cost.as_ref().map_or(1, |cost| cost(head)), false)
     }
 
-    /// What is settled at the end of a request.
+    /// Returns how requests are settled at their end.
     pub(crate) fn settling(&self) -> Option<&Arc<Settling>> {
         self.settling.as_ref()
     }

@@ -13,8 +13,8 @@ const IN_THE_CLEAR: Diagnostic = Diagnostic::new(
     "keep a keyed hash of it: `key::api_key().hashed(&Secret::new(secret)?)`, or `.hashed(&secret)` of any other key",
 );
 
-/// The extractor of a policy over a shared store. One that tells what it reads is warned of at once;
-/// what a closure reads is seen in the requests.
+/// Wraps the extractor of a policy over a shared store. An extractor that says what it reads is reported at
+/// once; the keys of a closure are checked in requests.
 pub(super) fn watched(policy: &str, key: Arc<dyn Extract>) -> Arc<dyn Extract> {
     if let Some(credential) = key.credential_in_the_clear() {
         warn(policy, &credential);
@@ -31,13 +31,13 @@ fn warn(policy: &str, credential: &str) {
     warn_once_of(&IN_THE_CLEAR, format!("policy {policy:?}, {credential}"));
 }
 
-/// How many requests are checked. A check of every request would cost each some 100 ns for ever.
+/// The number of requests to check. A check of every request would cost each of them some 100 ns.
 const LOOKS: u32 = 1_000;
 
 struct Watched {
     key: Arc<dyn Extract>,
     policy: String,
-    /// How many requests are left to check.
+    /// The number of requests left to check.
     looks: AtomicU32,
 }
 

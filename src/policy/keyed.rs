@@ -1,7 +1,7 @@
 use super::{Http, Policy};
 
-/// What a policy of a [`RateLimitLayer`](crate::RateLimitLayer) reads of a request: [`Http`] alone, which
-/// [`Policy::key`] makes. A policy without a key is answered with what to do:
+/// What a policy of a [`RateLimitLayer`](crate::RateLimitLayer) reads from a request: only [`Http`], which
+/// [`Policy::key`] makes. For a policy without a key, the compiler says what to do:
 ///
 /// ```compile_fail,E0277
 /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket};

@@ -3,20 +3,21 @@ use super::Policy;
 use crate::algorithm::Limit;
 
 impl<R> Policy<R> {
-    /// Has the store decide on each request, where it [leases](crate::guide::many_nodes) units to nodes. Without leases it
-    /// changes nothing.
+    /// Lets the store decide each request, where it [leases](crate::guide::many_nodes) units to nodes.
+    /// Without leases it changes nothing.
     ///
-    /// Blocks, resets and overrides by other nodes are then seen at once, and waits are as short as they can be.
+    /// Blocks, resets and overrides by other nodes then take effect at once, and waits are as short as
+    /// possible.
     pub fn unleased(mut self) -> Self {
         self.is_unleased = true;
         self
     }
 
-    /// Whether units of it can be leased, apart from the algorithm.
+    /// Returns whether units of the policy can be leased, apart from the algorithm.
     ///
     /// # Errors
     ///
-    /// Why they cannot, unless that was said.
+    /// The reason why they cannot, unless the policy is [`unleased`](Self::unleased).
     #[cfg(feature = "redis")]
     pub(crate) fn is_leased(&self) -> Result<bool, &'static str> {
         if self.is_unleased || !self.is_limited() {
@@ -39,6 +40,6 @@ impl<R> Policy<R> {
     }
 }
 
-/// The least limit that is leased: a grant of a smaller one would be less than a unit.
+/// The smallest limit that is leased: a grant of a smaller one would be less than a unit.
 #[cfg(feature = "redis")]
 pub(crate) const LEAST_LEASED: u32 = 8;

@@ -1,19 +1,19 @@
-//! What the line of a log says of a request that is decided on again.
+//! The key and the plan of a request that is replayed from a log.
 
 use std::sync::Arc;
 
 use crate::key::{Extract, Head, Key, Missing};
 
-/// It stands among the extensions of the request.
+/// Part of the extensions of the request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Logged {
-    /// In place of a key that the request does not show.
+    /// Replaces a key that the request does not show.
     pub(crate) key: Option<Key>,
     pub(crate) cost: Option<u32>,
     pub(crate) plan: Option<Arc<str>>,
 }
 
-/// A key, or that of the log.
+/// Extracts a key, or takes that of the log.
 pub(super) struct OrLogged(pub(super) Arc<dyn Extract>);
 
 impl OrLogged {

@@ -1,8 +1,8 @@
 //! Policies: an algorithm with a name, a key, a cost and a condition.
 //!
-//! A policy is declared with a builder and never changes. The rule itself is the same for every
-//! kind of service; the type parameter says how a policy reads a request, so that a `Limiter`,
-//! whose caller gives key and cost, needs no HTTP.
+//! A policy is declared with a builder and never changes. The rule itself is the same for every kind of
+//! service; the type parameter says how a policy reads a request, so that a `Limiter`, whose caller passes
+//! key and cost, needs no HTTP.
 
 #[cfg(feature = "http")]
 mod http;
@@ -76,11 +76,10 @@ pub(crate) use self::settling::{Ended, ReportedCost, Settling};
 
 /// A named rule.
 ///
-/// A policy starts with a name and an algorithm. The caller of a [`Limiter`](crate::Limiter) gives
-/// the key and the cost. For a [`RateLimitLayer`](crate::RateLimitLayer), [`key`](Policy::key) says
-/// how to take the key from a request, and returns a `Policy<`[`Http`]`>`. Call
-/// [`key`](Policy::key) first: [`cost`](Policy::cost) and [`when`](Policy::when) read the same kind
-/// of request.
+/// A policy starts with a name and an algorithm. The caller of a [`Limiter`](crate::Limiter) passes the key
+/// and the cost. For a [`RateLimitLayer`](crate::RateLimitLayer), [`key`](Policy::key) sets how the key is
+/// taken from a request, and returns a `Policy<`[`Http`]`>`. Call [`key`](Policy::key) first:
+/// [`cost`](Policy::cost) and [`when`](Policy::when) read the same kind of request.
 ///
 /// # Defaults
 ///
@@ -122,15 +121,15 @@ pub struct Policy<R = Unkeyed> {
     is_for_all_plans: bool,
     is_soft: bool,
     mode: Mode,
-    /// The name under which its state is, if that is another.
+    /// The name of its state, if that differs.
     was: Option<String>,
     factor: Option<FactorCell>,
     heaviest: Option<HeaviestKeys>,
     terms: Terms,
     penalty: Option<Penalty>,
     is_unleased: bool,
-    /// The name that is told, and the algorithm in units, if the [ledger](Policy::into_stored) has the policy under another
-    /// name.
+    /// The name and the algorithm in units for clients, if the [ledger](Policy::into_stored) has the policy
+    /// under another name.
     told: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
     unsettled: Unsettled,
@@ -142,7 +141,7 @@ pub struct Policy<R = Unkeyed> {
     reads: R,
 }
 
-/// Marks a policy that reads nothing from a request, because the caller gives the key.
+/// Marks a policy that reads nothing from a request, because the caller passes the key.
 ///
 /// Where a `Policy<Http>` is expected, add a key: `.key(key::client_ip())`.
 #[derive(Clone, Copy, Debug)]
@@ -178,14 +177,15 @@ impl Policy {
         }
     }
 
-    /// Takes the limit of a request from a closure over its key, as the client has sent it. `None` is the limit that the
-    /// request has without the closure, which comes before limits by key and the limit of a plan.
+    /// Sets the limit of a request by a closure over its key, as the client has sent it. `None` stands for
+    /// the limit that the request has without the closure. The closure comes before limits by key and the
+    /// limit of a plan.
     ///
-    /// The limit has the kind and the period of the policy. If it has not, the request has the limit that it has without
-    /// the closure, and the log says so once ([`TRL020`](crate::diagnostics)). [`Algorithm::Unlimited`] counts nothing
-    /// of the request.
+    /// The limit must have the kind and the period of the policy. Otherwise the request has the limit that it
+    /// has without the closure, and the log says so once ([`TRL020`](crate::diagnostics)).
+    /// [`Algorithm::Unlimited`] does not count the request.
     ///
-    /// A policy of a layer may have a closure over the head of the request in its place: call it after
+    /// A policy of a layer may have a closure over the head of the request instead: call it after
     /// [`key`](Policy::key).
     ///
     /// ```
@@ -211,11 +211,11 @@ impl Policy {
 }
 
 impl<R> Policy<R> {
-    /// Lets requests over the limit go on, marked, so that the service can serve them less.
+    /// Lets requests over the limit go on, marked, so that the service can give them less.
     ///
-    /// - Clients are told the numbers as those of any other policy, so a client can slow down
-    ///   before the service serves it less.
-    /// - A request over the limit is not charged to this policy. It is charged to the others that
+    /// - Clients get the numbers of the policy as of any other, so a client can slow down before the service
+    ///   gives it less.
+    /// - A request over the limit is not charged to this policy. It is charged to the other policies that
     ///   apply.
     /// - [`Decision::over_limit`](crate::Decision::over_limit) names the policy. Behind a layer, a
     ///   handler finds an [`OverLimit`](crate::middleware::OverLimit) in the extensions of the
@@ -249,10 +249,11 @@ impl<R> Policy<R> {
         self
     }
 
-    /// Says under which name the policy began, so that it keeps its state under a new name.
+    /// Sets the name under which the policy began, so that it keeps its state under a new name.
     ///
-    /// The state stays under that name, in every store, so nodes that still have the old name count with those that have
-    /// the new one. Leave this as long as the state matters, and through later renames: it is the first name that counts.
+    /// The state stays under that name, in every store, so nodes with the old name count together with nodes
+    /// with the new one. Keep this as long as the state matters, also through later renames: the first name
+    /// counts.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, MemoryStore, Policy};
@@ -274,7 +275,7 @@ impl<R> Policy<R> {
         self
     }
 
-    /// The name under which its state began.
+    /// Returns the name under which its state began.
     pub(crate) fn first_name(&self) -> &str {
         self.was.as_ref().unwrap_or(&self.name)
     }
@@ -287,8 +288,8 @@ impl<R> Policy<R> {
 
     /// Sets limits by operation: see [`Operations`]. They come before limits by key and the limit of a plan.
     ///
-    /// A layer also needs to know which operation a request is: [`operation`](Policy::operation). The caller of a
-    /// limiter names it: [`Limiter::operation`](crate::Limiter::operation).
+    /// A layer also needs to know the operation of a request: [`operation`](Policy::operation). The caller of
+    /// a limiter names it: [`Limiter::operation`](crate::Limiter::operation).
     pub fn operations(mut self, operations: Operations) -> Self {
         self.operations = Some(Arc::new(operations));
         self
@@ -299,21 +300,22 @@ impl<R> Policy<R> {
     ///
     /// # Errors
     ///
-    /// If the policy cannot have the limit of an interval, has no limit, or has hours already.
+    /// If the policy cannot have the limit of an interval, has no limit, or already has hours.
     #[cfg(feature = "calendar")]
     pub fn hours(mut self, hours: &crate::algorithm::Hours) -> Result<Self, ConfigError> {
         self.algorithm = hours.over(self.algorithm)?;
         Ok(self)
     }
 
-    /// Says that the policy has one limit under all [plans](crate::plan::Plans), such as a policy on the address. The
-    /// log warns of a policy of which no plan speaks ([`TRL018`](crate::diagnostics)), unless this is said.
+    /// Marks the policy as one with the same limit under all [plans](crate::plan::Plans), such as a policy on
+    /// the address. Otherwise the log warns of a policy that no plan mentions
+    /// ([`TRL018`](crate::diagnostics)).
     pub fn for_all_plans(mut self) -> Self {
         self.is_for_all_plans = true;
         self
     }
 
-    /// Gives the rule another way of reading requests, and returns the one that it had.
+    /// Replaces how the policy reads requests, and returns the previous one.
     #[cfg(feature = "http")]
     fn reading<S>(self, reads: S) -> (Policy<S>, R) {
         let policy = Policy {
@@ -341,12 +343,12 @@ impl<R> Policy<R> {
         (policy, self.reads)
     }
 
-    /// Whether a table or a closure gives requests limits.
+    /// Returns whether a table or a closure sets limits of requests.
     fn has_limits_of_requests(&self) -> bool {
         self.key_limits.is_some() || self.operations.is_some() || self.limit_by.is_some()
     }
 
-    /// What is said of its limits.
+    /// Returns the limits that were set for it.
     pub(crate) fn limited(&self) -> Limited<'_> {
         Limited {
             name: &self.name,
@@ -358,22 +360,20 @@ impl<R> Policy<R> {
         }
     }
 
-    /// Lets only the share of the limit be in force that this [factor](crate::factor) says, from moment to moment.
+    /// Reduces the limit in force to the share of this [factor](crate::factor), from moment to moment.
     ///
-    /// - A request passes if the whole limit would admit it, and is then charged its cost divided by the factor. So a
-    ///   client that waits as it was told passes, whatever the factor does meanwhile.
-    /// - Under a factor of a half, a key has half of the limit in the long run, and can take half of the burst at once.
-    /// - One request is charged at most a whole limit more than its cost. So the share is exact for costs of at most the
+    /// - A request passes if the whole limit would admit it, and is then charged its cost divided by the
+    ///   factor. So a client that waits as told passes, whatever the factor does meanwhile.
     ///   limit times the factor; requests of greater cost take more than that share.
     /// - Decisions and responses tell the limit in force: how much a key that has used nothing can take, and at least 1.
-    /// - The policy counts in thousandths of a unit, so that a charge is right to 0.05 %. In a store its states are apart
-    ///   from those of a policy of the same name without a factor.
-    /// - The share is that of the limit of the request, whatever gave it: a plan, a table, a closure or a resolver. Hours
-    ///   and a [reserve](Self::reserve) do not go together with a factor, and the limits of such a policy cannot be
-    ///   changed by [`adjust_limit`](crate::Limiter::adjust_limit).
+    /// - The policy counts in thousandths of a unit, so a charge is right to 0.05 %. In a store its states
+    ///   are separate from those of a policy of the same name without a factor.
+    /// - The share applies to the limit of the request, wherever that comes from: a plan, a table, a closure
+    ///   or a resolver. Hours and a [reserve](Self::reserve) cannot be combined with a factor, and
+    ///   [`adjust_limit`](crate::Limiter::adjust_limit) cannot change the limits of such a policy.
     /// - Over a shared store, each node charges by its own factor.
-    /// - What is [refunded](crate::Limiter::refund_now) counts at the price of a factor at its most, which is never more
-    ///   than was charged. What is [settled](crate::Limiter::settle_now) counts at the price of now.
+    /// - [Refunded](crate::Limiter::refund_now) units count at the price of the highest factor, which is
+    ///   never more than was charged. [Settled](crate::Limiter::settle_now) units count at the present price.
     ///
     /// ```
     /// use tower_ratelimit::factor::{Factor, FactorCell};
@@ -395,7 +395,7 @@ impl<R> Policy<R> {
         self
     }
 
-    /// Sets what a request costs that ends without an answer, or whose
+    /// Sets the cost of a request that ends without an answer, or whose
     /// [reservation](crate::limiter::Reservation) is dropped; the default is [`Unsettled::Estimate`].
     ///
     /// ```
@@ -428,35 +428,35 @@ impl<R> Policy<R> {
         &self.name
     }
 
-    /// Whether the policy charges anything: an unlimited policy allows everything.
+    /// Returns whether the policy charges anything: an unlimited policy allows everything.
     pub(crate) fn is_limited(&self) -> bool {
         !matches!(self.algorithm, Algorithm::Unlimited)
     }
 
-    /// Whether the policy holds requests until their turn.
+    /// Returns whether the policy holds requests until their turn.
     pub(crate) fn shapes(&self) -> bool {
         self.algorithm.without_hours().shapes()
     }
 
-    /// Whether its requests may have to wait for their turn.
+    /// Returns whether its requests may have to wait for their turn.
     pub(crate) fn may_wait(&self) -> bool {
         let is_patient = self.patience.is_any() && !self.is_soft && self.is_limited();
         is_patient || self.shapes()
     }
 
-    /// Finds the keys that ask for most units, for [snapshots](crate::observe#the-heaviest-keys); off by default, because
-    /// keys are personal data and it costs some 40 ns for each request.
+    /// Tracks the keys that ask for most units, for [snapshots](crate::observe#the-heaviest-keys); off by
+    /// default, because keys are personal data and it costs some 40 ns for each request.
     pub fn heaviest_keys(mut self, keys: HeaviestKeys) -> Self {
         self.heaviest = Some(keys);
         self
     }
 
-    /// How the heaviest keys are found, if they are.
+    /// Returns how the heaviest keys are tracked, if they are.
     pub(crate) fn heaviest(&self) -> Option<&HeaviestKeys> {
         self.heaviest.as_ref()
     }
 
-    /// How it is enforced.
+    /// Returns how the limit is enforced.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }

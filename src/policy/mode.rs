@@ -1,4 +1,4 @@
-//! Whether a policy is enforced, tried or off, and a handle that changes that while it is in use.
+//! The mode of a policy: enforced, in shadow or off; and a handle that changes it while it is in use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,13 +24,13 @@ pub enum Mode {
     Enforce,
     /// The policy decides as if it were enforced, and refuses no request.
     ///
-    /// - It is charged what it allows, if the enforced policies allow the request too.
-    /// - Responses tell nothing of it, and no request waits for it.
+    /// - Its charges are made for requests that it allows, if the enforced policies allow them too.
+    /// - Responses do not mention it, and no request waits for it.
     /// - [`Decision::would_refuse`](crate::Decision::would_refuse) names it, behind a layer in the extension
     ///   [`WouldRefuse`](crate::middleware::WouldRefuse) of the request, and
     ///   [`PolicyStats::shadow_refused`](crate::observe::PolicyStats::shadow_refused) counts them.
     Shadow,
-    /// The policy is not asked.
+    /// The policy decides nothing.
     Off,
 }
 
@@ -49,7 +49,7 @@ impl Mode {
     }
 }
 
-/// The mode by its word in a file of limits: `enforce`, `shadow`, `off`.
+/// Writes the mode as in a file of limits: `enforce`, `shadow`, `off`.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -62,8 +62,9 @@ impl fmt::Display for Mode {
 
 /// Changes the modes of policies while a layer or a limiter uses them, from the next request on.
 ///
-/// A switch asks no store, so it works while the store does not answer. What is set here holds until it is unset, whatever
-/// the policy or the file of limits says, and after a reload, too. Clones are handles of the same switches.
+/// A switch does not use the store, so it works while the store does not answer. A mode that is set here
+/// holds until it is unset, whatever the policy or the file of limits says, and after a reload too. Clones
+/// are handles of the same switches.
 ///
 /// ```
 /// use tower_ratelimit::policy::{Mode, Modes};
@@ -94,7 +95,7 @@ pub struct Modes {
 
 #[derive(Default)]
 struct Shared {
-    /// Whether anything is set, so that a request has to look.
+    /// Whether any mode is set, so that a request has to look.
     is_any_set: AtomicBool,
     all: Switch,
     by_name: Mutex<BTreeMap<String, Arc<Switch>>>,
@@ -103,9 +104,9 @@ struct Shared {
 /// The mode of a policy, or of all of them.
 #[derive(Debug, Default)]
 struct Switch {
-    /// What the newest configuration says.
+    /// The mode in the newest configuration.
     declared: AtomicU8,
-    /// What the handle says, if anything.
+    /// The mode that the handle has set, if any.
     set: AtomicU8,
 }
 
@@ -130,38 +131,38 @@ impl Modes {
     ///
     /// # Errors
     ///
-    /// When no layer or limiter that uses these modes has such a policy. The error lists those that are known.
+    /// When no layer or limiter that uses these modes has such a policy. The error lists the known policies.
     pub fn set(&self, policy: &str, mode: Mode) -> Result<(), ConfigError> {
         self.put(policy, Some(mode))
     }
 
-    /// Gives the policy the mode back that it was declared with.
+    /// Sets the mode of the policy back to the declared one.
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set).
+    /// See [`set`](Self::set).
     pub fn unset(&self, policy: &str) -> Result<(), ConfigError> {
         self.put(policy, None)
     }
 
-    /// Sets the mode of all policies together. It only weakens: a policy that is off stays off, and one that is in shadow
-    /// is not enforced.
+    /// Sets the mode of all policies together. It can only weaken: a policy that is off stays off, and a
+    /// policy in shadow is not enforced.
     pub fn set_all(&self, mode: Mode) {
         self.put_all(Some(mode));
     }
 
-    /// Gives all policies together the mode back that was declared for them.
+    /// Sets the mode of all policies together back to the declared one.
     pub fn unset_all(&self) {
         self.put_all(None);
     }
 
-    /// Returns the mode of a policy as it is for the next request; `None` if no policy has this name.
+    /// Returns the mode of a policy for the next request, or `None` if no policy has this name.
     pub fn of(&self, policy: &str) -> Option<Mode> {
         let mode = self.names().get(policy)?.mode();
         Some(mode.max(self.shared.all.mode()))
     }
 
-    /// The modes of these policies, for one configuration.
+    /// Returns the modes of these policies, for one configuration.
     pub(crate) fn declared(
         &self,
         all: Mode,
@@ -236,10 +237,10 @@ impl fmt::Debug for Modes {
     }
 }
 
-/// The modes of the policies of one configuration, by their places, with the switches that can change them.
+/// The modes of the policies of one configuration, by index, with the switches that can change them.
 #[derive(Debug)]
 pub(crate) struct DeclaredModes {
-    /// Whether all are declared to be enforced.
+    /// Whether all are declared as enforced.
     is_plain: bool,
     all: Mode,
     each: Box<[(Mode, Arc<Switch>)]>,
@@ -247,7 +248,7 @@ pub(crate) struct DeclaredModes {
 }
 
 impl DeclaredModes {
-    /// Whether all policies are enforced. Most requests ask no more.
+    /// Returns whether all policies are enforced. Most requests need no more.
     #[inline]
     pub(crate) fn are_plain(&self) -> bool {
         self.is_plain && !self.modes.shared.is_any_set.load(Ordering::Acquire)

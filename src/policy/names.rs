@@ -1,4 +1,4 @@
-//! The names of policies: what they may be, and how the state of a policy that counts in parts is told apart.
+//! The names of policies: which are valid, and the mark of a policy that counts in parts.
 
 use crate::error::ConfigError;
 
@@ -7,8 +7,8 @@ pub(super) const PRINTABLE: &str = "name a policy with 1 to 64 printable charact
 /// Marks the name of a policy that counts in parts.
 pub(super) const PARTS: char = '‰';
 
-/// Refuses policies with the same name, and names that a header cannot contain. A policy that [counts in
-/// parts](super::Policy::into_stored) has a mark behind its name.
+/// Rejects policies with the same name, and names that a header cannot contain. A policy that [counts in
+/// parts](super::Policy::into_stored) has a mark after its name.
 pub(crate) fn check_names<'a>(
     names: &(impl Iterator<Item = &'a str> + Clone),
 ) -> Result<(), ConfigError> {

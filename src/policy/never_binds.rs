@@ -1,4 +1,4 @@
-//! Finds a policy that another policy makes pointless: the other denies everything that it would
+//! Finds a policy that another policy makes pointless, because the other denies everything that it would
 //! deny.
 //!
 //! Such a policy is usually a typing error in a limit or a period. The warning must not be wrong,
@@ -67,10 +67,11 @@ impl Pointless {
     }
 }
 
-/// The most policies that are compared. A longer list is made by a program, which does not mistype a number.
+/// The largest number of policies that are compared. A longer list comes from a program, which makes no
+/// typing errors.
 const MOST_COMPARED: usize = 500;
 
-/// Each policy that can never bind because of another.
+/// Returns each policy that can never bind because of another.
 pub(crate) fn those_that_never_bind(policies: &[Scope<'_>]) -> Vec<Pointless> {
     let mut subjects = Vec::new();
     let policies = policies.get(..MOST_COMPARED).unwrap_or(policies);
@@ -99,12 +100,12 @@ impl Scope<'_> {
         same_requests && refuses_no_more && !other.is_soft && never_binds_in(self, other)
     }
 
-    /// The least share of its limit that can be in force.
+    /// Returns the least share of its limit that can be in force.
     fn least(&self) -> Factor {
         self.factor.map_or(Factor::ONE, FactorCell::least)
     }
 
-    /// The most of it.
+    /// Returns the largest share of its limit that can be in force.
     fn most(&self) -> Factor {
         self.factor.map_or(Factor::ONE, FactorCell::most)
     }
@@ -136,13 +137,13 @@ impl Bound {
     /// Returns the most that the stricter algorithm may admit.
     fn above(algorithm: &Algorithm) -> Option<Self> {
         let kind = match algorithm.replenishment()? {
-            // It delays requests, whatever it denies.
+            // It delays requests, even where it denies none.
             _ if algorithm.shapes() => return None,
             Replenishment::Aligned | Replenishment::Sliding => Kind::Aligned,
             Replenishment::Anchored => Kind::Anchored,
             Replenishment::Log | Replenishment::Slots => Kind::Sliding,
             Replenishment::Steady => Kind::Bucket,
-            // Nothing is known of the others.
+            // No bound is known for the others.
             _ => return None,
         };
         let limit = u128::from(algorithm.limit()?);
@@ -183,17 +184,17 @@ impl Bound {
     }
 }
 
-/// Whether the lenient policy never binds beside the strict one, at the factors that make this hardest to say.
+/// Returns whether the lenient policy never binds beside the strict one, at the factors for which this is
+/// hardest to prove.
 fn never_binds_in(lenient: &Scope<'_>, strict: &Scope<'_>) -> bool {
     let least = Bound::below(lenient.algorithm).map(|bound| bound.times(lenient.least()));
     let most = Bound::above(strict.algorithm).map(|bound| bound.times(strict.most()));
     never_binds(least, most)
 }
 
-/// Whether `lenient` denies no request of any sequence that `strict` admits.
+/// Returns whether `lenient` denies no request of any sequence that `strict` admits.
 ///
-/// `true` is proved, from the most that `strict` admits in a span of any length. `false` may mean
-/// unknown.
+/// `true` is proved, from the most that `strict` admits in a span of any length. `false` may mean unknown.
 fn never_binds(lenient: Option<Bound>, strict: Option<Bound>) -> bool {
     let (Some(lenient), Some(strict)) = (lenient, strict) else {
         return false;
@@ -205,7 +206,7 @@ fn never_binds(lenient: Option<Bound>, strict: Option<Bound>) -> bool {
         (Kind::Bucket, Kind::Bucket | Kind::Sliding) => {
             strict.limit <= lenient.limit && is_faster(lenient, strict)
         }
-        // A short span may touch two windows, and have the limit of both.
+        // A short span may touch two windows, and get the limit of both.
         (Kind::Bucket, Kind::Aligned | Kind::Anchored) => {
             2 * strict.limit <= lenient.limit && is_faster(lenient, strict)
         }
@@ -317,9 +318,9 @@ mod tests {
         let api = "fixed-window 100/min";
         let hidden = [(r#"policy "api" beside "fixed""#.to_owned(), true)];
         assert_eq!(told(api, "fixed-window 10/min", [true, false]), hidden);
-        // At a tenth of its limit it denies what the other allows.
+        // At a tenth of its limit the policy denies requests that the other allows.
         assert_eq!(told(api, "fixed-window 11/min", [true, false]), []);
-        // The stricter one may grow to twice its limit.
+        // The stricter policy may grow to twice its limit.
         assert_eq!(told(api, "fixed-window 60/min", [false, true]), []);
         let plain = [(r#"policy "api" beside "fixed""#.to_owned(), false)];
         assert_eq!(told(api, "fixed-window 50/min", [false, true]), plain);

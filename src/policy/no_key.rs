@@ -3,7 +3,7 @@ use http::StatusCode;
 use crate::error::ConfigError;
 use crate::key::Missing;
 
-/// What happens to requests from which a policy can take no key.
+/// What happens to requests without a key for a policy.
 ///
 /// [`Policy::no_key`](super::Policy::no_key) sets it. The default depends on the cause:
 ///
@@ -17,12 +17,12 @@ use crate::key::Missing;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoKey {
-    /// They share one quota of the policy.
+    /// The requests share one quota of the policy.
     Shared,
-    /// The policy does not apply to them. If it is the only policy, a client that leaves the key
-    /// out has no limit at all.
+    /// The policy does not apply to the requests. If it is the only policy, a client that leaves the key out
+    /// has no limit at all.
     Skip,
-    /// They are refused with this status, 4xx or 5xx, and charge nothing.
+    /// The requests are refused with this status, 4xx or 5xx, and charge nothing.
     ///
     /// A `401` requires `WWW-Authenticate` (RFC 9110, section 15.5.2). An outer layer has to add
     /// it, because this layer does not know the scheme. A gRPC call gets the code of [this
@@ -46,7 +46,7 @@ impl NoKey {
     }
 }
 
-/// Refuses a status that does not tell the client of a refusal.
+/// Rejects a status that does not tell the client of a refusal.
 pub(crate) fn check_status(field: &'static str, status: StatusCode) -> Result<(), ConfigError> {
     if status.is_client_error() || status.is_server_error() {
         return Ok(());

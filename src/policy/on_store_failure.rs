@@ -36,8 +36,8 @@ impl<R> Policy<R> {
     /// Sets what happens to requests while the store cannot decide; the default is
     /// [`OnStoreFailure::Local`].
     ///
-    /// It holds for each shared store: [`RedisStore`](crate::store), [`SharedStore`](crate::SharedStore) and a
-    /// store of your own that says that it [is shared](crate::store::Store::is_shared). A
+    /// It applies to each shared store: [`RedisStore`](crate::store), [`SharedStore`](crate::SharedStore) and
+    /// any store whose [`is_shared`](crate::store::Store::is_shared) returns `true`. A
     /// [`MemoryStore`](crate::MemoryStore) is never away.
     pub fn on_store_failure(mut self, what: OnStoreFailure) -> Self {
         self.on_store_failure = what;

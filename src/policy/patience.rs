@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::Policy;
 use crate::error::ConfigError;
 
-/// How long the requests of a policy wait for their turn, and how many of a key; the default is no
-/// wait.
+/// How long the requests of a policy wait for their turn, and how many of a key may wait. By default no
+/// request waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     longest: Duration,
@@ -47,7 +47,7 @@ impl<R> Policy<R> {
     /// - another policy that does not wait denies it;
     /// - the [places](Self::wait_places) are taken.
     ///
-    /// The verbs of a [`Limiter`](crate::Limiter) hold no requests: they deny at once, and the decision tells the
+    /// A [`Limiter`](crate::Limiter) holds no requests: its verbs deny at once, and the decision has the
     /// [wait](crate::Decision::retry_after). The store of the layer has to support
     /// [`peek`](crate::store::Ledger::peek).
     ///
@@ -96,7 +96,7 @@ impl<R> Policy<R> {
         self.patience
     }
 
-    /// Refuses a policy that denies no request, but would let requests wait.
+    /// Rejects a policy that denies no request, but would let requests wait.
     pub(crate) fn check_patience(&self) -> Result<(), ConfigError> {
         if self.is_soft && self.patience.is_any() {
             let remedy = "let it not be soft, or leave `wait_up_to` out: what is over a soft limit \

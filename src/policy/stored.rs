@@ -1,4 +1,4 @@
-//! A policy as a store is opened for it.
+//! A policy in the form in which a store is opened for it.
 
 use super::Policy;
 use super::names::{PARTS, PRINTABLE};
@@ -16,7 +16,7 @@ impl Policy {
         }
     }
 
-    /// Notes whether requests may have another limit than the policy's own.
+    /// Sets whether requests may have another limit than the policy's own.
     pub(crate) fn may_have_several_limits(
         &mut self,
         plans: Option<&Plans>,
@@ -36,8 +36,8 @@ impl Policy {
         self.has_several_limits |= is_adjustable && self.factor.is_none();
     }
 
-    /// Returns the same policy as a ledger is opened for it: under the name of its state, and counting in parts if it has
-    /// a factor.
+    /// Returns the same policy in the form for a ledger: under the name of its state, and counting in parts
+    /// if it has a factor.
     pub(crate) fn into_stored(mut self) -> Result<Self, ConfigError> {
         let Some(was) = self.was.take() else {
             return self.in_parts();
@@ -54,8 +54,8 @@ impl Policy {
 
     /// Returns the same policy, counting in parts if it has a factor.
     ///
-    /// The unit of the limits is then a thousandth of a unit under the most that the factor can be. The name is marked by
-    /// a character that no name of a policy has, since states in parts and in units do not mix.
+    /// The unit of its limits is then a thousandth of a unit at the highest factor. The name is marked by a
+    /// character that no policy has in its name, since states in parts and in units do not mix.
     fn in_parts(self) -> Result<Self, ConfigError> {
         let (Some(cell), Some(limits)) = (&self.factor, self.algorithm.limits()) else {
             return Ok(self);
@@ -88,7 +88,7 @@ impl Policy {
         })
     }
 
-    /// Refuses the mark of a policy that counts in parts in the name of one that does not.
+    /// Rejects the mark of a policy that counts in parts in the name of one that does not.
     pub(crate) fn check_mark(&self) -> Result<(), ConfigError> {
         if self.told.is_none() && self.name.ends_with(PARTS) {
             return Err(ConfigError::quoting("name", &self.name, PRINTABLE));
@@ -103,7 +103,7 @@ impl Policy {
             algorithm: &self.algorithm,
             factor: self.factor.as_ref(),
             is_soft: self.is_soft,
-            // Of limits that differ between requests nothing is known.
+            // Limits that differ between requests are unknown here.
             counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
             is_conditional: false,
             refuses: Keyless::None,

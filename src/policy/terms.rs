@@ -1,27 +1,27 @@
 use super::Policy;
 use crate::error::ConfigError;
 
-/// What a policy says of single requests, beside its limit.
+/// The demands of a policy on single requests, beside its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// The most that a request may cost.
     most: Option<u32>,
-    /// What requests of low priority leave to the others.
+    /// The units that requests of low priority leave to others.
     reserve: u32,
 }
 
 impl Terms {
-    /// The most that a request may cost.
+    /// Returns the most that a request may cost.
     pub(crate) fn most(self) -> Option<u32> {
         self.most
     }
 
-    /// What requests of low priority leave to the others.
+    /// Returns the units that requests of low priority leave to others.
     pub(crate) fn reserve(self) -> u32 {
         self.reserve
     }
 
-    /// Whether the policy says nothing of single requests.
+    /// Returns whether the policy demands nothing of single requests.
     pub(crate) fn are_none(self) -> bool {
         self == Self::default()
     }
@@ -37,7 +37,8 @@ impl<R> Policy<R> {
     ///
     /// # Errors
     ///
-    /// A limiter or a layer is not built if the ceiling is 0, or above the limit, which is a ceiling itself.
+    /// Building a limiter or a layer fails if the ceiling is 0, or above the limit, which is a ceiling
+    /// itself.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -62,20 +63,21 @@ impl<R> Policy<R> {
     /// - A request of low priority passes only if this many units remain after it. All other requests use the whole
     ///   limit.
     /// - All requests of a key are counted together. So the reserve is exact, in every store.
-    /// - A request of low priority is told the limit without the reserve, what remains of that, and the wait until it
-    ///   passes. A client that waits as it was told passes, if the requests of higher priority do not use more
-    ///   meanwhile.
-    /// - Low priority never uses the reserve, even if nothing else does.
-    /// - Under a limit of a plan that is no more than the reserve, low priority is always refused. A key with an
-    ///   [override](crate::Limiter::override_limit_now) has the limit of the override for all its requests.
+    /// - The response to a request of low priority has the limit without the reserve, what remains of that,
+    ///   and the wait until the request passes. A client that waits as told passes, if requests of higher
+    ///   priority do not use more meanwhile.
+    /// - Requests of low priority never use the reserve, even if no other requests do.
+    /// - Under a limit of a plan that does not exceed the reserve, requests of low priority are always
+    ///   refused. A key with an [override](crate::Limiter::override_limit_now) has the limit of the override
+    ///   for all its requests.
     ///
-    /// A request is of low priority if [`low_priority`](crate::Policy::low_priority) says so, or if it is asked about
-    /// by [`Limiter::low_priority`](crate::Limiter::low_priority).
+    /// A request is of low priority if [`low_priority`](crate::Policy::low_priority) says so, or if it is
+    /// decided by [`Limiter::low_priority`](crate::Limiter::low_priority).
     ///
     /// # Errors
     ///
-    /// A limiter or a layer is not built if the reserve is not below the limit, or if the policy has a
-    /// [factor](Self::factor), whose [classes](crate::Policy::class) say which requests run out first.
+    /// Building a limiter or a layer fails if the reserve is not below the limit, or if the policy has a
+    /// [factor](Self::factor), whose [classes](crate::Policy::class) determine which requests run out first.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -95,18 +97,18 @@ impl<R> Policy<R> {
         self
     }
 
-    /// What it says of single requests.
+    /// Returns its demands on single requests.
     pub(crate) fn terms(&self) -> Terms {
         self.terms
     }
 }
 
 impl Policy {
-    /// Refuses a ceiling and a reserve that do not go with the limit.
+    /// Rejects a ceiling and a reserve that do not fit the limit.
     pub(crate) fn check_terms(&self) -> Result<(), ConfigError> {
         let Terms { most, reserve } = self.terms;
         let limit = self.algorithm.limit().unwrap_or(u32::MAX);
-        // The store is asked for more than any limit when a request is above the ceiling.
+        // For a request above the ceiling, the store is asked for more than any limit.
         let highest = limit.min(u32::MAX - 1);
         if let Some(most) = most
             && !(1..=highest).contains(&most)
@@ -128,7 +130,7 @@ impl Policy {
         Ok(())
     }
 
-    /// The share of each of so many nodes of the reserve, rounded up, and below the share of the limit.
+    /// Returns the policy with one node's share of the reserve, rounded up, and below the share of the limit.
     pub(crate) fn with_reserve_shared_by(mut self, nodes: std::num::NonZeroU32) -> Self {
         let highest = self.algorithm.limit().unwrap_or(0).saturating_sub(1);
         self.terms.reserve = self.terms.reserve.div_ceil(nodes.get()).min(highest);

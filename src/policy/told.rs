@@ -1,5 +1,5 @@
-//! What decisions, responses and snapshots tell of a policy, which may have its state under another name, and count it in
-//! other units.
+//! What decisions, responses and snapshots say of a policy, which may have its state under another name, and
+//! count it in other units.
 
 use super::names::PARTS;
 use super::{Mode, Policy};
@@ -9,12 +9,12 @@ use crate::factor::FactorCell;
 use crate::observe::Described;
 
 impl<R> Policy<R> {
-    /// The name that decisions and responses tell, which is not always that of its state.
+    /// Returns the name in decisions and responses, which may differ from that of its state.
     pub(crate) fn told_name(&self) -> &str {
         self.told.as_ref().map_or(&self.name, |(name, _)| name)
     }
 
-    /// What decisions and responses tell of it.
+    /// Returns its description for decisions and responses.
     pub(crate) fn rule(&self) -> Rule {
         let (name, algorithm) = match &self.told {
             None => (&self.name, &self.algorithm),
@@ -28,7 +28,7 @@ impl<R> Policy<R> {
         rule.scaled_by(self.factor.clone())
     }
 
-    /// What snapshots tell of it.
+    /// Returns its description for snapshots.
     pub(crate) fn described(&self) -> (Described, Option<FactorCell>) {
         let (name, algorithm) = match &self.told {
             None => (&self.name, &self.algorithm),
@@ -44,12 +44,12 @@ impl<R> Policy<R> {
         (described, self.factor.clone())
     }
 
-    /// The name as it is told, and the mode.
+    /// Returns the name in responses, and the mode.
     pub(crate) fn declared_mode(&self) -> (String, Mode) {
         (self.told_name().to_owned(), self.mode)
     }
 
-    /// The factor, and the algorithm in units, of a policy that counts in parts.
+    /// Returns the factor, and the algorithm in units, of a policy that counts in parts.
     pub(crate) fn parts(&self) -> Option<(&FactorCell, &Algorithm)> {
         if !self.name.ends_with(PARTS) {
             return None;

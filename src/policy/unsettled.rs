@@ -1,21 +1,21 @@
-/// What a request is charged in the end, if nothing has said what it really cost.
+/// The final charge of a request whose real cost is unknown.
 ///
-/// That is the end of a request without an answer: the client has gone, the inner service has failed or panicked, or a
-/// [`Reservation`](crate::limiter::Reservation) was dropped.
+/// This is a request that ends without an answer: the client has gone away, the inner service has failed or
+/// panicked, or a [`Reservation`](crate::limiter::Reservation) was dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unsettled {
-    /// What it was charged when it came.
+    /// The charge on arrival.
     #[default]
     Estimate,
-    /// Nothing: all of it is given back.
+    /// Nothing: the whole charge is given back.
     Nothing,
     /// This many units.
     Units(u32),
 }
 
 impl Unsettled {
-    /// The units, if they are not those of the estimate.
+    /// Returns the units, if they are not those of the estimate.
     pub(crate) fn units(self) -> Option<u32> {
         match self {
             Self::Estimate => None,

@@ -21,10 +21,10 @@ pub(crate) use self::serde::{Period, RawQuota};
 /// The limit is from 0 (which denies every request) to `u32::MAX`; the period is from 1 ms to 366 days, in
 /// whole microseconds.
 ///
-/// As text a quota is `limit/period`, where the period is a unit or a number with a unit:
-/// `us` (`µs`), `ms`, `s` (`sec`, `second`), `min` (`minute`), `h` (`hour`), `d` (`day`), and after a number the words also
-/// in the plural, as in `10 minutes`. A bare `m` is refused, since it could be a minute or a month, and so is a bare `minutes`,
-/// which lacks its number.
+/// As text a quota is `limit/period`, where the period is a unit or a number with a unit: `us` (`µs`), `ms`,
+/// `s` (`sec`, `second`), `min` (`minute`), `h` (`hour`), `d` (`day`), and after a number the words also in
+/// the plural, as in `10 minutes`. A bare `m` is rejected, since it could be a minute or a month, and so is a
+/// bare `minutes`, which lacks its number.
 ///
 /// ```
 /// use std::time::Duration;

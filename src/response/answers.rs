@@ -1,4 +1,4 @@
-//! Answers: everything that a layer tells a client, for allowed and denied requests.
+//! Answers: all responses and headers of a layer, for allowed and denied requests.
 //!
 //! The options are checked once and become [`Answers`], whose parts have their fixed text ready
 //! before the first request. HTTP and gRPC differ only in refusals.
@@ -29,7 +29,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Takes options and policy names that are already checked.
+    /// Creates answers from options and policy names that are already checked.
     pub(crate) fn new(options: AnswerOptions, policies: &[Policy]) -> Self {
         let rules: Vec<_> = policies.iter().map(Policy::rule).collect();
         Self {
@@ -40,7 +40,7 @@ impl Answers {
         }
     }
 
-    /// Whether the numbers of an allowed request are told.
+    /// Returns whether the numbers of an allowed request are sent.
     pub(crate) fn tell_numbers(&self) -> bool {
         !matches!(self.writers, Writers::None)
     }

@@ -43,7 +43,7 @@ impl Binding {
         self.set(outcomes, policy, outcome, outcome.effective_micros())
     }
 
-    /// Tells no time if no wait helps, and no time above `Retry-After`, whose maximum is `most`.
+    /// Sends no time if no wait helps, and no time above `Retry-After`, whose maximum is `most`.
     pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Set> {
         let (policy, outcome) = outcomes.binding()?;
         let wait = outcome.retry_micros().map(|wait| wait.min(most));

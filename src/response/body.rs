@@ -1,3 +1,7 @@
+//! The bodies of refusals by a policy.
+//!
+//! A refusal is on the path of an attack, so the built-in bodies are written from prepared text.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,20 +112,20 @@ impl<'a> Denied<'a> {
         }
     }
 
-    /// The decision, with the numbers of each policy. Its [wait](Decision::retry_after) is exact; the
-    /// client is told [this one](Self::retry_after).
+    /// Returns the decision, with the numbers of each policy. Its [wait](Decision::retry_after) is exact; the
+    /// client gets [this one](Self::retry_after).
     pub fn decision(&self) -> &'a Decision {
         self.decision
     }
 
-    /// The wait that this response sends in `Retry-After`: whole seconds, rounded up, with the
-    /// [jitter](crate::middleware::RateLimitLayerBuilder::retry_jitter) if there is any. `None` when no
-    /// wait can help and the field is left out.
+    /// Returns the wait that this response sends in `Retry-After`: whole seconds, rounded up, with the
+    /// [jitter](crate::middleware::RateLimitLayerBuilder::retry_jitter) if there is any. `None` when no wait
+    /// can help and the header is left out.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after.map(Duration::from_secs)
     }
 
-    /// The head of the request. A layer always knows it; `None` when a handler
+    /// Returns the head of the request. A layer always knows it; `None` when a handler
     /// [refuses](crate::response::Responder::refuse) without it.
     pub fn head(&self) -> Option<Head<'a>> {
         self.head

@@ -1,22 +1,22 @@
-//! Whether a request is a call of gRPC, which its content type says.
+//! Whether a request is a gRPC call, by its content type.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
-/// The content types of gRPC and of gRPC-Web. A message format may stand behind each (`+proto`), and
-/// parameters behind that.
+/// The content types of gRPC and of gRPC-Web. A message format may follow each (`+proto`), and then
+/// parameters.
 const FAMILIES: [&str; 3] = [
     "application/grpc",
     "application/grpc-web",
     "application/grpc-web-text",
 ];
 
-/// Whether a request with these headers is a call of gRPC or gRPC-Web.
+/// Returns whether a request with these headers is a call of gRPC or gRPC-Web.
 pub(crate) fn is_call(headers: &HeaderMap) -> bool {
     of(headers).is_some()
 }
 
-/// The family of a call's content type, and the suffix behind it, without parameters. Returns `None` for any
+/// Returns the family of a call's content type, and its suffix, without parameters. Returns `None` for any
 /// other request.
 pub(super) fn of(headers: &HeaderMap) -> Option<(&'static str, &[u8])> {
     let sent = headers.get(CONTENT_TYPE)?.as_bytes();

@@ -78,7 +78,7 @@ impl Reset {
 }
 
 impl Dialect {
-    /// The headers that this dialect can write.
+    /// Returns the headers that this dialect can write.
     pub(super) fn names(self) -> &'static [HeaderName] {
         match self {
             Self::XRateLimit(_) => &X_RATELIMIT[..3],
@@ -87,7 +87,7 @@ impl Dialect {
         }
     }
 
-    /// The headers that one server sends together. They are replaced together.
+    /// Returns the headers that one server sends together. They are replaced together.
     pub(super) fn family(self) -> &'static [HeaderName] {
         match self {
             Self::Draft11 | Self::Draft07 => &COMBINED,
@@ -100,7 +100,7 @@ impl Dialect {
     }
 }
 
-/// Refuses two dialects that write the same header.
+/// Rejects two dialects that write the same header.
 pub(super) fn check(dialects: &[Dialect]) -> Result<(), ConfigError> {
     for (index, second) in dialects.iter().enumerate() {
         for first in dialects.iter().take(index) {

@@ -53,17 +53,17 @@ impl Draft11 {
 
     /// Lists all policies that apply, and for those that denied, the wait.
     ///
-    /// Tells no time if no wait helps, and no time above `Retry-After`, whose maximum is `most`.
+    /// Sends no time if no wait helps, and no time above `Retry-After`, whose maximum is `most`.
     pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Lists> {
         self.fields(outcomes, Outcome::denies, wait(outcomes, most))
     }
 
-    /// As [`allowed`](Self::allowed), with a partition key for each policy.
+    /// Lists what [`allowed`](Self::allowed) does, with a partition key for each policy.
     pub(super) fn allowed_with(&self, outcomes: &Outcomes, partitions: &[String]) -> Option<Lists> {
         self.partitioned(outcomes, partitions, |_| true, Outcome::effective_micros)
     }
 
-    /// As [`denied`](Self::denied), with a partition key for each policy.
+    /// Lists what [`denied`](Self::denied) does, with a partition key for each policy.
     pub(super) fn denied_with(
         &self,
         outcomes: &Outcomes,
@@ -126,7 +126,7 @@ impl Draft11 {
         })
     }
 
-    /// As [`fields`](Self::fields), with a partition key after each item.
+    /// Writes what [`fields`](Self::fields) does, with a partition key after each item.
     fn partitioned(
         &self,
         outcomes: &Outcomes,

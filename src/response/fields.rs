@@ -160,7 +160,7 @@ impl SeveralWriters {
 }
 
 impl Fields {
-    /// These fields, and the decision among the extensions of the response.
+    /// Adds the decision to these headers, for the extensions of the response.
     pub(crate) fn with_decision(fields: Option<Self>, decision: Decision) -> Self {
         Self::Exposed(Box::new((fields, decision)))
     }
@@ -189,7 +189,7 @@ impl Fields {
         self.add_to_headers(response.headers_mut());
     }
 
-    /// Adds the fields to those of a response that goes to the client as it is.
+    /// Adds the headers to those of a response that goes to the client as it is.
     pub(super) fn add_to_headers(self, headers: &mut HeaderMap) {
         match self {
             Self::Draft11(lists) if headers.capacity() == 0 => {
@@ -234,7 +234,7 @@ impl Several {
     }
 }
 
-/// Whether the response allows shared caches to keep it (RFC 9111, section 5.2.2).
+/// Returns whether the response allows shared caches to keep it (RFC 9111, section 5.2.2).
 fn is_public(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(CACHE_CONTROL).iter();
     let mut directives = lines

@@ -1,4 +1,4 @@
-//! Lets a handler that asks a limiter answer as a layer would.
+//! Lets a handler that uses a limiter answer as a layer does.
 
 use std::error::Error;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::store::Ledger;
 /// With feature `axum` it is a response, the one that a layer with the defaults sends. Without axum,
 /// [`into_http`](Self::into_http) makes that response. A [`Responder`] makes others.
 ///
-/// A [`StoreError`] becomes one too: `503 Service Unavailable`, which says nothing of the cause.
+/// A [`StoreError`] also converts to it: `503 Service Unavailable`, which says nothing of the cause.
 /// [`source`](Error::source) returns the cause, for a log.
 #[derive(Debug)]
 pub struct Refused {
@@ -34,19 +34,20 @@ struct Inner {
 }
 
 impl Refused {
-    /// Why.
+    /// Returns the reason.
     pub fn refusal(&self) -> &Refusal {
         &self.inner.refusal
     }
 
-    /// The response that a layer with the defaults sends.
+    /// Returns the response that a layer with the defaults sends.
     pub fn into_http<B: From<Bytes>>(self) -> Response<B> {
         Refusal::from(self).into_http()
     }
 }
 
 impl Decision {
-    /// The decision if the request may go on, or else what answers it: `check(…).await?.or_refuse()?`.
+    /// Returns the decision if the request may go on, or otherwise the error that answers it:
+    /// `check(…).await?.or_refuse()?`.
     ///
     /// See [In a handler](crate::response#in-a-handler) for an example.
     ///
@@ -62,7 +63,8 @@ impl Decision {
 }
 
 impl<L: Ledger + ?Sized> Reservation<L> {
-    /// Returns the reservation if the request may go on, or else what answers it: `reserve(…).await?.or_refuse()?`.
+    /// Returns the reservation if the request may go on, or otherwise the error that answers it:
+    /// `reserve(…).await?.or_refuse()?`.
     ///
     /// # Errors
     ///
@@ -76,7 +78,7 @@ impl<L: Ledger + ?Sized> Reservation<L> {
 }
 
 impl Refusal {
-    /// The response that a layer with the defaults sends, with any body that can be made of bytes.
+    /// Returns the response that a layer with the defaults sends, with any body that can be made from bytes.
     ///
     /// A request without a key is answered with 500 if the server has to provide it, and with 400 if
     /// the client has left it out. A [`Responder`] makes other responses.
@@ -142,7 +144,7 @@ impl Error for Refused {
 
 #[cfg(feature = "axum")]
 impl IntoResponse for Refusal {
-    /// The response that a layer with the defaults sends.
+    /// Returns the response that a layer with the defaults sends.
     fn into_response(self) -> axum::response::Response {
         self.into_http()
     }
@@ -150,13 +152,13 @@ impl IntoResponse for Refusal {
 
 #[cfg(feature = "axum")]
 impl IntoResponse for Refused {
-    /// The response that a layer with the defaults sends.
+    /// Returns the response that a layer with the defaults sends.
     fn into_response(self) -> axum::response::Response {
         self.into_http()
     }
 }
 
-/// Adds the fields that a layer with the defaults adds: a handler returns `(decision, response)`.
+/// Adds the headers that a layer with the defaults adds: a handler returns `(decision, response)`.
 #[cfg(feature = "axum")]
 impl IntoResponseParts for Decision {
     type Error = std::convert::Infallible;

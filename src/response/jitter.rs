@@ -5,11 +5,11 @@ use ahash::RandomState;
 
 use crate::error::ConfigError;
 
-/// Spreads the clients that would otherwise come back at the same moment.
+/// Spreads out the clients that would otherwise come back at the same moment.
 #[derive(Debug)]
 pub(super) struct Jitter {
     most: u64,
-    /// Has random keys, so that a client cannot predict what other clients are told.
+    /// Has random keys, so that a client cannot predict the jitter of other clients.
     state: RandomState,
     refusals: AtomicU64,
 }
@@ -33,7 +33,7 @@ impl Jitter {
     }
 }
 
-/// Refuses a jitter with a fraction of a second, which `Retry-After` cannot express.
+/// Rejects a jitter with a fraction of a second, which `Retry-After` cannot express.
 pub(super) fn check(most: Duration) -> Result<(), ConfigError> {
     if most.subsec_nanos() != 0 {
         let value = format_args!("{most:?}");

@@ -1,4 +1,4 @@
-//! Both headers of draft 11, as lines that join those of an inner service.
+//! Both headers of draft 11, as lines that are added to those of an inner service.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 

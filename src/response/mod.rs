@@ -1,4 +1,4 @@
-//! What clients are told.
+//! The responses and headers that clients get.
 //!
 //! An allowed request goes on, and its response says how much is left. A denied request is answered
 //! by the layer, in place of the inner service:
@@ -111,9 +111,9 @@
 //!
 //! # In a handler
 //!
-//! A handler that asks a [`Limiter`](crate::Limiter) itself, since it learns the key or the cost from
-//! the body of the request, answers as a layer does. [`Decision::or_refuse`](crate::Decision::or_refuse)
-//! makes an error of a denied request, and with feature `axum` that error is the response:
+//! A handler may use a [`Limiter`](crate::Limiter) itself, for example because the key or the cost is in the
+//! body of the request. It then answers as a layer does: [`Decision::or_refuse`](crate::Decision::or_refuse)
+//! turns a denied request into an error, and with feature `axum` that error is the response:
 //!
 //! ```
 //! use axum::extract::State;
@@ -151,7 +151,7 @@
 //! # }
 //! ```
 //!
-//! A [`Responder`] chooses the fields, the status and the body, and needs no axum:
+//! A [`Responder`] has options for the headers, the status and the body, and needs no axum:
 //!
 //! ```
 //! use bytes::Bytes;
@@ -184,11 +184,11 @@
 //! # Ok::<(), tower_ratelimit::ConfigError>(())
 //! ```
 //!
-//! Behind a layer that refuses others, such a response leaves as it is: the layer adds no fields of its
-//! own to a refusal. To one that goes on it adds its fields as it does to
-//! [any other](#fields-that-are-there-already).
+//! Such a response passes unchanged through a layer: the layer adds no headers of its own to a refusal. To
+//! any other response it adds its headers as it does to [those of any
+//! service](#headers-of-the-inner-service).
 //!
-//! # Fields that are there already
+//! # Headers of the inner service
 //!
 //! Headers of the inner service stay where possible:
 //!
@@ -202,9 +202,9 @@
 //!
 //! # gRPC
 //!
-//! With feature `tonic`, a request with a content type of gRPC or gRPC-Web is a call. Its refusal
-//! is that of a call, also if HTTP requests come over the same port: status 200, everything in the
-//! header section, and no body ("trailers-only").
+//! With feature `tonic`, a request with a content type of gRPC or gRPC-Web is a call. Its refusal is that of
+//! a call, even if HTTP requests come over the same port: status 200, everything in the header section, and
+//! no body ("trailers-only").
 //!
 //! ```text
 //! HTTP/2 200
@@ -297,7 +297,7 @@ pub use self::dialect::{Dialect, Reset};
 pub use self::grpc::Grpc;
 pub use self::handler::Refused;
 #[cfg(feature = "tonic")]
-pub use self::names::EXPOSED_GRPC_FIELDS;
+pub use self::names::EXPOSED_GRPC_HEADERS;
 pub use self::names::EXPOSED_HEADERS;
 pub use self::refusal::Refusal;
 pub use self::responder::{Responder, ResponderBuilder};

@@ -39,13 +39,13 @@ pub const EXPOSED_HEADERS: [HeaderName; 14] = [
 ///
 /// ```
 /// use tower_http::cors::CorsLayer;
-/// use tower_ratelimit::response::{EXPOSED_HEADERS, EXPOSED_GRPC_FIELDS};
+/// use tower_ratelimit::response::{EXPOSED_HEADERS, EXPOSED_GRPC_HEADERS};
 ///
-/// let exposed: Vec<_> = EXPOSED_HEADERS.into_iter().chain(EXPOSED_GRPC_FIELDS).collect();
+/// let exposed: Vec<_> = EXPOSED_HEADERS.into_iter().chain(EXPOSED_GRPC_HEADERS).collect();
 /// let cors = CorsLayer::permissive().expose_headers(exposed);
 /// ```
 #[cfg(feature = "tonic")]
-pub const EXPOSED_GRPC_FIELDS: [HeaderName; 4] = [
+pub const EXPOSED_GRPC_HEADERS: [HeaderName; 4] = [
     HeaderName::from_static("grpc-status"),
     HeaderName::from_static("grpc-message"),
     HeaderName::from_static("grpc-status-details-bin"),

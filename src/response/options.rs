@@ -1,4 +1,4 @@
-//! What a layer was told about its answers, checked in one place.
+//! The options of a layer for its answers, checked in one place.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Default for AnswerOptions {
 }
 
 impl AnswerOptions {
-    /// Refuses options whose answers a client could not read.
+    /// Rejects options whose answers a client could not read.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         dialect::check(&self.dialects)?;
         jitter::check(self.retry_jitter)?;

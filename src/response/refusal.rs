@@ -1,4 +1,4 @@
-//! Why a request was refused, as a type.
+//! The reason of a refusal, as a type.
 
 use crate::clock::Micros;
 use crate::decision::Decision;
@@ -38,7 +38,7 @@ pub enum Refusal {
     NoKey(Missing),
     /// The request is on the deny list of the layer: 403.
     Forbidden,
-    /// The request has to wait for its turn, and nothing would wake it: 500.
+    /// The request has to wait for its turn, but there is no timer to wake it: 500.
     CannotHold(Diagnostic),
     /// As many requests are in flight as the adaptive limit allows: 503, or 429 if that was chosen.
     Saturated {

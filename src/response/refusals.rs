@@ -32,7 +32,7 @@ const RETRY_OF_STORE: HeaderValue = HeaderValue::from_static("5");
 pub(super) struct Refusals {
     status: StatusCode,
     bodies: Bodies,
-    /// Those of a request that costs more than a policy ever admits.
+    /// The refusal of a request that costs more than a policy ever admits.
     too_large: Option<(StatusCode, Bodies)>,
     jitter: Option<Jitter>,
 }
@@ -53,8 +53,8 @@ impl Refusals {
         }
     }
 
-    /// The response to a request that policies denied, without its reason. `fields` tell no time above
-    /// [`LONGEST_RETRY`].
+    /// Returns the response to a request that policies denied, without its reason. `fields` have no time
+    /// above [`LONGEST_RETRY`].
     pub(super) fn denied(
         &self,
         fields: Option<Fields>,
@@ -135,7 +135,7 @@ impl Refusals {
         refuse(status, PLAIN.filled([]), body, reason, request)
     }
 
-    /// The limit named `name` is that of an adaptive concurrency.
+    /// Returns the response to a request that finds all slots of the adaptive limit `name` taken.
     pub(super) fn saturated(
         name: &str,
         status: StatusCode,
@@ -204,7 +204,7 @@ fn refuse(
     with_reason(response, reason, request)
 }
 
-/// Puts the reason into the response. Its map of extensions is that of the request, which is done with:
+/// Adds the reason to the response. Its map of extensions is that of the request, which is no longer needed:
 /// that saves two allocations.
 pub(super) fn with_reason(
     mut response: Response<Bytes>,

@@ -1,3 +1,5 @@
+//! The responses of a layer, for handlers that use a limiter themselves.
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,22 +15,22 @@ use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::{Head, Missing};
 
-/// Answers clients where a handler asks a [`Limiter`](crate::Limiter) itself, with the responses that a
-/// [`RateLimitLayer`](crate::RateLimitLayer) sends.
+/// Answers clients where a handler uses a [`Limiter`](crate::Limiter) itself, with the responses of a
+/// [`RateLimitLayer`](crate::RateLimitLayer).
 ///
-/// One with the [defaults](Self::builder) is behind `Refusal::into_http` and, with feature `axum`, behind
-/// `IntoResponse`. Build one to choose fields, status, body or jitter. See
+/// `Refusal::into_http` and, with feature `axum`, `IntoResponse` use one with the [defaults](Self::builder).
+/// Build one to choose headers, status, body or jitter. See
 /// [In a handler](crate::response#in-a-handler) for examples.
 ///
-/// A responder speaks HTTP: it does not refuse a call of gRPC as gRPC does. It tells no partition keys,
-/// since a decision does not hold the key.
+/// A responder speaks HTTP: it does not refuse a gRPC call as gRPC does. It sends no partition keys, since a
+/// decision does not hold the key.
 #[derive(Clone, Debug, Default)]
 pub struct Responder {
     options: AnswerOptions,
 }
 
 impl Responder {
-    /// Starts a responder.
+    /// Starts to build a responder.
     ///
     /// # Defaults
     ///
@@ -42,16 +44,17 @@ impl Responder {
         }
     }
 
-    /// The response to a request that is refused, with any body that can be made of bytes:
+    /// Returns the response to a refused request, with any body that can be made from bytes:
     /// `axum::body::Body`, `http_body_util::Full<Bytes>`, `Bytes`.
     ///
-    /// The [`Refusal`] is in its extensions: a layer around the handler leaves the response as it is.
-    /// A [custom body](RefusalBody::custom) sees no head; [`refuse_for`](Self::refuse_for) shows it.
+    /// The [`Refusal`] is in its extensions, so a layer around the handler leaves the response unchanged. A
+    /// [custom body](RefusalBody::custom) sees no head; [`refuse_for`](Self::refuse_for) passes it.
     pub fn refuse<B: From<Bytes>>(&self, refusal: impl Into<Refusal>) -> Response<B> {
         self.respond(refusal.into(), None).map(B::from)
     }
 
-    /// The response to a refused request with this head, which a [custom body](RefusalBody::custom) sees.
+    /// Returns the response to a refused request with this head, which a [custom body](RefusalBody::custom)
+    /// sees.
     pub fn refuse_for<B: From<Bytes>>(
         &self,
         head: &Head<'_>,
@@ -60,7 +63,7 @@ impl Responder {
         self.respond(refusal.into(), Some(*head)).map(B::from)
     }
 
-    /// Adds the fields that tell the limits of this decision to a response.
+    /// Adds the headers with the limits of this decision to a response.
     ///
     /// As under a layer, a redirect and an informational response get none, and neither does a refusal.
     pub fn add_headers<B>(&self, decision: &Decision, response: &mut Response<B>) {
@@ -107,7 +110,7 @@ impl Responder {
     }
 }
 
-/// Puts a [`Responder`] together; see [`Responder::builder`].
+/// Builds a [`Responder`]; see [`Responder::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct ResponderBuilder {
@@ -115,35 +118,35 @@ pub struct ResponderBuilder {
 }
 
 impl ResponderBuilder {
-    /// Tells limits in these dialects, as
-    /// [`RateLimitLayerBuilder::dialects`](crate::middleware::RateLimitLayerBuilder::dialects) does. None
-    /// at all leaves the fields out.
+    /// Sets the dialects of the rate limit headers, as
+    /// [`RateLimitLayerBuilder::dialects`](crate::middleware::RateLimitLayerBuilder::dialects) does. An empty
+    /// list leaves the headers out.
     pub fn dialects(mut self, dialects: impl IntoIterator<Item = Dialect>) -> Self {
         self.options.dialects = dialects.into_iter().collect();
         self
     }
 
-    /// The status of a refusal by a policy, 400 to 599; 429 unless said.
+    /// Sets the status of a refusal by a policy, from 400 to 599; the default is 429.
     pub fn refusal_status(mut self, status: StatusCode) -> Self {
         self.options.refusal_status = status;
         self
     }
 
-    /// The status of a refusal of a request that costs more than a policy ever admits; that of other refusals unless
-    /// said.
+    /// Sets the status of a refusal of a request that costs more than a policy ever admits; the default is
+    /// that of other refusals.
     pub fn too_large_status(mut self, status: StatusCode) -> Self {
         self.options.too_large_status = Some(status);
         self
     }
 
-    /// The body of a refusal by a policy; [`RefusalBody::Problem`] unless said.
+    /// Sets the body of a refusal by a policy; the default is [`RefusalBody::Problem`].
     pub fn refusal_body(mut self, body: RefusalBody) -> Self {
         self.options.refusal_body = body;
         self
     }
 
-    /// Adds a random number of whole seconds, 0 to `most`, to the `Retry-After` of each refusal by a
-    /// policy; none unless said.
+    /// Adds a random number of whole seconds, from 0 to `most`, to the `Retry-After` of each refusal by a
+    /// policy; the default is none.
     pub fn retry_jitter(mut self, most: Duration) -> Self {
         self.options.retry_jitter = most;
         self
@@ -153,8 +156,8 @@ impl ResponderBuilder {
     ///
     /// # Errors
     ///
-    /// When two dialects share a field, when the status is not that of an error, and when the jitter is
-    /// not whole seconds.
+    /// When two dialects share a header, when the status is not that of an error, and when the jitter is not
+    /// in whole seconds.
     pub fn build(self) -> Result<Responder, ConfigError> {
         self.options.check()?;
         Ok(Responder {

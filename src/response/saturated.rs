@@ -7,7 +7,8 @@ use super::draft11::quoted;
 use super::names::{RATELIMIT, RATELIMIT_POLICY};
 use super::refusals::Refusals;
 
-/// Refuses a request: `limit` of them are in flight. No wait is told, since when one of them ends is not known.
+/// Refuses a request because `limit` of them are in flight. It sends no wait, since it is unknown when one of
+/// them ends.
 pub(crate) fn saturated<B>(
     name: &str,
     status: StatusCode,

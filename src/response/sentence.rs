@@ -1,7 +1,7 @@
-//! What a refusal says to people.
+//! The sentences of a refusal for people.
 
-/// Returns the sentence of a refusal for humans. `is_at_once` says that the request waits for others to end. If the wait is several seconds it has three parts,
-/// the second of which is the number.
+/// Returns the sentence of a refusal. `is_at_once` says that the request waits for others to end. With a wait
+/// of several seconds the sentence has three parts, the second of which is the number.
 pub(super) fn sentence(retry_after: Option<&str>, is_at_once: bool) -> [&str; 3] {
     match retry_after {
         None if is_at_once => [AT_ONCE, "", ""],

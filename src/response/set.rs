@@ -7,7 +7,7 @@ use super::names::RATELIMIT_POLICY;
 #[derive(Debug)]
 pub(super) struct Set {
     dialect: Dialect,
-    /// `None` if the headers tell no limit.
+    /// `None` if the headers have no limit.
     remaining: Option<u32>,
     fields: Vec<(&'static HeaderName, HeaderValue)>,
 }
@@ -40,7 +40,7 @@ impl Set {
         (!self.fields.is_empty()).then_some(self)
     }
 
-    /// Adds the headers, unless the response has headers of these names that tell no more.
+    /// Adds the headers, unless the response already has such headers with a lower number.
     ///
     /// Each of these headers has one value, and a client would read two lines as none. The set with
     /// the lower number stays, as a whole. A set without a readable number stays too.

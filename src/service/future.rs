@@ -12,9 +12,9 @@ use crate::line::HeldCall;
 pin_project! {
     /// The response of a [`Limit`](super::Limit) service.
     ///
-    /// Dropping it drops the request, or the call to the inner service. What was charged stays
-    /// charged, but for a place in a [`LeakyQueue`](crate::LeakyQueue) before its turn: the next request takes
-    /// that, and the last place is given back. A request that waits under another algorithm is charged nothing yet, and
+    /// Dropping it drops the request, or the call to the inner service. Its charges stay, except for a place
+    /// in a [`LeakyQueue`](crate::LeakyQueue) before its turn: the next request takes that place, and the
+    /// last place is given back. A request that waits under another algorithm is charged nothing yet, and
     /// leaves its line at once.
     pub struct LimitFuture<S, Q>
     where

@@ -5,14 +5,15 @@ use crate::decision::Outcomes;
 use crate::limiter::{Held, RealCost};
 use crate::store::{Charge, Ledger};
 
-/// What a request holds until the inner service has answered. One that is dropped before ends without an answer.
+/// What a request holds until the inner service has answered. Dropping it before that ends the request
+/// without an answer.
 pub(super) struct Kept<T, E> {
     held: Held<dyn Ledger>,
     cost: Option<Arc<RealCostOf<T, E>>>,
 }
 
 impl<T, E> Kept<T, E> {
-    /// Keeps what this request was charged, if anything is to be settled.
+    /// Holds the charges of this request, if any of them has to be settled.
     pub(super) fn of<Q>(
         rules: &Rules<Q, T, E>,
         charges: &[Charge],
@@ -21,7 +22,7 @@ impl<T, E> Kept<T, E> {
         if !rules.settles() {
             return None;
         }
-        // A request behind has moved up in a queue, or has not: its places are not settled.
+        // The places of a queue are not settled: a request behind has moved up already, or not.
         let charges = charges.iter();
         let charges = charges.filter(|charge| !rules.limiter.is_a_queue(charge.policy));
         Some(Box::new(Self {
@@ -30,7 +31,7 @@ impl<T, E> Kept<T, E> {
         }))
     }
 
-    /// Settles at what the answer tells.
+    /// Settles the request at the cost in the answer.
     pub(super) fn settle(mut self, answer: &Result<T, E>) {
         let units = self.cost.as_ref().and_then(|cost| cost(answer.as_ref()));
         let cost = units.map_or(RealCost::Estimate, RealCost::Units);

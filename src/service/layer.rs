@@ -1,3 +1,7 @@
+//! The layer for services of any kind.
+//!
+//! It reads a request by closures alone, so it needs no feature and no HTTP types.
+
 use std::fmt;
 #[cfg(feature = "resolver")]
 use std::hash::Hash;
@@ -27,21 +31,21 @@ pub struct LimitLayer<Q, T, E> {
     rules: Rules<Q, T, E>,
 }
 
-/// Passes the name of a request's plan on, if the request has one.
+/// Passes the name of a request's plan to the continuation, if the request has one.
 type PlanOf<Q> = Arc<dyn Fn(&Q, &mut dyn FnMut(Option<&str>)) + Send + Sync>;
 
-/// Gives the limiter of the moment.
+/// Returns the present limiter.
 type Current = Arc<dyn Fn() -> Limiter<dyn Ledger> + Send + Sync>;
 
 /// A closure that reads a value from a request.
 type Reader<Q, T> = Arc<dyn Fn(&Q) -> T + Send + Sync>;
 
-/// What a request cost, as its answer says.
+/// Returns the cost of a request by its answer.
 pub(super) type RealCostOf<T, E> = dyn Fn(Result<&T, &E>) -> Option<u32> + Send + Sync;
 
 pub(super) struct Rules<Q, T, E> {
     pub(super) limiter: Limiter<dyn Ledger>,
-    /// `None` if it is always the same.
+    /// `None` if the limiter never changes.
     current: Option<Current>,
     key: Reader<Q, Key>,
     cost: Option<Reader<Q, u32>>,
@@ -53,11 +57,11 @@ pub(super) struct Rules<Q, T, E> {
 }
 
 impl<Q, T, E> LimitLayer<Q, T, E> {
-    /// Makes a layer that asks this limiter about each request.
+    /// Creates a layer that decides each request by this limiter.
     ///
-    /// `key` makes the key of a request, and all policies of the limiter count it. To count
-    /// requests without a key together, return [`Key::MISSING`] for them. `refuse` makes the result
-    /// for a refused request: `Ok` with a response, or `Err` with an error.
+    /// `key` returns the key of a request, and all policies of the limiter count it. To count requests
+    /// without a key together, return [`Key::MISSING`] for them. `refuse` returns the result for a refused
+    /// request: `Ok` with a response, or `Err` with an error.
     pub fn new<K: IntoKey>(
         limiter: impl Into<Limiter<dyn Ledger>>,
         key: impl Fn(&Q) -> K + Send + Sync + 'static,
@@ -78,12 +82,12 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
         }
     }
 
-    /// Makes a layer that asks the limiter of the moment about each request: `limiter` is called for each, and has to be
-    /// quick. `key` and `refuse` are as in [`new`](Self::new). A request keeps to the limiter that was asked first, until it
-    /// is answered.
+    /// Creates a layer that decides each request by the present limiter: `limiter` is called for each
+    /// request, and has to be fast. `key` and `refuse` are as in [`new`](Self::new). A request keeps its
+    /// limiter until it is answered.
     ///
-    /// So the limits of any service follow a file, with [`Watched::limiter`](crate::config::Watched::limiter) of feature
-    /// `config`:
+    /// With [`Watched::limiter`](crate::config::Watched::limiter) of feature `config`, the limits of any
+    /// service follow a file:
     ///
     /// ```
     /// # #[cfg(feature = "config")]
@@ -130,13 +134,14 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
         self
     }
 
-    /// Settles each request at its real cost: what the closure makes of the answer of the inner service. The
-    /// [`cost`](Self::cost) is then an estimate, and stays charged if the closure returns `None`.
+    /// Settles each request at its real cost, which the closure computes from the answer of the inner
+    /// service. The [`cost`](Self::cost) is then an estimate, and stays charged if the closure returns
+    /// `None`.
     ///
     /// A request whose future is dropped before the answer, or panics, costs what
-    /// [`Policy::unless_settled`](crate::Policy::unless_settled) says. All policies of the limiter are settled at the
-    /// same cost, but for a [`LeakyQueue`](crate::LeakyQueue), whose places are not settled. See
-    /// [`Reservation`](crate::limiter::Reservation) for what a settlement does.
+    /// [`Policy::unless_settled`](crate::Policy::unless_settled) says. All policies of the limiter are
+    /// settled at the same cost, except for a [`LeakyQueue`](crate::LeakyQueue), whose places are not
+    /// settled. See [`Reservation`](crate::limiter::Reservation) for what a settlement does.
     ///
     /// ```
     /// use tower::{BoxError, Layer, ServiceExt, service_fn};
@@ -164,10 +169,11 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
         self
     }
 
-    /// Sets how the plan of a request is found: the name that the closure returns. `None`, and a name that no plan
-    /// has, is the default plan.
+    /// Sets a closure that returns the name of a request's plan. `None`, and a name without a plan, stand for
+    /// the default plan.
     ///
-    /// The limiter has the [plans](crate::limiter::LimiterBuilder::plans). Without this, they find the plan by the key.
+    /// The limiter has the [plans](crate::limiter::LimiterBuilder::plans). Without this, they find the plan
+    /// by the key.
     pub fn plan<R: AsRef<str>>(
         mut self,
         plan: impl Fn(&Q) -> Option<R> + Send + Sync + 'static,
@@ -179,9 +185,9 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
         self
     }
 
-    /// Finds the plan or the limits of a request by looking its customer up. `customer` reads what the resolver looks
-    /// up; a request for which it returns `None` is not looked up. Without this, the limiter's
-    /// [resolver](crate::limiter::LimiterBuilder::resolver) finds them by the key.
+    /// Sets a resolver that finds the plan or the limits of a request by its customer. `customer` reads what
+    /// the resolver looks up; a request for which it returns `None` is not looked up. Without this, the
+    /// limiter's [resolver](crate::limiter::LimiterBuilder::resolver) finds them by the key.
     ///
     /// The limiter has the [plans](crate::limiter::LimiterBuilder::plans_by_name) that the resolver names, or
     /// [takes limits](crate::limiter::LimiterBuilder::takes_resolved_limits). A plan that the resolver names comes
@@ -200,7 +206,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
         self
     }
 
-    /// Sets which [operation](crate::Policy::operations) a request is.
+    /// Sets the [operation](crate::Policy::operations) of a request.
     pub fn operation<K: IntoKey>(
         mut self,
         operation: impl Fn(&Q) -> Option<K> + Send + Sync + 'static,
@@ -213,7 +219,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
 }
 
 impl<Q, T, E> Rules<Q, T, E> {
-    /// These rules with the limiter of the moment, if that is another one.
+    /// Returns these rules with the present limiter, if that has changed.
     pub(super) fn newest(&self) -> Option<Arc<Self>> {
         let limiter = (self.current.as_ref()?)();
         let newest = || {
@@ -225,7 +231,7 @@ impl<Q, T, E> Rules<Q, T, E> {
         (!limiter.is(&self.limiter)).then(newest)
     }
 
-    /// What a resolver has for this request.
+    /// Looks up this request.
     pub(super) fn look(&self, request: &Q) -> Option<Look> {
         if let Some(look_up) = &self.resolver {
             return look_up(request);
@@ -234,14 +240,14 @@ impl<Q, T, E> Rules<Q, T, E> {
         is_by_key.then(|| self.limiter.look(&(self.key)(request)))?
     }
 
-    /// Whether requests are held until their answers.
+    /// Returns whether requests are held until their answers.
     pub(super) fn settles(&self) -> bool {
         self.real_cost.is_some()
             || self.limiter.settles_the_unanswered()
             || self.limiter.has_slots()
     }
 
-    /// What the policies charge this request, for which a resolver has this.
+    /// Returns the charges of this request, with this finding of a resolver.
     pub(super) fn read(&self, request: &Q, finding: Option<&Finding>) -> Charges {
         let key = (self.key)(request);
         let cost = self.cost.as_ref().map_or(1, |cost| cost(request));

@@ -1,9 +1,9 @@
 //! The layer for any Tower service, whatever its protocol.
 //!
-//! [`LimitLayer`] asks a [`Limiter`](crate::Limiter) about each request of a service with any
-//! request type. One closure makes the key of a request. Another makes the refusal: an error of the
-//! service, or a response made from the [`Decision`](crate::Decision). The layer needs no feature,
-//! and no HTTP dependency.
+//! [`LimitLayer`] decides each request of a service by a [`Limiter`](crate::Limiter), whatever the type of
+//! the request. One closure returns the key of a request. Another returns the refusal: an error of the
+//! service, or a response made from the [`Decision`](crate::Decision). The layer needs no feature, and no
+//! HTTP dependency.
 //!
 //! # Example
 //!
@@ -78,11 +78,11 @@
 //! # }
 //! ```
 //!
-//! # Waiting one's turn
+//! # Waiting for a turn
 //!
-//! With a [`LeakyQueue`](crate::LeakyQueue) an early request is held until its turn, and then goes
-//! on. A request that finds all places taken is refused. Around a client, this paces calls to a
-//! server with a known limit. For limits that a server tells, use feature `client`.
+//! With a [`LeakyQueue`](crate::LeakyQueue) an early request is held until its turn, and then goes on. A
+//! request that finds all places taken is refused. Around a client, this paces calls to a server with a known
+//! limit. For limits that a server announces, use feature `client`.
 //! [`longest_wait`](crate::algorithm::Outflow::longest_wait) sets how long a caller may wait.
 //!
 //! ```
@@ -108,21 +108,22 @@
 //! # }
 //! ```
 //!
-//! - A request that waits takes nothing of the inner service. When its caller goes away, those behind it move
-//!   up, and the last place of the queue is free again: no turn passes unused.
-//! - Requests of a key go on in order, none before its turn. The timer is tokio's, and fires a millisecond
-//!   or so late. A request that is due and is not polled, or whose inner service is not ready, holds up those
-//!   behind it for a second at most.
+//! - A waiting request takes nothing of the inner service. When its caller goes away, the requests behind it
+//!   move up, and the last place of the queue is free again: no turn passes unused.
+//! - Requests of a key go on in order, none before its turn. They wait by tokio's timers, which fire a
+//!   millisecond or so late. A request that is due and is not polled, or whose inner service is not ready,
+//!   delays the requests behind it by a second at most.
 //!
-//! Under any other algorithm, [`Policy::wait_up_to`](crate::Policy::wait_up_to) lets a request wait that is a little
-//! early. Requests of a key go on in the order in which they came, and a waiting request is charged when its turn comes.
-//! [`LimiterBuilder::wait_places`](crate::limiter::LimiterBuilder::wait_places) bounds how many wait in all.
-//! [`RateLimitLayer`](crate::middleware#waiting-under-any-algorithm) tells which requests are refused at once.
+//! Under any other algorithm, [`Policy::wait_up_to`](crate::Policy::wait_up_to) lets a request wait that is a
+//! little early. Requests of a key go on in the order of their arrival, and a waiting request is charged when
+//! its turn comes. [`LimiterBuilder::wait_places`](crate::limiter::LimiterBuilder::wait_places) bounds how
+//! many wait in all. [`RateLimitLayer`](crate::middleware#waiting-under-any-algorithm) lists which requests
+//! are refused at once.
 //!
 //! # Several services, one budget
 //!
-//! A [`Limiter`](crate::Limiter) is cheap to clone, and its clones share their state and the lines in which requests wait:
-//! give one to several layers, or take that of a layer of HTTP.
+//! A [`Limiter`](crate::Limiter) is cheap to clone, and its clones share their state and the lines in which
+//! requests wait: pass one to several layers, or use that of an HTTP layer.
 //!
 //! A refusal waits until the inner service is ready. The inner service has to be `Clone`, because a
 //! waiting request keeps a clone of it.

@@ -1,4 +1,4 @@
-//! Asks a limiter about requests, and turns its rulings into answers.
+//! Decides requests by a limiter, and converts its rulings into answers.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,7 +16,7 @@ use crate::observe::Request;
 use crate::plan::{Finding, Look};
 use crate::store::{Charge, Wanted};
 
-/// What becomes of a request.
+/// The ruling on a request.
 pub(super) type Ruling<Q, T, E> = line::Ruling<Arc<Rules<Q, T, E>>>;
 
 impl<Q, T, E> Rules<Q, T, E> {
@@ -28,7 +28,7 @@ impl<Q, T, E> Rules<Q, T, E> {
         }
     }
 
-    /// Asks about a request for which a resolver has this.
+    /// Rules on a request with this finding of a resolver.
     fn ask_as(&self, request: &Q, finding: Option<&Finding>) -> Ruling<Q, T, E> {
         if let Some(Err(error)) = finding.map(heed) {
             self.limiter.count_failed(&[]);
@@ -53,7 +53,7 @@ impl<Q, T, E> Rules<Q, T, E> {
         self.answer(ruled, &charges, &outcomes)
     }
 
-    /// Tells what the limiter has ruled.
+    /// Converts the ruling of the limiter.
     fn answer(&self, ruled: Ruled, charges: &[Charge], outcomes: &Outcomes) -> Ruling<Q, T, E> {
         let refused = match ruled {
             Ruled::Untold => return Ruling::Pass(None),
@@ -66,7 +66,7 @@ impl<Q, T, E> Rules<Q, T, E> {
                     Some(turn) => Ruling::Hold(turn, kept),
                 };
             }
-            // What refuses no request does not do it without its store either.
+            // A policy in shadow does not refuse without its store either.
             Ruled::Failed(_) if charges.iter().all(Charge::is_shadow) => {
                 self.limiter.count_failed(charges);
                 return Ruling::Pass(None);

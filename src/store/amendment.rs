@@ -3,55 +3,56 @@ use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 
-/// A change to the state of a key that decides nothing; see [`Ledger::amend`](super::Ledger::amend).
+/// A change to the state of a key without a decision; see [`Ledger::amend`](super::Ledger::amend).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Amendment {
-    /// Gives back the cost, the latest units first, and at most the units in use: see
-    /// [`Algorithm::refund`].
+    /// Gives the cost back, the latest units first, and at most the units in use: see [`Algorithm::refund`].
     Refund,
-    /// Refunds what this request has taken, unless the store's clock has reached the [end](Taken::until)
-    /// of it: what counts then was charged by others.
+    /// Refunds what this request has taken, unless the store's clock has reached its [end](Taken::until):
+    /// other requests have charged what counts then.
     TakeBack(Taken),
     /// Charges the cost, whether there is room for it or not: see [`Algorithm::settle`]. It denies
     /// nothing, and a soft charge is made like any other.
     Settle,
-    /// Charges the cost as [`Settle`](Self::Settle) does, in addition to what this request has taken and in the same
-    /// place. If the store has failed, the cost is charged nowhere.
+    /// Charges the cost as [`Settle`](Self::Settle) does, in addition to what this request has taken and in
+    /// the same place. If the store has failed, nothing is charged.
     Add(Taken),
     /// Makes the key as good as new, whatever the cost. Blocks and overrides stay.
     Reset,
     /// Blocks the key for this long from now on, whatever the cost.
     ///
-    /// Until then every charge of the key is denied, a soft charge and a charge of cost 0 too, and its
-    /// outcome has [`Outcome::blocked_for`](crate::Outcome::blocked_for). A key that is blocked for
-    /// longer stays blocked for longer.
+    /// Until then every charge of the key is denied, including soft charges and charges of cost 0, and its
+    /// outcome has [`Outcome::blocked_for`](crate::Outcome::blocked_for). A key that is already blocked for
+    /// longer stays so.
     Block(Micros),
     /// Ends the block of the key, if there is one.
     Unblock,
     /// Gives the key this limit for this long from now on, in place of any override that it has.
     ///
-    /// What was used stays used: the state does not change, but for the debt of a bucket, which drains
-    /// under the limit before until this moment. Meanwhile the outcomes of the key have
+    /// What was used stays used: the state does not change, except that the debt of a bucket has drained
+    /// under the previous limit until this moment. Meanwhile the outcomes of the key have
     /// [`Outcome::overridden`](crate::Outcome::overridden).
     Override(Limit, Micros),
     /// Ends the override of the key, if there is one. The debt of a bucket drains under the override until
     /// this moment.
     EndOverride,
-    /// Gives the slots back that the charge [holds](Charge::holding) under a policy on concurrency. No other amendment
-    /// changes slots, but [`Block`](Self::Block) and [`Unblock`](Self::Unblock) hold for their keys.
+    /// Gives back the slots that the charge [holds](Charge::holding) under a policy on concurrency. No other
+    /// amendment changes slots, but [`Block`](Self::Block) and [`Unblock`](Self::Unblock) apply to their
+    /// keys.
     Release,
-    /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, of which
-    /// the first begins at this moment, rounded up to a microsecond or to the next. The requests have
-    /// gone away, and those behind them have moved up, so that nothing takes these turns.
+    /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, the first of
+    /// which begins at this moment, rounded up to a microsecond or to the next. The requests have gone away,
+    /// and the requests behind them have moved up, so nothing takes these turns.
     ///
-    /// Only the last turns can be given back. The answer is `false` if a request of another process has
-    /// come behind them: then they are kept, and the next request of this process takes them.
+    /// Only the last turns can be given back. The answer is `false` if a request of another process has come
+    /// behind them. Then the turns are kept, and the next request of this process takes them.
     GiveBack(Micros),
 }
 
 impl Amendment {
-    /// Whether a node that holds units of the key gives them back: it could spend them in spite of the change.
+    /// Returns whether a node gives back the units of the key that it has leased: it could spend them despite
+    /// the change.
     #[cfg(feature = "redis")]
     pub(crate) fn ends_leases(self) -> bool {
         matches!(
@@ -60,7 +61,7 @@ impl Amendment {
         )
     }
 
-    /// Whether it concerns a charge that was made in this process, because the store was away.
+    /// Returns whether it concerns a charge that was made in this process because the store was away.
     pub(crate) fn is_of_a_degraded_charge(self) -> bool {
         matches!(self, Self::TakeBack(taken) | Self::Add(taken) if taken.is_degraded())
     }
@@ -74,14 +75,14 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Tells it of a charge that was made under this algorithm and answered with these outcomes.
+    /// Reads it from these outcomes of a charge under this algorithm.
     pub fn of(charge: &Charge, algorithm: &Algorithm, outcomes: &Outcomes) -> Self {
         let outcome = outcomes.iter().find(|(policy, _)| *policy == charge.policy);
         let reset = outcome.map_or(Micros::ZERO, |(_, outcome)| outcome.reset_micros());
         Self::until_reset(algorithm, reset, outcomes)
     }
 
-    /// Tells it of a charge that was answered with this outcome, one of these.
+    /// Reads it from this outcome of a charge, one of these outcomes.
     #[inline]
     pub(crate) fn with(algorithm: &Algorithm, outcome: &Outcome, outcomes: &Outcomes) -> Self {
         Self::until_reset(algorithm, outcome.reset_micros(), outcomes)
@@ -95,13 +96,13 @@ impl Taken {
         }
     }
 
-    /// Returns the end of the window in which it was charged, or the moment at which a bucket has
-    /// drained, by the clock of the store that has charged it.
+    /// Returns the end of the window of the charge, or the moment at which a bucket has drained, by the clock
+    /// of the store that made the charge.
     pub fn until(&self) -> Micros {
         self.until
     }
 
-    /// Returns whether it was charged in this process, because the store was away.
+    /// Returns whether the charge was made in this process because the store was away.
     pub fn is_degraded(&self) -> bool {
         self.is_degraded
     }

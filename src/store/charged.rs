@@ -1,3 +1,8 @@
+//! The answer of a store to a charge, and the checks on it.
+//!
+//! Every answer is checked here, so that a faulty store of a user cannot let a request pass by leaving a
+//! policy out.
+
 use std::fmt;
 use std::pin::Pin;
 
@@ -5,19 +10,19 @@ use super::{Charge, Reply};
 use crate::decision::{Outcomes, OwnWindow, Weight};
 use crate::error::{StoreError, StoreErrorKind};
 
-/// The requests whose numbers the caller needs; see [`Ledger::charge`](super::Ledger::charge).
+/// Selects the requests whose numbers the caller needs; see [`Ledger::charge`](super::Ledger::charge).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// None: only the verdict.
+    /// None: the verdict is enough.
     Verdict,
-    /// Those that are denied.
+    /// Denied requests.
     Refusals,
-    /// All of them.
+    /// All requests.
     Everything,
 }
 
 impl Wanted {
-    /// Adds the numbers of refusals to what is wanted.
+    /// Adds the numbers of denied requests.
     pub(super) fn with_refusals(self) -> Self {
         match self {
             Self::Verdict => Self::Refusals,
@@ -25,7 +30,7 @@ impl Wanted {
         }
     }
 
-    /// Returns whether the numbers of a request are needed that is allowed, or denied.
+    /// Returns whether the numbers of an allowed or of a denied request are wanted.
     #[inline]
     pub fn includes(self, allowed: bool) -> bool {
         match self {
@@ -38,21 +43,19 @@ impl Wanted {
 
 /// The answer to a [charge](super::Ledger::charge), now or later.
 ///
-/// Outcomes have room for several policies, and a move of them costs as much as the decision. So a
-/// store that answers now writes them where the caller needs them.
+/// Outcomes have room for several policies, and moving them costs as much as the decision. So a store that
+/// answers now writes them where the caller needs them.
 #[must_use = "a request that is denied must not go on"]
 #[non_exhaustive]
 pub enum Charged {
-    /// Whether the request is allowed. Its outcomes are in their place, if they are
-    /// [wanted](Wanted).
+    /// Whether the request is allowed. The outcomes are written, if they are [wanted](Wanted).
     Now(Result<bool, StoreError>),
-    /// All outcomes come from this future, whatever was wanted.
+    /// This future returns all outcomes, whatever was wanted.
     Later(Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>),
 }
 
 impl Charged {
-    /// Makes an answer of outcomes of these charges that were made elsewhere, and puts them in their
-    /// place.
+    /// Makes an answer of outcomes of these charges that were decided elsewhere, and writes them in place.
     pub fn now(
         charges: &[Charge],
         answer: Result<Outcomes, StoreError>,
@@ -72,7 +75,7 @@ impl Charged {
         Self::Later(Box::pin(future))
     }
 
-    /// Returns the outcomes by value, given those that [`Ledger::charge`](super::Ledger::charge) may
+    /// Returns the outcomes by value. `outcomes` are those that [`Ledger::charge`](super::Ledger::charge) may
     /// have filled in.
     pub fn with(self, outcomes: Outcomes) -> Reply<Result<Outcomes, StoreError>> {
         match self {
@@ -91,7 +94,7 @@ impl fmt::Debug for Charged {
     }
 }
 
-/// Checks the answer of a store to these charges; see [`check`].
+/// Checks a store's answer to these charges; see [`check`].
 #[inline]
 pub(crate) fn answered(
     charges: &[Charge],
@@ -102,7 +105,7 @@ pub(crate) fn answered(
     Ok(outcomes)
 }
 
-/// Checks the outcomes of these charges in place: puts them in order, and marks those of soft charges and of
+/// Checks the outcomes of these charges in place: sorts them, and marks the outcomes of soft charges and of
 /// limits that are not the policy's own, so that a store does not have to.
 ///
 /// # Errors
@@ -128,8 +131,8 @@ fn check_each(charges: &[Charge], outcomes: &mut Outcomes) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Whether these are the outcomes of these charges. A degraded decision may lack policies that
-/// allow everything while their store is away.
+/// Returns whether these are the outcomes of these charges. A degraded decision may lack policies that allow
+/// everything while their store is away.
 fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
     let mut answered = outcomes.iter().map(|(policy, _)| policy);
     let mut asked = charges.iter().map(|charge| charge.policy);
@@ -153,7 +156,7 @@ pub(super) fn mark(charges: &[Charge], outcomes: &mut Outcomes) {
     }
 }
 
-/// The limit of an override is none that the policy's algorithm can have.
+/// The error for an override with a limit that the policy's algorithm cannot have.
 pub(super) fn cannot_have() -> StoreError {
     let cause = "the policy's algorithm cannot have this limit";
     StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)

@@ -1,7 +1,7 @@
 use std::hash::Hasher;
 
-/// The hash of a number that is a hash, in a table that is cut into so many shards by its last bits: these are the same in
-/// all of a shard, so they come last.
+/// Hashes a number that is a hash already, in one of `SHARDS` shards that its last bits choose. These bits
+/// are equal in all of a shard, so they are moved to the end.
 #[derive(Default)]
 pub(super) struct Hashed<const SHARDS: usize>(u64);
 

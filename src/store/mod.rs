@@ -1,8 +1,8 @@
 //! Where state lives.
 //!
-//! A [`Store`] is opened once for a list of policies. It returns a [`Ledger`], which is asked once
-//! per request and answers now or later. So the store in this process never allocates or yields for
-//! an answer, and the trait stays object-safe.
+//! A [`Store`] is opened once for a list of policies. It returns a [`Ledger`], which decides each request,
+//! now or later. So the store in this process never allocates or yields for an answer, and the trait stays
+//! object-safe.
 //!
 //! [`MemoryStore`] keeps state in this process and always answers at once. [`SharedStore`] keeps it
 //! in any place that several processes share and that implements [`Items`]: one atomic
@@ -68,50 +68,49 @@ pub trait Store {
         false
     }
 
-    /// Returns whether its ledgers count refusals for the [penalties](crate::Policy::penalty) of policies, and block
-    /// keys. The default is `false`: then a policy with a penalty is refused when a limiter or a layer is built.
+    /// Returns whether its ledgers count refusals for the [penalties](crate::Policy::penalty) of policies,
+    /// and block keys. The default is `false`: then building a limiter or a layer with a penalty is an error.
     fn counts_refusals(&self) -> bool {
         false
     }
 
-    /// Returns whether its ledgers know the slots of a [`Concurrency`](crate::Concurrency): a charge takes them by its
-    /// [slot](Charge::holding), and [`Amendment::Release`] gives them back. The default is `false`: then such a policy
-    /// is refused when a limiter or a layer is built.
+    /// Returns whether its ledgers support the slots of a [`Concurrency`](crate::Concurrency): a charge takes
+    /// them by its [slot](Charge::holding), and [`Amendment::Release`] gives them back. The default is
+    /// `false`: then building a limiter or a layer with such a policy is an error.
     fn holds_slots(&self) -> bool {
         false
     }
 
-    /// Returns what a node needs to go on while this store is away. `None` if it is never away, or decides
-    /// by itself then.
+    /// Returns what a node needs to go on while this store is away, or `None` if the store is never away or
+    /// handles that by itself.
     ///
     /// A limiter or a layer over the store then obeys
     /// [`Policy::on_store_failure`](crate::Policy::on_store_failure). A call has failed when it ends with an
     /// error, except for [`Unsupported`](StoreErrorKind::Unsupported) and [`Full`](StoreErrorKind::Full), or
-    /// when it takes longer than its [deadline](Availability::deadline). Such a request is decided without the
-    /// store. After five failures in a row the store is not asked until it answers a probe, which blocks a key
-    /// of its own for a second, or is charged one unit if it cannot block.
+    /// when it takes longer than its [deadline](Availability::deadline). The request is then decided without
+    /// the store. After five failures in a row the store gets no requests until it answers a probe, which
+    /// blocks a key of its own for a second, or charges it one unit if the store cannot block.
     ///
-    /// By default, a store that is [shared](Self::is_shared) has the
-    /// [defaults of `Availability`](Availability#defaults), for each limiter by itself, and any other has
-    /// none.
+    /// By default, a store that is [shared](Self::is_shared) has the [defaults of
+    /// `Availability`](Availability#defaults), for each limiter by itself, and any other store has none.
     fn availability(&self) -> Option<Availability> {
         self.is_shared().then(Availability::new)
     }
 }
 
-/// The reason of an error that concerns one key, and nothing of the store.
+/// The reason of an error that concerns one key, rather than the store.
 const DAMAGED: &str = "damaged state";
 
 /// The state of all keys under one list of policies.
 pub trait Ledger: fmt::Debug + Send + Sync + 'static {
-    /// Decides on one request, in one step at one moment.
+    /// Decides one request, in one step at one moment.
     ///
-    /// - If every policy allows the request, each is charged. If one denies it, none is.
-    /// - A [soft](Charge::is_soft) charge that does not fit is left out, and denies nothing. One in
-    ///   [shadow](Charge::is_shadow) is left out too if its key is blocked.
-    /// - There is an outcome for every charge, made by [`Algorithm::step`](crate::Algorithm::step). A
-    ///   store that answers now [pushes](Outcomes::push) them to `outcomes`, which are empty, and may
-    ///   leave out those that are not wanted.
+    /// - If every policy allows the request, each is charged. If one denies it, none is charged.
+    /// - A [soft](Charge::is_soft) charge that does not fit is left out, and denies nothing. A charge in
+    ///   [shadow](Charge::is_shadow) is left out as well if its key is blocked.
+    /// - There is an outcome for every charge, made by [`Algorithm::step`](crate::Algorithm::step). A store
+    ///   that answers now [pushes](Outcomes::push) them to `outcomes`, which are empty, and may leave out
+    ///   outcomes that are not wanted.
     /// - A cost of 0 is answered and never written.
     /// - If a charge has a [limit](Charge::limit), that limit decides in place of the policy's, unless the key
     ///   has an [override](Amendment::Override). The state of a key is the same under all limits.
@@ -134,62 +133,62 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         charged.with(outcomes)
     }
 
-    /// Takes as much as there is, in one step at one moment: the largest number of units, up to the largest
+    /// Takes as many units as there are, in one step at one moment: the largest number, up to the largest
     /// cost, that every policy grants. Each policy is charged that number, or the cost of its own charge if
-    /// that is less; a [soft](Charge::is_soft) charge limits nothing, and is left out where it does not fit.
+    /// that is less. A [soft](Charge::is_soft) charge limits nothing, and is left out where it does not fit.
     ///
-    /// Returns the number of units, and the outcomes of a [`charge`](Self::charge) of that many. Where
-    /// nothing is to be had, that is 0, and the outcomes are those of one unit, which is denied.
+    /// Returns the number of units, and the outcomes of a [`charge`](Self::charge) of that many. If there are
+    /// none, the number is 0, and the outcomes are those of one unit, which is denied.
     ///
     /// # Errors
     ///
-    /// When the store cannot decide. Unless a store says otherwise, it does not know how to.
+    /// When the store cannot decide. By default it is not supported.
     fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Tells what [`charge`](Self::charge) would tell of these charges, and changes nothing.
+    /// Returns the outcomes that [`charge`](Self::charge) would have for these charges, and changes nothing.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell. By default it is not supported.
+    /// When the store cannot answer. By default it is not supported.
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
-    /// Tells how many refusals of the key count at the moment towards the [penalty](crate::Policy::penalty) of the policy,
-    /// and changes nothing.
+    /// Returns how many refusals of the key count now towards the [penalty](crate::Policy::penalty) of the
+    /// policy, and changes nothing.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell. By default it tells 0.
+    /// When the store cannot answer. The default is 0.
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
         let _ = charge;
         Reply::Now(Ok(0))
     }
 
-    /// Tells how many units of the key nodes have leased under the policy, and neither spent nor given back as far as the store
-    /// knows. It changes nothing.
+    /// Returns how many units of the key nodes have leased under the policy, without the units that the store
+    /// knows to be spent or given back. It changes nothing.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell. By default it tells 0.
+    /// When the store cannot answer. The default is 0.
     fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
         let _ = charge;
         Reply::Now(Ok(0))
     }
 
-    /// Changes the state of each key under its policy, without deciding.
+    /// Changes the state of each key under its policy, without a decision.
     ///
-    /// Returns `false` if turns of a queue were to be [given back](Amendment::GiveBack) and were not, and
-    /// otherwise `true`.
+    /// Returns `false` if turns of a queue could not be [given back](Amendment::GiveBack), and otherwise
+    /// `true`.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell whether all of it was done, and when it has no room for another
-    /// override. By default no amendment is supported, and no turn is given back.
+    /// When it is unknown whether all of it was done, and when the store has no room for another override. By
+    /// default no amendment is supported, and no turn is given back.
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         let _ = charges;
         Reply::Now(match amendment {
@@ -198,28 +197,27 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         })
     }
 
-    /// Tells what the store has counted, for a [snapshot](crate::Limiter::snapshot). By default it tells nothing but that
-    /// it is up.
+    /// Returns the counts of the store, for a [snapshot](crate::Limiter::snapshot). By default they say only
+    /// that the store is up.
     fn stats(&self) -> StoreStats {
         StoreStats::default()
     }
 
-    /// Tells how many keys it keeps for a policy, by its index. By default it does not tell. It must not take longer
-    /// when it keeps more keys.
+    /// Returns how many keys the store keeps for a policy, by its index. The default is `None`. It must not
+    /// take longer when the store keeps more keys.
     fn keys(&self, policy: usize) -> Option<KeyStats> {
         let _ = policy;
         None
     }
 
-    /// Tells for how long at most something still holds for single keys of a policy, by its index, that
-    /// [`amend`](Self::amend) or a penalty has begun: a block, or an [override](Amendment::Override). By default it tells 0:
-    /// then nothing is lost with the ledger.
+    /// Returns for how long, at most, a block or an [override](Amendment::Override) of a key of this policy
+    /// still holds, by the policy's index. The default is 0: then nothing is lost with the ledger.
     fn holds_for(&self, policy: usize) -> Duration {
         let _ = policy;
         Duration::ZERO
     }
 
-    /// The clock by which requests wait for their turn, if a test moves it: see
+    /// Returns the clock by which requests wait for their turn, if a test moves it: see
     /// [`Clock::sleep_until`]. By default, they wait by tokio's timers.
     fn clock(&self) -> Option<Arc<dyn Clock>> {
         None
@@ -235,20 +233,20 @@ pub struct Charge {
     pub(crate) key: Key,
     pub(crate) cost: u32,
     pub(crate) is_soft: bool,
-    /// If so, it is soft too.
+    /// If set, `is_soft` is set too.
     pub(crate) is_shadow: bool,
     pub(crate) limit: Option<Limit>,
-    /// The rule that gave the limit, by its place among those of the limiter.
+    /// The rule that gave the limit, by its index among those of the limiter.
     pub(crate) rule: u32,
-    /// The time to which the limit applies, if it is not that of the policy and not 0.
+    /// The period of the limit, if it is not that of the policy and not 0.
     pub(crate) window: Option<Duration>,
-    /// By which it was priced.
+    /// The factor by which the cost was priced.
     pub(crate) factor: Factor,
-    /// How much of the size of its limit is room for its price.
+    /// How many units of the limit's size are room for the price.
     pub(crate) beyond: u32,
-    /// How much its limit is less than that of other requests, because its request is of low priority.
+    /// How much lower the limit is than that of other requests, because the request is of low priority.
     pub(crate) leaves: u32,
-    /// By what its request holds slots, under a policy on concurrency.
+    /// The slot by which the request holds slots, under a policy on concurrency.
     pub(crate) slot: Option<Slot>,
 }
 
@@ -282,8 +280,8 @@ impl Charge {
         }
     }
 
-    /// Returns the same charge, made soft: if it does not fit, it is left out, and the other
-    /// charges are made without it.
+    /// Returns the same charge, made soft: if it does not fit, it is left out, and the other charges are
+    /// made.
     pub fn soft(self) -> Self {
         Self {
             is_soft: true,
@@ -291,8 +289,8 @@ impl Charge {
         }
     }
 
-    /// Returns the same charge, which takes slots of a [`Concurrency`](crate::Concurrency) if the request is allowed,
-    /// and holds them by this until they are [released](Amendment::Release).
+    /// Returns the same charge, which takes slots of a [`Concurrency`](crate::Concurrency) if the request is
+    /// allowed, and holds them under this identity until they are [released](Amendment::Release).
     pub fn holding(self, slot: Slot) -> Self {
         Self {
             slot: Some(slot),
@@ -300,13 +298,13 @@ impl Charge {
         }
     }
 
-    /// Returns by what its request holds slots.
+    /// Returns the identity under which the request holds slots.
     pub fn slot(&self) -> Option<Slot> {
         self.slot
     }
 
-    /// Returns the same charge, made [soft](Self::soft), and such that a block of the key does not deny it either. It is then
-    /// left out, and the other charges are made without it.
+    /// Returns the same charge, made [soft](Self::soft), which a block of the key does not deny either. It is
+    /// then left out, and the other charges are made.
     pub fn shadow(self) -> Self {
         Self {
             is_shadow: true,
@@ -329,40 +327,40 @@ impl Charge {
         self.cost
     }
 
-    /// Whether a rule has given it a limit.
+    /// Returns whether a rule has set the limit.
     #[inline]
     pub(crate) fn is_ruled(&self) -> bool {
         self.rule > 0 || self.limit.is_some()
     }
 
-    /// Whether its outcome says more than the store knows.
+    /// Returns whether its outcome says more than the store knows.
     #[inline]
     pub(crate) fn marks_its_outcome(&self) -> bool {
         self.is_soft || self.is_ruled()
     }
 
-    /// Returns the limit that holds for it; `None` if it is the limit of the policy.
+    /// Returns the limit of the charge, or `None` if it has that of the policy.
     pub fn limit(&self) -> Option<Limit> {
         self.limit
     }
 
-    /// Returns whether it is [soft](Self::soft).
+    /// Returns whether the charge is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
     }
 
-    /// Returns whether it is made in [shadow](Self::shadow).
+    /// Returns whether the charge is in [shadow](Self::shadow).
     pub fn is_shadow(&self) -> bool {
         self.is_shadow
     }
 
-    /// How it weighs, as scripts have it.
+    /// Returns how soft the charge is, as the scripts encode it.
     #[cfg(feature = "redis")]
     pub(crate) fn softness(&self) -> u8 {
         u8::from(self.is_soft) + u8::from(self.is_shadow)
     }
 
-    /// What a denial of it does to the request.
+    /// Returns what a denial of the charge does to the request.
     pub(crate) fn weight(&self) -> Weight {
         match (self.is_shadow, self.is_soft) {
             (true, _) => Weight::Shadow,

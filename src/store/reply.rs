@@ -3,8 +3,8 @@ use std::pin::Pin;
 
 /// An answer, now or later.
 ///
-/// A store in this process answers [`Now`](Self::Now), without allocation. A store behind a network
-/// answers [`Later`](Self::Later).
+/// A store in this process answers [`Now`](Self::Now), without an allocation. A remote store answers
+/// [`Later`](Self::Later).
 #[must_use = "the answer may still have to be waited for"]
 #[non_exhaustive]
 pub enum Reply<T> {
@@ -20,7 +20,7 @@ impl<T> Reply<T> {
         Self::Later(Box::pin(future))
     }
 
-    /// What this makes of the answer, once it is there.
+    /// Maps the answer, once it is there.
     pub(crate) fn map<U>(self, make: impl FnOnce(T) -> U + Send + 'static) -> Reply<U>
     where
         T: 'static,

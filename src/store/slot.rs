@@ -4,17 +4,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ahash::RandomState;
 
-/// By what a request holds its slots of a [`Concurrency`](crate::Concurrency), among all requests of all nodes.
+/// The identity under which a request holds slots of a [`Concurrency`](crate::Concurrency), unique among all
+/// requests of all nodes.
 ///
 /// A charge of a policy on concurrency without a slot asks, and takes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(NonZeroU64);
 
-/// Redis reads numbers of so many bits exactly.
+/// The number of bits that Redis reads exactly in a number.
 const BITS: u32 = 52;
 
 impl Slot {
-    /// Makes a slot that no other request has.
+    /// Creates a slot that no other request has.
     pub fn unique() -> Self {
         static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         static MADE: AtomicU64 = AtomicU64::new(0);
@@ -23,7 +24,7 @@ impl Slot {
         Self(number.unwrap_or(NonZeroU64::MIN))
     }
 
-    /// Returns the number of the slot, of 52 bits.
+    /// Returns the number of the slot, which has 52 bits.
     pub fn number(self) -> u64 {
         self.0.get()
     }

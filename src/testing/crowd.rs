@@ -1,4 +1,4 @@
-//! The law that holds for many requests at once.
+//! The law that holds for many simultaneous requests.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const TASKS: u32 = 24;
 const EACH: u32 = 4;
 
 pub(super) async fn exactly_the_limit<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
-    // Neither of them starts again while this runs, not even at midnight.
+    // Neither of them starts again during the test, not even at midnight.
     let scarce = AnchoredWindow::per_day(TASKS);
     let ample = TokenBucket::per_day(2 * TASKS);
     for algorithms in [

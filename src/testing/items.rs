@@ -25,8 +25,8 @@ type AnyItems = Arc<dyn Items>;
 
 pub(super) const OVERLAP: &str = "an item that has changed since it was read is read again";
 
-/// How long to wait for the rival. A place that locks its items lets no rival in; a place that compares and swaps
-/// lets it in at once.
+/// How long to wait for the rival. A place that locks its items lets no rival in; a place that compares and
+/// swaps lets it in at once.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Lets a rival in between the read and the write of a request: to a new item, to a known item, and to the last

@@ -1,8 +1,8 @@
 //! The laws that hold for one request after another.
 //!
-//! A law is a function that sets a [`Scene`], asks it at random, and lets it compare each answer with the
-//! reference. The name of the law is a constant beside it, and completes the sentence "the store breaks the law
-//! that …".
+//! A law is a function that builds a [`Scene`], makes random requests, and lets the scene compare each answer
+//! with the reference. The name of the law is a constant beside it, and completes the sentence "the store
+//! breaks the law that …".
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -104,7 +104,7 @@ pub(super) async fn all_or_nothing<S: Store>(stage: &Stage<S>) -> Result<(), Bro
                 let cost = cost(&mut scene, *first).min(3);
                 let charge = Charge::new(policy, key, cost);
                 match scene.random.below(7) {
-                    // Some requests concern some policies only.
+                    // Some requests concern only some policies.
                     0 => {}
                     1 => charges.push(charge.soft()),
                     2 => charges.push(charge.shadow()),
@@ -126,7 +126,7 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     for algorithm in algorithms() {
         let second = TokenBucket::per_day(9).into();
         let mut scene = stage.scene(VERBS, &[algorithm, second])?;
-        // Under other algorithms the moment of a settlement matters, and no answer tells it.
+        // Under other algorithms the moment of a settlement matters, and no answer shows it.
         let settles = stage.clock.is_some()
             || matches!(
                 algorithm.replenishment(),
@@ -146,7 +146,7 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
             scene.let_time_pass();
             let key = *scene.random.one_of(&keys);
             let cost = cost(&mut scene, algorithm);
-            // Each policy of a key of its own, at an amount of its own.
+            // Each policy has a key and an amount of its own.
             let own = *scene.random.one_of(&keys);
             let other = if several { own } else { key };
             let both = [
@@ -200,7 +200,7 @@ pub(super) async fn limits_of_their_own<S: Store>(stage: &Stage<S>) -> Result<()
         let both = [0, 1].map(|policy| Charge::new(policy, keys[0], 1));
         let others = [0, 1].map(|policy| Charge::new(policy, keys[1], 1));
         let [two, other, more] = limits_for(&algorithm);
-        // A bucket keeps its rate, so that the moment does not matter.
+        // A bucket keeps its rate, so the moment does not matter.
         scene.override_limit(both[0], two, HOUR).await?;
         for _ in 0..3 {
             let _ = scene.charge(&both).await?;
@@ -258,7 +258,7 @@ fn limits_for(policy: &Algorithm) -> [Algorithm; 3] {
 
 pub(super) const KEYS: &str = "different keys have different states";
 
-/// Values that a careless store takes for one another, or for names of its own.
+/// Values that a careless store confuses with each other, or with names of its own.
 const HOSTILE: &[&str] = &[
     "",
     "a",
@@ -362,7 +362,7 @@ pub(super) async fn nodes_agree<S: Store>(stage: &Stage<S>) -> Result<(), Broken
 
 pub(super) const EARLY: &str = "no state is forgotten before it is as good as new";
 
-/// In real time, since a place may have its own time. No result depends on how much time passes.
+/// Runs in real time, since a place may have its own time. No result depends on how much time passes.
 pub(super) async fn nothing_is_forgotten_early<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     let period = Duration::from_millis(1_900);
     let window = AnchoredWindow::new(1, period);

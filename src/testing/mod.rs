@@ -1,7 +1,7 @@
 //! Tests for a store of your own.
 //!
-//! [`Conformance`] asks a store the same questions as the stores of this crate, and compares every answer with
-//! the steps of the algorithms over a plain map. A test of a place that keeps [items](Items):
+//! [`Conformance`] makes the same requests to a store as to the stores of this crate, and compares every
+//! answer with the steps of the algorithms over a plain map. A test of a place that keeps [items](Items):
 //!
 //! ```
 //! # use std::collections::HashMap;
@@ -42,9 +42,8 @@
 //! The laws, in the order in which they are tested:
 //!
 //! 1. Every algorithm decides as its step does, at either end of its numbers.
-//! 2. All policies of a request are charged, or none. A soft policy whose limit is exceeded is not charged.
-//! 3. `take_up_to` takes what there is. A key is refunded, settled, reset, blocked and unblocked as it was
-//!    asked for, under the policies that were named and no others, and a peek changes nothing.
+//! 3. `take_up_to` takes as many units as there are. A key is refunded, settled, reset, blocked and unblocked
+//! as requested, under the named policies and no others, and a peek changes nothing.
 //! 4. A key has an override for as long as was asked for, and what was used stays used.
 //! 5. Different keys have different states, whatever clients put into the keys.
 //! 6. All nodes that open the store for a policy share its state.
@@ -57,8 +56,8 @@
 //!    read and the write of the first.
 //! 10. An item is forgotten within ten seconds after it has expired.
 //!
-//! The questions are the same in each run, with other keys, so that the place need not be empty. They take some
-//! seconds, most of them waits. They need a runtime of tokio with time enabled; a runtime with several threads
+//! The requests are the same in each run, with other keys, so the place need not be empty. They take some
+//! seconds, most of them waits. They need a tokio runtime with time enabled; a runtime with several threads
 //! tests the most.
 
 mod broken;
@@ -82,7 +81,7 @@ use crate::clock::ManualClock;
 use crate::key::{IntoKey, Key};
 use crate::store::{Items, SharedStore, Store};
 
-/// Tests whether a store keeps the laws; see the [module](self).
+/// Tests whether a store obeys the laws; see the [module](self).
 ///
 /// # Defaults
 ///
@@ -95,7 +94,7 @@ pub struct Conformance<S> {
     items: Option<Arc<dyn Items>>,
 }
 
-/// The store under test, and what the tests share.
+/// The store under test, and the state that the tests share.
 struct Stage<S> {
     store: S,
     clock: Option<ManualClock>,
@@ -119,7 +118,7 @@ impl<S: Store> Conformance<S> {
         }
     }
 
-    /// The store reads this clock, which the tests advance.
+    /// Sets the clock that the store reads, which the tests advance.
     pub fn clock(mut self, clock: ManualClock) -> Self {
         self.stage.clock = Some(clock);
         self

@@ -1,7 +1,7 @@
 //! The reference with which answers are compared.
 //!
-//! It is slow and obvious: states in a map, one step of an algorithm for each charge. A change happens at a moment that no
-//! answer tells, so blocks keep the two moments between which they began.
+//! It is slow and obvious: states in a map, one step of an algorithm for each charge. No answer shows the
+//! moment of a change, so blocks keep the two moments between which they began.
 
 use std::collections::HashMap;
 
@@ -39,7 +39,7 @@ struct Own {
 pub(super) struct Expected {
     told: Outcome,
     weight: Weight,
-    /// The shortest and the longest time that the block may yet last, if the key is blocked.
+    /// The shortest and the longest time that the block may still last, if the key is blocked.
     blocked: Option<(Micros, Micros)>,
     /// Whether the request goes on, and has a turn to wait for.
     goes_on: bool,
@@ -63,8 +63,8 @@ impl Reference {
         expected
     }
 
-    /// Charges as many units as every hard charge grants; tells how many, and the outcomes of that many, or of
-    /// one if that is none.
+    /// Charges as many units as every hard charge grants. Returns how many, and the outcomes of that many, or
+    /// of one if there are none.
     pub(super) fn take_up_to(&mut self, charges: &[Charge], at: Micros) -> (u32, Vec<Expected>) {
         let at_most = |units: u32| -> Vec<Charge> {
             let less = charges.iter().map(|charge| Charge {
@@ -164,7 +164,7 @@ impl Reference {
     ) {
         self.goes_on_to(at);
         let place = (charge.policy, charge.key);
-        // Until this moment a debt drains under the limit before.
+        // Until this moment a debt drains under the previous limit.
         let state = self.limit(charge).refund(self.state(charge), at, 0);
         self.states.insert(place, state);
         match own {
@@ -238,7 +238,7 @@ impl Reference {
 }
 
 impl Expected {
-    /// The first number that differs, if any does.
+    /// Returns the first number that differs, if any does.
     pub(super) fn differs_from(&self, told: &Outcome) -> Option<String> {
         let expected = &self.told;
         let allowed = expected.is_allowed() && self.blocked.is_none();

@@ -1,6 +1,7 @@
 //! A store and the reference, side by side.
 //!
-//! Every question goes to both, and an answer that differs is a [`Broken`] law, with the last actions that led to it.
+//! Every request goes to both, and an answer that differs is a [`Broken`] law, with the last actions that led
+//! to it.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -28,8 +29,8 @@ pub(super) struct Scene<L> {
     last: Option<Outcomes>,
 }
 
-/// A place with its own times to live may forget a state although the manual clock stands still. A state that
-/// ends sooner than this is therefore left to end before the next question.
+/// A place with its own times to live may forget a state although the manual clock stands still. Therefore a
+/// state that ends sooner than this is left to end before the next request.
 const SOON: Micros = Micros::from_secs(60);
 
 /// How many of the latest actions a report shows.
@@ -194,7 +195,7 @@ impl<L: Ledger> Scene<L> {
         self.peek(charges).await.map(drop)
     }
 
-    /// Whether the store decides on requests whose policies count different keys.
+    /// Returns whether the store decides requests whose policies count different keys.
     pub(super) async fn counts_several_keys(&mut self, keys: [Key; 2]) -> bool {
         let charges = [Charge::new(0, keys[0], 0), Charge::new(1, keys[1], 0)];
         let answer = self.ledger.decide(&charges).wait().await;

@@ -3,6 +3,7 @@
 
 #![allow(
     dead_code,
+    unused_imports,
     reason = "each test is a crate of its own and uses a part of this"
 )]
 

@@ -1,3 +1,7 @@
+//! The handle of an adaptive concurrency, and its builder.
+//!
+//! The counts are in `shared.rs` and the rule in `learning.rs`, so that this file has the public API alone.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +15,11 @@ use super::shared::Shared;
 use crate::error::ConfigError;
 use crate::factor::FactorCell;
 
-/// Bounds how many requests are in flight at once, by a limit that it learns from how long they take.
+/// Bounds how many requests are in flight at once, by a limit that it learns from their latency.
 ///
-/// The limit rises while requests take as long as they do when all is well, and falls when they take longer: then they
-/// wait for each other, and more of them at once serves no client. A request beyond the limit is refused at once. Clones
-/// share the limit and its slots.
+/// The limit rises while latency is normal, and falls when it grows: then requests wait for each other, and
+/// more of them at once serves no client. A request beyond the limit is refused at once. Clones share the
+/// limit and its slots.
 ///
 /// [`AdaptiveConcurrencyLayer`](crate::middleware::AdaptiveConcurrencyLayer) is the layer for an HTTP service. Any other
 /// code [takes a slot](Self::try_enter) itself:
@@ -39,20 +43,21 @@ use crate::factor::FactorCell;
 ///
 /// # How the limit is learnt
 ///
-/// Requests are taken together in windows, each of a second or more and of 50 requests or more.
+/// Requests are grouped into windows of at least a second and at least 50 requests.
 ///
 /// - **The reading** is the 90th percentile of a window; the limit follows the median of the last five.
-/// - **The baseline** is what requests take when few of them are in flight: the lower quartile of windows in which at most
-///   half of the limit was used. A limit that refuses requests has no such windows. It makes one every 30 seconds: for one
-///   window, it admits half. One lucky window moves nothing, and requests that wait for each other teach no baseline. If
-///   the limit has fallen to a quarter and requests are no faster, they are slow for another reason, and the baseline
-///   learns that.
+/// - **The baseline** is the latency when few requests are in flight: the lower quartile of windows in which
+///   at most half of the limit was used. A limit that refuses requests has no such windows. It makes one
+///   every 30 seconds: for one window, it admits half. One lucky window changes nothing, and requests that
+///   wait for each other do not count for the baseline. If the limit has fallen to a quarter and requests are
+///   no faster, they are slow for another reason, and the baseline adapts.
 /// - **The gradient** is 1.5 times the baseline, divided by the reading, from 0.5 to 2. The target is limit × gradient +
 ///   √limit ÷ 2. In each window the limit goes half of the way down to it, or a fifth of the way up. After a fall it goes
 ///   half of the way back to where it was.
-/// - **It holds** while half of it or less is used, and it is at most five times the most that was in flight, or its
-///   start.
-/// - **Failures** are no samples. If a tenth of the requests tells of an overload, the limit falls by a tenth.
+/// - **It does not rise** while half of it or less is used, and it is at most five times the most that was in
+///   flight, or its start.
+/// - **Failures** are not samples. If a tenth of the requests are signs of an overload, the limit falls by a
+///   tenth.
 ///
 /// The gradient is that of Netflix's `Gradient2Limit` with the allowance of Envoy's adaptive concurrency.
 #[derive(Clone)]
@@ -76,7 +81,7 @@ pub struct AdaptiveConcurrencyBuilder {
 }
 
 impl AdaptiveConcurrency {
-    /// A limit with the defaults of its [builder](Self::builder).
+    /// Creates a limit with the defaults of its [builder](Self::builder).
     pub fn new() -> Self {
         AdaptiveConcurrencyBuilder::new().made()
     }
@@ -105,17 +110,17 @@ impl AdaptiveConcurrency {
     ///
     /// # Errors
     ///
-    /// When no slot is free. When one will be is not known.
+    /// When no slot is free. It is unknown when one will be.
     pub fn try_enter(&self) -> Result<Permit, Saturated> {
         Permit::enter(&self.shared, None, self.made)
     }
 
-    /// Takes a slot, for a request of this [partition](AdaptiveConcurrencyBuilder::partition). A name that is none counts
-    /// as no partition.
+    /// Takes a slot, for a request of this [partition](AdaptiveConcurrencyBuilder::partition). An unknown
+    /// name counts as no partition.
     ///
     /// # Errors
     ///
-    /// When no slot is free, and the partition has its share.
+    /// When no slot is free, and the partition uses its share.
     pub fn try_enter_in(&self, partition: &str) -> Result<Permit, Saturated> {
         Permit::enter(&self.shared, Some(partition), self.made)
     }
@@ -135,17 +140,18 @@ impl AdaptiveConcurrency {
         self.shared.in_flight()
     }
 
-    /// Returns how many were refused since the limit was made.
+    /// Returns how many were refused since the limit was created.
     pub fn refused(&self) -> u64 {
         self.shared.refused()
     }
 
-    /// Returns how long requests take when all is well; `None` before the first window.
+    /// Returns the latency under low load, or `None` before the first window.
     pub fn baseline(&self) -> Option<Duration> {
         self.shared.baseline()
     }
 
-    /// Returns how many requests of each partition are in flight. The last, without a name, is that of all others.
+    /// Returns how many requests of each partition are in flight. The last entry, without a name, counts all
+    /// others.
     pub fn partitions(&self) -> impl Iterator<Item = (&str, u32)> {
         self.shared.partitions.in_flight()
     }
@@ -164,13 +170,13 @@ impl AdaptiveConcurrencyBuilder {
         }
     }
 
-    /// Sets the name by which headers and metrics speak of it.
+    /// Sets its name in headers and metrics.
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
         let name = name.into();
         Self { name, ..self }
     }
 
-    /// Sets the limit before anything is learnt.
+    /// Sets the initial limit.
     pub fn start(self, start: u32) -> Self {
         Self { start, ..self }
     }
@@ -185,14 +191,15 @@ impl AdaptiveConcurrencyBuilder {
         Self { most, ..self }
     }
 
-    /// Sets the most that counts as healthy: the baseline never rises above it. Without it, a service that stays slow
-    /// for a minute is taken for one that is slower now, as after a deployment.
+    /// Sets the largest healthy latency: the baseline never rises above it. Without it, a service that stays
+    /// slow for a minute is taken to have changed, as after a deployment.
     pub fn healthy(self, healthy: Duration) -> Self {
         let healthy = Some(healthy);
         Self { healthy, ..self }
     }
 
-    /// Learns no baseline while this factor is below 1, as when [`Steps`](super::super::Steps) find the processors hot.
+    /// Freezes the baseline while this factor is below 1, as when [`Steps`](super::super::Steps) find a high
+    /// processor load.
     pub fn frozen_below_one(mut self, factor: &FactorCell) -> Self {
         self.freezing.push(factor.clone());
         self
@@ -200,27 +207,29 @@ impl AdaptiveConcurrencyBuilder {
 
     /// Keeps a share of the limit, in percent, for the requests of a partition.
     ///
-    /// - A partition always finds the slots of its share, and at least one. While it leaves them idle, others have them.
-    /// - Requests of no partition have what the shares leave, on the same terms.
-    /// - A partition that comes back finds its share at once, while lent slots are still in use. So for a moment more
-    ///   than the limit can be in flight, by at most the shares.
+    /// - A partition always finds the slots of its share, and at least one. While it leaves them idle, other
+    ///   requests use them.
+    /// - Requests of no partition use what the shares leave, on the same terms.
+    /// - A partition that becomes busy again finds its share at once, while lent slots are still in use. So
+    ///   for a moment more than the limit can be in flight, by at most the shares.
     pub fn partition(mut self, name: impl Into<Box<str>>, percent: u32) -> Self {
         self.partitions.push((name.into(), percent));
         self
     }
 
-    /// Builds it.
+    /// Builds the limit.
     ///
     /// # Errors
     ///
-    /// When the name is not 1 to 64 printable characters of ASCII, when `least`, `start` and `most` are not in this order or 0, when the shares are more than 100 % together or one
-    /// is 0, and when two partitions have one name or one has none.
+    /// When the name is not 1 to 64 printable characters of ASCII; when `least`, `start` and `most` are not
+    /// in this order, or are 0; when the shares exceed 100 % together, or one is 0; and when two partitions
+    /// have the same name, or one has none.
     pub fn build(self) -> Result<AdaptiveConcurrency, ConfigError> {
         self.check()?;
         Ok(self.made())
     }
 
-    /// Numbers that were checked.
+    /// Creates the limit of checked numbers.
     fn made(self) -> AdaptiveConcurrency {
         let bounds = Bounds {
             start: self.start,

@@ -13,20 +13,20 @@ use super::partitions::Partitions;
 use super::shared::{Ended, Shared};
 use crate::adapt::plant::{End, Gate, How, Law, Random, Service, Weather};
 
-/// What a second has shown.
+/// The results of a second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Second {
     /// The limit at its end.
     pub(super) limit: u32,
-    /// Requests that were answered in time.
+    /// The number of requests that were answered in time.
     pub(super) good: u32,
     pub(super) refused: u32,
-    /// Those of them that were critical.
+    /// The number of critical requests among them.
     pub(super) critical_good: u32,
     pub(super) critical_refused: u32,
 }
 
-/// The slots, and what became of requests.
+/// The slots, and the results of requests.
 pub(super) struct Slots {
     pub(super) shared: Shared,
     good: u32,
@@ -37,7 +37,7 @@ pub(super) struct Slots {
 /// A slot: its epoch, and its partition.
 type Slot = (u32, Option<usize>);
 
-/// The place of the partition of critical requests.
+/// The index of the partition of critical requests.
 const CRITICAL: usize = 0;
 
 impl Gate for Slots {
@@ -103,7 +103,7 @@ impl Bounded {
     }
 }
 
-/// A limit in front of a service, for as many seconds as there is weather.
+/// Runs a limit in front of a service, for as many seconds as there is weather.
 pub(super) fn run(
     seed: (u64, Law),
     servers: u32,
@@ -114,13 +114,13 @@ pub(super) fn run(
     weather.into_iter().map(|it| bounded.second(it)).collect()
 }
 
-/// Requests answered in time in each second, on average.
+/// Returns how many requests were answered in time in each second, on average.
 pub(super) fn goodput(seconds: &[Second]) -> f64 {
     let good: u32 = seconds.iter().map(|second| second.good).sum();
     f64::from(good) / seconds.len() as f64
 }
 
-/// A limit that never changes.
+/// Returns the bounds of a constant limit.
 pub(super) fn fixed(limit: u32) -> Bounds {
     Bounds {
         start: limit,
@@ -130,7 +130,7 @@ pub(super) fn fixed(limit: u32) -> Bounds {
     }
 }
 
-/// The goodput of the best of all limits that never change.
+/// Returns the goodput of the best of all constant limits.
 pub(super) fn best_static(seed: (u64, Law), servers: u32, weather: Weather) -> f64 {
     let limits = (1..=12).map(|quarters| servers * quarters / 4 + 1);
     let goodputs =

@@ -16,7 +16,7 @@ const BOUNDS: Bounds = Bounds {
 
 const SERVERS: u32 = 8;
 
-/// One run may be lucky. The last are of a queue of the kind M/M/c.
+/// Several seeds, because one run may be lucky. The last are of an M/M/c queue.
 fn seeds() -> impl Iterator<Item = (u64, Law)> {
     let log_normal = (0..8).map(of);
     log_normal.chain((0..4).map(|seed| (seed, Law::Exponential)))
@@ -26,20 +26,20 @@ const fn of(seed: u64) -> (u64, Law) {
     (seed, Law::LogNormal)
 }
 
-/// Three times what the service can do.
+/// Three times the capacity of the service.
 fn overload(servers: u32) -> Weather {
     Weather::demand(3.0 * capacity(servers))
 }
 
-/// A disturbance from the 60th to the 90th second of steady overload.
+/// Returns a steady overload with a disturbance from the 60th to the 90th second.
 fn disturbed(servers: u32, disturb: impl Fn(&mut Weather)) -> Vec<Weather> {
     let mut weather = vec![overload(servers); 160];
     weather[60..90].iter_mut().for_each(disturb);
     weather
 }
 
-/// At least nine tenths of what the best constant limit serves, under steady load and again from ten seconds after a
-/// disturbance. During the disturbance the limit is not below the least.
+/// Asserts at least nine tenths of the goodput of the best constant limit, under steady load and again from
+/// ten seconds after a disturbance. During the disturbance the limit is not below the least.
 fn keeps_its_goodput(servers: u32, disturb: impl Fn(&mut Weather)) {
     let weather = disturbed(servers, &disturb);
     for seed in seeds() {
@@ -71,7 +71,7 @@ fn ten_times_the_latency_for_30_seconds_is_survived() {
     }
 }
 
-/// What fails fast is no sign of health. Of 95 in a hundred, the 90th percentile is that of the failures.
+/// A fast failure is not a sign of health. With 95 in a hundred, the 90th percentile is that of the failures.
 #[test]
 fn fast_failures_do_not_raise_the_limit() {
     for failing in [0.5, 0.95] {
@@ -79,7 +79,7 @@ fn fast_failures_do_not_raise_the_limit() {
         keeps_its_goodput(SERVERS, fails);
         let seconds = run(of(1), SERVERS, BOUNDS, disturbed(SERVERS, fails));
         let most = |seconds: &[Second]| seconds.iter().map(|second| second.limit).max();
-        // Half of the slots are free again at once, so that more are needed; but not several times as many.
+        // Half of the slots are free again at once, so more are needed; but not several times as many.
         assert!(most(&seconds[60..90]) <= most(&seconds[20..60]).map(|most| most * 2));
     }
 }
@@ -128,7 +128,7 @@ fn a_steady_load_does_not_make_the_limit_flap() {
         let seconds = run(of(seed), SERVERS, BOUNDS, vec![overload(SERVERS); 600]);
         let mut limits: Vec<_> = seconds[60..].iter().map(|second| second.limit).collect();
         limits.sort_unstable();
-        // But for the probes, one second in thirty.
+        // Except for the probes, one second in thirty.
         let (low, high) = (limits[limits.len() / 20], limits[limits.len() * 19 / 20]);
         assert!(high <= 2 * low, "seed {seed}: from {low} to {high}");
     }
@@ -176,7 +176,7 @@ fn a_service_that_was_idle_for_hours_is_protected_at_once() {
     weather.extend(vec![overload(SERVERS); 60]);
     let seconds = run(of(3), SERVERS, BOUNDS, weather);
     let best = best_static(of(3), SERVERS, overload(SERVERS));
-    // The limit of before holds: nothing is known that speaks against it.
+    // The previous limit holds: nothing is known against it.
     assert_eq!(seconds[61].limit, seconds[7_250].limit);
     let served = goodput(&seconds[7_261..]);
     assert!(served >= 0.9 * best, "{served} of {best}");
@@ -208,10 +208,10 @@ fn a_request_of_an_earlier_epoch_is_no_sample_of_a_probe() {
         epochs.push(bounded.slots.shared.epoch());
     }
     let last = epochs.last().copied().unwrap_or_default();
-    // One probe in half a minute is two epochs; the first are sooner.
+    // One probe in half a minute is two epochs; the first probes come sooner.
     assert!((6..=16).contains(&last), "{last}");
 
-    // Sixty of another epoch are no window; sixty of this one are.
+    // Sixty requests of another epoch are no window; sixty of this one are.
     let shared = Bounded::new(of(1), SERVERS, BOUNDS).slots.shared;
     for (epoch, second, is_known) in [(1, 2, false), (0, 4, true)] {
         for number in 0..60 {

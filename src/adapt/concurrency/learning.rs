@@ -3,32 +3,32 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The bounds of a limit, and what is known of the service.
+/// The bounds of a limit, and what the user knows of the service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) start: u32,
     pub(super) least: u32,
     pub(super) most: u32,
-    /// The most that the baseline can be, in microseconds.
+    /// The largest baseline, in microseconds.
     pub(super) healthy: Option<u64>,
 }
 
-/// What a window of time has shown.
+/// The results of a window of time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     /// When it ended.
     pub(super) now: Duration,
-    /// The 90th percentile of the requests that were answered, in microseconds; `None` of none.
+    /// The 90th percentile of the latencies of answered requests, in microseconds; `None` if there are none.
     pub(super) latency: Option<u64>,
     /// The most requests in flight at once.
     pub(super) peak: u32,
-    /// Whether a request was refused for want of a slot.
+    /// Whether a request was refused for lack of a slot.
     pub(super) has_refused: bool,
-    /// Whether a tenth of the requests or more told of an overload.
+    /// Whether a tenth of the requests or more were signs of an overload.
     pub(super) is_overloaded: bool,
 }
 
-/// What holds during the next window.
+/// The limit during the next window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NextWindow {
     pub(super) limit: u32,
@@ -36,32 +36,32 @@ pub(super) struct NextWindow {
     pub(super) is_probe: bool,
 }
 
-/// The limit and what it was learnt from.
+/// The limit, and the data that it was learnt from.
 #[derive(Clone, Debug)]
 pub(super) struct Learning {
     bounds: Bounds,
     /// In thousandths, so that small steps add up.
     limit: u64,
-    /// Where the limit was before it fell, in thousandths.
+    /// The limit before it fell, in thousandths.
     before: Option<u64>,
     is_probing: bool,
     probed: Duration,
     /// The last readings.
     recent: VecDeque<u64>,
-    /// Those of calm windows, with their moments: what the baseline is learnt from.
+    /// The readings of calm windows, with their moments, from which the baseline is learnt.
     calm: VecDeque<(Duration, u64)>,
 }
 
-/// The median of so many readings is what the limit follows.
+/// The number of readings whose median the limit follows.
 const RECENT: usize = 5;
 
-/// How many times its baseline the latency may be, in thousandths.
+/// The largest ratio of the latency to its baseline, in thousandths.
 const TOLERANCE: u64 = 1_500;
 
-/// The part of its way up that the limit goes in one window: a fifth. Down it goes half.
+/// The limit rises by a fifth of the way in one window. It falls by half of the way.
 const SLOWLY: u64 = 5;
 
-/// The limit is at most so many times the most that was in flight.
+/// The largest ratio of the limit to the most requests that were in flight.
 const OF_PEAK: u64 = 5;
 
 /// How long a limit that refuses requests goes without a probe.
@@ -70,7 +70,7 @@ const PROBE_EACH: Duration = Duration::from_secs(30);
 /// How long a calm reading counts.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// How many calm readings count, however old they are: one alone may be luck.
+/// The number of calm readings that count however old they are: a single one may be luck.
 const ALWAYS_KEPT: usize = 3;
 
 /// More than are read in [`KEPT`].
@@ -89,7 +89,8 @@ impl Learning {
         }
     }
 
-    /// Learns from a window, and says what holds during the next. While it `is_frozen`, the baseline learns nothing.
+    /// Learns from a window, and returns the limit during the next. While it `is_frozen`, the baseline does
+    /// not change.
     pub(super) fn step(&mut self, window: &Window, is_frozen: bool) -> NextWindow {
         let is_calm = u64::from(window.peak) * 2_000 <= self.limit;
         let is_calm_enough = is_calm || self.is_as_good_as_calm(window);
@@ -107,7 +108,7 @@ impl Learning {
         if let Some(latency) = window.latency {
             push(&mut self.recent, latency, RECENT);
         }
-        // Few requests at once prove nothing of a limit.
+        // Few requests at once prove nothing about a limit.
         if !is_calm {
             self.follow(window);
         }
@@ -117,7 +118,7 @@ impl Learning {
         self.held()
     }
 
-    /// The limit that holds now.
+    /// Returns the limit that holds now.
     pub(super) fn held(&self) -> NextWindow {
         let limit = u32::try_from(self.limit / 1_000).unwrap_or(u32::MAX);
         // Half of the requests, so that most are served while the baseline is measured.
@@ -128,7 +129,8 @@ impl Learning {
         }
     }
 
-    /// How long requests take when none waits for another, in microseconds; `None` if that is not known yet.
+    /// Returns the latency of requests that do not wait for each other, in microseconds, or `None` if it is
+    /// not known yet.
     pub(super) fn baseline(&self) -> Option<u64> {
         // Before the first calm window, the fastest of all.
         let known = match quantile(self.calm.iter().map(|(_, latency)| *latency), 4) {
@@ -138,11 +140,11 @@ impl Learning {
         Some(self.bounds.healthy.map_or(known, |cap| known.min(cap)))
     }
 
-    /// Whether requests hardly wait for each other, though more than half of the limit is used.
+    /// Returns whether requests hardly wait for each other, though more than half of the limit is used.
     fn is_as_good_as_calm(&self, window: &Window) -> bool {
-        // A probe begins with more in flight, but none of these counts in it.
+        // A probe begins with more in flight, but these do not count in it.
         let is_probed = self.is_probing || self.limit < 2_000;
-        // A quarter of the requests is no faster: they are slow for another reason.
+        // At a quarter of the limit requests are no faster: they are slow for another reason.
         let has_fallen = self.before.is_some_and(|before| self.limit * 4 <= before);
         // Waiting makes nothing faster. Before the first measurement, this says little.
         let baseline = self.baseline().filter(|_| !self.calm.is_empty());
@@ -170,7 +172,8 @@ impl Learning {
                 return;
             };
             let gradient = (baseline * TOLERANCE / latency.max(1)).clamp(500, 2_000);
-            // What may wait beyond that: a few of a small limit, and a smaller part of a large one.
+            // The number of requests that may wait beyond that: a few for a small limit, and a smaller part
+            // of a large one.
             let room = (self.limit * 1_000).isqrt() / 2;
             let target = self.limit * gradient / 1_000 + room;
             let next = if target < self.limit {
@@ -179,7 +182,7 @@ impl Learning {
                 self.limit + (target - self.limit) / SLOWLY
             };
             match self.before {
-                // Back to where it was by halves, as BIC does (Xu, Harfoush and Rhee, 2004).
+                // It returns to the previous limit by halves, as in BIC (Xu, Harfoush and Rhee, 2004).
                 Some(before) if gradient >= 1_000 && before > self.limit => {
                     next.max(self.limit.midpoint(before))
                 }
@@ -210,7 +213,7 @@ fn push<T>(readings: &mut VecDeque<T>, reading: T, most: usize) {
     readings.push_back(reading);
 }
 
-/// The reading that one part in so many is below: the median for 2.
+/// Returns the reading below which one part in `parts` of all readings lies: the median for 2.
 fn quantile(readings: impl Iterator<Item = u64>, parts: usize) -> Option<u64> {
     let mut sorted: Vec<_> = readings.collect();
     sorted.sort_unstable();

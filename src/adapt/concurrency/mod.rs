@@ -1,7 +1,7 @@
-//! How many requests may be in flight at once, learnt from how long they take.
+//! How many requests may be in flight at once, learnt from their latency.
 //!
 //! - `shared.rs` has the counts that requests touch: no request takes a lock.
-//! - `learning.rs` is the rule, a pure function of what a window of time has shown.
+//! - `learning.rs` is the rule, a pure function of the results of a window of time.
 //! - `permit.rs` is what a request holds.
 
 mod adaptive;

@@ -1,4 +1,4 @@
-//! Shares of a limit that are kept for kinds of requests, and lent while they are idle.
+//! Shares of a limit that are reserved for kinds of requests, and lent while they are idle.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,7 +12,7 @@ struct Partition {
 }
 
 impl Partitions {
-    /// Their names and shares. The rest has what they leave.
+    /// Creates partitions with these names and shares. The rest has what they leave.
     pub(super) fn new(shares: Vec<(Box<str>, u32)>) -> Self {
         if shares.is_empty() {
             return Self(Box::default());
@@ -28,7 +28,8 @@ impl Partitions {
         Self(all.collect())
     }
 
-    /// The place of the partition of this name, or of the rest; `None` if there are no partitions.
+    /// Returns the index of the partition with this name, or of the rest, or `None` if there are no
+    /// partitions.
     pub(super) fn find(&self, name: Option<&str>) -> Option<usize> {
         let rest = self.0.len().checked_sub(1)?;
         let Some(name) = name else {
@@ -40,10 +41,10 @@ impl Partitions {
         Some(found.map_or(rest, |(place, _)| place))
     }
 
-    /// Counts a request in. Returns whether it is within the share of its partition, of this limit.
+    /// Counts a request in. Returns whether it is within the share of its partition, under this limit.
     ///
-    /// A request that is then refused was beyond the share, and so the moment in which it counted makes no other one
-    /// be refused.
+    /// A request that is then refused was beyond the share, so the moment in which it counted causes no other
+    /// refusal.
     pub(super) fn enter(&self, partition: Option<usize>, limit: u32) -> bool {
         let Some(partition) = self.get(partition) else {
             return false;
@@ -57,7 +58,7 @@ impl Partitions {
         }
     }
 
-    /// The name of each, with its requests in flight.
+    /// Returns the name of each partition, with its requests in flight.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = (&str, u32)> {
         let all = self.0.iter();
         all.map(|it| (&*it.name, it.in_flight.load(Ordering::Relaxed)))
@@ -69,7 +70,7 @@ impl Partitions {
 }
 
 impl Partition {
-    /// At least one slot.
+    /// Returns the share of the limit, at least one slot.
     fn share(&self, limit: u32) -> u32 {
         let share = (u64::from(limit) * u64::from(self.percent)).div_ceil(100);
         u32::try_from(share).unwrap_or(u32::MAX).max(1)

@@ -6,29 +6,29 @@ use tokio::time::Instant;
 
 use super::shared::{Ended, Shared};
 
-/// A slot of an [`AdaptiveConcurrency`](super::AdaptiveConcurrency), which is free again when this is dropped.
+/// A slot of an [`AdaptiveConcurrency`](super::AdaptiveConcurrency). Dropping it frees the slot.
 ///
-/// A request that is neither [answered](Self::answered) nor [overloaded](Self::overloaded) teaches nothing: its client is
-/// gone, or it has failed for a reason of its own.
+/// A request that is neither [answered](Self::answered) nor [overloaded](Self::overloaded) is not a sample:
+/// its client has gone away, or it has failed for a reason of its own.
 #[must_use = "the slot is free again when the permit is dropped"]
 pub struct Permit {
     shared: Arc<Shared>,
     partition: Option<usize>,
     made: Instant,
-    /// Since the limit was made.
+    /// Counted from the creation of the limit.
     began: Duration,
     epoch: u32,
     is_noted: bool,
 }
 
-/// A request finds all slots taken.
+/// The error of a request that finds all slots taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saturated {
     limit: u32,
 }
 
 impl Saturated {
-    /// How many requests may be in flight at once.
+    /// Returns how many requests may be in flight at once.
     pub fn limit(&self) -> u32 {
         self.limit
     }
@@ -67,21 +67,21 @@ impl Permit {
         })
     }
 
-    /// The request has succeeded. The time until now is what the limit learns from. The slot stays taken until the
-    /// permit is dropped, at the end of the response's body.
+    /// Records that the request has succeeded. The limit learns from the time until now. The slot stays taken
+    /// until the permit is dropped, at the end of the response's body.
     pub fn answered(&mut self) {
         let now = self.made.elapsed();
         self.note(Ended::Answered(now.saturating_sub(self.began)), now);
     }
 
-    /// The request has failed because the service is overloaded, such as by a timeout. A tenth of such requests or more
-    /// makes the limit fall.
+    /// Records that the request has failed because the service is overloaded, such as by a timeout. The limit
+    /// falls if a tenth of the requests or more do so.
     pub fn overloaded(&mut self) {
         let now = self.made.elapsed();
         self.note(Ended::Overloaded, now);
     }
 
-    /// What is said first counts.
+    /// The first record counts.
     fn note(&mut self, ended: Ended, now: Duration) {
         if !self.is_noted {
             self.is_noted = true;

@@ -1,15 +1,16 @@
 use super::permit::Permit;
 use crate::adapt::Passage;
 
-/// What the end of a request teaches: a failure is classified before it is a sample.
+/// How the end of a request counts: a failure is classified first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sample {
-    /// It was served: the time that it took counts.
+    /// The request was served: its latency counts.
     Served,
-    /// It failed because the service is overloaded. [`Traffic`](crate::adapt::Traffic) counts a failure.
+    /// The request failed because the service is overloaded. [`Traffic`](crate::adapt::Traffic) counts a
+    /// failure.
     Overloaded,
-    /// Nothing: it failed for a reason of its own, or it was refused.
+    /// The request does not count: it failed for a reason of its own, or it was refused.
     Nothing,
 }
 

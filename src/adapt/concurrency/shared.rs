@@ -9,28 +9,28 @@ use super::partitions::Partitions;
 use crate::factor::{Factor, FactorCell};
 use crate::observe::{Times, one_in};
 
-/// A window lasts at least so long.
+/// The shortest window.
 const LEAST_WINDOW: Duration = Duration::from_secs(1);
 
-/// A window has at least so many requests that ended.
+/// The least number of requests that end in a window.
 const ENOUGH: u64 = 50;
 
-/// How long a window with too few requests goes on before it is looked at again.
+/// How long a window with too few requests continues before it is checked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// All moments are times since the limit was made.
+/// The counts. All moments are times since the limit was created.
 pub(super) struct Shared {
     limit: AtomicU32,
     in_flight: AtomicU32,
-    /// The most at once in this window.
+    /// The most requests at once in this window.
     peak: AtomicU32,
     refused: AtomicU64,
     overloaded: AtomicU64,
     took: Times,
     pub(super) partitions: Partitions,
-    /// Rises where a probe begins and where it ends. A request counts in the epoch in which it began.
+    /// Increases when a probe begins and when it ends. A request counts in the epoch in which it began.
     epoch: AtomicU32,
-    /// When the window can end at the earliest, in microseconds.
+    /// The earliest end of the window, in microseconds.
     window_ends: AtomicU64,
     learned: Mutex<Learned>,
     freezing: Vec<FactorCell>,
@@ -38,7 +38,7 @@ pub(super) struct Shared {
 
 struct Learned {
     learning: Learning,
-    /// What was counted when the window began.
+    /// The counts at the beginning of the window.
     took: Vec<u64>,
     overloaded: u64,
     refused: u64,
@@ -49,7 +49,7 @@ struct Learned {
 pub(super) enum Ended {
     /// It was answered, after this time.
     Answered(Duration),
-    /// It told of an overload.
+    /// It was a sign of an overload.
     Overloaded,
 }
 
@@ -125,7 +125,7 @@ impl Shared {
         self.partitions.leave(partition);
     }
 
-    /// Takes note of how a request of this epoch has ended, and ends the window if it is time.
+    /// Records how a request of this epoch has ended, and ends the window if it is time.
     pub(super) fn note(&self, ended: Ended, epoch: u32, now: Duration) {
         if epoch == self.epoch() {
             match ended {
@@ -140,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// One of the requests that end now does it; the others go on.
+    /// Ends the window. One of the requests that end at this moment does so; the others continue.
     #[cold]
     fn end_window(&self, now: Duration) {
         let Ok(mut learned) = self.learned.try_lock() else {

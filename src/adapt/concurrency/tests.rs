@@ -64,7 +64,7 @@ fn a_baseline_is_capped_and_learns_nothing_while_it_is_frozen() {
     assert_eq!(plain.baseline(), Some(300_000));
 }
 
-/// Busy windows of a service whose requests take this long, after three calm ones of 10 ms.
+/// Returns the limits under busy windows of a service with this latency, after three calm windows of 10 ms.
 fn limits_under(latency: u64) -> Vec<u32> {
     let mut learning = Learning::new(Bounds {
         start: 100,
@@ -170,7 +170,7 @@ fn an_idle_share_is_lent_and_is_there_when_it_is_wanted() {
         [("checkout", 3), ("", 10)]
     );
 
-    // What others hold beyond their share they do not get again.
+    // Slots that other requests hold beyond their share do not come back to them.
     drop(others);
     own.extend((0..7).map(|_| limit.try_enter_in("checkout").unwrap()));
     let rest: Vec<_> = (0..7)

@@ -8,17 +8,17 @@ use super::{Controller, Target};
 use crate::adapt::{Load, Loads};
 use crate::factor::Factor;
 
-/// A factor that falls by a share while a load is too high, and rises by a fixed amount while it is not: additive
+/// A factor that falls by a share while a load is too high, and otherwise rises by a fixed amount: additive
 /// increase, multiplicative decrease, as in TCP.
 ///
 /// - **Down** as soon as the load is above its target, to nine tenths of what the factor was, and once each interval
 ///   while it stays so.
 /// - **Up** by a twentieth each interval, while the load is below the target by the dead band.
-/// - **Above 1** only if it was allowed ([`grow`](Self::grow)), and then only while limits are reached.
+/// - **Above 1** only if that is allowed ([`grow`](Self::grow)), and then only while limits are reached.
 /// - **A signal that is absent** counts with its last load for ten seconds; then the factor is 1.
 ///
-/// Unlike [`Steps`](super::Steps) it finds a factor that no table names. So it is for a load that tells how well
-/// requests are served, such as their latency against a target.
+/// Unlike [`Steps`](super::Steps) it finds factors that no table names. So it suits a load that measures the
+/// quality of service, such as latency against a target.
 ///
 /// # Defaults
 ///
@@ -60,11 +60,11 @@ struct State {
     cause: Option<String>,
 }
 
-/// For how long an absent signal counts with its last load.
+/// How long an absent signal counts with its last load.
 pub(super) const KEPT: Duration = Duration::from_secs(10);
 
 impl Aimd {
-    /// Holds the load that this signal tells at this target.
+    /// Keeps the load of this signal at this target.
     pub fn on(signal: impl Into<Cow<'static, str>>, target: Load) -> Self {
         Self {
             watched: Watched::new(signal.into()),
@@ -96,7 +96,7 @@ impl Aimd {
         Self { most, ..self }
     }
 
-    /// Sets what remains of the factor after a fall. 1 or more counts as 0.999.
+    /// Sets the share of the factor that remains after a fall. 1 or more counts as 0.999.
     pub fn down_to(self, share: Factor) -> Self {
         let down = share.min(Factor::thousandths(999));
         Self { down, ..self }
@@ -127,7 +127,7 @@ impl Aimd {
             return factor;
         }
         let up = factor.get().saturating_add(self.up.get());
-        // Below 1 the rise ends at 1: what is above it has to be wanted first.
+        // Below 1 the rise ends at 1: more requires that limits are reached.
         let most = if factor < Factor::ONE {
             Factor::ONE
         } else {

@@ -14,7 +14,7 @@ use crate::factor::Factor;
 
 pub(super) const SERVERS: u32 = 8;
 
-/// What all servers can do in a second.
+/// The capacity of all servers in a second.
 pub(super) const CAPACITY: f64 = SERVERS as f64 * 20.0;
 
 /// In microseconds.
@@ -25,13 +25,13 @@ const LATENCY_TARGET: u64 = 200_000;
 pub(super) struct Second {
     pub(super) factor: Factor,
     pub(super) cause: Option<String>,
-    /// Requests that were answered in time.
+    /// The number of requests that were answered in time.
     pub(super) good: u32,
 }
 
-/// A bucket before the service: the share of its limit is kept by what a request is charged.
+/// A bucket before the service, which charges requests more under a lower factor.
 struct Limit {
-    /// Requests a second under the whole limit.
+    /// The requests a second under the whole limit.
     base: f64,
     factor: f64,
     credit: f64,
@@ -65,7 +65,7 @@ impl Gate for Limit {
     }
 }
 
-/// The limit, the service, and what its signals tell.
+/// The limit, the service, and its signals.
 pub(super) struct Driven {
     service: Service<()>,
     limit: Limit,
@@ -89,7 +89,7 @@ impl Driven {
         }
     }
 
-    /// Runs for a second under this factor. Returns how many were answered in time.
+    /// Runs for a second under this factor. Returns how many requests were answered in time.
     pub(super) fn second(&mut self, factor: Factor, weather: Weather) -> u32 {
         self.limit.factor = f64::from(factor.get()) / 1e3;
         self.service.second(&mut self.limit, weather);
@@ -120,7 +120,7 @@ impl Driven {
     }
 }
 
-/// A controller in front of a service, for as many seconds as there is weather.
+/// Runs a controller in front of a service, for as many seconds as there is weather.
 pub(super) fn run(
     controller: &mut dyn Controller,
     (seed, law): (u64, Law),
@@ -147,13 +147,13 @@ pub(super) fn run(
     seconds
 }
 
-/// Requests answered in time in each second, on average.
+/// Returns how many requests were answered in time in each second, on average.
 pub(super) fn goodput(seconds: &[Second]) -> f64 {
     let good: u32 = seconds.iter().map(|second| second.good).sum();
     f64::from(good) / seconds.len() as f64
 }
 
-/// A factor that never changes.
+/// A constant factor.
 pub(super) struct Fixed(pub(super) Factor);
 
 impl Controller for Fixed {
@@ -162,7 +162,7 @@ impl Controller for Fixed {
     }
 }
 
-/// The goodput of the best of all factors that never change.
+/// Returns the goodput of the best of all constant factors.
 pub(super) fn best_static(seed: (u64, Law), base: f64, weather: Weather) -> f64 {
     let factors = (5..=50).map(|fiftieths| Factor::thousandths(fiftieths * 20));
     let goodputs = factors.map(|factor| {

@@ -8,14 +8,14 @@ use crate::adapt::Load;
 use crate::adapt::plant::{Law, Weather};
 use crate::factor::Factor;
 
-/// The limit is two and a half times what the service can do, and three times that is asked for.
+/// The limit is two and a half times the capacity of the service, and the demand is three times the capacity.
 const BASE: f64 = 2.5 * CAPACITY;
 
 const OVERLOAD: f64 = 3.0 * CAPACITY;
 
 const FLOOR: Factor = Factor::thousandths(100);
 
-/// One run may be lucky. The last are of a queue of the kind M/M/c.
+/// Several seeds, because one run may be lucky. The last are of an M/M/c queue.
 fn seeds() -> impl Iterator<Item = (u64, Law)> {
     let log_normal = (0..8).map(|seed| (seed, Law::LogNormal));
     log_normal.chain((0..4).map(|seed| (seed, Law::Exponential)))
@@ -38,7 +38,7 @@ fn controllers() -> [(&'static str, Box<dyn Controller>); 3] {
     ]
 }
 
-/// A disturbance from the 60th to the 90th second of steady overload.
+/// Returns a steady overload with a disturbance from the 60th to the 90th second.
 fn disturbed(disturb: impl Fn(usize, &mut Weather)) -> Vec<Weather> {
     let mut weather = vec![Weather::demand(OVERLOAD); 160];
     let during = weather.iter_mut().enumerate().skip(60).take(30);
@@ -50,7 +50,7 @@ fn served(seconds: &[Second], from: usize, to: usize) -> f64 {
     goodput(&seconds[from..to])
 }
 
-/// How much each controller serves of what the best limit does, by run.
+/// The goodput of each controller as a share of that of the best limit, by run.
 #[derive(Default)]
 struct Shares([Vec<f64>; 3]);
 
@@ -59,7 +59,8 @@ impl Shares {
         self.0[controller].push(good / best);
     }
 
-    /// At least nine tenths of what the best limit serves that never changes, over all runs, and 85 in a hundred in each.
+    /// Asserts at least nine tenths of the goodput of the best constant limit over all runs, and 85 in a
+    /// hundred in each.
     fn are_good(&self) {
         for ((name, _), shares) in controllers().iter().zip(&self.0) {
             #[expect(clippy::cast_precision_loss, reason = "a few runs")]
@@ -71,8 +72,8 @@ impl Shares {
     }
 }
 
-/// The goodput is that of a good limit under steady load, and again from ten seconds after a disturbance. During the
-/// disturbance the factor is not below its floor. A factor that is below 1 always says why.
+/// Asserts the goodput of a good limit under steady load, and again from ten seconds after a disturbance.
+/// During the disturbance the factor is not below its floor. A factor below 1 always has a cause.
 fn keeps_its_goodput(disturb: impl Fn(usize, &mut Weather)) {
     let weather = disturbed(disturb);
     let (mut steady, mut after) = (Shares::default(), Shares::default());
@@ -118,7 +119,7 @@ fn ten_times_the_latency_for_30_seconds_is_survived() {
     }
 }
 
-/// What fails fast is no sign of health. Of 95 in a hundred, the 90th percentile is that of the failures.
+/// A fast failure is not a sign of health. With 95 in a hundred, the 90th percentile is that of the failures.
 #[test]
 fn fast_failures_do_not_raise_the_factor() {
     for failing in [0.5, 0.95] {
@@ -162,7 +163,8 @@ fn a_gap_of_an_hour_is_survived() {
     }
 }
 
-/// A signal that tells no number is absent: the factor holds for ten seconds, and is 1 then, since nothing is known.
+/// A signal without a number is absent: the factor holds for ten seconds, and is 1 then, since nothing is
+/// known.
 #[test]
 fn signals_that_tell_no_number_do_not_keep_a_factor_down_and_are_followed_again() {
     let weather = disturbed(|_, weather| weather.tells = false);
@@ -194,7 +196,8 @@ fn a_service_that_was_idle_for_hours_is_protected_at_once() {
     }
 }
 
-/// Two nodes before one service, each with half of the demand and a controller of its own, half a second apart.
+/// Two nodes before one service, each with half of the demand and a controller of its own, half a second
+/// apart.
 #[test]
 fn two_controllers_out_of_phase_do_not_swing() {
     let seed = (5, Law::LogNormal);
@@ -213,7 +216,7 @@ fn two_controllers_out_of_phase_do_not_swing() {
     let mut factors = [Factor::ONE; 2];
     let (mut good, mut mixed) = (0, Vec::new());
     for half_second in 0..240_u64 {
-        // Both admit their share of what comes in this second.
+        // Both admit their share of the demand of this second.
         let mean = Factor::thousandths(factors.iter().map(|factor| factor.get()).sum::<u32>() / 2);
         if half_second % 2 == 0 {
             let answered = driven.second(mean, Weather::demand(OVERLOAD));
@@ -233,7 +236,7 @@ fn two_controllers_out_of_phase_do_not_swing() {
     assert!(both <= alone + 100, "{both} together, {alone} alone");
 }
 
-/// The table falls at once and rises once a hold, so the loop that it closes turns no faster.
+/// The table falls at once and rises once a hold, which bounds how fast its own loop can oscillate.
 #[test]
 fn steps_that_act_on_their_own_load_rise_no_more_often_than_the_hold_allows() {
     for seed in seeds() {

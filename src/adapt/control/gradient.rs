@@ -1,4 +1,4 @@
-//! The ratio of a load to what it is when all is well.
+//! The ratio of a load to its value under normal conditions.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -9,17 +9,18 @@ use super::{Controller, Target};
 use crate::adapt::{Load, Loads};
 use crate::factor::Factor;
 
-/// A factor that follows the ratio of a load, such as latency, to what that load is when all is well. So it needs no
-/// target, but learns one.
+/// A factor that follows the ratio of a load, such as latency, to its value under normal conditions. So it
+/// learns its target instead of being given one.
 ///
-/// - **The baseline** is a percentile of the last readings, and never one sample: one lucky reading does not make all
-///   others look slow. It is at most the [cap](Self::healthy), and learns nothing while
-///   [another signal is hot](Self::frozen_above). Without a cap, a load that is three times as high for 45 seconds is
-///   taken for the new normal, as it is after a slower version was deployed.
-/// - **Down** as soon as the median of the last three readings is above the baseline by more than the tolerance, in
-///   proportion, and at most by 15 % each interval. It does not fall further while the load falls already.
-/// - **Up** by a twentieth each interval, while it is not.
-/// - **Above 1** only if it was allowed ([`grow`](Self::grow)), and then only while limits are reached.
+/// - **The baseline** is a percentile of the last readings, and never one sample: one lucky reading does not
+///   make all others look slow. It is at most the [cap](Self::healthy), and does not change while [another
+///   signal is hot](Self::frozen_above). Without a cap, a load that is three times as high for 45 seconds is
+///   taken for the new normal, as after the deployment of a slower version.
+/// - **Down** as soon as the median of the last three readings exceeds the baseline by more than the
+///   tolerance, in proportion, and at most by 15 % each interval. It does not fall further while the load is
+///   already falling.
+/// - **Up** by a twentieth each interval otherwise.
+/// - **Above 1** only if that is allowed ([`grow`](Self::grow)), and then only while limits are reached.
 /// - **A signal that is absent** counts with its last load for ten seconds; then the factor is 1.
 ///
 /// # Defaults
@@ -50,9 +51,9 @@ struct State {
     factor: Factor,
     changed: Option<Duration>,
     cause: Option<String>,
-    /// The last readings, with which the factor is found.
+    /// The last readings, from which the factor is computed.
     recent: VecDeque<Load>,
-    /// Those of which the baseline is learnt.
+    /// The readings from which the baseline is learnt.
     learnt: VecDeque<Load>,
 }
 
@@ -61,7 +62,7 @@ const RECENT: usize = 3;
 const LEARNT: usize = 60;
 
 impl Gradient {
-    /// Holds this signal near what it is when all is well.
+    /// Keeps this signal near its value under normal conditions.
     pub fn on(signal: impl Into<Cow<'static, str>>) -> Self {
         Self {
             signal: signal.into(),
@@ -83,19 +84,19 @@ impl Gradient {
         }
     }
 
-    /// Sets the most that counts as healthy: the baseline never rises above it.
+    /// Sets the largest healthy load: the baseline never rises above it.
     pub fn healthy(self, healthy: Load) -> Self {
         let healthy = Some(healthy);
         Self { healthy, ..self }
     }
 
-    /// Learns nothing while this other signal tells more than this load.
+    /// Freezes the baseline while this other signal is above this load.
     pub fn frozen_above(mut self, signal: impl Into<Cow<'static, str>>, load: Load) -> Self {
         self.freezing.push((signal.into(), load));
         self
     }
 
-    /// Sets how many times its baseline the load may be. Less than 1 counts as 1.
+    /// Sets the largest ratio of the load to its baseline. Less than 1 counts as 1.
     pub fn tolerance(self, tolerance: Factor) -> Self {
         let tolerance = tolerance.max(Factor::ONE);
         Self { tolerance, ..self }
@@ -118,7 +119,7 @@ impl Gradient {
         Self { interval, ..self }
     }
 
-    /// What the load is when all is well; `None` before the first reading.
+    /// Returns the load under normal conditions, or `None` before the first reading.
     pub fn baseline(&self) -> Option<Load> {
         let learnt = quantile(&self.state.learnt, 4);
         match (learnt, self.healthy) {
@@ -140,7 +141,7 @@ impl Gradient {
         self.allowed().is_some_and(|allowed| load > allowed)
     }
 
-    /// The most that the load may be.
+    /// Returns the largest allowed load.
     fn allowed(&self) -> Option<Load> {
         let baseline = u64::from(self.baseline()?.get());
         let allowed = baseline * u64::from(self.tolerance.get()) / 1_000;
@@ -158,7 +159,7 @@ impl Gradient {
                 return factor;
             }
             let share = u64::from(allowed.get()) * 1_000 / u64::from(load.get().max(1));
-            // What was admitted before is still being served, and is slow for that alone.
+            // Requests that were admitted before are still being served, and are slow for that reason alone.
             let share = u32::try_from(share).unwrap_or(1_000).clamp(850, 1_000);
             return factor.times(Factor::thousandths(share)).max(self.floor);
         }
@@ -222,7 +223,7 @@ fn push(readings: &mut VecDeque<Load>, load: Load, most: usize) {
     readings.push_back(load);
 }
 
-/// The reading that one part in so many is not above: the median for 2.
+/// Returns the reading that one part in `parts` of all readings does not exceed: the median for 2.
 fn quantile(readings: &VecDeque<Load>, parts: usize) -> Option<Load> {
     let mut sorted: Vec<_> = readings.iter().copied().collect();
     sorted.sort_unstable();

@@ -28,11 +28,11 @@ use crate::factor::Factor;
 
 /// Decides which factor the loads call for.
 pub trait Controller: Send {
-    /// Returns the factor from now on. `now` is the time since the first step; a moment before the last counts as the
-    /// last.
+    /// Returns the factor from now on. `now` is the time since the first step. A moment before the last one
+    /// counts as the last one.
     fn step(&mut self, now: Duration, loads: &Loads) -> Target;
 
-    /// The most that the factor can be. Above 1, the limits may grow.
+    /// Returns the largest possible factor. Above 1, the limits may grow.
     fn most(&self) -> Factor {
         Factor::ONE
     }
@@ -48,7 +48,7 @@ impl<C: Controller + ?Sized> Controller for Box<C> {
     }
 }
 
-/// The factor that a controller calls for, and why.
+/// The factor that a controller calls for, with its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     factor: Factor,
@@ -56,7 +56,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A factor that nothing presses for.
+    /// Creates a target without a cause.
     pub fn of(factor: Factor) -> Self {
         Self {
             factor,
@@ -72,12 +72,12 @@ impl Target {
         }
     }
 
-    /// The factor.
+    /// Returns the factor.
     pub fn factor(&self) -> Factor {
         self.factor
     }
 
-    /// What it is due to; `None` if nothing presses.
+    /// Returns the cause, or `None` if there is no load.
     pub fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
     }

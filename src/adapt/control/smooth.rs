@@ -1,5 +1,5 @@
-//! Smoothing by the time that has passed, and not by the number of samples: a late sample counts for as long as it was
-//! late, and the scheduler is late exactly when it matters.
+//! Smoothing by the time that has passed, and not by the number of samples: a late sample counts for as long
+//! as it was late, because the scheduler is late exactly when it matters.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Smoothed {
         }
     }
 
-    /// Takes a load that was read now, and counts all time since the last as if it had been like this.
+    /// Adds a load that was read now, as if it had lasted since the previous one.
     pub(super) fn take(&mut self, load: Load, now: Duration, constant: Duration) {
         let left = left_after(now.saturating_sub(self.at), constant);
         let new = u64::from(load.get()) * FINE;
@@ -32,7 +32,7 @@ impl Smoothed {
         self.at = self.at.max(now);
     }
 
-    /// The average, rounded to the nearest.
+    /// Returns the average, rounded to the nearest.
     pub(super) fn load(self) -> Load {
         let millionths = (self.value + FINE / 2) / FINE;
         Load::millionths(u32::try_from(millionths).unwrap_or(u32::MAX))
@@ -45,9 +45,10 @@ const BITS: u32 = 60;
 
 const ONE: u128 = 1 << BITS;
 
-/// `e^(−elapsed/constant)`, of 2^60: a series for a small part of the exponent, and its square, again and again.
+/// Returns `e^(−elapsed/constant)`, times 2^60: a series for a small part of the exponent, squared
+/// repeatedly.
 fn left_after(elapsed: Duration, constant: Duration) -> u128 {
-    /// After so many time constants, nothing is left.
+    /// After this many time constants, nothing is left.
     const LONG: u128 = 40;
     let (elapsed, constant) = (elapsed.as_micros(), constant.as_micros());
     if elapsed >= constant.saturating_mul(LONG) {

@@ -8,15 +8,15 @@ use super::{Controller, Target};
 use crate::adapt::{Load, Loads};
 use crate::factor::Factor;
 
-/// A table of thresholds: where a load is above one, the factor falls to what the table says, and comes back step by
-/// step.
+/// A table of thresholds: where a load is above one, the factor falls to that of the table, and comes back
+/// step by step.
 ///
-/// - **Down at once**: to the least factor of all steps whose threshold a smoothed load is above. Exactly at a threshold
-///   is not above it.
+/// - **Down at once**: to the least factor of all steps whose threshold a smoothed load exceeds. A load at a
+///   threshold does not exceed it.
 /// - **Up one step** each [hold](Self::hold), and only while the loads are below the thresholds by the
 ///   [dead band](Self::dead_band): so a load at a threshold does not make the factor jump to and fro.
-/// - **Above 1** only if it was allowed ([`grow`](Self::grow)), and then only while limits are reached and every load is
-///   below every threshold by the dead band.
+/// - **Above 1** only if that is allowed ([`grow`](Self::grow)), and then only while limits are reached and
+///   every load is below every threshold by the dead band.
 /// - **A signal that is absent** counts with its last load for a hold, and then not at all. Without any signal, the
 ///   factor is 1 then.
 ///
@@ -54,7 +54,7 @@ pub struct Steps {
 
 #[derive(Clone, Debug)]
 struct Step {
-    /// Places in the list of what is watched.
+    /// Indices in the list of watched signals.
     signals: Vec<usize>,
     above: Load,
     factor: Factor,
@@ -75,7 +75,7 @@ struct State {
 }
 
 impl Steps {
-    /// An empty table, whose factor is always 1.
+    /// Creates an empty table, whose factor is always 1.
     pub fn new() -> Self {
         Self {
             table: Vec::new(),
@@ -94,8 +94,8 @@ impl Steps {
         }
     }
 
-    /// A table for the signals `cpu` and `memory`: above 90 % of either, a tenth of the limit; above 70 % of either, half
-    /// of it; above 50 % of the processors alone, three quarters.
+    /// Creates a table for the signals `cpu` and `memory`: above 90 % of either, a tenth of the limit; above
+    /// 70 % of either, half of it; above 50 % of the processors alone, three quarters.
     pub fn standard() -> Self {
         Self::new()
             .above(
@@ -111,8 +111,8 @@ impl Steps {
             .above(["cpu"], Load::percent(50), Factor::thousandths(750))
     }
 
-    /// Adds a step: where one of these signals tells more than this load, the factor is this, or less by another step.
-    /// A factor of 1 or more is no step, and counts as 1.
+    /// Adds a step: where one of these signals exceeds this load, the factor is this, or less by another
+    /// step. A factor of 1 or more is not a step, and counts as 1.
     pub fn above<N: Into<Cow<'static, str>>>(
         mut self,
         signals: impl IntoIterator<Item = N>,
@@ -139,8 +139,8 @@ impl Steps {
         self
     }
 
-    /// Follows each sample as it is: no smoothing, no hold, no dead band, no growth. The factor is what the table says of
-    /// the loads of this moment. A signal that is absent counts for nothing.
+    /// Follows each sample as it is: no smoothing, no hold, no dead band, no growth. The factor is that of
+    /// the table for the loads of this moment. An absent signal does not count.
     pub fn immediate(self) -> Self {
         Self {
             is_immediate: true,
@@ -157,7 +157,8 @@ impl Steps {
         }
     }
 
-    /// Sets the time constant of the average by which loads are smoothed: after it, 63 % of a jump are seen.
+    /// Sets the time constant of the average that smooths loads: after this time, 63 % of a jump have taken
+    /// effect.
     pub fn smoothing(self, smoothing: Duration) -> Self {
         Self { smoothing, ..self }
     }
@@ -172,8 +173,8 @@ impl Steps {
         Self { dead_band, ..self }
     }
 
-    /// The least factor of the steps that these loads are above, if their thresholds were lower by `margin`, with the
-    /// signal that is to blame.
+    /// Returns the least factor of the steps that these loads exceed, with thresholds lowered by `margin`,
+    /// and the signal that causes it.
     fn named(
         &self,
         load: impl Fn(usize) -> Option<Load>,
@@ -196,7 +197,7 @@ impl Steps {
         Some(format!("{} {load}", watched.name()))
     }
 
-    /// The next factor up from this.
+    /// Returns the next factor above `from`.
     fn next_up(&self, from: Factor) -> Factor {
         let steps = self.table.iter().map(|step| step.factor);
         let above = steps.filter(|factor| *factor > from);

@@ -23,7 +23,7 @@ fn both(cpu: u32, memory: u32) -> Loads {
         .with("memory", Load::millionths(memory))
 }
 
-/// The rule as it is written down, for limits: base 100, least 10.
+/// The written rule, for limits: base 100, least 10.
 fn written(cpu: u32, memory: u32) -> u32 {
     if cpu > 900_000 || memory > 900_000 {
         100
@@ -113,7 +113,7 @@ proptest! {
         for (load, moment, is_wanted) in steps {
             let loads = Loads::new().with("cpu", load.map(Load::millionths)).wanted(is_wanted);
             for controller in &mut controllers {
-                // Moments step back as well as on.
+                // Moments go back as well as forward.
                 let factor = controller.step(secs(moment.into()), &loads).factor();
                 prop_assert!(factor.get() >= 100 && factor <= controller.most());
             }
@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// What the notes of every shedder tell of: a load at a threshold.
+/// The classic problem of load shedding: a load at a threshold.
 #[test]
 fn noise_at_a_threshold_does_not_make_the_factor_flap() {
     let mut random = Random::new(7);
@@ -135,7 +135,8 @@ fn noise_at_a_threshold_does_not_make_the_factor_flap() {
         changes += u32::from(factor != last);
         last = factor;
     }
-    // Down to three quarters, and to a half at most once a hold; without smoothing and dead band it is hundreds.
+    // Down to three quarters, and to a half at most once a hold; without smoothing and dead band there are
+    // hundreds.
     assert!(changes <= 3, "{changes} changes in ten minutes");
 }
 
@@ -181,7 +182,7 @@ fn a_rise_above_the_base_is_wanted_and_calm() {
             .map(|second| steps.step(secs(second), &loads).factor().get())
             .collect()
     };
-    // Idle proves nothing.
+    // An idle service proves nothing.
     assert_eq!(factors(&mut grow(), calm()), [1_000; 5]);
     let wanted = calm().wanted(true);
     assert_eq!(
@@ -194,7 +195,7 @@ fn a_rise_above_the_base_is_wanted_and_calm() {
 
     let mut grown = grow();
     factors(&mut grown, calm().wanted(true));
-    // A hot signal takes back at once what was grown, and more.
+    // A hot signal takes back at once what has grown, and more.
     let hot = grown.step(secs(60), &both(950_000, 300_000).wanted(true));
     assert_eq!(hot.factor().get(), 100);
 }

@@ -1,4 +1,4 @@
-//! The loads that a controller watches, smoothed, and what becomes of those that are absent.
+//! The loads that a controller watches, smoothed, with a memory for absent ones.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::smooth::Smoothed;
 use crate::adapt::{Load, Loads};
 
-/// One signal, as a controller remembers it.
+/// One signal in the memory of a controller.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     name: Cow<'static, str>,
@@ -28,7 +28,7 @@ impl Watched {
         &self.name
     }
 
-    /// Takes what the signal tells now. A signal that is absent keeps its last load for this long; then it is unknown.
+    /// Adds a reading of the signal. An absent signal keeps its last load for this long; then it is unknown.
     pub(super) fn take(
         &mut self,
         now: Duration,
@@ -55,7 +55,7 @@ impl Watched {
         }
     }
 
-    /// The smoothed load; `None` if it is unknown.
+    /// Returns the smoothed load, or `None` if it is unknown.
     pub(super) fn load(&self) -> Option<Load> {
         Some(self.known?.smoothed.load())
     }

@@ -1,4 +1,4 @@
-//! Several controllers, of which the most cautious decides.
+//! Several controllers, the most cautious of which decides.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use super::{Controller, Target};
 use crate::adapt::Loads;
 use crate::factor::Factor;
 
-/// Several controllers, of which the one with the least factor decides, and says why.
+/// Several controllers. The one with the least factor decides, and names the cause.
 ///
-/// The limits can grow if all controllers let them.
+/// The limits can grow if all controllers allow it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,13 +25,13 @@ pub struct Worst {
 }
 
 impl Worst {
-    /// This controller.
+    /// Starts with this controller.
     pub fn of(controller: impl Controller + 'static) -> Self {
         let controllers = vec![Box::new(controller) as _];
         Self { controllers }
     }
 
-    /// And this one.
+    /// Adds a controller.
     pub fn and(mut self, controller: impl Controller + 'static) -> Self {
         self.controllers.push(Box::new(controller));
         self

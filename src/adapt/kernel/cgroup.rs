@@ -1,8 +1,9 @@
-//! Where the cgroups of this process are.
+//! The cgroups of this process.
 //!
-//! `/proc/self/cgroup` tells the path of the cgroup in its hierarchy, and `/proc/self/mountinfo` where that hierarchy is
-//! mounted, and from which of its directories on. The two agree in a cgroup namespace of one's own and in that of the
-//! host; a process that was moved can be outside what is mounted, and then the mount itself is the nearest that it sees.
+//! `/proc/self/cgroup` has the path of the cgroup in its hierarchy, and `/proc/self/mountinfo` the directory
+//! where that hierarchy is mounted, and which part of it. The two agree in a cgroup namespace of one's own
+//! and in that of the host. A process that was moved can be outside the mounted part, and then the mount
+//! itself is the nearest directory that it sees.
 
 use super::files::Files;
 
@@ -13,14 +14,15 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// That of this process in the second version, where all controllers share a hierarchy.
+    /// Returns the cgroup of this process in version 2, where all controllers share a hierarchy.
     pub(super) fn unified(files: &dyn Files) -> Option<Self> {
         let path = path_of(files, |id, controllers| id == "0" && controllers.is_empty())?;
         let mount = mount_of(files, |kind, _| kind == "cgroup2")?;
         Some(Self::of(&path, &mount))
     }
 
-    /// That of this process in the first version, where each controller may have a hierarchy of its own.
+    /// Returns the cgroup of this process in version 1, where each controller may have a hierarchy of its
+    /// own.
     pub(super) fn of_controller(files: &dyn Files, controller: &str) -> Option<Self> {
         let has = |list: &str| list.split(',').any(|name| name == controller);
         let path = path_of(files, |_, controllers| has(controllers))?;
@@ -41,18 +43,18 @@ impl Cgroup {
         Self { directories }
     }
 
-    /// Its own directory and those of its parents, from the inside out.
+    /// Returns its own directory and those of its parents, from the inside out.
     pub(super) fn directories(&self) -> impl Iterator<Item = &str> {
         self.directories.iter().map(String::as_str)
     }
 
-    /// Its own directory.
+    /// Returns its own directory.
     pub(super) fn own(&self) -> &str {
         self.directories.first().map_or("", String::as_str)
     }
 }
 
-/// What the kernel tells of the cgroups of this process: another text when it was moved.
+/// Returns the kernel's text about the cgroups of this process, which changes when the process is moved.
 pub(super) fn of_process(files: &dyn Files) -> Option<String> {
     files.read("/proc/self/cgroup")
 }
@@ -62,7 +64,7 @@ struct Mount {
     point: String,
 }
 
-/// The path of the first line of `/proc/self/cgroup` (`id:controllers:path`) that is meant.
+/// Returns the path in the first matching line of `/proc/self/cgroup` (`id:controllers:path`).
 fn path_of(files: &dyn Files, is_meant: impl Fn(&str, &str) -> bool) -> Option<String> {
     let text = of_process(files)?;
     text.lines().find_map(|line| {
@@ -72,8 +74,8 @@ fn path_of(files: &dyn Files, is_meant: impl Fn(&str, &str) -> bool) -> Option<S
     })
 }
 
-/// The first mount that is meant, by its kind and its options: a line of `/proc/self/mountinfo` is
-/// `id parent device root point options … - kind source options`.
+/// Returns the first mount with a matching kind and options. A line of `/proc/self/mountinfo` is `id parent
+/// device root point options … - kind source options`.
 fn mount_of(files: &dyn Files, is_meant: impl Fn(&str, &str) -> bool) -> Option<Mount> {
     let text = files.read("/proc/self/mountinfo")?;
     text.lines().find_map(|line| {
@@ -89,7 +91,7 @@ fn mount_of(files: &dyn Files, is_meant: impl Fn(&str, &str) -> bool) -> Option<
     })
 }
 
-/// The part of a path below a root; `None` if it is elsewhere, or leads out of it.
+/// Returns the part of a path below a root, or `None` if it is elsewhere, or leads out of it.
 fn below<'a>(path: &'a str, root: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(root.trim_end_matches('/'))?;
     let is_below = rest.is_empty() || rest.starts_with('/');

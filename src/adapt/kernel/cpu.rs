@@ -1,9 +1,10 @@
 //! How busy the processors are that this process may use.
 //!
-//! A cgroup has a quota, or one of its parents has one, or it may use all processors that it is allowed on. Of each that
-//! has a quota, the use is compared with that quota: siblings spend what a parent has, and then a child is throttled that
-//! does little itself. An average hides throttling, since a quota is spent in each tenth of a second, and so the share of
-//! throttled periods is a load too: the worst of all counts.
+//! A cgroup has a quota, or one of its parents has one, or the process may use all processors that it is
+//! allowed on. At each level with a quota, the use is compared with that quota: siblings share the quota of a
+//! parent, and then a child is throttled that does little itself. An average hides throttling, since a quota
+//! applies to each tenth of a second, so the share of throttled periods is a load too. The worst of all
+//! counts.
 
 use std::time::Duration;
 
@@ -11,28 +12,28 @@ use super::cgroup::Cgroup;
 use super::files::{Files, count_of_list, number_of};
 use crate::adapt::Load;
 
-/// Where the numbers are.
+/// The source of the numbers.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// All in one hierarchy.
+    /// All numbers in one hierarchy.
     Unified(Cgroup),
-    /// The use, and the quota, each in a hierarchy of its own, which may be the same.
+    /// The use and the quota in hierarchies of their own, which may be the same.
     Apart {
         usage: Cgroup,
         quota: Option<Cgroup>,
     },
-    /// No cgroup tells: the machine as a whole.
+    /// The machine as a whole, without cgroups.
     Machine,
 }
 
-/// What the kernel has counted at one moment.
+/// The kernel's counts at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Usage {
     /// From the inside out.
     levels: Vec<Level>,
-    /// Those that this process may use, whatever its quota is.
+    /// The number of processors that this process may use, whatever its quota is.
     processors: u32,
-    /// Busy and all ticks of the machine, if no cgroup tells.
+    /// Busy and all ticks of the machine, without cgroups.
     ticks: Option<(u64, u64)>,
 }
 
@@ -40,15 +41,15 @@ pub(super) struct Usage {
 struct Level {
     /// In microseconds.
     used: Option<u64>,
-    /// Microseconds of use in so many microseconds.
+    /// Microseconds of use, and of the period to which they apply.
     quota: Option<(u64, u64)>,
-    /// Periods, and those in which it was throttled.
+    /// The number of periods, and of those in which it was throttled.
     throttled: Option<(u64, u64)>,
 }
 
 impl Source {
     pub(super) fn find(files: &dyn Files) -> Self {
-        // A machine can have both versions, and then the controller is in the first.
+        // A machine can have both versions, and then the controller is in version 1.
         if let Some(usage) = Cgroup::of_controller(files, "cpuacct") {
             let quota = Cgroup::of_controller(files, "cpu");
             let source = Self::Apart { usage, quota };
@@ -72,7 +73,7 @@ impl Source {
             .is_some_and(|own| own.used.is_some())
     }
 
-    /// What is counted now; `None` if it cannot be read any more.
+    /// Returns the present counts, or `None` if they cannot be read any more.
     pub(super) fn read(&self, files: &dyn Files) -> Option<Usage> {
         let levels = self.levels(files);
         let is_machine = self.is_machine();
@@ -140,7 +141,8 @@ impl Source {
         }
     }
 
-    /// How many processors there are for this process: at most those of its cpuset, of its affinity and of the machine.
+    /// Returns how many processors this process may use: at most those of its cpuset, of its affinity and of
+    /// the machine.
     fn processors(&self, files: &dyn Files, stat: Option<&str>) -> Option<u32> {
         let cpuset = match self {
             Self::Unified(cgroup) => files.read(&format!("{}/cpuset.cpus.effective", cgroup.own())),
@@ -176,7 +178,8 @@ impl Source {
 }
 
 impl Usage {
-    /// The load since an earlier moment, this long ago. `None` if nothing can be told, as when counters began anew.
+    /// Returns the load since an earlier moment, this long ago. Returns `None` if it is unknown, as after a
+    /// reset of the counters.
     pub(super) fn since(&self, earlier: &Self, elapsed: Duration) -> Option<Load> {
         if let (Some((busy, all)), Some((busy_then, all_then))) = (self.ticks, earlier.ticks) {
             let busy = busy.checked_sub(busy_then)?;
@@ -187,7 +190,7 @@ impl Usage {
         let own_then = earlier.levels.first()?.used?;
         let room = elapsed.checked_mul(self.processors.into())?;
         let mut worst = Load::of(own.checked_sub(own_then)?, room)?;
-        // A process that was moved to another depth is compared with nothing for once.
+        // A process that was moved to another depth cannot be compared this time.
         let is_same_depth = self.levels.len() == earlier.levels.len();
         let both = self.levels.iter().zip(&earlier.levels);
         for (now, then) in both.filter(|_| is_same_depth) {
@@ -203,7 +206,7 @@ impl Level {
     fn of_quota(&self, earlier: &Self, elapsed: u64) -> Option<Load> {
         let (quota, period) = self.quota?;
         let used = self.used?.checked_sub(earlier.used?)?;
-        // Both sides times the period, so that 1.25 processors stay that.
+        // Both sides times the period, so that 1.25 processors are exact.
         let room = u128::from(elapsed) * u128::from(quota);
         let used = u128::from(used) * u128::from(period);
         let millionths = used.checked_mul(1_000_000)?.checked_div(room)?;
@@ -222,7 +225,7 @@ impl Level {
     }
 }
 
-/// A quota and its period, in microseconds. No quota is `max` in the one version and -1 in the other.
+/// Parses a quota and its period, in microseconds. No quota is `max` in version 2 and -1 in version 1.
 fn pair(quota: &str, period: &str) -> Option<(u64, u64)> {
     let (quota, period) = (quota.parse().ok()?, period.parse().ok()?);
     (quota > 0 && period > 0).then_some((quota, period))
@@ -235,8 +238,8 @@ fn throttled(stat: &str) -> Option<(u64, u64)> {
     ))
 }
 
-/// Busy and all ticks, of the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal. What
-/// guests use is in the first two already.
+/// Parses busy and all ticks from the first line of `/proc/stat`: user, nice, system, idle, iowait, irq,
+/// softirq, steal. The time of guests is already in the first two.
 fn ticks(stat: &str) -> Option<(u64, u64)> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let mut numbers = [0; 8];
@@ -244,7 +247,7 @@ fn ticks(stat: &str) -> Option<(u64, u64)> {
     for (index, number) in numbers.iter_mut().enumerate() {
         match texts.next() {
             Some(text) => *number = text.parse().ok()?,
-            // Old kernels tell fewer.
+            // Old kernels have fewer numbers.
             None if index >= 4 => {}
             None => return None,
         }

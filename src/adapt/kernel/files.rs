@@ -4,16 +4,16 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// The largest file that is read to its end; of a larger one, that much is.
+/// The largest file that is read to its end. Of a larger file, this much is read.
 const LARGEST: u64 = 256 * 1024;
 
 /// Reads files by their path from a root.
 pub(super) trait Files: Send {
-    /// The text of a file. `None` if it is not there, or cannot be read.
+    /// Returns the text of a file, or `None` if it does not exist or cannot be read.
     fn read(&self, path: &str) -> Option<String>;
 }
 
-/// A directory in which the kernel's files are; `/` but for tests.
+/// The root of the kernel's files: `/` except in tests.
 #[derive(Clone, Debug)]
 pub(super) struct Directory(pub(super) PathBuf);
 
@@ -22,12 +22,12 @@ impl Files for Directory {
         let file = File::open(self.0.join(path.trim_start_matches('/'))).ok()?;
         let mut bytes = Vec::new();
         file.take(LARGEST).read_to_end(&mut bytes).ok()?;
-        // A path of another's may be no UTF-8, and must not hide our own.
+        // The path of another process may not be UTF-8, and must not hide our own.
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
-/// The number of a line `name number`.
+/// Returns the number of a line `name number`.
 pub(super) fn number_of(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines();
     lines.find_map(|line| {
@@ -36,7 +36,8 @@ pub(super) fn number_of(text: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// How many numbers a list of the kernel's has: six in `0-3,8,10-10`. `None` if it is no such list or an empty one.
+/// Returns how many numbers a list of the kernel has: six in `0-3,8,10-10`. Returns `None` if it is empty or
+/// no such list.
 pub(super) fn count_of_list(list: &str) -> Option<u32> {
     let mut count: u32 = 0;
     for range in list.trim().split(',') {

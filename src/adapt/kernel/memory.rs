@@ -1,13 +1,13 @@
 //! How much of the memory is in use that this process may use.
 //!
-//! What a cgroup is charged includes the files that the kernel keeps in case they are read again, and drops at once when
-//! memory is short. So the working set counts: what is charged without the inactive part of these files.
+//! The charge of a cgroup includes files that the kernel caches, and drops at once when memory is short. So
+//! the working set counts: the charge without the inactive files.
 
 use super::cgroup::Cgroup;
 use super::files::{Files, number_of};
 use crate::adapt::Load;
 
-/// From this on, a limit of the first version is none: it is rounded down to whole pages from 2^63 − 1.
+/// A larger limit of version 1 means no limit: it is 2^63 − 1, rounded down to whole pages.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// The names of the files in one version.
@@ -29,8 +29,8 @@ const FIRST: Names = Names {
     inactive: "total_inactive_file",
 };
 
-/// The largest share of a limit that is in use, of the cgroup or of one of its parents; of the machine, if none of them
-/// has a limit that is less. `None` if nothing tells.
+/// Returns the largest share of a limit that the cgroup or one of its parents uses. Without a limit below the
+/// memory of the machine, it is that of the machine. Returns `None` if it is unknown.
 pub(super) fn load(files: &dyn Files) -> Option<Load> {
     let machine = files.read("/proc/meminfo");
     let kilobytes = |name: &str| {

@@ -1,9 +1,9 @@
-//! Signals from the files of the Linux kernel, as a process in a container has to read them.
+//! Signals from the files of the Linux kernel, for a process that may be in a container.
 //!
-//! What the machine does says little in a container, and the files of the first directory that looks right are those of
-//! another group. So the cgroup of this very process is looked up, in either version, and its parents count where they
-//! have limits. What cannot be read is absent. On other systems all of it is; a [closure](super::from_fn) takes its
-//! place.
+//! The load of the machine says little in a container, and the first directory that looks right may be that
+//! of another group. So the cgroup of this very process is looked up, in either version, and its parents
+//! count where they have limits. A number that cannot be read is absent. On other systems all are absent; use
+//! a [closure](super::from_fn) there.
 
 mod cgroup;
 mod cpu;

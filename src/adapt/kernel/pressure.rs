@@ -14,7 +14,7 @@ pub enum Resource {
     Cpu,
     /// Memory, while the kernel frees some.
     Memory,
-    /// Disks.
+    /// Input and output, such as disks.
     Io,
 }
 
@@ -36,7 +36,7 @@ impl Resource {
     }
 }
 
-/// For how long some task has waited, and where that is told: in the cgroup, or by the machine.
+/// How long some task has waited, and where that was read: from the cgroup or the machine.
 #[derive(Clone, Debug)]
 pub(super) struct Waited {
     path: String,
@@ -45,7 +45,7 @@ pub(super) struct Waited {
 }
 
 impl Waited {
-    /// That of the cgroup, or of the machine; `None` if the kernel does not count it.
+    /// Reads the time of the cgroup, or of the machine. Returns `None` if the kernel does not count it.
     pub(super) fn read(files: &dyn Files, resource: Resource) -> Option<Self> {
         let file = resource.file();
         let at = |path: String| {
@@ -57,8 +57,8 @@ impl Waited {
         own.or_else(|| at(format!("/proc/pressure/{file}")))
     }
 
-    /// The load since an earlier moment, this long ago. `None` if it was told elsewhere then, as when the process was
-    /// moved. The kernel's own averages lag by ten seconds.
+    /// Returns the load since an earlier moment, this long ago. Returns `None` if the two readings have
+    /// different sources, as when the process was moved. The kernel's own averages lag by ten seconds.
     pub(super) fn since(&self, earlier: &Self, elapsed: Duration) -> Option<Load> {
         if self.path != earlier.path {
             return None;
@@ -68,7 +68,7 @@ impl Waited {
     }
 }
 
-/// The total of the line `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
+/// Parses the total of the line `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
 fn total(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let mut fields = line.split(' ');

@@ -1,4 +1,4 @@
-//! The signals themselves: files that are read again and again, and what was counted before.
+//! The signals: files that are read repeatedly, and the previous counts.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::memory;
 use super::pressure::{Resource, Waited};
 use crate::adapt::{Load, Signal};
 
-/// Where the files of the kernel are.
+/// The files of the kernel.
 ///
 /// ```
 /// use tower_ratelimit::adapt::{Kernel, Signal};
@@ -26,23 +26,25 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The files of this machine, under `/`.
+    /// Reads the files of this machine, under `/`.
     pub fn new() -> Self {
         Self::at("/")
     }
 
-    /// Files under another directory, such as a copy of them for a test: `proc/self/cgroup`, `sys/fs/cgroup/…`.
+    /// Reads files under another directory, such as a copy of them for a test: `proc/self/cgroup`,
+    /// `sys/fs/cgroup/…`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// How busy the processors are: the worst of
+    /// Returns the signal `cpu`, how busy the processors are: the worst of
     ///
-    /// - what this process's cgroup uses of the processors that it may use,
-    /// - what the cgroup and each of its parents use of their quotas, and
+    /// - the share that this process's cgroup uses of the processors that it may use,
+    /// - the share that the cgroup and each of its parents use of their quotas, and
     /// - the share of periods in which one of these was throttled.
     ///
-    /// Without cgroups, it is the share in which the machine is busy. The first reading only counts, and is absent.
+    /// Without cgroups, it is the share of time in which the machine is busy. The first reading only counts,
+    /// and is absent.
     pub fn cpu(&self) -> Cpu {
         Cpu {
             files: Box::new(self.directory()),
@@ -51,16 +53,17 @@ impl Kernel {
         }
     }
 
-    /// How much of the memory is in use: the largest share of its limit that the cgroup or one of its parents uses,
-    /// without the files that the kernel drops when memory is short. Without a limit, it is that of the machine.
+    /// Returns the signal `memory`, how much of the memory is in use: the largest share of its limit that the
+    /// cgroup or one of its parents uses, without the files that the kernel drops when memory is short.
+    /// Without a limit, it is that of the machine.
     pub fn memory(&self) -> Memory {
         Memory {
             files: Box::new(self.directory()),
         }
     }
 
-    /// The share of time in which a task of the cgroup has waited for this resource; of the machine, if the kernel does
-    /// not tell that of the cgroup. The first reading only counts, and is absent.
+    /// Returns the share of time in which a task of the cgroup has waited for this resource, or a task of the
+    /// machine if the kernel does not count that of the cgroup. The first reading only counts, and is absent.
     pub fn pressure(&self, resource: Resource) -> Pressure {
         Pressure {
             files: Box::new(self.directory()),
@@ -87,10 +90,11 @@ pub struct Cpu {
     counted: Option<(Duration, Usage)>,
 }
 
-/// Where the numbers were found. They are looked for again when the process is in another cgroup, and when they are gone.
+/// The source of the numbers. It is looked up again when the process is in another cgroup, and when the
+/// numbers are gone.
 struct Found {
     source: Source,
-    /// What the kernel told of the cgroups of the process then.
+    /// The kernel's text about the cgroups of the process at that time.
     cgroups: Option<String>,
 }
 
@@ -117,8 +121,9 @@ impl Signal for Cpu {
 }
 
 impl Cpu {
-    /// Counts where it did before, or else where the numbers are now. What the machine does says nothing of a cgroup, so
-    /// it does not stand in for one that tells nothing any more.
+    /// Reads the counts from the same source as before, or otherwise from the present one. The load of the
+    /// machine says nothing about a cgroup, so the machine does not replace a cgroup that has no numbers any
+    /// more.
     fn count(&mut self) -> Option<Usage> {
         let files = &*self.files;
         let cgroups = cgroup::of_process(files);
@@ -127,7 +132,7 @@ impl Cpu {
             if !is_moved && let Some(counted) = found.source.read(files) {
                 return Some(counted);
             }
-            // What another cgroup has counted is no earlier moment of this one.
+            // The counts of another cgroup are not an earlier moment of this one.
             self.counted = None;
         }
         let source = Source::find(files);

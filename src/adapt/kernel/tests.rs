@@ -1,4 +1,4 @@
-//! Machines and containers as they are found, each as the few files that tell of it.
+//! Machines and containers as they exist, each as the few files that describe it.
 
 mod fuzzed;
 
@@ -32,7 +32,7 @@ impl Machine {
         self.0.lock().unwrap().remove(path);
     }
 
-    /// What `cpu` tells a second after its first reading, when these files have changed.
+    /// Returns the `cpu` load a second after its first reading, when these files have changed.
     fn cpu_after(&self, changed: &[(&str, &str)]) -> Option<Load> {
         let mut cpu = Cpu::of(self.clone());
         assert_eq!(
@@ -171,7 +171,7 @@ fn without_a_limit_memory_is_that_of_the_machine() {
     let machine = systemd();
     machine.remove("/sys/fs/cgroup/system.slice/memory.max");
     assert_eq!(machine.memory(), Some(Load::percent(60)));
-    // A limit above what there is limits nothing.
+    // A limit above the memory of the machine limits nothing.
     machine.write(&[("/sys/fs/cgroup/system.slice/memory.max", "1024000\n")]);
     assert_eq!(machine.memory(), Some(Load::percent(60)));
 }
@@ -196,7 +196,7 @@ fn a_container_with_its_own_namespace_reads_its_own_files() {
     assert_eq!(machine.memory(), Some(Load::percent(83)));
 }
 
-/// A container of the first version: the path is that of the host, of which only its own part is mounted.
+/// A container of version 1: the path is that of the host, of which only its own part is mounted.
 #[test]
 fn a_container_of_the_first_version_finds_its_part_of_the_hosts_path() {
     let mounts = "\
@@ -228,7 +228,7 @@ fn a_container_of_the_first_version_finds_its_part_of_the_hosts_path() {
     assert_eq!(machine.memory(), Some(Load::percent(50)));
 }
 
-/// Both versions, where the second has no controllers, and no limit is set anywhere.
+/// Both versions, where version 2 has no controllers, and no limit is set anywhere.
 #[test]
 fn a_hybrid_machine_reads_the_version_that_has_the_controller() {
     let mounts = "\
@@ -307,7 +307,7 @@ fn a_path_outside_the_mount_reads_the_mount() {
     assert_eq!(machine.memory(), Some(Load::percent(42)));
 }
 
-/// It is one of the machine's before and after.
+/// The load is that of the machine before and after.
 #[test]
 fn a_move_between_groups_that_tell_nothing_changes_nothing_of_the_machines_load() {
     let machine = Machine::new(&[
@@ -325,7 +325,8 @@ fn a_move_between_groups_that_tell_nothing_changes_nothing_of_the_machines_load(
 #[test]
 fn a_machine_without_cgroups_tells_its_own_load() {
     let machine = Machine::new(&[("/proc/stat", FOUR_PROCESSORS), ("/proc/meminfo", MEMINFO)]);
-    // 60 of 100 ticks more were neither idle nor waiting for a disk; the guest's are in the user's already.
+    // 60 of 100 more ticks were neither idle nor waiting for a disk; those of the guest are already in the
+    // user's.
     let load = machine.cpu_after(&[("/proc/stat", "cpu  140 5 110 735 105 0 0 5 999 0\ncpu0 1\n")]);
     assert_eq!(load, Some(Load::percent(60)));
     assert_eq!(machine.memory(), Some(Load::percent(60)));
@@ -350,7 +351,7 @@ fn a_reading_that_fails_once_is_followed_by_a_first_one() {
     let mut cpu = Cpu::of(machine.clone());
     cpu.read(Duration::ZERO);
     machine.remove(usage);
-    // The machine does not stand in for the cgroup.
+    // The machine does not replace the cgroup.
     assert_eq!((cpu.read(SECOND), cpu.read(2 * SECOND)), (None, None));
     machine.write(&[(usage, "usage_usec 4000000\n")]);
     assert_eq!(cpu.read(3 * SECOND), None);
@@ -358,7 +359,7 @@ fn a_reading_that_fails_once_is_followed_by_a_first_one() {
     assert_eq!(cpu.read(4 * SECOND), Some(Load::percent(50)));
 }
 
-/// The group that it has left is still there, and is another's.
+/// The previous group still exists, and belongs to another process.
 #[test]
 fn a_process_that_is_moved_is_followed_from_the_next_reading_on() {
     let machine = systemd();
@@ -374,13 +375,13 @@ fn a_process_that_is_moved_is_followed_from_the_next_reading_on() {
         ("/sys/fs/cgroup/batch.slice/memory.current", "420\n"),
         (old, "usage_usec 4001000\n"),
     ]);
-    // What two groups have counted is not compared.
+    // The counts of two groups are not compared.
     assert_eq!(cpu.read(SECOND), None);
     assert_eq!(machine.memory(), Some(Load::percent(42)));
     machine.write(&[(new, "usage_usec 200000\n"), (old, "usage_usec 8001000\n")]);
     assert_eq!(cpu.read(2 * SECOND), Some(Load::percent(40)));
 
-    // Nothing tells of where it is now, and the machine does not stand in for that.
+    // The present group has no numbers, and the machine does not replace it.
     machine.write(&[("/proc/self/cgroup", "0::/nowhere\n")]);
     assert_eq!(cpu.read(3 * SECOND), None);
     assert_eq!(cpu.read(4 * SECOND), None);

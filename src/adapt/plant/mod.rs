@@ -1,8 +1,8 @@
-//! A service in virtual time, for tests of what stands before it.
+//! A simulated service in virtual time, for tests of what limits it.
 //!
-//! It is a queue of the kind M/G/c: requests arrive at random (Poisson), pass a [`Gate`], wait for one of several
-//! servers, first come first served, and take a time from a distribution. A client gives up after a second. Seeded, so
-//! that a run repeats.
+//! It is an M/G/c queue: requests arrive at random (Poisson), pass a [`Gate`], wait for one of several
+//! servers, first come first served, and take a time from a distribution. A client gives up after a second.
+//! Seeded, so that a run repeats.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -19,26 +19,26 @@ use std::collections::BinaryHeap;
 
 pub(super) use self::random::{Law, Random};
 
-/// What happens from one second to the next.
+/// The conditions during one second.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a disturbance of its own"
 )]
 pub(super) struct Weather {
-    /// Requests a second that arrive.
+    /// The requests a second that arrive.
     pub(super) demand: f64,
     /// How many times as long as usual the service takes.
     pub(super) slowness: f64,
     /// The share of requests that fail after a microsecond.
     pub(super) failing: f64,
-    /// Whether these failures tell of an overload.
+    /// Whether these failures are signs of an overload.
     pub(super) tells_overload: bool,
     /// Whether the first request that is admitted is answered after a microsecond.
     pub(super) is_lucky: bool,
     /// The share of requests that are critical.
     pub(super) critical: f64,
-    /// Whether the controller is asked at the end of the second.
+    /// Whether the controller runs at the end of the second.
     pub(super) ticks: bool,
     /// Whether its signals can be read.
     pub(super) tells: bool,
@@ -59,15 +59,15 @@ impl Weather {
     }
 }
 
-/// What stands before the service: a limit.
+/// A limit in front of the service.
 pub(super) trait Gate {
-    /// What a request holds while it is under way.
+    /// What a request holds while it is in flight.
     type Pass: Copy + Ord;
 
-    /// Lets a request pass that arrives now, in microseconds, or refuses it.
+    /// Admits or refuses a request that arrives now, in microseconds.
     fn enter(&mut self, at: f64, weather: Weather, random: &mut Random) -> Option<Self::Pass>;
 
-    /// A request is gone.
+    /// Handles the end of a request.
     fn leave(&mut self, end: End, pass: Self::Pass);
 }
 
@@ -82,7 +82,7 @@ pub(super) struct End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum How {
     Served,
-    /// Its client has given up before its turn.
+    /// Its client has given up before it was served.
     GivenUp,
     Failed,
     Overloaded,
@@ -93,24 +93,24 @@ impl End {
         self.ended - self.began
     }
 
-    /// Whether a client has an answer that it still waits for.
+    /// Returns whether a client gets an answer for which it still waits.
     pub(super) fn is_good(&self) -> bool {
         self.how == How::Served && self.took() < DEADLINE
     }
 }
 
-/// Microseconds that a request takes on average.
+/// The average time of a request, in microseconds.
 const SERVICE: f64 = 50_000.0;
 
-/// After which a client has given up, in microseconds.
+/// The time after which a client gives up, in microseconds.
 pub(super) const DEADLINE: u64 = 1_000_000;
 
-/// What so many servers can do in a second.
+/// Returns the capacity of this many servers in a second.
 pub(super) fn capacity(servers: u32) -> f64 {
     f64::from(servers) * 1e6 / SERVICE
 }
 
-/// The servers, and the requests that are under way.
+/// The servers, and the requests in flight.
 pub(super) struct Service<P> {
     random: Random,
     law: Law,
@@ -139,7 +139,7 @@ impl<P: Copy + Ord> Service<P> {
         let mut is_lucky = weather.is_lucky;
         self.next_arrival = self.next_arrival.max(self.now as f64);
         loop {
-            // Without demand, the next one never comes.
+            // Without demand, the next request never comes.
             let gap = self.random.exponential() * 1e6 / weather.demand;
             let arrival = self.next_arrival + gap;
             if arrival >= ends as f64 {
@@ -157,7 +157,7 @@ impl<P: Copy + Ord> Service<P> {
         self.now = ends;
     }
 
-    /// How many servers work.
+    /// Returns how many servers are busy.
     pub(super) fn busy(&self) -> usize {
         let free = self.free.iter();
         free.filter(|Reverse(free)| *free > self.now).count()

@@ -1,15 +1,15 @@
 //! Random numbers, from a seed.
 
-/// How long a request takes, of the mean.
+/// The distribution of the time of a request, in multiples of the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::adapt) enum Law {
     /// A log-normal number whose logarithm deviates by a half, as the times of services do.
     LogNormal,
-    /// As in a queue of the kind M/M/c, of which formulas are known.
+    /// As in an M/M/c queue, for which there are formulas.
     Exponential,
 }
 
-/// A generator of random numbers by Steele, Lea and Flood (`SplitMix64`).
+/// The random number generator of Steele, Lea and Flood (`SplitMix64`).
 pub(in crate::adapt) struct Random(u64);
 
 impl Random {
@@ -25,17 +25,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0, and below 1.
+    /// Returns a number from 0 to below 1.
     pub(in crate::adapt) fn uniform(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// An exponential number with a mean of 1.
+    /// Returns an exponential number with a mean of 1.
     pub(super) fn exponential(&mut self) -> f64 {
         -(1.0 - self.uniform()).ln()
     }
 
-    /// A time by this law, with a mean of 1.
+    /// Returns a time of this distribution, with a mean of 1.
     pub(super) fn time(&mut self, law: Law) -> f64 {
         const DEVIATION: f64 = 0.5;
         match law {

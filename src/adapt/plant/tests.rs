@@ -1,8 +1,8 @@
-//! The service is what it says: its queue is that of the formulas.
+//! The simulated service is right: its queue agrees with the formulas.
 
 use super::{End, Gate, How, Law, Random, SERVICE, Service, Weather, capacity};
 
-/// Lets all requests pass, and adds up how long they take.
+/// Admits all requests, and adds up how long they take.
 #[derive(Default)]
 struct Open {
     arrived: u32,
@@ -34,7 +34,7 @@ fn run(law: Law, servers: u32, demand: f64, seconds: u32) -> Open {
     open
 }
 
-/// The mean time in a queue of the kind M/M/c, in microseconds: the service, and the wait by Erlang's formula C.
+/// Returns the mean time in an M/M/c queue, in microseconds: the service, and the wait by Erlang's formula C.
 fn by_erlang(servers: u32, demand: f64) -> f64 {
     let load = demand * SERVICE / 1e6;
     let (mut term, mut sum) = (1.0, 0.0);

@@ -1,4 +1,4 @@
-//! Where anchored windows lie. `window.rs` has the rule.
+//! The boundaries of anchored windows. `window.rs` has the rule.
 
 use super::AnchoredWindow;
 use crate::algorithm::step::{bits_of_count, largest_beside};

@@ -1,3 +1,7 @@
+//! The builder of hours: intervals as text, each with a limit or a share.
+//!
+//! It checks everything that can be wrong, so that the rule in `step.rs` cannot fail.
+
 use super::ByHours;
 use super::schedule::{Change, Schedule};
 use crate::algorithm::Algorithm;
@@ -22,13 +26,14 @@ use crate::factor::Factor;
 ///
 /// An interval changes the limit in one of two ways:
 ///
-/// - An algorithm replaces the policy's own limit. It differs from the policy's in its numbers alone. A limit that a
-///   plan, an operation, a key or a resolver gives is not replaced.
-/// - A [`Factor`] is the share of the limit of the request, whatever gave it: `Factor::thousandths(2_000)` is twice as
-///   many. It is rounded up.
+/// - An algorithm replaces the policy's own limit. It differs from the policy's only in its numbers. It does
+///   not replace a limit by plan, operation, key or resolver.
+/// - A [`Factor`] is a share of the limit of the request, wherever that comes from:
+///   `Factor::thousandths(2_000)` is twice as many. It is rounded up.
 ///
-/// A key has one state. When the limit changes, what was used stays used. A debt of a bucket drains at the rate in force
-/// at each moment. A client that is refused and waits as it was told passes: the wait is computed through the switches.
+/// A key has one state. When the limit changes, what was used stays used. A debt of a bucket drains at the
+/// rate in force at each moment. A client that is refused and waits as told passes: the wait is computed
+/// through the switches.
 ///
 /// See [`guide::hours`](crate::guide::hours).
 ///
@@ -55,13 +60,13 @@ pub struct Hours {
     limits: Vec<HourlyLimit>,
 }
 
-/// What an interval makes of a limit.
+/// What an interval does to a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum HourlyLimit {
     /// Replaces the policy's own limit.
     Limit(Algorithm),
-    /// Is this share of the limit of the request.
+    /// Multiplies the limit of the request by this share.
     Share(Factor),
 }
 
@@ -78,16 +83,16 @@ impl From<Factor> for HourlyLimit {
 }
 
 impl Hours {
-    /// Hours in the zone with this name in the IANA database, without an interval.
+    /// Creates hours in the zone with this name in the IANA database, without an interval.
     ///
     /// # Errors
     ///
-    /// If there is no zone of this name, or no zone data: see [`Zone::named`].
+    /// If there is no zone with this name, or no zone data: see [`Zone::named`].
     pub fn in_zone(name: &str) -> Result<Self, ConfigError> {
         Zone::named(name).map(Self::of)
     }
 
-    /// Hours in this zone, without an interval.
+    /// Creates hours in this zone, without an interval.
     pub fn of(zone: Zone) -> Self {
         Self {
             zone,
@@ -100,7 +105,8 @@ impl Hours {
     ///
     /// # Errors
     ///
-    /// If the text is no interval, if it overlaps another, whose text the error names, and if there are 255 already.
+    /// If the text is not an interval, if it overlaps another one, whose text the error names, and if there
+    /// are 255 already.
     pub fn at(
         mut self,
         interval: &str,
@@ -124,7 +130,7 @@ impl Hours {
         self.intervals.iter().find(|known| known.overlaps(interval))
     }
 
-    /// This algorithm by these hours.
+    /// Returns this algorithm with these hours.
     ///
     /// # Errors
     ///

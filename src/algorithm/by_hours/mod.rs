@@ -27,11 +27,11 @@ use crate::decision::{HoursNow, TellHours};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// An algorithm whose limit depends on the hour: see [`Hours`], which makes it.
+/// An algorithm whose limit depends on the hour, made by [`Hours`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ByHours {
     schedule: Schedule,
-    /// The limit that was chosen for the request.
+    /// The limit of the request.
     limit: Limit,
     /// Whether that is the policy's own.
     is_own: bool,
@@ -46,12 +46,12 @@ impl ByHours {
         }
     }
 
-    /// The algorithm outside all intervals.
+    /// Returns the algorithm outside all intervals.
     pub(crate) fn plain(&self) -> Algorithm {
         self.in_force(0)
     }
 
-    /// The algorithm in the interval at this place, counted from 1; 0 for none.
+    /// Returns the algorithm in the interval with this index, counted from 1; 0 for none.
     #[inline]
     pub(super) fn in_force(&self, place: u8) -> Algorithm {
         if self.is_own {
@@ -68,8 +68,8 @@ impl ByHours {
         algorithm.under(left).unwrap_or(algorithm)
     }
 
-    /// The algorithm in force under the policy's own limit, if these words of a key say all that it owes now: nothing
-    /// was stated under other hours and has to drain through them first.
+    /// Returns the algorithm in force under the policy's own limit, if the present hours alone determine the
+    /// state: no debt was written under other hours and has to drain through them first.
     #[inline]
     pub(in crate::algorithm) fn in_force_for(
         &self,
@@ -83,7 +83,8 @@ impl ByHours {
         is_simple.then(|| self.schedule.at(present.place))?
     }
 
-    /// Whether the limit of an interval is another than the policy's own, and the time to which it applies.
+    /// Returns whether the limit of an interval differs from the policy's own, and the time to which it
+    /// applies.
     #[inline]
     pub(super) fn window_of(&self, place: u8) -> (bool, Option<Duration>) {
         if self.is_own {
@@ -93,7 +94,7 @@ impl ByHours {
         (limit != self.plain(), limit.period())
     }
 
-    /// Which interval a moment is in.
+    /// Returns the interval of a moment.
     fn at(&self, now: Micros) -> HoursNow {
         let timetable = self.timetable();
         let place = timetable.at(now).place;
@@ -106,14 +107,15 @@ impl ByHours {
         }
     }
 
-    /// The algorithm in force at a moment, and the interval.
+    /// Returns the algorithm in force at a moment, and the interval.
     #[cfg(feature = "config")]
     pub(crate) fn present(&self, now: Micros) -> (Algorithm, HoursNow) {
         let place = self.timetable().at(now).place;
         (self.in_force(place), self.at(now))
     }
 
-    /// The first moment at which the clock of the zone shows this time, or a later time if it never shows this time.
+    /// Returns the first moment at which the clock of the zone shows this time, or a later time if it never
+    /// shows this time.
     #[cfg(feature = "config")]
     pub(crate) fn moment(&self, shown: LocalTime) -> Option<Micros> {
         self.timetable().zone().moment(shown)
@@ -124,23 +126,23 @@ impl ByHours {
         self.schedule.timetable()
     }
 
-    /// Whether what is kept is a debt.
+    /// Returns whether a state is a debt.
     #[inline]
     fn drains(&self) -> bool {
         self.schedule.drains()
     }
 
-    /// All places.
+    /// Returns all indices.
     pub(super) fn places(&self) -> impl Iterator<Item = u8> {
         0..=self.schedule.intervals()
     }
 
-    /// Each algorithm that may be in force.
+    /// Returns each algorithm that may be in force.
     pub(crate) fn each(&self) -> impl Iterator<Item = Algorithm> {
         self.places().map(|place| self.in_force(place))
     }
 
-    /// Passes the rule on, of windows that count the same under all limits, and so fit one word under all of them.
+    /// Passes the rule of windows, whose counts are the same under all limits and so fit one word.
     fn with_windows<R: OfAlgorithm + Pack, W: WithRule>(self, act: W) -> W::Result {
         act.in_two_forms(Timed::<AnyRule>::new(self), || {
             // The word has room for the counts of the policy's own limits.
@@ -150,7 +152,8 @@ impl ByHours {
         })
     }
 
-    /// The algorithm with the least rate and the largest size of all intervals, under which every wait is the longest.
+    /// Returns the algorithm with the least rate and the largest size of all intervals, which has the longest
+    /// wait.
     pub(crate) fn slowest(&self) -> Algorithm {
         let plain = self.plain();
         let limits = || self.each().filter_map(|algorithm| algorithm.limits());
@@ -160,12 +163,12 @@ impl ByHours {
         plain.under(Limit::new(least, most)).unwrap_or(plain)
     }
 
-    /// The place with the least units that are not 0.
+    /// Returns the index with the least units that are not 0.
     fn least(&self) -> u8 {
         self.schedule.least()
     }
 
-    /// The algorithm with the most units.
+    /// Returns the algorithm with the most units.
     #[inline]
     fn widest(&self) -> Algorithm {
         self.schedule.algorithm(self.schedule.most())
@@ -176,7 +179,7 @@ impl ByHours {
     }
 
     pub(super) fn under(self, limit: Limit) -> Option<Self> {
-        // A calendar that is not said is that of the policy.
+        // Without a calendar of its own, the limit has that of the policy.
         let (limit, reserve) = limit.and_reserve();
         let own = self.schedule.algorithm(0);
         let limit = own.under(limit)?.limits()?;
@@ -201,7 +204,7 @@ impl ByHours {
 }
 
 impl Algorithm {
-    /// Tells of its hours, if it has any.
+    /// Returns a description of its hours, if it has any.
     pub(crate) fn tells_hours(&self) -> Option<TellHours> {
         match *self {
             Self::ByHours(hours) => Some(Arc::new(move |now| hours.at(now))),

@@ -1,3 +1,8 @@
+//! The limits in the intervals of a timetable, as one value that is copied.
+//!
+//! A policy is copied often, and the limits of its intervals never change, so they live as long as the
+//! program.
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU32;
@@ -15,7 +20,7 @@ pub(super) enum Change {
     Share(Factor),
 }
 
-/// What the intervals of a timetable make of an algorithm. It is copied as a reference.
+/// The algorithms in the intervals of a timetable. It is copied as a reference.
 #[derive(Clone, Copy)]
 pub(super) struct Schedule(&'static Kept);
 
@@ -25,10 +30,10 @@ struct Kept {
     changes: Box<[Change]>,
     /// Outside all intervals, and in each.
     algorithms: Box<[Algorithm]>,
-    /// Whether these are not the policy's own, and the times to which they apply.
+    /// Whether these differ from the policy's own, and the times to which they apply.
     windows: Box<[(bool, Option<Duration>)]>,
     drains: bool,
-    /// The places with the most units, and with the least that is not 0.
+    /// The index with the most units, and the one with the least that is not 0.
     most: u8,
     least: u8,
 }
@@ -36,7 +41,7 @@ struct Kept {
 static SCHEDULES: Interned<Kept> = Interned::new();
 
 impl Schedule {
-    /// `None` if the algorithm has no limit, or cannot have one of the limits.
+    /// Returns `None` if the algorithm has no limit, or cannot have one of the limits.
     pub(super) fn new(
         timetable: Timetable,
         algorithm: Algorithm,
@@ -76,25 +81,26 @@ impl Schedule {
         })))
     }
 
-    /// Whether the limit of an interval is another than the policy's own, and the time to which it applies.
+    /// Returns whether the limit of an interval differs from the policy's own, and the time to which it
+    /// applies.
     #[inline]
     pub(super) fn window(self, place: u8) -> (bool, Option<Duration>) {
         let window = self.0.windows.get(usize::from(place));
         window.copied().unwrap_or_default()
     }
 
-    /// Whether what is kept is a debt, which drains at the rate of a limit.
+    /// Returns whether a state is a debt, which drains at the rate of a limit.
     #[inline]
     pub(super) fn drains(self) -> bool {
         self.0.drains
     }
 
-    /// The place with the most units at one instant.
+    /// Returns the index with the most units at one instant.
     pub(super) fn most(self) -> u8 {
         self.0.most
     }
 
-    /// The place with the least that is not 0.
+    /// Returns the index with the least that is not 0.
     pub(super) fn least(self) -> u8 {
         self.0.least
     }
@@ -104,38 +110,38 @@ impl Schedule {
         self.0.timetable
     }
 
-    /// The limit outside all intervals.
+    /// Returns the limit outside all intervals.
     #[inline]
     pub(super) fn limit(self) -> Limit {
         self.0.limit
     }
 
-    /// How many intervals there are.
+    /// Returns the number of intervals.
     pub(super) fn intervals(self) -> u8 {
         u8::try_from(self.0.changes.len()).unwrap_or(u8::MAX)
     }
 
-    /// The algorithm in the interval at this place, counted from 1; 0 for none.
+    /// Returns the algorithm in the interval with this index, counted from 1; 0 for none.
     #[inline]
     pub(super) fn algorithm(self, place: u8) -> Algorithm {
         let its = self.at(place).or(self.0.algorithms.first());
         its.copied().unwrap_or(Algorithm::Unlimited)
     }
 
-    /// A reference to that algorithm; `None` if there is no such interval.
+    /// Returns a reference to that algorithm, or `None` if there is no such interval.
     #[inline]
     pub(super) fn at(self, place: u8) -> Option<&'static Algorithm> {
         self.0.algorithms.get(usize::from(place))
     }
 
-    /// Whether the interval at this place has a limit, which is not a share of another.
+    /// Returns whether the interval with this index has a limit of its own, rather than a share of another.
     pub(super) fn gives_limit(self, place: u8) -> bool {
         let place = usize::from(place).checked_sub(1);
         let change = place.and_then(|place| self.0.changes.get(place));
         matches!(change, Some(Change::Limit(_)))
     }
 
-    /// The algorithm in that interval if this limit was chosen for the request.
+    /// Returns the algorithm in that interval for a request with this limit.
     pub(super) fn algorithm_under(self, limit: Limit, place: u8) -> Algorithm {
         let own = self.algorithm(0);
         let place = usize::from(place).checked_sub(1);
@@ -148,7 +154,7 @@ impl Schedule {
             .unwrap_or(own)
     }
 
-    /// The share of each of so many nodes.
+    /// Returns one node's share.
     pub(super) fn shared_by(self, nodes: NonZeroU32) -> Self {
         let share = |change: &Change| match change {
             Change::Limit(limit) => Change::Limit(limit.shared_by(nodes)),
@@ -161,8 +167,8 @@ impl Schedule {
 }
 
 impl Change {
-    /// The limit in an interval, where the policy's own limit is `own` and `chosen` was chosen for the request; `None`
-    /// if it is too large.
+    /// Returns the limit in an interval, where the policy's own limit is `own` and that of the request
+    /// `chosen`, or `None` if it is too large.
     fn of(&self, own: Limit, chosen: Limit) -> Option<Limit> {
         match self {
             Self::Limit(limit) if chosen == own => Some(*limit),
@@ -173,7 +179,7 @@ impl Change {
 }
 
 impl Limit {
-    /// This share of each number, rounded up.
+    /// Returns this share of each number, rounded up.
     fn share(self, share: Factor) -> Option<Self> {
         let of = |number: u32| {
             let product = u64::from(number) * u64::from(share.get());

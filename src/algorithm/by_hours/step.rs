@@ -1,11 +1,11 @@
 //! The rule of an algorithm whose limit depends on the hour.
 //!
-//! Each function asks the rule of the limit in force. Two things are more than that:
+//! Each function calls the rule of the limit in force. Two cases need more:
 //!
-//! - A debt drains at the rate in force at each moment. What was stated before the last switch is stated as of each
-//!   switch in turn before it is asked. Windows, logs and slots keep counts, which are the same under all limits.
-//! - A wait may end after the next switch, and the limit is another then. [`Timed::first`] finds the first moment at
-//!   which the limit then in force gives what is asked for.
+//! - A debt drains at the rate in force at each moment. A debt from before the last switch is computed as of
+//!   each switch in turn first. Windows, logs and slots keep counts, which are the same under all limits.
+//! - A wait may end after the next switch, when the limit is another. [`Timed::first`] finds the first moment
+//!   at which the limit in force then admits the request.
 
 use std::marker::PhantomData;
 
@@ -23,7 +23,7 @@ use crate::decision::Outcome;
 pub(crate) trait OfAlgorithm: Step {
     fn of(algorithm: Algorithm) -> Self;
 
-    /// The moment as of which a debt is stated; `None` if nothing is owed, or if nothing drains.
+    /// Returns the moment as of which a debt is stated, or `None` if there is no debt, or nothing drains.
     fn owes_since(kept: &Self::Kept) -> Option<Micros>;
 }
 
@@ -48,8 +48,8 @@ impl OfAlgorithm for AnyLong {
     }
 }
 
-/// The rule of one kind of windows, whose states are the same under all limits. No schedule mixes kinds: of any other
-/// algorithm there is a rule that denies.
+/// Implements the rule of one kind of windows, whose states are the same under all limits. No schedule mixes
+/// kinds: for any other algorithm there is a rule that denies.
 macro_rules! of_windows {
     ($kind:ident) => {
         impl OfAlgorithm for $kind {
@@ -91,18 +91,19 @@ impl OfAlgorithm for PackedCalendar {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed<R> {
     hours: ByHours,
-    /// The place of the limit that holds at all hours, of a rule that judges a key under that limit.
+    /// The index of the limit that holds at all hours, in a rule that judges a key under that limit.
     always: Option<u8>,
     rule: PhantomData<R>,
 }
 
-/// For so many steps of a walk through the timetable a debt drains exactly: those of three years and more, if the limit
-/// changes twice a day. What is owed then drains at the least rate of all hours, so that no wait is told too short.
+/// The number of steps of a walk through the timetable for which a debt drains exactly: three years and more,
+/// if the limit changes twice a day. The rest then drains at the least rate of all hours, so that no told
+/// wait is too short.
 ///
-/// A denied request walks as far as its debt lasts, and without a bound a client could make requests that take long.
+/// A denied request walks as far as its debt lasts, and without a bound a client could make slow requests.
 const MOST_STEPS: usize = 4_096;
 
-/// What is kept as of the present stretch, and how many steps are left of the walk that led there.
+/// A state as of the present stretch, and the number of steps that are left of the walk.
 struct CaughtUp<K> {
     kept: K,
     steps: usize,
@@ -118,12 +119,12 @@ impl<R: OfAlgorithm> Timed<R> {
         }
     }
 
-    /// The rule under the limit that holds outside all intervals.
+    /// Returns the rule under the limit that holds outside all intervals.
     fn plain(&self) -> R {
         R::of(self.hours.plain())
     }
 
-    /// Whether what is kept is a debt.
+    /// Returns whether a state is a debt.
     #[inline]
     fn drains(&self) -> bool {
         self.hours.drains()
@@ -134,12 +135,12 @@ impl<R: OfAlgorithm> Timed<R> {
         R::of(self.hours.in_force(self.always.unwrap_or(stretch.place)))
     }
 
-    /// The rule with the least rate and the largest size of all intervals.
+    /// Returns the rule with the least rate and the largest size of all intervals.
     fn slowest(&self) -> R {
         R::of(self.hours.slowest())
     }
 
-    /// Asks the rule in force about what is kept, stated as of now if the limit has changed since.
+    /// Calls the rule in force with the state, which is stated as of now if the limit has changed since.
     #[inline]
     fn ask<T>(&self, kept: &R::Kept, now: Micros, ask: impl FnOnce(&R, &R::Kept) -> T) -> T {
         let present = self.hours.timetable().at(now);
@@ -159,7 +160,7 @@ impl<R: OfAlgorithm> Timed<R> {
         change(&self.rule(present), kept);
     }
 
-    /// A debt that was stated before this stretch, as of its beginning.
+    /// Returns a debt from before this stretch, as of its beginning.
     #[inline]
     fn caught_up(&self, kept: &R::Kept, present: Stretch) -> Option<CaughtUp<R::Kept>> {
         let since = R::owes_since(kept).filter(|_| self.drains())?;
@@ -181,9 +182,9 @@ impl<R: OfAlgorithm> Timed<R> {
         CaughtUp { kept, steps: 0 }
     }
 
-    /// How long it is until the first moment at which the limit then in force gives something, if nothing is charged
-    /// meanwhile. `wait` says how long that is under one limit, from any moment on, and `None` if it is never; what one
-    /// limit gives it does not take back as time passes.
+    /// Returns the time until the first moment at which the limit in force then admits something, if nothing
+    /// is charged meanwhile. `wait` returns that time under one limit, from any moment on, or `None` if it
+    /// never does. A limit that admits it once admits it at any later time.
     fn first(
         &self,
         kept: &R::Kept,
@@ -199,7 +200,7 @@ impl<R: OfAlgorithm> Timed<R> {
         self.first_of(caught_up, now, wait)
     }
 
-    /// That moment, for a state that is caught up.
+    /// Returns that moment for a state that is caught up.
     fn first_of(
         &self,
         CaughtUp { mut kept, steps }: CaughtUp<R::Kept>,
@@ -232,7 +233,7 @@ impl<R: OfAlgorithm> Timed<R> {
         Some(found.saturating_sub(now))
     }
 
-    /// That moment, for a state that all limits read alike.
+    /// Returns that moment for a state that all limits read alike.
     #[cold]
     fn first_of_what_stays(
         &self,
@@ -249,7 +250,7 @@ impl<R: OfAlgorithm> Timed<R> {
             Some(at.saturating_add(wait))
         };
         let moments: SmallVec<[Option<Micros>; 8]> = self.hours.places().map(moment).collect();
-        // From here on a limit gives it as soon as it is in force.
+        // From here on a limit admits it as soon as it is in force.
         let mut walk = timetable.walk(*moments.iter().flatten().min()?, MOST_STEPS);
         walk.find_map(|Stretch { span, place }| {
             let moment = (*moments.get(usize::from(place))?)?;
@@ -257,12 +258,12 @@ impl<R: OfAlgorithm> Timed<R> {
         })
     }
 
-    /// What the limit in force tells, where something of it lies beyond the next switch. It looks at what was kept
-    /// before that was caught up with, so that it walks no further than the request that comes later.
+    /// Returns the outcome of the limit in force, corrected where a part of it lies beyond the next switch.
+    /// It uses the state from before it was caught up, so that it walks no further than the next request.
     #[cold]
     fn told_beyond(&self, told: Outcome, kept: &R::Kept, now: Micros, cost: u32) -> Outcome {
         let admitted = |cost| self.first(kept, now, admitted_at(cost));
-        // A limit of 0 tells no reset.
+        // An outcome with a limit of 0 has no reset.
         let mut told = if self.drains() || told.limit() == 0 {
             told.resetting(self.reset_after(kept, now))
         } else {
@@ -286,7 +287,7 @@ impl<R: OfAlgorithm> Timed<R> {
     }
 }
 
-/// How long it is under one limit until a request of this cost is allowed; `None` if it never is.
+/// Returns the time under one limit until a request of this cost is allowed, or `None` if it never is.
 fn admitted_at<R: Step>(cost: u32) -> impl Fn(&R, &R::Kept, Micros) -> Option<Micros> {
     move |rule, kept, at| {
         if rule.allows(kept, at, cost) {
@@ -356,7 +357,8 @@ impl<R: OfAlgorithm> Step for Timed<R> {
         self.change(kept, now, |rule, kept| rule.refund(kept, now, units));
     }
 
-    /// Turns that begin after the next switch are the last if the debt before them drains through the switches by then.
+    /// Turns that begin after the next switch are the last if the debt before them drains through the
+    /// switches by then.
     fn give_back(&self, kept: &mut R::Kept, now: Micros, turns: u32, begins: Micros) {
         if begins < self.hours.timetable().at(now).span.until {
             return self.change(kept, now, |rule, kept| {
@@ -436,11 +438,11 @@ impl<R: OfAlgorithm> Step for Timed<R> {
 }
 
 impl<R: OfAlgorithm> Timed<R> {
-    /// Whether nothing of this outcome lies beyond the next switch, which is so far away.
+    /// Returns whether no part of this outcome lies beyond the next switch, which is this far away.
     #[inline]
     fn is_told(&self, told: &Outcome, left: Micros) -> bool {
         if told.is_allowed() && !self.drains() && told.remaining() > 0 && told.limit() > 0 {
-            // What stays resets at the same moment under all limits.
+            // Counts reset at the same moment under all limits.
             return true;
         }
         let is_seen = told.is_allowed() || told.retry_micros().is_some_and(|wait| wait < left);
@@ -461,9 +463,9 @@ impl Fixed for Timed<AnyRule> {
     }
 }
 
-/// Windows alone fit one word: what they count is the same under all limits.
+/// Only windows fit one word: their counts are the same under all limits.
 impl<R: OfAlgorithm + Pack> Timed<R> {
-    /// The rule with the most units, whose words hold those of all.
+    /// Returns the rule with the most units, whose words hold those of all.
     #[inline]
     fn widest(&self) -> R {
         R::of(self.hours.widest())

@@ -1,4 +1,4 @@
-//! What a server is told of hours: it knows no zone.
+//! The hours in a call to a server, which knows no zone.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,15 @@ use crate::algorithm::Algorithm;
 use crate::calendar::Stretch;
 use crate::clock::Micros;
 
-/// The clocks of a node and of a server may differ by so much around a switch: a quarter of an hour.
+/// The clocks of a node and of a server may differ by this much around a switch: a quarter of an hour.
 const APART: Micros = Micros::from_secs(900);
 
-/// The most switches of the timetable that a server is told with a debt.
+/// The largest number of switches of the timetable in a call with a debt.
 const MOST_SWITCHES: usize = 64;
 
 impl ByHours {
-    /// The algorithm in force at this moment, if no other is in force while what is kept counts or the clocks differ.
+    /// Returns the algorithm in force at this moment, if no other is in force while the state counts or the
+    /// clocks differ.
     pub(in crate::algorithm) fn alone_at(&self, now: Micros) -> Option<Algorithm> {
         let around = self.longest_drain().saturating_add(APART);
         let from = now.saturating_sub(around);
@@ -25,8 +26,8 @@ impl ByHours {
             .then_some(first)
     }
 
-    /// From when on each algorithm holds that may be in force by the clock of a server, or that was in force when a debt
-    /// was charged that may not be drained yet: moments and the four numbers of the rule.
+    /// Returns when each algorithm holds that may be in force by the clock of a server, or that was in force
+    /// when a debt was charged that may not be drained yet: moments and the four numbers of the rule.
     pub(in crate::algorithm) fn told_at(&self, now: Micros) -> String {
         let from = now.saturating_sub(self.longest_drain().saturating_add(APART));
         let mut text = String::new();
@@ -38,19 +39,19 @@ impl ByHours {
             }
             let lua = algorithm.lua();
             let [limit, a, b, c] = lua.map_or([0; 4], |lua| lua.numbers_at(|| now));
-            // To write to a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{} {limit} {a} {b} {c};", span.from.get());
         }
         text
     }
 
-    /// Whether a debt may have drained through more switches than a server can be told of.
+    /// Returns whether a debt may have drained through more switches than fit in a call.
     pub(crate) fn has_too_many_switches(&self, now: Micros) -> bool {
         let from = now.saturating_sub(self.longest_drain());
         self.stretches(from, now).take(MOST_SWITCHES + 1).count() > MOST_SWITCHES
     }
 
-    /// How long it takes at most until nothing of a debt is left: of twice the largest capacity, after a charge after the
+    /// Returns how long a debt lasts at most: one of twice the largest capacity, after a charge after the
     /// fact.
     fn longest_drain(&self) -> Micros {
         if !self.plain().drains() {

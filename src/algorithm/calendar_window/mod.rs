@@ -34,9 +34,9 @@ use crate::quota::Quota;
 ///
 /// # Another zone
 ///
-/// The calendar is no part of a state. If it changes, because a customer moves, or a plan has a zone of its own, or the
-/// zone data is new, then what was counted counts until both windows have ended, that of the old calendar and that of
-/// the new one. So a client that alternates between zones gains nothing.
+/// The calendar is not part of a state. It may change, because a customer moves, a plan has a zone of its
+/// own, or the zone data is new. Then what was counted counts until both windows have ended, that of the old
+/// calendar and that of the new one. So a client that alternates between zones gains nothing.
 ///
 /// # As text
 ///
@@ -154,7 +154,7 @@ impl CalendarWindow {
 impl Kind for CalendarWindow {
     const NAME: &'static str = "calendar-day";
 
-    /// A quota says no zone.
+    /// A quota has no zone.
     fn of_number(quota: Quota, _: Option<u32>) -> Result<Self, ConfigError> {
         Err(text::without_a_zone(quota))
     }

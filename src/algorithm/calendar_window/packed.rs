@@ -1,7 +1,7 @@
 //! The rule of a calendar window that has met one calendar only, in one word.
 //!
-//! Windows begin at full seconds. So the second of the last charge says in which window it was, and with one calendar that
-//! window is all that the rule of `step.rs` asks for.
+//! Windows begin at full seconds. So the second of the last charge identifies its window, and with one
+//! calendar that is all that the rule of `step.rs` needs.
 
 use super::CalendarWindow;
 use super::step::{SECOND, WindowUse};
@@ -22,7 +22,7 @@ pub(crate) struct Used {
     used: u64,
 }
 
-/// The bits of a count. What is settled may be twice the limit.
+/// The number of bits of a count. A settlement may leave twice the limit.
 const COUNT: u32 = 29;
 
 const fn seconds(at: Micros) -> u64 {
@@ -33,7 +33,7 @@ impl Packed {
     /// The largest limit.
     pub(crate) const MOST: u32 = (1 << (COUNT - 1)) - 1;
 
-    /// `None` if the limit is too large.
+    /// Returns `None` if the limit is too large.
     pub(crate) fn of(window: CalendarWindow) -> Option<Self> {
         (window.limit <= Self::MOST).then_some(Self(window))
     }
@@ -50,7 +50,7 @@ impl Packed {
         self.0.calendar.at(now)
     }
 
-    /// What counts in this window, which is the present one.
+    /// Returns what counts in this window, which is the present one.
     #[inline]
     fn used(kept: Used, present: Span) -> u64 {
         if kept.last >= seconds(present.from) {
@@ -73,7 +73,7 @@ impl Packed {
         self.present(now).until.saturating_sub(now)
     }
 
-    /// The state in the form of the rule in `step.rs`.
+    /// Returns the state in the form of the rule in `step.rs`.
     fn counted(self, kept: Used) -> WindowUse {
         let last = Micros::new(kept.last.saturating_mul(SECOND));
         let until = self.0.windows().at(last).until;
@@ -166,7 +166,7 @@ impl Step for Packed {
         Some(self.present(now).length())
     }
 
-    /// Gives the outcome of the default method, with one look at the calendar.
+    /// Returns the outcome of the default method, with one look at the calendar.
     fn outcome(&self, kept: &Used, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let limit = self.0.limit;
         let present = self.present(now);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     proptest! {
-        /// One word says what three do, whatever happens under one calendar.
+        /// One word has the same outcomes as three, whatever happens under one calendar.
         #[test]
         fn one_word_tells_what_three_do(
             which in 0..4_usize,

@@ -68,7 +68,7 @@ impl Table {
     }
 }
 
-/// As an algorithm: its name says the unit.
+/// Parsed as an algorithm, whose name has the unit.
 impl<'de> Deserialize<'de> for CalendarWindow {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Algorithm::deserialize(deserializer)? {

@@ -13,7 +13,7 @@ pub(crate) struct WindowUse {
     /// The end of the window in which it was charged.
     until: Micros,
     used: u64,
-    /// When it was charged last: another calendar may have its present window begin before this.
+    /// When it was charged last: the present window of another calendar may begin before this.
     last: Micros,
 }
 
@@ -24,8 +24,8 @@ impl WindowUse {
 }
 
 impl CalendarWindow {
-    /// What counts now, and until when. It counts until both windows have ended: that in which it was charged, and
-    /// that of this calendar in which the last charge lies.
+    /// Returns what counts now, and until when. It counts until both windows have ended: the one in which it
+    /// was charged, and the one of this calendar that contains the last charge.
     fn counted(&self, kept: WindowUse, now: Micros) -> WindowUse {
         let present = self.calendar.at(now);
         if kept.last >= present.from && kept.used > 0 {
@@ -44,7 +44,7 @@ impl CalendarWindow {
         }
     }
 
-    /// What counts now with a charge, which counts to the end of the present window at least.
+    /// Returns what counts now after a charge, which counts to the end of the present window at least.
     fn charged(&self, kept: WindowUse, now: Micros, charge: impl FnOnce(u64) -> u64) -> WindowUse {
         let counted = self.counted(kept, now);
         WindowUse {
@@ -147,10 +147,11 @@ impl Step for CalendarWindow {
     }
 }
 
-/// Words have times in seconds, since windows begin at full ones: a server reads and writes fewer digits.
+/// The times in words are in seconds, since windows begin at full ones: a server reads and writes fewer
+/// digits.
 impl Fixed for CalendarWindow {
     fn words(&self, WindowUse { until, used, last }: WindowUse) -> [u64; 3] {
-        // The end of time is no full second.
+        // The end of time is not a full second.
         [until.ceil_secs(), used, last.get() / SECOND]
     }
 

@@ -21,7 +21,7 @@ pub(super) fn name(unit: Unit) -> &'static str {
     }
 }
 
-/// What a text or a table says of a calendar.
+/// The fields of a text or a table about a calendar.
 #[derive(Debug, Default)]
 pub(super) struct Said<'a> {
     pub(super) zone: Option<&'a str>,
@@ -30,7 +30,7 @@ pub(super) struct Said<'a> {
 }
 
 impl Said<'_> {
-    /// The windows of the kind with this name.
+    /// Returns the windows of the kind with this name.
     pub(super) fn window(&self, name: &str, limit: u32) -> Result<CalendarWindow, ConfigError> {
         let first_day = self.first_day.map(str::parse::<Weekday>).transpose()?;
         let unit = match (name, first_day) {
@@ -62,7 +62,7 @@ pub(super) fn without_a_zone(said: impl fmt::Display) -> ConfigError {
 impl CalendarWindow {
     pub(in crate::algorithm) const NAMES: [&str; 4] = [DAY, WEEK, MONTH, YEAR];
 
-    /// Reads what stands behind a name.
+    /// Parses the text after a name.
     pub(in crate::algorithm) fn parse_named(name: &str, rest: &str) -> Result<Self, ConfigError> {
         let refuse = |remedy| Err(ConfigError::quoting("calendar", rest, remedy));
         let mut words = rest.split_whitespace();
@@ -92,7 +92,7 @@ impl CalendarWindow {
     }
 }
 
-/// Reads a name and what stands behind it.
+/// Parses a name and the text after it.
 pub(super) fn parse(text: &str) -> Result<CalendarWindow, ConfigError> {
     let text = text.trim();
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -103,7 +103,7 @@ pub(super) fn parse(text: &str) -> Result<CalendarWindow, ConfigError> {
     CalendarWindow::parse_named(name, rest)
 }
 
-/// Writes what stands behind the name.
+/// Writes the text after the name.
 pub(super) fn show(window: CalendarWindow, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Windows { unit, zone, start } = window.windows();
     write!(f, "{} zone {zone}", window.limit)?;

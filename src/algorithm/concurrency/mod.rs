@@ -9,18 +9,19 @@ use super::kind::{Kind, Replenishment};
 use crate::error::ConfigError;
 use crate::quota::{Quota, not_a_number, whole_number};
 
-/// Admits so many requests at once for each key: a slot for each, from the decision to the end of its response.
+/// Admits this many requests at once for each key: a slot for each, from the decision to the end of its
+/// response.
 ///
 /// - A request takes as many slots as it costs, and gives them back when the body of its response has ended or is
 ///   dropped. A layer does that; [`Limiter::reserve`](crate::Limiter::reserve) does it for other code. A request whose
 ///   client goes away, or whose stream is reset, gives its slots back at once.
-/// - [`Limiter::check`](crate::Limiter::check) and its kin ask, and take no slot: they have no end at which to give it
-///   back.
-/// - When a slot is free again is not known, so a refusal has no `Retry-After`, and
+/// - [`Limiter::check`](crate::Limiter::check) and similar verbs ask, and take no slot: they have no end at
+///   which to give it back.
+/// - It is unknown when a slot will be free, so a refusal has no `Retry-After`, and
 ///   [`Outcome::retry_after`](crate::Outcome::retry_after) is `None`.
 /// - Together with policies on a rate, a request has all or nothing: if its rate denies it, it takes no slot, and if no
 ///   slot is free, its rate is not charged.
-/// - Slots belong to requests: `reset`, `refund` and `settle` change none.
+/// - Slots belong to requests: `reset`, `refund` and `settle` do not change them.
 ///
 /// See [concurrency](crate::guide::concurrency) for slots in Redis, and for examples.
 ///

@@ -6,7 +6,7 @@ use crate::algorithm::step::{Fixed, Step};
 use crate::clock::Micros;
 
 impl Step for Concurrency {
-    /// How many slots are taken.
+    /// The number of taken slots.
     type Kept = u32;
 
     fn read(&self, state: State) -> u32 {
@@ -56,12 +56,12 @@ impl Step for Concurrency {
         (*taken).into()
     }
 
-    /// Not known, and told as none.
+    /// Unknown, and returned as zero.
     fn reset_after(&self, _: &u32, _: Micros) -> Micros {
         Micros::ZERO
     }
 
-    /// Not known, and told as none.
+    /// Unknown, and returned as zero.
     fn retry_after(&self, _: &u32, _: Micros, _: u32) -> Micros {
         Micros::ZERO
     }

@@ -1,4 +1,4 @@
-//! Where fixed windows lie. `window.rs` has the rule.
+//! The boundaries of fixed windows. `window.rs` has the rule.
 
 use super::FixedWindow;
 use crate::algorithm::step::{bits_of_count, largest_beside};

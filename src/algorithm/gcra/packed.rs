@@ -1,8 +1,8 @@
 //! The rule of a bucket that has met one limit only, in one word.
 //!
-//! Parts are fewer here: limit and period are in lowest terms. The debts of one limit are whole numbers of such parts, and
-//! all of them were charged at its rate. A debt that another limit has left may fit neither, and then needs the rule of
-//! `step.rs`: [`Pack::fits`] tells.
+//! A request has fewer parts here: limit and period are in lowest terms. The debts of one limit are whole
+//! numbers of such parts, and all of them were charged at its rate. A debt that another limit has left may
+//! not fit, and then needs the rule of `step.rs`: see [`Pack::fits`].
 
 use crate::algorithm::State;
 use crate::algorithm::step::{Pack, Step};
@@ -34,7 +34,7 @@ pub(crate) struct Debt {
 }
 
 impl Packed {
-    /// `None` if the numbers do not fit.
+    /// Returns `None` if the numbers do not fit.
     pub(super) fn of(quota: Quota, limit: u32, holds: bool) -> Option<Self> {
         let (rate, period) = (u64::from(quota.limit()), quota.period_micros().get());
         let common = greatest_common_divisor(rate, period);
@@ -67,7 +67,7 @@ impl Packed {
         debt.owed.saturating_sub(elapsed.saturating_mul(self.drain))
     }
 
-    /// The parts of a state for each part here.
+    /// Returns the number of parts of a state for each part here.
     fn common(&self) -> u64 {
         self.quota.period_micros().get() / self.parts
     }
@@ -81,7 +81,7 @@ impl Packed {
 impl Step for Packed {
     type Kept = Debt;
 
-    /// What does not [fit](Pack::fits) is rounded up, and cut to twice the capacity.
+    /// A debt that does not [fit](Pack::fits) is rounded up, and cut to twice the capacity.
     fn read(&self, state: State) -> Debt {
         let [at, whole, part, _] = state.first();
         let part = part.div_ceil(self.common()).min(self.parts);
@@ -143,7 +143,7 @@ impl Step for Packed {
         };
     }
 
-    /// As in `step.rs`.
+    /// See `step.rs`.
     fn give_back(&self, debt: &mut Debt, now: Micros, turns: u32, begins: Micros) {
         let (owed, given_back) = (self.owed(debt, now), self.in_parts(turns));
         let before = owed.saturating_sub(given_back);
@@ -208,7 +208,7 @@ impl Pack for Packed {
         Debt { at, owed }
     }
 
-    /// Every debt does: it is at most twice the capacity.
+    /// Every debt fits: it is at most twice the capacity.
     fn packs(&self, _: Debt, _: Micros) -> bool {
         true
     }

@@ -1,8 +1,8 @@
 //! The rule of a bucket: a debt in parts of a request, and the rate at which it was charged.
 //!
-//! A request is as many parts as the period has microseconds, and as many parts drain in each microsecond as the quota has
-//! requests. So every limit of a period counts in the same parts: a change of the limit converts nothing, and loses
-//! nothing. [`Drain`] says how a debt drains that is above the capacity.
+//! A request has as many parts as the period has microseconds, and as many parts drain in each microsecond as
+//! the quota has requests. So all limits of a period count in the same parts: a change of the limit converts
+//! nothing, and loses nothing. [`Drain`] defines how a debt above the capacity drains.
 //!
 //! A debt may need 78 bits. `packed.rs` has the same rule for one limit, in one word.
 
@@ -52,7 +52,7 @@ impl Bucket {
         product(requests.into(), self.period)
     }
 
-    /// How a debt drains that was charged at this rate.
+    /// Returns how a debt drains that was charged at this rate.
     fn drain(&self, rate: u32) -> Drain {
         let slow = u64::from(self.rate).max(1);
         Drain {
@@ -68,12 +68,12 @@ impl Bucket {
         self.drain(debt.rate).after(elapsed, debt.owed)
     }
 
-    /// How long until no more than `left` of this debt is owed, of which `owed` is owed now.
+    /// Returns how long it takes until no more than `left` of this debt is owed, of which `owed` is owed now.
     fn wait(&self, debt: &Debt, owed: u128, left: u128) -> Micros {
         Micros::wait(self.drain(debt.rate).steps(owed, left))
     }
 
-    /// The debt after more was charged, of which `before` was owed until now.
+    /// Returns the debt after a charge, of which `before` was owed until now.
     #[inline]
     fn charged(&self, debt: &Debt, now: Micros, before: u128, owed: u128) -> Debt {
         let rate = match before {
@@ -158,9 +158,9 @@ impl Step for Bucket {
         };
     }
 
-    /// Every later request has added to the debt. So these turns are the last if the debt before them drains at
-    /// the moment at which the first of them begins. A layer that has moved requests up can tell that moment a
-    /// microsecond late, where a turn is no whole number of microseconds.
+    /// Every later request has added to the debt. So these turns are the last if the debt before them drains
+    /// at the moment at which the first of them begins. A layer that has moved requests up may pass that
+    /// moment a microsecond late, where a turn is not a whole number of microseconds.
     fn give_back(&self, debt: &mut Debt, now: Micros, turns: u32, begins: Micros) {
         let (owed, given_back) = (self.owed(debt, now), self.in_parts(turns));
         let before = owed.saturating_sub(given_back);

@@ -39,8 +39,8 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// How many entries are no later than this. Few entries expire between two charges, and so the search
-    /// begins at the first entry and doubles its steps.
+    /// Returns how many entries are no later than `time`. Few entries expire between two charges, so the
+    /// search begins at the first entry and doubles its steps.
     fn until(self, time: u64) -> usize {
         let is_no_later = |[at, _]: &Entry| *at <= time;
         let mut end = 1;
@@ -52,7 +52,7 @@ impl<'a> Log<'a> {
         known + unknown.partition_point(is_no_later)
     }
 
-    /// The total with this number of entries.
+    /// Returns the total with this number of entries.
     fn total(self, entries: usize) -> u64 {
         let last = entries
             .checked_sub(1)
@@ -70,7 +70,7 @@ impl SlidingLog {
         self.quota.period_micros().get()
     }
 
-    /// How many entries are a period old or older.
+    /// Returns how many entries are a period old or older.
     fn expired(self, log: Log<'_>, now: Micros) -> usize {
         match now.get().checked_sub(self.period()) {
             Some(horizon) => log.until(horizon),
@@ -109,7 +109,7 @@ impl SlidingLog {
         }
     }
 
-    /// How long until an entry of this time is a period old.
+    /// Returns how long until an entry of this time is a period old.
     fn to_its_end(self, at: u64, now: Micros) -> Micros {
         let age = now.get().saturating_sub(at);
         Micros::new(self.period().saturating_sub(age))

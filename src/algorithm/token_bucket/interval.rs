@@ -15,7 +15,7 @@ pub(crate) struct ByInterval {
     pub(super) burst: u32,
 }
 
-/// What was missing from a full bucket after its last refill. A full bucket waits for no refill: its next
+/// What is missing from a full bucket after its last refill. A full bucket has no next refill: its next
 /// request starts the intervals.
 #[derive(Clone, Copy, Default, PartialEq)]
 pub(crate) struct Missing {
@@ -84,7 +84,7 @@ impl ByInterval {
         }
     }
 
-    /// What is missing at `now`, after the refills since `then`.
+    /// Returns what is missing at `now`, after the refills since `then`.
     fn missing_at(self, now: Micros, then: Missing) -> Missing {
         let refills = now.get().saturating_sub(then.refilled) / self.period();
         let tokens = self.drain(then.rate).after(refills, then.tokens.into());
@@ -101,7 +101,7 @@ impl ByInterval {
         }
     }
 
-    /// What is missing after more was charged.
+    /// Returns what is missing after a charge.
     fn charged(self, missing: Missing, tokens: u64) -> Missing {
         Missing {
             tokens,
@@ -165,7 +165,7 @@ impl Step for ByInterval {
         *kept = self.charged(missing, missing.tokens + u64::from(cost));
     }
 
-    /// More than twice the capacity that is missing already stays as it is.
+    /// A deficit of more than twice the capacity stays as it is.
     fn settle(&self, kept: &mut Missing, now: Micros, units: u32) {
         *kept = self.missing_at(now, *kept);
         let tokens = (kept.tokens + u64::from(units)).min(2 * self.capacity());
@@ -209,7 +209,7 @@ impl Step for ByInterval {
         }
     }
 
-    /// The next refill. A full bucket waits for none.
+    /// The next refill; `now` for a full bucket, which has none.
     #[cfg(all(test, feature = "redis"))]
     fn bin_end(&self, kept: &Missing, now: Micros) -> Micros {
         match self.missing_at(now, *kept) {

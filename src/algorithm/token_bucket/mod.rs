@@ -1,8 +1,8 @@
 //! The token bucket: tokens arrive at a steady rate, and each request takes some.
 //!
-//! A bucket that refills continuously decides as a [`Gcra`] does; a bucket that refills by interval has a rule
-//! of its own. Both are one type, since people look for both under one name. In text and in files each of
-//! them has a name, and the kind overrides whatever [`Kind`] assumes of a kind with one name.
+//! A bucket that refills continuously decides as a [`Gcra`] does; a bucket that refills by interval has a
+//! rule of its own. Both are one type, since users look for both under one name. In text and in files each
+//! has its own name, and the kind overrides what [`Kind`] assumes of a kind with one name.
 
 mod interval;
 
@@ -142,7 +142,7 @@ impl TokenBucket {
     }
 }
 
-/// The end of the text of a bucket that refills by interval. In the text of an `Algorithm` the name says it.
+/// The end of the text of a bucket that refills by interval. In the text of an `Algorithm` the name says so.
 const SUFFIX: &str = "by interval";
 
 impl Kind for TokenBucket {

@@ -1,3 +1,5 @@
+//! Timetables at the changes of clocks, against stretches worked out by hand.
+
 use super::*;
 
 fn timetable(zone: &str, intervals: &[&str]) -> Timetable {
@@ -11,7 +13,7 @@ fn at(text: &str) -> Micros {
     Micros::new(moment.as_microsecond().try_into().unwrap())
 }
 
-/// What stands at a moment, and until when.
+/// Returns the interval at a moment, and its end.
 fn told(timetable: Timetable, moment: &str) -> (Option<&'static str>, Option<Micros>) {
     let now = at(moment);
     let stretch = timetable.at(now);
@@ -174,7 +176,7 @@ fn a_walk_meets_each_stretch_and_ends_after_its_steps() {
         assert_eq!(stretch.span.until, next.span.from);
         assert_eq!(*next, hours.stretch(next.span.from));
     }
-    // With a date alone there is little to meet in a block, and blocks are counted.
+    // A single date does not bound the stretches of a block, and blocks are counted.
     let date = timetable("Europe/Berlin", &["2026-12-24"]);
     let walked = date.walk(from, 4_096).count();
     assert!((120..130).contains(&walked), "{walked}");

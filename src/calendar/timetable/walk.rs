@@ -3,14 +3,14 @@ use std::sync::Arc;
 use super::{BLOCK, Stretch, Timetable};
 use crate::clock::Micros;
 
-/// Stretches one after another.
+/// Consecutive stretches.
 ///
-/// A walk ends after so many steps, because the request that makes it waits for its end. A stretch is one step. A block,
-/// which may have to be computed, is as many more as computing it takes.
+/// A walk ends after a number of steps, because a request waits for it. A stretch is one step. A block, which
+/// may have to be computed, is as many steps as its computation takes.
 #[derive(Debug)]
 pub(crate) struct Walk {
     timetable: Timetable,
-    /// The beginning of the next stretch; `None` after the last.
+    /// The beginning of the next stretch, or `None` after the last.
     next: Option<Micros>,
     present: Option<Present>,
     steps: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Walk {
 struct Present {
     number: u64,
     block: Arc<[Stretch]>,
-    /// The place of the next stretch.
+    /// The index of the next stretch.
     place: usize,
 }
 
@@ -29,7 +29,7 @@ struct Present {
 const STEPS: usize = 32;
 
 impl Timetable {
-    /// The stretches from the one at this moment on, one after another, for so many steps: see [`Walk`].
+    /// Returns the stretches from this moment on, for this many steps: see [`Walk`].
     pub(crate) fn walk(self, from: Micros, steps: usize) -> Walk {
         Walk {
             timetable: self,
@@ -41,7 +41,7 @@ impl Timetable {
 }
 
 impl Walk {
-    /// How many steps are left.
+    /// Returns how many steps are left.
     pub(crate) fn steps(&self) -> usize {
         self.steps
     }

@@ -40,7 +40,7 @@ fn moment(text: &str) -> Micros {
     Micros::new(moment.as_microsecond().try_into().unwrap())
 }
 
-/// The first date of the window that a clock with these hands is in: what a person would say.
+/// Returns the first date of the window of a clock that shows this, as a person would say it.
 fn by_hand(windows: &Windows, at: Micros) -> Date {
     let at = Timestamp::from_microsecond(at.get().try_into().unwrap()).unwrap();
     let shown = windows.zone.civil(at);
@@ -52,7 +52,7 @@ fn by_hand(windows: &Windows, at: Micros) -> Date {
     windows.unit.first(date).unwrap()
 }
 
-/// The changes of a zone's clocks between two years.
+/// Returns the changes of a zone's clocks between two years.
 fn changes(zone: Zone, from: i16, until: i16) -> Vec<Micros> {
     let new_year = |year| {
         let midnight = Date::constant(year, 1, 1).at(0, 0, 0, 0);
@@ -67,8 +67,8 @@ fn changes(zone: Zone, from: i16, until: i16) -> Vec<Micros> {
         .collect()
 }
 
-/// Walks around a change in steps of so many minutes: each moment is in the window that its clock shows, unless the clocks were
-/// set back over a boundary; and windows neither overlap nor leave anything out.
+/// Walks around a change in steps of `minutes`: each moment is in the window that its clock shows, unless the
+/// clocks were set back over a boundary; and windows neither overlap nor leave gaps.
 fn walk(windows: &Windows, around: Micros, minutes: u64, steps: u64) {
     let step = Micros::from_secs(60 * minutes);
     let length = Micros::from_secs(60 * minutes * steps);
@@ -83,7 +83,7 @@ fn walk(windows: &Windows, around: Micros, minutes: u64, steps: u64) {
             "{windows:?} {span:?}"
         );
         let (began, shown) = (by_hand(windows, span.from), by_hand(windows, at));
-        // A clock that was set back shows the window before for a second time.
+        // A clock that was set back shows the previous window for a second time.
         assert!(shown <= began, "{windows:?} at {at:?}: {shown} {began}");
         if shown < began {
             assert!(at.saturating_sub(span.from) < Micros::from_secs(3 * 3_600));
@@ -142,7 +142,7 @@ fn days_are_as_long_as_a_calendar_on_the_wall_says() {
             "2015-10-19T02:00:00Z",
             23,
         ),
-        // The last hour is there twice.
+        // The last hour exists twice.
         (
             "America/Sao_Paulo",
             "00:00",
@@ -151,7 +151,7 @@ fn days_are_as_long_as_a_calendar_on_the_wall_says() {
             "2016-02-21T03:00:00Z",
             25,
         ),
-        // Midnight is there twice; the day begins with the first.
+        // Midnight exists twice; the day begins with the first.
         (
             "America/Havana",
             "00:00",
@@ -257,7 +257,7 @@ fn weeks_months_and_years_begin_on_their_first_day() {
     }
 }
 
-/// The waits that are told have a bound.
+/// The told waits have a bound.
 #[test]
 fn no_window_of_any_zone_is_longer_than_the_longest() {
     for name in jiff::tz::db().available() {

@@ -1,6 +1,6 @@
-//! The vocabulary of a file: each table, its fields, and what they hold.
+//! The vocabulary of a file: each table, its fields, and their values.
 //!
-//! The walk knows a field from this list, and the JSON Schema is written from it, so the two cannot differ.
+//! The walk through a file and the JSON Schema both use this list, so the two cannot differ.
 
 mod adapt;
 mod limits;
@@ -41,7 +41,7 @@ pub(crate) struct Field {
     pub(crate) shape: Shape,
 }
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shape {
     Text,
@@ -51,13 +51,13 @@ pub(crate) enum Shape {
     /// One of these words.
     Word(&'static [&'static str]),
     List(&'static Shape),
-    /// One of them, or a list of them.
+    /// One value, or a list of values.
     OneOrList(&'static Shape),
-    /// A table whose names are free.
+    /// A table with free names.
     Map(&'static Shape),
     Table(&'static Fields),
     Any(&'static [Shape]),
-    /// A shape of [`NAMED`].
+    /// One of the shapes in [`NAMED`].
     Named(&'static str),
 }
 

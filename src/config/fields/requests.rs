@@ -1,4 +1,4 @@
-//! The fields that say what is read of a request.
+//! The fields that set what is read from a request.
 
 use super::{Fields, Shape, field};
 

@@ -1,4 +1,4 @@
-//! The fields of what clients are told.
+//! The fields of the responses to clients.
 
 use super::{Fields, Shape, field};
 

@@ -13,16 +13,16 @@ use crate::store::{Charge, Ledger, answered};
 
 type Coming = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
 
-/// The answer of a store that comes later, to charges that are held.
+/// The pending answer of a store to charges that are held.
 ///
-/// A request that goes away before it leaves the answer to a task: what the store may have charged is settled as that of
-/// a request that ended without an answer.
+/// If the request goes away first, a task waits for the answer: the store may have charged it, and then it is
+/// settled as a request that ended without an answer.
 pub(crate) struct PendingOutcomes<L: Ledger + ?Sized> {
     limiter: Limiter<L>,
     charges: SmallVec<[Charge; 2]>,
-    /// `None` once it is there.
+    /// `None` once the answer is there.
     coming: Option<Coming>,
-    /// A store may begin when it is first asked.
+    /// Whether the store was polled: it may begin when it is first polled.
     was_asked: bool,
 }
 

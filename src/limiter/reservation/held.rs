@@ -1,3 +1,8 @@
+//! The charges that a request holds until its end.
+//!
+//! All ways to end a request (an answer, a cancellation, a drop) go through one `settle`, so that each charge
+//! is settled exactly once.
+
 use std::mem;
 use std::sync::Arc;
 
@@ -10,15 +15,14 @@ use crate::error::ConfigError;
 use crate::limiter::{Limiter, Policies};
 use crate::store::{Amendment, Charge, Guarded, Ledger, Taken};
 
-/// What a request holds until it ends: its charges, which are settled exactly once.
+/// The charges that a request holds until it ends, and that are settled exactly once.
 ///
-/// It keeps the ledger and the policies that have charged them: another configuration that comes meanwhile changes
-/// nothing.
+/// It keeps the ledger and the policies that have made the charges, so a reload in between changes nothing.
 pub(crate) struct Held<L: Ledger + ?Sized> {
     policies: Arc<Policies>,
     ledger: Guarded<L>,
     charges: SmallVec<[HeldCharge; 2]>,
-    /// How many of them are settled, from the first on.
+    /// How many of them are settled, counted from the first.
     settled: usize,
     /// The charges of policies on concurrency, which are released at the end.
     slots: SmallVec<[Charge; 1]>,
@@ -26,12 +30,12 @@ pub(crate) struct Held<L: Ledger + ?Sized> {
     runtime: Option<Handle>,
 }
 
-/// What a request cost under a policy.
+/// The real cost of a request under a policy.
 #[derive(Clone, Copy)]
 pub(crate) enum RealCost {
     Units(u32),
     Estimate,
-    /// What the policy says of a request that is not settled.
+    /// The cost that the policy sets for a request that is not settled.
     Unsettled,
 }
 
@@ -42,7 +46,7 @@ struct HeldCharge {
 }
 
 impl<L: Ledger + ?Sized> Held<L> {
-    /// Nothing yet. It is filled where it is, because it is large to move.
+    /// Creates an empty one, which is filled in place, because it is large to move.
     #[inline]
     pub(super) fn nothing(limiter: &Limiter<L>) -> Self {
         Self {
@@ -55,7 +59,7 @@ impl<L: Ledger + ?Sized> Held<L> {
         }
     }
 
-    /// What the store has charged of this, which it answered so.
+    /// Holds the charges that the store has made, by these outcomes.
     #[inline]
     pub(crate) fn of<'a>(
         limiter: &Limiter<L>,
@@ -69,10 +73,10 @@ impl<L: Ledger + ?Sized> Held<L> {
         held
     }
 
-    /// Holds what the store has charged of this, which it has allowed so.
+    /// Holds the charges of an allowed request, by these outcomes.
     ///
-    /// A soft charge that did not fit was left out, and so is the charge of a policy that lets everything go on while
-    /// its store is away: of them there is nothing to settle.
+    /// A soft charge that did not fit was left out, and so is the charge of a policy that allows everything
+    /// while its store is away: they need no settlement.
     pub(super) fn hold<'a>(
         &mut self,
         charges: impl IntoIterator<Item = &'a Charge>,
@@ -103,18 +107,18 @@ impl<L: Ledger + ?Sized> Held<L> {
         self
     }
 
-    /// The place of a policy with this name.
+    /// Returns the index of the policy with this name.
     pub(super) fn policy(&self, name: &str) -> Result<usize, ConfigError> {
         self.policies.place_of(name)
     }
 
-    /// Whether nothing is held.
+    /// Returns whether nothing is held.
     #[cfg(feature = "http")]
     pub(crate) fn is_empty(&self) -> bool {
         self.unsettled().is_empty() && self.slots.is_empty()
     }
 
-    /// The policies that have charged the request.
+    /// Returns the policies that have charged the request.
     #[cfg(feature = "http")]
     pub(crate) fn policies(&self) -> impl Iterator<Item = usize> {
         self.unsettled().iter().map(|held| held.charge.policy)
@@ -125,10 +129,10 @@ impl<L: Ledger + ?Sized> Held<L> {
         self.charges.get(self.settled..).unwrap_or_default()
     }
 
-    /// Settles what each policy has charged, and that once.
+    /// Settles the charge of each policy, exactly once.
     pub(crate) fn settle(&mut self, cost: impl Fn(usize) -> RealCost) {
         while let Some(held) = self.charges.get(self.settled) {
-            // Whatever panics, it is not settled again.
+            // Even if `cost` or the store panics, it is not settled again.
             self.settled += 1;
             let policy = held.charge.policy;
             let units = match cost(policy) {

@@ -1,13 +1,13 @@
-//! What was charged for a request, until it is known what the request really cost.
+//! Charges at an estimate, until the real cost of the request is known.
 //!
-//! A reservation is held from the decision to the end of the request, and ends exactly once: it is moved into
-//! [`settle`](Reservation::settle) or [`cancel`](Reservation::cancel), or it is dropped. The layers hold one in the body
-//! of the response.
+//! A reservation is held from the decision to the end of the request, and ends exactly once: by
+//! [`settle`](Reservation::settle), by [`cancel`](Reservation::cancel), or when it is dropped. The layers
+//! hold one in the body of the response.
 //!
-//! [`Held`] is the part that ends. What is released when a request ends belongs there, such as its slots: it is a field of
-//! `Held`, made by [`Held::of`] from the charges and their outcomes, and released in `Held::drop`, after the settlement.
-//! [`PendingOutcomes`] sees to it that a charge is held, too, whose request has gone away before the store has
-//! answered.
+//! [`Held`] is the part that ends. All that is released when a request ends belongs there, such as its slots:
+//! it is a field of `Held`, made by [`Held::of`] from the charges and their outcomes, and released in
+//! `Held::drop`, after the settlement. [`PendingOutcomes`] also holds the charges of a request that has gone
+//! away before the store has answered.
 
 mod answer;
 mod held;
@@ -26,20 +26,21 @@ use crate::decision::{Decision, Outcomes};
 use crate::error::ConfigError;
 use crate::store::{Charge, Ledger, MemoryLedger};
 
-/// What a request was charged at an estimate of its cost, and which is settled at its end.
+/// A charge at an estimate of the cost, which is settled at the end of the request.
 ///
-/// Made by [`Limiter::reserve_now`](super::Limiter::reserve_now) and its kin.
+/// Made by [`Limiter::reserve_now`](super::Limiter::reserve_now) and the other `reserve` methods.
 ///
-/// - [`settle`](Self::settle) says what the request really cost, [`cancel`](Self::cancel) that it cost nothing. One that
-///   is dropped costs what [`Policy::unless_settled`](crate::Policy::unless_settled) says: the estimate, by default.
-/// - Each returns at once. A store in this process has settled then. Over any other store, a task of the runtime does,
-///   whatever becomes of the request.
-/// - What cost more than the estimate is charged even above the limit, so the next request waits. A window counts it
-///   when it is settled.
-/// - What cost less is given back, and only while the window (the slot, or the debt of the bucket) that was charged still
-///   counts.
-/// - It goes to the store, the state and the limit that were charged, whatever configuration holds meanwhile: to the
-///   state of this process if the store was away when the request was charged.
+/// - [`settle`](Self::settle) sets the real cost of the request, and [`cancel`](Self::cancel) a cost of zero.
+/// - A dropped reservation costs what [`Policy::unless_settled`](crate::Policy::unless_settled) says: the
+///   estimate, by default.
+/// - Each of these returns at once. A store in this process has settled then. Over any other store, a task of
+///   the runtime settles, whatever happens to the request.
+/// - If the cost exceeds the estimate, the rest is charged even above the limit, so the next request waits. A
+///   window counts it when it is settled.
+/// - If the cost is less than the estimate, the rest is given back, but only while the charged window (the
+///   slot, or the debt of the bucket) still counts.
+/// - The settlement goes to the store, the state and the limit that were charged, whatever the configuration
+///   is meanwhile: to the state of this process if the store was away when the request was charged.
 /// - Over a shared store, it is sent at most once. If the store is away then, the settlement is lost, the estimate stays
 ///   charged, and [`Limiter::lost_settlements`](super::Limiter::lost_settlements) counts it.
 ///
@@ -52,7 +53,8 @@ pub struct Reservation<L: Ledger + ?Sized = MemoryLedger> {
 }
 
 impl<L: Ledger + ?Sized> Reservation<L> {
-    /// Nothing is decided yet, and nothing held. It is filled where it is, because it is large to move.
+    /// Creates an empty reservation without a decision, which is filled in place, because it is large to
+    /// move.
     #[inline]
     pub(super) fn of(limiter: &Limiter<L>) -> Self {
         let names = Arc::clone(&limiter.policies.names);
@@ -62,7 +64,7 @@ impl<L: Ledger + ?Sized> Reservation<L> {
         }
     }
 
-    /// Decides by this, which returns whether the request is allowed, and holds what is charged then.
+    /// Decides by this closure, which returns whether the request is allowed, and holds its charges.
     #[inline]
     pub(super) fn decide(
         &mut self,
@@ -100,16 +102,16 @@ impl<L: Ledger + ?Sized> Reservation<L> {
         &self.decision
     }
 
-    /// Says that the request cost this much, under every policy that charged it.
+    /// Settles the request at this cost, under every policy that charged it.
     pub fn settle(mut self, units: u32) {
         self.held.settle(|_| RealCost::Units(units));
     }
 
-    /// Says what the request cost under these policies. It cost its estimate under the others.
+    /// Settles the request at these costs by policy. Under the others it cost its estimate.
     ///
     /// # Errors
     ///
-    /// When the limiter has no policy of a name. The request cost its estimate then.
+    /// When the limiter has no policy of a name. Then the request cost its estimate.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -144,7 +146,7 @@ impl<L: Ledger + ?Sized> Reservation<L> {
         result
     }
 
-    /// Says that the request cost nothing: all of it is given back.
+    /// Settles the request at no cost: all of it is given back.
     pub fn cancel(self) {
         self.settle(0);
     }

@@ -18,7 +18,7 @@ const LOST: Diagnostic = Diagnostic::new(
     "see why the store fails; `Limiter::lost_settlements` counts those that are lost",
 );
 
-/// How many settlements of a limiter were lost.
+/// The number of lost settlements of a limiter.
 #[derive(Default)]
 pub(in crate::limiter) struct Lost(AtomicU64);
 
@@ -28,7 +28,7 @@ impl Lost {
     }
 }
 
-/// Lets the store finish a settlement, for which nothing waits.
+/// Runs a settlement in the background.
 pub(super) fn settle(
     policies: &Arc<Policies>,
     policy: usize,
@@ -44,7 +44,7 @@ pub(super) fn settle(
                 policy,
                 is_done: false,
             };
-            // It may be dropped where there is no runtime, such as after the end of the server.
+            // A reservation may be dropped where there is no runtime, such as after the end of the server.
             let current = Handle::try_current();
             if let Some(runtime) = current.as_ref().ok().or(runtime) {
                 spawn(runtime, async move { settling.end(&answer.await) });
@@ -53,7 +53,7 @@ pub(super) fn settle(
     }
 }
 
-/// Lets the store take back these slots, and wakes the requests that wait for them.
+/// Releases these slots, and wakes the requests that wait for them.
 pub(super) fn release(
     slots: SmallVec<[Charge; 1]>,
     released: Reply<Result<bool, StoreError>>,
@@ -73,7 +73,8 @@ pub(super) fn release(
     }
 }
 
-/// A settlement that is lost unless it is done: when the store fails, and when the runtime ends before it.
+/// A settlement that counts as lost unless it is done: when the store fails, and when the runtime ends before
+/// it.
 struct Settling {
     policies: Arc<Policies>,
     policy: usize,

@@ -1,7 +1,7 @@
 //! Lets requests that were denied wait for their turn.
 //!
-//! Each asks again as a whole when it stands at the front and the wait that it was told is over;
-//! until then it is charged nothing. The others ask nothing at all.
+//! A request asks again, with all of its policies, when it stands at the front and its wait is over. Until
+//! then it is charged nothing. The other requests do not ask at all.
 
 mod waiter;
 
@@ -26,15 +26,15 @@ use crate::line::{
 use crate::policy::{Patience, Policy};
 use crate::store::{Charge, Ledger, answered};
 
-/// The policies of a limiter that let requests wait, and the requests that do.
+/// The policies of a limiter that let requests wait, and the waiting requests.
 #[derive(Debug)]
 pub(super) struct Waits {
-    /// In the order of the policies; `None` for a policy that refuses at once.
+    /// By policy; `None` for a policy that refuses at once.
     of: Vec<Option<(Patience, Algorithm)>>,
-    /// How many requests may wait under all of them.
+    /// The number of requests that may wait under all of them.
     places: u32,
     queue: Arc<WaitQueue>,
-    /// In the order of the policies.
+    /// By policy.
     leaving: Vec<Leaving>,
 }
 
@@ -56,21 +56,21 @@ impl Caller {
 }
 
 enum Step {
-    /// It asks after this moment, if it is at the front.
+    /// The request asks after this moment, if it is at the front.
     Stands {
         due: Instant,
-        /// It asks after this one already if a slot is given back.
+        /// The request may ask after this moment already, if a slot is given back.
         may_ask: Instant,
         give_up: Instant,
     },
     Asks(StoreAnswer),
-    /// It asks when its turn would be, behind the requests that stand in the lines of these policies.
-    Foresees(StoreAnswer, Extras),
+    /// The request asks when its turn would be, behind the requests in the lines of these policies.
+    Estimates(StoreAnswer, Extras),
 }
 
 type StoreAnswer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
 
-/// What is added to the wait that the store tells, with the place of its policy.
+/// The time to add to the wait that the store tells, with the index of the policy.
 type Extras = SmallVec<[(usize, Micros); 2]>;
 
 pub(crate) const NO_TIMER: Diagnostic = Diagnostic::new(
@@ -80,26 +80,27 @@ pub(crate) const NO_TIMER: Diagnostic = Diagnostic::new(
     "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies under which no request waits",
 );
 
-/// Timers are late by a millisecond or so, and those of all who went before add up. Nobody is refused
-/// because of that.
+/// Timers are late by a millisecond or so, and the delays of all earlier requests add up. No request is
+/// refused for that.
 const LATE: Duration = Duration::from_millis(50);
 
-/// Before this it is not asked again: a store whose clock stands still would be asked without end.
+/// The shortest time between two questions: a store whose clock stands still would be asked without end.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// Nothing tells a process that another one has given back a slot of a [`Concurrency`](crate::Concurrency): the request at
-/// the front asks a shared store so often.
+/// No process learns that another one has given back a slot of a [`Concurrency`](crate::Concurrency), so the
+/// request at the front asks a shared store this often.
 const ASKS_SHARED_EVERY: Duration = Duration::from_millis(10);
 
-/// In one process each slot that is given back is told. The request asks so often all the same, because the limit may
-/// have grown.
+/// In one process each slot that is given back wakes a request. The request asks this often nevertheless,
+/// because the limit may have grown.
 const ASKS_EVERY: Duration = Duration::from_secs(1);
 
-/// A time that the platform cannot hold is as good as this.
+/// Stands for a time that the platform cannot hold.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl Waits {
-    /// `None` if no policy lets requests wait. No more than `places` wait under all policies together.
+    /// Returns `None` if no policy lets requests wait. At most `places` requests wait under all policies
+    /// together.
     pub(super) fn new(policies: &[Policy], timers: &Timers, places: u32) -> Option<Arc<Self>> {
         let of = policies.iter().map(|policy| {
             let patience = policy.patience();
@@ -122,7 +123,7 @@ impl Waits {
         self.queue.timers()
     }
 
-    /// The lines to which a request that is charged this belongs.
+    /// Returns the lines in which a request with these charges has to stand.
     fn lines(&self, charges: &[Charge]) -> impl Iterator<Item = LineId> {
         let waits = |charge: &&Charge| {
             charge.cost > 0 && !charge.is_shadow() && self.terms(charge.policy).is_some()
@@ -135,12 +136,13 @@ impl Waits {
         self.of.get(policy)?.as_ref()
     }
 
-    /// How many may stand in this line.
+    /// Returns how many requests may stand in this line.
     fn places_in(&self, (policy, _): LineId) -> u32 {
         self.terms(policy).map_or(0, |(it, _)| it.places())
     }
 
-    /// A request that finds others waiting does not overtake them, whatever the store would say.
+    /// Lets a request wait that finds others waiting: it does not overtake them, whatever the store would
+    /// say.
     pub(super) fn behind_others(
         self: &Arc<Self>,
         limiter: &Limiter<dyn Ledger>,
@@ -152,12 +154,12 @@ impl Waits {
         }
         let line = self.lines(charges).find(|line| self.queue.has_line(line));
         let mut waiter = Waiter::new(self, limiter, charges, caller, line?)?;
-        waiter.foresee();
+        waiter.estimate();
         waiter.begins_to_wait();
         Some(waiter)
     }
 
-    /// A request that was denied, unless it is to be refused at once.
+    /// Lets a denied request wait, unless it has to be refused at once.
     pub(super) fn denied(
         self: &Arc<Self>,
         limiter: &Limiter<dyn Ledger>,
@@ -177,16 +179,16 @@ impl Waits {
             waiter.told = Some(now);
             waiter.step = step;
         } else if waiter.place.is_none() && !self.queue.has_line(&line) {
-            // There is no place in all lines, and what was told is true.
+            // The lines are full, and the told numbers are true.
             return None;
         } else {
-            waiter.foresee();
+            waiter.estimate();
         }
         waiter.begins_to_wait();
         Some(waiter)
     }
 
-    /// Whether a request would wait after this denial. It takes no place.
+    /// Returns whether a request would wait after this denial. It takes no place.
     #[cfg(feature = "config")]
     pub(super) fn would_wait(
         &self,
@@ -199,8 +201,8 @@ impl Waits {
             .is_some()
     }
 
-    /// The line to wait in after this denial, and how, if a wait can help; `told` is the moment at which the
-    /// request was first told to wait.
+    /// Returns the line to wait in after this denial, and how, if waiting can help. `told` is the moment at
+    /// which the request was first told to wait.
     fn hope(
         &self,
         charges: &[Charge],
@@ -240,9 +242,9 @@ impl Waits {
         Some(((charge.policy, charge.key), step))
     }
 
-    /// Asks when those before `place`, or all who wait, and then this request would have had
-    /// their turns, charging nothing.
-    fn foresee(
+    /// Asks when this request would have its turn behind the requests before `place`, or behind all that
+    /// wait. It charges nothing.
+    fn estimate(
         &self,
         limiter: &Limiter<dyn Ledger>,
         charges: &[Charge],
@@ -271,7 +273,7 @@ impl Waits {
     }
 }
 
-/// How long the policies on rates make a request wait that finds no free slot.
+/// Returns how long the policies on rates let a request wait that finds no free slot.
 fn wait_beside_slots(outcomes: &Outcomes) -> Duration {
     let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
     let waits = denied.filter_map(|(_, outcome)| outcome.retry_after());

@@ -1,3 +1,8 @@
+//! The future of a request that waits under `wait_up_to`.
+//!
+//! It polls the store only when its request stands at the front, so that a line of any length makes one call
+//! at a time.
+
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -16,28 +21,28 @@ use crate::line::{LineId, OwnLimits, Stand, Vacancy, WaitPlace, own_limits};
 use crate::observe::Wait;
 use crate::store::{Charge, Ledger, Reply, answered};
 
-/// A request that waits: ready when it was allowed, or is not to wait any longer. Its place is that
-/// of those behind it when this is dropped.
+/// A waiting request: a future that is ready when the request was allowed, or stops waiting. Dropping it
+/// leaves its place.
 pub(in crate::limiter) struct Waiter {
     waits: Arc<Waits>,
     limiter: Limiter<dyn Ledger>,
     charges: Charges,
     caller: Caller,
-    /// When it was first told how long to wait.
+    /// When the request was first told how long to wait.
     pub(super) told: Option<Instant>,
     /// The limits of its keys, as far as the store has told them.
     pub(super) own: OwnLimits,
-    /// Whether it has foreseen its turn anew, by another limit; once is enough.
+    /// Whether the request has estimated its turn again, by another limit; once is enough.
     has_looked_again: bool,
-    /// The line in which it stands, or in which there is no place for it.
+    /// The line in which it stands, or which is full.
     line: LineId,
     pub(super) place: Option<WaitPlace>,
-    /// Counts it among those that wait.
+    /// Counts the request as waiting.
     wait: Option<Wait>,
     timer: Timer,
-    /// Tells of slots that are given back, once it has asked for one.
+    /// Reports slots that are given back, once the request has asked for one.
     vacancy: Option<Vacancy>,
-    /// How often it asks for a slot, whatever it is told.
+    /// How often the request asks for a slot, whatever wait it is told.
     asks_every: Duration,
     pub(super) step: Step,
     has_ended: bool,
@@ -45,14 +50,14 @@ pub(in crate::limiter) struct Waiter {
 
 /// How the wait of a request ends.
 pub(in crate::limiter) enum Ended {
-    /// It was charged, and goes on.
+    /// The request was charged, and goes on.
     Charged(Outcomes),
-    /// It is charged nothing, and is refused.
+    /// The request is charged nothing, and is refused.
     Denied(Outcomes),
 }
 
 impl Waiter {
-    /// In this line, if there is a place in it; `None` where nothing would wake it.
+    /// Waits in this line, if there is a place in it. Returns `None` if no timer would wake the request.
     pub(super) fn new(
         waits: &Arc<Waits>,
         limiter: &Limiter<dyn Ledger>,
@@ -129,12 +134,12 @@ impl Waiter {
                         self.give_up();
                     }
                 }
-                Step::Foresees(answer, extras) => {
+                Step::Estimates(answer, extras) => {
                     let mut outcomes = ready!(answer.as_mut().poll(cx))?;
                     let own = own_limits(&outcomes);
                     if own != self.own && !mem::replace(&mut self.has_looked_again, true) {
                         self.own = own;
-                        self.foresee();
+                        self.estimate();
                         continue;
                     }
                     let extras = mem::take(extras);
@@ -142,15 +147,15 @@ impl Waiter {
                         outcomes.put_behind(*policy, *longer);
                     }
                     if outcomes.is_allowed() {
-                        // Those before it are about to ask.
+                        // The requests before it are about to ask.
                         let lines = extras.iter().map(|(policy, _)| *policy);
                         for policy in lines.chain([self.line.0]) {
                             outcomes.put_behind(policy, SHORTEST.into());
                         }
                     }
                     if outcomes.is_allowed() {
-                        // The store is away, and the policies that let it wait let everything go on. It
-                        // need not wait, but what it has foreseen was not charged.
+                        // The store is away, and the policies with lines allow everything. The request need
+                        // not wait, but what it has estimated was not charged.
                         self.ask();
                         continue;
                     }
@@ -158,7 +163,7 @@ impl Waiter {
                         return Poll::Ready(Ok(Ended::Denied(outcomes)));
                     }
                     if let Step::Stands { due, .. } = &mut self.step {
-                        // It may come to the front earlier, if others go away.
+                        // The request may come to the front earlier, if others go away.
                         *due = self.waits.timers().now();
                     }
                 }
@@ -166,7 +171,7 @@ impl Waiter {
         }
     }
 
-    /// At the front and after its wait it asks; otherwise it stays until something changes.
+    /// Asks if the request is at the front and its wait is over. Otherwise it stays until something changes.
     fn stand(&mut self, due: Instant, give_up: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let now = self.waits.timers().now();
         // A step may pass over its turn, and over the end of its wait as well.
@@ -183,7 +188,7 @@ impl Waiter {
                 return Poll::Ready(());
             }
             Some(Stand::Front) => due.min(give_up),
-            // The request before it is about to ask, and wakes this one then.
+            // The request before it is about to ask, and then wakes this one.
             Some(Stand::Behind(acts_by)) if steps && acts_by <= now + patience => acts_by,
             Some(Stand::Behind(acts_by)) => acts_by.min(now + patience).min(give_up),
             None => now,
@@ -203,7 +208,7 @@ impl Waiter {
 
     fn ask(&mut self) {
         let charges = self.charges.clone();
-        // Before it asks, so that no slot is given back unseen.
+        // Set before the request asks, so that no slot that is given back is missed.
         match &self.vacancy {
             Some(vacancy) => vacancy.look_ahead(),
             None => self.vacancy = Vacancy::watch(&charges),
@@ -214,7 +219,7 @@ impl Waiter {
             Reply::Later(_) => ASKS_SHARED_EVERY,
         };
         let reply = match reply {
-            // If the client goes away now, what the store charges has to end as well.
+            // If the client goes away now, the charges of the store have to be released as well.
             Reply::Later(coming) if self.limiter.holds_any(&charges) => Reply::Later(Box::pin(
                 PendingOutcomes::new(&self.limiter, &charges, coming),
             )),
@@ -225,29 +230,29 @@ impl Waiter {
         ));
     }
 
-    pub(super) fn foresee(&mut self) {
+    pub(super) fn estimate(&mut self) {
         let place = self.place.as_ref();
         let (limiter, charges) = (&self.limiter, &self.charges);
-        let (answer, extras) = self.waits.foresee(limiter, charges, &self.own, place);
-        self.step = Step::Foresees(answer, extras);
+        let (answer, extras) = self.waits.estimate(limiter, charges, &self.own, place);
+        self.step = Step::Estimates(answer, extras);
     }
 
-    /// It is counted as waiting, if it stands in a line.
+    /// Counts the request as waiting, if it stands in a line.
     pub(super) fn begins_to_wait(&mut self) {
         if self.place.is_some() {
             self.wait = Some(self.limiter.begin_to_wait(self.line.0));
         }
     }
 
-    /// Waits no longer, and asks what it is to be told.
+    /// Stops waiting, and asks for the numbers to tell.
     fn give_up(&mut self) {
         self.place = None;
         self.wait = None;
         self.has_looked_again = false;
-        self.foresee();
+        self.estimate();
     }
 
-    /// Whether it waits on after such a denial.
+    /// Returns whether the request waits on after this denial.
     fn goes_on(&mut self, outcomes: &Outcomes) -> bool {
         let now = self.waits.timers().now();
         let hope = self.waits.hope(
@@ -269,7 +274,7 @@ impl Waiter {
         true
     }
 
-    /// Goes to another line, if there is a place in it.
+    /// Moves to another line, if there is a place in it.
     fn move_to(&mut self, line: LineId) -> bool {
         let (cost, places) = (self.cost_in(line), self.waits.places_in(line));
         let Some(place) = &mut self.place else {
@@ -285,7 +290,7 @@ impl Waiter {
         has_moved
     }
 
-    /// What it is charged under the policy of this line.
+    /// Returns the cost of the request under the policy of this line.
     fn cost_in(&self, (policy, _): LineId) -> u32 {
         let mut charges = self.charges.iter();
         let charge = charges.find(|charge| charge.policy == policy);

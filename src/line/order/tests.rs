@@ -1,8 +1,11 @@
+//! The order of a queue, against a model of its store.
+
 use proptest::prelude::*;
 
 use super::*;
 
-/// A queue as a store has it, exactly: moments are parts of a microsecond, and so is an interval.
+/// A model of a queue as a store keeps it. Moments and intervals are fractions of a microsecond, so it is
+/// exact.
 struct Store {
     parts: u64,
     interval: u64,
@@ -20,7 +23,7 @@ impl Store {
         (begins, self.rounded_up(self.arrival))
     }
 
-    /// As the rule of a queue does: see `algorithm::gcra`.
+    /// The rule of a queue: see `algorithm::gcra`.
     fn give_back(&mut self, free: &Free) -> bool {
         let before = self.arrival - u64::from(free.count()) * self.interval;
         let late = free
@@ -41,9 +44,9 @@ impl Store {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A request of this cost comes, to this process or to another one.
+    /// A request of this cost arrives at this process, or at another one.
     Comes(u32, bool),
-    /// The member at this place of the line goes away; all who wait are 1,000.
+    /// The member at this place of the line goes away; 1,000 stands for the whole line.
     Leaves(usize),
     GoesOn,
 }
@@ -63,7 +66,7 @@ fn events(others: bool) -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..80)
 }
 
-/// Of each member its number, its cost and when it goes on by the clock of the store.
+/// Returns the number, the cost and the moment of each member, by the clock of the store.
 fn members(order: &Order) -> Vec<(u64, u32, Micros)> {
     let members = order.members.iter().map(|member| {
         let turns = member.turns.iter().map(Stretch::count).sum();
@@ -151,14 +154,14 @@ fn run(events: &[Event], (parts, interval): (u64, u64)) {
 
 const TURN: Duration = Duration::from_millis(100);
 
-/// One turn that begins so many turns after the first, by a clock that tells this moment now.
+/// Returns one turn that begins `number` turns after the first, by a clock that now shows `clock`.
 fn turn(start: Instant, clock: u64, number: u64, is_degraded: bool) -> Place {
     let [begins, ends] = [number, number + 1].map(|turn| Micros::new(clock + 100_000 * turn));
     let due = start + TURN * u32::try_from(number).unwrap();
     Place::new(1, (begins, ends), due).degraded(is_degraded)
 }
 
-/// After how many milliseconds each member goes on.
+/// Returns for each member the milliseconds until it goes on.
 fn dues(order: &Order, start: Instant) -> Vec<(u64, u128)> {
     let members = order.members.iter().map(|member| {
         let due = member.turns[0].due() - start;
@@ -167,14 +170,14 @@ fn dues(order: &Order, start: Instant) -> Vec<(u64, u128)> {
     members.collect()
 }
 
-/// How many turns are free when a member has left, and when the first begins.
+/// Returns how many turns are free after a member has left, and when the first begins.
 fn left(order: &mut Order, number: u64, now: Instant) -> Option<(u32, Micros)> {
     let (free, _) = order.leave(number, now);
     free.map(|free| (free.count(), free.begins()))
 }
 
-/// While its store is away, a queue begins anew in this process and by its clock. Its first request was
-/// put before those that waited, or made them wait for a second, by how the clocks differ.
+/// While its store is away, a queue begins anew in this process and by its clock. Once, its first request was
+/// put before the requests that waited, or made them wait for a second, depending on how the clocks differed.
 #[test]
 fn requests_that_are_decided_without_the_store_go_on_behind_those_that_wait() {
     const HOUR: u64 = 3_600_000_000;
@@ -191,7 +194,7 @@ fn requests_that_are_decided_without_the_store_go_on_behind_those_that_wait() {
             .map(|number| (number, u128::from(number + 1) * 100))
             .collect();
         assert_eq!(dues(&order, start), expected, "{here}");
-        // They move up past each other too, and each store is given back its own turns.
+        // The two groups move up past each other too, and each store gets its own turns back.
         let free = left(&mut order, 0, start);
         assert_eq!(free, Some((1, Micros::new(store + 100_000))));
         assert_eq!(left(&mut order, 6, start), Some((1, Micros::new(store))));
@@ -202,7 +205,7 @@ fn requests_that_are_decided_without_the_store_go_on_behind_those_that_wait() {
     }
 }
 
-/// A request that was decided earlier stands before another, even if its thread is slower.
+/// A request that was decided earlier stands before another one, even if its thread is slower.
 #[test]
 fn of_one_clock_the_moments_decide_and_of_a_clock_that_was_set_back_the_arrival() {
     let (clock, start) = (1 << 50, Instant::now());
@@ -211,7 +214,7 @@ fn of_one_clock_the_moments_decide_and_of_a_clock_that_was_set_back_the_arrival(
         order.join(turn(start, clock, number, false), start);
     }
     assert_eq!(dues(&order, start), [(0, 100), (2, 200), (1, 300)]);
-    // Set back by an hour, it tells what is owed as of then.
+    // Set back by an hour, the clock tells the debt as of then.
     order.join(turn(start, clock - 3_600_000_000, 4, false), start);
     order.join(turn(start, clock - 3_600_000_000, 5, false), start);
     let expected = [(0, 100), (2, 200), (1, 300), (3, 400), (4, 500)];
@@ -240,14 +243,14 @@ fn a_request_that_costs_more_does_not_reach_over_the_turns_of_another_process() 
         .map(|it| it.2.get() - clock)
         .collect();
     assert_eq!(begins, [40, 70]);
-    // A place of three turns, of which the next takes one.
+    // A place of three turns, of which the next request takes one.
     assert_eq!(
         left(&mut order, 1, start),
         Some((3, Micros::new(clock + 50)))
     );
 }
 
-/// Three a second, ten a second, a million a day, and what divides by nothing.
+/// Three a second, ten a second, a million a day, and a prime interval.
 fn intervals() -> impl Strategy<Value = (u64, u64)> {
     prop_oneof![
         Just((3, 1_000_000)),

@@ -1,4 +1,4 @@
-//! Checks the options of a layer, and makes its gate.
+//! Checks the options of a layer, and builds its gate.
 
 use super::RateLimitLayerBuilder;
 use crate::error::ConfigError;
@@ -12,7 +12,7 @@ use crate::store::{Guarded, Store};
 
 #[cfg(feature = "tonic")]
 impl<S> RateLimitLayerBuilder<S> {
-    /// Refuses options that an interceptor cannot provide.
+    /// Rejects options that an interceptor does not support.
     pub(in crate::middleware) fn check_for_interceptor(&self) -> Result<(), ConfigError> {
         if let Some(path) = self.lists.exempt_paths().first() {
             let remedy =
@@ -45,7 +45,7 @@ impl<S> RateLimitLayerBuilder<S> {
         }
     }
 
-    /// Treats every request as a call.
+    /// Treats every request as a gRPC call.
     pub(in crate::middleware) fn all_calls(mut self) -> Self {
         self.answers.grpc.take_all();
         self.sources.resolver = self
@@ -57,21 +57,21 @@ impl<S> RateLimitLayerBuilder<S> {
 }
 
 impl<S: Store> RateLimitLayerBuilder<S> {
-    /// Builds the layer. A router takes the layer and no `Result`: `.layer(builder.build()?)`.
+    /// Builds the layer. A router takes the layer, not a `Result`: `.layer(builder.build()?)`.
     ///
     /// # Errors
     ///
     /// When
     ///
     /// - there is no policy,
-    /// - a name cannot stand in a header, or is there twice,
+    /// - a name cannot be part of a header, or appears twice,
     /// - the store cannot hold a policy exactly,
     /// - two dialects have a common header,
     /// - the status of refusals is not an error status,
     /// - a soft policy waits,
     /// - the jitter is not in whole seconds,
     /// - a gRPC message is too long,
-    /// - a plan, a limit by key or a limit by operation cannot be,
+    /// - a plan, a limit by key or a limit by operation is invalid,
     /// - limits are split over no node, or over nodes that share a store, or
     /// - an exempt path is not a path.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {

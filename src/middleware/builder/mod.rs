@@ -68,8 +68,7 @@ impl RateLimitLayerBuilder {
 }
 
 impl<S> RateLimitLayerBuilder<S> {
-    /// Adds a policy. All policies that apply are asked about a request, and it is charged to
-    /// all of them or to none.
+    /// Adds a policy. A request is charged to all policies that apply, or to none.
     pub fn policy<R: Keyed>(mut self, policy: Policy<R>) -> Self {
         self.policies.push(R::keyed(policy));
         self
@@ -81,8 +80,8 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// Sets the plans, and how the plan of a request is found: the name that the closure returns, for example of
-    /// what authentication has left among the extensions. `None`, and a name that no plan has, is the default plan.
+    /// Sets the plans, and a closure that returns the name of a request's plan, for example from the
+    /// extension that authentication adds. `None`, and a name without a plan, stand for the default plan.
     ///
     /// Take the plan from a verified source. A client that chooses its plan by a header has the largest one.
     ///
@@ -124,22 +123,23 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// Sets the plans, of which a resolver names that of a request. A request of which no plan is named has the default
-    /// plan.
+    /// Sets the plans for a resolver, which names the plan of a request. A request without a named plan has
+    /// the default plan.
     #[cfg(feature = "resolver")]
     pub fn plans_by_name(mut self, plans: Plans) -> Self {
         self.plans = Some(plans);
         self
     }
 
-    /// Finds the plan or the limits of a request by looking its customer up. `customer` reads what the resolver looks
-    /// up; a request for which it returns `None` is not looked up. A plan that the resolver names comes before that of
-    /// [`plans`](Self::plans).
+    /// Sets a resolver that finds the plan or the limits of a request by its customer. `customer` reads what
+    /// the resolver looks up; a request for which it returns `None` is not looked up. A plan that the
+    /// resolver names comes before that of [`plans`](Self::plans).
     ///
-    /// The request waits for a lookup before anything is charged, and takes nothing of the inner service meanwhile that
-    /// it did not have. An interceptor cannot wait: it has what is known already, or else the default plan.
+    /// The request waits for a lookup before anything is charged, and meanwhile does not use the readiness of
+    /// the inner service. An interceptor cannot wait: it uses what is known already, or else the default
+    /// plan.
     ///
-    /// A resolver keeps what `customer` returns. Let it be of bounded length: a text of a header may be as long as the
+    /// A resolver keeps what `customer` returns, so bound its length: a header value may be as long as the
     /// server allows.
     ///
     /// See [`Resolver`](crate::plan::Resolver) for an example.
@@ -157,7 +157,7 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// Looks customers up by this, in place of a resolver.
+    /// Sets what looks customers up, in place of a resolver.
     #[cfg(all(feature = "config", feature = "resolver"))]
     pub(crate) fn looking_up_by(mut self, looks: ResolverOf) -> Self {
         self.sources.resolver = Some(looks);
@@ -183,17 +183,18 @@ impl<S> RateLimitLayerBuilder<S> {
         }
     }
 
-    /// Lets limits be changed while they are in force, by [`Limiter::adjust_limit`](crate::Limiter::adjust_limit) of the
-    /// layer's [limiter](crate::RateLimitLayer::limiter). A decision then reads one number more for each policy.
+    /// Lets limits change while they are in force, by [`Limiter::adjust_limit`](crate::Limiter::adjust_limit)
+    /// of the layer's [limiter](crate::RateLimitLayer::limiter). A decision then reads one more number for
+    /// each policy.
     pub fn adjustable(mut self) -> Self {
         self.is_adjustable = true;
         self
     }
 
-    /// Divides every limit by the number of nodes that serve the same clients and share no store.
+    /// Divides every limit by the number of nodes that serve the same clients without a shared store.
     ///
-    /// See [`LimiterBuilder::nodes`](crate::limiter::LimiterBuilder::nodes) for what all
-    /// nodes together may admit. Clients are told the share.
+    /// See [`LimiterBuilder::nodes`](crate::limiter::LimiterBuilder::nodes) for what all nodes together may
+    /// admit. Clients see the share.
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = nodes;
         self
@@ -201,9 +202,9 @@ impl<S> RateLimitLayerBuilder<S> {
 
     /// Lets requests of these paths go on without a limit and without headers.
     ///
-    /// Use it for the probes of a load balancer, which ask often and must not find the service
-    /// gone. A path is compared as it is sent, whole and without its query. In a nested router,
-    /// axum has removed the outer part.
+    /// Use it for the probes of a load balancer, which are frequent and must always succeed. A path is
+    /// compared as it is sent, whole and without its query. In a nested router, axum has removed the outer
+    /// part.
     pub fn exempt_paths<P: Into<String>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
         for path in paths {
             self.lists.exempt_path(path.into());
@@ -214,8 +215,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Lets requests that match the condition go on without a limit and without headers. It may be
     /// called several times.
     ///
-    /// The extractors of [`key`](crate::key) make conditions from lists, and every closure is a
-    /// condition:
+    /// Use a list by an extractor of [`key`](crate::key), or any closure:
     ///
     /// ```
     /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
@@ -233,14 +233,14 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// Refuses requests that match the condition with `403 Forbidden`, before any policy is asked
-    /// and even if something else allows them. It may be called several times.
+    /// Refuses requests that match the condition with `403 Forbidden`, before any policy decides and even if
+    /// something else allows them. It may be called several times.
     pub fn deny(mut self, condition: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.lists.deny(condition);
         self
     }
 
-    /// Sets the dialects that tell limits; the default is [`Dialect::Draft11`] alone.
+    /// Sets the dialects of the rate limit headers; the default is [`Dialect::Draft11`] alone.
     ///
     /// Dialects with a common header cannot be sent together. An empty list is
     /// [`without_headers`](Self::without_headers).
@@ -271,8 +271,8 @@ impl<S> RateLimitLayerBuilder<S> {
 
     /// Sets the status of a refusal by a policy, from 400 to 599; the default is 429.
     ///
-    /// Every client knows that it may try again after 429 and 503. Refusals for other reasons keep
-    /// their status: see [`Refusal`](crate::response::Refusal).
+    /// Every client knows that it may try again after 429 and 503. Refusals for other reasons keep their
+    /// status: see [`Refusal`](crate::response::Refusal).
     pub fn refusal_status(mut self, status: StatusCode) -> Self {
         self.answers.refusal_status = status;
         self
@@ -321,8 +321,8 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Adds a random number of whole seconds, from 0 to `most`, to the `Retry-After` of each
     /// refusal by a policy; the default is none.
     ///
-    /// Clients that were refused in one window then come back spread out. No other time changes:
-    /// `t` and the resets tell when the request can pass, and `Retry-After` is never earlier.
+    /// Clients that were refused in one window then come back spread out. No other time changes: `t` and the
+    /// resets say when the request can pass, and `Retry-After` is never earlier.
     pub fn retry_jitter(mut self, most: Duration) -> Self {
         self.answers.retry_jitter = most;
         self
@@ -350,20 +350,22 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// Sets the mode of all policies together, which weakens theirs; the default is [`Mode::Enforce`].
+    /// Sets the mode of all policies together, which can only weaken their own; the default is
+    /// [`Mode::Enforce`].
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Lets these switches change the modes of the policies; by default, the layer has
-    /// [switches of its own](crate::RateLimitLayer::modes).
+    /// Shares these switches, which change the modes of the policies. By default, the layer has [switches of
+    /// its own](crate::RateLimitLayer::modes).
     pub fn modes(mut self, modes: &Modes) -> Self {
         self.modes = Some(modes.clone());
         self
     }
 
-    /// Prepares the layer for requests of a log, which say what they do not show. No customer is looked up.
+    /// Prepares the layer for requests that are replayed from a log, which names their keys and plans. No
+    /// customer is looked up.
     #[cfg(feature = "config")]
     pub(crate) fn for_a_log(mut self) -> Self {
         let policies = self.policies.into_iter();
@@ -383,8 +385,8 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Puts the [`Decision`](crate::Decision) into the extensions of each allowed request, for
     /// handlers to read; off by default, because it allocates.
     ///
-    /// A request to which no policy applies gets none. If several layers are stacked, the extension
-    /// is the decision of the innermost layer that was asked.
+    /// A request to which no policy applies gets none. If several layers are stacked, the extension is the
+    /// decision of the innermost layer with a policy that applies.
     pub fn expose_decision(mut self) -> Self {
         self.exposes_decision = true;
         self
@@ -393,8 +395,8 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Puts the [`Decision`](crate::Decision) into the extensions of each response too, for outer layers to read; off by
     /// default, because it allocates.
     ///
-    /// A response to a request to which no policy applies gets none. If several layers are stacked, the extension is the
-    /// decision of the outermost layer that was asked.
+    /// A response to a request to which no policy applies gets none. If several layers are stacked, the
+    /// extension is the decision of the outermost layer with a policy that applies.
     ///
     /// ```
     /// use axum::{Router, body::Body, http::Request, routing::get};
@@ -422,9 +424,10 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Calls this with each decision, allowed or denied: with the head of the request, the key under the policy that
     /// [binds](crate::Decision::binding), and the decision. A layer has one such hook, and by default none.
     ///
-    /// It is called on the path of the request, before the inner service. Let it be quick, and let it not block. It is
-    /// not called for a request to which no policy applies, that has no key or is on a list, or on which the store cannot
-    /// decide. A request that waits under [`wait_up_to`](Policy::wait_up_to) is told once, when its wait is over.
+    /// The hook runs on the path of the request, before the inner service: it has to be fast and must not
+    /// block. It does not run for a request to which no policy applies, that has no key or is on a list, or
+    /// that the store cannot decide. For a request that waits under [`wait_up_to`](Policy::wait_up_to) it
+    /// runs once, when the wait is over.
     ///
     /// A key may be a secret of its client: take care where it goes.
     ///

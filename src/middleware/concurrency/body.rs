@@ -9,7 +9,7 @@ use crate::adapt::Permit;
 use crate::middleware::source::{Source, ToTheEnd};
 
 pin_project! {
-    /// The body of a response: that of the inner service, whose slot is free when it ends or is dropped, or that of a
+    /// The body of a response: that of the inner service, whose end or drop frees the slot, or that of a
     /// refusal.
     #[derive(Debug)]
     pub struct ConcurrencyBody<B> {
@@ -47,7 +47,7 @@ impl<B> ConcurrencyBody<B> {
 }
 
 impl<B: Body> ConcurrencyBody<B> {
-    /// The slot is free at once if the body is empty: nothing may read it.
+    /// Frees the slot at once if the body is empty, since nothing may read it.
     pub(super) fn inner(body: B, permit: Option<Permit>) -> Self {
         let permit = permit.filter(|_| !body.is_end_stream());
         Self {

@@ -25,7 +25,7 @@ pin_project! {
         Calling {
             #[pin]
             future: F,
-            // Behind the future: what the call still does comes before its end.
+            // Declared after the future, so that the call is dropped before the slot.
             permit: Option<Permit>,
             classify: Option<Arc<Classify>>,
         },

@@ -10,20 +10,21 @@ use super::service::WithConcurrency;
 use crate::adapt::{AdaptiveConcurrency, Sample};
 use crate::key::Head;
 
-/// Bounds how many requests of the inner service are in flight at once, by an
-/// [adaptive limit](AdaptiveConcurrency).
+/// Bounds how many requests of the inner service are in flight at once, by an [adaptive
+/// limit](AdaptiveConcurrency).
 ///
-/// - A slot is taken when the service is called, and is free when the body of the response has ended or is dropped. A
-///   service that is not ready, and a connection that is idle, take none.
-/// - A request without a slot is refused at once: 503 with the problem `temporary-reduced-capacity`, and for a call of gRPC
-///   `UNAVAILABLE`. When a slot will be free is not known, so there is no `Retry-After`.
+/// - A slot is taken when the service is called, and is free when the body of the response has ended or is
+///   dropped. A service that is not ready, and an idle connection, take none.
+/// - A request without a slot is refused at once: 503 with the problem `temporary-reduced-capacity`, and
+///   `UNAVAILABLE` for a gRPC call. It is unknown when a slot will be free, so there is no `Retry-After`.
 /// - The limit learns from the time to the head of the response.
 ///   - Statuses below 400 are samples.
-///   - 503, 504, the gRPC codes 4, 8 and 14, and an error of the inner service tell of an overload.
-///   - Other failures, refusals of a rate limit, and requests whose client is gone teach nothing.
+///   - 503, 504, the gRPC codes 4, 8 and 14, and an error of the inner service are signs of an overload.
+///   - Other failures, refusals of a rate limit, and requests whose client has gone away are not used.
 ///
-/// Add it outside a rate limit (in an axum router, after it): then a request that finds no slot is charged nothing. Where
-/// requests [wait for their turn](crate::Policy::wait_up_to) it belongs inside, since they hold a slot while they wait.
+/// Add it outside a rate limit (in an axum router, after it): then a request that finds no slot is charged
+/// nothing. Where requests [wait for their turn](crate::Policy::wait_up_to), add it inside, because they
+/// would hold a slot while they wait.
 ///
 /// ```
 /// use axum::{Router, body::Body, http::Request, routing::get};
@@ -59,7 +60,7 @@ pub struct AdaptiveConcurrencyLayer {
 }
 
 impl AdaptiveConcurrencyLayer {
-    /// Takes slots of this limit, which several layers can share.
+    /// Creates a layer over this limit, which several layers can share.
     pub fn new(concurrency: &AdaptiveConcurrency) -> Self {
         let options = Options {
             concurrency: concurrency.clone(),
@@ -78,14 +79,14 @@ impl AdaptiveConcurrencyLayer {
         &self.options.concurrency
     }
 
-    /// Leaves out the requests that match the condition, such as the probes of a load balancer. They take no slot, and
-    /// teach nothing: they are fast, and say nothing of how the others are served.
+    /// Excludes the requests that match the condition, such as the probes of a load balancer. They take no
+    /// slot and give no samples: they are fast, and say nothing about other requests.
     pub fn except(self, except: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.with(|options| options.except = Some(Arc::new(except)))
     }
 
-    /// Says of which [partition](crate::adapt::AdaptiveConcurrencyBuilder::partition) a request is. `None`, and a name that
-    /// is no partition, count as the rest.
+    /// Sets the [partition](crate::adapt::AdaptiveConcurrencyBuilder::partition) of a request. `None`, and an
+    /// unknown name, count as the rest.
     pub fn partition_of<P: Into<Cow<'static, str>>>(
         self,
         partition_of: impl Fn(&Head<'_>) -> Option<P> + Send + Sync + 'static,
@@ -94,13 +95,13 @@ impl AdaptiveConcurrencyLayer {
         self.with(|options| options.partition = Some(Arc::new(partition)))
     }
 
-    /// Says what an answer teaches, in place of the rule above.
+    /// Sets what an answer says about the load, in place of the rule above.
     pub fn classify(self, classify: impl Fn(&Parts) -> Sample + Send + Sync + 'static) -> Self {
         self.with(|options| options.classify = Some(Arc::new(classify)))
     }
 
-    /// Refuses with 429, in place of 503. Some load balancers take a node out that answers 503, and its load goes to the
-    /// others.
+    /// Refuses with 429 in place of 503. Some load balancers remove a node that answers 503, and its load
+    /// goes to the others.
     pub fn too_many_requests(self) -> Self {
         self.with(|options| options.status = StatusCode::TOO_MANY_REQUESTS)
     }

@@ -8,11 +8,11 @@ use super::sample::Classify;
 use crate::adapt::AdaptiveConcurrency;
 use crate::key::Head;
 
-/// What a layer was told.
+/// The options of a layer.
 #[derive(Clone)]
 pub(super) struct Options {
     pub(super) concurrency: AdaptiveConcurrency,
-    /// That of a refusal.
+    /// The status of a refusal.
     pub(super) status: StatusCode,
     pub(super) except: Option<Arc<Except>>,
     pub(super) partition: Option<Arc<PartitionOf>>,

@@ -1,4 +1,4 @@
-//! What an answer says of the service: a failure is no sample.
+//! What an answer says about the load of the service.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use http::response::Parts;
 use crate::adapt::Sample;
 use crate::response::Refusal;
 
-/// Says what an answer teaches.
+/// Classifies an answer.
 pub(super) type Classify = dyn Fn(&Parts) -> Sample + Send + Sync;
 
 /// The gRPC codes of an overloaded server: deadline exceeded, resource exhausted, unavailable.
 const OVERLOADED_CALLS: [&[u8]; 3] = [b"4", b"8", b"14"];
 
 impl Sample {
-    /// What the answer of an HTTP service teaches unless
-    /// [a closure](crate::middleware::AdaptiveConcurrencyLayer::classify) says otherwise; it can fall back on this.
+    /// Classifies the answer of an HTTP service by default. A
+    /// [closure](crate::middleware::AdaptiveConcurrencyLayer::classify) can fall back on this.
     pub fn of(head: &Parts) -> Self {
         if head.extensions.get::<Refusal>().is_some() {
             return Self::Nothing;

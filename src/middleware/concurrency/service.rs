@@ -13,7 +13,8 @@ use crate::adapt::{Permit, Saturated};
 use crate::key::Head;
 use crate::response::saturated;
 
-/// The service that an [`AdaptiveConcurrencyLayer`](super::AdaptiveConcurrencyLayer) makes of an inner service.
+/// The service that an [`AdaptiveConcurrencyLayer`](super::AdaptiveConcurrencyLayer) makes of an inner
+/// service.
 #[derive(Clone, Debug)]
 pub struct WithConcurrency<S> {
     inner: S,
@@ -28,7 +29,7 @@ impl<S> WithConcurrency<S> {
 }
 
 impl Options {
-    /// Takes a slot; `None` for a request that needs none.
+    /// Takes a slot. Returns `None` for a request that needs none.
     fn enter<B>(&self, request: &Request<B>) -> Result<Option<Permit>, Saturated> {
         if self.except.is_none() && self.partition.is_none() {
             return self.concurrency.try_enter().map(Some);
@@ -44,7 +45,7 @@ impl Options {
     }
 }
 
-/// Has the name of the inner service, so that it can replace it in a tonic server.
+/// Forwards the name of the inner service, so that it can replace it in a tonic server.
 #[cfg(feature = "tonic")]
 impl<S: tonic::server::NamedService> tonic::server::NamedService for WithConcurrency<S> {
     const NAME: &'static str = S::NAME;

@@ -1,4 +1,4 @@
-//! Tells clients, handlers and counters what was ruled on a request.
+//! Tells clients, handlers and counters the ruling on a request.
 
 use http::Request;
 
@@ -9,12 +9,12 @@ use crate::key::{Head, Key};
 use crate::limiter::{Charges, NO_TIMER, Ruled, asked};
 use crate::middleware::ending::Kept;
 use crate::middleware::{OverLimit, WouldRefuse};
-use crate::observe::Request as Counted;
+use crate::observe::Request as RequestCount;
 use crate::response::Fields;
 use crate::store::Charge;
 
 impl Gate {
-    /// Tells what the limiter has ruled.
+    /// Converts the ruling of the limiter.
     #[inline]
     pub(super) fn answer<B>(
         &self,
@@ -79,7 +79,7 @@ impl Gate {
             Kept::of(settles, &self.limiter, charges, outcomes, request)
         });
         self.limiter.count_decided(all, &told);
-        // If it panics, the request ends here, with what is kept.
+        // If the hook panics, the request ends here, and what it holds is settled.
         self.tell_hook(all, &told, request);
         Admitted {
             fields,
@@ -97,7 +97,7 @@ impl Gate {
         }
     }
 
-    /// The headers of a response to an allowed request, which tell of the policies in force.
+    /// Returns the headers of the response to an allowed request, with the policies in force.
     #[inline]
     fn fields(&self, charges: &[Charge], told: &Outcomes) -> Option<Fields> {
         if !charges.iter().any(Charge::is_shadow) {
@@ -110,7 +110,7 @@ impl Gate {
         self.answers.allowed(&charges, &told)
     }
 
-    /// Tells the hook, if there is one, of what was decided.
+    /// Calls the hook, if there is one, with the decision.
     #[inline]
     fn tell_hook<B>(&self, charges: &[Charge], told: &Outcomes, request: &Request<B>) {
         if let Some(hook) = &self.hooks.on_decision {
@@ -126,7 +126,7 @@ impl Gate {
         }
     }
 
-    /// The fields of a response, which gets the decision too if that was asked for.
+    /// Adds the decision to the headers of a response, if that is enabled.
     #[inline]
     fn with_decision(&self, fields: Option<Fields>, told: &Outcomes) -> Option<Fields> {
         if !self.hooks.in_response {
@@ -136,9 +136,9 @@ impl Gate {
         Some(Fields::with_decision(fields, decision))
     }
 
-    /// No policy is asked about the request.
+    /// Passes a request that no policy decides.
     pub(super) fn exempt(&self) -> Ruling {
-        self.limiter.counters().request(Counted::Exempt);
+        self.limiter.counters().request(RequestCount::Exempt);
         self.pass(None, Kept::default())
     }
 
@@ -168,7 +168,7 @@ impl Gate {
 
     fn fail<B>(&self, charges: &[Charge], error: &StoreError, request: &mut Request<B>) -> Ruling {
         self.limiter.count_failed(charges);
-        // What refuses no request does not do it without its store either.
+        // A policy in shadow does not refuse without its store either.
         if charges.iter().all(Charge::is_shadow) {
             return self.pass(None, Kept::default());
         }
@@ -176,7 +176,7 @@ impl Gate {
     }
 }
 
-/// The charges and the outcomes of the policies that are not in shadow.
+/// Returns the charges and the outcomes of the policies that are not in shadow.
 #[cold]
 fn in_force(charges: &[Charge], told: &Outcomes) -> (Charges, Outcomes) {
     let charges = charges.iter().filter(|charge| !charge.is_shadow());

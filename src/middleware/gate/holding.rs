@@ -12,22 +12,22 @@ use super::{Gate, Ruling};
 use crate::limiter::Question;
 use crate::line::{Answering, Holding};
 use crate::middleware::ResponseBody;
-use crate::middleware::beside::Beside;
 use crate::middleware::ending::Kept;
 use crate::middleware::nesting::Within;
+use crate::middleware::shadow_decision::ShadowDecision;
 use crate::response::Fields;
 
-/// What a request that goes on has until its response.
+/// What an admitted request keeps until its response.
 pub(in crate::middleware) struct Admitted {
     /// The headers of its response.
     pub(in crate::middleware) fields: Option<Fields>,
     pub(in crate::middleware) kept: Kept,
-    /// The gate's number, for layers that stand on a route twice.
+    /// The gate's number, to detect a layer that is applied to a route twice.
     pub(in crate::middleware) gate: usize,
 }
 
 impl Admitted {
-    /// An admitted request whose response gets no headers.
+    /// Admits a request whose response gets no headers.
     #[inline]
     pub(in crate::middleware) fn bare(kept: Kept, gate: usize) -> Self {
         Self {
@@ -68,11 +68,11 @@ where
         request: &mut Request<B>,
         cx: &mut Context<'_>,
     ) -> Poll<Ruling> {
-        let beside = Beside::carried_by(request);
+        let tried = ShadowDecision::carried_by(request);
         let mut resumed = Gate::resume(self, question, request, cx);
         match &mut resumed {
-            Poll::Ready(ruling) => beside.compare(ruling, request),
-            Poll::Pending => beside.wait_with(request),
+            Poll::Ready(ruling) => tried.compare(ruling, request),
+            Poll::Pending => tried.wait_with(request),
         }
         resumed
     }
@@ -86,7 +86,7 @@ where
         } else {
             kept.answered(response)
         };
-        // Taking none would copy as much as taking some.
+        // A separate arm avoids copying an empty `Fields`.
         if admitted.fields.is_some()
             && let Some(fields) = admitted.fields.take()
         {

@@ -26,26 +26,26 @@ use crate::decision::Outcomes;
 use crate::key::{Head, Key};
 use crate::limiter::{Asking, Caller, Charges, Limiter, PreparedLimits, Question, Resumed};
 use crate::line;
-use crate::observe::Request as Counted;
+use crate::observe::Request as RequestCount;
 use crate::plan::{ChosenPlan, Finding, Look};
 use crate::policy::{DeclaredModes, Http, Mode, Policy};
 use crate::response::Answers;
 use crate::store::{Charge, Guarded, Ledger, Wanted};
 
-/// Asks a limiter about requests, and turns its answers into responses.
+/// Decides requests by a limiter, and converts its rulings into responses.
 #[derive(Debug)]
 pub(super) struct Gate {
     limiter: Limiter<dyn Ledger>,
-    /// How each policy reads a request, with the policy's place in the limiter's list.
+    /// How each policy reads a request, with the policy's index in the limiter.
     readers: Vec<(usize, Http)>,
     answers: Answers,
-    /// `None` if they are empty.
+    /// `None` if all lists are empty.
     lists: Option<Lists>,
     /// How the plan of a request is found.
     sources: Sources,
-    /// Whether a policy lets requests over its limit go on.
+    /// Whether any policy lets requests over its limit go on.
     is_soft: bool,
-    /// The requests whose numbers are told.
+    /// Which requests need numbers.
     wanted: Wanted,
     /// `None` if no policy holds a request to its end.
     settles: Option<Arc<Settles>>,
@@ -54,11 +54,11 @@ pub(super) struct Gate {
     life: Life,
 }
 
-/// What becomes of a request.
+/// The ruling on a request.
 pub(super) type Ruling = line::Ruling<Arc<Gate>>;
 
 impl Gate {
-    /// These policies, whose names are known to be good, over a ledger that was opened for them.
+    /// Creates a gate for these policies, whose names are valid, over a ledger that was opened for them.
     pub(super) fn new(
         policies: &[Policy],
         readers: Vec<Http>,
@@ -104,7 +104,7 @@ impl Gate {
         self.lists = (!lists.are_empty()).then_some(lists);
     }
 
-    /// Holds requests to their end. What is taken back needs the numbers of its charge.
+    /// Holds requests until their end. Taking a charge back needs its numbers.
     pub(super) fn set_settles(&mut self, settles: Option<Arc<Settles>>) {
         if settles.is_some() {
             self.wanted = Wanted::Everything;
@@ -117,7 +117,7 @@ impl Gate {
         self.wanted = Wanted::Everything;
     }
 
-    /// Tells these of decisions, if they are any.
+    /// Sets the hooks for decisions, if there are any.
     pub(super) fn set_hooks(&mut self, hooks: Hooks) {
         if hooks.are_any() {
             self.wanted = Wanted::Everything;
@@ -125,10 +125,11 @@ impl Gate {
         self.hooks = hooks;
     }
 
-    /// Rules on a request: by the lists, then by the modes of policies and the plan of the request, then by the limiter.
+    /// Rules on a request: by the lists, then by the modes of policies and the plan of the request, then by
+    /// the limiter.
     ///
-    /// Puts the decision among the request's extensions, if that was asked for, and empties the extensions of a request
-    /// that is refused.
+    /// Puts the decision into the request's extensions, if that is enabled, and empties the extensions of a
+    /// refused request.
     pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Ruling {
         self.life.request();
         look_for_itself(self.id());
@@ -137,7 +138,7 @@ impl Gate {
             None | Some(Listed::Nowhere) => {}
             Some(Listed::Allowed) => return self.exempt(),
             Some(Listed::Denied) => {
-                self.limiter.counters().request(Counted::Forbidden);
+                self.limiter.counters().request(RequestCount::Forbidden);
                 return Ruling::Refuse(self.answers.forbidden(request));
             }
         }
@@ -152,7 +153,7 @@ impl Gate {
         }
     }
 
-    /// Asks about a request for which a resolver has this.
+    /// Rules on a request with this finding of a resolver.
     fn ask_as<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
         let is_plain = self.modes().are_plain();
         if let Some(kind) = finding.and_then(Finding::refusal)
@@ -195,14 +196,14 @@ impl Gate {
         self.limiter.declared_modes()
     }
 
-    /// Whether no policy does more than this.
+    /// Returns whether no policy has a stronger mode than this.
     #[cold]
     fn has_no_mode_over(&self, mode: Mode) -> bool {
         let mut policies = self.readers.iter().map(|(policy, _)| *policy);
         policies.all(|policy| self.modes().of(policy) >= mode)
     }
 
-    /// Asks about a request while some policies are in shadow or off.
+    /// Rules on a request while some policies are in shadow or off.
     #[cold]
     #[inline(never)]
     fn ask_in_modes<B>(
@@ -226,7 +227,7 @@ impl Gate {
         self.put_wanting(wanted, &charges, request)
     }
 
-    /// What the policies charge a request whose modes ask about it.
+    /// Reads the charges of a request under the policies that are not off.
     fn read_in_modes(
         &self,
         (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
@@ -257,14 +258,14 @@ impl Gate {
         listed.unwrap_or(Listed::Nowhere)
     }
 
-    /// What a resolver has for a request; `None` if there is none.
+    /// Looks up the plan of a request. Returns `None` if there is no resolver.
     #[cfg(feature = "admin")]
     pub(super) fn look_up(&self, head: &Head<'_>) -> Option<Look> {
         self.sources.resolver.as_ref()?.look(head)
     }
 
-    /// Says that the gate is one of those that a layer has one after the other: if it sees a single request, the
-    /// layer was still not built for that request.
+    /// Marks the gate as one of several that a layer has in turn: if it sees a single request, the layer was
+    /// still not built for that request.
     #[cfg(feature = "config")]
     pub(super) fn is_one_of_many(&self) {
         self.life.request();
@@ -276,12 +277,12 @@ impl Gate {
         &self.readers
     }
 
-    /// A number that all clones of a layer share, and no other layer has.
+    /// Returns a number that all clones of a layer share, and no other layer has.
     pub(super) fn id(&self) -> usize {
         self.life.number()
     }
 
-    /// The caller of this request, if the request may have to wait.
+    /// Returns the caller of this request, if the request may have to wait.
     fn caller<B>(&self, request: &Request<B>) -> Option<Caller> {
         if !self.limiter.may_hold() {
             return None;
@@ -314,7 +315,7 @@ impl Gate {
         self.answer(ruled, charges, &outcomes, request)
     }
 
-    /// Goes on with a request that was not ruled on, as [`ask`](Self::ask) does.
+    /// Continues a request that had no ruling, as [`ask`](Self::ask) does.
     fn resume<B>(
         &self,
         question: &mut Question,

@@ -1,17 +1,17 @@
-//! Reads what each policy charges a request.
+//! Reads the charges of a request.
 
 use http::{Request, StatusCode};
 
 use super::{Gate, Ruling};
 use crate::diagnostics::diagnose;
 use crate::key::{Head, Key, Missing};
-use crate::observe::{Count, Request as Counted};
+use crate::observe::{Count, Request as RequestCount};
 use crate::plan::{Asker, ChosenPlan, Finding};
 use crate::policy::{Http, NoKey};
 use crate::store::Charge;
 
 impl Gate {
-    /// The plan of a request, which it has under all policies.
+    /// Returns the plan of a request, which is the same for all policies.
     #[inline]
     pub(in crate::middleware) fn plan(
         &self,
@@ -27,7 +27,7 @@ impl Gate {
         plan
     }
 
-    /// Puts into the charge what a policy charges this request; returns whether it does.
+    /// Writes the charge of a policy for this request. Returns whether there is one.
     #[inline]
     pub(super) fn read(
         &self,
@@ -73,21 +73,21 @@ impl Gate {
     }
 
     pub(super) fn refuse_for<B>(&self, no_charge: NoCharge, request: &mut Request<B>) -> Ruling {
-        self.limiter.counters().request(Counted::WithoutKey);
+        self.limiter.counters().request(RequestCount::WithoutKey);
         let NoCharge { status, missing } = no_charge;
         Ruling::Refuse(self.answers.no_key(status, missing, request))
     }
 }
 
-/// How a request is refused that has no key.
+/// The refusal of a request without a key.
 #[derive(Clone, Copy)]
 pub(super) struct NoCharge {
     status: StatusCode,
     missing: Missing,
 }
 
-/// What a policy charges this request is put into the charge; returns whether that is a default estimate, or `None` if
-/// it charges nothing.
+/// Writes the charge of a policy for this request. Returns whether its cost is a default estimate, or `None`
+/// if the policy charges nothing.
 #[inline]
 fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<Option<bool>, NoCharge> {
     if !reader.applies(head) {
@@ -107,7 +107,7 @@ fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<Option<bo
     Ok(Some(is_default))
 }
 
-/// Whether a request without a key is counted, together with all others that have none.
+/// Returns whether a request without a key is counted, together with all others without one.
 #[cold]
 fn is_counted(reader: &Http, missing: Missing) -> Result<bool, NoCharge> {
     if let Missing::ByServer(diagnostic) = &missing {

@@ -1,5 +1,5 @@
-//! A decision on the state of the gate that the request does not feel: it is not refused, does not wait, and gets no
-//! extensions. Counters and hooks are not told either.
+//! A decision on the gate's state that does not affect the request: it is not refused, does not wait, and
+//! gets no extensions. Counters and hooks do not see it either.
 
 use http::Request;
 
@@ -14,7 +14,8 @@ use crate::plan::{Finding, Look};
 use crate::store::{Charged, Wanted, check};
 
 impl Gate {
-    /// Decides as it would if it were in force, and charges what it allows. A request that is held in a queue is allowed.
+    /// Decides as if the gate was in force, and charges an allowed request. A request that a queue would hold
+    /// is allowed.
     pub(in crate::middleware) fn try_out<B>(&self, request: &mut Request<B>) -> Trial {
         let head = Head::of(request);
         match self.listed(&head) {

@@ -22,33 +22,34 @@ impl FactorStats {
         self.factor
     }
 
-    /// Returns the least that it can be.
+    /// Returns the least possible factor.
     pub fn least(&self) -> f64 {
         self.least
     }
 
-    /// Returns the most that it can be.
+    /// Returns the greatest possible factor.
     pub fn most(&self) -> f64 {
         self.most
     }
 
-    /// Returns what it is due to, such as `memory 83 %`; `None` if nothing presses.
+    /// Returns the cause of the factor, such as `memory 83 %`, or `None` if there is no load.
     pub fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
     }
 
-    /// Returns since when it is in force.
+    /// Returns when it was put into force.
     pub fn since(&self) -> SystemTime {
         self.since
     }
 
-    /// Returns what each signal told last; empty if no [`Adapt`](crate::adapt::Adapt) writes the factor.
+    /// Returns the last readings of the signals; empty if no [`Adapt`](crate::adapt::Adapt) writes the
+    /// factor.
     pub fn signals(&self) -> &[SignalStats] {
         &self.signals
     }
 }
 
-/// What a signal of the load told last.
+/// The last reading of a signal of the load.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SignalStats {
@@ -62,7 +63,7 @@ impl SignalStats {
         &self.name
     }
 
-    /// Returns the load: 1 is all of what it can bear, and more is possible. `None` if the signal is absent.
+    /// Returns the load: 1 is the target, and more is possible. `None` if the signal is absent.
     pub fn load(&self) -> Option<f64> {
         self.load
     }

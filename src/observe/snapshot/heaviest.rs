@@ -14,9 +14,9 @@ impl HeavyKeys {
         self.total
     }
 
-    /// Returns the error bound in units: no number is more too high than this, and a key that was lost asked for no more
-    /// than this. It is about [`total`](Self::total) without the heaviest keys, divided by 64 or by eight times the number
-    /// of keys that are told, and never more than an eighth.
+    /// Returns the error bound in units: no number is too high by more than this, and a key that is missing
+    /// asked for no more than this. It is about [`total`](Self::total) without the heaviest keys, divided by
+    /// 64 or by eight times the number of reported keys, and never more than an eighth.
     pub fn error(&self) -> u64 {
         self.error
     }
@@ -27,7 +27,7 @@ impl HeavyKeys {
     }
 }
 
-/// A key that asked for much.
+/// A key that asked for many units.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct HeavyKey {
@@ -38,7 +38,7 @@ pub struct HeavyKey {
 }
 
 impl HeavyKey {
-    /// Returns the key as it is shown: a hash, unless the policy was told otherwise.
+    /// Returns the key as text: a hash, unless the policy sets another form.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -53,7 +53,7 @@ impl HeavyKey {
         self.error
     }
 
-    /// Returns how many of its requests were refused since it is listed.
+    /// Returns how many of its requests were refused since it is tracked.
     pub fn refused(&self) -> u64 {
         self.refused
     }

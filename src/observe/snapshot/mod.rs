@@ -1,4 +1,4 @@
-//! What all counters say at one moment.
+//! All counters at one moment.
 
 mod factor;
 mod heaviest;
@@ -20,7 +20,7 @@ pub(crate) use self::policy::Described;
 
 use super::rows::{Request, Sums};
 
-/// What a limiter or a layer has counted, at one moment. See [what is counted](super#what-is-counted).
+/// The counts of a limiter or a layer, at one moment. See [what is counted](super#what-is-counted).
 ///
 /// All counts begin with the limiter and only rise.
 #[derive(Clone, Debug)]
@@ -94,24 +94,25 @@ impl Snapshot {
         self.policies.iter().find(|policy| policy.name() == name)
     }
 
-    /// Returns what the store has counted, for all limiters and layers over it.
+    /// Returns the counts of the store, for all limiters and layers over it.
     pub fn store(&self) -> &StoreStats {
         &self.store
     }
 
-    /// Returns which configuration is in force; `None` unless the limits come from a file that is
-    /// [watched](crate::config::Config::watch).
+    /// Returns the configuration in force, or `None` unless the limits come from a
+    /// [watched](crate::config::Config::watch) file.
     pub fn configuration(&self) -> Option<&ConfigStats> {
         self.configuration.as_ref()
     }
 
-    /// Returns what a file in shadow has decided otherwise; `None` unless the limits come from a file that names one.
+    /// Returns the differences of a file in shadow, or `None` unless the limits come from a file that names
+    /// one.
     pub fn shadow(&self) -> Option<&ShadowStats> {
         self.shadow.as_ref()
     }
 }
 
-/// What became of requests, each counted once.
+/// The counts of requests, each counted once.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RequestStats {
@@ -137,7 +138,7 @@ impl RequestStats {
         }
     }
 
-    /// Returns how many requests went on after all policies were asked.
+    /// Returns how many requests went on after all policies decided.
     pub fn allowed(&self) -> u64 {
         self.allowed
     }
@@ -174,7 +175,7 @@ impl RequestStats {
     }
 }
 
-/// Which configuration is in force.
+/// The configuration in force.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ConfigStats {
@@ -196,12 +197,12 @@ impl ConfigStats {
         &self.sha256
     }
 
-    /// Returns since when it is in force.
+    /// Returns when it was put into force.
     pub fn since(&self) -> SystemTime {
         self.since
     }
 
-    /// Returns why the newest file is not in force; `None` if it is.
+    /// Returns why the newest file is not in force, or `None` if it is.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }

@@ -1,3 +1,5 @@
+//! The counts of one policy in a snapshot.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -6,7 +8,7 @@ use super::seconds;
 use super::{FactorStats, HeavyKeys};
 use crate::observe::rows::{Count, Sums};
 
-/// What a policy has counted. See [what is counted](crate::observe#what-is-counted).
+/// The counts of a policy. See [what is counted](crate::observe#what-is-counted).
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PolicyStats {
@@ -37,7 +39,7 @@ pub struct PolicyStats {
     pub(crate) heaviest: Option<HeavyKeys>,
 }
 
-/// What a policy is.
+/// The description of a policy.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub(crate) struct Described {
@@ -94,13 +96,13 @@ impl PolicyStats {
         self.rule.algorithm
     }
 
-    /// Returns what becomes of a request over the limit: `enforce`, `soft`, `shadow` or `off`.
+    /// Returns what happens to a request over the limit: `enforce`, `soft`, `shadow` or `off`.
     pub fn mode(&self) -> &'static str {
         self.rule.mode
     }
 
-    /// Returns its limit: the most at one instant, as declared. Plans, overrides and factors give some requests another
-    /// one. `None` if it is unlimited.
+    /// Returns its limit: the most at one instant, as declared. Plans, overrides and factors set another one
+    /// for some requests. `None` if it is unlimited.
     pub fn limit(&self) -> Option<u32> {
         self.rule.limit
     }
@@ -141,7 +143,8 @@ impl PolicyStats {
         self.failed
     }
 
-    /// Returns how many requests the policy does not apply to, by its condition, its plan or for want of a key.
+    /// Returns how many requests the policy does not apply to, by its condition, by its plan, or because they
+    /// have no key.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
@@ -161,8 +164,7 @@ impl PolicyStats {
         self.blocked
     }
 
-    /// Returns how many refusals were one too many, so that a block of their key began: see
-    /// [`Policy::penalty`](crate::Policy::penalty).
+    /// Returns how many refusals began a block of their key: see [`Policy::penalty`](crate::Policy::penalty).
     pub fn penalized(&self) -> u64 {
         self.penalized
     }
@@ -187,22 +189,23 @@ impl PolicyStats {
         self.settled
     }
 
-    /// Returns the keys that the store keeps for it; `None` if the store does not tell.
+    /// Returns the keys that the store keeps for it, or `None` if the store does not count them.
     pub fn keys(&self) -> Option<&KeyStats> {
         self.keys.as_ref()
     }
 
-    /// Returns the requests that wait for their turn now; `None` if none can.
+    /// Returns the requests that wait for their turn now, or `None` if none can.
     pub fn queue(&self) -> Option<&QueueStats> {
         self.queue.as_ref()
     }
 
-    /// Returns its factor; `None` if it has [none](crate::Policy::factor).
+    /// Returns its factor, or `None` if it has [none](crate::Policy::factor).
     pub fn factor(&self) -> Option<&FactorStats> {
         self.factor.as_ref()
     }
 
-    /// Returns the keys that asked for most; `None` unless they are [counted](crate::Policy::heaviest_keys).
+    /// Returns the keys that asked for most units, or `None` unless they are
+    /// [tracked](crate::Policy::heaviest_keys).
     pub fn heaviest(&self) -> Option<&HeavyKeys> {
         self.heaviest.as_ref()
     }
@@ -220,7 +223,7 @@ pub struct KeyStats {
 }
 
 impl KeyStats {
-    /// Makes the numbers of a store that keeps `kept` keys, at most `most`, in `bytes` bytes.
+    /// Creates the numbers of a store that keeps `kept` keys, at most `most`, in `bytes` bytes.
     pub fn new(kept: u64, most: u64, bytes: u64) -> Self {
         Self {
             kept,
@@ -230,7 +233,8 @@ impl KeyStats {
         }
     }
 
-    /// Adds how many keys were forgotten at the bound, and of how many requests the keys were counted together.
+    /// Adds how many keys were forgotten at the bound, and how many requests were of keys that were counted
+    /// together.
     pub fn forgotten(self, forgotten: u64, together: u64) -> Self {
         Self {
             forgotten,
@@ -239,27 +243,27 @@ impl KeyStats {
         }
     }
 
-    /// Returns how many keys are kept, with those that are as good as new and not yet forgotten.
+    /// Returns the number of keys, including those that are as good as new and not yet forgotten.
     pub fn kept(&self) -> u64 {
         self.kept
     }
 
-    /// Returns how many may be kept.
+    /// Returns the largest number of keys.
     pub fn most(&self) -> u64 {
         self.most
     }
 
-    /// Returns the memory that they take.
+    /// Returns the memory of the keys, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns how many keys were forgotten at the bound, though they had used some of their limit.
+    /// Returns how many keys were forgotten at the bound although they had used some of their limit.
     pub fn forgotten_at_the_bound(&self) -> u64 {
         self.forgotten
     }
 
-    /// Returns how many requests were admitted of keys for which there was no room, and which were counted together.
+    /// Returns how many requests were admitted of keys that had no room and were counted together.
     pub fn counted_together(&self) -> u64 {
         self.together
     }

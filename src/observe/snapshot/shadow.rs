@@ -1,4 +1,4 @@
-/// What a file in shadow has decided otherwise than the file in force.
+/// The differences between a file in shadow and the file in force.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ShadowStats {
@@ -30,7 +30,7 @@ impl ShadowStats {
         &self.last
     }
 
-    /// Returns why the newest file in shadow does not decide; `None` if it does.
+    /// Returns why the newest file in shadow does not decide, or `None` if it does.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }

@@ -1,9 +1,11 @@
+//! The counts of the store in a snapshot: calls, latency, leases.
+
 use std::time::{Duration, SystemTime};
 
 #[cfg(feature = "serde")]
 use super::seconds;
 
-/// What a store has counted, for all limiters and layers over it.
+/// The counts of a store, for all limiters and layers over it.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct StoreStats {
@@ -23,7 +25,7 @@ pub struct StoreStats {
 }
 
 impl StoreStats {
-    /// A store that is up and has counted nothing. `kind` says what it is, such as `redis`.
+    /// Creates the counts of a store that is up, at zero. `kind` names its kind, such as `redis`.
     pub fn new(kind: &'static str) -> Self {
         Self {
             kind,
@@ -40,12 +42,12 @@ impl StoreStats {
         }
     }
 
-    /// Returns what it is: `memory`, `redis`, `shared`, or what a store of your own says.
+    /// Returns its kind: `memory`, `redis`, `shared`, or the name that a store of your own gives.
     pub fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// Returns what the log calls it, such as its address; empty if it has no name.
+    /// Returns its name in the log, such as its address; empty if it has no name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -55,17 +57,18 @@ impl StoreStats {
         self.is_up
     }
 
-    /// Returns since when it is away; `None` if it is not.
+    /// Returns since when it is away, or `None` if it is not.
     pub fn away_since(&self) -> Option<SystemTime> {
         self.away_since
     }
 
-    /// Returns how many of its parts are known to be away: of a cluster, the primaries, and of any other store, one.
+    /// Returns how many of its parts are known to be away: primaries of a cluster, or the whole of any other
+    /// store.
     pub fn failing_parts(&self) -> u64 {
         self.failing_parts
     }
 
-    /// Returns how many calls there were to it. Simultaneous requests may share a call.
+    /// Returns the number of calls to it. Simultaneous requests may share a call.
     pub fn calls(&self) -> u64 {
         self.calls
     }
@@ -80,19 +83,20 @@ impl StoreStats {
         self.batched
     }
 
-    /// Returns how many requests were denied without a call, because the same was denied before and cannot pass yet.
+    /// Returns how many requests were denied without a call, because the same request was denied before and
+    /// cannot pass yet.
     pub fn remembered_denials(&self) -> u64 {
         self.remembered_denials
     }
 
-    /// Returns how long calls took in the last one to two minutes; `None` if there were none.
+    /// Returns how long calls took in the last one to two minutes, or `None` if there were none.
     pub fn latency(&self) -> Option<Latency> {
         self.latency
     }
 }
 
 impl StoreStats {
-    /// Returns what has become of leased units at this node; `None` if the store does not lease.
+    /// Returns what happened to leased units at this node, or `None` if the store does not lease.
     pub fn leases(&self) -> Option<LeaseStats> {
         self.leases
     }
@@ -132,7 +136,7 @@ impl Latency {
     }
 }
 
-/// What has become of units that a limiter or a layer has leased: see `RedisStoreBuilder::lease`.
+/// What happened to units that a limiter or a layer has leased: see `RedisStoreBuilder::lease`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LeaseStats {
@@ -170,7 +174,7 @@ impl LeaseStats {
         self.lapsed
     }
 
-    /// Returns how many requests were decided by what this node held or had been told, without a call.
+    /// Returns how many requests were decided without a call, by units or answers that this node held.
     pub fn calls_saved(&self) -> u64 {
         self.calls_saved
     }

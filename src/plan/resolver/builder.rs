@@ -1,3 +1,5 @@
+//! The builder of a resolver, with its defaults.
+
 use std::fmt;
 use std::future::poll_fn;
 use std::hash::Hash;
@@ -33,7 +35,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
         }
     }
 
-    /// Makes a builder with the closure and the options of another resolver.
+    /// Creates a builder with the closure and the options of another resolver.
     #[cfg(feature = "config")]
     pub(super) fn like(shared: &Shared<K>) -> Self {
         Self {
@@ -48,16 +50,16 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
         Self { options, ..self }
     }
 
-    /// Sets of how many keys the plan is kept; the default is 10,000.
+    /// Sets for how many keys the plan is kept; the default is 10,000.
     ///
-    /// A key beyond that takes the place of one that few requests have.
+    /// A further key takes the place of a key with few requests.
     pub fn capacity(self, keys: usize) -> Self {
         self.with(|options| options.capacity = keys)
     }
 
-    /// Sets of how many keys it is kept that they have no plan, or that their lookup has failed; the default is 1,000.
+    /// Sets for how many keys a missing plan or a failed lookup is kept; the default is 1,000.
     ///
-    /// They take no place of the keys that have a plan.
+    /// They take no place of keys with a plan.
     pub fn not_found_capacity(self, keys: usize) -> Self {
         self.with(|options| options.not_found_capacity = keys)
     }
@@ -67,20 +69,20 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
         self.with(|options| options.fresh_for = time)
     }
 
-    /// Sets how long a plan that is no longer fresh is served while a lookup refreshes it; the default is ten
+    /// Sets how long a plan that is no longer fresh is used while a lookup refreshes it; the default is ten
     /// minutes.
     ///
-    /// After that a request waits for the lookup, and the plan is kept for failure alone.
+    /// After that a request waits for the lookup, and the plan is used only if the lookup fails.
     pub fn stale_for(self, time: Duration) -> Self {
         self.with(|options| options.stale_for = time)
     }
 
-    /// Sets how long it is fresh that a key has no plan, give or take a tenth at random; the default is ten seconds.
+    /// Sets how long a missing plan is fresh, give or take a tenth at random; the default is ten seconds.
     pub fn not_found_for(self, time: Duration) -> Self {
         self.with(|options| options.not_found_for = time)
     }
 
-    /// Sets how long no lookup of a key begins after one has failed; the default is a second.
+    /// Sets how long after a failed lookup no other lookup of the key begins; the default is a second.
     pub fn retry_after(self, time: Duration) -> Self {
         self.with(|options| options.retry_after = time)
     }
@@ -104,11 +106,12 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
         self.with(|options| options.in_flight = lookups)
     }
 
-    /// Refuses a request with `503 Service Unavailable` if its plan is not known in time, and never was. Unless this is
-    /// said, the request has the default plan.
+    /// Refuses a request with `503 Service Unavailable` if its plan is not known in time, and never was. By
+    /// default, the request has the default plan.
     ///
-    /// A key of which the source has no plan has the default plan all the same. A limiter's future returns an error in
-    /// place of the 503. What does not wait, such as `check_now` and an interceptor, uses the default plan.
+    /// A key without a plan in the source still has the default plan. A limiter's future returns an error in
+    /// place of the 503. Calls that cannot wait, such as `check_now` and an interceptor, use the default
+    /// plan.
     pub fn refuse_unresolved(self) -> Self {
         self.with(|options| options.refuses = true)
     }

@@ -1,7 +1,7 @@
-//! Lookups: one in flight for each key, in a task of its own, and no more than a number of them in all.
+//! Lookups: one in flight for each key, in a task of its own, and at most a number of them in all.
 //!
-//! What changes together changes under the lock of the flights: a lookup that lands and an invalidation of its key
-//! are one before the other. No lock is held while a task is spawned or a future of the user is polled or dropped.
+//! The lock of the flights orders a lookup that lands and an invalidation of its key. No lock is held while a
+//! task is spawned or a future of the user is polled or dropped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -32,13 +32,13 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 pub(super) type Lookup<K> =
     dyn Fn(K) -> Pin<Box<dyn Future<Output = Result<Resolved, BoxError>> + Send>> + Send + Sync;
 
-/// What all clones of a resolver share.
+/// The state that all clones of a resolver share.
 pub(super) struct Shared<K> {
     pub(super) lookup: Arc<Lookup<K>>,
     pub(super) options: Options,
-    /// Keys of which a lookup has found a plan.
+    /// Keys for which a lookup has found a plan.
     pub(super) found: Cache<K>,
-    /// Keys of which no lookup has, apart, so that invented keys evict no known one.
+    /// All other keys, kept apart so that invented keys evict no known one.
     pub(super) absent: Cache<K>,
     flights: Mutex<Flights<K>>,
     /// How often everything was invalidated.
@@ -46,7 +46,7 @@ pub(super) struct Shared<K> {
     health: Health,
     random: RandomState,
     drawn: AtomicU64,
-    /// Those whose answers are invalid with its own.
+    /// Resolvers whose answers are invalidated together with its own.
     followers: Mutex<Vec<Weak<Self>>>,
 }
 
@@ -55,7 +55,7 @@ type Flights<K> = HashMap<K, Flight, RandomState>;
 /// A lookup in flight.
 struct Flight {
     landed: watch::Sender<Option<Finding>>,
-    /// Whether its key was invalidated since it began.
+    /// Whether its key was invalidated after it began.
     is_outdated: bool,
 }
 
@@ -75,7 +75,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
         }
     }
 
-    /// What is invalidated here is invalidated there from now on.
+    /// Invalidates the answers of `follower` together with its own from now on.
     #[cfg(feature = "config")]
     pub(super) fn invalidates(&self, follower: &Arc<Self>) {
         let mut followers = lock(&self.followers);
@@ -96,7 +96,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
         lock(&self.flights).len()
     }
 
-    /// What is known of a key that has no fresh plan, and the lookup that it needs.
+    /// Returns what is known of a key without a fresh plan, and starts the lookup that it needs.
     #[inline(never)]
     pub(super) fn look_further(self: &Arc<Self>, key: &K, now: Instant) -> Look {
         let epoch = self.epoch();
@@ -116,7 +116,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
         let begun = self.join_or_begin(&mut flights, key, known, now);
         let served = known.filter(|known| known.is_served(now, epoch));
         let joined = begun.as_ref().map(Begun::landing).map_err(|why| *why);
-        // Not under the lock: a runtime that has ended drops the task at once, and with it the lookup.
+        // Released first: a runtime that has ended drops the task at once, and with it the lookup.
         drop(flights);
         if let Ok(Begun::Now(_, runtime)) = begun {
             runtime.spawn(Landing::new(Arc::clone(self), key.clone()).fly());
@@ -168,7 +168,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
         Ok(Begun::Now(landing, runtime))
     }
 
-    /// What a request gets that has no fresh answer.
+    /// Returns the finding for a request without a fresh answer.
     fn without_answer(&self, known: Option<&Known>, why: Unresolved) -> Finding {
         match known.and_then(Known::answer) {
             Some(LookupResult::Found(found)) => Finding::stale(Arc::clone(found), why),
@@ -200,7 +200,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
         }
     }
 
-    /// The moments up to which an answer of now is fresh and served: the time and up to a tenth more or less.
+    /// Returns until when an answer of now is fresh and used: the time, and up to a tenth more or less.
     fn until(&self, answer: &LookupResult) -> Until {
         let fresh_for = match answer {
             LookupResult::Found(_) => self.options.fresh_for,
@@ -223,14 +223,14 @@ impl Known {
         self.answer()?.found()
     }
 
-    /// What a request gets, if this is fresh.
+    /// Returns the finding, if it is fresh.
     pub(super) fn fresh(&self, now: Instant, epoch: u64) -> Option<Finding> {
         let answer = self.answer().filter(|_| self.is_fresh(now, epoch))?;
         Some(Finding::of(answer))
     }
 }
 
-/// Where a lookup lands that a request has begun or joined.
+/// A lookup that a request has begun or joined.
 enum Begun {
     Before(watch::Receiver<Option<Finding>>),
     Now(watch::Receiver<Option<Finding>>, Handle),
@@ -244,8 +244,8 @@ impl Begun {
     }
 }
 
-/// A lookup in its task. If the task ends before its lookup, because the lookup panics or the runtime ends, the lookup
-/// has failed.
+/// A lookup in its task. If the task ends before its lookup, because the lookup panics or the runtime ends,
+/// the lookup has failed.
 struct Landing<K: Clone + Eq + Hash + Send + Sync + 'static> {
     shared: Arc<Shared<K>>,
     key: K,
@@ -325,7 +325,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Landing<K> {
             let known = shared.known(&self.key);
             shared.without_answer(known.as_deref(), Unresolved::Failed)
         };
-        // A request that waits asks anew.
+        // A waiting request asks again.
         if is_outdated && flight.get().landed.receiver_count() > 0 {
             return;
         }
@@ -358,7 +358,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Drop for Landing<K> {
             self.shared.health.failed(&NoAnswer::Panicked);
         }
         let mut flights = lock(&self.shared.flights);
-        // Dropping the sender wakes the requests that wait.
+        // Dropping the sender wakes the waiting requests.
         let flight = flights.remove(&self.key);
         if flight.as_ref().is_some_and(|flight| !flight.is_outdated) && has_panicked {
             self.note_failure();

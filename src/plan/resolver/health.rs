@@ -1,4 +1,4 @@
-//! Logs that lookups fail, and that they no longer do.
+//! Logs that lookups fail, and that they work again.
 
 use std::error::Error;
 use std::sync::Mutex;

@@ -1,3 +1,7 @@
+//! The cached answers of a resolver, and how long each of them is used.
+//!
+//! An answer is kept beyond its use, because an old plan is better than none when the source fails.
+
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +17,15 @@ use super::resolved::Resolved;
 /// What is known of a key.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
-    /// What the last lookup that did not fail answered.
+    /// The answer of the last lookup that did not fail.
     answer: Option<LookupResult>,
     /// The count of `invalidate_all` when the lookup began.
     epoch: u64,
-    /// Whether the key was invalidated since the lookup began.
+    /// Whether the key was invalidated after the lookup began.
     is_outdated: bool,
     fresh_until: Instant,
     stale_until: Instant,
-    /// Until when no lookup of the key begins, since the last one has failed, and the epoch of that.
+    /// Until when no lookup of the key begins, because the last one has failed, and its epoch.
     failed: Option<(Instant, u64)>,
 }
 
@@ -75,7 +79,7 @@ impl Known {
         }
     }
 
-    /// Nothing but that the lookup failed.
+    /// Creates an entry that knows only that the lookup failed.
     pub(super) fn nothing(now: Instant) -> Self {
         Self {
             answer: None,
@@ -87,7 +91,7 @@ impl Known {
         }
     }
 
-    /// Keeps the answer for failures alone.
+    /// Returns an entry whose answer is used only after a failure.
     pub(super) fn outdated(&self) -> Self {
         Self {
             is_outdated: true,
@@ -96,7 +100,7 @@ impl Known {
         }
     }
 
-    /// Notes that a lookup failed.
+    /// Records that a lookup failed.
     pub(super) fn failed(&self, until: Instant, epoch: u64) -> Self {
         Self {
             failed: Some((until, epoch)),
@@ -112,7 +116,7 @@ impl Known {
         self.is_valid(epoch) && now < self.fresh_until
     }
 
-    /// Whether it is served without waiting for a lookup.
+    /// Returns whether it is used without waiting for a lookup.
     pub(super) fn is_served(&self, now: Instant, epoch: u64) -> bool {
         self.is_valid(epoch) && now < self.stale_until
     }
@@ -121,7 +125,7 @@ impl Known {
         !self.is_outdated && self.epoch == epoch && self.answer.is_some()
     }
 
-    /// Whether a lookup has failed so lately that none begins yet.
+    /// Returns whether a lookup has failed so recently that none begins yet.
     pub(super) fn has_just_failed(&self, now: Instant, epoch: u64) -> bool {
         self.failed
             .is_some_and(|(until, of)| of == epoch && now < until)
@@ -174,7 +178,7 @@ impl<K: Clone + Eq + Hash> Cache<K> {
     }
 }
 
-/// The moment so long after another one, or one that is very far.
+/// Returns a moment this long after another one, or a very late one if it overflows.
 pub(super) fn after(now: Instant, time: Duration) -> Instant {
     const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
     now.checked_add(time.min(FOR_EVER)).unwrap_or(now)

@@ -1,3 +1,7 @@
+//! The finding of a resolver for a request, at once or after a lookup.
+//!
+//! A request that waits does not own the lookup: it may go away without canceling it.
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +15,7 @@ use crate::clock::Timer;
 use crate::decision::{Resolution, Unresolved};
 use crate::error::StoreErrorKind;
 
-/// What a resolver has for a request.
+/// The result of a lookup for a request.
 #[derive(Debug)]
 pub(crate) enum Look {
     Known(Finding),
@@ -19,18 +23,18 @@ pub(crate) enum Look {
     Coming(Coming),
 }
 
-/// What a request gets of a resolver.
+/// The answer of a resolver to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     /// `None` for the default plan.
     found: Option<Arc<Found>>,
     how: Resolution,
-    /// Whether the request is refused for want of a plan.
+    /// Whether the request is refused for lack of a plan.
     is_refused: bool,
 }
 
 impl Look {
-    /// What there is for a request that does not wait.
+    /// Returns the finding for a request that does not wait.
     pub(crate) fn now(self) -> Finding {
         let finding = match self {
             Self::Known(finding) => finding,
@@ -75,7 +79,7 @@ impl Finding {
         }
     }
 
-    /// The name of the plan that was found.
+    /// Returns the name of the plan that was found.
     pub(crate) fn plan(&self) -> Option<&str> {
         match self.found.as_deref()? {
             Found::Plan(name) => Some(name),
@@ -83,7 +87,7 @@ impl Finding {
         }
     }
 
-    /// The limits that were found.
+    /// Returns the limits that were found.
     pub(in crate::plan) fn limits(&self) -> Option<&OwnLimits> {
         match self.found.as_deref()? {
             Found::Plan(_) => None,
@@ -91,12 +95,12 @@ impl Finding {
         }
     }
 
-    /// Notes beside the place of a rule how this was found.
+    /// Stores how this was found in the index of a rule.
     pub(crate) fn note(&self, rule: u32) -> u32 {
         self.how.note(rule)
     }
 
-    /// How a request is refused for want of a plan.
+    /// Returns how a request is refused for lack of a plan.
     pub(crate) fn refusal(&self) -> Option<StoreErrorKind> {
         self.is_refused.then_some(StoreErrorKind::Unresolved)
     }
@@ -109,7 +113,7 @@ pub(crate) struct Coming {
     otherwise: Box<Otherwise>,
 }
 
-/// What a request gets at this moment if its lookup does not land in time, or fails.
+/// Returns the finding if the lookup does not land in time, or fails.
 pub(super) type Otherwise = dyn Fn(Unresolved) -> Finding + Send;
 
 impl Coming {
@@ -139,7 +143,7 @@ impl Future for Coming {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finding> {
         if let Poll::Ready(landed) = self.landed.as_mut().poll(cx) {
-            // A lookup whose task has ended fails.
+            // A lookup whose task has ended counts as failed.
             let failed = || (self.otherwise)(Unresolved::Failed);
             return Poll::Ready(landed.unwrap_or_else(failed));
         }

@@ -1,6 +1,6 @@
-//! Where the plan of a key comes from if a database or another service knows it.
+//! The plans of keys that a database or another service knows.
 //!
-//! `known.rs` is what is kept of a key, `flights.rs` the lookups, `look.rs` what a request gets.
+//! `known.rs` has the cached answers, `flights.rs` the lookups, and `look.rs` the answers to requests.
 
 mod builder;
 mod flights;
@@ -28,9 +28,10 @@ pub(super) use self::own_limits::{OwnLimits, ResolvedPolicies};
 
 use self::flights::{BoxError, Shared};
 
-/// An asynchronous source of plans or limits: it asks a closure once for each key, and keeps the answers.
+/// An asynchronous source of plans or limits: it calls a closure once for each key, and keeps the answers.
 ///
-/// `K` is what a customer is found by in the database: an identifier, or a text. Clones share what is known.
+/// `K` is the type by which the database finds a customer: an identifier, or a text. Clones share the
+/// answers.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -77,18 +78,18 @@ use self::flights::{BoxError, Shared};
 /// | stale | this answer, while one lookup refreshes it |
 /// | absent, older than that, or invalidated | what a lookup answers, after `timeout` at most |
 ///
-/// A request whose lookup fails, does not answer in time, or finds no place among those in flight, gets the last known
-/// answer, marked as stale. If there is none, it gets the default plan or, by choice, is refused. The
-/// [`Decision`](crate::Decision::resolution) tells how its plan was found.
+/// A request whose lookup fails, does not answer in time, or finds no place among those in flight, gets the
+/// last known answer, marked as stale. If there is none, it gets the default plan or, by choice, is refused.
+/// The [`Decision`](crate::Decision::resolution) says how its plan was found.
 ///
-/// One lookup is in flight for each key, in a task of its own: a request that goes away cancels nothing. It panics
-/// alone: the panic of a lookup is a failure. Time is that of tokio's clock.
+/// One lookup is in flight for each key, in a task of its own, so a request that goes away cancels nothing. A
+/// lookup that panics has failed, and affects nothing else. Time is that of tokio's clock.
 pub struct Resolver<K> {
     shared: Arc<Shared<K>>,
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Resolver<K> {
-    /// Makes a resolver that asks this closure, with the defaults of [`builder`](Self::builder).
+    /// Creates a resolver over this closure, with the defaults of [`builder`](Self::builder).
     ///
     /// The error of a lookup is logged, so it must not contain secrets.
     pub fn new<F, E>(lookup: impl Fn(K) -> F + Send + Sync + 'static) -> Self
@@ -99,13 +100,13 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Resolver<K> {
         ResolverBuilder::new(lookup).made()
     }
 
-    /// Starts a resolver that asks this closure, with options of your choice.
+    /// Starts to build a resolver over this closure.
     ///
     /// # Defaults
     ///
-    /// - the plans of 10,000 keys are kept, and of 1,000 more that they have none
-    /// - a plan is fresh for a minute, and served for ten minutes more while it is refreshed
-    /// - it is fresh for ten seconds that a key has no plan
+    /// - the plans of 10,000 keys are kept, and for 1,000 more keys that they have none
+    /// - a plan is fresh for a minute, and used for ten minutes more while it is refreshed
+    /// - a missing plan is fresh for ten seconds
     /// - a request waits 50 ms for a lookup, and a lookup may take ten seconds
     /// - after a failure no lookup of the key begins for a second
     /// - 64 lookups are in flight at most
@@ -118,10 +119,10 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Resolver<K> {
         ResolverBuilder::new(lookup)
     }
 
-    /// Forgets that the answer for this key is fresh: the next decision asks anew. The answer is kept for failure
-    /// alone.
+    /// Marks the answer for this key as no longer fresh: the next decision looks it up again. The answer is
+    /// kept for failures alone.
     ///
-    /// The answer of a lookup that is in flight is not fresh either. It is awaited, and the key is looked up again.
+    /// The answer of a lookup in flight is not fresh either: when it lands, the key is looked up again.
     pub fn invalidate(&self, key: &K) {
         self.shared.invalidate(key);
     }
@@ -131,7 +132,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Resolver<K> {
         self.shared.invalidate_all();
     }
 
-    /// How many keys are kept: those with a plan, those without one, and the lookups in flight.
+    /// Returns how many keys are kept: those with a plan, those without one, and the lookups in flight.
     pub fn usage(&self) -> ResolverUsage {
         ResolverUsage {
             found: self.shared.found.len(),
@@ -140,19 +141,19 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Resolver<K> {
         }
     }
 
-    /// Starts a resolver that asks the same closure with the same options, and keeps answers of its own.
+    /// Starts to build a resolver with the same closure and options, and a cache of its own.
     #[cfg(feature = "config")]
     pub(crate) fn rebuilt(&self) -> ResolverBuilder<K> {
         ResolverBuilder::like(&self.shared)
     }
 
-    /// Invalidates the answers of this resolver together with its own.
+    /// Invalidates the answers of `follower` together with its own.
     #[cfg(feature = "config")]
     pub(crate) fn invalidates(&self, follower: &Self) {
         self.shared.invalidates(&follower.shared);
     }
 
-    /// What there is for a request of this key.
+    /// Looks up this key for a request.
     #[inline]
     pub(crate) fn look(&self, key: &K) -> Look {
         let now = Instant::now();

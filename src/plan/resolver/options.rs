@@ -29,8 +29,8 @@ impl Options {
         refuses: false,
     };
 
-    /// How many lookups may be in flight when one of a key begins. A quarter of the places is for keys that have a
-    /// plan, so that invented keys do not keep their plans from being refreshed.
+    /// Returns how many lookups may be in flight when one of a key begins. A quarter of the places is for
+    /// keys that have a plan, so that invented keys cannot prevent the refresh of plans.
     pub(super) fn places(&self, has_a_plan: bool) -> usize {
         if has_a_plan {
             return self.in_flight;

@@ -12,19 +12,20 @@ use crate::plan::plans::Plan;
 #[derive(Debug)]
 pub(crate) struct OwnLimits {
     plan: Plan,
-    /// What they are to the policies of the limiter that read them first. Nearly always it is the only one.
+    /// What they mean for the policies of the limiter that read them first, which is nearly always the only
+    /// one.
     prepared: OnceLock<(u64, Box<[Option<Choice>]>)>,
 }
 
-/// The policies to which a resolver gives limits.
+/// The policies for which a resolver sets limits.
 #[derive(Debug)]
 pub(crate) struct ResolvedPolicies {
-    /// No other limiter's policies have this number.
+    /// A number that no other limiter's policies have.
     number: u64,
     policies: Box<[Resolvable]>,
     /// The number of nodes that share each limit.
     nodes: NonZeroU32,
-    /// The place of the first name among the rules.
+    /// The index of the first name among the rules.
     first: usize,
     names: Arc<ResolvedNames>,
 }
@@ -33,7 +34,7 @@ pub(crate) struct ResolvedPolicies {
 struct Resolvable {
     name: Box<str>,
     own: Algorithm,
-    /// How many parts of a unit its store counts.
+    /// How many parts a unit has in its store.
     parts: u32,
 }
 
@@ -58,7 +59,7 @@ impl ResolvedPolicies {
         }
     }
 
-    /// What these limits are to each policy.
+    /// Returns what these limits mean for each policy.
     fn prepare(&self, plan: &Plan) -> Box<[Option<Choice>]> {
         for (policy, _) in plan.limits() {
             if !self.policies.iter().any(|known| *known.name == **policy) {
@@ -95,7 +96,7 @@ impl OwnLimits {
         }
     }
 
-    /// The limit of one of these policies; `None` if the lookup gave none that it can have.
+    /// Returns the limit of one of these policies, or `None` if the lookup set none that it can have.
     #[inline]
     pub(in crate::plan) fn choice(&self, of: &ResolvedPolicies, policy: usize) -> Option<Choice> {
         let (number, prepared) = self

@@ -1,4 +1,4 @@
-//! Penalties: a key that a policy has refused too often is blocked for a time.
+//! Penalties: a key that a policy refuses too often is blocked for a time.
 
 mod offences;
 
@@ -12,7 +12,7 @@ use super::Policy;
 use crate::clock::Micros;
 use crate::error::ConfigError;
 
-/// When a policy blocks a key that it has refused too often, and for how long: see [`Policy::penalty`].
+/// When a policy blocks a key that it refuses too often, and for how long: see [`Policy::penalty`].
 ///
 /// # Defaults
 ///
@@ -43,13 +43,13 @@ pub struct Penalty {
     is_extended: bool,
 }
 
-/// The times of so many refusals are kept of each key.
+/// The times of at most this many refusals are kept for each key.
 const MOST_REFUSALS: u32 = 100;
 
 const DAY: Micros = Micros::from_secs(86_400);
 
 impl Penalty {
-    /// Blocks a key at this many refusals of the policy within this time, from 1 to 100 refusals.
+    /// Blocks a key at this number of refusals by the policy within this time, from 1 to 100 refusals.
     pub fn after(refusals: u32, within: Duration) -> Self {
         Self {
             refusals,
@@ -68,7 +68,7 @@ impl Penalty {
         self
     }
 
-    /// Makes each further block this many times as long as the one before; the default is 1.
+    /// Makes each further block this many times as long as the previous one; the default is 1.
     pub fn times(mut self, factor: u32) -> Self {
         self.factor = factor;
         self
@@ -87,9 +87,10 @@ impl Penalty {
         self
     }
 
-    /// Lets each refusal during a block begin the block anew. By default, a block ends when it was said to.
+    /// Lets each refusal during a block begin the block again. By default, a block ends at the time that the
+    /// client was told.
     ///
-    /// A client that waits as it was told still passes, since it sends nothing meanwhile.
+    /// A client that waits as told still passes, since it sends nothing meanwhile.
     pub fn extended_by_refusals(mut self) -> Self {
         self.is_extended = true;
         self
@@ -100,13 +101,13 @@ impl Penalty {
         self.refusals
     }
 
-    /// Whether a refusal during a block begins it anew.
+    /// Returns whether a refusal during a block begins it again.
     #[cfg(feature = "redis")]
     pub(crate) fn is_extended(&self) -> bool {
         self.is_extended
     }
 
-    /// How long the block lasts before which a key had so many.
+    /// Returns the length of a block of a key that has had this many blocks.
     fn length(&self, blocks: u32) -> Micros {
         let most = self.most();
         let mut length = self.block.min(most);
@@ -125,7 +126,7 @@ impl Penalty {
         most.min(Micros::LONGEST)
     }
 
-    /// The numbers of the rule in Lua, in the order in which it reads them.
+    /// Returns the numbers of the rule in Lua, in the order in which it reads them.
     #[cfg(feature = "redis")]
     pub(crate) fn numbers(&self) -> [u64; 7] {
         [
@@ -181,16 +182,16 @@ impl fmt::Debug for NamedPenalty {
 }
 
 impl<R> Policy<R> {
-    /// Blocks a key that this policy has refused too often.
+    /// Blocks a key that this policy refuses too often.
     ///
-    /// - A request counts that this policy denies. It does not count if other policies alone deny it, if the policy is
-    ///   [soft](Self::soft), or if it was decided [without the store](crate::Decision::is_degraded). `peek` and
-    ///   `take_up_to` count nothing.
-    /// - The refusal that is one too many is told the block: its wait is the end of the block, and
+    /// - A request counts if this policy denies it. It does not count if only other policies deny it, if the
+    ///   policy is [soft](Self::soft), or if it was decided [without the
+    ///   store](crate::Decision::is_degraded). `peek` and `take_up_to` count nothing.
+    /// - The decision on the last of these refusals has the block: its wait is the end of the block, and
     ///   [`Outcome::is_blocked`](crate::Outcome::is_blocked) is set.
     /// - A blocked key is denied as by [`block`](crate::Limiter::block_now), whatever is left of its limit.
-    ///   [`unblock`](crate::Limiter::unblock_now) pardons it: it ends the block, and all refusals and blocks are
-    ///   forgotten.
+    ///   [`unblock`](crate::Limiter::unblock_now) ends the block, and forgets all refusals and blocks of the
+    ///   key.
     /// - Nodes that share a store count together, in the same step as the decision. On a Redis Cluster, a request
     ///   whose policies count different keys counts under the policies of the first key that is denied.
     ///
@@ -199,14 +200,14 @@ impl<R> Policy<R> {
     ///
     /// # Memory
     ///
-    /// A [`MemoryStore`](crate::MemoryStore) keeps the refusals of up to 65,536 keys for each policy, 150 to 950 bytes
-    /// each. Beyond that it forgets those that would be forgotten first, and the log says so
-    /// ([`TRL026`](crate::diagnostics)). It keeps up to 262,144 such blocks, and blocks no further key. A restart from a
-    /// snapshot keeps blocks, and forgets refusals.
+    /// A [`MemoryStore`](crate::MemoryStore) keeps the refusals of up to 65,536 keys for each policy, 150 to
+    /// 950 bytes each. Beyond that it forgets those first that end first, and the log says so
+    /// ([`TRL026`](crate::diagnostics)). It keeps up to 262,144 such blocks, and then blocks no further key.
+    /// A restart from a snapshot keeps blocks, and forgets refusals.
     ///
     /// # Errors
     ///
-    /// A limiter or a layer is not built
+    /// Building a limiter or a layer fails
     ///
     /// - if a client that sends one request at a time, and waits each `Retry-After`, can be refused so often in that
     ///   time. Under a window of a minute, for example, such a client can be refused twice within a moment: just before
@@ -246,7 +247,7 @@ impl<R> Policy<R> {
 }
 
 impl Policy {
-    /// The penalty, if the policy has a limit.
+    /// Returns the penalty, if the policy has a limit.
     pub(crate) fn named_penalty(&self) -> Option<NamedPenalty> {
         let penalty = self.penalty.filter(|_| self.is_limited())?;
         let told = self.told.as_ref().map_or(&self.name, |(name, _)| name);
@@ -254,13 +255,13 @@ impl Policy {
         Some(NamedPenalty { policy, penalty })
     }
 
-    /// Takes the penalty away.
+    /// Removes the penalty.
     pub(crate) fn without_penalty(mut self) -> Self {
         self.penalty = None;
         self
     }
 
-    /// Refuses a penalty that blocks clients which wait as they are told, and one that does not go with the policy.
+    /// Rejects a penalty that blocks clients which wait as told, and one that the policy does not support.
     pub(crate) fn check_penalty(&self) -> Result<(), ConfigError> {
         let Some(penalty) = self.penalty.filter(|_| self.is_limited()) else {
             return Ok(());

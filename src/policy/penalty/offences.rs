@@ -1,3 +1,7 @@
+//! The refusals and blocks of one key, and the rule that begins a block.
+//!
+//! The same rule in Lua is `state.lua`; both are tested against each other.
+
 use smallvec::SmallVec;
 
 use super::Penalty;
@@ -6,19 +10,19 @@ use crate::clock::Micros;
 /// The refusals of a key that may still count, and its blocks. `state.lua` has the same rule for Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offences {
-    /// How many blocks the key had.
+    /// The number of blocks of the key so far.
     blocks: u32,
-    /// When these are forgotten.
+    /// When the blocks are forgotten.
     until: Micros,
-    /// When it was refused, in order.
+    /// The times of its refusals, in order.
     refusals: SmallVec<[Micros; 4]>,
 }
 
-/// More blocks than this make no block longer.
+/// A larger number of blocks does not lengthen the next one.
 const MOST_BLOCKS: u32 = 64;
 
 impl Offences {
-    /// Reads what [`words`](Self::words) has written; of anything else, nothing is known.
+    /// Reads what [`words`](Self::words) has written. Other words are read as an empty record.
     pub(crate) fn of_words(words: &[u64]) -> Self {
         let [blocks, until, refusals @ ..] = words else {
             return Self::default();
@@ -38,7 +42,7 @@ impl Offences {
         words.into_iter().chain(refusals).map(Micros::get).collect()
     }
 
-    /// Notes a refusal, and returns for how long the key is blocked from now on, if it is.
+    /// Records a refusal, and returns the length of the block that begins with it, if one does.
     pub(crate) fn note(
         &mut self,
         now: Micros,
@@ -75,14 +79,14 @@ impl Offences {
         Some(length)
     }
 
-    /// How many refusals count at the moment.
+    /// Returns how many refusals count now.
     pub(crate) fn counting(&self, now: Micros, penalty: &Penalty) -> u32 {
         let refusals = self.refusals.iter();
         let counting = refusals.filter(|refusal| now.saturating_sub(**refusal) < penalty.within);
         u32::try_from(counting.count()).unwrap_or(u32::MAX)
     }
 
-    /// The moment from which on nothing of it counts.
+    /// Returns the moment from which nothing of it counts.
     pub(crate) fn last_until(&self, penalty: &Penalty) -> Micros {
         let refusals = self.refusals.last();
         let refusals = refusals.map(|refusal| refusal.saturating_add(penalty.within));
@@ -119,7 +123,8 @@ mod tests {
     fn any_span_of_the_time_that_has_so_many_refusals_blocks() {
         let penalty = Penalty::after(3, MINUTE);
         let mut offences = Offences::default();
-        // The first is 60 seconds old when the third comes, and the second is not when the fourth does.
+        // The first refusal is 60 seconds old when the third comes, and the second one is younger when the
+        // fourth comes.
         for (second, counting) in [(0, 1), (50, 2), (60, 2)] {
             assert_eq!(noted(&mut offences, &penalty, &[second]), [None]);
             assert_eq!(offences.counting(at(second), &penalty), counting);
@@ -127,7 +132,7 @@ mod tests {
         let lengths = noted(&mut offences, &penalty, &[100]);
         assert_eq!(lengths, [Some(60)]);
         assert_eq!(offences.counting(at(100), &penalty), 0);
-        // They count once.
+        // Each of them counts once.
         let lengths = noted(&mut offences, &penalty, &[161, 162, 163]);
         assert_eq!(lengths, [None, None, Some(60)]);
     }

@@ -3,9 +3,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
-/// How the response of a request has ended, for a policy that [charges](crate::Policy::charge_when) by it.
+/// How the response to a request has ended, for a policy that [charges](crate::Policy::charge_when) by it.
 ///
-/// It has a status and headers, because a request without an answer has none to look at.
+/// It always has a status and headers: a request without an answer is not passed to a closure.
 pub struct Ending<'a> {
     ended: &'a Ended,
 }
@@ -28,7 +28,7 @@ impl Ended {
 }
 
 impl Ending<'_> {
-    /// Returns the status of the response. A gRPC call has `200` whatever comes of it: see
+    /// Returns the status of the response. A gRPC call has `200` whether it succeeds or fails: see
     /// [`grpc_status`](Self::grpc_status).
     pub fn status(&self) -> StatusCode {
         self.ended.status
@@ -39,19 +39,19 @@ impl Ending<'_> {
         &self.ended.headers
     }
 
-    /// Returns the status of a gRPC call, from the trailers, or from the headers of a response without a body: 0 is `OK`.
-    /// `None` if the call was broken off before, or the response is none of gRPC.
+    /// Returns the status of a gRPC call, from the trailers, or from the headers of a response without a
+    /// body: 0 is `OK`. `None` if the call was broken off before, or the response is not one of gRPC.
     pub fn grpc_status(&self) -> Option<u32> {
         self.ended.grpc_status
     }
 
-    /// Returns how many bytes of the body went out.
+    /// Returns how many bytes of the body were sent.
     pub fn bytes(&self) -> u64 {
         self.ended.bytes
     }
 
-    /// Returns whether the whole response went out: its body has ended, or as many bytes went out as it has declared by
-    /// its `content-length`. If not, the client has gone, or the body has failed.
+    /// Returns whether the whole response was sent: its body has ended, or as many bytes were sent as its
+    /// `content-length` declares. If not, the client has gone away, or the body has failed.
     pub fn is_complete(&self) -> bool {
         self.ended.is_complete
     }

@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use crate::key::Head;
 
-/// What a request is charged when it comes.
+/// The charge of a request on arrival.
 #[derive(Clone)]
 pub(crate) struct Estimate {
-    /// Unless the closure says something else.
+    /// Used unless the closure returns another estimate.
     pub(super) units: u32,
     pub(super) with: Option<Arc<With>>,
 }
@@ -13,7 +13,7 @@ pub(crate) struct Estimate {
 pub(super) type With = dyn Fn(&Head<'_>) -> Option<u32> + Send + Sync;
 
 impl Estimate {
-    /// The estimate of a request, and whether it is the default, which is cut to the limit.
+    /// Returns the estimate of a request, and whether it is the default, which is cut to the limit.
     pub(in crate::policy) fn of(&self, head: &Head<'_>) -> (u32, bool) {
         let asked = self.with.as_ref().and_then(|with| with(head));
         asked.map_or((self.units, true), |units| (units, false))

@@ -1,4 +1,4 @@
-//! What a request is charged when it comes and what it is settled at, as a policy of a layer says.
+//! The charge of a request on arrival, and its settlement, for a policy of a layer.
 
 mod ending;
 mod estimate;
@@ -20,7 +20,7 @@ use super::{Http, Policy, Unsettled};
 use crate::error::ConfigError;
 use crate::key::Head;
 
-/// What a policy says about the cost of a request.
+/// How a policy estimates and settles the cost of a request.
 #[derive(Clone, Default)]
 pub(crate) struct Settling {
     estimate: Option<Estimate>,
@@ -32,23 +32,25 @@ pub(crate) struct Settling {
 type When = dyn Fn(&Ending<'_>) -> bool + Send + Sync;
 
 impl Policy<Http> {
-    /// Sets how many units a request is charged when it comes; its real cost is [settled](Self::settle) at the end
-    /// of the response.
+    /// Sets how many units a request is charged on arrival; its real cost is [settled](Self::settle) at the
+    /// end of the response.
     ///
-    /// The estimate is the layer's own guess, so it is cut to the limit: a limit below it still admits requests. Of the
-    /// limit of a [plan](crate::plan) it is cut, too, and not of an [override](crate::Limiter::override_limit_now).
-    /// The headers of a response tell the numbers with the estimate, because they are sent before the end.
+    /// The estimate is the layer's own guess, so it is cut to the limit: a limit below it still admits
+    /// requests. It is also cut to the limit of a [plan](crate::plan), and not to an
+    /// [override](crate::Limiter::override_limit_now). The headers of a response have the numbers with the
+    /// estimate, because they are sent before the end.
     pub fn estimate(mut self, units: u32) -> Self {
         self.reads.settling_mut().estimate_by(units);
         self
     }
 
-    /// Sets the estimate of each request by a closure, such as a number that the request asks for. If it
+    /// Sets the estimate of each request by a closure, for example from a number in the request. If it
     /// returns `None`, the estimate is that of [`estimate`](Self::estimate), or 1.
     ///
-    /// What the closure returns is not cut: above the limit, the request is refused as one that no wait helps.
+    /// The result is not cut: above the limit, the request is refused as one that no wait helps.
     ///
-    /// A handler that has to read the body for an estimate reserves by itself: [`Limiter::reserve`](crate::Limiter::reserve).
+    /// A handler that has to read the body for an estimate makes its own reservation:
+    /// [`Limiter::reserve`](crate::Limiter::reserve).
     pub fn estimate_with<U: Into<Option<u32>>>(
         mut self,
         estimate: impl Fn(&Head<'_>) -> U + Send + Sync + 'static,
@@ -58,8 +60,8 @@ impl Policy<Http> {
         self
     }
 
-    /// Sets where the real cost of a request is found: see [`Settle`]. If it is not found there, the request costs its
-    /// estimate.
+    /// Sets where the real cost of a request is found: see [`Settle`]. If it is not found, the request costs
+    /// its estimate.
     ///
     /// ```
     /// use axum::{Router, body::Body, routing::get};
@@ -93,11 +95,11 @@ impl Policy<Http> {
         self
     }
 
-    /// Charges only requests that end so; the others are given back what they were charged.
+    /// Charges only requests whose response matches this condition. The others get their charge back.
     ///
-    /// A request is charged when it comes, so requests at once are admitted up to the limit and no further. With a limit
-    /// of five failures, no more than five guesses are under way, whatever comes of them; while a client has five under
-    /// way, its other requests are refused, right ones too.
+    /// A request is charged on arrival, so simultaneous requests are admitted up to the limit and no further.
+    /// With a limit of five failures, at most five guesses are in flight, whatever their results; while a
+    /// client has five in flight, its other requests are refused, including correct ones.
     ///
     /// A request that ends without an answer costs what [`unless_settled`](Self::unless_settled) says.
     ///
@@ -120,8 +122,8 @@ impl Policy<Http> {
         self
     }
 
-    /// Gives back what a request was charged that ends so, such as with an error of the server:
-    /// `.refund_when(|ending| ending.status().is_server_error())`.
+    /// Gives the charge back to requests whose response matches this condition, such as an error of the
+    /// server: `.refund_when(|ending| ending.status().is_server_error())`.
     pub fn refund_when(
         mut self,
         condition: impl Fn(&Ending<'_>) -> bool + Send + Sync + 'static,
@@ -137,7 +139,7 @@ impl Policy<Http> {
             || self.if_unsettled() != Unsettled::Estimate
     }
 
-    /// Refuses to settle the places of a queue: a request behind has moved up, or has not.
+    /// Rejects settling the places of a queue: a request behind has moved up already, or not.
     pub(super) fn check_settling(&self) -> Result<(), ConfigError> {
         if self.shapes() && self.settles() {
             let remedy =
@@ -177,18 +179,18 @@ impl Settling {
         self.settle.is_some() || self.asks_about_the_end()
     }
 
-    /// Whether a closure looks at the end of a request.
+    /// Returns whether a closure looks at the end of a request.
     pub(crate) fn asks_about_the_end(&self) -> bool {
         let asks = self.settle.as_ref().is_some_and(Settle::asks_about_the_end);
         asks || self.charge_when.is_some() || self.refund_when.is_some()
     }
 
-    /// Whether the handler is given a [`Spend`].
+    /// Returns whether the handler gets a [`Spend`].
     pub(crate) fn takes_a_spend(&self) -> bool {
         self.settle.as_ref().is_some_and(Settle::takes_a_spend)
     }
 
-    /// What the head of a response tells, or its trailers.
+    /// Returns the cost in the head of a response, or in its trailers.
     pub(crate) fn told(
         &self,
         headers: &HeaderMap,
@@ -197,7 +199,7 @@ impl Settling {
         self.settle.as_ref()?.told(headers, extensions)
     }
 
-    /// What the request cost. `None` if nothing tells it.
+    /// Returns the cost of the request, or `None` if no source has it.
     pub(crate) fn cost(
         &self,
         told: Option<ReportedCost>,
@@ -212,7 +214,7 @@ impl Settling {
         self.settle.as_ref()?.cost(told, spent, ending)
     }
 
-    /// Whether something was to tell the cost.
+    /// Returns whether a source was expected to have the cost.
     pub(crate) fn expects_a_cost(&self) -> bool {
         self.settle.is_some()
     }

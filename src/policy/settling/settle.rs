@@ -1,3 +1,5 @@
+//! Where the real cost of a request is found.
+
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -9,8 +11,8 @@ use crate::error::{ConfigError, or_panic};
 
 /// Where the real cost of a request is found, in units.
 ///
-/// What is found is charged in place of the estimate, above the limit, too. A number that is larger than a `u32` is
-/// taken for its largest value.
+/// The real cost replaces the estimate, even above the limit. A number that exceeds a `u32` counts as its
+/// largest value.
 #[derive(Clone)]
 pub struct Settle {
     sources: Vec<Source>,
@@ -27,7 +29,7 @@ enum Source {
 
 type Read = dyn Fn(&Ending<'_>) -> Option<u32> + Send + Sync;
 
-/// What a source has told before the end, and its place among the sources.
+/// The cost that a source has reported before the end, and the index of the source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportedCost {
     place: usize,
@@ -41,24 +43,25 @@ impl Settle {
         }
     }
 
-    /// Finds it in a header of the response, or in a trailer: a whole number.
+    /// Takes the cost from a header of the response, or from a trailer: a whole number.
     ///
-    /// If a complete response of success has neither, the log says so once
-    /// ([`TRL025`](crate::diagnostics)). The header stays in the response.
+    /// If a complete successful response has neither, the log says so once ([`TRL025`](crate::diagnostics)).
+    /// The header stays in the response.
     ///
     /// # Panics
     ///
-    /// If the name is not one of a header. [`try_from_header`](Self::try_from_header) returns an error in place of that.
+    /// If the name is not a valid header name. [`try_from_header`](Self::try_from_header) returns an error
+    /// instead.
     #[track_caller]
     pub fn from_header(name: &str) -> Self {
         or_panic(Self::try_from_header(name))
     }
 
-    /// Finds it in a header of the response; as [`from_header`](Self::from_header).
+    /// Takes the cost from a header of the response; see [`from_header`](Self::from_header).
     ///
     /// # Errors
     ///
-    /// When the name is not one of a header.
+    /// When the name is not a valid header name.
     pub fn try_from_header(name: &str) -> Result<Self, ConfigError> {
         let remedy = "give the name of a header, such as `x-cost`";
         let parsed = name.parse();
@@ -66,35 +69,35 @@ impl Settle {
         Ok(Self::one(Source::Header(name)))
     }
 
-    /// Finds it in the extensions of the response: a [`Cost`], which the handler has left there.
+    /// Takes the cost from the extensions of the response: a [`Cost`] that the handler has added.
     pub fn from_cost() -> Self {
         Self::one(Source::Cost)
     }
 
-    /// Gives the handler a [`Spend`](super::Spend), in the extensions of the request, and finds the sum that the handler has added
-    /// to it. This sum counts, too, if the request ends without an answer.
+    /// Gives the handler a [`Spend`](super::Spend), in the extensions of the request, and takes the sum that
+    /// the handler has added to it. The sum counts even if the request ends without an answer.
     pub fn from_spend() -> Self {
         Self::one(Source::Spend)
     }
 
-    /// Counts the bytes of the body that went out.
+    /// Counts the bytes of the body that were sent.
     pub fn from_bytes() -> Self {
         Self::one(Source::Bytes(NonZeroU32::MIN))
     }
 
-    /// Counts the bytes of the body that went out in units of so many bytes, rounded up.
+    /// Counts the bytes of the body that were sent, in units of this many bytes, rounded up.
     pub fn from_bytes_in_units_of(bytes: NonZeroU32) -> Self {
         Self::one(Source::Bytes(bytes))
     }
 
-    /// Finds it by a closure over the end of the response.
+    /// Takes the cost from a closure over the end of the response.
     ///
     /// The layer then keeps a copy of the headers for it.
     pub fn from_ending(read: impl Fn(&Ending<'_>) -> Option<u32> + Send + Sync + 'static) -> Self {
         Self::one(Source::Ending(Arc::new(read)))
     }
 
-    /// Finds it in another place if it is not found here.
+    /// Takes the cost from another source if it is not found here.
     pub fn or(mut self, other: Self) -> Self {
         self.sources.extend(other.sources);
         self
@@ -147,7 +150,7 @@ impl Settle {
     }
 }
 
-/// Digits and nothing else, as many as there are.
+/// Parses any number of digits, and nothing else.
 fn number(text: &str) -> Option<u32> {
     let text = text.trim();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a request cost, in the extensions of its response: the handler leaves it there, for
+/// The cost of a request, in the extensions of its response: the handler adds it, for
 /// [`Settle::from_cost`](super::Settle::from_cost).
 ///
 /// ```
@@ -19,10 +19,10 @@ pub struct Cost(
     pub u32,
 );
 
-/// A handle in the extensions of a request, by which the handler says what the request has cost so far, also while the
-/// body of the response streams: see [`Settle::from_spend`](super::Settle::from_spend).
+/// A handle in the extensions of a request, by which the handler reports the cost so far, also while the body
+/// of the response streams: see [`Settle::from_spend`](super::Settle::from_spend).
 ///
-/// Clones add to the same sum. What is added after the body has ended counts for nothing.
+/// Clones add to the same sum. Units that are added after the body has ended do not count.
 ///
 /// ```
 /// use axum::Extension;
@@ -44,16 +44,16 @@ pub struct Spend {
 }
 
 impl Spend {
-    /// Adds units. 0 units say that the request has cost nothing so far.
+    /// Adds units. Adding 0 reports that the request has cost nothing so far.
     pub fn add(&self, units: u32) {
         let add = |sum: u64| Some(sum.max(1).saturating_add(units.into()));
-        // It never fails: there is always a sum.
+        // The update never fails, since the closure always returns a sum.
         let _ = self
             .sum
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// Returns the sum; `None` if nothing was added.
+    /// Returns the sum, or `None` if nothing was added.
     pub fn total(&self) -> Option<u64> {
         self.sum.load(Ordering::Relaxed).checked_sub(1)
     }

@@ -7,7 +7,7 @@ use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes, Rule};
 use crate::key::Head;
 
-/// Names the client that is over a policy's limit.
+/// Returns the name of the client that is over a policy's limit.
 pub(super) type Subject = dyn Fn(&Head<'_>, &str) -> Option<String> + Send + Sync;
 
 /// Writes the details of a refusal by a policy: `google.rpc.RetryInfo` and
@@ -16,13 +16,13 @@ pub(super) struct Details {
     subject: Option<Arc<Subject>>,
     /// Empty if refusals do not name policies.
     policies: Vec<PolicyText>,
-    /// Whether limits are told.
+    /// Whether limits are sent.
     tells: bool,
 }
 
 struct PolicyText {
     name: String,
-    /// `burst: 10 requests per 1 s`, or the name alone if limits are not told.
+    /// `burst: 10 requests per 1 s`, or the name alone if limits are not sent.
     description: String,
 }
 
@@ -34,7 +34,7 @@ const LONGEST_VIOLATIONS: usize = 3 * 1024;
 const LONGEST_SUBJECT: usize = 256;
 
 impl Details {
-    /// `tells` says whether limits are told.
+    /// `tells` says whether limits are sent.
     pub(super) fn new(subject: Option<Arc<Subject>>, rules: &[Rule], tells: bool) -> Self {
         let told = rules.iter().map(|rule| PolicyText {
             name: rule.name().to_owned(),
@@ -79,8 +79,8 @@ impl Details {
         details
     }
 
-    /// Describes the policy. A limit of a plan or of the hour, and the length of the present month, take the place of the
-    /// policy's own.
+    /// Describes the policy. A limit of a plan or of the hour, and the length of the present month, replace
+    /// the policy's own.
     fn description<'a>(&self, told: &'a PolicyText, outcome: &Outcome) -> Cow<'a, str> {
         let Some((limit, seconds)) = outcome.own_limit().filter(|_| self.tells) else {
             return Cow::Borrowed(&told.description);

@@ -23,7 +23,7 @@ use crate::response::jitter::Jitter;
 use crate::response::options::AnswerOptions;
 use crate::response::refusal::{LONGEST_RETRY, Refusal};
 
-/// Writes the answers to refused calls. Everything is in the header section, which is the trailers
+/// Writes the answers to refused calls. Everything is in the header section, which serves as the trailers
 /// too; there is no body.
 pub(in crate::response) struct GrpcRefusals {
     calls: Calls,
@@ -45,7 +45,7 @@ const LONGEST_FIELDS: usize = 1_024;
 const LONGEST_PUSHBACK: u64 = 2_147_483_647;
 
 impl GrpcRefusals {
-    /// Options that were checked.
+    /// Creates the answers of checked options.
     pub(in crate::response) fn new(options: &AnswerOptions, rules: &[Rule]) -> Self {
         let Grpc {
             calls,
@@ -75,7 +75,7 @@ impl GrpcRefusals {
         }
     }
 
-    /// The answer to a call that policies denied. `fields` tell no time above [`LONGEST_RETRY`].
+    /// Returns the answer to a call that policies denied. `fields` have no time above [`LONGEST_RETRY`].
     pub(in crate::response) fn denied(
         &self,
         content_type: HeaderValue,
@@ -183,7 +183,7 @@ fn answer(
     response
 }
 
-/// The length as HTTP/2 counts a header section (RFC 9113, section 10.5.1).
+/// Returns the length as HTTP/2 counts a header section (RFC 9113, section 10.5.1).
 fn length(headers: &HeaderMap) -> usize {
     let lines = headers.iter();
     let lengths = lines.map(|(name, value)| name.as_str().len() + value.len() + 32);

@@ -1,3 +1,5 @@
+//! The layer of an adaptive concurrency for services of any kind.
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +14,10 @@ use crate::adapt::{AdaptiveConcurrency, Permit, Sample, Saturated};
 /// Bounds how many requests of any service are in flight at once, by an [adaptive limit](AdaptiveConcurrency).
 ///
 /// - A slot is taken when the service is called, and is free when it has answered or the call is dropped. A service that
-///   is not ready takes none.
+/// - A request without a slot is refused at once, with the result of the closure for [`Saturated`].
 /// - A request without a slot is refused at once, with what the closure makes of [`Saturated`].
-/// - The limit learns from the time to the answer. An answer is a sample, and an error tells of an overload, unless
-///   [`classify`](Self::classify) says otherwise.
+/// - The limit learns from the time to the answer. An answer is a sample, and an error a sign of an overload,
+///   unless [`classify`](Self::classify) says otherwise.
 ///
 /// `Q` is the request, `T` the response and `E` the error of the service. For an HTTP service,
 /// `middleware::AdaptiveConcurrencyLayer` also makes the refusal, knows the statuses, and holds the slot to the end of the
@@ -67,7 +69,8 @@ pub(super) type Except<Q> = dyn Fn(&Q) -> bool + Send + Sync;
 type PartitionOf<Q> = dyn Fn(&Q) -> Option<Cow<'static, str>> + Send + Sync;
 
 impl<Q, T, E> ConcurrencyLayer<Q, T, E> {
-    /// Takes slots of this limit, which several layers can share. `refuse` makes the result for a refused request.
+    /// Creates a layer over this limit, which several layers can share. `refuse` returns the result for a
+    /// refused request.
     pub fn new(
         concurrency: &AdaptiveConcurrency,
         refuse: impl Fn(Saturated) -> Result<T, E> + Send + Sync + 'static,
@@ -83,13 +86,13 @@ impl<Q, T, E> ConcurrencyLayer<Q, T, E> {
         }
     }
 
-    /// Leaves out the requests that match the condition, such as probes. They take no slot, and teach nothing.
+    /// Excludes the requests that match the condition, such as probes. They take no slot and give no samples.
     pub fn except(self, except: impl Fn(&Q) -> bool + Send + Sync + 'static) -> Self {
         self.with(|options| options.except = Some(Arc::new(except)))
     }
 
-    /// Says of which [partition](crate::adapt::AdaptiveConcurrencyBuilder::partition) a request is. `None`, and a name that
-    /// is no partition, count as the rest.
+    /// Sets the [partition](crate::adapt::AdaptiveConcurrencyBuilder::partition) of a request. `None`, and an
+    /// unknown name, count as the rest.
     pub fn partition_of<P: Into<Cow<'static, str>>>(
         self,
         partition_of: impl Fn(&Q) -> Option<P> + Send + Sync + 'static,
@@ -98,7 +101,7 @@ impl<Q, T, E> ConcurrencyLayer<Q, T, E> {
         self.with(|options| options.partition = Some(Arc::new(partition)))
     }
 
-    /// Says what an answer teaches.
+    /// Sets what an answer says about the load.
     pub fn classify(
         self,
         classify: impl Fn(Result<&T, &E>) -> Sample + Send + Sync + 'static,
@@ -113,7 +116,7 @@ impl<Q, T, E> ConcurrencyLayer<Q, T, E> {
 }
 
 impl<Q, T, E> Options<Q, T, E> {
-    /// Takes a slot; `None` for a request that needs none.
+    /// Takes a slot. Returns `None` for a request that needs none.
     fn enter(&self, request: &Q) -> Result<Option<Permit>, Saturated> {
         if self.except.as_ref().is_some_and(|except| except(request)) {
             return Ok(None);

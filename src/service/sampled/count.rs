@@ -9,14 +9,14 @@ use super::concurrency::Except;
 use super::future::{Classify, Occupancy, SampledFuture};
 use crate::adapt::{Sample, Traffic};
 
-/// Counts the requests of any service for the signals of a [`Traffic`]: how long they take, how many are under way, and
-/// how many fail.
+/// Counts the requests of any service for the signals of a [`Traffic`]: their latency, how many are in
+/// flight, and how many fail.
 ///
-/// A request is under way from its call to its answer. An answer counts with the time that it took, and an error is a
-/// failure, unless [`classify`](Self::classify) says otherwise. Add it inside the limit.
+/// A request is in flight from its call to its answer. An answer counts with its latency, and an error is a
+/// failure, unless [`classify`](Self::classify) says otherwise. Add the layer inside the limit.
 ///
 /// `Q` is the request, `T` the response and `E` the error of the service. For an HTTP service,
-/// `middleware::TrafficLayer` knows the statuses, and a request is under way to the end of the body.
+/// `middleware::TrafficLayer` knows the statuses, and a request is in flight to the end of the body.
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -44,7 +44,7 @@ pub struct CountLayer<Q, T, E> {
 }
 
 impl<Q, T, E> CountLayer<Q, T, E> {
-    /// Counts into this.
+    /// Creates a layer that counts into `traffic`.
     pub fn new(traffic: &Traffic) -> Self {
         Self {
             traffic: traffic.clone(),
@@ -53,13 +53,13 @@ impl<Q, T, E> CountLayer<Q, T, E> {
         }
     }
 
-    /// Leaves out the requests that match the condition, such as probes.
+    /// Excludes the requests that match the condition, such as probes.
     pub fn except(mut self, except: impl Fn(&Q) -> bool + Send + Sync + 'static) -> Self {
         self.except = Some(Arc::new(except));
         self
     }
 
-    /// Says what an answer counts as: served, failed, or nothing.
+    /// Sets how an answer counts: as served, as failed, or not at all.
     pub fn classify(
         mut self,
         classify: impl Fn(Result<&T, &E>) -> Sample + Send + Sync + 'static,

@@ -7,7 +7,7 @@ use pin_project_lite::pin_project;
 
 use crate::adapt::{Passage, Permit, Sample};
 
-/// Says what an answer teaches.
+/// Classifies an answer.
 pub(super) type Classify<T, E> = dyn Fn(Result<&T, &E>) -> Sample + Send + Sync;
 
 /// What a request holds until its answer.
@@ -26,8 +26,8 @@ impl Occupancy {
 }
 
 pin_project! {
-    /// The response of a [`Concurrency`](super::Concurrency) or [`Count`](super::Count) service. Dropping it drops the
-    /// call, which then teaches nothing.
+    /// The response of a [`Concurrency`](super::Concurrency) or [`Count`](super::Count) service. Dropping it
+    /// drops the call, which then gives no sample.
     pub struct SampledFuture<F, T, E> {
         #[pin]
         state: State<F, T, E>,
@@ -40,7 +40,7 @@ pin_project! {
         Calling {
             #[pin]
             future: F,
-            // Behind the future: what the call still does comes before its end.
+            // Declared after the future, so that the call is dropped before what it holds.
             held: Option<Occupancy>,
             classify: Option<Arc<Classify<T, E>>>,
         },
@@ -51,7 +51,7 @@ pin_project! {
 }
 
 impl<F, T, E> SampledFuture<F, T, E> {
-    /// A request that holds nothing teaches nothing.
+    /// A request that holds nothing gives no sample.
     pub(super) fn calling(
         future: F,
         held: Option<Occupancy>,
@@ -75,7 +75,7 @@ impl<F, T, E> SampledFuture<F, T, E> {
     }
 }
 
-/// An answer is a sample and an error an overload, unless a closure says otherwise.
+/// An answer is a sample and an error a sign of an overload, unless a closure says otherwise.
 fn classified<T, E>(classify: Option<&Arc<Classify<T, E>>>, answer: Result<&T, &E>) -> Sample {
     match (classify, answer) {
         (Some(classify), answer) => classify(answer),

@@ -1,5 +1,5 @@
-//! Layers for any service that hold something until its answer, and learn from that: a slot of an adaptive concurrency,
-//! or a request under way of the traffic.
+//! Layers for any service that hold something until its answer, and learn from that: a slot of an adaptive
+//! concurrency, or a request in flight of the traffic.
 
 mod concurrency;
 mod count;

@@ -1,3 +1,8 @@
+//! The cache of denials.
+//!
+//! A flood of requests that cannot pass is the load for which a shared store is slowest, and the only one
+//! whose answers stay true for a while.
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::mem;
@@ -13,16 +18,16 @@ use crate::decision::Outcomes;
 use crate::store::Charge;
 use crate::store::hashed::Hashed;
 
-/// What is told of a charge that was denied, again and again while time goes on and nothing else happens.
+/// What is kept of a denied charge. It tells the denial again as time goes on and nothing else happens.
 pub(in crate::store) trait Remembered {
     /// What has to be known of the policy.
     type Policy;
 
-    /// Adds them, so much later.
+    /// Adds the outcome of the charge, `later` after the decision.
     fn tell(&self, policy: (usize, &Self::Policy), later: Micros, outcomes: &mut Outcomes);
 }
 
-/// Requests that were denied and cannot pass yet. The same request is denied again, and the store is not asked.
+/// Denied requests that cannot pass yet. The same request is denied again without a call to the store.
 ///
 /// A denial is remembered until its wait is over, counted from when the question was sent, and for no longer
 /// than `longest`: another node may have given the key something back.
@@ -34,8 +39,8 @@ pub(in crate::store) struct DenialCache<N> {
     epochs: Arc<KeyEpochs>,
 }
 
-/// Nothing in it lasts for long, so what is too much goes by generations: the old one is forgotten when the
-/// young one is full.
+/// Entries do not last long, so eviction goes by generations: the old generation is dropped when the young
+/// one is full.
 #[derive(Debug)]
 struct Shard<N> {
     young: Denials<N>,
@@ -46,20 +51,20 @@ type Denials<N> = HashMap<u64, Denial<N>, BuildHasherDefault<Hashed<SHARDS>>>;
 
 #[derive(Debug)]
 struct Denial<N> {
-    /// In the order in which they were asked about.
+    /// In the order of the charges.
     each: Box<[Denied<N>]>,
     /// When it was decided, by the store's clock.
     at: Micros,
     lasts: Lasts,
 }
 
-/// For how long a denial lasts from when it was received.
+/// How long a denial lasts after it was received.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct Lasts {
     received: Instant,
-    /// For how long it is remembered.
+    /// How long it is remembered.
     remembered: Duration,
-    /// For how long it is true. While the store is away, it is used for as long as that.
+    /// How long it is true. While the store is away, it is used for that long.
     pub(in crate::store) wait: Duration,
 }
 
@@ -78,17 +83,17 @@ pub(in crate::store) struct Sent {
     at: Instant,
     /// The epoch of the key of each charge.
     epochs: SmallVec<[KeyEpoch; 4]>,
-    /// For how long a denial is remembered.
+    /// How long a denial is remembered at most.
     longest: Duration,
 }
 
 impl Sent {
-    /// For how long a denial lasts that has been received now, after which the request may pass, or `None` if no wait
-    /// helps. Returns `None` if its end has passed.
+    /// Returns how long a denial lasts that was received now. The request may pass after `wait`; `None` means
+    /// that no wait helps. Returns `None` if its end has passed.
     pub(in crate::store) fn lasts(&self, wait: Option<Micros>, now: Instant) -> Option<Lasts> {
         let wait = wait.map(Micros::to_duration);
         let until = self.at + wait.map_or(self.longest, |wait| wait.min(self.longest));
-        // What no wait helps may be given another limit.
+        // A denial that no wait ends can end by a change of the limit.
         let over = wait.and_then(|wait| self.at.checked_add(wait));
         let over = over.unwrap_or(until);
         (over > now).then(|| Lasts {
@@ -98,7 +103,7 @@ impl Sent {
         })
     }
 
-    /// Lets a denial be remembered for this time at most.
+    /// Limits how long a denial is remembered.
     #[cfg(feature = "redis")]
     pub(in crate::store) fn at_most(self, longest: Duration) -> Self {
         Self {
@@ -110,7 +115,7 @@ impl Sent {
 
 pub(in crate::store) const SHARDS: usize = 16;
 
-/// How many denials are remembered at most; each takes some 350 bytes, if it is of one policy.
+/// The number of denials at most. Each takes some 350 bytes, if it is of one policy.
 const MOST: usize = 10_000;
 
 impl<N: Remembered> DenialCache<N> {
@@ -123,8 +128,8 @@ impl<N: Remembered> DenialCache<N> {
         }
     }
 
-    /// Tells what is known of a request that cannot pass at this moment, if anything is. While the store is
-    /// away, all of its wait is.
+    /// Returns the outcomes of a remembered denial, if this request has one that has not ended. While the
+    /// store is away, a denial is used until its whole wait is over.
     pub(in crate::store) fn tell(
         &self,
         (charges, policies): (&[Charge], &[N::Policy]),
@@ -137,7 +142,8 @@ impl<N: Remembered> DenialCache<N> {
         let Some(denial) = shard.young.get(&hash).or_else(|| shard.old.get(&hash)) else {
             return false;
         };
-        // Not since it was sent: what is told must not be too short.
+        // Counted from when the answer was received, and not from when the question was sent: a told wait
+        // must not be too short.
         let later = now.saturating_duration_since(denial.lasts.received);
         let Lasts {
             remembered, wait, ..
@@ -150,7 +156,7 @@ impl<N: Remembered> DenialCache<N> {
         still_holds
     }
 
-    /// Notes that a question about these is about to be sent.
+    /// Notes that a question about these charges is about to be sent.
     pub(in crate::store) fn send(&self, charges: &[Charge], now: Instant) -> Sent {
         Sent {
             at: now,
@@ -162,8 +168,8 @@ impl<N: Remembered> DenialCache<N> {
         }
     }
 
-    /// Remembers a denial that was decided at this moment: for each charge its numbers, and whether it is why the request
-    /// was denied.
+    /// Remembers a denial that was decided at this moment: for each charge its numbers, and whether it is why
+    /// the request was denied.
     pub(in crate::store) fn remember(
         &self,
         charges: &[Charge],
@@ -190,7 +196,7 @@ impl<N: Remembered> DenialCache<N> {
         shard.young.insert(hash, denial);
     }
 
-    /// The store has told that this request could pass.
+    /// Forgets the denial of a request that the store has allowed.
     #[cfg(feature = "redis")]
     pub(in crate::store) fn forget(&self, charges: &[Charge]) {
         let hash = self.hash(charges);
@@ -199,7 +205,7 @@ impl<N: Remembered> DenialCache<N> {
         shard.old.remove(&hash);
     }
 
-    /// Whether the keys that are why a request was denied are as they were.
+    /// Returns whether the keys that are why a request was denied are unchanged.
     fn are_still(&self, denial: &Denial<N>) -> bool {
         let mut epochs = denial.each.iter().filter_map(|denied| denied.epoch);
         epochs.all(|epoch| self.epochs.is_still(epoch))
@@ -240,7 +246,7 @@ impl<N: Remembered> Denial<N> {
         self.each.len() == charges.len() && self.each.iter().zip(charges).all(is_about)
     }
 
-    /// Adds the numbers so much later.
+    /// Adds the outcome of each charge, `later` after the decision.
     fn tell(&self, policies: &[N::Policy], later: Micros, outcomes: &mut Outcomes) {
         outcomes.decided_at(self.at.saturating_add(later));
         for denied in &self.each {
@@ -280,7 +286,7 @@ mod tests {
         [Charge::new(0, key.into_key(), 1)]
     }
 
-    /// Remembers that the next day is waited for.
+    /// Remembers a denial whose wait ends the next day.
     fn remember(denials: &DenialCache<RunsDown>, charge: &[Charge], sent: Sent, now: Instant) {
         let day = Micros::from_secs(86_400);
         let outcome = Outcome::allowed(1, 0, day).denied(Some(day));

@@ -6,17 +6,17 @@ use ahash::RandomState;
 use crate::key::Key;
 use crate::store::Charge;
 
-/// How often the state of a key was changed through any ledger of the store. Many keys share a number.
+/// Counts how often the state of a key was changed through any ledger of the store. Many keys share a count.
 #[derive(Debug)]
 pub(in crate::store) struct KeyEpochs {
     hasher: RandomState,
     numbers: [AtomicU64; NUMBERS],
 }
 
-/// The number of a key at one moment.
+/// The count of a key at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct KeyEpoch {
-    /// From 1 on, so that none takes no room of its own.
+    /// Begins at 1, so that an `Option` of it needs no more room.
     place: NonZeroU16,
     number: u64,
 }
@@ -31,7 +31,7 @@ impl KeyEpochs {
         }
     }
 
-    /// Begins another epoch of these keys: they are about to be changed, or may have been.
+    /// Begins another epoch of these keys, whose state is about to be changed or may have been.
     pub(in crate::store) fn advance(&self, charges: &[Charge]) {
         for charge in charges {
             let number = self.number(self.place(&charge.key));
@@ -47,7 +47,7 @@ impl KeyEpochs {
         }
     }
 
-    /// Whether the key has not been changed since.
+    /// Returns whether the key has not been changed since.
     pub(in crate::store) fn is_still(&self, epoch: KeyEpoch) -> bool {
         self.number(epoch.place).load(Ordering::Acquire) == epoch.number
     }

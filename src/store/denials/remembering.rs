@@ -1,3 +1,5 @@
+//! A ledger that answers repeated denials from the cache.
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,22 +19,22 @@ use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Reply, Wanted};
 
 /// A ledger whose denials this node remembers.
 ///
-/// An outcome does not tell what it will be a moment later. So a denial is remembered if nothing but the times in it can
-/// change before the first wait is over: every policy denies one unit, by a limit that is the same at all hours and is no
-/// override, the key is not blocked, and no refusals are counted for a penalty.
+/// An outcome does not say what it will be a moment later. So a denial is remembered only if nothing but its
+/// times can change before the first wait is over: every policy denies one unit, by a limit that is the same
+/// at all hours and is no override, the key is not blocked, and no refusals are counted for a penalty.
 pub(in crate::store) struct Remembering {
     ledger: Arc<dyn Ledger>,
     denials: Arc<DenialCache<RunsDown>>,
     told: Arc<SharedDenials>,
-    /// Of each policy, whether denials of it can be remembered.
+    /// For each policy, whether its denials can be remembered.
     policies: Arc<[bool]>,
 }
 
-/// What all ledgers of a store share.
+/// The denials that all ledgers of a store share.
 #[derive(Debug)]
 pub(in crate::store) struct SharedDenials {
     epochs: Arc<KeyEpochs>,
-    /// How many denials were told without a call.
+    /// The number of denials that were told without a call.
     times: AtomicU64,
 }
 
@@ -45,7 +47,7 @@ impl SharedDenials {
     }
 }
 
-/// An outcome in which nothing changes but the times.
+/// An outcome in which only the times change.
 #[derive(Debug)]
 pub(super) struct RunsDown(pub(super) Outcome);
 
@@ -58,7 +60,7 @@ impl Remembered for RunsDown {
 }
 
 impl Remembering {
-    /// Remembers the denials of a ledger that was opened for these policies, each for this time at most.
+    /// Remembers the denials of a ledger that was opened for these policies, each for at most this time.
     pub(in crate::store) fn new(
         ledger: Arc<dyn Ledger>,
         policies: &[Policy],
@@ -78,7 +80,7 @@ impl Remembering {
         }
     }
 
-    /// Whether a denial of these is one that can be remembered.
+    /// Returns whether a denial of these charges can be remembered.
     fn can_remember(&self, charges: &[Charge]) -> bool {
         let runs_down = |charge: &Charge| {
             charge.cost == 1 && self.policies.get(charge.policy).is_some_and(|runs| *runs)
@@ -176,7 +178,7 @@ impl Ledger for Remembering {
     }
 }
 
-/// Remembers a denial, if that can be done.
+/// Remembers a denial, if that is possible.
 fn learn(
     denials: &DenialCache<RunsDown>,
     charges: &[Charge],
@@ -206,14 +208,14 @@ fn learn(
     }
 }
 
-/// Ends what is remembered of some keys when it is dropped: what was told of them may have changed.
+/// Ends the remembered denials of some keys when it is dropped, since their state may have changed.
 struct Changing {
     epochs: Arc<KeyEpochs>,
     charges: Charges,
 }
 
 impl Changing {
-    /// Returns the charges: nothing has changed.
+    /// Returns the charges, whose state has not changed.
     fn not_at_all(mut self) -> Charges {
         std::mem::take(&mut self.charges)
     }

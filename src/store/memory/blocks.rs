@@ -1,21 +1,24 @@
+//! The blocks of keys in memory, beside the tables.
+//!
+//! A block must survive eviction and a change of the algorithm, so it is not part of a state.
+
 use super::offenders::{Offenders, TOO_MANY};
 use super::timed::{Span, Timed};
 use crate::clock::{Clock, Micros};
 use crate::diagnostics::warn_once_of;
 use crate::policy::NamedPenalty;
 
-/// The keys that are blocked under one policy, by their fingerprints, and those that have been refused.
+/// The blocked keys of one policy, by their fingerprints, and the keys whose refusals count for a penalty.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     blocked: Timed<()>,
     offenders: Offenders,
 }
 
-/// How many keys a penalty blocks: beyond that it blocks no further key.
+/// The number of keys that penalties block at most. Beyond that they block no further key.
 const MOST_PENALTIES: usize = 262_144;
 
-/// The blocks under one policy, as a snapshot has them: of each, the fingerprint of the key, when
-/// it began and when it ends.
+/// The blocks of one policy in a snapshot: for each the fingerprint of the key, its beginning and its end.
 pub(super) type Blocked = Vec<(u64, Micros, Micros)>;
 
 impl Blocks {
@@ -23,18 +26,18 @@ impl Blocks {
         Self::default()
     }
 
-    /// Whether any key is blocked, or was and is not forgotten.
+    /// Returns whether any key has a block, which may have ended and not be removed yet.
     #[inline]
     pub(super) fn are_any(&self) -> bool {
         self.blocked.are_any()
     }
 
-    /// Whether this key may be blocked; a few that are not seem to be.
+    /// Returns whether this key may be blocked. It is `true` for a few keys that are not.
     pub(super) fn may_hold(&self, fingerprint: u64, now: Micros) -> bool {
         self.blocked.may_hold(fingerprint, now)
     }
 
-    /// How long this key is blocked yet: see [`Timed::find`].
+    /// Returns how much longer this key is blocked: see [`Timed::find`].
     pub(super) fn left(
         &self,
         fingerprint: u64,
@@ -46,19 +49,19 @@ impl Blocks {
         found.map(|((), left)| left)
     }
 
-    /// Blocks a key from now on, unless it is blocked for longer.
+    /// Blocks a key from now on, unless it is already blocked for longer.
     pub(super) fn block(&self, fingerprint: u64, length: Micros, now: Micros) {
         let new = Span::new((), now, length);
         if new.until == now {
             return;
         }
         let is_longer = |old: Span<()>| new.until <= old.until.max(now);
-        // There is no bound.
+        // The number of blocks has no bound.
         let _ = self.blocked.put(fingerprint, new, usize::MAX, is_longer);
     }
 
-    /// Notes a refusal of this key, and blocks the key if it is one too many. Returns how long the block lasts, if it
-    /// is new.
+    /// Counts a refusal of this key, and blocks the key if the penalty asks for it. Returns the length of a
+    /// new block.
     pub(super) fn note_refusal(
         &self,
         fingerprint: u64,
@@ -82,7 +85,7 @@ impl Blocks {
             .note(fingerprint, now, penalty, is_blocked, block)
     }
 
-    /// How many refusals of this key count at the moment.
+    /// Returns how many refusals of this key count now.
     pub(super) fn refusals(
         &self,
         fingerprint: u64,
@@ -93,12 +96,12 @@ impl Blocks {
             .counting(fingerprint, clock.now(), &penalty.penalty)
     }
 
-    /// When the last block ends, and the last refusal that counts is forgotten.
+    /// Returns the moment at which the last block has ended and the last refusal counts no more.
     pub(super) fn last_end(&self) -> Option<Micros> {
         self.blocked.last_end().max(self.offenders.last_end())
     }
 
-    /// All blocks that are not forgotten.
+    /// Returns all blocks that are not removed.
     pub(super) fn each(&self) -> Blocked {
         let spans = self.blocked.each().into_iter();
         spans
@@ -106,7 +109,7 @@ impl Blocks {
             .collect()
     }
 
-    /// Puts blocks back that were kept over a restart and have not ended.
+    /// Restores the blocks of a snapshot that have not ended.
     pub(super) fn restore(&self, blocks: Blocked, now: Micros) {
         let spans = blocks.into_iter().map(|(fingerprint, from, until)| {
             let what = ();
@@ -115,7 +118,7 @@ impl Blocks {
         self.blocked.restore(spans, now);
     }
 
-    /// Ends the block of a key, and forgets its refusals.
+    /// Ends the block of a key, and removes its refusals.
     pub(super) fn unblock(&self, fingerprint: u64) {
         self.offenders.pardon(fingerprint);
         self.blocked.end(fingerprint);

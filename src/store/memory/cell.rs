@@ -1,3 +1,7 @@
+//! The cells of a table: one word, three words, or any number.
+//!
+//! A table is generic over its cells, because a word is read without a lock and a list is not.
+
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,51 +10,51 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::algorithm::{Algorithm, AnyRule, Limit, Long as LongRule, Pack, State, Step};
 use crate::clock::Micros;
 
-/// Where the state of one key is kept; guarded by the version of its page.
+/// Holds the state of one key; guarded by the seqlock of its page.
 pub(super) trait Cell: Default + Send + Sync + 'static {
-    /// How many pages of such cells one newcomer may have to look through: for less than a
+    /// The number of pages of such cells that one newcomer searches at most, which takes less than a
     /// millisecond.
     const PAGES_SEARCHED: usize;
 
-    /// Whether a copy for each reader costs less than a state in memory that the fast path carries along.
+    /// Whether a copy for each reader costs less than a reference that the fast path carries along.
     const IS_SHORT: bool = true;
 
-    /// Moves what is here to another cell.
+    /// Moves the state to another cell.
     fn move_to(&self, other: &Self);
 
-    /// Gives back what memory it holds, since its key is gone.
+    /// Releases the memory of the state, since its key is removed.
     fn clear(&self) {}
 }
 
-/// A cell that keeps what this rule keeps. `latest` is the time of the page's latest charge, or a later
-/// one up to now.
+/// A cell for the states of this rule. `latest` is the time of the page's latest charge, or a later time up
+/// to now.
 pub(super) trait Keeps<S: Step>: Cell {
-    /// What was read, and may be changed.
+    /// The state that was read, and may be changed.
     type Seen<'a>: DerefMut<Target = S::Kept>;
 
     fn see(&self, rule: &S, latest: Micros) -> Self::Seen<'_>;
 
     fn put(&self, rule: &S, kept: S::Kept);
 
-    /// Puts down what was seen here and has been changed.
+    /// Writes a changed state back.
     fn keep(&self, rule: &S, seen: Self::Seen<'_>);
 
-    /// Whether the cell holds what is left under any limit.
+    /// Whether the cell holds states under any limit.
     const VARIES: bool = true;
 
-    /// The rule under the limit of this algorithm, which has the frame of the rule.
+    /// Returns the rule under the limit of this algorithm, which has the frame of the rule.
     fn under<'a>(rule: &'a S, own: &Algorithm) -> Cow<'a, S>;
 
-    /// The rule under this limit.
+    /// Returns the rule under this limit.
     fn limited(rule: &S, limit: Limit) -> S;
 
-    /// Whether the cell can hold this, which was charged after the fact or elsewhere.
+    /// Returns whether the cell can hold this state, which was charged after the fact or elsewhere.
     fn holds(_: &S, _: &S::Kept, _: Micros) -> bool {
         true
     }
 }
 
-/// A copy of what is kept.
+/// A copy of a state.
 pub(super) struct Copied<K>(K);
 
 impl<K> Deref for Copied<K> {
@@ -113,7 +117,7 @@ impl<S: Pack> Keeps<S> for Word {
     }
 }
 
-/// As many words as any rule of a fixed number needs.
+/// Three words, which are enough for every rule with a fixed number of them.
 #[derive(Debug, Default)]
 pub(super) struct Words([AtomicU64; 3]);
 

@@ -1,3 +1,8 @@
+//! The traits between a ledger and the tables of its policies.
+//!
+//! The fast path is compiled for each rule and called once per decision. The general path is compiled once,
+//! and may make many calls.
+
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, PageSnapshot};
 use super::prepared::{RuleSlot, Under};
 use super::seqlock::Lock;
@@ -7,12 +12,14 @@ use crate::clock::{Clock, Micros};
 use crate::decision::{Outcome, Outcomes};
 pub(super) use crate::store::{Amendment, Wanted};
 
-/// The state of all keys under one policy, however it is kept.
+/// The states of all keys under one policy, however they are kept.
 ///
-/// This is the fast path, about keys on a page at rest. `limit` is the limit of a request, if it is not that of the counter.
+/// This is the fast path, for keys on a page at rest. `limit` is the limit of a request, if it differs from
+/// that of the counter.
 pub(super) trait Counter: Send + Sync + 'static {
-    /// Decides on a request without a limit of its own that concerns no other policy, and tells of it if that is
-    /// wanted; `None` if there is more to it than usual. `now` is what the clock has just told.
+    /// Decides a request that has the limit of the counter and concerns no other policy, and writes its
+    /// outcome if that is wanted. Returns `None` in all but the common case. `now` is what the clock has just
+    /// shown.
     fn decide_at_once(
         &self,
         ask: Ask,
@@ -20,8 +27,8 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
 
-    /// Decides on such a request about a key that is new. If it is not, or there is more to it than usual, returns where
-    /// the key is counted, as far as that is known.
+    /// Decides such a request for a key that is new. If the key is known, or the case is not the common one,
+    /// returns where the key is counted, as far as that is known.
     fn decide_new_at_once(
         &self,
         _ask: Ask,
@@ -31,7 +38,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         Err(Counted::Apart)
     }
 
-    /// Decides on a request as [`decide_at_once`](Self::decide_at_once) does, under a limit that the request brings.
+    /// Decides as [`decide_at_once`](Self::decide_at_once) does, under a limit that the request brings.
     fn decide_at_once_under(
         &self,
         limit: Under<'_>,
@@ -40,14 +47,14 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
 
-    /// Looks a key up that stands where it is looked for first, at rest, and asks whether it may be charged; `None`
-    /// if there is more to it than usual.
+    /// Finds a key in one of its first slots, on a page at rest, and checks whether it may be charged.
+    /// Returns `None` in all but the common case.
     fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
-    /// Looks a key up as [`look_up`](Self::look_up) does, under a limit that the request brings.
+    /// Finds a key as [`look_up`](Self::look_up) does, under a limit that the request brings.
     fn look_up_under(&self, limit: Under<'_>, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
-    /// Charges a key that was looked up. Its page is locked.
+    /// Charges a key that was found. Its page is locked.
     fn charge_known(
         &self,
         known: &Known<'_>,
@@ -57,7 +64,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     );
 
-    /// Charges a key that was looked up under a limit that the request brings.
+    /// Charges a key that was found under a limit that the request brings.
     fn charge_known_under(
         &self,
         limit: Under<'_>,
@@ -68,24 +75,25 @@ pub(super) trait Counter: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     );
 
-    /// Charges a known key after the fact, under the limit of the counter. Returns whether it did; if not, there is more to
-    /// it than usual.
+    /// Charges a known key after the fact, under the limit of the counter. Returns `false` in all but the
+    /// common case.
     fn settle_at_once(&self, _ask: Ask, _clock: &dyn Clock) -> bool {
         false
     }
 
-    /// Prepares a limit that requests bring; `None` if there is no room for it, or nothing to prepare yet.
+    /// Prepares a limit that requests bring. Returns `None` if there is no room for it, or nothing to prepare
+    /// yet.
     fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot>;
 
-    /// The general path.
+    /// Returns the general path.
     fn general(&self) -> &dyn General;
 }
 
-/// The general path of a counter: what the fast path leaves. It is compiled once for all counters
-/// whose states fit one word.
+/// The general path of a counter, for every case that the fast path leaves. It is compiled once for all
+/// counters whose states fit one word.
 pub(super) trait General: Send + Sync + 'static {
-    /// Decides on any request that concerns no other policy. `asked` says where its key is
-    /// counted, as far as that is known.
+    /// Decides any request that concerns no other policy. `asked` says where its key is counted, as far as
+    /// that is known.
     fn decide_in_the_end(
         &self,
         asked: (Ask, Counted),
@@ -95,13 +103,13 @@ pub(super) trait General: Send + Sync + 'static {
         told: Option<&mut OutcomeSink<'_>>,
     ) -> bool;
 
-    /// The last moment that the table can hold; later ones are taken for it.
+    /// Returns the last moment that the table can hold. Later moments are stored as this one.
     fn until(&self) -> Micros;
 
-    /// The table in which keys are looked at first.
+    /// Returns the table in which a key is looked up first.
     fn tier(&self) -> &dyn Tier;
 
-    /// Looks at a key's page. What is read of it afterwards holds as of this moment.
+    /// Reads the page of a key. Everything that is read of the page afterwards holds as of this moment.
     fn snapshot(
         &self,
         ask: Ask,
@@ -110,7 +118,7 @@ pub(super) trait General: Send + Sync + 'static {
         clock: &dyn Clock,
     ) -> (&dyn Tier, PageSnapshot);
 
-    /// Locks a key's page first, however long that takes, and looks at it.
+    /// Locks the page of a key, however long that takes, and then reads it.
     fn snapshot_and_lock(
         &self,
         ask: Ask,
@@ -119,13 +127,13 @@ pub(super) trait General: Send + Sync + 'static {
         clock: &dyn Clock,
     ) -> (&dyn Tier, PageSnapshot, Lock<'_>);
 
-    /// Changes what is kept of a key, if anything is.
+    /// Changes the state of a key, if it has one.
     fn amend(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock, amendment: Amendment);
 
     /// Charges a key after the fact, whether there is room under its limit or not.
     fn settle(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock);
 
-    /// Gives a key an override from now on, for so long.
+    /// Gives a key an override, from now on and for this long.
     fn override_limit(
         &self,
         fingerprint: u64,
@@ -137,26 +145,26 @@ pub(super) trait General: Send + Sync + 'static {
     /// Ends the override of a key, if it has one.
     fn end_override(&self, fingerprint: u64, clock: &dyn Clock);
 
-    /// The overrides that have not ended.
+    /// Returns the overrides that have not ended.
     fn each_override(&self, now: Micros) -> Vec<(u64, Span<Algorithm>)>;
 
-    /// How full it is.
+    /// Returns how full the table is.
     fn fill(&self) -> Fill;
 
-    /// Tells each key that is not as good as new, by its fingerprint, and its state.
+    /// Calls `tell` with the fingerprint and the state of each key that is not as good as new.
     fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State));
 
-    /// Puts keys into a table that has none, as far as there is room. Tells how many there are then,
-    /// and for how many there was none.
+    /// Puts keys into an empty table, as far as there is room. Returns how many keys it has then, and how
+    /// many had no room.
     fn restore(&self, keys: Vec<(u64, State)>, now: Micros) -> (usize, usize);
 }
 
-/// The table in which a key was looked at.
+/// The table in which a key was looked up.
 pub(super) trait Tier: Send + Sync {
-    /// Whether the key may be charged.
+    /// Returns whether the key may be charged.
     fn allows(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<bool, Changed>;
 
-    /// Tells of a request that is not charged.
+    /// Writes the outcome of a request that is not charged.
     fn tell(
         &self,
         snapshot: &PageSnapshot,
@@ -166,7 +174,7 @@ pub(super) trait Tier: Send + Sync {
         told: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed>;
 
-    /// Tells of a request as if it was charged.
+    /// Writes the outcome that the request would have if it was charged.
     fn foretell(
         &self,
         snapshot: &PageSnapshot,
@@ -175,13 +183,13 @@ pub(super) trait Tier: Send + Sync {
         told: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed>;
 
-    /// Locks the page, if nothing has changed since the snapshot.
+    /// Locks the page, if it has not changed since the snapshot.
     fn lock(&self, snapshot: &PageSnapshot) -> Result<Lock<'_>, Changed>;
 
-    /// Moves what the page keeps back to now.
+    /// Moves the states of the page back to `now`, after the clock has stepped back.
     fn step_back(&self, snapshot: &PageSnapshot, lock: &mut Lock<'_>, now: Micros);
 
-    /// Makes sure that there is a place for the key, and tells whether it was made just now.
+    /// Makes sure that the key has a slot. Returns whether it is new.
     fn place(
         &self,
         snapshot: &PageSnapshot,
@@ -190,7 +198,7 @@ pub(super) trait Tier: Send + Sync {
         now: Micros,
     ) -> Result<bool, NoRoom>;
 
-    /// Charges a key that has a place.
+    /// Charges a key that has a slot.
     fn charge(
         &self,
         snapshot: &PageSnapshot,
@@ -201,23 +209,23 @@ pub(super) trait Tier: Send + Sync {
         told: Option<&mut OutcomeSink<'_>>,
     );
 
-    /// Notes that a newcomer that has a place is not charged, and may go.
+    /// Notes that a newcomer with a slot is not charged, so that its slot can be reused.
     fn may_go(&self, snapshot: &PageSnapshot, now: Micros);
 
-    /// Whether the key has no place, and the table none that is free.
+    /// Returns whether the key has no slot and the table has none to spare.
     fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool;
 
-    /// Whether a newcomer finds a place, or one can be made for it. No page may be locked.
+    /// Returns whether a newcomer finds a slot, or could be given one. No page may be locked.
     fn has_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool;
 
-    /// Makes room for a newcomer, if any key can go. No page may be locked.
+    /// Makes room for a newcomer, if any key can be evicted. No page may be locked.
     fn make_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool;
 
-    /// Lets the table grow, if it has to. No page may be locked.
+    /// Lets the table grow, if it is time. No page may be locked.
     fn grow(&self, now: Micros);
 }
 
-/// Decides on a request that concerns no other policy, as a ledger does.
+/// Decides a request that concerns no other policy.
 #[cfg(all(test, not(tower_ratelimit_loom)))]
 pub(super) fn decide(
     counter: &dyn Counter,
@@ -236,7 +244,7 @@ pub(super) fn decide(
     })
 }
 
-/// Where a policy's outcome is put, if it is wanted: in its place, since it is large to move.
+/// Where to write the outcome of a policy, if it is wanted. An outcome is large, so it is written in place.
 #[derive(Debug)]
 pub(super) struct OutcomeSink<'a> {
     pub(super) wanted: Wanted,
@@ -273,5 +281,5 @@ impl Fill {
     }
 }
 
-/// How often room is made for a newcomer, which others may take before it does.
+/// How often room is made for a newcomer, since another thread may take the room first.
 pub(super) const ATTEMPTS: usize = 4;

@@ -1,7 +1,7 @@
-//! The general path of a decision: any number of policies, new keys, blocks, a clock that steps back, questions.
+//! The general path of a decision: any number of policies, new keys, blocks, a clock that steps back, peeks.
 //!
-//! A decision looks at the page of each key, then decides, then locks all pages in the order in which the tables
-//! were made, and charges. If a page has changed since it was looked at, the decision starts anew.
+//! A decision reads the page of each key and decides. Then it locks all pages, in the order in which the
+//! tables were made, and charges. If a page has changed since it was read, the decision starts anew.
 
 use std::hint::spin_loop;
 
@@ -16,7 +16,7 @@ use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
 use crate::decision::{Outcomes, Weight};
 
-/// A decision in which several policies have a part.
+/// A decision on charges under any number of policies.
 pub(super) struct Decision<'a> {
     /// In the order of locking.
     parts: SmallVec<[Part<'a>; 8]>,
@@ -25,7 +25,7 @@ pub(super) struct Decision<'a> {
     purpose: Purpose,
     /// The units taken, if the decision takes units.
     units: u32,
-    /// How often it started anew.
+    /// How often the decision started anew.
     disturbed: u32,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Decision<'a> {
 pub(super) enum Purpose {
     Charge,
     Peek,
-    /// Tells of a request that is denied elsewhere.
+    /// Writes the outcomes of a request that another policy denies.
     Deny,
     /// Charges as many units as every policy grants.
     Take,
@@ -45,8 +45,8 @@ impl Purpose {
     }
 }
 
-/// After so many starts, a decision locks each page before it looks at it: with many policies, another thread
-/// may always be quicker on one of them.
+/// The number of attempts after which a decision locks each page before it reads it. With many policies,
+/// another thread may always be faster on one of the pages.
 const PATIENT_AFTER: u32 = 16;
 
 /// One policy's part of a decision.
@@ -60,28 +60,28 @@ const PATIENT_AFTER: u32 = 16;
 pub(super) struct Part<'a> {
     policy: usize,
     counter: &'a dyn General,
-    /// The table in which the key was looked at.
+    /// The table in which the key was looked up.
     tier: &'a dyn Tier,
-    /// The limit of the request, if it is not that of the counter.
+    /// The limit of the request, if it differs from that of the counter.
     limit: Option<Algorithm>,
     blocks: &'a Blocks,
     ask: Ask,
-    /// What was asked, of which less may be charged.
+    /// The cost of the request, of which less may be charged.
     most: u32,
     counted: Counted,
-    /// Whether the key has no place, and there was room for it when that was looked up.
+    /// Whether the key had no slot and there was room for one when it was looked up.
     has_room: bool,
     snapshot: PageSnapshot,
     allowed: bool,
-    /// How long its key is blocked yet.
+    /// How much longer the key is blocked.
     blocked: Option<Micros>,
-    /// Whether it denies anything. What does not is left out where it does not fit.
+    /// Whether a denial of this policy denies the request.
     weight: Weight,
-    /// Whether its limit depends on the hour.
+    /// Whether the limit depends on the hour.
     #[cfg(feature = "calendar")]
     has_hours: bool,
     lock: Option<Lock<'a>>,
-    /// Whether a place was made for the key in this decision.
+    /// Whether the key got its slot in this decision.
     is_new: bool,
     attempts: usize,
 }
@@ -158,7 +158,7 @@ impl<'a> Decision<'a> {
         if allowed && self.purpose == Purpose::Peek {
             return self.foretell(now, outcomes);
         }
-        // Those that are charged are told afterwards.
+        // The outcomes of charged parts are written after the charge.
         for part in self
             .parts
             .iter()
@@ -188,7 +188,7 @@ impl<'a> Decision<'a> {
         Ok(allowed)
     }
 
-    /// Whether a wait can end while another policy, or the end of a block, has to be waited for.
+    /// Returns whether the wait for one policy can end while another policy or a block still denies.
     #[cfg(feature = "calendar")]
     fn is_to_wait_for_all(&self) -> bool {
         let is_blocked = |part: &Part<'_>| part.blocked.is_some();
@@ -196,7 +196,7 @@ impl<'a> Decision<'a> {
             && self.parts.iter().any(|part| part.has_hours)
     }
 
-    /// Tells a wait after which all policies let the request pass together.
+    /// Writes a wait after which all policies let the request pass together.
     #[cfg(feature = "calendar")]
     #[cold]
     fn wait_for_all(&self, now: Micros, outcomes: &mut Outcomes) -> Result<(), Changed> {
@@ -219,8 +219,8 @@ impl<'a> Decision<'a> {
         is_same
     }
 
-    /// Asks for as many units as every policy grants that is not soft. If that is none, asks for one, which is
-    /// denied.
+    /// Sets the cost to the units that every policy grants, soft policies aside. If that is none, the cost is
+    /// one unit, which is denied.
     fn share_out(&mut self, now: Micros) -> Result<(), Changed> {
         let most = self.parts.iter().map(|part| part.most).max();
         self.units = most.unwrap_or(0);
@@ -238,8 +238,8 @@ impl<'a> Decision<'a> {
         Ok(())
     }
 
-    /// Looks up where a key is counted that has no place and is given none: by the shared entry, if there is
-    /// no room for it. The decision is then made again.
+    /// Finds out whether a key that is given no slot has to be counted by the shared entry, because there is
+    /// no room. Then the decision starts anew.
     fn look_for_room(&mut self, allowed: bool, now: Micros) -> Result<(), Changed> {
         let charges = allowed && self.purpose.writes();
         let is_lost = |part: &Part<'_>| {
@@ -249,7 +249,7 @@ impl<'a> Decision<'a> {
         if !self.parts.iter().any(is_lost) {
             return Ok(());
         }
-        // No page may be locked while others are searched.
+        // Searching other pages requires that no page is locked.
         self.unlock();
         for part in self.parts.iter_mut().filter(|part| is_lost(part)) {
             if part.tier.has_room(&part.snapshot, now) {
@@ -261,7 +261,7 @@ impl<'a> Decision<'a> {
         Err(Changed)
     }
 
-    /// Tells of a request that would be allowed.
+    /// Writes the outcomes of a request that would be allowed.
     fn foretell(&self, now: Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
         for part in &self.parts {
             let mut told = OutcomeSink {
@@ -283,7 +283,7 @@ impl<'a> Decision<'a> {
         Ok(true)
     }
 
-    /// Locks every page, if none has changed since it was seen.
+    /// Locks every page, if none has changed since it was read.
     fn lock(&mut self) -> Result<(), Changed> {
         for part in self.parts.iter_mut().filter(|part| part.lock.is_none()) {
             part.lock = Some(part.tier.lock(&part.snapshot)?);
@@ -310,7 +310,7 @@ impl<'a> Decision<'a> {
         Ok(())
     }
 
-    /// Charges every policy, once each has a place for its key.
+    /// Charges every policy, once each key has a slot.
     fn charge(&mut self, now: Micros, outcomes: &mut Outcomes) -> Result<(), Changed> {
         self.lock()?;
         let places = self.parts.iter_mut().map(|part| part.place(now));
@@ -339,7 +339,7 @@ impl<'a> Decision<'a> {
         Ok(())
     }
 
-    /// Gives the newcomers' places back, and makes room for the one who has none.
+    /// Gives the slots of the newcomers back, and makes room for the newcomer that has none.
     fn give_up(&mut self, without: usize, now: Micros) {
         for part in self.parts.iter_mut().filter(|part| part.is_new) {
             part.tier.may_go(&part.snapshot, now);
@@ -359,7 +359,7 @@ impl<'a> Decision<'a> {
         until.min().map_or(now, |until| now.min(until))
     }
 
-    /// The time of the latest charge to the pages of these parts.
+    /// Returns the time of the latest charge to the pages of these parts.
     fn latest(&self, which: impl Fn(&Part<'_>) -> bool) -> Micros {
         let parts = self.parts.iter().filter(|part| which(part));
         parts
@@ -404,7 +404,7 @@ impl<'a> Part<'a> {
         (self.tier, self.snapshot) = self.counter.snapshot(self.ask, limit, self.counted, clock);
     }
 
-    /// Waits until the page can be locked, and then looks at it.
+    /// Waits until the page can be locked, and then reads it.
     fn lock_and_look(&mut self, clock: &dyn Clock) {
         let (counter, limit) = (self.counter, self.limit.as_ref());
         let (tier, snapshot, lock) =
@@ -412,12 +412,12 @@ impl<'a> Part<'a> {
         (self.tier, self.snapshot, self.lock) = (tier, snapshot, Some(lock));
     }
 
-    /// Whether it is charged if the request is allowed.
+    /// Returns whether the part is charged if the request is allowed.
     fn charges(&self) -> bool {
         self.ask.cost > 0 && self.allowed && self.blocked.is_none()
     }
 
-    /// Finds out how long its key is blocked yet.
+    /// Finds out how much longer the key is blocked.
     fn look_up_block(&mut self, now: Micros, clock: &dyn Clock, only_asks: bool) {
         self.blocked = None;
         if self.blocks.are_any() {
@@ -427,7 +427,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Tells what its policy says after this wait, if nothing arrives meanwhile.
+    /// Writes the outcome of the policy after this wait, if no request arrives meanwhile.
     #[cfg(feature = "calendar")]
     fn tell_later(
         &self,
@@ -451,7 +451,7 @@ impl<'a> Part<'a> {
         Ok(())
     }
 
-    /// How many units its policy grants.
+    /// Returns how many units the policy grants.
     fn remaining(&self, now: Micros) -> Result<u32, Changed> {
         let mut outcomes = Outcomes::new(now);
         let mut told = OutcomeSink {
@@ -468,7 +468,7 @@ impl<'a> Part<'a> {
         Ok(granted.map_or(0, |(_, outcome)| outcome.remaining()))
     }
 
-    /// Makes sure that the key has a place, if it is to be charged.
+    /// Makes sure that the key has a slot, if it is to be charged.
     fn place(&mut self, now: Micros) -> Result<(), NoRoom> {
         if self.charges()
             && let Some(lock) = &mut self.lock

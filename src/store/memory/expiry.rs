@@ -1,3 +1,8 @@
+//! The expiry index of a table: where a key can be evicted.
+//!
+//! A newcomer at the bound must not look at all pages, so each page has a time in an array, and each 64 pages
+//! have one too.
+
 #[cfg(not(tower_ratelimit_loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,11 +11,11 @@ use self::models::{AtomicU64, Ordering};
 
 use crate::clock::Micros;
 
-/// For each page a time before which nothing is to be had there, so that a search among all
-/// pages looks at a few words for thousands of keys.
+/// The expiry index of a table: for each page, a lower bound of the time at which a key there can be evicted.
+/// A search among thousands of keys then reads a few words.
 ///
-/// A page's time is changed under that page's lock. Pages are in groups with a time of their own, the
-/// earliest of the group or one before it.
+/// The time of a page changes under that page's lock. Pages are in groups, and the time of a group is at most
+/// the earliest of its pages.
 #[derive(Debug)]
 pub(super) struct ExpiryIndex {
     pages: Box<[AtomicU64]>,
@@ -19,7 +24,7 @@ pub(super) struct ExpiryIndex {
 
 const GROUP: usize = 64;
 
-/// Of a page in which there is nothing.
+/// The time of a page without keys.
 const NEVER: u64 = u64::MAX;
 
 impl ExpiryIndex {
@@ -31,13 +36,13 @@ impl ExpiryIndex {
         }
     }
 
-    /// Something is to be had from this page at this time, if not before.
+    /// Lowers the time of this page to `at`, if it is later.
     pub(super) fn may_be(&self, page: usize, at: Micros) {
         lower(&self.pages[page], at.get());
         lower(&self.groups[page / GROUP], at.get());
     }
 
-    /// Nothing is to be had from this page before this time, or ever.
+    /// Raises the time of this page to `at`, or to never.
     pub(super) fn is_not_before(&self, page: usize, at: Option<Micros>) {
         self.pages[page].store(at.map_or(NEVER, Micros::get), Ordering::SeqCst);
         let group = page / GROUP;
@@ -53,13 +58,13 @@ impl ExpiryIndex {
             Ordering::SeqCst,
         );
         if raised.is_ok() {
-            // Another page may have become earlier since its time was read, while its group's was
-            // early enough to be left alone.
+            // Another page may have become earlier after its time was read here, and have left the time of
+            // the group alone because that was early enough.
             lower(&self.groups[group], self.earliest_of(group));
         }
     }
 
-    /// A page from which something may be had now, the first from this one on.
+    /// Returns the first page from `from` on whose time has come.
     pub(super) fn due(&self, now: Micros, from: usize) -> Option<usize> {
         // A thread that finds a page here sees the keys that were put there before.
         let is_due = |time: &AtomicU64| time.load(Ordering::Acquire) <= now.get();
@@ -77,12 +82,12 @@ impl ExpiryIndex {
             .find_map(|found| in_group(found, if found == group { place } else { 0 }))
     }
 
-    /// Whether something may be had from this page now.
+    /// Returns whether the time of this page has come.
     pub(super) fn is_due(&self, page: usize, now: Micros) -> bool {
         self.of(page) <= now
     }
 
-    /// The time before which nothing is to be had from this page.
+    /// Returns the time of this page.
     pub(super) fn of(&self, page: usize) -> Micros {
         Micros::new(self.pages[page].load(Ordering::SeqCst))
     }
@@ -111,7 +116,7 @@ fn lower(time: &AtomicU64, to: u64) {
     }
 }
 
-/// Every order in which threads can meet, by loom: see `make model`.
+/// Checks every order in which threads can meet, by loom: see `make model`.
 #[cfg(all(test, tower_ratelimit_loom))]
 mod models {
     use loom::model;
@@ -122,8 +127,7 @@ mod models {
 
     use super::*;
 
-    /// What is sequentially consistent is only acquire and release to loom, unless there are
-    /// fences.
+    /// Loom takes sequentially consistent accesses for acquire and release, unless there are fences.
     #[derive(Debug)]
     pub(super) struct AtomicU64(atomic::AtomicU64);
 
@@ -174,7 +178,7 @@ mod models {
         Some(Micros::new(time))
     }
 
-    /// Does both at once, each to a page of its own, as their locks see to it.
+    /// Runs both at once, each on a page of its own, as the locks of the pages guarantee.
     fn at_once(
         before: impl Fn(&ExpiryIndex) + Send + Sync + 'static,
         one: fn(&ExpiryIndex),

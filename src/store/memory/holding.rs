@@ -1,7 +1,7 @@
-//! Decisions in which a policy on concurrency has a part.
+//! Decisions with policies on concurrency.
 //!
-//! The slots of the keys are locked, in the order of the tables, while the other policies decide. So the request has all
-//! or nothing, at one moment.
+//! The slots of the keys are locked, in the order of the tables, while the other policies decide. So the
+//! request gets all or nothing, at one moment.
 
 use smallvec::SmallVec;
 
@@ -39,7 +39,8 @@ impl SlotPart<'_> {
 }
 
 impl MemoryLedger {
-    /// Decides on charges of which some are of policies on concurrency. `purpose` says whether anything is charged.
+    /// Decides charges, some of which are of policies on concurrency. `purpose` says whether anything is
+    /// charged.
     pub(super) fn decide_with_slots(
         &self,
         charges: &[Charge],
@@ -81,7 +82,7 @@ impl MemoryLedger {
         allowed
     }
 
-    /// Locks the slots of each key, in the order of the tables: all decisions lock in the same order.
+    /// Locks the slots of each key in the order of the tables, as all decisions do.
     fn places<'a>(
         &'a self,
         charges: &'a [Charge],

@@ -1,7 +1,7 @@
-//! The fast path of a decision on several policies: each key is known and at rest, and nothing is out of the ordinary.
+//! The fast path of a decision on several policies: each key is known, and its page is at rest.
 //!
-//! It makes one pass over the charges that reads each key, one that locks each page in the order of the tables, and
-//! one that writes. If anything differs from the common case, it changes nothing, and the general path decides.
+//! It makes one pass over the charges that reads each key, one that locks each page in the order of the
+//! tables, and one that writes. In all other cases it changes nothing, and the general path decides.
 
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 
-/// How many policies take the fast path.
+/// The number of policies up to which a request takes the fast path.
 const MOST: usize = 8;
 
 struct Part<'a, L> {
@@ -26,7 +26,7 @@ struct Part<'a, L> {
     lock: Option<Lock<'a>>,
 }
 
-/// What one policy is asked.
+/// A charge of one policy.
 pub(super) struct KnownCharge<L> {
     pub(super) policy: usize,
     pub(super) ask: Ask,
@@ -34,7 +34,7 @@ pub(super) struct KnownCharge<L> {
     pub(super) limit: L,
 }
 
-/// What charges bring of limits: `()` is nothing, and costs nothing.
+/// How charges bring limits of their own. `()` brings none, and costs nothing.
 pub(super) trait Brought: Copy {
     fn look_up(self, opened: &Opened, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
@@ -110,8 +110,8 @@ impl Brought for Option<Limit> {
     }
 }
 
-/// Decides at `now`, which the clock has just told; `None` if there is more to it than usual. A denial names the first
-/// policy that denies.
+/// Decides at `now`, which the clock has just shown. Returns `None` in all but the common case. A denial
+/// names the first policy that denies.
 #[inline]
 pub(super) fn decide<L: Brought>(
     policies: &[Opened],
@@ -168,8 +168,8 @@ pub(super) fn decide<L: Brought>(
     Some(Ok(()))
 }
 
-/// Puts parts in the order of locking; `None` if a policy has two parts. There are at most [`MOST`], for which this takes
-/// less code than a sort of the standard library.
+/// Sorts parts in the order of locking. Returns `None` if a policy has two parts. There are at most [`MOST`],
+/// for which this is less code than a sort of the standard library.
 #[cold]
 fn put_in_order<L>(parts: &mut [Part<'_, L>]) -> Option<()> {
     for end in 1..parts.len() {

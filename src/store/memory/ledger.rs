@@ -1,3 +1,5 @@
+//! The ledger of the store in memory: which path each charge takes.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +24,12 @@ pub struct MemoryLedger {
     pub(super) clock: AnyClock,
     seed: Seed,
     pub(super) policies: Box<[Opened]>,
-    /// The policies in the order in which their tables are locked. It is the same for all ledgers
-    /// of a store, or two decisions that wait for locks could wait for each other.
+    /// The policies in the order in which their tables are locked. The order is the same for all ledgers of a
+    /// store: otherwise two decisions could wait for each other's locks.
     order_of_locking: Box<[usize]>,
-    /// Whether a policy blocks keys that it has refused.
+    /// Whether any policy has a penalty.
     has_penalties: bool,
-    /// Whether requests hold slots of a policy.
+    /// Whether any policy is on concurrency, so that requests hold slots.
     has_slots: bool,
 }
 
@@ -46,8 +48,8 @@ impl MemoryLedger {
         }
     }
 
-    /// Decides on one request; see [`Ledger::charge`]. If a charge names a policy that was not
-    /// opened, nothing is charged and nothing is told.
+    /// Decides one request; see [`Ledger::charge`]. If a charge names a policy that was not opened, nothing
+    /// is charged and there are no outcomes.
     pub fn charge_now(&self, charges: &[Charge]) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         self.decide(charges, Wanted::Everything, &mut outcomes);
@@ -55,14 +57,14 @@ impl MemoryLedger {
         outcomes
     }
 
-    /// Decides as [`charge_now`](Self::charge_now) does, and tells whether the request may go on;
-    /// it may not if nothing could be charged because of such a policy.
+    /// Decides as [`charge_now`](Self::charge_now) does, and returns whether the request may go on. It may
+    /// not if a charge names a policy that was not opened.
     pub fn admit_now(&self, charges: &[Charge]) -> bool {
         self.decide(charges, Wanted::Verdict, &mut Outcomes::new(Micros::ZERO))
     }
 
-    /// Decides under one policy, which has to be one of those that were opened, and has no penalty. Returns whether the
-    /// request is allowed, and puts its outcome into `outcomes`, which are empty.
+    /// Decides under one policy, which is one of the opened ones and has no penalty. Returns whether the
+    /// request is allowed, and writes its outcome into `outcomes`, which are empty.
     pub(crate) fn charge_one(
         &self,
         policy: usize,
@@ -84,8 +86,8 @@ impl MemoryLedger {
         self.decide_one(policy, self.ask(key, cost), None)
     }
 
-    /// Takes as much as there is; see [`Ledger::take_up_to`]. If a charge names a policy that was not
-    /// opened, nothing is taken and nothing is told.
+    /// Takes as many units as there are; see [`Ledger::take_up_to`]. If a charge names a policy that was not
+    /// opened, nothing is taken and there are no outcomes.
     pub fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
         let of_rates: Charges;
         let mut charges = charges;
@@ -99,7 +101,7 @@ impl MemoryLedger {
         let mut decision = Decision::new(&self.clock, Wanted::Everything, Purpose::Take);
         let mut units = 0;
         if self.add_parts(&mut decision, charges) {
-            // A block by another thread may deny what was shared out before it.
+            // A block by another thread may deny the units that were counted before.
             if decision.decide(&mut outcomes) {
                 units = decision.units();
             }
@@ -108,8 +110,8 @@ impl MemoryLedger {
         (units, outcomes)
     }
 
-    /// Changes the state of each key under its policy; see [`Ledger::amend`]. Charges of policies that
-    /// were not opened are left out.
+    /// Changes the state of each key under its policy; see [`Ledger::amend`]. Charges of policies that were
+    /// not opened are ignored.
     ///
     /// # Errors
     ///
@@ -134,7 +136,7 @@ impl MemoryLedger {
         self.decide_all(charges, wanted, outcomes)
     }
 
-    /// Decides on charges without slots.
+    /// Decides charges without slots.
     #[inline]
     fn decide_all(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
         if self.has_penalties {
@@ -147,7 +149,7 @@ impl MemoryLedger {
         self.decide_unpenalized(charges, wanted, outcomes)
     }
 
-    /// Notes the refusals of the policies that have denied these charges, and tells of keys that are blocked for it.
+    /// Counts refusals for the penalties of the policies that have denied, and writes the blocks that begin.
     #[cold]
     fn penalize(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         for charge in charges {
@@ -194,7 +196,7 @@ impl MemoryLedger {
         }
     }
 
-    /// Decides on a request that concerns one policy alone.
+    /// Decides a request that concerns one policy alone.
     #[expect(
         clippy::inline_always,
         reason = "a call costs a twelfth of the decision"
@@ -214,7 +216,7 @@ impl MemoryLedger {
         self.decide_further(opened, ask, now, told)
     }
 
-    /// Apart from the fast path, which takes fewer instructions the less it carries along.
+    /// A function of its own, since the fast path takes fewer instructions the less it carries along.
     #[inline(never)]
     fn decide_further(
         &self,
@@ -236,7 +238,7 @@ impl MemoryLedger {
         general.decide_in_the_end((ask, its), limit, now, &self.clock, told)
     }
 
-    /// Decides on a request whose key may be blocked.
+    /// Decides a request whose key may be blocked.
     #[cold]
     fn decide_on_a_suspect(
         &self,
@@ -260,7 +262,7 @@ impl MemoryLedger {
         decision.decide(outcomes)
     }
 
-    /// Tells what [`charge_now`](Self::charge_now) would tell, and charges nothing.
+    /// Returns the outcomes of [`charge_now`](Self::charge_now), and charges nothing.
     pub fn peek_now(&self, charges: &[Charge]) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         if self.has_slots && charges.iter().any(|charge| self.is_held(charge)) {
@@ -272,8 +274,8 @@ impl MemoryLedger {
         outcomes
     }
 
-    /// Decides about one key at one cost under these policies, each with whether it is soft. A denial names the first
-    /// policy that denies. `None` if there is more to it than usual.
+    /// Decides one key and one cost under these policies, each with a flag that says whether it is soft. A
+    /// denial names the first policy that denies. Returns `None` in all but the common case.
     #[inline]
     pub(crate) fn admit_alike(
         &self,
@@ -315,7 +317,7 @@ impl MemoryLedger {
         allowed
     }
 
-    /// Decides if each key is known and nothing is out of the ordinary.
+    /// Decides if every key is known and the case is the common one.
     #[inline]
     fn decide_known<L: Brought>(
         &self,
@@ -326,7 +328,7 @@ impl MemoryLedger {
     ) -> Option<Result<(), usize>> {
         let mut last: Option<(&Key, u64)> = None;
         let asked = charges.iter().map(|charge| {
-            // Most requests ask all policies about one key.
+            // Most requests charge one key under all policies.
             let fingerprint = match last {
                 Some((key, fingerprint)) if *key == charge.key => fingerprint,
                 _ => self.seed.fingerprint(&charge.key),
@@ -358,8 +360,7 @@ impl MemoryLedger {
         decision.decide(outcomes)
     }
 
-    /// Adds a part for each charge. Returns `false` if a charge names a policy that was never opened: of that
-    /// nothing is known, and nothing is told.
+    /// Adds a part for each charge. Returns `false` if a charge names a policy that was never opened.
     fn add_parts<'a>(&'a self, decision: &mut Decision<'a>, charges: &[Charge]) -> bool {
         let is_open = |charge: &Charge| charge.policy < self.policies.len();
         if !charges.iter().all(is_open) {
@@ -376,7 +377,7 @@ impl MemoryLedger {
         true
     }
 
-    /// Whether the request of this charge holds slots.
+    /// Returns whether the request of this charge holds slots.
     fn is_held(&self, charge: &Charge) -> bool {
         self.opened(charge.policy).is_some_and(Opened::is_held)
     }
@@ -402,7 +403,7 @@ impl MemoryLedger {
         self.seed.fingerprint(key)
     }
 
-    /// Decides on charges without slots, of a request that also asks for slots.
+    /// Decides the charges without slots of a request that also asks for slots.
     pub(super) fn decide_rest(
         &self,
         charges: &[Charge],
@@ -450,7 +451,7 @@ impl Ledger for MemoryLedger {
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
-        // There is no other process that could have come behind a turn.
+        // No other process can have charged turns behind these.
         Reply::Now(self.amend_now(charges, amendment).map(|()| true))
     }
 

@@ -1,4 +1,4 @@
-//! Decisions on requests that bring their limits.
+//! Decisions on requests that bring limits of their own.
 
 use super::counter::OutcomeSink;
 use super::driver::Purpose;
@@ -71,7 +71,7 @@ impl MemoryLedger {
         self.decide_under_any_limit(opened, limit, ask, now, told)
     }
 
-    /// Decides on a request that concerns one policy alone and brings its limit.
+    /// Decides a request that concerns one policy alone and brings its limit.
     #[inline(never)]
     pub(super) fn decide_under_its_limit(
         &self,
@@ -88,7 +88,7 @@ impl MemoryLedger {
         self.decide_one_under(charge.policy, &charge.key, charge.cost, limit, told)
     }
 
-    /// Decides on a request whose limit is not prepared, or whose key is not known.
+    /// Decides a request whose limit is not prepared, or whose key is not known.
     #[inline(never)]
     fn decide_under_any_limit(
         &self,
@@ -116,7 +116,7 @@ impl MemoryLedger {
         allowed
     }
 
-    /// Prepares the limits that charges bring, for the next ones.
+    /// Prepares the limits of these charges for later requests.
     pub(super) fn prepare_limits(&self, charges: &[Charge]) {
         for charge in charges {
             if let (Some(limit), Some(opened)) = (charge.limit, self.policies.get(charge.policy)) {

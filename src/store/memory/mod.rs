@@ -53,53 +53,52 @@ use crate::policy::{Policy, check_names};
 ///
 /// # Memory
 ///
-/// Each policy keeps at most [`max_keys`](Self::max_keys) keys. Its table doubles as they come: 56 kB
-/// with the first, 0.35 MB for 10,000, 2.6 MB for the 100,000 that it keeps by default, which
-/// is 26 bytes for each; up to an eighth more after days in which all keys changed again and again. Memory
-/// that was needed once is kept. Where a state does not fit one word of 64 bits (see
-/// [choosing](crate::guide::choosing)), a key takes 48 bytes. Under sliding slots it takes 70 and 8 for each
-/// slot, under a sliding log 70 and 16 for each entry; there **each entry counts as a key**, so give
-/// a log whose limit is large more room. [`usage`](Self::usage) tells what is taken.
+/// Each policy keeps at most [`max_keys`](Self::max_keys) keys. Its table starts with 56 kB for the first key
+/// and doubles as keys come: 0.35 MB for 10,000 keys, and 2.6 MB for the default bound of 100,000, which is
+/// 26 bytes for each key. It takes up to an eighth more after days in which all keys changed again and again.
+/// The table never shrinks. Where a state does not fit one word of 64 bits (see
+/// [choosing](crate::guide::choosing)), a key takes 48 bytes. Under sliding slots a key takes 70 bytes and 8
+/// for each slot, and under a sliding log 70 and 16 for each entry. There **each entry counts as a key**, so
+/// raise the bound of a log with a large limit. [`usage`](Self::usage) returns the memory in use.
 ///
-/// Below the bound no key that has used any of its limit is forgotten. At the bound a newcomer
-/// takes the place of a key that is as good as new. If none is found, a key goes that could still
-/// pass a request of cost 1: of those on the newcomer's own page, some fifty, the one that has used the
-/// least. A key that could not is never forgotten, so no client frees itself by a flood of other
-/// keys. When no key can go, newcomers share one entry, which
-/// [`Outcome::is_overflow`](crate::Outcome::is_overflow) tells. While the store is so full, every verb finds that
-/// entry: a peek, a refund or a settlement of one newcomer is one of all newcomers, and a reset of one resets
-/// all. So that no request is slow, a newcomer
-/// looks through 2,500 pages at most, which are all pages of 100,000 keys, and 16 under a log or
-/// slots; those that come after it look through others.
+/// Below the bound no key that has used any of its limit is forgotten. At the bound a newcomer takes the
+/// place of a key that is as good as new. If there is none, it takes the place of a key that would still pass
+/// a request of cost 1: among the fifty or so on the newcomer's own page, the one that has used the least. A
+/// key that would not pass is never forgotten, so no client frees itself by a flood of other keys. When no
+/// key can go, newcomers share one entry, which [`Outcome::is_overflow`](crate::Outcome::is_overflow)
+/// reports. While the store is that full, every verb uses that entry: a peek, a refund or a settlement of one
+/// newcomer is one of all newcomers, and a reset of one resets all. To keep every request fast, a newcomer
+/// searches 2,500 pages at most, which are all pages of 100,000 keys, and 16 pages under a log or slots;
+/// later newcomers search other pages.
 ///
-/// No thread and no sweep does this. Keys that are as good as new go when a newcomer needs the
-/// place, or before the table grows.
+/// No background thread removes keys. Keys that are as good as new are removed when a newcomer needs their
+/// place, and before the table grows.
 ///
-/// Keys are told apart by fingerprints of 64 bits, hashed with random numbers that the process keeps
-/// to itself, so that keys that meet cannot be computed beforehand. Among 100,000 keys two share a
-/// fingerprint, and so a state, with a probability of 3 in ten billion; among a million, of 3 in a
-/// hundred million.
+/// A key is identified by a fingerprint of 64 bits, a hash with random numbers that stay inside the process,
+/// so a client cannot compute keys that collide. Among 100,000 keys, two share a fingerprint, and so a state,
+/// with a probability of 3 in ten billion; among a million, of 3 in a hundred million.
 ///
 /// # Blocked keys
 ///
-/// A key is [blocked](crate::Limiter::block_now) under a policy's name, whatever its algorithm:
-/// limiters over one store that have a policy of the same name deny it alike, also when its limit
-/// has been changed. Blocks stand beside the tables: they count against no bound, and nothing evicts
-/// them. Each takes some 100 bytes, until it has ended and the policy is asked about any key. A program that
-/// blocks clients has to bound how many. A request whose key shares the last 10 bits of its
-/// fingerprint with a blocked one looks under a lock that many may read.
+/// A key is [blocked](crate::Limiter::block_now) under a policy's name, whatever its algorithm: all limiters
+/// over one store that have a policy of the same name deny it, also after a change of the limit. Blocks stand
+/// beside the tables: they do not count against the bound, and nothing evicts them. A block takes some 100
+/// bytes until it has ended and the policy decides any request. A program that blocks clients has to bound
+/// their number. A request whose key shares the last 10 bits of its fingerprint with a blocked key takes a
+/// read lock.
 ///
 /// # Several limits
 ///
-/// A state depends on no limit. When a policy first meets a second limit (in another limiter, or in an
-/// [override](crate::Limiter::override_limit_now)), its states of one word move to a table of three words, a page
-/// at a time: the page of the key, and two more with each request that finds its page moved. A key then takes 48
-/// bytes, and the memory of the first table is kept until the last limiter is gone. At the bound, a key is as good
-/// as new only if it is so under each limit that the policy has met, and none is forgotten that refuses under any.
+/// A state does not depend on the limit. When a policy first meets a second limit (in another limiter, or in
+/// an [override](crate::Limiter::override_limit_now)), its states of one word move to a table of three words,
+/// page by page: the page of the key, and two more with each request that finds its page moved. A key then
+/// takes 48 bytes, and the memory of the first table is kept until the last limiter is gone. At the bound, a
+/// key is as good as new only if it is so under each limit that the policy has met, and a key that any of
+/// these limits refuses is not forgotten.
 ///
-/// Up to 10,000 keys under one policy can have an override. Each takes some 100 bytes beside its state, until it has
-/// ended and the policy is asked about any key. Nothing evicts a key with an override, and it has a place even if the
-/// store is full.
+/// Up to 10,000 keys of one policy can have an override. An override takes some 100 bytes beside the state,
+/// until it has ended and the policy decides any request. A key with an override is never evicted, and has a
+/// place even if the store is full.
 ///
 /// # Defaults
 ///
@@ -108,8 +107,8 @@ use crate::policy::{Policy, check_names};
 #[derive(Clone)]
 pub struct MemoryStore {
     max_keys: usize,
-    /// The system's unless it is said. That one is set when a ledger first needs it, since it
-    /// starts a thread.
+    /// `None` stands for the system clock. It is started when a ledger first needs it, since it spawns a
+    /// thread.
     clock: Option<AnyClock>,
     seed: Seed,
     tables: Arc<Mutex<Tables>>,
@@ -118,11 +117,11 @@ pub struct MemoryStore {
 /// Less than three megabytes for each policy.
 const MAX_KEYS: usize = 100_000;
 
-/// More than this, which is gigabytes, is a mistake.
+/// A larger bound, which is gigabytes, is a mistake.
 const MOST_KEYS: usize = 100_000_000;
 
 impl MemoryStore {
-    /// A new store, which shares nothing with any other.
+    /// Creates a store that shares nothing with any other.
     pub fn new() -> Self {
         Self {
             max_keys: MAX_KEYS,
@@ -132,11 +131,10 @@ impl MemoryStore {
         }
     }
 
-    /// A new store that reads the time from this clock, such as a
-    /// [`ManualClock`](crate::ManualClock) in tests.
+    /// Returns a new store that reads the time from this clock, such as a [`ManualClock`](crate::ManualClock)
+    /// in tests.
     ///
-    /// It shares nothing with the store that it is made of: state is of no use under another
-    /// clock.
+    /// The new store shares no state with this one: a state means nothing under another clock.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self {
             clock: Some(AnyClock::of(clock)),
@@ -145,10 +143,10 @@ impl MemoryStore {
         }
     }
 
-    /// A new store that keeps at most so many keys under each policy, from 1 to 100 million; it
-    /// shares nothing with the store that it is made of.
+    /// Returns a new store that keeps at most this many keys under each policy, from 1 to 100 million. It
+    /// shares no state with this one.
     ///
-    /// A number outside of that is refused when the store is [opened](Store::open).
+    /// A number out of this range is an error when the store is [opened](Store::open).
     pub fn max_keys(self, max_keys: usize) -> Self {
         Self {
             max_keys,
@@ -157,7 +155,7 @@ impl MemoryStore {
         }
     }
 
-    /// What each policy takes, in the order in which they were first opened.
+    /// Returns what each policy uses, in the order in which the policies were first opened.
     pub fn usage(&self) -> Vec<Usage> {
         let tables = self.tables();
         let usage = tables.in_order().filter_map(|((policy, _), kept)| {
@@ -167,28 +165,27 @@ impl MemoryStore {
         usage.collect()
     }
 
-    /// What this store and its clones know, as bytes to be kept until after a restart: every key
-    /// that is not as good as new, is blocked or has a limit of its own, under every policy that is
-    /// open.
+    /// Returns the contents of this store and its clones as bytes, to be kept over a restart: for every open
+    /// policy, each key that is not as good as new, is blocked, or has an override.
     ///
-    /// A policy is open as long as there is a limiter or a layer with it: at the end, keep a clone of
-    /// it until the last snapshot is taken, or nothing is left to be in it. (A server that is given a
-    /// router drops its layers when it ends.)
+    /// A policy is open as long as there is a limiter or a layer with it. Keep a clone of the limiter or
+    /// layer until the last snapshot is taken, or the snapshot is empty: a server drops the layers of its
+    /// router when it ends.
     ///
-    /// It can be taken at any time, and requests go on meanwhile. Each key's state is one that it
-    /// had during the call; what is charged later is not in it. A key takes 36 bytes as a rule, and
-    /// under logs and slots what it takes in memory. All that is work: take it off the
-    /// request path (on tokio, in `spawn_blocking`), now and then and once the last request is
-    /// answered. Write it to a new file that is then renamed, so that a crash does not leave half of one.
+    /// A snapshot can be taken at any time, while requests go on. Each state in it is one that the key had
+    /// during the call; later charges are not in it. A key takes 36 bytes as a rule, and under logs and slots
+    /// what it takes in memory. The call takes time: run it off the request path (on tokio, in
+    /// `spawn_blocking`), now and then, and once after the last request is answered. Write it to a new file
+    /// and rename that, so that a crash does not leave half of one.
     ///
-    /// What was [restored](Self::restore) of a policy that has not been opened since is in it again, but
-    /// for what has ended.
+    /// What was [restored](Self::restore) of a policy that has not been opened since is in the snapshot
+    /// again, except for what has ended.
     ///
     /// # Who may read it
     ///
-    /// It holds no key, but the secret of the fingerprints. A reader of it can test whether a guessed key is in it,
-    /// and compute keys that share a state. A writer of it decides which clients are refused. Keep it as private as
-    /// a password.
+    /// A snapshot holds no key, but it holds the secret of the fingerprints. A reader of it can test whether
+    /// a guessed key is in it, and compute keys that share a state. A writer of it decides which clients are
+    /// refused. Keep it as private as a password.
     ///
     /// ```
     /// use tower_ratelimit::{AnchoredWindow, ConfigError, Limiter, MemoryStore, Policy};
@@ -233,30 +230,28 @@ impl MemoryStore {
         snapshot::write(&self.seed, &open, &restored, &blocks, now)
     }
 
-    /// A new store, with the clock and the bound of this one, that knows what is in a
-    /// [snapshot](Self::snapshot); it shares nothing with this one.
+    /// Returns a new store, with the clock and the bound of this one and the contents of a
+    /// [snapshot](Self::snapshot). It shares no state with this one.
     ///
-    /// When a policy is opened whose name and algorithm are in the snapshot, its keys are there
-    /// again, and decisions are those that would have been made without the restart. Its limit (a
-    /// bucket's capacity, a queue's places) may be another now: what was used stays used. If the
-    /// algorithm, its period or its number of slots is another, the policy starts empty, and the
-    /// log warns of it. [`restored`](Self::restored) tells what has become of each policy.
+    /// When a policy is opened whose name and algorithm are in the snapshot, its keys are there again, and
+    /// decisions are those that would have been made without the restart. Its limit (a bucket's capacity, a
+    /// queue's places) may have changed: what was used stays used. If the algorithm, its period or its number
+    /// of slots has changed, the policy starts empty, and the log warns of it. [`restored`](Self::restored)
+    /// reports each policy.
     ///
-    /// - Times are those of the wall clock, so the time that passed in between counts: what has
-    ///   become as good as new is forgotten.
-    /// - If there are more keys than this store keeps, those that have used the most stay.
-    /// - Newcomers that were counted together, since there was no room, still are.
-    /// - Where the limit is another than before, keys may take 48 bytes in place of 26 until the next
-    ///   restart.
-    /// - Keys that are hashed with a [`Secret`](crate::key::Secret) are the same after a restart only
-    ///   if the secret is: give one from configuration to extractors that hash, since that of the
-    ///   process dies with it.
+    /// - Times are those of the wall clock, so the time between the two processes counts: keys that have
+    ///   become as good as new are forgotten.
+    /// - If there are more keys than this store keeps, the keys that have used the most stay.
+    /// - Newcomers that were counted together for lack of room stay together.
+    /// - Under a changed limit, keys may take 48 bytes in place of 26 until the next restart.
+    /// - Keys that are hashed with a [`Secret`](crate::key::Secret) are the same after a restart only if the
+    ///   secret is: configure one for extractors that hash, since the secret of the process ends with it.
     ///
     /// # Errors
     ///
-    /// When the bytes are no snapshot, of another version of the format, damaged, or of a program
-    /// that was built otherwise and makes other fingerprints. This store is left as it was, to go on
-    /// with.
+    /// When the bytes are not a snapshot, are damaged, have another version of the format, or come from a
+    /// program that was built otherwise and makes other fingerprints. This store is unchanged and can be
+    /// used.
     pub fn restore(&self, snapshot: &[u8]) -> Result<Self, RestoreError> {
         let Snapshot {
             seed,
@@ -270,7 +265,7 @@ impl MemoryStore {
         })
     }
 
-    /// What has become of each policy of the snapshot that this store was [restored](Self::restore)
+    /// Returns what happened to each policy of the snapshot that this store was [restored](Self::restore)
     /// from.
     pub fn restored(&self) -> Vec<Restored> {
         self.tables().restored.clone()
@@ -280,7 +275,7 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was restored and is not opened yet.
+    /// Returns the restored state that no policy has been opened for.
     fn without_tables(&self) -> Arc<Mutex<Tables>> {
         let tables = self.tables();
         let waiting = tables.restored.iter().filter(|one| one.is_waiting());
@@ -318,7 +313,7 @@ impl Store for MemoryStore {
     }
 
     fn open(&self, policies: &[Policy]) -> Result<MemoryLedger, ConfigError> {
-        // A table that was locked twice would wait for itself.
+        // A table that is locked twice would deadlock.
         check_names(&policies.iter().map(Policy::name))?;
         if !(1..=MOST_KEYS).contains(&self.max_keys) {
             let remedy = "give a number from 1 to 100,000,000";
@@ -329,7 +324,7 @@ impl Store for MemoryStore {
 }
 
 impl MemoryStore {
-    /// Opens the policies as [`Store::open`] does, where the names are known to be good.
+    /// Opens the policies as [`Store::open`] does, for names that are known to be valid.
     pub(crate) fn ledger(&self, policies: &[Policy]) -> MemoryLedger {
         let mut tables = self.tables();
         let clock = self.its_clock();

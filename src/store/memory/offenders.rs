@@ -1,3 +1,8 @@
+//! The keys that a policy has refused, for its penalty.
+//!
+//! Refusals are counted under a lock beside the tables, so that a policy without a penalty pays nothing for
+//! them.
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +12,7 @@ use crate::clock::Micros;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::policy::{NamedPenalty, Offences, Penalty};
 
-/// The keys whose refusals may count under one policy, by their fingerprints.
+/// The keys whose refusals may count for the penalty of one policy, by their fingerprints.
 #[derive(Debug, Default)]
 pub(super) struct Offenders(Mutex<Records>);
 
@@ -17,10 +22,10 @@ struct Records {
     ends: BTreeSet<(Micros, u64)>,
 }
 
-/// How many keys are kept under one policy.
+/// The number of keys of one policy at most.
 const MOST: usize = 65_536;
 
-/// How many are forgotten at once at most, so that no request is slow.
+/// The number of keys that one refusal removes at most, so that no request is slow.
 const AT_ONCE: usize = 16;
 
 pub(super) const TOO_MANY: Diagnostic = Diagnostic::new(
@@ -31,10 +36,10 @@ pub(super) const TOO_MANY: Diagnostic = Diagnostic::new(
 );
 
 impl Offenders {
-    /// Notes a refusal of this key, and returns for how long it is blocked from now on, if it is.
+    /// Counts a refusal of this key. Returns the length of the block that begins with it, if one does.
     ///
-    /// No other refusal is noted between the question whether the key is blocked, and its block: or those that come
-    /// meanwhile would count for another one.
+    /// The lock is held from the question whether the key is blocked until it is blocked. Otherwise refusals
+    /// in between would count for another block.
     pub(super) fn note(
         &self,
         fingerprint: u64,
@@ -65,19 +70,19 @@ impl Offenders {
         length
     }
 
-    /// How many refusals of this key count at the moment.
+    /// Returns how many refusals of this key count now.
     pub(super) fn counting(&self, fingerprint: u64, now: Micros, penalty: &Penalty) -> u32 {
         let held = self.held();
         let known = held.by_fingerprint.get(&fingerprint);
         known.map_or(0, |(offences, _)| offences.counting(now, penalty))
     }
 
-    /// Forgets what this key has done.
+    /// Removes the refusals of this key.
     pub(super) fn pardon(&self, fingerprint: u64) {
         self.held().take(fingerprint);
     }
 
-    /// When the last of them is forgotten.
+    /// Returns when the last refusal counts no more.
     pub(super) fn last_end(&self) -> Option<Micros> {
         self.held().ends.last().map(|(until, _)| *until)
     }

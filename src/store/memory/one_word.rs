@@ -1,5 +1,5 @@
-//! The fast path of a policy whose states fit a word. It knows the type of the rule, so that a decision on a known or a
-//! new key makes no call for each question.
+//! The fast path of a policy whose states fit a word. It knows the type of the rule, so that a decision on a
+//! known or a new key makes no indirect calls.
 
 use super::counter::{Counter, General, OutcomeSink};
 use super::page_snapshot::{Ask, Counted, Known};

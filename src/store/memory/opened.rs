@@ -13,19 +13,19 @@ use crate::policy::NamedPenalty;
 use crate::store::charged::cannot_have;
 use crate::store::{Amendment, Charge};
 
-/// A policy's table, with its number among all tables of the store, and the blocked keys.
+/// The table of a policy, with its number among all tables of the store, and the blocked keys.
 pub(super) struct Opened {
     pub(super) number: usize,
     /// The algorithm of the policy, under the limit with which this ledger was opened.
     pub(super) algorithm: Algorithm,
-    /// The algorithm of the policy, if it is not that of the counter.
+    /// The algorithm of the policy, if its limit differs from that of the counter.
     pub(super) limit: Option<Algorithm>,
     pub(super) counter: Arc<dyn Counter>,
-    /// Where the counter has the limits that requests bring.
+    /// Where the counter keeps the rules of limits that requests bring.
     pub(super) prepared: Prepared<(Limit, RuleSlot)>,
     pub(super) blocks: Arc<Blocks>,
     pub(super) penalty: Option<NamedPenalty>,
-    /// Those that requests hold, of a policy on concurrency.
+    /// The slots that requests hold under a policy on concurrency.
     pub(super) slots: Option<Arc<Slots>>,
 }
 
@@ -34,24 +34,24 @@ impl Opened {
         self.counter.general()
     }
 
-    /// Whether its requests hold slots.
+    /// Returns whether requests hold slots of this policy.
     pub(super) fn is_held(&self) -> bool {
         self.slots.is_some()
     }
 
-    /// The limit that a charge brings, if it is not that of the counter.
+    /// Returns the limit that a charge brings, if it differs from that of the counter.
     pub(super) fn limit_of(&self, charge: &Charge) -> Option<Algorithm> {
         self.under(charge.limit)
     }
 
-    /// Where the counter has the limit that a charge brings, if that is prepared.
+    /// Returns where the counter keeps the limit that a charge brings, if it is prepared.
     #[inline]
     pub(super) fn place_of(&self, limit: Limit) -> Option<RuleSlot> {
         let found = self.prepared.find(|(known, _)| *known == limit);
         found.map(|(_, place)| *place)
     }
 
-    /// Prepares the limit that a charge brings, for the next one.
+    /// Prepares the limit of a charge for later requests.
     pub(super) fn prepare(&self, limit: Limit) {
         if self.prepared.is_full() || self.place_of(limit).is_some() {
             return;

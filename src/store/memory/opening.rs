@@ -9,18 +9,18 @@ use crate::algorithm::{
 };
 use crate::clock::Micros;
 
-/// States are packed if that is exact for all times up to this one at least, in the year 2540: up to
-/// the end of the longest wait that can be told before the year 2255.
+/// States are packed if that is exact for all times up to this one, in the year 2540, which is the end of the
+/// longest wait that can be told before the year 2255.
 const PACKED_UNTIL: Micros = Micros::new(2 * Micros::LONGEST.get());
 
 const END_OF_TIME: Micros = Micros::new(u64::MAX);
 
-/// A counter for this algorithm, with room for so many keys.
+/// Creates a counter for this algorithm with room for this many keys.
 pub(super) fn counter(algorithm: &Algorithm, bound: usize) -> Arc<dyn Counter> {
     counter_for(algorithm, bound, &[], Vec::new(), Micros::ZERO)
 }
 
-/// A counter with these overrides that can hold these states, which are as of now, and which another limit may have
+/// Creates a counter that holds these overrides, and these states as of now, which another limit may have
 /// left.
 pub(super) fn counter_for(
     algorithm: &Algorithm,
@@ -46,7 +46,8 @@ pub(super) fn counter_for(
             Arc::new(table)
         }
 
-        /// A table of one word for each key, if that is exact for all times and all that is known of keys.
+        /// Creates a table with one word for each key, if that is exact for all times and for all states to
+        /// hold.
         fn in_one_word(&self, rule: impl Pack) -> Option<Arc<dyn Counter>> {
             let late = rule.packs_until();
             let mut states = self.states.iter();
@@ -85,7 +86,7 @@ pub(super) fn counter_for(
             self.wide()
         }
 
-        /// One table for all such rules: a reload may give the policy hours.
+        /// One table for all such rules, since a reload may give the policy hours.
         fn long(self, _: impl LongRule) -> Arc<dyn Counter> {
             let rule = AnyLong::new(self.algorithm);
             let table = Table::<_, Long>::new(rule, END_OF_TIME, self.bound);

@@ -1,6 +1,6 @@
-//! One sort for all that is sorted here: of each type it would be some kilobytes of code more.
+//! The one sort of this module. A sort for each type would add some kilobytes of code.
 
-/// The places of these numbers, from that of the least number on. Equal numbers stay in their order.
+/// Returns the indices of these numbers, from the least number on. Equal numbers keep their order.
 pub(super) fn ascending(numbers: impl IntoIterator<Item = u64>) -> Vec<usize> {
     sorted(numbers.into_iter().zip(0..).collect())
 }

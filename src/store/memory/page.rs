@@ -1,3 +1,8 @@
+//! A page of a table: the slots of some fifty keys, and where a key is in them.
+//!
+//! A key is found by comparing four fingerprints of one cache line. The tags are searched only for the few
+//! keys that are elsewhere.
+
 use std::array;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,25 +12,25 @@ use crate::clock::Micros;
 
 /// Some tens of keys that are guarded together.
 ///
-/// A key may stand in any slot. It is looked for in the four of its own, which share a line of
-/// the cache, and then in four others, which do so too; only if it is in none of these are the tags, a byte
-/// for each slot, looked through.
+/// A key may be in any slot. It is looked up in its own four slots, which share a cache line, and then in
+/// four others, which share one too. If it is in neither, the tags are searched, which have a byte for each
+/// slot.
 ///
-/// All of it is read and written under its version, which also guards the pages behind it.
+/// The page is read and written under its seqlock, which also guards its overflow slots.
 #[repr(align(64))]
 #[derive(Debug)]
 pub(super) struct Page<C> {
     pub(super) seqlock: Seqlock,
     latest: AtomicU64,
-    /// Where keys go when all slots are taken, as they are on one page in some hundreds when the table
-    /// is as full as it gets.
+    /// The keys of a full page go here. When the table is at its fullest, one page in some hundreds has such
+    /// keys.
     behind: OnceLock<Box<OverflowSlots<C>>>,
     tags: [AtomicU64; SLOTS / TAGS_IN_A_WORD],
     slots: [Slot<C>; SLOTS],
 }
 
-/// A few more slots, without tags. What was needed once is kept: in time most pages of a table
-/// have one, of an eighth of their size.
+/// A few more slots, without tags. They are kept once they were needed: in time most pages of a table have
+/// them, an eighth of the size of a page.
 #[derive(Debug)]
 pub(super) struct OverflowSlots<C> {
     slots: [Slot<C>; SLOTS_BEHIND],
@@ -59,31 +64,31 @@ impl<C> Slot<C> {
 
 pub(super) const SLOTS: usize = 64;
 
-/// How many slots are a key's own.
+/// The number of slots that are a key's own.
 const OWN: usize = 4;
 
 const TAGS_IN_A_WORD: usize = 8;
 const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// Of a slot in which there is no key.
+/// The fingerprint of an empty slot.
 const EMPTY: u64 = 0;
 
-/// Seven bits of a fingerprint, and one that says that the slot is taken.
+/// Returns the tag of a fingerprint: seven of its bits, and one that says that the slot is taken.
 fn tag(fingerprint: u64) -> u64 {
     fingerprint >> 33 & 0x7f | 0x80
 }
 
-/// The first slot of a key's own.
+/// Returns the first of a key's own slots.
 fn own(fingerprint: u64) -> usize {
     let slot = (fingerprint >> 24) as usize % SLOTS;
     slot & !(OWN - 1)
 }
 
-/// The first of the four slots that a key stands in if its own are taken.
+/// Returns the first of the four slots that a key takes when its own are taken.
 fn second(fingerprint: u64) -> usize {
     let lines = SLOTS / OWN;
-    // Of an odd number of lines, so that it is another one.
+    // An odd number of lines apart, so that it is another line.
     let apart = ((fingerprint >> 40) as usize % lines) | 1;
     own(fingerprint) ^ (apart * OWN)
 }
@@ -100,7 +105,7 @@ impl<C: Default> Page<C> {
         }
     }
 
-    /// A slot without a key behind the page, and whether memory was taken for it.
+    /// Returns an empty overflow slot, and whether memory was allocated for it.
     pub(super) fn empty_behind(&self) -> (SlotRef<'_, C>, bool) {
         let mut is_made = false;
         let mut link = &self.behind;
@@ -119,7 +124,7 @@ impl<C: Default> Page<C> {
 }
 
 impl<C> Page<C> {
-    /// The time of the latest charge to any of its keys.
+    /// Returns the time of the latest charge to any of its keys.
     #[inline]
     pub(super) fn latest(&self) -> Micros {
         Micros::new(self.latest.load(Ordering::Relaxed))
@@ -130,24 +135,24 @@ impl<C> Page<C> {
         self.latest.store(latest.get(), Ordering::Relaxed);
     }
 
-    /// The slot of this key.
+    /// Returns the slot of this key.
     #[inline]
     pub(super) fn find(&self, fingerprint: u64) -> Option<&Slot<C>> {
         self.find_soon(fingerprint)
             .or_else(|| self.find_elsewhere(fingerprint))
     }
 
-    /// The slot of this key, if it is where nearly all are.
+    /// Returns the slot of this key, if it is one of its own four, as nearly always.
     #[inline]
     pub(super) fn find_soon(&self, fingerprint: u64) -> Option<&Slot<C>> {
         self.find_in_line(own(fingerprint), fingerprint)
             .or_else(|| self.find_in_line(second(fingerprint), fingerprint))
     }
 
-    /// The slot of this key, if it is one of the four that begin here.
+    /// Returns the slot of this key, if it is one of the four that begin here.
     #[inline]
     fn find_in_line(&self, first: usize, fingerprint: u64) -> Option<&Slot<C>> {
-        // All are compared before a branch: which of them matches cannot be predicted.
+        // All four are compared before the branch: which one matches cannot be predicted.
         let line = &self.slots[first..first + OWN];
         let is_at = |place: usize| usize::from(line[place].is_of(fingerprint));
         let place = is_at(1) + 2 * is_at(2) + 3 * is_at(3);
@@ -159,7 +164,8 @@ impl<C> Page<C> {
         let tag = tag(fingerprint) * LOWEST_BITS;
         let mut slots = self.tags.iter().enumerate().flat_map(|(word, tags)| {
             let differing = tags.load(Ordering::Relaxed) ^ tag;
-            // Has a bit for each byte that is zero, and a few more, which are looked at in vain.
+            // Has the highest bit of each byte that is zero, and of a few others, whose slots are compared in
+            // vain.
             let alike = differing.wrapping_sub(LOWEST_BITS) & !differing & HIGHEST_BITS;
             bytes(alike).map(move |byte| &self.slots[word * TAGS_IN_A_WORD + byte])
         });
@@ -168,7 +174,7 @@ impl<C> Page<C> {
             .or_else(|| self.behind().find(|slot| slot.is_of(fingerprint)))
     }
 
-    /// The slots of a key's own in which there are other keys.
+    /// Returns the key's own slots in which there are other keys.
     pub(super) fn own(&self, fingerprint: u64) -> impl Iterator<Item = SlotRef<'_, C>> {
         let first = own(fingerprint);
         (first..first + OWN)
@@ -176,7 +182,7 @@ impl<C> Page<C> {
             .filter(SlotRef::is_taken)
     }
 
-    /// A slot without a key, if there is one on this page; where the key is looked for first if possible.
+    /// Returns an empty slot on this page, if there is one, and a key's own if possible.
     pub(super) fn empty(&self, fingerprint: u64) -> Option<SlotRef<'_, C>> {
         let in_line = |first: usize| {
             let mut places = (first..first + OWN).map(|slot| self.place(slot));
@@ -192,7 +198,7 @@ impl<C> Page<C> {
         })
     }
 
-    /// Every key, also those behind the page.
+    /// Returns every key, including those in the overflow slots.
     pub(super) fn keys(&self) -> Keys<'_, C> {
         Keys {
             page: self,
@@ -222,13 +228,13 @@ impl<C> Page<C> {
     }
 }
 
-/// The keys of a page, and then those behind it. Its type has a name, so that it is compiled once and not for each
-/// way in which it is used.
+/// The keys of a page, and then those in its overflow slots. A named type, so that it is compiled once and
+/// not for each use.
 pub(super) struct Keys<'a, C> {
     page: &'a Page<C>,
-    /// Which word of tags is read next.
+    /// The word of tags that is read next.
     next_word: usize,
-    /// The tags of the word before it whose keys are yet to come.
+    /// The tags of the previous word whose keys are not returned yet.
     taken: u64,
     link: &'a OnceLock<Box<OverflowSlots<C>>>,
     next_behind: usize,
@@ -270,7 +276,7 @@ impl<'a, C> Keys<'a, C> {
     }
 }
 
-/// The bytes of a word whose highest bit is set, by their places.
+/// Returns the places of the bytes whose highest bit is set.
 fn bytes(mut highest_bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         (highest_bits != 0).then(|| {
@@ -281,11 +287,11 @@ fn bytes(mut highest_bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A slot, and its tag if it is on a page and not behind it.
+/// A slot, with its tag unless it is an overflow slot.
 #[derive(Debug)]
 pub(super) struct SlotRef<'a, C> {
     slot: &'a Slot<C>,
-    /// The word and the place of the tag's lowest bit in it.
+    /// The word, and the position of the tag's lowest bit in it.
     tag: Option<(&'a AtomicU64, usize)>,
 }
 
@@ -341,7 +347,7 @@ mod tests {
     use super::*;
     use crate::store::memory::cell::{Long, Word, Words};
 
-    /// A key whose own slots begin at this one; of the same tag as all others unless it is said.
+    /// Returns a key whose own slots begin at `own`. `tag` is the same for all keys unless a test sets it.
     fn key(own: u64, tag: u64, number: u64) -> u64 {
         tag << 33 | own << 24 | number
     }
@@ -458,7 +464,7 @@ mod tests {
             place.take(*key);
             usize::from(is_made)
         });
-        // Ten keys, eight at a time.
+        // Ten keys, eight for each allocation.
         assert_eq!(made.sum::<usize>(), 2);
         assert!(behind.iter().all(|key| page.find(*key).is_some()));
         assert_eq!(page.keys().count(), SLOTS + 10);

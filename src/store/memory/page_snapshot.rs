@@ -1,4 +1,4 @@
-//! What a decision asks, and what it has seen of a page.
+//! The question of a decision, and the page as the decision has read it.
 
 use super::seed::RESERVED;
 use super::seqlock::{Lock, Seqlock};
@@ -8,21 +8,21 @@ use crate::clock::Micros;
 /// Where a key is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Counted {
-    /// By itself.
+    /// In a slot of its own.
     #[default]
     Apart,
-    /// Overflow with all others for whom there was no room.
+    /// In the entry that all keys without room share.
     Overflow,
 }
 
-/// What a table is asked.
+/// The key and the cost about which a table is asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     pub(super) fingerprint: u64,
     pub(super) cost: u32,
 }
 
-/// A key's page as it was seen at one moment.
+/// The page of a key as it was read at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PageSnapshot {
     pub(super) index: usize,
@@ -33,16 +33,16 @@ pub(super) struct PageSnapshot {
     pub(super) own: Option<Own>,
 }
 
-/// The limit of a request, if it is not the limit of the table.
+/// The limit of a request, if it differs from that of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Own {
     pub(super) algorithm: Algorithm,
-    /// Whether the key has it, whatever the request says.
+    /// Whether it is the override of the key, and not a limit that the request brings.
     pub(super) is_overridden: bool,
 }
 
 impl Own {
-    /// The limit that a request brings.
+    /// Creates the limit that a request brings.
     pub(super) fn of_request(algorithm: Algorithm) -> Self {
         Self {
             algorithm,
@@ -51,7 +51,7 @@ impl Own {
     }
 }
 
-/// A known key as it was seen at rest.
+/// A known key, read on a page at rest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
     pub(super) seqlock: &'a Seqlock,
@@ -63,13 +63,13 @@ pub(super) struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// Locks the page of the key, if it has not changed since.
+    /// Locks the page of the key, if it has not changed since it was read.
     #[inline]
     pub(super) fn lock(&self) -> Option<Lock<'a>> {
         self.seqlock.lock(self.seen)
     }
 
-    /// Marks the key as one of the wide table, of a policy that has two tables.
+    /// Marks the key as one of the wide table, for a policy that has two tables.
     pub(super) fn widely(self) -> Self {
         Self {
             is_wide: true,
@@ -78,10 +78,10 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Something has changed since it was looked at.
+/// The page has changed since it was read.
 pub(super) struct Changed;
 
-/// There is no place for a key unless room is made for it.
+/// The key has no slot unless room is made for it.
 pub(super) struct NoRoom;
 
 impl PageSnapshot {
@@ -93,7 +93,7 @@ impl PageSnapshot {
         }
     }
 
-    /// Whether the key has a limit of its own. It then has a place even if the table is full.
+    /// Returns whether the key has an override. Then it has a slot even if the table is full.
     pub(super) fn is_overridden(&self) -> bool {
         self.own.is_some_and(|own| own.is_overridden)
     }

@@ -1,3 +1,7 @@
+//! The pages of a table, and how their number grows.
+//!
+//! A table that is copied as a whole stops all requests for milliseconds. So pages are split one at a time.
+
 use std::array;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -5,15 +9,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::cell::Cell;
 use super::page::{OverflowSlots, Page, SLOTS, SlotRef};
 
-/// The pages of a table, which become more one at a time (linear hashing, after Litwin, 1980).
+/// The pages of a table, which grow in number one at a time (linear hashing, Litwin, 1980).
 ///
-/// Each page is split in its turn: half of its keys move to a new one, and no other page waits.
-/// Once all have been split, their number has doubled. Every page that there can ever be has its
-/// place from the start, so that nothing moves while a thread may read it.
+/// Each page is split in its turn: half of its keys move to a new page, and no other page is locked. Once all
+/// have been split, their number has doubled. Every page that can ever exist has its place from the start, so
+/// nothing moves while a thread may read it.
 #[derive(Debug)]
 pub(super) struct Pages<C> {
     chunks: Box<[OnceLock<Chunk<C>>]>,
-    /// How many pages there are at level 0; at each level above, twice as many.
+    /// The number of pages at level 0. Each level doubles it.
     first: u64,
     most: u64,
     size: AtomicU64,
@@ -22,17 +26,17 @@ pub(super) struct Pages<C> {
 
 type Chunk<C> = Box<[Page<C>; CHUNK]>;
 
-/// Pages are allocated so many at a time.
+/// The number of pages that are allocated at once.
 const CHUNK: usize = 16;
 
-/// How many there are at first, if so many are ever needed, so that few keys seldom share one.
+/// The least number of pages at first, if the bound allows it, so that few keys seldom share a page.
 const LEAST_FIRST: u64 = 16;
 
-/// A table that is as full as it gets has this share of its slots taken.
+/// The share of slots that are taken when the table is at its fullest.
 const FULL: (u64, u64) = (3, 4);
 
-/// How far the first pages have doubled: how many pages there are now, and which of a fingerprint's
-/// lowest bits chose among those before they were split again.
+/// How far the first pages have doubled: the number of pages now, and which of a fingerprint's lowest bits
+/// chose among the pages before they were split again.
 #[derive(Clone, Copy)]
 struct Size {
     mask: u64,
@@ -48,13 +52,13 @@ impl Size {
         }
     }
 
-    /// Neither is ever above the number of pages, which is below 2^32.
+    /// Neither number exceeds the number of pages, which is below 2^32.
     fn word(self) -> u64 {
         self.mask << u32::BITS | self.pages
     }
 }
 
-/// A page as it was seen at one moment.
+/// A page as it was found at one moment.
 #[derive(Debug)]
 pub(super) struct Sight<'a, C> {
     pub(super) page: &'a Page<C>,
@@ -63,7 +67,7 @@ pub(super) struct Sight<'a, C> {
 }
 
 impl<C: Cell> Pages<C> {
-    /// Room for so many keys, most of which comes when it is needed.
+    /// Creates pages for this many keys, most of which are allocated when they are needed.
     pub(super) fn new(keys: usize) -> Self {
         let (full, of) = FULL;
         let wanted = (keys as u64 * of).div_ceil(full * SLOTS as u64);
@@ -89,12 +93,12 @@ impl<C: Cell> Pages<C> {
         }
     }
 
-    /// How many pages there can be.
+    /// Returns how many pages there can be.
     pub(super) fn most(&self) -> usize {
         self.chunks.len() * CHUNK
     }
 
-    /// How many pages there are.
+    /// Returns how many pages there are.
     #[expect(clippy::cast_possible_truncation, reason = "each has been allocated")]
     pub(super) fn len(&self) -> usize {
         self.size().pages as usize
@@ -107,14 +111,14 @@ impl<C: Cell> Pages<C> {
         &chunk[index % CHUNK]
     }
 
-    /// Where this key is, unless the page is being split, and the page's index.
+    /// Returns the page of this key and its index, which may be stale while the page is being split.
     #[inline]
     pub(super) fn at(&self, fingerprint: u64) -> (&Page<C>, usize) {
         let index = self.index(fingerprint, self.size());
         (self.page(index), index)
     }
 
-    /// The page of this key; `None` if it is retired.
+    /// Returns the page of this key, or `None` if it is retired.
     #[inline]
     pub(super) fn sight(&self, fingerprint: u64) -> Option<Sight<'_, C>> {
         loop {
@@ -129,26 +133,26 @@ impl<C: Cell> Pages<C> {
         }
     }
 
-    /// Whether this is the page of this key.
+    /// Returns whether this is the page of this key.
     pub(super) fn is_page_of(&self, fingerprint: u64, index: usize) -> bool {
         self.index(fingerprint, self.size()) == index
     }
 
-    /// Whether so many keys ask for more pages than there are.
+    /// Returns whether this many keys need more pages than there are.
     pub(super) fn are_too_few(&self, keys: usize) -> bool {
         let (full, of) = FULL;
         let pages = self.size().pages;
         pages < self.most && keys as u64 * of > pages * SLOTS as u64 * full
     }
 
-    /// Whether some pages have been split of late, and others wait for their turn.
+    /// Returns whether a doubling has begun and is not finished.
     pub(super) fn is_doubling(&self) -> bool {
         let Size { mask, pages } = self.size();
         pages > self.first * (mask + 1)
     }
 
-    /// Splits the next page; only one thread at a time may do this. `moved` gets the page, which is still locked,
-    /// and its other half, which no other thread can find yet.
+    /// Splits the next page; only one thread at a time may do this. Calls `moved` with the index of the page,
+    /// which is still locked, and that of its other half, which no other thread can find yet.
     pub(super) fn split(&self, moved: &mut dyn FnMut(usize, usize)) {
         let size = self.size();
         if size.pages >= self.most {
@@ -165,7 +169,7 @@ impl<C: Cell> Pages<C> {
         };
         let next = Size { mask, pages };
         let Some((mut lock, _)) = page.seqlock.wait_and_lock() else {
-            // Its keys are elsewhere, those of the other half too.
+            // The keys are elsewhere, including those of the other half.
             other.seqlock.retire_unseen();
             self.size.store(next.word(), Ordering::Release);
             return;
@@ -178,7 +182,7 @@ impl<C: Cell> Pages<C> {
             let target = if home == to {
                 Some(self.room(other, fingerprint))
             } else {
-                // Keys behind a page come forward when there is room.
+                // Keys in overflow slots move to the page when there is room.
                 page.empty(fingerprint).filter(|_| place.is_behind())
             };
             if let Some(target) = target {
@@ -188,11 +192,12 @@ impl<C: Cell> Pages<C> {
             }
         }
         moved(from, to);
-        // Before the page is unlocked: a thread that waits for it must look again where its key is.
+        // Stored before the page is unlocked, so that a thread that waits for the page looks up again where
+        // its key is.
         self.size.store(next.word(), Ordering::Release);
     }
 
-    /// An empty slot for this key, on the page or behind it.
+    /// Returns an empty slot for this key, on the page or in its overflow.
     pub(super) fn room<'a>(&self, page: &'a Page<C>, fingerprint: u64) -> SlotRef<'a, C> {
         page.empty(fingerprint).unwrap_or_else(|| {
             let (place, is_made) = page.empty_behind();
@@ -201,7 +206,7 @@ impl<C: Cell> Pages<C> {
         })
     }
 
-    /// What all of it takes.
+    /// Returns the memory of all pages.
     pub(super) fn bytes(&self) -> usize {
         let chunks = self.chunks.iter().filter(|chunk| chunk.get().is_some());
         let pages = chunks.count() * CHUNK * size_of::<Page<C>>();
@@ -214,8 +219,8 @@ impl<C: Cell> Pages<C> {
         Size::of_word(self.size.load(Ordering::Acquire))
     }
 
-    /// The highest bits of a fingerprint choose among the first pages, the lowest among those
-    /// that have been split off from each of them.
+    /// The highest bits of a fingerprint choose among the first pages, the lowest among those that were split
+    /// off from each of them.
     #[inline]
     fn index(&self, fingerprint: u64, size: Size) -> usize {
         let (high, low) = (fingerprint >> 32, fingerprint & 0xffff_ffff);
@@ -228,7 +233,7 @@ impl<C: Cell> Pages<C> {
     }
 }
 
-/// There are no more pages than a `usize` counts.
+/// The number of pages always fits a `usize`.
 #[expect(clippy::cast_possible_truncation, reason = "a page has an address")]
 fn position(index: u64) -> usize {
     index as usize
@@ -241,7 +246,7 @@ mod tests {
 
     const BOUNDS: [usize; 7] = [1, 15, 64, 1_000, 30_000, 100_000, 1_000_000];
 
-    /// Numbers that look random, and are the same each time.
+    /// Pseudo-random numbers, the same in each run.
     fn fingerprints() -> impl Iterator<Item = u64> + Clone {
         (1_u64..).map(|number| {
             let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -266,7 +271,7 @@ mod tests {
                 (wanted..=wanted + wanted / 8 + 1).contains(&pages.most),
                 "{bound}"
             );
-            // The first pages double until there are as many as there can be, and never pass it.
+            // The first pages double until the number is at its maximum, and never exceed that.
             assert!((pages.most / pages.first).is_power_of_two());
             assert_eq!(pages.most % pages.first, 0);
             assert_eq!(pages.len() as u64, pages.first);
@@ -318,7 +323,7 @@ mod tests {
         for key in &keys {
             put(&pages, *key);
         }
-        // So many on so few pages stand behind some of them.
+        // With so many keys on so few pages, some pages overflow.
         assert!(pages.behind.load(Ordering::Relaxed) > 0);
         let mut left = pages.most - pages.first;
         loop {

@@ -1,13 +1,13 @@
 //! The limits that requests bring, each prepared once.
 //!
-//! To make a rule of a limit takes longer than a decision. A table therefore keeps the rules of the first limits that it
-//! meets, and a ledger where they are.
+//! Making a rule of a limit takes longer than a decision. A table therefore keeps the rules of the first
+//! limits that it meets, and a ledger keeps where they are.
 
 use std::sync::OnceLock;
 
 use crate::algorithm::Algorithm;
 
-/// How many limits a table and a ledger keep. The rule of any other is made for each request.
+/// The number of limits that a table and a ledger keep. The rule of any other limit is made for each request.
 const MOST: usize = 16;
 
 /// Where a table keeps the rule of a limit.
@@ -15,7 +15,7 @@ const MOST: usize = 16;
 pub(super) struct RuleSlot(usize);
 
 impl RuleSlot {
-    /// Of the limit of the table itself.
+    /// The slot of the table's own limit.
     pub(super) const OWN: Self = Self(usize::MAX);
 }
 
@@ -26,9 +26,9 @@ pub(super) enum Under<'a> {
     Limit(&'a Algorithm),
 }
 
-/// What was prepared. It is found without a lock, and stays.
+/// Values that are prepared once, found without a lock and never removed.
 ///
-/// The length of a slice is not known to the compiler, which would write the end of each place of an array out.
+/// A boxed slice, because the compiler unrolls a loop over an array of known length.
 #[derive(Debug)]
 pub(super) struct Prepared<T>(Box<[OnceLock<T>]>);
 
@@ -44,7 +44,8 @@ impl<T> Prepared<T> {
         self.0.get(place)?.get()
     }
 
-    /// The first that is so. Apart from its caller, which it makes slower.
+    /// Returns the first value for which `is_it` holds. A function of its own, since inlining makes the
+    /// caller slower.
     #[inline(never)]
     pub(super) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<&T> {
         let mut kept = self.0.iter().map_while(OnceLock::get);
@@ -55,7 +56,8 @@ impl<T> Prepared<T> {
         self.0.last().is_some_and(|last| last.get().is_some())
     }
 
-    /// The place of the first that is so, which is made if there is none; `None` if there is no place left.
+    /// Returns the place of the first value for which `is_it` holds, and makes the value if there is none.
+    /// Returns `None` if no place is left.
     pub(super) fn place_of(
         &self,
         is_it: impl Fn(&T) -> bool,
@@ -63,7 +65,7 @@ impl<T> Prepared<T> {
     ) -> Option<RuleSlot> {
         let mut make = Some(make);
         for (place, cell) in self.0.iter().enumerate() {
-            // Another thread may be the first.
+            // Another thread may have been first.
             let kept = cell.get().or_else(|| Some(cell.get_or_init(make.take()?)));
             if is_it(kept?) {
                 return Some(RuleSlot(place));

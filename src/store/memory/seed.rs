@@ -6,18 +6,18 @@ use ahash::RandomState;
 
 use crate::key::{IntoKey, Key};
 
-/// What fingerprints are made with: random, and the same for all stores of the process, except for
-/// those that were restored, which have that of their snapshot.
+/// The random numbers of the fingerprints. They are the same for all stores of the process, except for
+/// restored stores, which have those of their snapshot.
 ///
-/// The fingerprint of a key is a hash of 64 bits with 256 random ones, so that a client that
-/// does not know them cannot choose keys that meet.
+/// A fingerprint is a hash of 64 bits with 256 random bits, so a client that does not know them cannot choose
+/// keys that collide.
 #[derive(Clone)]
 pub(super) struct Seed {
     hash: RandomState,
     words: [u64; 4],
 }
 
-/// Of a slot in which there is no key, and of the entry that newcomers share.
+/// The fingerprint of the entry that newcomers share. The one below marks an empty slot.
 pub(super) const RESERVED: u64 = 1;
 
 impl Seed {
@@ -40,8 +40,8 @@ impl Seed {
         self.words
     }
 
-    /// The fingerprints of a key of each kind. Those of another build may differ: the hash is another
-    /// one where the compiler may use the processor's instructions for AES.
+    /// Returns the fingerprints of a known key of each kind. Another build may give others: the hash differs
+    /// where the compiler may use the processor's instructions for AES.
     pub(super) fn samples(&self) -> [u64; 5] {
         let keys = [
             "tower-ratelimit".into_key(),

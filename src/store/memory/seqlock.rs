@@ -1,3 +1,8 @@
+//! A seqlock over data of atomics.
+//!
+//! A refusal must not write: a lock that readers take would make all threads that refuse one key wait for its
+//! cache line.
+
 #[cfg(not(tower_ratelimit_loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(tower_ratelimit_loom))]
@@ -8,24 +13,25 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(tower_ratelimit_loom)]
 use loom::{hint::spin_loop, thread::yield_now};
 
-/// Guards data that is read often and changed seldom, without a write by its readers: a count of the
-/// changes, odd while one is under way.
+/// A seqlock: guards data that is read often and changed seldom, and readers write nothing. It counts the
+/// changes, and is odd while one is under way.
 ///
-/// A reader takes the version, reads, and checks that the version is still the same. A writer locks the version
-/// that it has read, so that its conclusions hold for the change as well.
+/// A reader takes the version, reads, and checks that the version is still the same. A writer locks the
+/// version that it has read, so its conclusions hold for the change as well.
 ///
-/// What is guarded has to be atomic, since it may be read while it changes; `Relaxed` will do.
+/// The guarded data has to be atomic, since it may be read while it changes; `Relaxed` is enough.
 #[derive(Debug)]
 pub(super) struct Seqlock(AtomicU64);
 
 const ONE_CHANGE: u64 = 2;
 const UNDER_WAY: u64 = 1;
 
-/// What was guarded has moved elsewhere for good. It is odd, so that the fast path needs no check of its own.
+/// The version of data that has moved elsewhere for good. It is odd, so the fast path needs no check of its
+/// own.
 const RETIRED: u64 = u64::MAX;
 
-/// Most changes take some ten instructions; after so many looks it is a larger one, or its thread was
-/// suspended.
+/// Most changes take some ten instructions. A thread that waits longer than this many spins yields: the
+/// change is a larger one, or its thread was suspended.
 const SPINS: u32 = 64;
 
 impl Default for Seqlock {
@@ -35,15 +41,15 @@ impl Default for Seqlock {
 }
 
 impl Seqlock {
-    /// The version now, unless a change is under way. What is read after this is of this version,
-    /// if [`still_is`](Self::still_is) says so.
+    /// Returns the version now, unless a change is under way. What is read after this is of this version, if
+    /// [`still_is`](Self::still_is) returns `true`.
     #[inline]
     pub(super) fn seen_at_rest(&self) -> Option<u64> {
         let seen = self.0.load(Ordering::Acquire);
         (seen & UNDER_WAY == 0).then_some(seen)
     }
 
-    /// The version once no change is under way; `None` if it is [retired](Lock::retire).
+    /// Returns the version once no change is under way, or `None` if it is [retired](Lock::retire).
     #[inline]
     pub(super) fn seen(&self) -> Option<u64> {
         let mut looks = 0;
@@ -64,10 +70,10 @@ impl Seqlock {
         }
     }
 
-    /// Whether nothing has changed since this version was seen.
+    /// Returns whether nothing has changed since this version was seen.
     #[inline]
     pub(super) fn still_is(&self, seen: u64) -> bool {
-        // What was read stays before this look.
+        // Keeps the reads of the data before the read of the version.
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) == seen
     }
@@ -79,7 +85,7 @@ impl Seqlock {
         self.0
             .compare_exchange(seen, locked, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
-        // A reader that sees a part of the change sees that it is under way.
+        // A reader that sees a part of the change also sees that it is under way.
         fence(Ordering::Release);
         Some(Lock {
             seqlock: self,
@@ -87,8 +93,8 @@ impl Seqlock {
         })
     }
 
-    /// Begins a change, once no other is under way, and tells the version that the owner of the lock reads meanwhile.
-    /// `None` if it is [retired](Lock::retire).
+    /// Begins a change once no other is under way, and returns the version that the owner of the lock reads
+    /// meanwhile. Returns `None` if it is [retired](Lock::retire).
     pub(super) fn wait_and_lock(&self) -> Option<(Lock<'_>, u64)> {
         loop {
             let seen = self.seen()?;
@@ -98,13 +104,13 @@ impl Seqlock {
         }
     }
 
-    /// Retires what no other thread has found yet.
+    /// Retires data that no other thread has found yet.
     pub(super) fn retire_unseen(&self) {
         self.0.store(RETIRED, Ordering::Release);
     }
 }
 
-/// A change that is under way; it ends when this is dropped.
+/// A change that is under way. Dropping it ends the change.
 #[derive(Debug)]
 pub(super) struct Lock<'a> {
     seqlock: &'a Seqlock,
@@ -112,13 +118,13 @@ pub(super) struct Lock<'a> {
 }
 
 impl Lock<'_> {
-    /// Says that something is changed, so that earlier readers must read again.
+    /// Marks the data as changed, so that earlier readers read again.
     #[inline]
     pub(super) fn changes(&mut self) {
         self.next = self.next.wrapping_add(ONE_CHANGE) & !UNDER_WAY;
     }
 
-    /// Leaves it locked for good: what was guarded has moved elsewhere.
+    /// Leaves the seqlock locked for good: the guarded data has moved elsewhere.
     pub(super) fn retire(mut self) {
         self.next = RETIRED;
     }
@@ -131,7 +137,7 @@ impl Drop for Lock<'_> {
     }
 }
 
-/// Every order in which threads can meet, by loom: see `make model`.
+/// Checks every order in which threads can meet, by loom: see `make model`.
 #[cfg(all(test, tower_ratelimit_loom))]
 mod models {
     use loom::model;
@@ -167,7 +173,7 @@ mod models {
             }
         }
 
-        /// As a decision is made: what is seen is changed, if it still is so.
+        /// Does what a decision does: changes what it has read, if that is still the same.
         fn admit(&self, limit: u64) -> bool {
             loop {
                 let seen = self.seqlock.seen().unwrap();
@@ -213,7 +219,7 @@ mod models {
 
     #[test]
     fn loom_no_torn_pair_is_read_while_two_threads_write() {
-        // Every order takes minutes; those in which threads are stopped three times, a second.
+        // All orders take minutes; those with at most three preemptions take a second.
         let mut some = model::Builder::new();
         some.preemption_bound = Some(3);
         some.check(|| {
@@ -275,8 +281,9 @@ mod models {
         });
     }
 
-    /// As a page is split: a key moves to another page, and a thread that looks for it meanwhile charges it where
-    /// it is, or looks again. A thread that has found it need not look at the size a second time.
+    /// Models the split of a page: a key moves to another page, and a thread that looks it up meanwhile
+    /// charges it where it is, or looks again. A thread that has found it need not read the size a second
+    /// time.
     #[test]
     fn loom_a_key_that_moves_is_charged_where_it_is() {
         const ABSENT: u64 = 0;
@@ -329,7 +336,8 @@ mod models {
         });
     }
 
-    /// As a page moves to another table: a charge is made where the page is, and the move happens once.
+    /// Models the move of a page to another table: a charge is made where the page is, and the move happens
+    /// once.
     #[test]
     fn loom_a_page_that_moves_for_good_is_charged_where_it_is() {
         #[derive(Default)]
@@ -385,8 +393,8 @@ mod models {
         });
     }
 
-    /// As policies are charged together: both are seen, both are locked in the same order, and
-    /// either both are charged or none is.
+    /// Models a charge of two policies: both are read, both are locked in the same order, and either both are
+    /// charged or none is.
     #[test]
     fn loom_of_two_policies_both_are_charged_or_none() {
         fn admit(policies: &[Pair; 2]) -> bool {

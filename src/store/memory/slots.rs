@@ -8,7 +8,8 @@ use crate::store::hashed::Hashed;
 
 /// The slots that requests hold under one policy, by the fingerprints of their keys.
 ///
-/// A key is here as long as it has a request in flight. So its size is bounded by the requests, and nothing is evicted.
+/// A key has an entry as long as it has a request in flight. So the number of requests bounds the size, and
+/// nothing is evicted.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     shards: [Mutex<Shard>; SHARDS],
@@ -18,14 +19,14 @@ type Shard = HashMap<u64, u32, BuildHasherDefault<Hashed<SHARDS>>>;
 
 const SHARDS: usize = 32;
 
-/// The slots of one key, which nothing else changes meanwhile.
+/// The slots of one key, locked.
 pub(super) struct Seat<'a> {
     fingerprint: u64,
     shard: MutexGuard<'a, Shard>,
 }
 
 impl Slots {
-    /// Waits until nothing else changes the slots of this key.
+    /// Locks the slots of this key.
     pub(super) fn seat(&self, fingerprint: u64) -> Seat<'_> {
         #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
         let shard = &self.shards[fingerprint as usize % SHARDS];
@@ -35,7 +36,7 @@ impl Slots {
         }
     }
 
-    /// How many keys hold a slot.
+    /// Returns how many keys hold a slot.
     #[cfg(all(test, not(tower_ratelimit_loom)))]
     pub(super) fn keys(&self) -> usize {
         let shards = self.shards.iter();
@@ -44,7 +45,7 @@ impl Slots {
 }
 
 impl Seat<'_> {
-    /// How many slots are taken.
+    /// Returns how many slots are taken.
     pub(super) fn taken(&self) -> u32 {
         self.shard.get(&self.fingerprint).copied().unwrap_or(0)
     }
@@ -66,8 +67,8 @@ impl Seat<'_> {
     }
 }
 
-/// Whether a request of this cost has room under this limit, and what it is told; `is_made` says that it takes slots
-/// if it has.
+/// Returns the outcome of a request of this cost under this limit. `is_made` says whether an allowed request
+/// takes its slots.
 pub(super) fn told(taken: u32, limit: u32, cost: u32, is_made: bool) -> Outcome {
     let all = taken.checked_add(cost).filter(|all| *all <= limit);
     let has_room = match cost {

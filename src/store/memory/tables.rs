@@ -1,4 +1,6 @@
-//! The tables of a store: one for each policy that a limiter uses, found by its name and its frame.
+//! The tables of a memory store: one for each policy in use, by its name and its frame.
+//!
+//! The store holds a table weakly: the ledgers of a limiter own it, so a policy that no limiter uses frees its memory.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,17 +18,17 @@ use super::snapshot::{Restored, revived};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 
-/// A policy's name, and its [frame](Algorithm::frame): a state is of no use to another algorithm, but to the same
-/// algorithm under any limit.
+/// A policy's name, and its [frame](Algorithm::frame): a state means nothing to another algorithm, and means
+/// the same to one algorithm under any limit.
 pub(super) type TableName = (String, (&'static str, Option<Duration>, Option<u32>));
 
-/// What keeps the states of a policy, as long as a ledger uses it.
+/// The states of a policy, kept as long as a ledger uses them.
 pub(super) struct Kept {
-    /// Its place in the order in which tables were made.
+    /// The place of the table in the order in which tables were made.
     pub(super) number: usize,
-    /// The algorithm for which it was made.
+    /// The algorithm for which the table was made.
     pub(super) first: Algorithm,
-    /// The algorithm for which it was opened last, which may have another limit.
+    /// The algorithm for which the table was opened last, which may have another limit.
     pub(super) latest: Algorithm,
     pub(super) counter: Weak<dyn Counter>,
 }
@@ -34,13 +36,13 @@ pub(super) struct Kept {
 #[derive(Default)]
 pub(super) struct Tables {
     by_name: HashMap<TableName, Kept>,
-    /// Who is blocked under a policy of this name, whatever its algorithm.
+    /// The blocked keys under each policy name, whatever the algorithm.
     pub(super) blocks: HashMap<String, Weak<Blocks>>,
-    /// The slots that requests hold under a policy of this name.
+    /// The slots that requests hold under each policy name.
     slots: HashMap<String, Weak<Slots>>,
     made: usize,
     pub(super) restored: Vec<Restored>,
-    /// The blocks that were restored of policies that were not opened since.
+    /// Restored blocks of policies that are not open yet.
     pub(super) restored_blocks: Vec<(String, Blocked)>,
 }
 
@@ -104,7 +106,7 @@ impl Tables {
         }
     }
 
-    /// The tables in the order in which they were made.
+    /// Returns the tables in the order in which they were made.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (&TableName, &Kept)> {
         let all: Vec<_> = self.by_name.iter().collect();
         let order = ascending(all.iter().map(|(_, kept)| kept.number as u64));
@@ -139,7 +141,7 @@ impl Tables {
     }
 }
 
-/// Drops the entries that no limiter uses, if the map would have to grow.
+/// Drops the entries that no limiter uses, when the map would have to grow.
 ///
 /// At least half of the room is free afterwards, so an insertion takes the same time however many policies there are.
 fn make_room<K: Eq + Hash, V>(entries: &mut HashMap<K, V>, is_used: impl Fn(&V) -> bool) {

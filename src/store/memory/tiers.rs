@@ -1,4 +1,5 @@
-//! A policy whose states fit a word under its own limit, and are kept in three words once a request meets another.
+//! The two tables of a policy whose states fit a word under its own limit, and take three words once a
+//! request brings another limit.
 //!
 //! This is the general path of such a policy, whatever its rule. `one_word.rs` has the fast path.
 
@@ -19,9 +20,9 @@ type Wide = Table<AnyRule, Words>;
 
 /// A packed table, and the wide table to which its pages move.
 ///
-/// The wide table begins when the first request meets another limit than that of the policy. The page of that
-/// request moves at once. The others follow: each request that cannot be decided at once moves some. A key is in one
-/// of the two tables, and both share one bound.
+/// The wide table begins when a request first brings another limit than that of the policy. The page of that
+/// request moves at once. The others follow: each request that cannot be decided at once moves some. A key is
+/// in one of the two tables, and both share one bound.
 pub(super) struct Tiers {
     packed: Packed,
     algorithm: Algorithm,
@@ -30,10 +31,10 @@ pub(super) struct Tiers {
     next: AtomicUsize,
 }
 
-/// How many pages one request moves, beside its own.
+/// The number of pages that one request moves, beside its own.
 const AT_ONCE: usize = 2;
 
-/// How many when the tables are full: a newcomer then needs a place that a key leaves in the wide table.
+/// The same when the tables are full: a newcomer then needs a slot that a key leaves in the wide table.
 const AT_ONCE_IF_FULL: usize = 256;
 
 impl Tiers {
@@ -47,7 +48,7 @@ impl Tiers {
         }
     }
 
-    /// The wide table, to which the page of this key has moved.
+    /// Returns the wide table, to which the page of this key has moved.
     #[cold]
     fn wide_for(&self, fingerprint: u64) -> &Wide {
         let wide = self.wide.get_or_init(|| {
@@ -55,7 +56,7 @@ impl Tiers {
             let end = Micros::new(u64::MAX);
             let wide = Box::new(Table::sharing(rule, end, self.packed.budget()));
             wide.meet(&self.algorithm);
-            // The entry that newcomers share is one at any time.
+            // There is only one entry that newcomers share at any time.
             self.packed.retire_overflow(&mut adopt_into(&wide));
             wide
         });
@@ -90,13 +91,13 @@ impl Tiers {
         &self.packed
     }
 
-    /// The wide table, if any request has met another limit.
+    /// Returns the wide table, if any request has brought another limit.
     #[inline]
     pub(super) fn wide(&self) -> Option<&Wide> {
         self.wide.get().map(Box::as_ref)
     }
 
-    /// The limit of a request, if it is not that of the policy.
+    /// Returns the limit of a request, if it differs from that of the policy.
     fn other<'a>(&self, limit: Option<&'a Algorithm>) -> Option<&'a Algorithm> {
         limit.filter(|limit| **limit != self.algorithm)
     }
@@ -221,7 +222,7 @@ impl General for Tiers {
 
     fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State)) {
         self.packed.each_key(now, tell);
-        // What has moved meanwhile is found here.
+        // Pages that have moved meanwhile are found here.
         if let Some(wide) = self.wide() {
             wide.each_key(now, tell);
         }

@@ -1,4 +1,4 @@
-//! What holds for single keys for a time: blocks, and limits of their own.
+//! Values that hold for single keys for a time: blocks and overrides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -6,15 +6,15 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 
 use crate::clock::{Clock, Micros};
 
-/// Keys for which something holds until a moment, by their fingerprints.
+/// Keys for which a value holds until a moment, by their fingerprints.
 ///
-/// They stand apart from the tables, so that nothing evicts them. A decision finds out by one load that there are
-/// none.
+/// They stand apart from the tables, so that nothing evicts them. If there are none, a decision finds that
+/// out by one load.
 #[derive(Debug)]
 pub(super) struct Timed<T> {
     /// The first end, or [`NEVER`] if there is no key.
     first_end: AtomicU64,
-    /// How many of the keys have a fingerprint that ends in this number. A request that finds none looks no further,
+    /// The number of keys whose fingerprint ends in this index. A request that finds zero looks no further,
     /// and takes no lock.
     marks: OnceLock<Box<[AtomicU32]>>,
     held: RwLock<Spans<T>>,
@@ -26,7 +26,7 @@ struct Spans<T> {
     ends: BTreeSet<(Micros, u64)>,
 }
 
-/// What holds, and from when to when.
+/// A value, and the time for which it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span<T> {
     pub(super) what: T,
@@ -34,7 +34,7 @@ pub(super) struct Span<T> {
     pub(super) until: Micros,
 }
 
-/// There are as many keys as there can be.
+/// The number of keys is at its bound.
 #[derive(Debug)]
 pub(in crate::store) struct Full;
 
@@ -42,7 +42,7 @@ const NEVER: u64 = u64::MAX;
 
 pub(super) const MARKS: usize = 1024;
 
-/// How many spans that have ended one request forgets at most, so that no request is slow.
+/// The number of ended spans that one request removes at most, so that no request is slow.
 const AT_ONCE: usize = 16;
 
 impl<T> Default for Timed<T> {
@@ -59,13 +59,13 @@ impl<T> Default for Timed<T> {
 }
 
 impl<T: Copy> Timed<T> {
-    /// Whether there is any key, also one whose span has ended and is not forgotten.
+    /// Returns whether there is any key, which may have a span that has ended and is not removed.
     #[inline]
     pub(super) fn are_any(&self) -> bool {
         self.first_end.load(Ordering::Relaxed) != NEVER
     }
 
-    /// Whether something may hold for this key; for a few keys nothing does.
+    /// Returns whether a value may hold for this key. It is `true` for a few keys that have none.
     #[inline(never)]
     pub(super) fn may_hold(&self, fingerprint: u64, now: Micros) -> bool {
         if self.first_end.load(Ordering::Relaxed) <= now.get()
@@ -76,8 +76,8 @@ impl<T: Copy> Timed<T> {
         self.is_marked(fingerprint)
     }
 
-    /// What holds for this key, and how long yet. If the clock has stepped back behind the beginning of the span, it
-    /// begins now, which is written down unless the request `only_asks`.
+    /// Returns the value of this key and how much longer it holds. If the clock has stepped back to before
+    /// the span, the span begins now, which is stored unless the request `only_asks`.
     pub(super) fn find(
         &self,
         fingerprint: u64,
@@ -90,7 +90,7 @@ impl<T: Copy> Timed<T> {
         }
         let span = self.get(fingerprint)?;
         let now = if now < span.from {
-            // It was put here after the clock was read, or the clock has stepped back.
+            // The span was stored after the clock was read, or the clock has stepped back.
             clock.now()
         } else {
             now
@@ -105,7 +105,7 @@ impl<T: Copy> Timed<T> {
         (left > Micros::ZERO).then_some((span.what, left))
     }
 
-    /// The span of this key, also one that has ended.
+    /// Returns the span of this key, even if it has ended.
     pub(super) fn get(&self, fingerprint: u64) -> Option<Span<T>> {
         if !self.is_marked(fingerprint) {
             return None;
@@ -113,7 +113,7 @@ impl<T: Copy> Timed<T> {
         self.read().by_fingerprint.get(&fingerprint).copied()
     }
 
-    /// Lets this hold for a key from now on, unless `stays` says that its span of now stays.
+    /// Lets this value hold for a key from now on, unless `stays` says that its present span stays.
     pub(super) fn put(
         &self,
         fingerprint: u64,
@@ -134,19 +134,19 @@ impl<T: Copy> Timed<T> {
         Ok(())
     }
 
-    /// When the last span ends.
+    /// Returns when the last span ends.
     pub(super) fn last_end(&self) -> Option<Micros> {
         self.read().ends.last().map(|(until, _)| *until)
     }
 
-    /// All keys that are not forgotten.
+    /// Returns all keys that are not removed.
     pub(super) fn each(&self) -> Vec<(u64, Span<T>)> {
         let held = self.read();
         let spans = held.by_fingerprint.iter();
         spans.map(|(key, span)| (*key, *span)).collect()
     }
 
-    /// Puts spans back that were kept over a restart and have not ended.
+    /// Restores the spans of a snapshot that have not ended.
     pub(super) fn restore(&self, spans: impl IntoIterator<Item = (u64, Span<T>)>, now: Micros) {
         let mut held = self.write();
         for (fingerprint, span) in spans {
@@ -222,7 +222,7 @@ impl<T: Copy> Timed<T> {
 }
 
 impl<T: Copy> Span<T> {
-    /// From now on, for this length, which is cut to the longest time that the crate tells.
+    /// Creates a span that begins now. Its length is cut to the longest time that the crate tells.
     pub(super) fn new(what: T, now: Micros, length: Micros) -> Self {
         Self {
             what,
@@ -231,12 +231,12 @@ impl<T: Copy> Span<T> {
         }
     }
 
-    /// What is left of it at this moment: its whole length, at most.
+    /// Returns what is left of the span at this moment, which is its length at most.
     fn length_from(self, now: Micros) -> Micros {
         self.until.saturating_sub(now.max(self.from))
     }
 
-    /// Moves it back, with its length, if it begins after this moment.
+    /// Moves the span back, with its length, if it begins after this moment.
     fn moved_back(self, now: Micros) -> Self {
         let from = self.from.min(now);
         let length = self.until.saturating_sub(self.from);
@@ -250,7 +250,7 @@ impl<T: Copy> Span<T> {
 
 #[cfg(all(test, not(tower_ratelimit_loom)))]
 impl<T: Copy> Timed<T> {
-    /// How many keys, ends and marks there are.
+    /// Returns the numbers of keys, ends and marks.
     pub(super) fn sizes(&self) -> (usize, usize, u32) {
         let held = self.read();
         let marks = self.marks.get().into_iter().flatten();

@@ -1,3 +1,5 @@
+//! The options and the shared state of a store that may be away.
+
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
@@ -12,26 +14,26 @@ use crate::policy::Policy;
 use crate::store::Ledger;
 use crate::store::denials::{Remembering, SharedDenials};
 
-/// Whether a store in another place is there, and what a node needs to know to go on without it.
+/// Whether a remote store is there, and what a node needs to go on without it.
 ///
-/// Clones share what is known, so that all limiters over a store find out together that it is away, and the log
-/// says it once. [`Store::availability`](crate::store::Store::availability) says what happens then.
+/// Clones share their state, so all limiters over a store find out together that it is away, and the log says
+/// so once. [`Store::availability`](crate::store::Store::availability) says what happens then.
 ///
 /// # Defaults
 ///
 /// - name: none
 /// - deadline: one second for a call
-/// - nodes: not told, and each would admit a whole limit while the store is away
+/// - nodes: unknown, and each admits a whole limit while the store is away
 /// - denials are not remembered
 #[derive(Clone, Default)]
 #[must_use = "a store returns it"]
 pub struct Availability {
     name: String,
     deadline: Option<Duration>,
-    /// `None` unless it was said.
+    /// `None` unless it was set.
     nodes: Option<u32>,
     remember_denials_for: Duration,
-    /// Made with the first ledger.
+    /// Created with the first ledger.
     watched: Arc<OnceLock<Watched>>,
 }
 
@@ -41,17 +43,17 @@ struct Watched {
     told: Arc<SharedDenials>,
 }
 
-/// A place may have to try again when another process was quicker, so this is longer than a round trip.
+/// A store may have to try again when another process was faster, so this is longer than a round trip.
 const DEADLINE: Duration = Duration::from_secs(1);
 const LONGEST_REMEMBERED: Duration = Duration::from_secs(3_600);
 
 impl Availability {
-    /// Starts with the [defaults](Self#defaults).
+    /// Creates one with the [defaults](Self#defaults).
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what the log calls the store, such as its address. Leave out what is needed to log in.
+    /// Sets the name of the store in the log, such as its address. Leave out credentials.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -59,30 +61,32 @@ impl Availability {
 
     /// Sets how long a call may take, from 1 ms to a minute.
     ///
-    /// At its end it is unknown whether the request was counted. The store is not asked again, and the request is
-    /// decided as while the store is away.
+    /// After the deadline it is unknown whether the request was counted. The call is not repeated, and the
+    /// request is decided as if the store was away.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Sets how many nodes share the store. While the store is away, each keeps to its share of every limit,
-    /// rounded up, if policies are [kept locally](crate::OnStoreFailure::Local). Clients are told that share.
+    /// Sets how many nodes share the store. While the store is away, each node enforces its share of every
+    /// limit, rounded up, for policies that are [kept locally](crate::OnStoreFailure::Local). Clients see
+    /// that share.
     ///
-    /// Without it, each node admits as much as all nodes do together otherwise, and the log says so once.
+    /// Without this number, each node admits as much as all nodes together otherwise do, and the log warns of
+    /// it once.
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = Some(nodes);
         self
     }
 
-    /// Sets for how long a denial is remembered at most, up to an hour, so that the same request is denied again without a
-    /// call. Zero, the default, turns it off.
+    /// Sets for how long a denial is remembered at most, up to an hour, so that the same request is denied
+    /// again without a call. Zero, the default, turns it off.
     ///
-    /// A denial is remembered until its wait is over, by this process's clock, if every policy of the request denies one
-    /// unit: with another cost, with hours, a calendar window, a penalty, or a block or an override of the key, the store is
-    /// asked.
-    /// A change by another node, such as a refund or an unblocked key, is seen after this time at the latest; a change by
-    /// this node at once. A node remembers at most 10,000 denials.
+    /// A denial is remembered until its wait is over, by this process's clock, if every policy of the request
+    /// denies one unit. The store is asked in all other cases: another cost, hours, a calendar window, a
+    /// penalty, a block or an override of the key. A change by another node, such as a refund or an unblock,
+    /// takes effect after this time at the latest, and a change by this node at once. A node remembers at
+    /// most 10,000 denials.
     pub fn remember_denials_for(mut self, longest: Duration) -> Self {
         self.remember_denials_for = longest;
         self

@@ -1,3 +1,5 @@
+//! A circuit breaker with an entry for each part of a store.
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -5,16 +7,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Notices that a store is away, so that requests do not have to find it out one by one.
+/// A circuit breaker: detects that a store is away, so that each request does not have to.
 ///
-/// A store has one part or several: a cluster has one for each primary. Each is watched by itself: one that is
-/// away says nothing of the others. A part has an entry here while it fails, and for a while after that.
+/// A store has one part or several: a cluster has one for each primary. Each is watched by itself, because a
+/// part that is away says nothing about the others. A part has an entry here while it fails, and for a while
+/// after that.
 #[derive(Debug)]
 pub(super) struct Breaker {
-    /// How many failures in a row open a part while another one is open.
+    /// The number of failures in a row that open a part while another part is open.
     further: u32,
     parts: Mutex<HashMap<u64, Part>>,
-    /// How many parts have failed last, those that are open among them.
+    /// The number of parts whose last call failed, including open parts.
     failing: AtomicUsize,
     open: AtomicUsize,
 }
@@ -22,10 +25,10 @@ pub(super) struct Breaker {
 #[derive(Debug)]
 struct Part {
     state: State,
-    /// The slot that has failed last, and when.
+    /// The slot that failed last, and when.
     slot: u16,
     failed_at: Instant,
-    /// How many probes there were since it last stayed for a while.
+    /// The number of probes since the part last stayed up for a while.
     probes: u32,
     /// When the next probe is over at the latest.
     due: Instant,
@@ -36,37 +39,37 @@ struct Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// After so many failures in a row.
+    /// The number of failures in a row so far.
     Closed(u32),
     Open,
 }
 
-/// Where a key is: the part of the store that has it, and the slot by which the part is found again.
+/// The part of the store that has a key, and the slot by which the part is found again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct KeyPart {
     pub(in crate::store) part: u64,
     pub(in crate::store) slot: u16,
 }
 
-/// So many failures in a row open a part.
+/// The number of failures in a row that opens a part.
 const FAILURES: u32 = 5;
 
-/// The first probe comes after this time, and each of the next after twice as long as the one before.
+/// The time before the first probe. It doubles with each further probe.
 pub(super) const FIRST_PROBE: Duration = Duration::from_millis(250);
 
-/// And at last after this time.
+/// The longest time between two probes.
 pub(super) const LAST_PROBE: Duration = Duration::from_secs(5);
 
-/// A server that goes away again before this time is asked as seldom as it was before.
+/// A part that goes away again within this time is probed as seldom as before.
 const STAYS: Duration = Duration::from_secs(10);
 
-/// Failures that did not open a part are forgotten after this time: the part may be gone, as a primary is after a
-/// failover.
+/// Failures that did not open a part are forgotten after this time, since the part may be gone, such as a
+/// primary after a failover.
 const FORGETS: Duration = Duration::from_secs(60);
 
 impl Breaker {
-    /// Where parts are guessed, one server may have many of them: once one is open, the first failure of another is
-    /// taken for one of the same server.
+    /// Where parts are guessed, one server may have several of them. Once one is open, the first failure of
+    /// another opens that too.
     pub(super) fn new(are_guessed: bool) -> Self {
         Self {
             further: if are_guessed { 1 } else { FAILURES },
@@ -80,7 +83,7 @@ impl Breaker {
         self.open.load(Ordering::Acquire) > 0
     }
 
-    /// How many parts are open.
+    /// Returns how many parts are open.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Acquire)
     }
@@ -89,7 +92,7 @@ impl Breaker {
         self.is_any_open() && self.parts().get(&part).is_some_and(Part::is_open)
     }
 
-    /// The server of this part has answered.
+    /// Records that the server of this part has answered.
     pub(super) fn succeeded(&self, part: u64) {
         // Read first: a write by every request would be shared by all processors.
         if self.failing.load(Ordering::Relaxed) == 0 {
@@ -97,7 +100,7 @@ impl Breaker {
         }
         let mut parts = self.parts();
         self.forget(&mut parts, part, Instant::now());
-        // If it is open, the answer was under way since before.
+        // If the part is open, the answer belongs to a call that began before.
         if let Some(part) = parts.get_mut(&part)
             && matches!(part.state, State::Closed(1..))
         {
@@ -106,7 +109,8 @@ impl Breaker {
         }
     }
 
-    /// The server of this place has failed. Says whether that opens its part, and no other one is open.
+    /// Records that the server of this place has failed. Returns `true` if that opens its part, and no other
+    /// is open.
     pub(super) fn failed(&self, place: KeyPart) -> bool {
         let now = Instant::now();
         let mut parts = self.parts();
@@ -130,7 +134,7 @@ impl Breaker {
             return false;
         }
         part.state = State::Open;
-        // The task that probes it says when it is due as soon as it runs.
+        // The task that probes the part sets when it is due as soon as it runs.
         part.due = now + FIRST_PROBE;
         if part.came_back.is_none_or(|back| now - back >= STAYS) {
             part.probes = 0;
@@ -138,22 +142,23 @@ impl Breaker {
         self.open.fetch_add(1, Ordering::AcqRel) == 0
     }
 
-    /// Whether this part is to be probed and no task does so; then the caller begins.
+    /// Returns `true` if this part has to be probed and no task does so. Then the caller starts the task.
     pub(super) fn begin_to_probe(&self, part: u64) -> bool {
         let mut parts = self.parts();
         let part = parts.get_mut(&part);
         part.is_some_and(|part| part.is_open() && !std::mem::replace(&mut part.is_probed, true))
     }
 
-    /// The task that probes this part is over.
+    /// Records that the task that probes this part has ended.
     pub(super) fn end_to_probe(&self, part: u64) {
         if let Some(part) = self.parts().get_mut(&part) {
             part.is_probed = false;
         }
     }
 
-    /// Counts the next probe, and says how long to wait for it: a part of a quarter less than the full time, so that
-    /// nodes that lost the server together do not all ask at once. `None` if the part is not open: the task is over.
+    /// Counts the next probe, and returns how long to wait for it. The wait is up to a quarter less than the
+    /// full time, so that nodes that lost the server together do not probe at the same time. Returns `None`
+    /// if the part is not open: the task ends.
     pub(super) fn next_probe(&self, part: u64, less: f64, takes: Duration) -> Option<Duration> {
         let mut parts = self.parts();
         let part = parts.get_mut(&part)?;
@@ -168,7 +173,8 @@ impl Breaker {
         Some(pause)
     }
 
-    /// Whether the task that probes this part is so late that it may not run. Says so to one caller in a while.
+    /// Returns whether the task that probes this part is so late that it may not run. Returns `true` to one
+    /// caller in a while.
     pub(super) fn is_overdue(&self, part: u64) -> bool {
         let now = Instant::now();
         let mut parts = self.parts();
@@ -182,14 +188,14 @@ impl Breaker {
         })
     }
 
-    /// The slot of this part that has failed last, if the part is open.
+    /// Returns the slot of this part that failed last, if the part is open.
     pub(super) fn failed_slot(&self, part: u64) -> Option<u16> {
         let parts = self.parts();
         let part = parts.get(&part).filter(|part| part.is_open());
         part.map(|part| part.slot)
     }
 
-    /// The server of this part has answered a probe. Says whether it was the last one that was open.
+    /// Records that the server of this part has answered a probe. Returns whether it was the last open part.
     pub(super) fn close(&self, part: u64) -> bool {
         let mut parts = self.parts();
         let part = parts.get_mut(&part).filter(|part| part.is_open());
@@ -202,7 +208,7 @@ impl Breaker {
         self.open.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Forgets all parts but this one of which there is nothing to remember.
+    /// Removes all parts but this one that have nothing to remember.
     fn forget(&self, parts: &mut HashMap<u64, Part>, but: u64, now: Instant) {
         parts.retain(|number, part| {
             let stays = *number == but || part.matters(now);
@@ -235,7 +241,7 @@ impl Part {
         self.state == State::Open
     }
 
-    /// Whether there is something to remember.
+    /// Returns whether there is anything to remember.
     fn matters(&self, now: Instant) -> bool {
         let has_failed = match self.state {
             State::Open => true,
@@ -253,7 +259,7 @@ mod tests {
     const PLACE: KeyPart = KeyPart { part: 3, slot: 7 };
     const OTHER: KeyPart = KeyPart { part: 4, slot: 9 };
 
-    /// Opens it, and says whether it was the first one.
+    /// Opens a part, and returns whether it was the first one.
     fn open(breaker: &Breaker, place: KeyPart) -> bool {
         let first: Vec<bool> = (0..FAILURES).map(|_| breaker.failed(place)).collect();
         assert!(breaker.is_open(place.part));
@@ -292,8 +298,8 @@ mod tests {
         assert!(open(&breaker, PLACE));
     }
 
-    /// One failure of a live primary opened its slots while another primary was away, so that its keys were decided
-    /// without it.
+    /// One failure of a live primary once opened its slots while another primary was away, so that its keys
+    /// were decided without it.
     #[test]
     fn a_part_that_is_open_says_nothing_of_another() {
         let breaker = Breaker::new(false);
@@ -307,7 +313,7 @@ mod tests {
         assert!(!breaker.is_open(OTHER.part));
     }
 
-    /// Or an outage of a third of the slots would cost five slow requests for each group of them.
+    /// Otherwise an outage of a third of the slots costs five slow requests for each group of them.
     #[test]
     fn of_parts_that_are_guessed_one_failure_opens_another() {
         let breaker = Breaker::new(true);
@@ -327,10 +333,10 @@ mod tests {
         let pauses: Vec<_> = (0..6).map(|_| next(&breaker, PLACE).unwrap()).collect();
         let millis: Vec<_> = pauses.iter().map(Duration::as_millis).collect();
         assert_eq!(millis, [250, 500, 1_000, 2_000, 4_000, 5_000]);
-        // Another part begins anew.
+        // Another part starts from the beginning.
         open(&breaker, OTHER);
         assert_eq!(next(&breaker, OTHER), Some(FIRST_PROBE));
-        // One that goes away soon after it came back does not.
+        // A part that goes away soon after it came back does not.
         breaker.close(PLACE.part);
         assert_eq!(next(&breaker, PLACE), None);
         open(&breaker, PLACE);
@@ -355,7 +361,8 @@ mod tests {
         assert_eq!(breaker.parts().len(), 1);
     }
 
-    /// A primary that failed once and was replaced was remembered for ever, and each success took the lock.
+    /// A primary that failed once and was replaced was once remembered for ever, and each success took the
+    /// lock.
     #[tokio::test(start_paused = true)]
     async fn a_few_failures_of_a_part_that_is_gone_are_forgotten() {
         let breaker = Breaker::new(false);

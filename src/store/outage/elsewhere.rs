@@ -12,21 +12,21 @@ use crate::key::{IntoKey, Key};
 use crate::policy::Policy;
 use crate::store::{Amendment, Charge, Ledger};
 
-/// The place of any ledger: one part, which is asked through one of the ledgers over it.
+/// Any ledger as a remote store with one part, which is probed through one of the ledgers over it.
 pub(super) struct Elsewhere {
     deadline: Duration,
     ledgers: Mutex<Vec<Opened>>,
-    /// Clients cannot guess it.
+    /// The key of the probes, which clients cannot guess.
     key: Key,
 }
 
 struct Opened {
     ledger: Weak<dyn Ledger>,
-    /// A policy that has a limit.
+    /// The index of a policy that has a limit.
     policy: usize,
 }
 
-/// How long a probe is written for.
+/// How long the block of a probe lasts.
 const WRITTEN_FOR: Micros = Micros::from_secs(1);
 
 impl Elsewhere {
@@ -49,7 +49,7 @@ impl Elsewhere {
         ledgers.push(Opened { ledger, policy });
     }
 
-    /// A ledger that is still there, and a charge to ask it about.
+    /// Returns a ledger that still exists, and a charge for a probe of it.
     fn any(&self) -> Option<(Arc<dyn Ledger>, Charge)> {
         let ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
         ledgers.iter().find_map(|opened| {
@@ -64,7 +64,7 @@ impl Remote for Elsewhere {
         self.deadline
     }
 
-    /// Blocks a key of its own for a moment, which always writes. A store that blocks no keys is charged.
+    /// Blocks the key of the probes for a moment, which always writes. A store that cannot block is charged.
     fn probe(&self, _: u16) -> Probe {
         let (any, deadline) = (self.any(), self.deadline);
         Box::pin(async move {
@@ -88,7 +88,7 @@ impl Remote for Elsewhere {
     }
 }
 
-/// Waits this long at most for the answer to a call. Without a runtime that has timers, it waits for the
+/// Waits at most this long for the answer to a call. Without a runtime that has timers, it waits for the
 /// answer.
 pub(super) async fn in_time<T>(
     deadline: Duration,

@@ -1,3 +1,5 @@
+//! Asks a store that may be away, and decides in its place while it is.
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::{Amendment, Charge, Charged, Charges, DAMAGED, Ledger, Reply, Wanted};
 
-/// Asks a ledger whose store may be away, and decides in its place while it is.
+/// Asks a ledger whose store may be away, and decides in its place while it is away.
 #[derive(Clone)]
 pub(super) struct Guard {
     watch: Arc<Watch>,
@@ -21,10 +23,10 @@ pub(super) struct Guard {
     ledger: Arc<dyn Ledger>,
 }
 
-/// What is learned from an answer of the store.
+/// Learns from an answer of the store.
 type Learn<T> = fn(&Guard, &[Charge], &T);
 
-/// What this process decides in place of a store that has failed with this error.
+/// Decides in this process, in place of a store that has failed with this error.
 type Instead<T> = fn(&Standby, &[Charge], StoreError) -> Result<T, StoreError>;
 
 impl Ledger for Guard {
@@ -68,7 +70,7 @@ impl Ledger for Guard {
     }
 
     fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
-        // What is held is known to the store alone.
+        // Only the store knows what is leased.
         if self.watch.is_away(std::slice::from_ref(charge)) {
             return Reply::Now(Ok(0));
         }
@@ -134,7 +136,7 @@ impl Guard {
         }
     }
 
-    /// Asks the store, or decides here if it is known to be away.
+    /// Asks the store, or decides here if the store is known to be away.
     fn ask<T: Send + 'static>(
         &self,
         charges: &[Charge],
@@ -214,8 +216,8 @@ impl Guard {
         changed.map(|()| is_done)
     }
 
-    /// Ends a call. An error that says nothing of the store comes back as an error, and one that does, within the
-    /// answer.
+    /// Ends a call. Returns `Err` for an error that concerns this call alone. A failure of the store is part
+    /// of the answer.
     fn ended<T>(
         &self,
         call: Waiting,
@@ -226,7 +228,7 @@ impl Guard {
                 call.end(None);
                 Ok(Ok(told))
             }
-            // The store cannot do this at all, or has no room: deciding here does not change that.
+            // The store does not support this, or has no room: a decision here does not change that.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -248,8 +250,8 @@ impl Guard {
         }
     }
 
-    /// Learns which keys are blocked, for the time when the store is away. An answer tells a block only together
-    /// with the wait for the policy itself, so a block may be taken to last as long as that.
+    /// Learns which keys are blocked, for the time when the store is away. An answer has one wait for the
+    /// block and the policy together, so a block may be taken to last as long as that.
     fn learn(&self, charges: &[Charge], outcomes: &Outcomes) {
         for (policy, outcome) in outcomes.iter() {
             let of_policy = |charge: &&Charge| charge.policy == policy;

@@ -11,8 +11,8 @@ use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Store, Wanted};
 
 /// A ledger, and what this node does while its store is away.
 ///
-/// A ledger in this process is never away, and has no guard. The guard is behind a vtable, so that a program without such
-/// a store does not contain it.
+/// A ledger in this process is never away, and has no guard. The guard is behind a vtable, so that a program
+/// without such a store does not contain it.
 pub(crate) struct Guarded<L: ?Sized> {
     guard: Option<Arc<dyn Ledger>>,
     ledger: Arc<L>,
@@ -46,7 +46,7 @@ impl<L: Ledger> Guarded<L> {
         Ok(Self { guard, ledger })
     }
 
-    /// Takes a ledger that is never away.
+    /// Wraps a ledger that is never away.
     #[cfg(feature = "http")]
     pub(crate) fn in_process(ledger: L) -> Self {
         Self {

@@ -1,12 +1,12 @@
 //! What a node does while a store is away.
 //!
-//! A store in another place can be away: it refuses connections, takes too long, or cannot write. Then
-//! requests do not wait for it. After five failures in a row the [`Watch`] takes the place for away, asks it now
-//! and then whether it is back, and tells operators of both. Meanwhile each policy does what its
+//! A remote store can be away: it refuses connections, takes too long, or cannot write. Then requests do not
+//! wait for it. After five failures in a row the [`Watch`] treats the store as away, probes it until it is
+//! back, and reports both to operators. Meanwhile each policy does what its
 //! [`OnStoreFailure`](crate::OnStoreFailure) says: the [`Standby`] decides in this process.
 //!
-//! [`Guarded`] is a wrapper of any ledger that does so. `RedisLedger` uses the same parts by itself: many requests
-//! share a call there, and a call that fails has failed once.
+//! [`Guarded`] wraps any ledger in this way. `RedisLedger` uses the same parts by itself: many requests share
+//! a call there, and a call that fails is one failure.
 
 mod availability;
 mod breaker;

@@ -1,4 +1,4 @@
-//! What operators are told of a store that is away.
+//! The log messages about a store that is away.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::policy::OnStoreFailure;
 
 /// Reports the changes of a store, with the policies of all ledgers over it.
 pub(super) struct Report {
-    /// Where the store is, without what is needed to log in.
+    /// The address of the store, without credentials.
     store: String,
     ledgers: Mutex<Ledgers>,
 }
@@ -20,14 +20,14 @@ pub(super) struct Report {
 /// The policies of each ledger over the store.
 struct Ledgers {
     standbys: Vec<Weak<Standby>>,
-    /// With this many, those that are gone are looked for.
+    /// The number of entries at which dropped ledgers are removed.
     enough: usize,
 }
 
-/// More names than this are counted.
+/// A message names at most this many policies, and counts the others.
 const NAMED: usize = 20;
 
-/// With fewer ledgers than this, none is looked for.
+/// Dropped ledgers are not removed below this number of entries.
 const FEW: usize = 64;
 
 impl Report {
@@ -42,12 +42,12 @@ impl Report {
         }
     }
 
-    /// Where the store is, as the log says.
+    /// Returns the name of the store in the log.
     pub(super) fn store(&self) -> &str {
         &self.store
     }
 
-    /// Adds policies that are decided on without the store while it is away, each as it says.
+    /// Adds policies that are decided without the store while it is away.
     pub(super) fn add(&self, standby: Weak<Standby>) {
         let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
         if ledgers.standbys.len() >= ledgers.enough {
@@ -82,7 +82,7 @@ impl Report {
         });
     }
 
-    /// The names of all policies that do this meanwhile; `None` if there is none.
+    /// Returns the names of all policies that do this while the store is away, or `None` if there is none.
     fn names(&self, what: OnStoreFailure) -> Option<String> {
         let mut names = BTreeSet::new();
         {

@@ -1,3 +1,5 @@
+//! The policies in this process, which decide while their store is away.
+
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
@@ -8,20 +10,20 @@ use crate::error::StoreError;
 use crate::policy::{OnStoreFailure, Policy};
 use crate::store::{Amendment, Charge, Charges, MemoryLedger, MemoryStore};
 
-/// A copy of the policies in this process, which decides while their store does not.
+/// A copy of the policies in this process, which decides while their store is away.
 pub(in crate::store) struct Standby {
     policies: Box<[Policy]>,
-    /// Whether their limits are less than those that all nodes have together.
+    /// Whether each policy has a lower limit here than all nodes together.
     are_shares: Box<[bool]>,
-    /// How many nodes share the limits.
+    /// The number of nodes that share the limits.
     nodes: NonZeroU32,
     clock: Option<Arc<dyn Clock>>,
-    /// Made when it is first needed: as a rule it never is.
+    /// Created when it is first needed, which is seldom.
     ledger: OnceLock<MemoryLedger>,
 }
 
 impl Standby {
-    /// Each of so many nodes takes its share of every limit.
+    /// Creates a standby with one node's share of every limit.
     pub(in crate::store) fn new(
         policies: &[Policy],
         nodes: NonZeroU32,
@@ -30,7 +32,7 @@ impl Standby {
         let shares = policies.iter().map(|policy| {
             let whole = policy.algorithm();
             let share = whole.shared_by(nodes);
-            // What is refused without the store counts nowhere.
+            // A refusal without the store does not count for a penalty.
             let policy = policy.limited_by(share).without_penalty();
             (policy, share != *whole)
         });
@@ -60,26 +62,26 @@ impl Standby {
         policy.map_or(OnStoreFailure::Refuse, Policy::when_store_fails)
     }
 
-    /// What each policy does while its store is away, by name.
+    /// Returns what each policy does while its store is away, with its name.
     pub(in crate::store) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
         let policies = self.policies.iter().filter(|policy| policy.is_limited());
         policies.map(|policy| (policy.told_name(), policy.when_store_fails()))
     }
 
-    /// Whether any policy would be kept here.
+    /// Returns whether any policy is decided here.
     pub(in crate::store) fn keeps_any(&self) -> bool {
         let mut policies = self.policies.iter().filter(|policy| policy.is_limited());
         policies.any(|policy| policy.when_store_fails() == OnStoreFailure::Local)
     }
 
-    /// Whether all of these are decided here.
+    /// Returns whether all of these are decided here.
     pub(in crate::store) fn is_local(&self, charges: &[Charge]) -> bool {
         let here = |charge| self.when_store_fails(charge) == OnStoreFailure::Local;
         charges.iter().all(here)
     }
 
-    /// Decides in place of the store, which has failed so; a request to which a policy applies that refuses then
-    /// is refused.
+    /// Decides in place of the store, which has failed with this error. If a policy refuses while the store
+    /// is away, the request is refused.
     pub(in crate::store) fn charge(
         &self,
         charges: &[Charge],
@@ -89,7 +91,7 @@ impl Standby {
         Ok(self.told(self.ledger().charge_now(&charges)))
     }
 
-    /// Takes as much as there is in place of the store, which has failed so.
+    /// Takes as many units as there are in place of the store, which has failed with this error.
     pub(in crate::store) fn take_up_to(
         &self,
         charges: &[Charge],
@@ -97,7 +99,7 @@ impl Standby {
     ) -> Result<(u32, Outcomes), StoreError> {
         let here = self.charges_here(charges, error)?;
         let (mut units, outcomes) = self.ledger().take_up_to_now(&here);
-        // Policies that let everything go on limit nothing.
+        // A policy that allows everything limits nothing.
         let is_unlimited = here.iter().all(|charge| charge.cost == 0);
         if is_unlimited && outcomes.is_allowed() {
             units = charges.iter().map(Charge::cost).max().unwrap_or(0);
@@ -105,7 +107,7 @@ impl Standby {
         Ok((units, self.told(outcomes)))
     }
 
-    /// What [`charge`](Self::charge) would tell.
+    /// Returns the outcomes that [`charge`](Self::charge) would have.
     pub(in crate::store) fn peek(
         &self,
         charges: &[Charge],
@@ -123,10 +125,10 @@ impl Standby {
         let mut here = Charges::new();
         for charge in charges {
             here.push(match self.when_store_fails(charge) {
-                // It refuses no request.
+                // A charge in shadow refuses no request.
                 OnStoreFailure::Refuse if charge.is_shadow => Charge { cost: 0, ..*charge },
                 OnStoreFailure::Local => self.at_its_share(*charge),
-                // Nothing but a block denies what costs nothing.
+                // Only a block denies a charge of cost 0.
                 OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),
                 OnStoreFailure::Refuse => return Err(error()),
             });
@@ -134,14 +136,15 @@ impl Standby {
         Ok(here)
     }
 
-    /// The charge under this node's share of its limit.
+    /// Returns the charge under this node's share of its limit.
     fn at_its_share(&self, charge: Charge) -> Charge {
         let (Some(limit), Some(policy)) = (charge.limit, self.policies.get(charge.policy)) else {
             return charge;
         };
         let limit = match charge.beyond {
             0 => Some(limit.shared_by(self.nodes)),
-            // What is beyond the limit of a policy with a factor is the price of the request, and is not divided.
+            // The part beyond the limit of a policy with a factor is the price of the request, which is not
+            // divided.
             more => {
                 let algorithm = policy.algorithm();
                 let whole = algorithm.leaving(limit, more);
@@ -154,7 +157,8 @@ impl Standby {
         }
     }
 
-    /// With the share for a limit, and without those that let everything go on.
+    /// Marks outcomes with this node's share of the limit, and removes those of policies that allow
+    /// everything.
     fn told(&self, mut outcomes: Outcomes) -> Outcomes {
         outcomes.retain(|policy, outcome| {
             let Some(kept) = self.policies.get(policy) else {
@@ -170,8 +174,8 @@ impl Standby {
         outcomes
     }
 
-    /// Keeps up with what becomes of keys in the store, whether it was done there or not. What concerns
-    /// usage counts as done then, if it is done here.
+    /// Follows changes to keys in the store, whether the store made them or not. A change of usage counts as
+    /// made if it is made here.
     pub(in crate::store) fn change(
         &self,
         charges: &[Charge],
@@ -189,7 +193,7 @@ impl Standby {
                     kept.amend_now(charges, amendment)?;
                 }
             }
-            // Of what the store has charged nothing was charged here, and overrides hold there alone.
+            // Nothing that the store has charged was charged here, and overrides hold in the store alone.
             _ => {}
         }
         changed
@@ -241,7 +245,7 @@ impl Standby {
         Ok(())
     }
 
-    /// The store has told that the charge's key is blocked for so much longer, or is not.
+    /// Records how much longer the charge's key is blocked, according to the store; zero means not at all.
     pub(in crate::store) fn learn(&self, charge: &Charge, blocked: Micros) {
         // Neither needs room.
         let _ = if blocked > Micros::ZERO {

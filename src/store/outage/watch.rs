@@ -1,3 +1,7 @@
+//! Watches a store: counts its failures, probes it while it is away, and reports both.
+//!
+//! One watch serves all limiters over a store, so that an outage is found and logged once.
+
 use std::fmt;
 use std::future::poll_fn;
 use std::num::NonZeroU32;
@@ -21,45 +25,46 @@ use crate::key::Key;
 use crate::observe::{Calls, StoreStats};
 use crate::store::Charge;
 
-/// A place where state lives that can be away, as a whole or in parts.
+/// A remote store that can be away, as a whole or in parts.
 pub(in crate::store) trait Remote: Send + Sync + 'static {
-    /// Where this key is, as far as is known. By default there is one part.
+    /// Returns the part that has this key, as far as is known. By default there is one part.
     fn place(&self, key: &Key) -> KeyPart {
         let _ = key;
         KeyPart::default()
     }
 
-    /// Whether keys may be in several parts.
+    /// Returns whether keys may be in several parts.
     fn is_divided(&self) -> bool {
         false
     }
 
-    /// Whether parts are guessed, so that several of them are likely to be one server.
+    /// Returns whether parts are guessed, so that several of them are likely to be one server.
     fn are_parts_guessed(&self) -> bool {
         false
     }
 
-    /// How long a call may take.
+    /// Returns how long a call may take.
     fn deadline(&self) -> Duration;
 
-    /// Asks the part that has this slot whether it does again what a decision needs: to write.
+    /// Checks whether the part that has this slot can write again, which every decision needs.
     fn probe(&self, slot: u16) -> Probe;
 
-    /// How long a probe takes at most, on a machine that is busy.
+    /// Returns how long a probe takes at most on a busy machine.
     fn longest_probe(&self) -> Duration;
 }
 
 pub(in crate::store) type Probe = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
-/// Watches whether a store is there, asks it by itself while it is not, and tells operators.
+/// Watches whether a store is there, probes it while it is away, and reports to operators.
 pub(in crate::store) struct Watch {
     remote: Arc<dyn Remote>,
     report: Report,
     breaker: Breaker,
-    /// When the server has answered last, more or less, in milliseconds since this was made; 0 if it never has.
+    /// When the server last answered, within some milliseconds, in milliseconds since the watch was created;
+    /// 0 if never.
     answered: AtomicU64,
     made: Instant,
-    /// How many requests were decided without the server since it went away.
+    /// The number of requests that were decided without the server since it went away.
     without: AtomicU64,
     times: Mutex<Times>,
     calls: Calls,
@@ -71,7 +76,7 @@ struct Times {
     told_of_some: Option<Instant>,
 }
 
-/// What concerns some requests is told so often at most.
+/// How often an error that concerns some requests is logged at most.
 const SOME_TOLD: Duration = Duration::from_secs(60);
 
 const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
@@ -82,7 +87,7 @@ const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
 );
 
 impl Watch {
-    /// Watches this place, which the log calls `store`.
+    /// Watches this store under this name in the log.
     pub(in crate::store) fn new(remote: Arc<dyn Remote>, store: String) -> Self {
         Self {
             breaker: Breaker::new(remote.are_parts_guessed()),
@@ -96,13 +101,13 @@ impl Watch {
         }
     }
 
-    /// Counts the calls to the store.
+    /// Returns the counts of calls to the store.
     #[cfg(feature = "redis")]
     pub(in crate::store) fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// What is counted of a store of this kind.
+    /// Returns the counts of the store, for a store of this kind.
     pub(in crate::store) fn stats(&self, kind: &'static str) -> StoreStats {
         let mut stats = StoreStats::new(kind);
         self.report.store().clone_into(&mut stats.name);
@@ -114,8 +119,8 @@ impl Watch {
         stats
     }
 
-    /// Notes that these policies are decided on without the store while it is away. If `nodes` was not said,
-    /// warns once of what an outage can let through; `store` is what the warning calls the store.
+    /// Notes that these policies are decided without the store while it is away. If `nodes` was not set,
+    /// warns once of what an outage can let through; `store` is the name of the store in the warning.
     pub(in crate::store) fn stands_in(
         &self,
         standby: &Arc<Standby>,
@@ -132,7 +137,7 @@ impl Watch {
         }
     }
 
-    /// Whether a server is known to be away that one of these needs.
+    /// Returns whether a server that one of these charges needs is known to be away.
     pub(in crate::store) fn is_away(self: &Arc<Self>, charges: &[Charge]) -> bool {
         if !self.breaker.is_any_open() {
             return false;
@@ -141,7 +146,7 @@ impl Watch {
         for charge in charges {
             let KeyPart { part, .. } = self.remote.place(&charge.key);
             if self.breaker.is_open(part) {
-                // The task before may have ended with its runtime.
+                // The previous task may have ended with its runtime.
                 self.probe(part);
                 is_away = true;
             }
@@ -152,7 +157,7 @@ impl Watch {
         is_away
     }
 
-    /// A call goes to the server of this key.
+    /// Begins a call to the server of this key.
     pub(in crate::store) fn waiting(self: &Arc<Self>, key: &Key) -> Waiting {
         Waiting {
             watch: Arc::clone(self),
@@ -175,7 +180,7 @@ impl Watch {
 
     fn has_answered(&self) {
         let now = self.now();
-        // Now and then: a write by every request would be shared by all processors.
+        // Only now and then: a write by every request would be shared by all processors.
         let a_while = u64::try_from(self.remote.deadline().as_millis() / 8).unwrap_or(u64::MAX);
         let answered = self.answered.load(Ordering::Relaxed);
         if answered == 0 || now.saturating_sub(answered) > a_while {
@@ -183,15 +188,15 @@ impl Watch {
         }
     }
 
-    /// Whether it answers other calls, so that a caller that gave up may have been impatient. For a cluster this is
-    /// unknown, since another server may have answered.
+    /// Returns whether the server answers other calls, so that a caller that gave up may have been impatient.
+    /// For a cluster this is unknown, since another server may have answered.
     fn has_answered_lately(&self) -> bool {
         let answered = self.answered.load(Ordering::Relaxed);
         let since = Duration::from_millis(self.now().saturating_sub(answered));
         answered > 0 && since < self.remote.deadline() && !self.remote.is_divided()
     }
 
-    /// In milliseconds since this was made.
+    /// Returns the milliseconds since the watch was created.
     fn now(&self) -> u64 {
         u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -209,7 +214,7 @@ impl Watch {
         }
     }
 
-    /// Begins to ask the server of this part whether it is back, if it is away and that is not being done.
+    /// Starts a task that probes the server of this part, if the part is away and has no such task.
     fn probe(self: &Arc<Self>, part: u64) {
         let Ok(runtime) = Handle::try_current() else {
             return;
@@ -229,7 +234,7 @@ impl Watch {
         });
     }
 
-    /// How long to wait before the next probe of this part, if there is to be one.
+    /// Returns how long to wait before the next probe of this part, or `None` if it needs none.
     fn pause(&self, part: u64) -> Option<Duration> {
         let random = RandomState::new().hash_one(0);
         #[expect(clippy::cast_possible_truncation, reason = "a part of 1,024")]
@@ -238,9 +243,9 @@ impl Watch {
         self.breaker.next_probe(part, less, takes)
     }
 
-    /// A part that one of these needs, which is away, and whose probes are so late that they may not run at all: its runtime
-    /// may be there for single requests alone, which do not wait for anything now. It is told to one request in a while,
-    /// which then asks in the place of the task.
+    /// Returns a part that is away, is needed by one of these charges, and whose probes are so late that they
+    /// may not run at all: the runtime may exist for single requests only, and these wait for nothing now. It
+    /// is returned to one request in a while, which then probes in place of the task.
     pub(in crate::store) fn overdue(&self, charges: &[Charge]) -> Option<u64> {
         let mut parts = charges
             .iter()
@@ -248,10 +253,10 @@ impl Watch {
         parts.find(|part| self.breaker.is_overdue(*part))
     }
 
-    /// Asks in the place of the task, for as long as a call may take.
+    /// Probes a part in place of the task, for as long as a call may take.
     pub(in crate::store) async fn ask_in_passing(&self, part: u64) {
         let Some(mut timer) = Timers::default().after(self.remote.deadline()) else {
-            // Nothing would wake it in time, so it takes as long as it takes.
+            // No timer would wake the probe in time, so it takes as long as it takes.
             return self.ask(part).await;
         };
         let mut asked = pin!(self.ask(part));
@@ -262,7 +267,7 @@ impl Watch {
         .await;
     }
 
-    /// Asks this part whether it is back: by the slot that failed last, which another server may have by now.
+    /// Probes this part by the slot that failed last, which another server may have by now.
     async fn ask(&self, part: u64) {
         let Some(slot) = self.breaker.failed_slot(part) else {
             return;
@@ -286,8 +291,8 @@ impl Watch {
     }
 }
 
-/// A call whose answer is not there yet. Dropping it after a while counts as a failure of the server, as the deadline
-/// does, unless the server answers other calls: a client may give up as often as it likes.
+/// A call without an answer yet. Dropping it after a while counts as a failure of the server, as a missed
+/// deadline does, unless the server answers other calls: a client may give up as often as it likes.
 pub(in crate::store) struct Waiting {
     watch: Arc<Watch>,
     place: KeyPart,
@@ -296,8 +301,8 @@ pub(in crate::store) struct Waiting {
 }
 
 impl Waiting {
-    /// Ends it, with the error that the store has failed with, if it has. An error that says something of one
-    /// key alone is none.
+    /// Ends the call, with the store's error if there is one. An error that concerns one key alone is not a
+    /// failure.
     pub(in crate::store) fn end(mut self, failure: Option<&StoreError>) {
         self.is_over = true;
         self.watch.calls.ended(self.since, failure.is_some());
@@ -311,7 +316,7 @@ impl Waiting {
 }
 
 impl Waiting {
-    /// Ends it without an answer of the store, good or bad.
+    /// Ends the call without an answer of the store, good or bad.
     pub(in crate::store) fn cancel(mut self) {
         self.is_over = true;
     }
@@ -328,32 +333,32 @@ impl Drop for Waiting {
     }
 }
 
-/// A call has taken longer than it may.
+/// The error of a call that has missed its deadline.
 pub(in crate::store) fn late() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable)
         .because("timed out")
         .caused_by("it did not answer in time")
 }
 
-/// The store is known to be away, and was not asked.
+/// The error of a store that is known to be away, and was not asked.
 pub(in crate::store) fn away() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable)
         .because("away")
         .caused_by("it has failed several times in a row, and is asked again as soon as it answers a probe")
 }
 
-/// The task that probes a part, for as long as the store is there and the part is away.
+/// The task that probes a part, for as long as the store exists and the part is away.
 struct Probing {
     watch: Weak<Watch>,
     part: u64,
 }
 
 impl Probing {
-    /// How long to wait before the next probe, if there is to be one.
+    /// Returns how long to wait before the next probe, or `None` if there is none.
     fn pause(&mut self) -> Option<Duration> {
         let pause = self.watch.upgrade()?.pause(self.part);
         if pause.is_none() {
-            // If there is a task now it is another.
+            // If there is a task now, it is another one.
             self.watch = Weak::new();
         }
         pause
@@ -366,7 +371,7 @@ impl Probing {
     }
 }
 
-/// With its runtime, perhaps; the next request then begins anew.
+/// The task may have ended with its runtime; the next request then starts another.
 impl Drop for Probing {
     fn drop(&mut self) {
         if let Some(watch) = self.watch.upgrade() {

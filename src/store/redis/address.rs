@@ -1,6 +1,6 @@
 use redis::{ConnectionAddr, ConnectionInfo};
 
-/// The host's name or address; none of a socket.
+/// Returns the host's name or address, which is empty for a socket.
 #[cfg(feature = "redis-sentinel")]
 pub(super) fn host(server: &ConnectionInfo) -> &str {
     match server.addr() {
@@ -9,7 +9,8 @@ pub(super) fn host(server: &ConnectionInfo) -> &str {
     }
 }
 
-/// A server elsewhere with the user, password, database and TLS of this one. A socket stays as it is.
+/// Returns the address of another server with the user, password, database and TLS of this one. A socket
+/// stays as it is.
 #[cfg(any(feature = "redis-cluster", feature = "redis-sentinel"))]
 pub(super) fn moved(server: &ConnectionInfo, to: &str, at: u16) -> ConnectionInfo {
     let mut address = server.addr().clone();
@@ -22,8 +23,8 @@ pub(super) fn moved(server: &ConnectionInfo, to: &str, at: u16) -> ConnectionInf
     server.clone().set_addr(address)
 }
 
-/// A server and its database, or its socket: `127.0.0.1:6379/0`, `/run/redis.sock`. There is neither a user nor a
-/// password in it.
+/// Returns a server and its database, or its socket: `127.0.0.1:6379/0`, `/run/redis.sock`. The text has
+/// neither a user nor a password.
 pub(super) fn server(info: &ConnectionInfo) -> String {
     let database = info.redis_settings().db();
     match info.addr() {
@@ -32,11 +33,11 @@ pub(super) fn server(info: &ConnectionInfo) -> String {
     }
 }
 
-/// Where a server is, of a cluster or of a master: `127.0.0.1:6379`.
+/// Returns the address of a server, of a cluster or of a master: `127.0.0.1:6379`.
 pub(super) fn place(address: &ConnectionAddr) -> String {
     match address {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            // Of IPv6, as it stands in a URL.
+            // An IPv6 address, as in a URL.
             if host.contains(':') {
                 format!("[{host}]:{port}")
             } else {

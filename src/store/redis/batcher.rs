@@ -1,3 +1,8 @@
+//! Joins simultaneous requests into one call of the script.
+//!
+//! Starting a call costs a server nearly as much as deciding a request, so a server decides more requests when
+//! they share calls.
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::once;
@@ -23,12 +28,12 @@ use crate::clock::Micros;
 use crate::key::Key;
 use crate::store::outage::Watch;
 
-/// The script that decides on requests. On one server, those that are asked at once share a call: it takes
-/// a server nearly as long to begin with a call as to decide on a request.
+/// Runs the script that decides requests. On one server, simultaneous requests share a call: a server takes
+/// nearly as long to start a call as to decide a request.
 ///
-/// No request waits for time to pass. While few calls are under way, a request starts one, which takes along the
-/// requests that have come by the time its task runs. The others wait until a call is answered, or until they are
-/// as many as a call may have.
+/// No request waits for time to pass. While few calls are under way, a request starts one, which includes all
+/// requests that have come by the time its task runs. The others wait until a call is answered, or until
+/// there are enough of them to fill a call.
 pub(super) struct Batcher(Arc<Shared>);
 
 struct Shared {
@@ -39,23 +44,23 @@ struct Shared {
     link: Arc<Link>,
     watch: Arc<Watch>,
     gathered: Mutex<Gathered>,
-    /// Whether the server has said that it takes keys of one slot only.
+    /// Whether the server has reported that it takes keys of one slot only.
     is_sliced: AtomicBool,
 }
 
-/// The script that grants units as well, and the terms of each policy whose units are leased.
+/// The script that also grants units, and the terms of each policy whose units are leased.
 pub(super) struct Lender {
     script: Script,
     terms: Box<[Option<Terms>]>,
 }
 
-/// Those that no call has taken along yet.
+/// Requests that are not part of a call yet.
 #[derive(Debug, Default)]
 struct Gathered {
     waiting: VecDeque<Waiting>,
-    /// How many calls have been started and are not over.
+    /// The number of calls that have been started and are not over.
     under_way: usize,
-    /// How many of these have not taken any request along yet.
+    /// The number of these calls that do not include any request yet.
     starting: usize,
 }
 
@@ -63,33 +68,34 @@ struct Gathered {
 struct Waiting {
     query: Query,
     until: Instant,
-    /// Where it waits.
+    /// The runtime in which the request waits.
     runtime: Handle,
     answer: oneshot::Sender<RedisResult<Value>>,
 }
 
-/// A call that was started. It is a task of its own, so that a request that gives up, or is not polled, does not
-/// delay the others.
+/// A call that was started. It is a task of its own, so that a request that gives up, or is not polled, does
+/// not delay the others.
 struct UnderWay {
     shared: Arc<Shared>,
-    /// Whether another call is written at this very moment.
+    /// Whether another call is being written at this moment.
     is_behind: bool,
     has_begun: bool,
     together: Vec<Waiting>,
 }
 
-/// While so many calls are under way, the next has to be full or to wait. With fewer, a request on a busy node
-/// waits longer: for a good part of a round trip. With more, a runtime of several threads shares less.
+/// While this many calls are under way, the next call has to be full or to wait. With fewer, a request on a
+/// busy node waits longer: for a good part of a round trip. With more, a runtime of several threads shares
+/// less.
 const FEW: usize = 8;
 
-/// How many requests share a call at most: beyond that a further one costs the server no less.
+/// The number of requests in a call at most. Beyond that, sharing saves the server nothing.
 const MOST_REQUESTS: usize = 32;
 
-/// How many charges they may have together, if they are several: other clients of the server wait meanwhile.
+/// The number of charges in a call of several requests at most: other clients of the server wait meanwhile.
 const MOST_CHARGES: usize = 128;
 
-/// How much longer than its deadline a request waits for its call to say that it is over: then the connection
-/// is known to be of no use before the next request comes.
+/// How much longer than its deadline a request waits for its call to end. After that, the next request
+/// already knows that the connection is useless.
 const GRACE: Duration = Duration::from_millis(1);
 
 impl Lender {
@@ -125,7 +131,7 @@ impl Batcher {
         }))
     }
 
-    /// Asks this, and waits until then for what the script tells of it.
+    /// Sends this query, and waits until `until` for the answer of the script.
     pub(super) async fn run(&self, query: Query, until: Instant) -> RedisResult<Value> {
         let Self(shared) = self;
         if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
@@ -139,7 +145,7 @@ impl Batcher {
             runtime,
             answer,
         });
-        // What is asked is written first: timers are set while the server is at work.
+        // The query is written first: timers are set while the server works.
         yield_now().await;
         match timeout_at(until + GRACE, told).await {
             Ok(Ok(answer)) => answer,
@@ -157,8 +163,8 @@ impl Shared {
         self.start(gathered, is_behind);
     }
 
-    /// Starts a call for those that wait, if it is time to: in the runtime of the one that came last, which is the
-    /// most likely to be there yet.
+    /// Starts a call for the waiting requests, if it is time to, in the runtime of the last request, which is
+    /// the most likely to exist still.
     fn start(self: &Arc<Self>, mut gathered: MutexGuard<'_, Gathered>, is_behind: bool) {
         let Some(last) = gathered.waiting.back() else {
             return;
@@ -176,7 +182,7 @@ impl Shared {
             has_begun: false,
             together: Vec::new(),
         };
-        // Boxed: the runtime moves a task's future from place to place, to its end.
+        // Boxed, because the runtime moves the future of a task several times.
         runtime.spawn(Box::pin(call.make()));
     }
 
@@ -184,7 +190,7 @@ impl Shared {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One call about all of these.
+    /// Makes one call for all of these.
     async fn ask<'a>(
         &self,
         queries: impl Iterator<Item = &'a Query> + Clone,
@@ -216,7 +222,7 @@ impl Shared {
         }
     }
 
-    /// A call of the script that grants units.
+    /// Makes a call of the script that grants units.
     fn call_of_leases<'a>(
         &self,
         lender: &Lender,
@@ -334,12 +340,12 @@ impl Gathered {
         left >= MOST_REQUESTS || left > 0 && self.under_way < FEW
     }
 
-    /// Those that share the next call: the first, and those behind it as far as they may.
+    /// Takes the requests of the next call: the first, and those behind it as far as they fit.
     fn take(&mut self) -> Vec<Waiting> {
         let mut together: Vec<Waiting> = Vec::new();
         let mut charges = 0;
         while let Some(next) = self.waiting.pop_front() {
-            // The request has gone.
+            // The request has gone away.
             if next.answer.is_closed() {
                 continue;
             }
@@ -361,8 +367,8 @@ impl Gathered {
 impl UnderWay {
     async fn make(mut self) {
         if self.is_behind {
-            // What a server reads together it answers together, and then has nothing to do until all who got an
-            // answer have asked again.
+            // Requests that a server reads together get their answers together, and then the server is idle
+            // until all of them ask again.
             yield_now().await;
         }
         {
@@ -385,7 +391,7 @@ impl UnderWay {
         let together = mem::take(&mut self.together);
         self.shared.watch.calls().batched(together.len() - 1);
         if together.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
-            // A server on its own that is set up as a node of a cluster. Nothing was done.
+            // A single server that is set up as a node of a cluster. It has executed nothing.
             self.shared.is_sliced.store(true, Ordering::Relaxed);
             for Waiting { query, answer, .. } in together {
                 let asked = Box::pin(self.shared.ask_alone(&query, until));
@@ -396,7 +402,7 @@ impl UnderWay {
         let answers = apart(answer, together.len());
         waiting.end(failure_of(&answers).as_ref());
         for (waiting, answer) in together.into_iter().zip(answers) {
-            // It fails if the request has gone.
+            // Sending fails if the request has gone away.
             let _ = waiting.answer.send(answer);
         }
     }
@@ -410,8 +416,8 @@ impl Drop for UnderWay {
             self.shared.start(gathered, false);
         } else {
             gathered.starting -= 1;
-            // The runtime has ended before the call began, and there may be no other. Dropping the senders tells
-            // the requests.
+            // The runtime has ended before the call began, and there may be no other. Dropping the senders
+            // tells the requests.
             let waiting = mem::take(&mut gathered.waiting);
             drop(gathered);
             drop(waiting);
@@ -419,7 +425,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// What the answer to a call tells each of so many requests.
+/// Splits the answer to a call into one for each request.
 pub(super) fn apart(answer: RedisResult<Value>, requests: usize) -> Vec<RedisResult<Value>> {
     let text = match answer {
         Ok(Value::BulkString(text)) if requests > 1 => text,

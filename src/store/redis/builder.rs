@@ -1,3 +1,5 @@
+//! The builder of a store in Redis.
+
 use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -24,11 +26,11 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::store::denials::KeyEpochs;
 use crate::store::outage::Watch;
 
-/// Puts a [`RedisStore`] together; see [`RedisStore::builder`].
+/// Builds a [`RedisStore`]; see [`RedisStore::builder`].
 ///
-/// It ends with where the state is: [`open`](Self::open) or [`connect`](Self::connect) a server,
-/// `open_cluster` or `connect_cluster` with feature `redis-cluster`, `open_sentinel` or `connect_sentinel` with feature
-/// `redis-sentinel`, or [`over`](Self::over) a connection of your own.
+/// The last step says where the state is: [`open`](Self::open) or [`connect`](Self::connect) a server,
+/// `open_cluster` or `connect_cluster` with feature `redis-cluster`, `open_sentinel` or `connect_sentinel`
+/// with feature `redis-sentinel`, or [`over`](Self::over) a connection of your own.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisStoreBuilder {
@@ -37,11 +39,11 @@ pub struct RedisStoreBuilder {
     remember_denials_for: Duration,
     slot_life: Duration,
     lease: Option<Lease>,
-    /// `None` unless it was said.
+    /// `None` unless it was set.
     nodes: Option<u32>,
 }
 
-/// What the log calls a server to which the program has connected by itself.
+/// The name in the log of a server to which the program itself has connected.
 const GIVEN: &str = "a connection of the program's own";
 
 const PREFIX: &str = "ratelimit";
@@ -52,29 +54,30 @@ const SLOT_LIFE: Duration = Duration::from_secs(15);
 const LONGEST_REMEMBERED: Duration = Duration::from_secs(3_600);
 
 impl RedisStore {
-    /// State on the server at this address, to which the first request connects: `redis://127.0.0.1:6379/`.
+    /// Creates a store on the server at this address, to which the first request connects:
+    /// `redis://127.0.0.1:6379/`.
     ///
-    /// `redis://user:password@host:port/database` is an ACL user and a database, `redis+unix:///path` a Unix socket, and
-    /// with feature `redis-tls` `rediss://` is TLS.
+    /// `redis://user:password@host:port/database` has an ACL user and a database, `redis+unix:///path` is a
+    /// Unix socket, and with feature `redis-tls` `rediss://` is TLS.
     ///
     /// # Errors
     ///
-    /// When the address is none.
+    /// When the address is invalid.
     pub fn new(url: impl AsRef<str>) -> Result<Self, ConfigError> {
         Self::builder().open(url)
     }
 
-    /// State on the server at this address, once the server has answered.
+    /// Creates a store on the server at this address, and returns once the server has answered.
     ///
     /// # Errors
     ///
-    /// When the address is none, the server does not answer or refuses, takes no scripts that write, as a
-    /// replica, or is older than Redis 6.2.
+    /// When the address is invalid, or the server does not answer, refuses, does not accept scripts that
+    /// write (as a replica), or is older than Redis 6.2.
     pub async fn connect(url: impl AsRef<str>) -> Result<Self, StoreError> {
         Self::builder().connect(url).await
     }
 
-    /// Starts a store.
+    /// Starts to build a store.
     ///
     /// # Defaults
     ///
@@ -83,7 +86,7 @@ impl RedisStore {
     /// - denials are remembered for up to one second
     /// - a slot of a [`Concurrency`](crate::Concurrency) lasts 15 seconds, unless it is renewed
     /// - no [leases](RedisStoreBuilder::lease): each request asks the server
-    /// - nodes: not told, and each would admit a whole limit while the server is away
+    /// - nodes: unknown, and each admits a whole limit while the server is away
     ///
     /// ```
     /// use std::time::Duration;
@@ -109,7 +112,7 @@ impl RedisStore {
 }
 
 impl RedisStoreBuilder {
-    /// What all keys in Redis begin with, so that several services can share a server: 1 to 64 characters
+    /// Sets the prefix of all keys in Redis, so that several services can share a server: 1 to 64 characters
     /// of ASCII, without spaces and braces.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         Self {
@@ -118,18 +121,19 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// How long a call may take, connecting included; from 1 ms to a minute.
+    /// Sets how long a call may take, including connecting, from 1 ms to a minute.
     ///
-    /// At its end it is unknown whether the request was counted. The store does not ask again.
+    /// After the deadline it is unknown whether the request was counted. The call is not repeated.
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
-    /// How long a denial is remembered in this process at most, up to an hour. Zero asks the server each time.
+    /// Sets how long a denial is remembered in this process at most, up to an hour. Zero asks the server each
+    /// time.
     ///
-    /// A denial is forgotten when its wait is over, so it refuses no request that could pass, with one exception: what
-    /// another process gives back or resets, and a limit that it raises, may be seen so much later. At most 10,000
-    /// denials are remembered.
+    /// A denial is forgotten when its wait is over, so it refuses no request that could pass, with one
+    /// exception: a refund, a reset or a higher limit by another process may take effect this much later. At
+    /// most 10,000 denials are remembered.
     pub fn remember_denials_for(self, longest: Duration) -> Self {
         Self {
             remember_denials_for: longest,
@@ -137,11 +141,13 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// How long a slot of a [`Concurrency`](crate::Concurrency) lasts that is not renewed, from a second to an hour.
+    /// Sets how long a slot of a [`Concurrency`](crate::Concurrency) lasts without a renewal, from a second
+    /// to an hour.
     ///
-    /// A node renews the slots of its requests at a third of this. A node that dies frees its slots within this time. When
-    /// the server is away for longer, slots end while their requests go on: they are taken again when it is back, even
-    /// above the limit, and the log says so ([`TRL027`](crate::diagnostics)). All nodes say the same.
+    /// A node renews the slots of its requests at a third of this time. The slots of a node that dies are
+    /// free after it. When the server is away for longer, slots end while their requests go on: they are
+    /// taken again when it is back, even above the limit, and the log says so
+    /// ([`TRL027`](crate::diagnostics)). All nodes have to set the same time.
     pub fn slot_life(self, life: Duration) -> Self {
         Self {
             slot_life: life,
@@ -150,18 +156,20 @@ impl RedisStoreBuilder {
     }
 
     /// Lets a node take several units of a key at once and spend them itself, without a call: see [many
-    /// nodes](crate::guide::many_nodes#leases). Off unless said.
+    /// nodes](crate::guide::many_nodes#leases). Off by default.
     ///
-    /// It is exact: in no span more is admitted than without leases. It helps where a node asks for the same keys again
-    /// and again. All nodes have to be of a version that knows leases, before the first of them leases.
+    /// Leases are exact: no span of time admits more than without leases. They help where a node asks for the
+    /// same keys again and again. All nodes have to be of a version that knows leases before the first of
+    /// them leases.
     ///
     /// These ask the server as without leases:
     ///
-    /// - a policy that says [`unleased`](crate::Policy::unleased);
-    /// - a queue, `Concurrency`, a limit by calendar or by hours, and a policy with a penalty, a reserve, waiting requests,
-    ///   or a limit of less than 8 units at once: the log names these once ([`TRL035`](crate::diagnostics));
-    /// - a request that is also charged to a policy that is not leased, or is soft, or is charged to several keys of a
-    ///   cluster.
+    /// - a policy with [`unleased`](crate::Policy::unleased);
+    /// - a queue, `Concurrency`, a limit by calendar or by hours, and a policy with a penalty, a reserve,
+    ///   waiting requests, or a limit of less than 8 units at once: the log names these once
+    ///   ([`TRL035`](crate::diagnostics));
+    /// - a request that is also charged to a policy that is not leased, or is soft, or is charged to several
+    ///   keys of a cluster.
     ///
     /// Before a process ends, call [`RedisStore::give_leases_back`].
     pub fn lease(self, lease: Lease) -> Self {
@@ -171,11 +179,13 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// How many nodes share the store: each keeps to its share of every limit, rounded up, while the store is
-    /// away and policies are [kept locally](crate::OnStoreFailure::Local). Clients are told that share.
+    /// Sets how many nodes share the store. While the store is away, each node enforces its share of every
+    /// limit, rounded up, for policies that are [kept locally](crate::OnStoreFailure::Local). Clients see
+    /// that share.
     ///
-    /// If there are fewer nodes than said, clients get less meanwhile, and if there are more, more. Unless it is said, each
-    /// node admits as much as all together do otherwise, and the log says so once.
+    /// If there are fewer nodes than that, clients get less meanwhile, and if there are more, more. Without
+    /// this number, each node admits as much as all nodes together otherwise do, and the log warns of it
+    /// once.
     pub fn nodes(self, nodes: u32) -> Self {
         Self {
             nodes: Some(nodes),
@@ -183,11 +193,11 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// On this server, to which the first request connects.
+    /// Creates a store on this server, to which the first request connects.
     ///
     /// # Errors
     ///
-    /// When the address is none, or an option is out of its range.
+    /// When the address is invalid, or an option is out of its range.
     pub fn open(self, url: impl AsRef<str>) -> Result<RedisStore, ConfigError> {
         let at = parse(url.as_ref())?;
         let deadline = self.deadline;
@@ -198,7 +208,7 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// As [`RedisStore::connect`].
+    /// See [`RedisStore::connect`].
     pub async fn connect(self, url: impl AsRef<str>) -> Result<RedisStore, StoreError> {
         let store = self.open(url).map_err(misconfigured)?;
         greet(&store.link).await?;
@@ -206,12 +216,12 @@ impl RedisStoreBuilder {
         Ok(store)
     }
 
-    /// On the cluster that these nodes are of: one is enough if it answers, and it names the others. The first
-    /// request connects.
+    /// Creates a store on the cluster of these nodes. One of them is enough if it answers, and it names the
+    /// others. The first request connects.
     ///
     /// # Errors
     ///
-    /// When an address is none, there is none, or an option is out of its range.
+    /// When an address is invalid, there is no address, or an option is out of its range.
     #[cfg(feature = "redis-cluster")]
     pub fn open_cluster<U: AsRef<str>>(
         self,
@@ -235,7 +245,7 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// As [`RedisStore::connect`].
+    /// See [`RedisStore::connect`].
     #[cfg(feature = "redis-cluster")]
     pub async fn connect_cluster<U: AsRef<str>>(
         self,
@@ -247,12 +257,13 @@ impl RedisStoreBuilder {
         Ok(store)
     }
 
-    /// On the master that these sentinels know by this name. They are asked by the first request, and again by each
-    /// that finds the connection lost or the server a replica; one that answers is enough.
+    /// Creates a store on the master that these sentinels know by this name. The first request asks them, and
+    /// so does each request that finds the connection lost or the server a replica. One sentinel that answers
+    /// is enough.
     ///
-    /// Where the master has a user, a password, a database or TLS, its name is the host of a URL:
-    /// `redis://user:password@mymaster/2`, and `rediss://mymaster` with feature `redis-tls`. Those of the sentinels are in
-    /// their own URLs, in which a port that is missing is 26379.
+    /// Where the master has a user, a password, a database or TLS, write its name as the host of a URL:
+    /// `redis://user:password@mymaster/2`, and `rediss://mymaster` with feature `redis-tls`. The sentinels'
+    /// own credentials are in their own URLs, in which the default port is 26379.
     ///
     /// ```
     /// use tower_ratelimit::RedisStore;
@@ -264,7 +275,7 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// When the name or an address is none, there is no address, or an option is out of its range.
+    /// When the name or an address is invalid, there is no address, or an option is out of its range.
     #[cfg(feature = "redis-sentinel")]
     pub fn open_sentinel<U: AsRef<str>>(
         self,
@@ -276,11 +287,11 @@ impl RedisStoreBuilder {
         self.over_link(sentinels.named(), || Link::to_master(sentinels, deadline))
     }
 
-    /// Connects to this master by way of its sentinels, and returns once the master has answered.
+    /// Connects to this master through its sentinels, and returns once the master has answered.
     ///
     /// # Errors
     ///
-    /// As [`RedisStore::connect`], and when no sentinel answers, or none knows a master of this name.
+    /// See [`RedisStore::connect`]; also when no sentinel answers, or none knows a master of this name.
     #[cfg(feature = "redis-sentinel")]
     pub async fn connect_sentinel<U: AsRef<str>>(
         self,
@@ -294,8 +305,9 @@ impl RedisStoreBuilder {
         Ok(store)
     }
 
-    /// Over a connection of your own to one server: a `ConnectionManager`, a connection of a pool, one with
-    /// settings that have no option here. It should send no command again whose answer it has not seen.
+    /// Creates a store over a connection of your own to one server: a `ConnectionManager`, a connection of a
+    /// pool, one with settings that have no option here. The connection must not resend a command whose
+    /// answer it has not seen.
     ///
     /// # Errors
     ///
@@ -308,9 +320,10 @@ impl RedisStoreBuilder {
         self.over_link(GIVEN.into(), || Link::over(connection, false, deadline))
     }
 
-    /// Over a connection of your own to a cluster, such as a `ClusterConnection` of the crate `redis` with its feature
-    /// `cluster-async`. [`open_cluster`](Self::open_cluster) is better where a primary may be away without a replica:
-    /// that connection then fails calls to the other primaries too.
+    /// Creates a store over a connection of your own to a cluster, such as a `ClusterConnection` of the crate
+    /// `redis` with its feature `cluster-async`. [`open_cluster`](Self::open_cluster) is better where a
+    /// primary may be away without a replica: a `ClusterConnection` then fails calls to the other primaries
+    /// too.
     ///
     /// # Errors
     ///
@@ -324,7 +337,7 @@ impl RedisStoreBuilder {
         self.over_link(GIVEN.into(), || Link::over(connection, true, deadline))
     }
 
-    /// `servers` stand in the log.
+    /// `servers` is their name in the log.
     fn over_link(
         self,
         servers: String,
@@ -386,8 +399,8 @@ impl RedisStoreBuilder {
 
 #[cfg(feature = "testing")]
 impl RedisStore {
-    /// Tells the store the time by this clock in place of the server's, for tests of algorithms: no key dies for ten
-    /// minutes, and denials are not remembered.
+    /// Sets the clock that the store uses in place of the server's, for tests of algorithms: keys expire no
+    /// sooner than after ten minutes, and denials are not remembered.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self {
             clock: Some(Arc::new(clock)),
@@ -405,7 +418,7 @@ fn parse(url: &str) -> Result<ConnectionInfo, ConfigError> {
         .map_err(|error| bad_url(url, error))
 }
 
-/// The address is not shown: there may be a password in it.
+/// The address is not shown, since it may contain a password.
 fn bad_url(url: &str, why: impl Display) -> ConfigError {
     let remedy = format!(
         "write redis://[user:password@]host[:port][/database], redis+unix:///path, or with feature `redis-tls` \

@@ -1,3 +1,5 @@
+//! The calls of a ledger: which script runs for a verb, with which keys and arguments.
+
 use std::fmt::Display;
 use std::iter::once;
 use std::sync::Arc;
@@ -29,7 +31,7 @@ use crate::store::denials::KeyEpochs;
 use crate::store::outage::{Standby, Watch};
 use crate::store::{Amendment, Charge, Slot};
 
-/// What is asked of the server about a list of policies.
+/// Makes the calls to the server for a list of policies.
 pub(super) struct Calls {
     pub(super) link: Arc<Link>,
     pub(super) watch: Arc<Watch>,
@@ -38,7 +40,7 @@ pub(super) struct Calls {
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<DenialCache>,
     pub(super) epochs: Arc<KeyEpochs>,
-    /// Those of what was changed other than by requests.
+    /// The epochs of changes that requests did not make.
     pub(super) changes: Arc<KeyEpochs>,
     pub(super) leases: Option<Leases>,
     pub(super) charge: Batcher,
@@ -51,21 +53,21 @@ pub(super) struct Calls {
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
-/// What a request is asked for.
+/// What the script does for a request.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     Charge,
     Peek,
-    /// To tell how each policy stands with a request that is denied elsewhere.
+    /// Returns the outcome of each policy for a request that another policy denies.
     Deny,
 }
 
-/// What the script says when turns of a queue were given back.
+/// The answer of the script when turns of a queue were given back.
 const GIVEN_BACK: Value = Value::Int(1);
 
 impl Calls {
-    /// Decides about charges that may be of several keys. Where these may live on several servers, one
-    /// is asked after the other, and what was taken is given back when a later one denies.
+    /// Decides charges that may be of several keys. Where the keys may be on several servers, the servers are
+    /// asked one after the other, and what was taken is given back when a later one denies.
     pub(super) async fn decide(
         self: &Arc<Self>,
         charges: &[Charge],
@@ -74,7 +76,7 @@ impl Calls {
         if let [group] = &*groups {
             return self.ask(group, Purpose::Charge, until).await;
         }
-        // To its end, even if the request has gone: what was taken has to be given back.
+        // Run to its end, even if the request goes away: what was taken has to be given back.
         let calls = Arc::clone(self);
         let decided = tokio::spawn(async move { calls.decide_apart(&groups, until).await });
         match timeout_at(until, decided).await {
@@ -93,7 +95,7 @@ impl Calls {
             match self.ask(group, Purpose::Charge, until).await {
                 Ok(answer) if answer.is_allowed() => together.add(answer),
                 answer => {
-                    // Whether that is done or not, the request is denied. It has time of its own.
+                    // The request is denied whether this succeeds or not. It has time of its own.
                     for (charge, taken) in together.taken(&self.policies) {
                         let amendment = match charge.slot {
                             Some(_) => Amendment::Release,
@@ -115,7 +117,7 @@ impl Calls {
         Ok(together)
     }
 
-    /// Those that one script can see: of one key, or all if there is one server.
+    /// Groups charges that one script can see: those of one key, or all if there is one server.
     fn groups(&self, charges: &[Charge]) -> SmallVec<[Charges; 1]> {
         let mut groups: SmallVec<[Charges; 1]> = SmallVec::new();
         for charge in charges {
@@ -158,7 +160,7 @@ impl Calls {
         self.watched(answer.and_then(|value| ScriptReply::read(value, charges)))
     }
 
-    /// What time it is, if the server is told.
+    /// Returns the time to send to the server, if a test sets the clock.
     fn moment(&self) -> Option<Micros> {
         #[cfg(feature = "testing")]
         return self.clock.as_ref().map(Clock::now);
@@ -166,7 +168,7 @@ impl Calls {
         None
     }
 
-    /// Decides on charges of keys of one server, and asks for units and tells of others. A charge that costs nothing is
+    /// Decides charges of keys of one server, asks for units and reports spent ones. A charge of cost 0 is
     /// not made.
     pub(super) async fn lease(
         &self,
@@ -188,7 +190,7 @@ impl Calls {
         self.watched(answer.and_then(|value| ScriptReply::of_granting(value, &charges)))
     }
 
-    /// Whether one server has the keys of all of these.
+    /// Returns whether one server has the keys of all these charges.
     pub(super) fn are_together(&self, charges: &[Charge]) -> bool {
         let Some(first) = charges.first() else {
             return false;
@@ -205,7 +207,7 @@ impl Calls {
         let is_denied = !answers.iter().all(ScriptReply::is_allowed);
         let mut together = ScriptReply::none();
         for (group, answer) in groups.iter().zip(answers) {
-            // It has told how it would stand if the others allowed it.
+            // The answer already says what would happen if the other policies allowed it.
             let is_told_anew = is_denied && answer.is_allowed();
             together.add(if is_told_anew {
                 self.ask(group, Purpose::Deny, until).await?
@@ -248,7 +250,7 @@ impl Calls {
         self.watched(answer.map(|told| told == GIVEN_BACK))
     }
 
-    /// How many refusals of the key count at the moment.
+    /// Returns how many refusals of the key count now.
     pub(super) async fn refusals(&self, charge: &Charge) -> Result<u32, StoreError> {
         let policy = self.policies.get(charge.policy);
         let Some(named) = policy.and_then(|policy| policy.penalty.as_ref()) else {
@@ -258,12 +260,12 @@ impl Calls {
         self.count("refusals", charge, within).await
     }
 
-    /// How many units of the key nodes hold.
+    /// Returns how many units of the key nodes hold.
     pub(super) async fn leased(&self, charge: &Charge) -> Result<u32, StoreError> {
         self.count("leased", charge, 0).await
     }
 
-    /// What the script counts by this verb, and changes nothing.
+    /// Returns what the script counts by this verb, which changes nothing.
     async fn count(
         &self,
         verb: &'static str,
@@ -280,14 +282,14 @@ impl Calls {
         }
     }
 
-    /// The numbers of a policy's algorithm under this limit; `None` if it cannot have it.
+    /// Returns the numbers of a policy's algorithm under this limit, or `None` if it cannot have that limit.
     pub(super) fn numbers(&self, charge: &Charge, limit: Limit) -> Option<[u64; 4]> {
         let policy = self.policies.get(charge.policy)?;
         let lua = policy.algorithm.without_hours().under(limit)?.lua()?;
         Some(lua.numbers_at(|| self.now()))
     }
 
-    /// Runs a script about keys of one server.
+    /// Runs a script with keys of one server.
     pub(super) async fn run(
         &self,
         script: &Script,
@@ -340,12 +342,12 @@ impl Calls {
         if amendment.ends_leases() {
             self.changes.advance(charges);
         }
-        // A request may be denied in between. And if this fails, the server may have done it all the same.
+        // A request may be denied in between. And if the call fails, the server may have executed it.
         let _forgetting = Forgetting(self, charges);
         let _ending = amendment.ends_leases().then(|| Ending(self, charges));
         let mut changed = Ok(true);
         let groups = match amendment {
-            // The same limit is other numbers under another policy.
+            // The same limit has other numbers under another policy.
             Amendment::Override(..) => charges
                 .iter()
                 .map(|one| Charges::from_slice(&[*one]))
@@ -353,7 +355,7 @@ impl Calls {
             _ => self.groups(charges),
         };
         for group in groups {
-            // That one server fails is no reason to leave out those of the others, so each has time of its own.
+            // The failure of one server is no reason to skip the others, so each call has time of its own.
             let until = self.link.deadline();
             let of_group = self.change(&group, amendment, until).await;
             changed = changed.and_then(|all| of_group.map(|it| all && it));
@@ -361,7 +363,8 @@ impl Calls {
         changed
     }
 
-    /// The numbers of the rule of slots: the limit, how long a slot lasts, and by what the request holds it.
+    /// Returns the numbers of the rule of slots: the limit, how long a slot lasts, and the identity of the
+    /// slot.
     fn numbers_of_slots(&self, policy: &OpenedPolicy, charge: &Charge) -> [u64; 4] {
         let limit = charge.limit.map(Limit::size).or(policy.algorithm.limit());
         let slot = charge.slot.map_or(0, Slot::number);
@@ -378,13 +381,13 @@ impl Calls {
         policy.is_some_and(|policy| policy.lua.is_some())
     }
 
-    /// Whether the request of this charge holds slots.
+    /// Returns whether the request of this charge holds slots.
     pub(super) fn holds(&self, charge: &Charge) -> bool {
         let policy = self.policies.get(charge.policy);
         policy.is_some_and(|policy| policy.algorithm.is_held())
     }
 
-    /// What time it is by this node's clock, or by that of the test.
+    /// Returns the time by this node's clock, or by the clock of a test.
     pub(super) fn now(&self) -> Micros {
         #[cfg(feature = "testing")]
         if let Some(clock) = &self.clock {
@@ -432,7 +435,7 @@ impl Calls {
     }
 }
 
-/// What the script calls an amendment.
+/// Returns the name of an amendment in the script.
 fn verb(amendment: Amendment) -> &'static str {
     match amendment {
         Amendment::Refund => "refund",
@@ -448,7 +451,7 @@ fn verb(amendment: Amendment) -> &'static str {
     }
 }
 
-/// Forgets the denials of these keys in the end.
+/// Forgets the remembered denials of these keys when it is dropped.
 pub(super) struct Forgetting<'a>(pub(super) &'a Calls, pub(super) &'a [Charge]);
 
 impl Drop for Forgetting<'_> {
@@ -457,7 +460,7 @@ impl Drop for Forgetting<'_> {
     }
 }
 
-/// Ends the leases of these keys that were made meanwhile.
+/// Ends the leases of these keys that were made meanwhile, when it is dropped.
 struct Ending<'a>(&'a Calls, &'a [Charge]);
 
 impl Drop for Ending<'_> {
@@ -466,7 +469,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// The name of the key that was named last: most charges are of one.
+/// The name of the last key: most charges of a request are of one key.
 #[derive(Default)]
 pub(super) struct Names(Option<(Key, KeyName)>);
 

@@ -1,3 +1,7 @@
+//! A connection to each primary of a cluster, and the view of its slots.
+//!
+//! The client of the crate `redis` fails calls to all primaries while one is away, so this file has its own.
+
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,17 +24,17 @@ use super::slots::slot_of_key;
 use super::view::View;
 use crate::error::StoreErrorKind;
 
-/// A cluster: a connection to each primary, and beside them the view of which slots each one has. A primary that
-/// is gone fails the calls that are sent to it, and no others.
+/// A cluster: a connection to each primary, and a view of which slots each one has. A primary that is away
+/// fails the calls that are sent to it, and no others.
 pub(super) struct Cluster {
     view: Reconnecting<Arc<View>>,
     nodes: Arc<Nodes>,
 }
 
-/// The nodes that this process has to do with.
+/// The nodes that this process knows.
 struct Nodes {
     seeds: Box<[Address]>,
-    /// Tells the user, the password, the database and TLS, which all nodes have alike.
+    /// Has the user, the password, the database and TLS, which all nodes share.
     seed: ConnectionInfo,
     deadline: Duration,
     known: Mutex<HashMap<Address, Arc<Node>>>,
@@ -41,14 +45,14 @@ struct Nodes {
 /// How often a call follows its slot to another node.
 const MOVES: usize = 4;
 
-/// So many nodes are asked at once which slots each one has.
+/// The number of nodes that are asked for the slots at once.
 const ASKED: usize = 8;
 
-/// A view that is younger is not renewed because of a call: one failure of a node comes with many others.
+/// A younger view is not renewed because of a call: one failure of a node comes with many others.
 const YOUNG: Duration = Duration::from_millis(50);
 
 impl Cluster {
-    /// Of which these are nodes. One of them has to answer, and names the others.
+    /// Creates the cluster of these nodes. One of them has to answer, and names the others.
     pub(super) fn new(seeds: Seeds, deadline: Duration) -> Self {
         let nodes = Arc::new(Nodes {
             seeds: seeds.addresses,
@@ -70,19 +74,19 @@ impl Cluster {
         }
     }
 
-    /// Learns anew which node has which slots. Calls go by the last view meanwhile.
+    /// Learns again which node has which slots. Calls go by the last view meanwhile.
     pub(super) async fn renew(&self) -> RedisResult<()> {
         self.view.renew().await
     }
 
-    /// The number of the node that has this slot, if it is known.
+    /// Returns the number of the node that has this slot, if it is known.
     pub(super) fn node_of(&self, slot: u16) -> Option<u64> {
         let (view, _) = self.view.current()?;
         view.node(slot).map(|node| node.number)
     }
 
-    /// Sends this script to the node that has the slot of its keys. A node that says where else the slot is has done
-    /// nothing, so the call goes there.
+    /// Sends this script to the node that has the slot of its keys. A node that redirects the call has
+    /// executed nothing, so the call goes to the other node.
     pub(super) async fn send(&self, command: &Cmd, until: Instant) -> RedisResult<Value> {
         let view = match self.view.current() {
             Some((view, _)) => view,
@@ -122,7 +126,7 @@ impl View {
         let node = if let Some(slot) = slot(command) {
             self.node(slot)
         } else {
-            // Any one may do this, and at least one has told who has the slots.
+            // Any of them may do this, and at least one has told which nodes have the slots.
             let mut nodes = self.nodes.iter();
             let connected = nodes.find(|node| node.server.is_connected());
             connected.or(self.nodes.first())
@@ -131,7 +135,7 @@ impl View {
     }
 }
 
-/// The slot of a script's keys: its first key stands behind its name, its text and the number of keys.
+/// Returns the slot of a script's keys. The first key comes after its name, its text and the number of keys.
 fn slot(command: &Cmd) -> Option<u16> {
     let mut words = command.args_iter().skip(2);
     let (keys, first) = (words.next()?, words.next()?);
@@ -142,7 +146,7 @@ fn slot(command: &Cmd) -> Option<u16> {
     }
 }
 
-/// Where this node has sent a call, and whether the other one has to be told that it was.
+/// Returns where this node has redirected a call, and whether the call needs `ASKING`.
 fn redirected(answer: &RedisResult<Value>, node: &Node) -> Option<(Address, bool)> {
     let error = answer.as_ref().err()?;
     let is_asking = match error.kind() {
@@ -154,7 +158,8 @@ fn redirected(answer: &RedisResult<Value>, node: &Node) -> Option<(Address, bool
     Some((elsewhere(told, node.host())?, is_asking))
 }
 
-/// Whether another node may have the slot by now: this one is away, is no primary any more, or does not know.
+/// Returns whether another node may have the slot now: this one is away, is no longer a primary, or does not
+/// know.
 fn says_something_of_the_view(error: &RedisError) -> bool {
     let error = failure(error.clone());
     error.kind() == StoreErrorKind::Unavailable && !is_of_a_key(&error)
@@ -166,7 +171,7 @@ fn unserved() -> RedisError {
 }
 
 impl Nodes {
-    /// The node at this address.
+    /// Returns the node at this address.
     fn at(&self, address: &Address) -> Arc<Node> {
         let mut known = lock(&self.known);
         if let Some(node) = known.get(address) {
@@ -177,7 +182,8 @@ impl Nodes {
         node
     }
 
-    /// Asks who has which slots: the primaries of the last view, or the seeds if none of those tells.
+    /// Asks which nodes have which slots: the primaries of the last view, or the seeds if none of those
+    /// answers.
     async fn look(&self) -> RedisResult<Arc<View>> {
         let primaries = self.some_primaries();
         let told = if let Some(Ok(ranges)) = self.ask(primaries).await {
@@ -191,18 +197,18 @@ impl Nodes {
         let nodes = view.nodes.iter().cloned();
         let mut connecting: JoinSet<()> = nodes.map(Node::connect).collect();
         if before.is_empty() {
-            // The first calls find their connections made, and go out in the order in which they came.
+            // The first calls then find their connections made, and go out in the order in which they came.
             let all = async { while connecting.join_next().await.is_some() {} };
             let _ = timeout(TELLING, all).await;
         }
         connecting.detach_all();
-        // The others are left, with their connections.
+        // The other nodes are dropped, with their connections.
         let is_seen = |node: &Arc<Node>| view.nodes.iter().any(|seen| Arc::ptr_eq(seen, node));
         lock(&self.known).retain(|_, node| is_seen(node));
         Ok(Arc::new(view))
     }
 
-    /// As many as are asked, drawn at random.
+    /// Returns as many primaries as are asked at once, drawn at random.
     fn some_primaries(&self) -> Vec<Arc<Node>> {
         let primaries = lock(&self.primaries);
         let random = RandomState::new().hash_one(0);
@@ -212,8 +218,8 @@ impl Nodes {
         nodes.take(primaries.len().min(ASKED)).cloned().collect()
     }
 
-    /// Asks all of these at once, and takes what most of them tell: a node that has been away for a while knows less
-    /// than the others. `None` if there are none.
+    /// Asks all of these at once, and takes the answer that most of them give: a node that has been away for
+    /// a while knows less than the others. Returns `None` if there are no nodes.
     async fn ask(&self, nodes: Vec<Arc<Node>>) -> Option<RedisResult<Vec<Range>>> {
         let asked = nodes.len();
         let mut answers = JoinSet::new();
@@ -268,7 +274,7 @@ pub(super) struct Seeds {
 }
 
 impl Seeds {
-    /// The error says what is wrong with which of them, by its place in the list.
+    /// Checks the addresses. The error has the index of an address in the list, and what is wrong with it.
     pub(super) fn new(seeds: Vec<ConnectionInfo>) -> Result<Self, (usize, &'static str)> {
         let mut addresses = Vec::new();
         for (place, seed) in seeds.iter().enumerate() {
@@ -291,7 +297,7 @@ impl Seeds {
     }
 }
 
-/// Whether a node is connected to as another one is.
+/// Checks that a node is connected to in the same way as another one.
 fn is_like(seed: &ConnectionInfo, first: &ConnectionInfo) -> Result<(), &'static str> {
     let (redis, other) = (seed.redis_settings(), first.redis_settings());
     if (redis.username(), redis.password()) != (other.username(), other.password()) {

@@ -1,3 +1,7 @@
+//! One pipelined connection to a server.
+//!
+//! It watches its own stream, to know whether a call that failed can have reached the server.
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -14,13 +18,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// A connection to one server. Calls go out one behind the other, without waiting for each other's answers.
+/// A connection to one server. Calls are pipelined: a call does not wait for the answers of those before it.
 ///
-/// It has no deadlines of its own: the caller keeps those of a call and of an attempt to connect.
+/// It has no deadlines of its own. The caller sets those of a call and of an attempt to connect.
 #[derive(Clone)]
 pub(super) struct Connection {
     calls: MultiplexedConnection,
-    /// `None` over TLS, where the crate `redis` opens the stream and tells nothing of it.
+    /// `None` over TLS, where the crate `redis` opens the stream and does not expose it.
     stream: Option<Arc<Driven>>,
 }
 
@@ -30,16 +34,16 @@ struct Driven {
     task: AbortHandle,
 }
 
-/// What is known of a stream.
+/// The state of a stream.
 #[derive(Debug, Default)]
 struct Life {
-    /// How many bytes the system has taken.
+    /// The number of bytes that the system has accepted.
     written: AtomicU64,
     /// Whether the stream is closed, by the server or with its runtime.
     is_over: AtomicBool,
 }
 
-/// How many bytes had been written at a moment.
+/// The number of bytes that had been written at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written(Option<u64>);
 
@@ -104,7 +108,8 @@ impl Connection {
         Ok(answers.into_iter().next_back().unwrap_or(Value::Nil))
     }
 
-    /// Whether it is known to be closed. A call on it would fail, and the server would not see it.
+    /// Returns whether the connection is known to be closed. A call on it would fail, and the server would
+    /// not see it.
     pub(super) fn is_over(&self) -> bool {
         let stream = self.stream.as_ref();
         stream.is_some_and(|stream| stream.life.is_over.load(Ordering::Acquire))
@@ -115,7 +120,8 @@ impl Connection {
         Written(stream.map(|stream| stream.life.written.load(Ordering::Acquire)))
     }
 
-    /// Whether not a byte went out since then, so that the server has seen no call that was sent since.
+    /// Returns whether no byte was written since then, so that the server has seen no call that was sent
+    /// since.
     pub(super) fn has_written_nothing_since(&self, then: Written) -> bool {
         then.0.is_some() && self.written().0 == then.0
     }
@@ -127,7 +133,7 @@ fn config() -> AsyncConnectionConfig {
         .set_connection_timeout(None)
 }
 
-/// Tries all addresses of a name at once, so that one that does not answer delays nothing.
+/// Tries all addresses of a name at once, so that an address that does not answer delays nothing.
 async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut attempts = JoinSet::new();
     for address in lookup_host((host, port)).await? {
@@ -145,7 +151,7 @@ async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     Err(failed)
 }
 
-/// Without it the stream of a server that hangs would stay open until that answers.
+/// Otherwise the stream to a server that hangs stays open until the server answers.
 impl Drop for Driven {
     fn drop(&mut self) {
         self.task.abort();
@@ -153,7 +159,7 @@ impl Drop for Driven {
 }
 
 trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Whether the server has closed it, as the system knows.
+    /// Returns whether the server has closed the stream, as far as the system knows.
     fn is_closed(&self) -> bool;
 }
 
@@ -180,7 +186,7 @@ fn is_closed(socket: &SockRef<'_>) -> bool {
     }
 }
 
-/// A stream whose life is watched. It is dropped with the task that drives the connection.
+/// A stream whose state is watched. It is dropped with the task that drives the connection.
 struct Stream<S> {
     stream: S,
     life: Arc<Life>,
@@ -202,8 +208,8 @@ impl<S: Socket> AsyncWrite for Stream<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        // The system would take the bytes, and nothing would tell whether the server had read them. A runtime that did
-        // not run when the connection died has not heard of it.
+        // The system would accept the bytes, and nothing would say whether the server had read them. A
+        // runtime that was not running when the connection died does not know of it.
         if self.stream.is_closed() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }

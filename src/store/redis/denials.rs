@@ -7,7 +7,7 @@ use crate::decision::Outcomes;
 use crate::store::Charge;
 use crate::store::denials::{self, Sent};
 
-/// What servers have denied.
+/// The denials of the servers.
 pub(super) type DenialCache = denials::DenialCache<Numbers>;
 
 /// Remembers the answer that is received now, if it denies.
@@ -17,7 +17,7 @@ pub(super) fn remember(
     sent: Sent,
     (answer, outcomes): (&ScriptReply, &Outcomes),
 ) {
-    // What costs nothing is answered and not denied, but where nothing can pass.
+    // A charge of cost 0 is answered and not denied, except where nothing can pass.
     if answer.is_allowed()
         || answer.is_to_be_asked_again(policies)
         || charges.iter().all(|charge| charge.cost == 0)
@@ -65,7 +65,7 @@ mod tests {
         ScriptReply::denied(charges, Micros::new(1_704_067_200_000_000), &State::NEW)
     }
 
-    /// As when a part of a cluster goes away while it is asked: the others may be told of next time.
+    /// As when a part of a cluster goes away during a call: the next answer may include the others.
     #[test]
     fn an_answer_that_leaves_a_policy_out_is_not_remembered() {
         let epochs = Arc::new(KeyEpochs::new());

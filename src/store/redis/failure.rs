@@ -1,16 +1,18 @@
+//! The errors of Redis, as errors of a store with a reason.
+
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::DAMAGED;
 
-/// What the store says when a call has failed.
+/// Converts the error of a failed call.
 pub(super) fn failure(error: RedisError) -> StoreError {
     let (kind, reason) = cause(&error);
     StoreError::new(kind).because(reason).caused_by(error)
 }
 
-/// How a call has failed, of which these are the answers to its requests: it is enough that the server could
-/// not decide on one of them.
+/// Converts the failure of a call with these answers to its requests. The call has failed if the server could
+/// not decide one of them.
 pub(super) fn failure_of<'a, T: 'a>(
     answers: impl IntoIterator<Item = &'a RedisResult<T>>,
 ) -> Option<StoreError> {
@@ -21,21 +23,21 @@ pub(super) fn failure_of<'a, T: 'a>(
     errors.find(|error| !is_of_a_key(error))
 }
 
-/// The server answered with something that its scripts do not.
+/// The error for an answer that the scripts never give.
 pub(super) fn nonsense(about: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::Misconfigured)
         .because(DAMAGED)
         .caused_by(about)
 }
 
-/// The runtime has ended before the answer came.
+/// The error when the runtime has ended before the answer came.
 pub(super) fn interrupted() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable)
         .because("interrupted")
         .caused_by("the runtime has ended")
 }
 
-/// The server has a part of the keys only.
+/// The error when a server has only a part of the keys.
 pub(super) fn of_a_cluster() -> RedisError {
     let told = "the server is a node of a cluster";
     (
@@ -46,12 +48,12 @@ pub(super) fn of_a_cluster() -> RedisError {
         .into()
 }
 
-/// Whether it is to be mended in the configuration, though some requests are decided.
+/// Returns whether the configuration has to be corrected, though some requests are decided.
 pub(super) fn is_of_some(error: &StoreError) -> bool {
     is_of_a_key(error) || error.reason() == Some(NODE)
 }
 
-/// Whether it says something of one key or one policy alone, and nothing of the server.
+/// Returns whether the error concerns one key or one policy, and not the server.
 pub(super) fn is_of_a_key(error: &StoreError) -> bool {
     matches!(
         error.reason(),
@@ -65,13 +67,14 @@ const WRONG_TYPE: &str = "wrong type";
 const CROSS_SLOT: &str = "cross slot";
 const CLOCKS: &str = "clocks differ";
 
-/// Whether the server may not write, as a replica, or as a primary whose replicas have another one: so is the
-/// primary of before after a failover.
+/// Returns whether the server may not write: as a replica, or as a primary whose replicas follow another one,
+/// which is the previous primary after a failover.
 pub(super) fn is_read_only(error: &RedisError) -> bool {
     matches!(code(error), "READONLY" | "MASTERDOWN" | "NOREPLICAS")
 }
 
-/// Whether the user may not do this, as servers of several versions say it of a command in a script.
+/// Returns whether the user may not do this, as servers of several versions report it of a command in a
+/// script.
 pub(super) fn is_forbidden(error: &RedisError) -> bool {
     let said = error.detail().unwrap_or_default();
     error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
@@ -79,9 +82,9 @@ pub(super) fn is_forbidden(error: &RedisError) -> bool {
         || said.contains("can't run this command")
 }
 
-/// What the server calls the error.
+/// Returns the server's code of the error.
 fn code(error: &RedisError) -> &str {
-    /// Those that Redis 6.2 calls `ERR` if a script has met them, which then stand in its sentence.
+    /// Redis 6.2 reports these as `ERR` if a script has met them; the code then stands in the message.
     const INSIDE: [&str; 5] = ["OOM", "READONLY", "MISCONF", "NOREPLICAS", "WRONGTYPE"];
     let said = error.detail().unwrap_or_default();
     let inside = INSIDE
@@ -90,7 +93,7 @@ fn code(error: &RedisError) -> &str {
     inside.or(error.code()).unwrap_or_default()
 }
 
-/// What is wrong: whether waiting can help, and the name of the reason.
+/// Returns whether waiting can help, and the name of the reason.
 fn cause(error: &RedisError) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind::{Misconfigured, Unavailable};
     match error.kind() {
@@ -130,7 +133,7 @@ fn cause(error: &RedisError) -> (StoreErrorKind, &'static str) {
     }
 }
 
-/// What has no name of its own: that a script stumbles over what is under a key, among others.
+/// Classifies errors without a code of their own, such as a script that fails on the value under a key.
 fn of_a_script(error: &RedisError) -> (StoreErrorKind, &'static str) {
     let said = error.detail().unwrap_or_default();
     if said.contains("the clock of the node differs") {
@@ -140,7 +143,7 @@ fn of_a_script(error: &RedisError) -> (StoreErrorKind, &'static str) {
     } else if said.contains("max number of clients") {
         (StoreErrorKind::Unavailable, "too many clients")
     } else if said.contains("unauthenticated") {
-        // Of a call with more than ten arguments, or a long one, it is the number that the server finds wrong first.
+        // In a call with more than ten arguments, or a long one, the server first rejects their number.
         (StoreErrorKind::Misconfigured, "no password")
     } else {
         (StoreErrorKind::Misconfigured, "script failed")
@@ -153,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// What the store makes of this line of a server.
+    /// Returns the store's error for this line of a server.
     fn told(line: &str) -> StoreError {
         let value: Value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         failure(value.extract_error().unwrap_err())
@@ -247,7 +250,7 @@ mod tests {
         ("ERR unknown command 'EVALSHA'", "script failed"),
     ];
 
-    /// As Redis 7.0 says them; some as 6.2 does in a script, with its code inside.
+    /// As Redis 7.0 reports them; some as 6.2 does in a script, with the code inside.
     #[test]
     fn each_reply_of_a_server_in_trouble_has_a_name() {
         use StoreErrorKind::{Misconfigured, Unavailable};

@@ -1,4 +1,4 @@
-//! Each function of a rule in Lua gives what the function of the same name in Rust gives.
+//! Checks that each function of a rule in Lua returns what the function of the same name in Rust returns.
 
 use std::cell::RefCell;
 
@@ -16,7 +16,7 @@ use crate::clock::Micros;
 #[allow(dead_code, reason = "other tests use the rest of it")]
 pub(super) mod server;
 
-/// Calls one function of a rule and tells what it returns and what is kept then, as text.
+/// Calls one function of a rule, and returns its result and the new state as text.
 const DRIVER: &str = "
 local rule, name, now, amount = rules[ARGV[1]], ARGV[2], ARGV[4] + 0, ARGV[5] + 0
 local limit, a, b, c = ARGV[6] + 0, ARGV[7] + 0, ARGV[8] + 0, ARGV[9] + 0
@@ -136,7 +136,7 @@ impl WithRule for Call<'_> {
     }
 }
 
-/// A state's words; of a log without what is forgotten.
+/// Returns the words of a state; for a log, without forgotten entries.
 fn words(algorithm: &Algorithm, words: &[u64]) -> Vec<u64> {
     let mut words = words.to_vec();
     if let (Algorithm::SlidingLog(_), Some(&forgotten)) = (algorithm, words.first()) {
@@ -151,7 +151,7 @@ fn words(algorithm: &Algorithm, words: &[u64]) -> Vec<u64> {
     words
 }
 
-/// Without the zeros at the end.
+/// Removes the zeros at the end.
 fn trimmed(mut words: Vec<u64>) -> Vec<u64> {
     while words.last() == Some(&0) {
         words.pop();
@@ -195,7 +195,7 @@ pub(super) fn algorithms() -> impl Strategy<Value = Algorithm> {
         .prop_map(|(shape, quota)| shape.replace('Q', quota).parse().expect("it is one"))
 }
 
-/// A request: the time since the one before in parts of the longest wait, back now and then, and a cost.
+/// A request: the time since the previous one in parts of the longest wait, sometimes negative, and a cost.
 pub(super) fn past() -> impl Strategy<Value = Vec<(i32, u32)>> {
     let part = prop_oneof![Just(0), -5..30, -2_000..20_000_i32];
     let cost = prop_oneof![1..4_u32, 1..=u32::MAX];
@@ -227,7 +227,7 @@ fn holds(
             now,
             amount,
         };
-        // The others see only states that nothing is to be moved back of.
+        // The others see only states that need not be moved back.
         let (_, possible) = algorithm.with_rule(call("moved_back", &state));
         let given = match name {
             "moved_back" => &state,

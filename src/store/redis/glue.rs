@@ -2,11 +2,11 @@ use std::fmt::Write as _;
 
 use crate::algorithm::Lua;
 
-/// Glues rules, and a driver that finds them by name, into one text.
+/// Joins rules, and a driver that finds them by name, into one text.
 ///
-/// A server runs the whole text for each call, and spends more of its time on making functions, and tables
-/// to hold them, than on calling them. So those functions of a rule alone are kept that the driver calls, or
-/// that these call, and they become local ones: each has to stand below those that it calls.
+/// A server runs the whole text for each call, and spends more time on making functions, and tables to hold
+/// them, than on calling them. So only the functions that the driver calls, or that these call, are kept, and
+/// they become local functions: each has to be below the functions that it calls.
 pub(super) fn glue(rules: &[Lua], driver: &str) -> String {
     let mut text = [include_str!("exact.lua"), include_str!("state.lua")].concat();
     #[cfg(feature = "calendar")]
@@ -25,13 +25,13 @@ pub(super) fn glue(rules: &[Lua], driver: &str) -> String {
         let (table, local) = (format!("{}.", rule.name), format!("{}_", rule.name));
         let functions = functions(rule, &table);
         let mut needed = asked.clone();
-        // Those below may call those above.
+        // A function below may call one above.
         for (name, body) in functions.iter().rev() {
             if needed.contains(name) {
                 needed.extend(called(body, &table));
             }
         }
-        // To write to a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(tables, "{} = {{", rule.name);
         for (name, body) in &functions {
             if needed.contains(name) {
@@ -48,7 +48,7 @@ pub(super) fn glue(rules: &[Lua], driver: &str) -> String {
     text
 }
 
-/// The functions of a rule: their names, and their texts behind the word `function`.
+/// Returns the functions of a rule: their names, and their texts after the word `function`.
 fn functions(rule: &Lua, table: &str) -> Vec<(String, String)> {
     let texts = rule.text.split("\nfunction ").skip(1);
     let named = texts.map(|text| {
@@ -58,7 +58,7 @@ fn functions(rule: &Lua, table: &str) -> Vec<(String, String)> {
     named.collect()
 }
 
-/// The names that stand behind this prefix.
+/// Returns the names that follow this prefix.
 fn called(text: &str, prefix: &str) -> impl Iterator<Item = String> {
     let behind = text.split(prefix).skip(1);
     behind.map(|rest| {
@@ -83,7 +83,7 @@ mod tests {
         assert!(!text.contains("gcra."));
     }
 
-    /// Or it would be looked for among the server's globals, when it is called.
+    /// Otherwise a call would look for it among the server's globals.
     #[test]
     fn each_function_of_a_rule_stands_below_those_that_it_calls() {
         for text in [

@@ -8,10 +8,10 @@ use crate::error::{StoreError, StoreErrorKind};
 const REDIS: (u32, u32) = (6, 2);
 const VALKEY: (u32, u32) = (7, 2);
 
-/// Whether the server answers, and is new enough.
+/// Checks that the server answers, and is new enough.
 pub(super) async fn greet(link: &Link) -> Result<(), StoreError> {
     let mut info = redis::cmd("EVAL");
-    // Of a cluster, some node answers.
+    // In a cluster, some node answers.
     info.arg("return redis.call('INFO', 'server')").arg(0);
     match link.send(info, link.deadline()).await {
         Ok(Value::BulkString(info)) => {
@@ -23,7 +23,7 @@ pub(super) async fn greet(link: &Link) -> Result<(), StoreError> {
             Ok(())
         }
         Ok(_) => Ok(()),
-        // A user without permission to ask for the version may still have all that is needed.
+        // A user without permission to ask for the version may still have all permissions that are needed.
         Err(error) if is_forbidden(&error) => Ok(()),
         Err(error) => Err(failure(error)),
     }
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    /// As Redis 6.2 and 7.0, and 7.2 and Valkey, put it.
+    /// The messages of Redis 6.2 and 7.0, and of 7.2 and Valkey.
     #[test]
     fn a_user_without_permission_to_ask_for_the_version_is_known_by_the_answer() {
         let error = |told: &str| {

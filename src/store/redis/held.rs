@@ -21,11 +21,11 @@ struct Holdings {
     is_renewed: bool,
 }
 
-/// What a request holds.
+/// The charges of a request that holds slots.
 #[derive(Clone, Copy)]
 pub(super) struct Holding {
     pub(super) charge: Charge,
-    /// Whether it was taken in this process, because the server was away.
+    /// Whether the slots were taken in this process because the server was away.
     pub(super) is_here: bool,
 }
 
@@ -37,12 +37,12 @@ impl HeldSlots {
         }
     }
 
-    /// How long a slot lasts that is not renewed.
+    /// Returns how long a slot lasts without a renewal.
     pub(super) fn life(&self) -> Micros {
         self.life.into()
     }
 
-    /// Notes the slots that a request has taken. Returns whether a task has to begin to renew them.
+    /// Records the slots that a request has taken. Returns whether a task has to start to renew them.
     pub(super) fn put(&self, charges: &[Charge], outcomes: &Outcomes) -> bool {
         if !outcomes.is_allowed() {
             return false;
@@ -65,17 +65,18 @@ impl HeldSlots {
         !held.by_slot.is_empty() && !mem::replace(&mut held.is_renewed, true)
     }
 
-    /// Nothing renews them any more, until the next is taken.
+    /// Records that no task renews them, until the next slot is taken.
     pub(super) fn are_not_renewed(&self) {
         self.held().is_renewed = false;
     }
 
-    /// Forgets a slot, and returns what was held by it.
+    /// Forgets a slot, and returns what it held.
     pub(super) fn forget(&self, slot: Slot) -> Option<Holding> {
         self.held().by_slot.remove(&slot)
     }
 
-    /// The slots that are to be renewed. If there is none, nothing renews them until one is taken, and this is `None`.
+    /// Returns the slots to renew. If there is none, returns `None`, and no task renews until a slot is
+    /// taken.
     pub(super) fn to_be_renewed(&self) -> Option<Vec<Charge>> {
         let mut held = self.held();
         held.is_renewed = !held.by_slot.is_empty();
@@ -84,7 +85,7 @@ impl HeldSlots {
         held.is_renewed.then_some(charges)
     }
 
-    /// Whether this slot is still held.
+    /// Returns whether this slot is still held.
     pub(super) fn holds(&self, slot: Slot) -> bool {
         self.held().by_slot.contains_key(&slot)
     }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use crate::clock::Micros;
 use crate::error::ConfigError;
 
-/// How a node takes several units of a key at once, and spends them itself: see
+/// Lets a node take several units of a key at once and spend them itself: see
 /// [`RedisStoreBuilder::lease`](crate::store::RedisStoreBuilder::lease).
 ///
 /// ```
@@ -22,15 +22,16 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A leased unit lasts for at most this time, from 10 ms to a minute. A second is right for most.
+    /// Sets the longest life of a leased unit, from 10 ms to a minute. A second is right for most services.
     ///
-    /// A longer life means fewer calls for keys that a node asks for seldom. What a node holds when it is killed is lost
-    /// for so long, and a block, an override or a reset by another node is seen after so long at the latest.
+    /// A longer life means fewer calls for keys that a node asks for seldom. The units of a node that is
+    /// killed are lost for this long, and a block, an override or a reset by another node takes effect after
+    /// this long at the latest.
     pub fn up_to(longest: Duration) -> Self {
         Self { longest }
     }
 
-    /// The longest life of a unit.
+    /// Returns the longest life of a unit.
     pub(super) fn life(self) -> Result<Micros, ConfigError> {
         if (Duration::from_millis(10)..=Duration::from_secs(60)).contains(&self.longest) {
             return Ok(self.longest.into());

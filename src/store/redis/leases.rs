@@ -1,7 +1,7 @@
-//! The units that this node holds of keys, and what it knows of these.
+//! The units that this node holds, and what it knows of their keys.
 //!
-//! A pair is a key under a policy and a limit. Pairs that are asked for are kept in generations, as denials are: what is
-//! too much is given back.
+//! A pair is a key under a policy and a limit. Pairs are kept in generations, as denials are; the units of
+//! evicted pairs are given back.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,21 +26,21 @@ use crate::policy::LEAST_LEASED;
 use crate::store::Charge;
 use crate::store::denials::{KeyEpochs, SHARDS};
 
-/// What this node holds under a list of policies.
+/// The units that this node holds under a list of policies.
 pub(super) struct Leases {
     clock: NodeClock,
-    /// Of each policy; `None` if its units are not leased.
+    /// The terms of each policy, or `None` if its units are not leased.
     terms: Box<[Option<Terms>]>,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
-    /// What was changed through any ledger of the store, other than by requests.
+    /// Changes through any ledger of the store, other than by requests.
     changes: Arc<KeyEpochs>,
-    /// What is to be given back of pairs that are not kept any more.
+    /// The units to give back of evicted pairs.
     returns: Mutex<Vec<LeaseRequest>>,
     is_looked_after: AtomicBool,
 }
 
-/// How many pairs a node keeps at most; each takes some 800 bytes.
+/// The number of pairs at most; each takes some 800 bytes.
 const MOST: usize = 8_192;
 
 /// A request with more charges asks the server.
@@ -63,7 +63,7 @@ impl Leases {
         }
     }
 
-    /// Whether units of all of these are leased.
+    /// Returns whether units of all of these charges are leased.
     pub(super) fn lends(&self, charges: &[Charge]) -> bool {
         let lends = |charge: &Charge| {
             let is_small = |limit: Limit| limit.size() < LEAST_LEASED;
@@ -76,7 +76,7 @@ impl Leases {
         charges.len() <= MOST_CHARGES && charges.iter().all(lends)
     }
 
-    /// Whether units of this policy are leased.
+    /// Returns whether units of this policy are leased.
     pub(super) fn leases(&self, policy: usize) -> bool {
         self.terms(policy).is_some()
     }
@@ -85,7 +85,7 @@ impl Leases {
         self.terms.get(policy).copied().flatten()
     }
 
-    /// For how long a denial of several is remembered at most.
+    /// Returns how long a denial of several charges is remembered at most.
     pub(super) fn remembers_for(&self, charges: &[Charge]) -> Duration {
         let terms = charges
             .iter()
@@ -94,7 +94,7 @@ impl Leases {
         least.unwrap_or(Micros::ZERO).to_duration()
     }
 
-    /// Decides, if this node holds units of all that are charged, or if it has been told that the only one cannot pass.
+    /// Decides if this node holds units for all charges, or knows that the only one cannot pass.
     pub(super) fn decide(
         &self,
         charges: &[Charge],
@@ -137,7 +137,7 @@ impl Leases {
         })
     }
 
-    /// Decides on a request that was not decided before, or that has waited.
+    /// Decides a request that was not decided before, or that has waited.
     pub(super) fn again(
         &self,
         charges: &[Charge],
@@ -166,7 +166,7 @@ impl Leases {
         }
     }
 
-    /// Puts the units of these back: another policy has none.
+    /// Puts the units of these charges back, because another policy has none.
     fn put_back(&self, charges: &[Charge], now: Micros) {
         for charge in charges {
             let (mut shard, hash) = self.shard_of(charge);
@@ -181,7 +181,8 @@ impl Leases {
         }
     }
 
-    /// The entry of a charge, made if there is none, and the counts; `None` if its place is taken.
+    /// Returns the entry of a charge, which is made if there is none, and the counts. Returns `None` if its
+    /// place is taken.
     #[inline]
     fn live<'a>(
         &self,
@@ -198,7 +199,8 @@ impl Leases {
         entry.of.is(charge).then_some((entry, &mut shard.counts))
     }
 
-    /// Makes an entry young, or makes one. If the key was changed since it was made, it begins anew.
+    /// Moves an entry to the young generation, or makes one. If the key was changed since then, the entry
+    /// starts empty.
     #[cold]
     fn make_live(&self, shard: &mut Shard, hash: u64, charge: &Charge, now: Micros) {
         if let Some(entry) = shard.young.get(&hash) {
@@ -254,7 +256,7 @@ impl Leases {
         }
     }
 
-    /// What to ask the server about these charges.
+    /// Returns the questions for the server about these charges.
     pub(super) fn ask(&self, charges: &[Charge]) -> LeaseRequests {
         let now = self.clock.now();
         let asked = charges.iter().map(|charge| {
@@ -281,7 +283,8 @@ impl Leases {
         asked.collect()
     }
 
-    /// The server has answered. A denial that this node remembers is part of the wait that is told.
+    /// Processes the answer of the server. A denial that this node remembers is part of the wait that is
+    /// told.
     pub(super) fn answered(
         &self,
         questions: LeaseRequests,
@@ -295,7 +298,7 @@ impl Leases {
         }
     }
 
-    /// Hears the answer to a question. Returns the requests that have waited for it.
+    /// Processes the answer to a question. Returns the requests that have waited for it.
     fn hear(
         &self,
         question: &LeaseRequest,
@@ -312,7 +315,7 @@ impl Leases {
         let counts = &mut shard.counts;
         if let Some(grant) = told.grant() {
             counts.granted += u64::from(grant.units);
-            // It was changed in between, or is not kept any more.
+            // The key was changed meanwhile, or the pair was evicted.
             if !self.changes.is_still(question.epoch) {
                 let returned =
                     Of::without_cost(&charge).question(all_of(grant), question.epoch, now);
@@ -350,7 +353,8 @@ impl Leases {
         entry.woken(&question.ask)
     }
 
-    /// No answer has come. The requests that have waited for it hear of the error, or nothing if there is none.
+    /// Handles a missing answer. The requests that have waited for it get the error, or nothing if there is
+    /// none.
     pub(super) fn failed(&self, question: &LeaseRequest, error: Option<&StoreError>) {
         let waiting = self.ended(question);
         if let Some(error) = error {
@@ -367,12 +371,12 @@ impl Leases {
         }
     }
 
-    /// What to tell the server of units that were spent of these, before their charges are changed.
+    /// Returns reports on the spent units of these charges, to be sent before their keys are changed.
     pub(super) fn tell(&self, charges: &[Charge]) -> Vec<LeaseRequest> {
         self.questions_of(charges, Pair::tell)
     }
 
-    /// What to give back of these.
+    /// Returns the units of these charges, to be given back.
     pub(super) fn give_back(&self, charges: &[Charge]) -> Vec<LeaseRequest> {
         self.questions_of(charges, Pair::give_back)
     }
@@ -397,7 +401,7 @@ impl Leases {
         questions.collect()
     }
 
-    /// What to give back of the keys of these, under any limit.
+    /// Returns the units of the keys of these charges, under any limit, to be given back.
     pub(super) fn end(&self, charges: &[Charge]) -> Vec<LeaseRequest> {
         self.questions(|Of(of), pair, now| {
             let mut charges = charges.iter();
@@ -406,14 +410,15 @@ impl Leases {
         })
     }
 
-    /// What to give back of pairs that no request has asked for lately, and of those that are not kept any more.
+    /// Returns the units of pairs that no request has asked for lately, and of evicted pairs, to be given
+    /// back.
     pub(super) fn idle(&self) -> Vec<LeaseRequest> {
         let mut idle = self.questions(|of, pair, now| pair.idle(now, self.terms(of.0.policy)?));
         idle.append(&mut self.returns());
         idle
     }
 
-    /// All that can be given back.
+    /// Returns all units that can be given back.
     pub(super) fn all(&self) -> Vec<LeaseRequest> {
         let mut all = self.questions(|_, pair, now| pair.give_back(now));
         all.append(&mut self.returns());
@@ -439,26 +444,26 @@ impl Leases {
         questions
     }
 
-    /// Whether a task is to begin that looks after what is held.
+    /// Returns whether a task has to start that gives back unused units.
     pub(super) fn is_to_be_looked_after(&self) -> bool {
         !self.is_looked_after.load(Ordering::Acquire)
             && self.holds_any()
             && !self.is_looked_after.swap(true, Ordering::AcqRel)
     }
 
-    /// The task that looks after what is held has ended.
+    /// Records that this task has ended.
     pub(super) fn is_left_alone(&self) {
         self.is_looked_after.store(false, Ordering::Release);
     }
 
-    /// Whether anything is held, or is to be given back.
+    /// Returns whether any units are held, or have to be given back.
     pub(super) fn holds_any(&self) -> bool {
         let now = self.clock.now();
         let is_returning = !self.returns().is_empty();
         is_returning || self.shards.iter().any(|shard| locked(shard).held(now) > 0)
     }
 
-    /// What is held, and what has become of it.
+    /// Returns how many units are held, and what happened to the others.
     pub(super) fn stats(&self) -> LeaseStats {
         let now = self.clock.now();
         let (mut all, mut held) = (Counts::default(), 0);
@@ -484,7 +489,7 @@ impl Leases {
 
 fn tell_each(waiting: Vec<oneshot::Sender<Heard>>, heard: Result<(), &StoreError>) {
     for request in waiting {
-        // It fails if the request has gone.
+        // Sending fails if the request has gone away.
         let _ = request.send(heard.map_err(StoreError::again));
     }
 }

@@ -1,3 +1,5 @@
+//! The ledger of the store in Redis: cache, leases, script or standby.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,8 +32,8 @@ impl RedisLedger {
         Self(calls)
     }
 
-    /// Asks about these charges, if all are of policies that were opened and have a limit; of others
-    /// nothing is told.
+    /// Decides these charges, if all are of policies that were opened and have a limit. Other charges get no
+    /// outcome.
     fn ask(&self, charges: &[Charge], purpose: Purpose, outcomes: &mut Outcomes) -> Charged {
         let calls = &self.0;
         if !charges.iter().all(|charge| calls.counts(charge)) || charges.is_empty() {
@@ -49,71 +51,28 @@ impl RedisLedger {
             return Charged::Now(Ok(local.is_allowed));
         }
         let is_away = calls.watch.is_away(charges);
-        let denials = calls.denials.as_ref();
-        let remembered = denials.filter(|_| match purpose {
-            _ if leases.is_some() && charges.len() == 1 && !is_away => false,
-            // What others may do while the server is away is not remembered for them.
-            _ if is_away => calls.standby.is_local(charges),
-            // A question goes to the server, if it is there.
-            purpose => matches!(purpose, Purpose::Charge),
-        });
-        let asked = (charges, &*calls.policies);
-        if let Some(denials) = remembered
-            && denials.tell(asked, Instant::now(), is_away, outcomes)
-        {
-            calls.watch.calls().remembered();
-            if is_away {
-                outcomes.degrade();
-            }
+        // The pair of a key remembers for how long it does not ask.
+        let is_of_a_pair = leases.is_some() && charges.len() == 1;
+        if (is_away || !is_of_a_pair) && calls.tell_denial(charges, purpose, is_away, outcomes) {
             return Charged::Now(Ok(false));
         }
-        if is_away && let Some(part) = calls.watch.overdue(charges) {
-            let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
-            return Charged::later(async move {
-                calls.watch.ask_in_passing(part).await;
-                calls.decide_here(&charges, purpose, away)
-            });
-        }
         if is_away {
-            let answer = calls.decide_here(charges, purpose, away);
-            return Charged::now(charges, answer, outcomes);
+            return calls.ask_without_server(charges, purpose, outcomes);
         }
-        let denials = denials.filter(|_| matches!(purpose, Purpose::Charge));
+        let denials = calls.denials.as_ref();
+        let denials = denials.filter(|_| matches!(purpose, Purpose::Charge) && !is_of_a_pair);
         let sent = denials.map(|denials| denials.send(charges, Instant::now()));
-        let is_leased = leases.is_some();
-        let sent = match leases {
-            None => sent,
-            // The pair of a key remembers for how long it does not ask.
-            Some(_) if charges.len() == 1 => None,
-            Some(leases) => sent.map(|sent| sent.at_most(leases.remembers_for(charges))),
-        };
-        let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
-        if is_leased {
-            return Charged::later(async move {
-                match lending::decide(&calls, &charges).await {
-                    Ok((Some(answer), outcomes)) => {
-                        calls.learn(&charges, Purpose::Charge, (&answer, &outcomes), sent);
-                        Ok(outcomes)
-                    }
-                    Ok((None, outcomes)) => Ok(outcomes),
-                    Err(error) => calls.decide_here(&charges, purpose, || error),
-                }
-            });
-        }
-        Charged::later(async move {
-            let answer = match purpose {
-                Purpose::Charge => Calls::decide(&calls, &charges).await,
-                _ => Box::pin(calls.peek(&charges)).await,
-            };
-            match answer {
-                Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, sent)),
-                Err(error) => calls.decide_here(&charges, purpose, || error),
+        match leases {
+            None => calls.ask_server(charges, purpose, sent),
+            Some(leases) => {
+                let sent = sent.map(|sent| sent.at_most(leases.remembers_for(charges)));
+                calls.ask_server_for_units(charges, sent)
             }
-        })
+        }
     }
 
-    /// Takes what there is. The server is asked whenever it is there, so that what others gave back is seen at
-    /// once; a denial that is remembered holds while it is away.
+    /// Takes as many units as there are. The server is asked whenever it is there, so that a refund by
+    /// another node is seen at once. A remembered denial holds while the server is away.
     fn take(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         let calls = &self.0;
         // Slots are taken one by one, and held.
@@ -123,7 +82,7 @@ impl RedisLedger {
             return Reply::Now(Ok((0, Outcomes::new(Micros::ZERO))));
         }
         let is_away = calls.watch.is_away(charges);
-        // What is denied is one unit.
+        // A denied request is one of one unit.
         let mut ones = Charges::from_slice(charges);
         ones.iter_mut()
             .for_each(|charge| charge.cost = charge.cost.min(1));
@@ -166,7 +125,8 @@ impl RedisLedger {
         })
     }
 
-    /// Frees the slots that these charges hold, where they were taken. While the server is away, they end by themselves.
+    /// Frees the slots that these charges hold, where they were taken. While the server is away, they end by
+    /// themselves.
     fn release(&self, charges: &[Charge]) -> Reply<Result<bool, StoreError>> {
         let calls = Arc::clone(&self.0);
         let holdings = charges.iter().filter_map(|charge| charge.slot);
@@ -187,7 +147,7 @@ impl RedisLedger {
         let calls = Arc::clone(&self.0);
         let is_of_keys = matches!(amendment, Amendment::Block(_) | Amendment::Unblock);
         let charges = charges.iter().filter(|charge| {
-            // Requests alone change slots.
+            // Only requests change slots.
             calls.counts(charge) && (is_of_keys || !calls.holds(charge))
         });
         let charges: Charges = charges.copied().collect();
@@ -227,7 +187,88 @@ impl RedisLedger {
 }
 
 impl Calls {
-    /// Decides without the server, which has failed so. The error is made only if it is returned.
+    /// Tells a remembered denial, if there is one that may be used. Returns whether it did.
+    fn tell_denial(
+        &self,
+        charges: &[Charge],
+        purpose: Purpose,
+        is_away: bool,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let may_tell = match purpose {
+            // What other policies may do while the server is away is not remembered for them.
+            _ if is_away => self.standby.is_local(charges),
+            // A peek goes to the server, if it is there.
+            purpose => matches!(purpose, Purpose::Charge),
+        };
+        let asked = (charges, &*self.policies);
+        let denials = self.denials.as_ref().filter(|_| may_tell);
+        let is_told =
+            denials.is_some_and(|denials| denials.tell(asked, Instant::now(), is_away, outcomes));
+        if is_told {
+            self.watch.calls().remembered();
+        }
+        if is_told && is_away {
+            outcomes.degrade();
+        }
+        is_told
+    }
+
+    /// Decides here, since a server is known to be away. If its probes are overdue, the request probes it first.
+    fn ask_without_server(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        purpose: Purpose,
+        outcomes: &mut Outcomes,
+    ) -> Charged {
+        let Some(part) = self.watch.overdue(charges) else {
+            let answer = self.decide_here(charges, purpose, away);
+            return Charged::now(charges, answer, outcomes);
+        };
+        let (calls, charges) = (Arc::clone(self), Charges::from_slice(charges));
+        Charged::later(async move {
+            calls.watch.ask_in_passing(part).await;
+            calls.decide_here(&charges, purpose, away)
+        })
+    }
+
+    /// Asks the server, and remembers a denial that was sent for.
+    fn ask_server(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        purpose: Purpose,
+        sent: Option<Sent>,
+    ) -> Charged {
+        let (calls, charges) = (Arc::clone(self), Charges::from_slice(charges));
+        Charged::later(async move {
+            let answer = match purpose {
+                Purpose::Charge => Self::decide(&calls, &charges).await,
+                _ => Box::pin(calls.peek(&charges)).await,
+            };
+            match answer {
+                Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, sent)),
+                Err(error) => calls.decide_here(&charges, purpose, || error),
+            }
+        })
+    }
+
+    /// Asks the server for a decision and for units, and remembers a denial that was sent for.
+    fn ask_server_for_units(self: &Arc<Self>, charges: &[Charge], sent: Option<Sent>) -> Charged {
+        let (calls, charges) = (Arc::clone(self), Charges::from_slice(charges));
+        Charged::later(async move {
+            match lending::decide(&calls, &charges).await {
+                Ok((Some(answer), outcomes)) => {
+                    calls.learn(&charges, Purpose::Charge, (&answer, &outcomes), sent);
+                    Ok(outcomes)
+                }
+                Ok((None, outcomes)) => Ok(outcomes),
+                Err(error) => calls.decide_here(&charges, Purpose::Charge, || error),
+            }
+        })
+    }
+
+    /// Decides without the server, which has failed with this error. The error is made only if it is
+    /// returned.
     fn decide_here(
         &self,
         charges: &[Charge],
@@ -241,7 +282,7 @@ impl Calls {
         }
     }
 
-    /// Takes without the server, which has failed so.
+    /// Takes units without the server, which has failed with this error.
     fn take_here(
         &self,
         charges: &[Charge],
@@ -250,7 +291,7 @@ impl Calls {
         self.standby.take_up_to(charges, || error.told())
     }
 
-    /// What the server's answer says, and what is to be remembered of it.
+    /// Returns the outcomes of the server's answer, and remembers a denial.
     fn outcomes(
         &self,
         charges: &[Charge],
@@ -263,7 +304,7 @@ impl Calls {
         outcomes
     }
 
-    /// Remembers what is to be remembered of the server's answer.
+    /// Remembers a denial in the server's answer.
     fn learn(
         &self,
         charges: &[Charge],
@@ -278,7 +319,7 @@ impl Calls {
             && answer.is_allowed()
         {
             match purpose {
-                // What is remembered of other costs tells numbers that are not true any more.
+                // Remembered denials of other costs have numbers that are no longer true.
                 Purpose::Charge => self.epochs.advance(charges),
                 _ => denials.forget(charges),
             }
@@ -374,7 +415,7 @@ impl Ledger for RedisLedger {
 }
 
 impl Drop for RedisLedger {
-    /// Other nodes may have the units that this one holds.
+    /// Gives the units back, since other nodes may use them.
     fn drop(&mut self) {
         lending::give_all_back(&self.0);
     }

@@ -1,4 +1,4 @@
-//! Asks the server for units and gives them back.
+//! Asks the server for units, and gives them back.
 
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -17,11 +17,11 @@ use crate::error::StoreError;
 use crate::store::Charge;
 use crate::store::outage::late;
 
-/// How often a node looks for units that no request asks for.
+/// How often a node looks for unused units.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
 
-/// Requests for units on their way. Where no answer comes, or the request has gone away, the next
-/// request asks again.
+/// Questions for units on their way. If no answer comes, or the request has gone away, the next request asks
+/// again.
 struct Asking {
     calls: Arc<Calls>,
     questions: LeaseRequests,
@@ -36,7 +36,7 @@ impl Asking {
         }
     }
 
-    /// The answer. If there is none, the requests that wait for it hear why.
+    /// Waits for the answer. If there is none, the requests that wait for it get the error.
     async fn answer(&mut self, until: Instant) -> Result<ScriptReply, StoreError> {
         let answer = self.calls.lease(&self.questions, until).await;
         if let Err(error) = &answer {
@@ -65,7 +65,7 @@ impl Asking {
 }
 
 impl Drop for Asking {
-    /// The request has gone, and nothing was heard: those that wait ask for themselves.
+    /// The request has gone away, and there is no answer: the waiting requests ask by themselves.
     fn drop(&mut self) {
         self.failed(None);
     }
@@ -74,8 +74,8 @@ impl Drop for Asking {
 /// How often a request waits for the answer to another one before it asks by itself.
 const MOST_WAITS: usize = 2;
 
-/// Decides on a request that was not decided at once, and takes units for those after it. What it is told is from the
-/// server, if that was asked.
+/// Decides a request that was not decided at once, and takes units for the requests after it. The outcomes
+/// are the server's, if it was asked.
 pub(super) async fn decide(
     calls: &Arc<Calls>,
     charges: &[Charge],
@@ -94,9 +94,9 @@ pub(super) async fn decide(
                 Again::Wait(hears) if waits < MOST_WAITS => {
                     waits += 1;
                     match timeout_at(until, hears).await {
-                        // There is too little time to ask anew.
+                        // There is too little time to ask again.
                         Ok(Ok(Err(error))) if Instant::now() > half => return Err(error),
-                        // If the request that has asked has gone, this one has heard nothing.
+                        // If the request that has asked has gone away, this one has no answer.
                         Ok(_) => {}
                         Err(_) => return Err(late()),
                     }
@@ -112,7 +112,7 @@ pub(super) async fn decide(
     Ok((Some(answer), outcomes))
 }
 
-/// Takes more units of the pairs that have few.
+/// Takes more units for the pairs that have few.
 pub(super) fn renew_if_low(calls: &Arc<Calls>, charges: &[Charge], local: &Local) {
     for (place, charge) in charges.iter().enumerate() {
         if local.low >> place & 1 == 1 {
@@ -121,7 +121,7 @@ pub(super) fn renew_if_low(calls: &Arc<Calls>, charges: &[Charge], local: &Local
     }
 }
 
-/// Takes more units of the pair of this charge, while requests spend those that are left.
+/// Takes more units for the pair of this charge, while requests spend the remaining ones.
 fn renew(calls: &Arc<Calls>, charge: &Charge) {
     let Ok(runtime) = Handle::try_current() else {
         return;
@@ -135,12 +135,12 @@ fn renew(calls: &Arc<Calls>, charge: &Charge) {
     });
 }
 
-/// Tells the server what has become of units. What is lost on the way lapses.
+/// Reports units to the server. Units of a lost report lapse.
 pub(super) async fn tell(calls: &Arc<Calls>, told: Vec<LeaseRequest>) {
     let mut tasks = Vec::with_capacity(told.len());
     for question in told {
         let calls = Arc::clone(calls);
-        // They share calls.
+        // The reports share calls.
         tasks.push(tokio::spawn(async move {
             let questions = LeaseRequests::from_iter([question]);
             let _ = calls.lease(&questions, calls.link.deadline()).await;
@@ -151,7 +151,7 @@ pub(super) async fn tell(calls: &Arc<Calls>, told: Vec<LeaseRequest>) {
     }
 }
 
-/// Gives all units back, if a runtime is there to do it.
+/// Gives all units back, if there is a runtime to do it.
 pub(super) fn give_all_back(calls: &Arc<Calls>) {
     if let Some(leases) = &calls.leases
         && let Ok(runtime) = Handle::try_current()
@@ -172,7 +172,7 @@ fn look_after(calls: &Arc<Calls>, leases: &Leases) {
     }
 }
 
-/// Gives back what no request asks for, as long as anything is held.
+/// Gives unused units back, as long as any are held.
 async fn give_idle_back(looking: Looking) {
     loop {
         sleep(LOOKS_EVERY).await;
@@ -191,7 +191,7 @@ async fn give_idle_back(looking: Looking) {
     }
 }
 
-/// Lets another task look after the units if this one ends, with its runtime or because nothing is held.
+/// Lets another task start if this one ends, with its runtime or because no units are held.
 struct Looking(Weak<Calls>);
 
 impl Drop for Looking {

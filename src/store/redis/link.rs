@@ -1,3 +1,5 @@
+//! The connection to a server, to a master behind sentinels, to a cluster, or of the user's own.
+
 use std::fmt;
 use std::time::Duration;
 
@@ -14,8 +16,8 @@ use super::promise::{Promise, in_time};
 use super::sentinel::Sentinels;
 use super::server::Server;
 
-/// The way to a server, or to a cluster of them: one connection to each, on which calls go out one behind the
-/// other without waiting for each other's answers.
+/// The connection to a server, or to each server of a cluster. Calls are pipelined: a call does not wait for
+/// the answers of those before it.
 pub(super) struct Link {
     wire: Wire,
     deadline: Duration,
@@ -31,7 +33,7 @@ enum Wire {
     },
 }
 
-/// Behind a connection of the user's own, so many slots are taken to be on one server.
+/// Behind a connection of the user's own, this many slots are assumed to be on one server.
 const SLOTS_TOGETHER: u16 = 64;
 
 impl Link {
@@ -46,7 +48,7 @@ impl Link {
         }
     }
 
-    /// To the server that the sentinels name whenever a connection is made.
+    /// Connects to the server that the sentinels name, whenever a connection is made.
     #[cfg(feature = "redis-sentinel")]
     pub(super) fn to_master(sentinels: Sentinels, deadline: Duration) -> Self {
         let connect = move || -> Promise<Connection> { Box::pin(sentinels.clone().connect()) };
@@ -64,7 +66,7 @@ impl Link {
         }
     }
 
-    /// Over a connection of the caller's, to a server or to a cluster.
+    /// Uses a connection of the caller's, to a server or to a cluster.
     pub(super) fn over<C>(connection: C, is_divided: bool, deadline: Duration) -> Self
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
@@ -82,7 +84,7 @@ impl Link {
         }
     }
 
-    /// Whether keys may live on several servers.
+    /// Returns whether keys may be on several servers.
     pub(super) fn is_divided(&self) -> bool {
         match &self.wire {
             Wire::Server(_) => false,
@@ -92,8 +94,8 @@ impl Link {
         }
     }
 
-    /// Which server has this slot, by a number: requests of one number find together that it is away. 0 is the only
-    /// server, and one of a cluster that is not known.
+    /// Returns a number for the server that has this slot: requests with one number find together that it is
+    /// away. 0 stands for the only server, and for an unknown server of a cluster.
     pub(super) fn part(&self, slot: u16) -> u64 {
         match &self.wire {
             #[cfg(feature = "redis-cluster")]
@@ -105,7 +107,8 @@ impl Link {
         }
     }
 
-    /// Whether the parts are slots that are likely to be on one server, where nothing tells which server that is.
+    /// Returns whether the parts are slots that are likely to be on one server, where nothing tells which
+    /// server that is.
     pub(super) fn is_guessed(&self) -> bool {
         matches!(
             self.wire,
@@ -116,8 +119,8 @@ impl Link {
         )
     }
 
-    /// Connects, where the store does so itself. Of a cluster it learns anew who has which keys, since another node
-    /// may have those of one that is away.
+    /// Connects, unless the connection is the user's. In a cluster it learns again which node has which keys,
+    /// since another node may have those of a node that is away.
     pub(super) async fn connect(&self) -> RedisResult<()> {
         match &self.wire {
             Wire::Server(server) => server.connect().await,
@@ -127,18 +130,19 @@ impl Link {
         }
     }
 
-    /// How long a call may take.
+    /// Returns how long a call may take.
     pub(super) fn patience(&self) -> Duration {
         self.deadline
     }
 
-    /// When a call has to be over that begins now.
+    /// Returns the deadline of a call that begins now.
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.deadline
     }
 
-    /// Sends this script, and waits for the answer until then. After an error of the network, and when the time is
-    /// over, it is unknown whether it was done, and it is not sent again, unless no byte of it was written.
+    /// Sends this script, and waits until `until` for the answer. After an error of the network, and when the
+    /// time is over, it is unknown whether the script ran, and it is not sent again, unless no byte of it was
+    /// written.
     pub(super) async fn send(&self, command: Cmd, until: Instant) -> RedisResult<Value> {
         match &self.wire {
             Wire::Server(server) => {
@@ -155,7 +159,7 @@ impl Link {
     }
 }
 
-/// A server that has a part of the keys only will say so again and again.
+/// A server that has only a part of the keys reports so again and again.
 fn of_a_part(error: RedisError) -> RedisError {
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => of_a_cluster(),

@@ -79,14 +79,15 @@ pub use self::ledger::RedisLedger;
 
 /// Keeps state in Redis or Valkey, where many nodes share it.
 ///
-/// A request is decided by one script in one round trip, for all policies or none, at a moment of the
-/// server's clock. Over one server that is exact, however many nodes ask; [many nodes](crate::guide::many_nodes) tells what
-/// is not: keys of a request that live on different servers of a cluster, denials, which are remembered for a
-/// second at most, and what a failover forgets. It tells too how to run a server, and what a key takes there.
+/// One script decides a request in one round trip, for all policies or none, at a moment of the server's
+/// clock. Over one server that is exact, however many nodes ask. [Many nodes](crate::guide::many_nodes) says
+/// what is not exact: keys of a request that are on different servers of a cluster, denials, which are
+/// remembered for a second at most, and what a failover loses. It also says how to run a server, and how much
+/// memory a key takes there.
 ///
 /// [`new`](Self::new) connects with the first request, and [`connect`](Self::connect) at once; the
-/// [`builder`](Self::builder) has the options, clusters, and connections of your own. Clones share a connection. What
-/// connects needs tokio.
+/// [`builder`](Self::builder) has the options, clusters, and connections of your own. Clones share a
+/// connection. Connecting needs tokio.
 ///
 /// ```no_run
 /// use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
@@ -109,7 +110,7 @@ pub struct RedisStore {
     nodes: Option<NonZeroU32>,
     remember_denials_for: Duration,
     slot_life: Duration,
-    /// The longest life of a leased unit; `None` if none is leased.
+    /// The longest life of a leased unit, or `None` if no unit is leased.
     lease: Option<Micros>,
     opened: Arc<Mutex<Vec<Weak<Calls>>>>,
     epochs: Arc<KeyEpochs>,
@@ -118,14 +119,15 @@ pub struct RedisStore {
     clock: Option<Arc<dyn Clock>>,
 }
 
-/// The version of the layout of keys and states. Nodes that do not agree on it do not see each other's.
+/// The version of the layout of keys and states. Nodes with different versions do not see each other's
+/// states.
 const LAYOUT: u32 = 1;
 
 impl RedisStore {
-    /// The key under which Redis has the state of this key under this policy: where an operator looks.
+    /// Returns the key under which Redis has the state of this key under this policy, for operators.
     ///
-    /// It is the prefix, the version of the layout, the client in braces, so that all its states are in one slot of a
-    /// cluster, the policy's name, its algorithm and its period.
+    /// It is the prefix, the version of the layout, the client in braces, so that all its states are in one
+    /// slot of a cluster, the policy's name, its algorithm and its period.
     ///
     /// ```
     /// use tower_ratelimit::{Policy, RedisStore, TokenBucket};
@@ -143,7 +145,7 @@ impl RedisStore {
         state_key(&self.prefix, &name, &suffix(policy))
     }
 
-    /// How many calls to the server took how long, as [`Times`](crate::observe::Times) counts them.
+    /// Returns how many calls to the server took how long, as [`Times`](crate::observe::Times) counts them.
     #[cfg(feature = "adapt")]
     pub(crate) fn times_of_calls(&self) -> Vec<u64> {
         self.watch.calls().all_times()
@@ -158,10 +160,11 @@ const NOT_LEASED: Diagnostic = Diagnostic::new(
 );
 
 impl RedisStore {
-    /// Gives back the units that this process has leased, and does not spend; see [`RedisStoreBuilder::lease`]. Call it
-    /// once no more requests come, before the process ends: units that are not given back lapse when their life is over.
+    /// Gives back the units that this process has leased and not spent; see [`RedisStoreBuilder::lease`].
+    /// Call it before the process ends, after the last request: units that are not given back lapse at the
+    /// end of their life.
     ///
-    /// Without leases it does nothing. Limiters and layers over the store go on, and lease again.
+    /// Without leases it does nothing. Limiters and layers over the store continue, and lease again.
     pub async fn give_leases_back(&self) {
         let opened: Vec<Arc<Calls>> = self.opened().iter().filter_map(Weak::upgrade).collect();
         for calls in opened {
@@ -183,7 +186,7 @@ impl Store for RedisStore {
         true
     }
 
-    /// `None`: its ledgers decide by themselves while Redis is away.
+    /// `None`: its ledgers handle an outage by themselves.
     fn availability(&self) -> Option<Availability> {
         None
     }
@@ -266,7 +269,7 @@ impl Store for RedisStore {
     }
 }
 
-/// For how long units of each policy are leased; `None` where they are not.
+/// Returns how long units of each policy are leased, or `None` where they are not.
 fn terms(policies: &[Policy], life: Micros) -> Box<[Option<Terms>]> {
     let mut not_leased = Vec::new();
     let terms = policies.iter().map(|policy| {
@@ -293,12 +296,12 @@ fn rules_that_hold(policies: &[OpenedPolicy]) -> Vec<Lua> {
     held.filter_map(|policy| policy.lua).collect()
 }
 
-/// What the client is called stands in braces, so that all its states are on one node of a cluster.
+/// The client is in braces, so that all its states are on one node of a cluster.
 fn state_key(prefix: &str, key: &KeyName, suffix: &str) -> String {
     format!("{prefix}:{LAYOUT}:{{{key}}}:{suffix}")
 }
 
-/// The policy, and what its states say something only under.
+/// Returns the policy's name and the frame of its states.
 fn suffix<R>(policy: &Policy<R>) -> String {
     format!("{}:{}", policy.name(), policy.algorithm().frame_text())
 }
@@ -312,7 +315,7 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-/// Refuses a bucket whose debt drains through more switches of its hours than a server can be told of with each call.
+/// Rejects a bucket whose debt drains through more switches of its hours than each call can send to a server.
 #[cfg(feature = "calendar")]
 fn check_hours(policies: &[Policy]) -> Result<(), ConfigError> {
     let now = Micros::by_this_node();

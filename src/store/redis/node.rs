@@ -12,21 +12,21 @@ use super::ranges::{Address, Range, ranges};
 use super::reconnecting::CONNECTING;
 use super::server::Server;
 
-/// A node of a cluster, over a connection of its own: what happens to another one does not concern it.
+/// A node of a cluster, with a connection of its own: failures of another node do not affect it.
 pub(super) struct Node {
-    /// Which one it is. No other node of the process has its number, whatever its address.
+    /// A number that no other node of the process has, whatever its address.
     pub(super) number: u64,
     pub(super) server: Server,
     host: String,
 }
 
-/// How long a node has to tell who has which slots.
+/// How long a node has to report which nodes have which slots.
 pub(super) const TELLING: Duration = CONNECTING.checked_div(4).unwrap();
 
 impl Node {
-    /// At this address, with the user, password, database and TLS of the seeds.
+    /// Creates the node at this address, with the user, password, database and TLS of the seeds.
     pub(super) fn new(seed: &ConnectionInfo, (host, port): &Address, deadline: Duration) -> Self {
-        // 0 is where no node is known.
+        // 0 stands for an unknown node.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let info = moved(seed, host, *port);
         let connect = move || -> Promise<Connection> {
@@ -44,16 +44,16 @@ impl Node {
         &self.host
     }
 
-    /// Connects, if it is there. A call finds out if it is not.
+    /// Connects, if the node is there. If not, the next call finds out.
     pub(super) async fn connect(self: Arc<Self>) {
         let _ = self.server.connect().await;
     }
 
-    /// Who has which slots, as far as this node knows.
+    /// Asks which nodes have which slots, as far as this node knows.
     pub(super) async fn ranges(&self, deadline: Duration) -> RedisResult<Vec<Range>> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        // It is given up sooner than the connection: other calls may be patient with a server that is busy.
+        // Given up sooner than the connection: other calls may be patient with a server that is busy.
         let until = Instant::now() + deadline.max(TELLING);
         let told = timeout(TELLING, self.server.send(&command, false, until));
         let told = told.await.unwrap_or_else(|_| Err(timed_out()))?;

@@ -1,26 +1,28 @@
+//! What is kept of a denial: an outcome whose times run down, or the state to compute it from.
+
 use super::opened::OpenedPolicy;
 use super::reply::KeyReply;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::store::denials::Remembered;
 
-/// What is told of a charge again and again while time goes on and nothing else happens.
+/// What is kept of a denied charge, to tell it again as time goes on and nothing else happens.
 #[derive(Debug)]
 pub(super) enum Numbers {
-    /// Nothing changes but the times, which run down.
+    /// Only the times change, which run down.
     RunDown(Outcome),
-    /// Something else does too: they are counted out each time.
+    /// Other numbers change too, so they are computed each time.
     Counted(Box<KeyReply>),
 }
 
 impl Numbers {
-    /// Those that are told for so long.
+    /// Chooses the form for a denial that is told for this long.
     pub(super) fn of(told: &KeyReply, counted: &OpenedPolicy, length: Micros) -> Self {
         let first = told.outcome(counted, Micros::ZERO);
         let last = told.outcome(counted, length);
-        // While nothing arrives no less remains than before, and a moment to which a time runs down does not
-        // come nearer: nothing is different in between that is the same at both ends.
-        // In a calendar, the lengths of windows and the limits come and go.
+        // While no request arrives, the remaining units do not decrease, and a moment to which a time runs
+        // down does not come nearer. So numbers that are equal at both ends are equal in between. In a
+        // calendar, the lengths of windows and the limits come and go.
         if !counted.algorithm.depends_on_a_calendar() && first.run_down(length) == last {
             Self::RunDown(first)
         } else {
@@ -38,7 +40,7 @@ impl Remembered for Numbers {
         later: Micros,
         outcomes: &mut Outcomes,
     ) {
-        // Pushed apart: an outcome that comes from either is put together elsewhere and moved.
+        // Each arm pushes by itself: a common outcome would be built elsewhere and moved.
         match self {
             Self::RunDown(first) => outcomes.push(policy, first.run_down(later)),
             Self::Counted(told) => outcomes.push(policy, told.outcome(counted, later)),
@@ -71,7 +73,7 @@ mod tests {
         }
     }
 
-    /// How a key stands, and what is asked about it.
+    /// The state of a key, and the question about it.
     #[derive(Clone, Debug)]
     struct Denied {
         state: State,
@@ -82,7 +84,7 @@ mod tests {
     }
 
     impl Denied {
-        /// As the script tells it.
+        /// Returns the answer of the script.
         fn answer(&self, algorithm: &Algorithm) -> ScriptReply {
             let (alone, _) = algorithm.step(self.state.clone(), self.at, self.charge.cost);
             let own = if self.has_own_limit {
@@ -113,12 +115,12 @@ mod tests {
         *outcome
     }
 
-    /// Parts of ten thousand of this time.
+    /// Returns this many ten-thousandths of this time.
     fn part_of(time: u64, part: u32) -> u64 {
         time / 10_000 * u64::from(part)
     }
 
-    /// The bound on what is remembered counts with numbers of this size.
+    /// The bound on remembered denials assumes numbers of this size.
     #[test]
     fn what_is_counted_out_takes_no_more_room_than_an_outcome() {
         assert_eq!(size_of::<Numbers>(), size_of::<Outcome>());
@@ -189,7 +191,7 @@ mod tests {
         }
     }
 
-    /// The flood that denials are remembered for.
+    /// The flood for which denials are remembered.
     #[test]
     fn until_one_more_request_passes_nothing_is_counted_out() {
         for algorithm in [

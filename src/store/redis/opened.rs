@@ -3,7 +3,7 @@ use crate::policy::{NamedPenalty, Penalty};
 use crate::store::Charge;
 pub(super) use crate::store::Charges;
 
-/// A policy: its algorithm, and how the keys of its states end.
+/// A policy: its algorithm, and the suffix of the keys of its states.
 pub(super) struct OpenedPolicy {
     pub(super) algorithm: Algorithm,
     pub(super) lua: Option<Lua>,
@@ -12,13 +12,13 @@ pub(super) struct OpenedPolicy {
 }
 
 impl OpenedPolicy {
-    /// The algorithm, the rule, and the penalty for refusals.
+    /// Returns the algorithm, the rule, and the penalty for refusals.
     pub(super) fn rule_and_penalty(&self) -> (Algorithm, Option<Lua>, Option<Penalty>) {
         let penalty = self.penalty.as_ref().map(|named| named.penalty);
         (self.algorithm, self.lua, penalty)
     }
 
-    /// The algorithm under the limit of a charge, if that is another than the policy's.
+    /// Returns the algorithm under the limit of a charge, if that differs from the policy's.
     pub(super) fn under(&self, charge: &Charge) -> Option<Algorithm> {
         let limit = charge
             .limit
@@ -26,12 +26,12 @@ impl OpenedPolicy {
         self.algorithm.under(limit)
     }
 
-    /// The limit of a charge, if it is another than the policy's and the policy can have it.
+    /// Returns the limit of a charge, if it differs from the policy's and the policy can have it.
     pub(super) fn own_limit(&self, charge: &Charge) -> Option<Limit> {
         self.under(charge)?.limits()
     }
 
-    /// The rule under the limit of a charge.
+    /// Returns the rule under the limit of a charge.
     pub(super) fn rule(&self, charge: &Charge) -> Option<Lua> {
         match self.under(charge) {
             Some(algorithm) => algorithm.lua(),

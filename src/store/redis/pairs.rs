@@ -1,4 +1,5 @@
-//! The pairs of a shard: what this node holds of a key under a policy and a limit, and what it was told.
+//! The pairs of a shard: what this node holds of a key under a policy and a limit, and the last answer about
+//! it.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -25,7 +26,7 @@ pub(super) struct Shard {
     pub(super) counts: Counts,
 }
 
-/// What has become of units, ever.
+/// What happened to units, since the start.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) granted: u64,
@@ -40,18 +41,18 @@ pub(super) type Pairs = HashMap<u64, Entry, BuildHasherDefault<Hashed<SHARDS>>>;
 pub(super) struct Entry {
     pub(super) of: Of,
     pub(super) pair: Pair,
-    /// That of the key when the entry was made.
+    /// The epoch of the key when the entry was made.
     pub(super) epoch: KeyEpoch,
     pub(super) told: Option<Box<LastTold>>,
     /// The requests that wait for the answer to a question on its way.
     pub(super) waiting: Vec<oneshot::Sender<Heard>>,
 }
 
-/// What a request hears that waits for the answer to another: whether there is one. It hears nothing if the other one
-/// has gone.
+/// Tells a waiting request whether there is an answer. It is dropped if the request that has asked has gone
+/// away.
 pub(super) type Heard = Result<(), StoreError>;
 
-/// What becomes of a request that was not decided at once.
+/// How a request goes on that was not decided at once.
 pub(super) enum Again {
     Decided(Local),
     /// Units are on their way.
@@ -59,29 +60,29 @@ pub(super) enum Again {
     Ask,
 }
 
-/// What is decided here.
+/// The result of a decision here.
 pub(super) struct Local {
     pub(super) is_allowed: bool,
-    /// The charges of whose pairs few units are left, by their places: the first is the lowest bit.
+    /// The indices of the charges whose pairs have few units left, as bits: the first is the lowest bit.
     pub(super) low: u32,
 }
 
-/// What a pair is of: a charge without its cost.
+/// The identity of a pair: a charge without its cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Of(pub(super) Charge);
 
-/// What the server told last.
+/// The last answer of the server.
 pub(super) struct LastTold {
     pub(super) told: KeyReply,
-    /// The outcome of a request, where all that nodes hold counts as spent.
+    /// The outcome of a request, in which all units that nodes hold count as spent.
     pub(super) outcome: Outcome,
     pub(super) received: Micros,
 }
 
-/// What is asked about a pair.
+/// A question about a pair.
 #[derive(Debug)]
 pub(super) struct LeaseRequest {
-    /// The cost is that of the request that waits for the answer; 0 if none does.
+    /// The cost is that of the request that waits for the answer, or 0 if none waits.
     pub(super) charge: Charge,
     pub(super) ask: Ask,
     pub(super) epoch: KeyEpoch,
@@ -110,7 +111,7 @@ impl Counts {
         self.saved += other.saved;
     }
 
-    /// What has become of units, while so many are held.
+    /// Returns what happened to units, while this many are held.
     pub(super) fn stats(self, held: u64) -> LeaseStats {
         let ended = self.spent + self.given_back + held;
         LeaseStats {
@@ -125,7 +126,7 @@ impl Counts {
 }
 
 impl Entry {
-    /// Tells what this way comes to; `None` if the server has to be asked.
+    /// Returns the result of this way, or `None` if the server has to be asked.
     #[inline]
     pub(super) fn follow(
         &mut self,
@@ -158,13 +159,13 @@ impl Entry {
         }
     }
 
-    /// A question is lost, or its answer. Returns the requests that have waited for it.
+    /// Handles the loss of a question or its answer. Returns the requests that have waited for it.
     pub(super) fn failed(&mut self, ask: &Ask) -> Vec<oneshot::Sender<Heard>> {
         self.pair.failed(ask);
         self.woken(ask)
     }
 
-    /// The requests that have waited for the answer to this: only a question for units has any.
+    /// Returns the requests that have waited for this answer: only a question for units has any.
     pub(super) fn woken(&mut self, ask: &Ask) -> Vec<oneshot::Sender<Heard>> {
         if ask.units == 0 {
             return Vec::new();
@@ -172,7 +173,8 @@ impl Entry {
         mem::take(&mut self.waiting)
     }
 
-    /// Tells what it is to have spent this. `false` if nothing is known to tell, and it is not spent.
+    /// Returns the outcome of spending this many units. If no outcome is known, returns `false` and spends
+    /// nothing.
     #[inline]
     pub(super) fn spend(
         &mut self,
@@ -219,7 +221,7 @@ impl Of {
     }
 }
 
-/// Gives a grant back as a whole.
+/// Returns a grant as a whole, to be given back.
 pub(super) fn all_of(grant: Grant) -> Ask {
     let mut ask = Ask::default();
     ask.tells.push(Tell {
@@ -230,7 +232,7 @@ pub(super) fn all_of(grant: Grant) -> Ask {
     ask
 }
 
-/// A denial with a wait of at least this.
+/// Returns a denial with a wait of at least this.
 fn waiting_for(outcome: Outcome, wait: Micros) -> Outcome {
     if outcome.is_allowed() {
         return outcome.denied(Some(wait));

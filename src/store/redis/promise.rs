@@ -4,7 +4,7 @@ use std::pin::Pin;
 use redis::RedisResult;
 use tokio::time::error::Elapsed;
 
-/// What comes of a call to a server.
+/// The result of a call to a server.
 pub(super) type Promise<T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send>>;
 
 pub(super) fn in_time<T>(answer: Result<RedisResult<T>, Elapsed>) -> RedisResult<T> {

@@ -1,4 +1,4 @@
-//! What is asked of the script that decides.
+//! The questions to the script that decides.
 
 use smallvec::SmallVec;
 
@@ -9,20 +9,20 @@ use crate::key::Key;
 use crate::policy::Penalty;
 use crate::store::Charge;
 
-/// A request that the script decides on.
+/// A request for the script to decide.
 #[derive(Debug)]
 pub(super) struct Query {
     pub(super) kind: Kind,
-    /// Whom the first charge is of.
+    /// The key of the first charge.
     pub(super) key: Key,
     pub(super) charges: SmallVec<[QueryCharge; 2]>,
 }
 
-/// What all requests of a call have alike.
+/// What all requests of a call have in common.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Kind {
     pub(super) verb: &'static str,
-    /// What time it is, if the server is told.
+    /// The time, if the server does not use its own.
     pub(super) moment: Option<Micros>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct QueryCharge {
     pub(super) rule: Rule,
     pub(super) cost: u32,
     pub(super) softness: u8,
-    /// What is asked of the script that grants units.
+    /// The question to the script that grants units.
     pub(super) ask: Option<Box<Ask>>,
 }
 
@@ -57,11 +57,12 @@ pub(super) enum Own {
     Slots([u64; 4]),
 }
 
-/// What the script is told to do that grants units.
+/// The verb of the script that grants units.
 pub(super) const LEASE: &str = "lease";
 
 impl Query {
-    /// `charge`, `peek`, `deny`, or [`LEASE`], at this moment or that of the server's clock.
+    /// Creates a query with the verb `charge`, `peek`, `deny`, or [`LEASE`], at this moment or that of the
+    /// server's clock.
     pub(super) fn new(verb: &'static str, moment: Option<Micros>) -> Self {
         Self {
             kind: Kind { verb, moment },
@@ -92,7 +93,7 @@ impl Query {
         });
     }
 
-    /// Whether it asks the same as another, of other keys perhaps.
+    /// Returns whether another query asks the same, perhaps for other keys.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let what = |asked: &QueryCharge| (asked.rule, asked.cost, asked.softness);
         self.charges
@@ -102,7 +103,7 @@ impl Query {
     }
 }
 
-/// The rules of all charges, each once.
+/// Returns the rules of all charges, each once.
 pub(super) fn rules_of<'a>(queries: impl Iterator<Item = &'a Query>) -> SmallVec<[Rule; 4]> {
     let mut rules: SmallVec<[Rule; 4]> = SmallVec::new();
     for asked in queries.flat_map(|query| &query.charges) {

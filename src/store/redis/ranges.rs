@@ -2,14 +2,14 @@ use redis::Value;
 
 use super::slots::SLOTS;
 
-/// Where a node of a cluster is: its host, and its port.
+/// The address of a node of a cluster: its host and its port.
 pub(super) type Address = (String, u16);
 
-/// Slots that follow each other, and the address of the primary that has them.
+/// Consecutive slots, and the address of the primary that has them.
 pub(super) type Range = (u16, u16, Address);
 
-/// What a node that was asked at this host has told to `CLUSTER SLOTS`, in the order of the slots. What is not
-/// understood is left out.
+/// Parses the answer to `CLUSTER SLOTS` of a node that was asked at this host, in the order of the slots.
+/// Entries that are not understood are left out.
 pub(super) fn ranges(told: &Value, host: &str) -> Vec<Range> {
     let Value::Array(told) = told else {
         return Vec::new();
@@ -23,7 +23,7 @@ fn range(told: &Value, host: &str) -> Option<Range> {
     let Value::Array(told) = told else {
         return None;
     };
-    // Behind the primary stand its replicas.
+    // The replicas come after the primary.
     let [
         Value::Int(first),
         Value::Int(last),
@@ -47,17 +47,19 @@ fn range(told: &Value, host: &str) -> Option<Range> {
     (first <= last && last < SLOTS).then_some((first, last, (host_of(name, host)?, port)))
 }
 
-/// The host that a node calls so which was asked at another host. `?` is a node that does not know its own.
+/// Resolves the host name in the answer of a node that was asked at `asked`. `?` is a node that does not know
+/// its own.
 fn host_of(name: &str, asked: &str) -> Option<String> {
     match name {
         "?" => None,
-        // It knows no better name, so it is where it answers.
+        // The node knows no better name, so it is where it answers.
         "" | "0.0.0.0" | "::" => Some(asked.to_owned()),
         name => Some(name.to_owned()),
     }
 }
 
-/// Where a node that was asked at this host says that a slot is: `127.0.0.1:6381`, or `:6381` on its own host.
+/// Resolves a redirection by a node that was asked at this host: `127.0.0.1:6381`, or `:6381` on its own
+/// host.
 pub(super) fn elsewhere(told: &str, host: &str) -> Option<Address> {
     let (name, port) = told.rsplit_once(':')?;
     let name = name.trim_start_matches('[').trim_end_matches(']');

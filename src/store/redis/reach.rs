@@ -15,7 +15,7 @@ use crate::error::StoreError;
 use crate::key::Key;
 use crate::store::outage::{KeyPart, Probe, Remote};
 
-/// A server, or a cluster of them, as the watch over it sees it.
+/// A server, or a cluster of servers, for the watch over it.
 pub(super) struct Reach {
     link: Arc<Link>,
     prefix: Arc<str>,
@@ -27,7 +27,7 @@ impl Reach {
     }
 }
 
-/// Asks whether a server takes what a decision needs: a script that may write.
+/// Checks that a server accepts what a decision needs: a script that may write.
 pub(super) async fn try_out(link: &Link, prefix: &str, tag: &str) -> Result<(), StoreError> {
     let answer = link.send(question(prefix, tag), link.deadline());
     answer.await.map(drop).map_err(failure)
@@ -85,7 +85,7 @@ impl Remote for Reach {
         })
     }
 
-    /// To connect, to ask, and as much again as connecting takes.
+    /// The time to connect and to ask, and the time to connect once more.
     fn longest_probe(&self) -> Duration {
         CONNECTING.saturating_mul(2) + self.link.patience()
     }

@@ -1,3 +1,8 @@
+//! A connection that is made again when it has become useless.
+//!
+//! An attempt runs in a task of its own, so that a request with a short deadline does not start it over
+//! again.
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -7,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use super::promise::{Promise, timed_out};
 
-/// A connection that is made when it is first needed, and anew once it is of no use any more.
+/// A connection that is made when it is first needed, and again when it has become useless.
 pub(super) struct Reconnecting<C> {
     connect: Arc<dyn Fn() -> Promise<C> + Send + Sync>,
     current: Arc<Mutex<Current<C>>>,
@@ -17,9 +22,9 @@ pub(super) struct Reconnecting<C> {
 
 struct Current<C> {
     connection: Option<C>,
-    /// Which one it is: one that is of no use may have been replaced already.
+    /// The number of the connection, because a useless one may have been replaced already.
     number: u64,
-    /// What the attempt that is being made comes to, and since when it is.
+    /// The result of the running attempt, and when it began.
     coming: Option<(Instant, Coming<C>)>,
     /// When the first call was sent that was given up, while nothing has been answered since.
     unanswered_since: Option<Instant>,
@@ -27,7 +32,7 @@ struct Current<C> {
 
 type Coming<C> = watch::Receiver<Option<RedisResult<(C, u64)>>>;
 
-/// How long an attempt to connect may take at least. A call that cannot wait for it leaves it to the next call.
+/// The least time for an attempt to connect. A call that cannot wait for it leaves it to the next call.
 pub(super) const CONNECTING: Duration = Duration::from_secs(1);
 
 impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
@@ -47,12 +52,12 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
         }
     }
 
-    /// The connection that there is, and its number.
+    /// Returns the present connection, and its number.
     pub(super) fn current(&self) -> Option<(C, u64)> {
         lock(&self.current).usable(self.deadline)
     }
 
-    /// The connection, and its number.
+    /// Returns the connection, which may have to be made, and its number.
     pub(super) async fn connection(&self) -> RedisResult<(C, u64)> {
         let coming = {
             let mut current = lock(&self.current);
@@ -64,22 +69,23 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
         outcome(coming).await
     }
 
-    /// Connects anew. Who calls meanwhile does so on the connection that there is.
+    /// Connects again. Other calls use the present connection meanwhile.
     #[cfg(feature = "redis-cluster")]
     pub(super) async fn renew(&self) -> RedisResult<()> {
         let coming = self.coming(&mut lock(&self.current));
         outcome(coming).await.map(drop)
     }
 
-    /// Begins to connect anew, and waits for nothing.
+    /// Begins to connect again, without waiting.
     #[cfg(feature = "redis-cluster")]
     pub(super) fn begin_to_renew(&self) {
         drop(self.coming(&mut lock(&self.current)));
     }
 
-    /// The attempt that is being made, or else a new one.
+    /// Returns the running attempt, or starts one.
     fn coming(&self, current: &mut Current<C>) -> Coming<C> {
-        // An attempt ends without an outcome when its runtime ends, and never if the runtime is not run any more.
+        // An attempt has no result when its runtime ends, and never ends if the runtime does not run any
+        // more.
         let longest = self.longest() + CONNECTING;
         let coming = current.coming.take();
         let coming = coming
@@ -88,13 +94,13 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
         current.coming.insert(coming).1.clone()
     }
 
-    /// How long an attempt may take.
+    /// Returns how long an attempt may take.
     fn longest(&self) -> Duration {
         self.deadline.max(CONNECTING)
     }
 
-    /// Connects in a task of its own. If a call connected, then the next call would begin again with what is left of
-    /// its own time.
+    /// Connects in a task of its own. If a call connected, the next call would start again with what is left
+    /// of its own time.
     fn attempt(&self) -> Coming<C> {
         let (come, coming) = watch::channel(None);
         let (connect, current) = (Arc::clone(&self.connect), Arc::clone(&self.current));
@@ -115,7 +121,7 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
         coming
     }
 
-    /// The connection of this number is of no use any more.
+    /// Drops the connection with this number, which is useless.
     pub(super) fn forget(&self, number: u64) {
         let mut current = lock(&self.current);
         if current.number == number {
@@ -123,7 +129,7 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
         }
     }
 
-    /// A call is sent on the connection of this number.
+    /// Records that a call is sent on the connection with this number.
     pub(super) fn sent(&self, number: u64) -> Sent<'_, C> {
         Sent {
             line: self,
@@ -142,7 +148,7 @@ impl<C: Clone> Current<C> {
         Some((self.connection.clone()?, self.number))
     }
 
-    /// Whether the connection had as much time to answer as a call has, and answered nothing.
+    /// Returns whether the connection had as much time to answer as a call has, and answered nothing.
     fn is_silent(&self, deadline: Duration) -> bool {
         self.unanswered_since
             .is_some_and(|since| since.elapsed() >= deadline)
@@ -168,7 +174,7 @@ fn ended() -> RedisError {
         .into()
 }
 
-/// A call whose answer is not there yet. Dropping it gives the answer up.
+/// A call without an answer yet. Dropping it gives the answer up.
 pub(super) struct Sent<'a, C> {
     line: &'a Reconnecting<C>,
     number: u64,
@@ -207,7 +213,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(100);
 
-    /// The first attempt comes to nothing; each of the others takes 60 ms.
+    /// The first attempt fails; each of the others takes 60 ms.
     fn line() -> Arc<Reconnecting<u32>> {
         let attempts = AtomicU32::new(0);
         let connect = move || -> Promise<u32> {
@@ -238,7 +244,7 @@ mod tests {
         for caller in callers {
             connected += usize::from(caller.await.unwrap());
         }
-        // Of five seconds, the attempt that came to nothing took one.
+        // The failed attempt took one of the five seconds.
         assert!(connected > 700, "{connected}");
     }
     #[test]

@@ -1,8 +1,8 @@
 //! Renews the slots that requests of this node hold.
 //!
-//! In Redis a slot lasts for one life, and is renewed at a third of it, all in one call. So a node that dies frees its
-//! slots within one life, and a request may last as long as it likes. In a cluster each key has a call of its own, since
-//! a script reads the keys of one hash slot only.
+//! In Redis a slot lasts for one life, and is renewed at a third of it, all slots in one call. So a node that
+//! dies frees its slots within one life, and a request may last as long as it likes. In a cluster each key
+//! has a call of its own, since a script reads the keys of one hash slot only.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -27,10 +27,10 @@ const LOST: Diagnostic = Diagnostic::new(
     "let slots last longer than the store is away, `RedisStoreBuilder::slot_life`, and see why it was",
 );
 
-/// What requests hold of one key under one policy.
+/// The charges of requests that hold slots of one key under one policy.
 type OfKey = Vec<Charge>;
 
-/// How many calls renew slots in a cluster at once.
+/// The number of calls that renew slots in a cluster at once.
 const MOST_AT_ONCE: usize = 64;
 
 /// Keeps the slots that a request has taken, until they are released.
@@ -55,7 +55,7 @@ async fn renew(renewing: Renewing, every: Duration) {
             return;
         };
         let Some(charges) = calls.held.to_be_renewed() else {
-            // A task that begins now renews, and not this one.
+            // Another task has begun to renew.
             return renewing.end();
         };
         if charges.is_empty() {
@@ -65,7 +65,7 @@ async fn renew(renewing: Renewing, every: Duration) {
         if calls.renew(&charges).await > 0 {
             diagnose(&LOST);
         }
-        // Those that were released meanwhile may have been taken again by the renewal.
+        // The renewal may have taken slots again that were released meanwhile.
         let released = charges
             .into_iter()
             .filter(|charge| charge.slot.is_some_and(|slot| !calls.held.holds(slot)));
@@ -88,7 +88,7 @@ impl Calls {
             let all: Vec<OfKey> = by_key.into_values().collect();
             return self.renew_together(&all).await.unwrap_or(0);
         }
-        // A server that does not answer holds up its own keys, and none of the others.
+        // A server that does not answer holds up its own keys, and no others.
         let mut left = by_key.into_values();
         let (mut under_way, mut lost) = (JoinSet::new(), 0);
         loop {
@@ -131,7 +131,7 @@ impl Calls {
             call.argument(slots.sum::<u64>());
             for charge in of_key {
                 let slot = charge.slot.map_or(0, Slot::number);
-                // As `concurrency.members` in Lua has them.
+                // The names of `concurrency.members` in Lua.
                 for index in 1..=charge.cost {
                     match index {
                         1 => call.argument(slot),

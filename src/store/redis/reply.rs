@@ -1,3 +1,7 @@
+//! Reads the replies of the script, and computes outcomes from them.
+//!
+//! The script returns states, so that a node can compute the outcome of a later moment without a call.
+
 use redis::Value;
 use smallvec::SmallVec;
 
@@ -12,8 +16,8 @@ use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
 use crate::store::{Charge, Taken};
 
-/// What the script tells of some charges: how their keys stand, at one moment. The numbers are made of it
-/// here.
+/// The answer of the script to some charges: the states of their keys, at one moment. The outcomes are
+/// computed from it here.
 #[derive(Clone, Debug)]
 pub(super) struct ScriptReply {
     each: SmallVec<[KeyReply; 4]>,
@@ -22,19 +26,19 @@ pub(super) struct ScriptReply {
 #[derive(Clone, Debug)]
 pub(super) struct KeyReply {
     charge: Charge,
-    /// By the clock of the server that has the key.
+    /// The time of the decision, by the clock of the server that has the key.
     at: Micros,
     /// Whether the policy allows it.
     fits: bool,
     /// Whether this refusal has blocked the key.
     is_penalized: bool,
-    /// How long the key is blocked yet.
+    /// How much longer the key is blocked.
     blocked: Micros,
-    /// The limit that the key has of its own.
+    /// The override of the key.
     own: Option<Own>,
-    /// What nodes hold of it.
+    /// The units of the key that nodes hold.
     leased: Option<Box<Leased>>,
-    /// What this node is granted.
+    /// The units that this node is granted.
     grant: Option<Grant>,
     state: State,
 }
@@ -57,22 +61,22 @@ impl KeyReply {
         self.grant
     }
 
-    /// Whether it fits, and its key is not blocked.
+    /// Returns whether it fits, and its key is not blocked.
     pub(super) fn passes(&self) -> bool {
         self.fits && self.blocked == Micros::ZERO
     }
 
-    /// When it was decided, by the clock of the server.
+    /// Returns when it was decided, by the clock of the server.
     pub(super) fn at(&self) -> Micros {
         self.at
     }
 
-    /// The numbers so much later, if nothing has happened since.
+    /// Returns the outcome at a later moment, if nothing has happened since.
     pub(super) fn outcome(&self, counted: &OpenedPolicy, later: Micros) -> Outcome {
         self.outcome_of(self.charge.cost, counted, later)
     }
 
-    /// The numbers for a request of this cost, so much later.
+    /// Returns the outcome of a request of this cost at a later moment.
     pub(super) fn outcome_of(&self, cost: u32, counted: &OpenedPolicy, later: Micros) -> Outcome {
         let (state, at) = (self.state.clone(), self.at.saturating_add(later));
         let own = match self.own {
@@ -80,7 +84,7 @@ impl KeyReply {
             None => counted.under(&self.charge),
         };
         let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
-        // What fits now need not fit at a later hour.
+        // A request that fits now need not fit at a later hour.
         let fits = self.fits && (later == Micros::ZERO || !algorithm.depends_on_a_calendar());
         let mut outcome = match &self.leased {
             None => algorithm.outcome(state, at, cost, fits),
@@ -108,7 +112,7 @@ impl KeyReply {
 }
 
 impl ScriptReply {
-    /// To a question about nothing.
+    /// The reply to a question about nothing.
     pub(super) fn none() -> Self {
         Self {
             each: SmallVec::new(),
@@ -159,7 +163,8 @@ impl ScriptReply {
         read().ok_or_else(|| nonsense(NOT_READ))
     }
 
-    /// How many units were taken, and what is told of a charge of so many, or of one if there were none.
+    /// Reads how many units were taken, and the reply for a charge of that many, or of one if there were
+    /// none.
     pub(super) fn of_taking(value: Value, charges: &[Charge]) -> Result<(u32, Self), StoreError> {
         let read = || {
             let Value::BulkString(mut text) = value else {
@@ -200,24 +205,24 @@ impl ScriptReply {
         !self.each.iter().any(KeyReply::denies)
     }
 
-    /// What is told of this policy.
+    /// Returns the reply for this policy.
     pub(super) fn of(&self, policy: usize) -> Option<&KeyReply> {
         self.each.iter().find(|told| told.charge.policy == policy)
     }
 
-    /// When it was decided, by the clock of the server that is ahead if there were several.
+    /// Returns when it was decided, by the clock of the server that is furthest ahead.
     pub(super) fn at(&self) -> Micros {
         let latest = self.each.iter().map(|told| told.at).max();
         latest.unwrap_or(Micros::ZERO)
     }
 
-    /// How long the key of each charge is blocked yet.
+    /// Returns how much longer the key of each charge is blocked.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (&Charge, Micros)> {
         self.each.iter().map(|told| (&told.charge, told.blocked))
     }
 
-    /// Whether another such request has to be asked about: it would be counted as a refusal too, or a slot may be free at
-    /// any moment.
+    /// Returns whether the next such request has to ask again: it counts as a refusal too, or a slot may be
+    /// free at any moment.
     pub(super) fn is_to_be_asked_again(&self, policies: &[OpenedPolicy]) -> bool {
         self.each.iter().filter(|told| told.denies()).any(|told| {
             let counted = policies.get(told.charge.policy);
@@ -230,7 +235,7 @@ impl ScriptReply {
         })
     }
 
-    /// What was charged, if the request was allowed.
+    /// Returns what was charged, if the request was allowed.
     pub(super) fn taken(&self, policies: &[OpenedPolicy]) -> SmallVec<[(Charge, Taken); 4]> {
         let taken = self
             .each
@@ -246,7 +251,7 @@ impl ScriptReply {
         taken.collect()
     }
 
-    /// How long the request cannot pass at least, which has these outcomes and was denied; `None` if no wait
+    /// Returns how long the denied request with these outcomes cannot pass at least, or `None` if no wait
     /// helps.
     pub(super) fn wait(&self, outcomes: &Outcomes) -> Option<Micros> {
         let denying = self.each.iter().filter(|told| told.denies());
@@ -255,7 +260,7 @@ impl ScriptReply {
             let (_, outcome) = all.find(|(policy, _)| *policy == told.charge.policy)?;
             let wait = outcome.retry_micros();
             match told.own {
-                // What comes after it is not known.
+                // What comes after the override is not known.
                 Some(Own { lasts, .. }) => Some(wait.map_or(lasts, |wait| wait.min(lasts))),
                 None => wait,
             }
@@ -263,12 +268,12 @@ impl ScriptReply {
         waits.try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
     }
 
-    /// Adds what another server told.
+    /// Adds the reply of another server.
     pub(super) fn add(&mut self, other: Self) {
         self.each.extend(other.each);
     }
 
-    /// The numbers at the moment of the answer.
+    /// Returns the outcomes at the moment of the answer.
     pub(super) fn outcomes(&self, policies: &[OpenedPolicy]) -> Outcomes {
         let mut outcomes = Outcomes::new(self.at());
         for told in &self.each {
@@ -310,7 +315,7 @@ impl ScriptReply {
     }
 }
 
-/// How many units are granted, the end of their class, and how long they last.
+/// Reads how many units are granted, the end of their class, and how long they last.
 fn grant_of(words: [&str; 3]) -> Option<Grant> {
     let [units, end, lasts] = words;
     let (units, end, lasts) = (units.parse().ok()?, end.parse().ok()?, lasts.parse().ok()?);
@@ -321,7 +326,7 @@ fn grant_of(words: [&str; 3]) -> Option<Grant> {
     })
 }
 
-/// What nodes hold, if they hold anything, and what stands behind.
+/// Reads the units that nodes hold, if any, and returns the rest of the text.
 fn leased_of(text: &str) -> Option<(Option<Box<Leased>>, &str)> {
     match text.strip_prefix('~') {
         None => Some((None, text)),
@@ -333,7 +338,7 @@ fn leased_of(text: &str) -> Option<(Option<Box<Leased>>, &str)> {
     }
 }
 
-/// The limit of its own, if there is one, and the state: words in decimal.
+/// Reads the override, if there is one, and the state: words in decimal.
 fn state_of(text: &str) -> Option<(Option<Own>, State)> {
     let (own, text) = match text.strip_prefix('=') {
         None => (None, text),
@@ -380,7 +385,7 @@ mod tests {
         }
     }
 
-    /// What a server tells that denies a charge at a cost of 1 by this policy.
+    /// Returns the reply of a server that denies a charge of cost 1 by this policy.
     fn denied(policy: usize, at: i64, state: &str) -> ScriptReply {
         let told = format!("{at};0;0;{state}");
         let charges = Charges::from_slice(&[Charge::new(policy, "ann".into_key(), 1)]);

@@ -10,14 +10,14 @@ use super::glue::glue;
 use super::link::Link;
 use crate::algorithm::Lua;
 
-/// A text in Lua, and the digest by which a server knows it.
+/// A script in Lua, and the digest by which a server knows it.
 #[derive(Debug)]
 pub(super) struct Script {
     text: String,
     digest: String,
 }
 
-/// A script's keys and arguments.
+/// The keys and arguments of a script.
 #[derive(Debug, Default)]
 pub(super) struct Call {
     keys: Words,
@@ -32,15 +32,15 @@ struct Words {
 }
 
 impl Script {
-    /// These rules, and a driver that finds them by name.
+    /// Creates a script of these rules and a driver that finds them by name.
     pub(super) fn of(rules: &[Lua], driver: &str) -> Self {
         let text = glue(rules, driver);
         let digest = redis::Script::new(&text).get_hash().to_owned();
         Self { text, digest }
     }
 
-    /// Runs it until then. A server that does not know it, as after a restart or a failover, has done nothing, and is
-    /// told the text.
+    /// Runs the script until `until`. A server that does not know it, as after a restart or a failover, has
+    /// executed nothing, and is sent the text.
     pub(super) async fn run(&self, link: &Link, call: &Call, until: Instant) -> RedisResult<Value> {
         let known = link
             .send(call.command("EVALSHA", &self.digest), until)
@@ -63,7 +63,7 @@ impl Call {
         self.arguments.add(argument);
     }
 
-    /// Adds the keys and the arguments of another call behind its own.
+    /// Appends the keys and the arguments of another call.
     pub(super) fn add(&mut self, other: &Self) {
         self.keys.append(&other.keys);
         self.arguments.append(&other.arguments);
@@ -81,7 +81,7 @@ impl Call {
 
 impl Words {
     fn add(&mut self, word: impl Display) {
-        // To write to a vector cannot fail.
+        // Writing to a vector cannot fail.
         let _ = write!(self.bytes, "{word}");
         self.ends.push(self.bytes.len());
     }

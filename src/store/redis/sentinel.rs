@@ -1,3 +1,5 @@
+//! Finds the master by its sentinels.
+
 use redis::{
     ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, Role, ServerErrorKind,
     parse_redis_url,
@@ -17,19 +19,19 @@ use crate::error::{ConfigError, StoreErrorKind};
 #[derive(Clone)]
 pub(super) struct Sentinels {
     addresses: Vec<ConnectionInfo>,
-    /// What they call the master.
+    /// The sentinels' name of the master.
     name: String,
-    /// How to connect to the master, but for its address.
+    /// How to connect to the master, except for its address.
     master: ConnectionInfo,
 }
 
-/// What a step towards the master comes to.
+/// The result of a step towards the master.
 enum Step {
     Named(String, u16),
     Connected(Connection),
 }
 
-/// Why there is no master, from what says least to what says most.
+/// Why there is no master, from the least to the most specific reason.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     SentinelIsAway,
@@ -60,15 +62,15 @@ impl Sentinels {
         })
     }
 
-    /// What the log calls the master: its name, and who knows where it is.
+    /// Returns the name of the store in the log: the master and its sentinels.
     pub(super) fn named(&self) -> String {
         let sentinels = self.addresses.iter().map(|info| place(info.addr()));
         let sentinels: Vec<_> = sentinels.collect();
         format!("{} of the sentinels {}", self.name, sentinels.join(", "))
     }
 
-    /// Asks all at once, so that one that does not answer causes no delay, and takes the first server that is
-    /// named and says itself that it is the master: during a failover several may be named.
+    /// Asks all sentinels at once, so that one that does not answer causes no delay, and takes the first
+    /// named server that reports itself as the master: during a failover the sentinels may name several.
     pub(super) async fn connect(self) -> RedisResult<Connection> {
         let mut steps = JoinSet::new();
         for sentinel in self.addresses {
@@ -137,7 +139,7 @@ async fn connect(master: ConnectionInfo) -> Outcome<Step> {
         match connection.query(&redis::cmd("ROLE")).await {
             Ok(Role::Primary { .. }) => Ok(connection),
             Ok(_) => Err((ErrorKind::Io, "it is a replica").into()),
-            // Without permission to ask, the first write tells.
+            // Without permission to ask, the first write finds out.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => {
                 Ok(connection)
             }
@@ -155,8 +157,8 @@ async fn connect(master: ConnectionInfo) -> Outcome<Step> {
     })
 }
 
-/// Both steps take less than an attempt to connect may. To wait longer for a master that hangs would be of no
-/// use: another has its place soon.
+/// Limits both steps to less than an attempt to connect. Waiting longer for a master that hangs is useless,
+/// since another server soon replaces it.
 async fn in_time<T>(step: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     let step = timeout(CONNECTING / 2, step).await;
     step.unwrap_or_else(|_| Err(timed_out()))
@@ -175,7 +177,7 @@ fn tell(what: &'static str, at: &str, error: &RedisError) -> RedisError {
     (kind, what, format!("{at}: {error}")).into()
 }
 
-/// Its name, and how to connect to it.
+/// Parses the name of the master, and how to connect to it.
 fn parse_master(text: &str) -> Result<(String, ConnectionInfo), ConfigError> {
     let parsed = if text.contains("://") {
         text.into_connection_info()
@@ -183,7 +185,7 @@ fn parse_master(text: &str) -> Result<(String, ConnectionInfo), ConfigError> {
         (text, 0).into_connection_info()
     };
     let info = parsed.map_err(|error| bad_master(text, &error.to_string()))?;
-    // What the configuration of a sentinel takes.
+    // The characters that the configuration of a sentinel accepts.
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     let name = host(&info).to_owned();
     if name.is_empty() || !name.bytes().all(fits) {
@@ -196,7 +198,7 @@ fn parse_master(text: &str) -> Result<(String, ConnectionInfo), ConfigError> {
     Ok((name, info))
 }
 
-/// Where a sentinel listens unless told otherwise.
+/// The default port of a sentinel.
 const PORT: u16 = 26_379;
 
 fn parse_sentinel(url: &str) -> Result<ConnectionInfo, ConfigError> {
@@ -211,7 +213,7 @@ fn parse_sentinel(url: &str) -> Result<ConnectionInfo, ConfigError> {
     Ok(info)
 }
 
-/// The text is not shown: there may be a password in it.
+/// The text is not shown, since it may contain a password.
 fn bad_master(text: &str, why: &str) -> ConfigError {
     let remedy = format!(
         "write the name that the sentinels know it by, or redis://[user:password@]name[/database], or with feature \

@@ -14,10 +14,10 @@ use super::reconnecting::Reconnecting;
 /// One server, over one connection.
 pub(super) struct Server(Reconnecting<Connection>);
 
-/// What comes of one attempt to send a call.
+/// The result of one attempt to send a call.
 enum Sent {
     Answered(RedisResult<Value>),
-    /// The connection broke before a byte of the call went out.
+    /// The connection broke before a byte of the call was written.
     NotAtAll(RedisError),
 }
 
@@ -41,12 +41,12 @@ impl Server {
         self.current().is_some()
     }
 
-    /// Sends this, and waits for the answer until then. After an error of the network, and when the time is over, it
-    /// is unknown whether the call was done, so it is sent a second time in one case alone: its connection broke
-    /// before any of it was written, as one does that died while it was idle.
+    /// Sends this command, and waits until `until` for the answer. After an error of the network, and when
+    /// the time is over, it is unknown whether the command ran. So it is sent a second time in one case only:
+    /// the connection broke before any of it was written, as a connection does that died while it was idle.
     ///
-    /// Its future is a part of each request's, and is kept small: an `async fn` that is given a future has room for it
-    /// twice.
+    /// The future is part of each request's future, and is kept small: an `async fn` with a future as an
+    /// argument has room for it twice.
     pub(super) async fn send(
         &self,
         command: &Cmd,
@@ -74,8 +74,9 @@ impl Server {
         let before = connection.written();
         let waits = self.0.sent(number);
         let answer = {
-            // Written by the first poll, before the timer is set. It does not yield in between: tasks that do go on in
-            // any order, and requests that come one behind the other are decided so.
+            // The first poll writes the command, before the timer is set. It does not yield in between: tasks
+            // that yield continue in any order, and requests that come one after the other are decided in
+            // that order.
             let mut sent = pin!(connection.send(command, is_asking));
             match poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await {
                 Poll::Ready(answer) => Ok(answer),
@@ -86,7 +87,7 @@ impl Server {
         match answer {
             Ok(Err(error)) if is_of_no_use_after(&error) => {
                 self.0.forget(number);
-                // The connection ends with such an error, so nothing is written later.
+                // Such an error ends the connection, so nothing is written later.
                 if connection.has_written_nothing_since(before) {
                     return Sent::NotAtAll(error);
                 }
@@ -100,7 +101,7 @@ impl Server {
         }
     }
 
-    /// The connection that there is, unless it has died meanwhile.
+    /// Returns the present connection, unless it has died.
     fn current(&self) -> Option<(Connection, u64)> {
         let (connection, number) = self.0.current()?;
         if connection.is_over() {
@@ -111,8 +112,8 @@ impl Server {
     }
 }
 
-/// Whether another connection may do what this one did not. One to a server that may not write any more
-/// leads to what was the primary before a failover.
+/// Returns whether another connection may succeed where this one failed. A connection to a server that may
+/// not write any more leads to the previous primary after a failover.
 fn is_of_no_use_after(error: &RedisError) -> bool {
     error.is_unrecoverable_error() || error.is_timeout() || is_read_only(error)
 }

@@ -10,8 +10,9 @@ use crate::clock::Micros;
 use crate::error::StoreError;
 use crate::store::Charge;
 
-/// The script that settles what requests have really cost. While a call is under way, those that come meanwhile share the
-/// next, or as many calls as they fill: nothing waits for them, and a server that is far away gets no backlog.
+/// Runs the script that settles the real cost of requests. While a call is under way, the settlements that
+/// come meanwhile share the next call, or as many calls as they fill: no request waits for them, and a server
+/// that is far away gets no backlog.
 pub(super) struct Settler {
     pub(super) script: Script,
     gathered: Mutex<Gathered>,
@@ -20,25 +21,25 @@ pub(super) struct Settler {
 #[derive(Default)]
 struct Gathered {
     waiting: VecDeque<Waiting>,
-    /// How many tasks make calls.
+    /// The number of tasks that make calls.
     under_way: usize,
-    /// How many of these have not taken any along yet.
+    /// The number of these tasks that do not include any settlement yet.
     starting: usize,
 }
 
 pub(super) struct Waiting {
     pub(super) charge: Charge,
-    /// Less than 0 to give it back.
+    /// Negative for units to give back.
     pub(super) amount: i64,
     /// Until when it can be given back.
     pub(super) until: Micros,
     pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
 }
 
-/// How many settlements share a call at most: other clients of the server wait meanwhile.
+/// The number of settlements in a call at most: other clients of the server wait meanwhile.
 const MOST_TOGETHER: usize = 64;
 
-/// How many calls are under way at most.
+/// The number of calls under way at most.
 const MOST_CALLS: usize = 256;
 
 impl Settler {
@@ -53,7 +54,7 @@ impl Settler {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether another task has to make calls.
+    /// Adds settlements. Returns whether another task has to make calls.
     pub(super) fn add(&self, waiting: Vec<Waiting>) -> bool {
         let mut gathered = self.gathered();
         gathered.waiting.extend(waiting);
@@ -65,7 +66,7 @@ impl Settler {
         is_needed
     }
 
-    /// Those that share the next call. If there are none, the task is over.
+    /// Takes the settlements of the next call. If there are none, the task is over.
     pub(super) fn take(&self, has_begun: bool) -> Vec<Waiting> {
         let mut gathered = self.gathered();
         let together = gathered.waiting.len().min(MOST_TOGETHER);
@@ -74,7 +75,8 @@ impl Settler {
         gathered.waiting.drain(..together).collect()
     }
 
-    /// A task has ended with its runtime. If it was the last, those that wait are let go, and told so by that.
+    /// Records that a task has ended with its runtime. If it was the last, the waiting settlements are
+    /// dropped, which tells their callers.
     pub(super) fn let_go(&self, has_begun: bool) {
         let mut gathered = self.gathered();
         gathered.starting -= usize::from(!has_begun);
@@ -88,7 +90,7 @@ impl Settler {
 }
 
 impl Gathered {
-    /// Whether those that wait fill a call more than those that begin will take along.
+    /// Returns whether the waiting settlements fill a call more than the starting tasks will take.
     fn needs_a_task(&self) -> bool {
         let left = self
             .waiting

@@ -1,4 +1,4 @@
-//! The calls that settle what requests have really cost.
+//! The calls that settle the real cost of requests.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::clock::Micros;
 use crate::error::StoreError;
 use crate::store::{Amendment, Charge};
 
-/// The task that makes the calls. It is there before the task is spawned: a runtime that ends may never poll it.
+/// The task that makes the calls. It exists before the task is spawned: a runtime that ends may never poll
+/// it.
 struct UnderWay {
     calls: Arc<Calls>,
     has_begun: bool,
@@ -33,7 +34,7 @@ pub(super) async fn settle(
         return calls.change_each(charges, amendment).await;
     }
     calls.epochs.advance(charges);
-    // A request may be denied in between, and whatever comes of this it may have been done.
+    // A request may be denied in between, and whatever the result, the server may have executed it.
     let _forgetting = Forgetting(calls, charges);
     let (mut waiting, mut answers) = (Vec::new(), Vec::new());
     for charge in charges {
@@ -69,7 +70,7 @@ pub(super) async fn settle(
 
 async fn make_calls(mut under_way: UnderWay) {
     loop {
-        // Settlements of the same moment come along.
+        // Includes settlements of the same moment.
         yield_now().await;
         let together = under_way.take();
         if together.is_empty() {
@@ -97,7 +98,7 @@ impl Calls {
     }
 }
 
-/// What the script needs to know of a policy, whose numbers go into a call once for each limit.
+/// The part of a policy that the script needs, whose numbers go into a call once for each limit.
 #[derive(PartialEq)]
 struct Rule {
     policy: usize,

@@ -1,11 +1,11 @@
 #[cfg(feature = "redis-cluster")]
 use crc16::{State, XMODEM};
 
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 #[cfg(feature = "redis-cluster")]
 pub(super) const SLOTS: u16 = 16_384;
 
-/// The slot of keys with this hash tag.
+/// Returns the slot of keys with this hash tag.
 #[cfg(feature = "redis-cluster")]
 pub(super) fn slot_of(tag: &[u8]) -> u16 {
     State::<XMODEM>::calculate(tag) % SLOTS
@@ -17,7 +17,7 @@ pub(super) fn slot_of(_: &[u8]) -> u16 {
     0
 }
 
-/// The slot of this key, which may have its hash tag in braces.
+/// Returns the slot of this key, which may have its hash tag in braces.
 #[cfg(feature = "redis-cluster")]
 pub(super) fn slot_of_key(key: &[u8]) -> u16 {
     let at = |bytes: &[u8], brace| bytes.iter().position(|byte| *byte == brace);
@@ -26,7 +26,7 @@ pub(super) fn slot_of_key(key: &[u8]) -> u16 {
     slot_of(tag.filter(|tag| !tag.is_empty()).unwrap_or(key))
 }
 
-/// A hash tag that is in this slot, and that is no client's. The search is work of half a millisecond.
+/// Returns a hash tag in this slot that no client has. The search takes half a millisecond.
 pub(super) fn tag_in(slot: u16) -> String {
     let mut tags = (0_u32..).map(|number| format!("probe {number}"));
     let found = tags.find(|tag| slot_of(tag.as_bytes()) == slot);
@@ -37,7 +37,7 @@ pub(super) fn tag_in(slot: u16) -> String {
 mod tests {
     use super::*;
 
-    /// The vectors of the specification of clusters, and what a server of version 7.0 tells.
+    /// The vectors of the specification of clusters, and answers of a server of version 7.0.
     #[test]
     fn a_key_is_in_the_slot_that_a_server_tells() {
         for (key, slot) in [

@@ -7,14 +7,14 @@ use super::ranges::{Address, Range};
 
 /// Which node has which slots, as far as this process knows.
 pub(super) struct View {
-    /// In the order of the slots: the first one and the last one, and who has them.
+    /// The first and the last slot of each range and its node, in the order of the slots.
     ranges: Box<[(u16, u16, Arc<Node>)]>,
     pub(super) nodes: Box<[Arc<Node>]>,
     pub(super) made: Instant,
 }
 
 impl View {
-    /// Of these ranges, over the nodes that are found by their addresses.
+    /// Creates a view of these ranges. `node` finds a node by its address.
     pub(super) fn new(ranges: &[Range], node: impl Fn(&Address) -> Arc<Node>) -> Self {
         let mut nodes: Vec<Arc<Node>> = Vec::new();
         let mut known = Vec::new();
@@ -35,7 +35,7 @@ impl View {
         }
     }
 
-    /// The node that has this slot.
+    /// Returns the node that has this slot.
     pub(super) fn node(&self, slot: u16) -> Option<&Arc<Node>> {
         let place = self.ranges.partition_point(|(_, last, _)| *last < slot);
         let (first, _, node) = self.ranges.get(place)?;

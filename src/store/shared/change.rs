@@ -1,3 +1,5 @@
+//! A change of items: the pure function that a user's store applies.
+
 use std::fmt;
 use std::time::Duration;
 
@@ -12,10 +14,10 @@ use crate::decision::Weight;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::{Amendment, DAMAGED};
 
-/// What is to be done with some items, in one step; see [`Items::update`](super::Items::update).
+/// What to do with some items, in one step; see [`Items::update`](super::Items::update).
 ///
-/// It reads no clock and changes nothing itself, so that it can be [applied](Self::apply) as often as
-/// another writer was faster.
+/// It reads no clock and changes nothing itself, so it can be [applied](Self::apply) again whenever another
+/// writer was faster.
 pub struct Change {
     pub(super) names: Vec<String>,
     pub(super) parts: SmallVec<[Part; 8]>,
@@ -24,32 +26,32 @@ pub struct Change {
     pub(super) meanwhile: Option<Meanwhile>,
 }
 
-/// Done whenever the items have been read; it is told which of them are there.
+/// Called whenever the items have been read, with a flag for each item that says whether it exists.
 #[cfg(feature = "testing")]
 pub(crate) type Meanwhile = std::sync::Arc<dyn Fn(&[bool]) + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Charge,
-    /// Charges as many units as all grant.
+    /// Charges as many units as all policies grant.
     Take,
     Peek,
-    /// Tells how many refusals count, in place of units.
+    /// Returns the number of refusals that count, in place of units.
     Refusals,
     Amend(Amendment),
 }
 
-/// What has come of a [`Change`] to the items as they were found.
+/// The result of a [`Change`] to the items as they were found.
 #[derive(Debug)]
 #[must_use = "what it writes has to be written"]
 pub struct Changed {
     writes: Vec<Write>,
     pub(super) answer: Result<Outcomes, StoreError>,
-    /// How many units were taken, if that was asked for.
+    /// The number of units taken, if the change takes units.
     pub(super) units: u32,
 }
 
-/// An item to be written.
+/// An item to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     item: usize,
@@ -57,9 +59,9 @@ pub struct Write {
     ttl: Duration,
 }
 
-/// A clock so much behind the one of the last write stands still until it has caught up. If it is
-/// further behind, it has stepped back. Where nodes take turns, each step back would give a bucket what
-/// drains in it, again and again.
+/// A clock that is behind the last write by up to this time stands still until it has caught up. If it is
+/// further behind, it has stepped back. Where nodes take turns, each step back would drain a bucket again and
+/// again.
 const SKEW: Micros = Micros::from_secs(1);
 
 impl Change {
@@ -73,19 +75,19 @@ impl Change {
         }
     }
 
-    /// The names of the items that it reads, in ascending order, none twice.
+    /// Returns the names of the items that it reads, in ascending order, without duplicates.
     ///
-    /// A name has at most 128 characters, letters and digits of ASCII and `.`, `_`, `:`, `/`, `@`, `-`,
-    /// `%`, `,`, and is another one in the other case of letters. It shows the key that it is made of:
-    /// see [`KeyName`](crate::key::KeyName).
+    /// A name has at most 128 characters: letters and digits of ASCII and `.`, `_`, `:`, `/`, `@`, `-`, `%`,
+    /// `,`. Names are case-sensitive. A name shows the key that it is made of: see
+    /// [`KeyName`](crate::key::KeyName).
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Decides what to write, and what to answer, given the value of each item in the order of the
-    /// [names](Self::names): `None` for an item that is not there.
+    /// Decides what to write and what to answer, given the value of each item in the order of the
+    /// [names](Self::names): `None` for an item that does not exist.
     ///
-    /// `now` is the time of the whole store if it has one, so that all nodes agree; else that of this
+    /// `now` is the time of the whole store if it has one, so that all nodes agree; otherwise that of this
     /// process.
     pub fn apply<V: AsRef<[u8]>>(&self, now: Micros, found: &[Option<V>]) -> Changed {
         #[cfg(feature = "testing")]
@@ -141,8 +143,8 @@ impl Change {
         }
     }
 
-    /// How many units every policy grants that can deny, and the parts at as many; at one, which is denied,
-    /// if that is none.
+    /// Returns how many units every policy that can deny grants, and the parts at that cost. If there are
+    /// none, the parts cost one unit, which is denied.
     fn shared_out(&self, items: &[Item], now: Micros) -> (u32, SmallVec<[Part; 8]>) {
         let most = self.parts.iter().map(|part| part.cost).max();
         let mut units = most.unwrap_or(0);
@@ -160,7 +162,7 @@ impl Change {
         }
         let parts = self.parts.iter().map(|part| Part {
             cost: part.cost.min(units.max(1)),
-            // To take nothing is no refusal.
+            // Taking nothing is not a refusal.
             penalty: None,
             ..part.clone()
         });
@@ -182,7 +184,7 @@ impl Change {
     }
 }
 
-/// Decides at the moment of the outcomes, and writes down what was charged if it `charges`.
+/// Decides at the moment of the outcomes, and writes the charges if `charges` is set.
 fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outcomes) {
     let now = outcomes.at();
     let seen = parts
@@ -218,7 +220,7 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
 }
 
 impl Changed {
-    /// The items to write, all of them or none. If there are none, nothing is to be done.
+    /// Returns the items to write, all of them or none. If there are none, there is nothing to do.
     pub fn writes(&self) -> &[Write] {
         &self.writes
     }
@@ -251,25 +253,25 @@ impl Write {
         }
     }
 
-    /// The item, by the place of its [name](Change::names).
+    /// Returns the index of the item's [name](Change::names).
     pub fn item(&self) -> usize {
         self.item
     }
 
-    /// Its value.
+    /// Returns the item's value.
     pub fn value(&self) -> &[u8] {
         &self.value
     }
 
-    /// How long it says anything, in whole milliseconds, at least 1, and up to 285 years. From then on
-    /// the store may forget it, and no sooner.
+    /// Returns how long the item has to be kept, in whole milliseconds, at least 1, and up to 285 years. The
+    /// store may forget it after that, and no sooner.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
 }
 
 impl fmt::Debug for Change {
-    /// Without the names, which may be secret.
+    /// Names may be secret, so they are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Change")
             .field("items", &self.names.len())

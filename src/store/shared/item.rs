@@ -1,15 +1,17 @@
+//! The item of a key: its records, and their bytes.
+
 use smallvec::SmallVec;
 
 use crate::clock::Micros;
 
-/// What is kept of one key: a record for each policy that it has a state under, one for each policy under
-/// which it is blocked, and one for each under which it has a limit of its own. A record that a node does
-/// not know it keeps as it is, until it says nothing any more.
+/// The state of one key: a record for each policy that it has a state under, one for each policy that blocks
+/// it, and one for each policy under which it has an override. A node keeps a record that it does not know as
+/// it is, until the record ends.
 ///
-/// As bytes: the version of the format, 1; the moment of the last write; then of each record its tag,
-/// the moment from which on it says nothing, the number of its words, and its words. Numbers are
-/// big-endian and have 64 bits, but for the version, which is a byte, and the number of words, which has
-/// 32 bits. The version is also in the item's name, so that a later one does not meet this one.
+/// As bytes: the version of the format, 1; the moment of the last write; then for each record its tag, its
+/// end, the number of its words, and its words. Numbers are big-endian and have 64 bits, except for the
+/// version, which is a byte, and the number of words, which has 32 bits. The version is also in the item's
+/// name, so that a later version does not read this item.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Item {
     /// The moment of the last write.
@@ -28,12 +30,12 @@ type Words = SmallVec<[u64; 4]>;
 
 const VERSION: u8 = 1;
 
-/// These bytes are no item of this version.
+/// The bytes are not an item of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged;
 
 impl Item {
-    /// No bytes are the item of a new key.
+    /// Reads an item. No bytes are the item of a new key.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Damaged> {
         let Some((version, mut rest)) = bytes.split_first() else {
             return Ok(Self::default());
@@ -46,7 +48,7 @@ impl Item {
         while !rest.is_empty() {
             let (tag, until) = (number(&mut rest)?, Micros::new(number(&mut rest)?));
             let count = u32::from_be_bytes(take(&mut rest)?);
-            // A count of more words than follow is damage, and nothing is allocated for it.
+            // A count that exceeds the words that follow is damage, and nothing is allocated for it.
             if rest.len() / size_of::<u64>() < usize::try_from(count).map_err(|_| Damaged)? {
                 return Err(Damaged);
             }
@@ -73,19 +75,19 @@ impl Item {
         bytes
     }
 
-    /// The words under this tag; none if there is no record.
+    /// Returns the words of the record with this tag, or none if there is no record.
     pub(super) fn words(&self, tag: u64) -> &[u64] {
         let record = self.records.iter().find(|record| record.tag == tag);
         record.map_or(&[], |record| &record.words)
     }
 
-    /// The moment from which on what is under this tag says nothing.
+    /// Returns the end of the record with this tag.
     pub(super) fn until_of(&self, tag: u64) -> Micros {
         let record = self.records.iter().find(|record| record.tag == tag);
         record.map_or(Micros::ZERO, |record| record.until)
     }
 
-    /// Keeps these words under this tag, which say nothing from `until` on; no words are no record.
+    /// Writes these words under this tag, with this end. No words remove the record.
     pub(super) fn put(&mut self, tag: u64, words: &[u64], until: Micros) {
         self.records.retain(|record| record.tag != tag);
         if !words.is_empty() {
@@ -99,7 +101,7 @@ impl Item {
         self.records.retain(|record| record.until > now);
     }
 
-    /// The moment from which on no record says anything.
+    /// Returns the end of the last record.
     pub(super) fn until(&self) -> Micros {
         let until = self.records.iter().map(|record| record.until);
         until.max().unwrap_or(Micros::ZERO)

@@ -1,3 +1,5 @@
+//! The ledger of a store over items: a change for each verb.
+
 use std::fmt;
 use std::slice;
 use std::sync::Arc;
@@ -43,7 +45,7 @@ impl<I: Items> SharedLedger<I> {
         }
     }
 
-    /// All or nothing.
+    /// Decides all charges in one change, or reports that the store cannot.
     fn decide(&self, charges: &[Charge], verb: Verb) -> Reply<Result<Changed, StoreError>> {
         let change = match self.change(charges, verb) {
             Ok(change) => change,
@@ -104,7 +106,7 @@ impl Change {
 }
 
 impl Tags {
-    /// Nodes of different versions share a store, so these stay as they are.
+    /// Nodes of different versions share a store, so these tags must not change.
     fn of(policy: &Policy) -> Self {
         let name = policy.name();
         let (algorithm, period, slots) = policy.algorithm().frame();

@@ -1,4 +1,4 @@
-//! A store of your own, from one atomic read-modify-write.
+//! A store of your own, made from one atomic read-modify-write.
 
 mod change;
 mod item;
@@ -20,17 +20,17 @@ use super::{Availability, Reply, Store};
 use crate::error::{ConfigError, StoreError};
 use crate::policy::{Policy, check_names};
 
-/// A place that several processes can reach, and that keeps items: a value under a name, until it
-/// expires. [`SharedStore`] makes a store of it.
+/// A remote place that several processes share and that keeps items: a value under a name, until it expires.
+/// [`SharedStore`] makes a store of it.
 ///
-/// All that is known of one key is one item, whatever the policies, so that a place that can change but
-/// one item at a time decides all or nothing. Where the policies of one request count different keys,
-/// such as the address and the user, several items are changed together.
+/// All state of one key is one item, whatever the policies, so a place that can change only one item at a
+/// time decides all or nothing. Where the policies of one request have different keys, such as the address
+/// and the user, several items are changed together.
 ///
 /// # Implementing it
 ///
-/// [`update`](Self::update) is the one method there has to be. It reads the items, lets the change say
-/// what to write, and writes that if none of the items has changed since; else it begins anew:
+/// [`update`](Self::update) is the one required method. It reads the items, applies the change, and writes
+/// the result if none of the items has changed since; otherwise it starts again:
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -69,46 +69,45 @@ use crate::policy::{Policy, check_names};
 /// # }
 /// ```
 ///
-/// The example `custom_store` does so over memcached, whose `gets` and `cas` are what is needed here. A
-/// database would read and write in one serializable transaction, or `SELECT … FOR UPDATE` in the order of
-/// the names. With feature `testing`, `testing::Conformance` tells whether it is right.
+/// The example `custom_store` does this with memcached, by `gets` and `cas`. A database would read and write
+/// in one serializable transaction, or with `SELECT … FOR UPDATE` in the order of the names. With feature
+/// `testing`, `testing::Conformance` checks an implementation.
 ///
 /// - **Names** are compared byte by byte: `t:Ann` is not `t:ann`. In a database, give their column a
 ///   binary collation.
 /// - **A value** has 9 bytes, and 20 and up to 32 more for each policy of the key; a sliding log has 16 more
-///   for each moment that it remembers, and sliding slots 8 for each slot. A block takes 36 more, and a limit of
-///   the key's own 52, for as long as it lasts. Of one that is too long for the
-///   place, writing fails; cut short, it is damaged.
-/// - **Expiry** saves room and decides nothing: an item that has outlived its time to live is read as the
-///   new one that it is. One that is forgotten before counts as new, and lets more through. The conformance
-///   suite asks for it all the same, within ten seconds: a place that forgets nothing fills up.
+///   for each moment that it remembers, and sliding slots 8 for each slot. A block takes 36 more, and an
+///   override 52, for as long as it lasts. Writing a value that is too long for the place has to fail; a
+///   value that is cut short is damaged.
+/// - **Expiry** saves room and decides nothing: an item that outlives its time to live is read as new. An
+///   item that is forgotten before its time counts as new, and lets more through. The conformance suite asks
+///   for expiry within ten seconds all the same, because a place that forgets nothing fills up.
 /// - **Damage**: bytes that no store of this version writes are a
-///   [`Misconfigured`](crate::error::StoreErrorKind::Misconfigured) error for this key, which ends when it
-///   is [reset](crate::Limiter::reset). Nothing is written over them before.
-/// - **Time** is best told by the place itself. If each process reads its own clock, they have to agree
-///   within a second: so far a clock that is behind the last write is taken to stand still, and what it is
-///   behind is what told waits may be too short. One that is further behind lets through up to
-///   one limit more whenever it comes after another.
+///   [`Misconfigured`](crate::error::StoreErrorKind::Misconfigured) error for this key, until it is
+///   [reset](crate::Limiter::reset). Nothing overwrites them before.
+/// - **Time** is best told by the place itself. If each process reads its own clock, the clocks have to agree
+///   within a second: a clock that is behind the last write by up to a second is taken to stand still, and
+///   waits may be too short by that much. A clock that is further behind lets through up to one limit more
+///   whenever it comes after another.
 pub trait Items: fmt::Debug + Send + Sync + 'static {
     /// Changes the items of these [names](Change::names) in one step: reads them, all at one moment;
-    /// [applies](Change::apply) the change; and makes all of its [writes](Changed::writes), unless one of
-    /// the items has changed since it was read. Then nothing is written, and it begins anew. What the
-    /// last application returned is the answer.
+    /// [applies](Change::apply) the change; and makes all of its [writes](Changed::writes), unless one of the
+    /// items has changed since it was read. Then nothing is written, and it starts again. Returns the result
+    /// of the last application.
     ///
-    /// Without writes there is nothing more to do: the answer is right if all items were read at one
-    /// moment.
+    /// Without writes there is nothing more to do: the answer is right if all items were read at one moment.
     ///
     /// # Errors
     ///
-    /// When the items cannot be read or written. If it is not known whether they were written, do not
-    /// begin anew: the request may have been charged.
+    /// When the items cannot be read or written. If it is unknown whether they were written, do not start
+    /// again: the request may have been charged.
     fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>>;
 
-    /// How many items one update can change; as many as there are, unless it says otherwise.
+    /// Returns how many items one update can change. By default there is no limit.
     ///
-    /// If it is 1, requests whose policies count different keys cannot be decided, since they could not
-    /// be charged all or nothing: the answer is an
-    /// [`Unsupported`](crate::error::StoreErrorKind::Unsupported) error.
+    /// If it is 1, requests whose policies have different keys cannot be decided, since they could not be
+    /// charged all or nothing: the answer is an [`Unsupported`](crate::error::StoreErrorKind::Unsupported)
+    /// error.
     fn at_once(&self) -> usize {
         usize::MAX
     }
@@ -124,18 +123,19 @@ impl<I: Items + ?Sized> Items for Arc<I> {
     }
 }
 
-/// Keeps state in a place that several processes share, every algorithm in any place that implements
+/// Keeps state in a place that several processes share: any algorithm, in any place that implements
 /// [`Items`].
 ///
-/// A state belongs to the policy's name, its algorithm and its period; of a policy with another limit it
-/// is the same. So does a limit of the key's own. What is blocked is so by the policy's name alone. Whichever limiter, layer or process
-/// has a policy of that name shares it: give those that count apart names of their own.
+/// A state is identified by the policy's name, its algorithm and its period, and does not depend on the
+/// limit. An override is identified in the same way, and a block by the policy's name alone. All limiters,
+/// layers and processes that have a policy of that name share it: give policies that count apart names of
+/// their own.
 ///
 /// # Secrets
 ///
-/// Names show keys, as [`KeyName`](crate::key::KeyName) says. Bearer tokens, cookies and what else is
-/// [hashed](crate::key::Secret) show a hash, which is the same in all processes if they were given one
-/// secret. Without one, each process takes a secret of its own and counts apart:
+/// Names show keys, as [`KeyName`](crate::key::KeyName) says. Bearer tokens, cookies and other values that
+/// are [hashed](crate::key::Secret) show a hash, which is the same in all processes with the same secret.
+/// Without a secret, each process generates its own and counts apart:
 ///
 /// ```
 /// # #[cfg(feature = "http")] {
@@ -148,9 +148,9 @@ impl<I: Items + ?Sized> Items for Arc<I> {
 /// ```
 /// # While it is away
 ///
-/// Each policy then does what its [`on_store_failure`](crate::Policy::on_store_failure) says, and the log
-/// tells when the place goes away and when it is back. [`nodes`](Self::nodes), [`deadline`](Self::deadline) and
-/// [`named`](Self::named) are the options of that; see
+/// While the place is away, each policy does what its [`on_store_failure`](crate::Policy::on_store_failure)
+/// says, and the log reports when the place goes away and when it is back. The options are
+/// [`nodes`](Self::nodes), [`deadline`](Self::deadline) and [`named`](Self::named); see
 /// [`Store::availability`](crate::store::Store::availability).
 pub struct SharedStore<I> {
     items: Arc<I>,
@@ -158,7 +158,7 @@ pub struct SharedStore<I> {
 }
 
 impl<I: Items> SharedStore<I> {
-    /// A store that keeps its state there. Clones share it.
+    /// Creates a store that keeps its state in `items`. Clones share it.
     pub fn new(items: I) -> Self {
         Self {
             items: Arc::new(items),
@@ -193,7 +193,7 @@ impl<I: Items> SharedStore<I> {
         }
     }
 
-    /// Sets what the log calls the store: see [`Availability::named`].
+    /// Sets the name of the store in the log: see [`Availability::named`].
     pub fn named(self, name: impl Into<String>) -> Self {
         let availability = self.availability.named(name);
         Self {

@@ -1,4 +1,4 @@
-//! What a key has from one moment to another: a block, a limit of its own.
+//! Values that a key has for a span of time: a block, or a limit of its own.
 
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
@@ -10,7 +10,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// So long from now on.
+    /// A span of this length from now on.
     pub(super) fn new(now: Micros, length: Micros) -> Self {
         Self {
             from: now,
@@ -36,7 +36,7 @@ impl Span {
         self.until.saturating_sub(now)
     }
 
-    /// Moves it back, with its length, if it begins after this moment.
+    /// Moves the span back, with its length, if it begins after this moment.
     pub(super) fn moved_back(self, now: Micros) -> Self {
         let length = self.until.saturating_sub(self.from);
         Self::new(self.from.min(now), length)
@@ -51,7 +51,7 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// What these words say under this policy.
+    /// Reads an override from these words, under this policy.
     pub(super) fn of(words: &[u64], policy: &Algorithm) -> Option<Self> {
         let [from, until, limit, most] = *words else {
             return None;

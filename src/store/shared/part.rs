@@ -1,3 +1,5 @@
+//! What a change does to the records of one policy.
+
 use super::item::Item;
 use super::own::{Own, Span};
 use super::rule;
@@ -12,12 +14,12 @@ use crate::store::Amendment;
 /// One policy's part of a change.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
-    /// The place of the item's name.
+    /// The index of the item's name.
     pub(super) item: usize,
     pub(super) policy: usize,
-    /// With the limit of the policy.
+    /// The algorithm with the limit of the policy.
     pub(super) algorithm: Algorithm,
-    /// With the limit of the charge, which holds unless the key has one of its own.
+    /// The algorithm with the limit of the charge, which applies unless the key has an override.
     pub(super) limit: Algorithm,
     pub(super) tags: Tags,
     pub(super) penalty: Option<Penalty>,
@@ -26,7 +28,7 @@ pub(super) struct Part {
     pub(super) is_shadow: bool,
 }
 
-/// What an item calls the records of a policy.
+/// The tags of a policy's records in an item.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tags {
     pub(super) state: u64,
@@ -35,14 +37,14 @@ pub(super) struct Tags {
     pub(super) own: u64,
 }
 
-/// What one policy says before anything is charged.
+/// What one policy finds before anything is charged.
 pub(super) struct Seen {
     told: Outcome,
     state: State,
     own: Option<Own>,
-    /// The block, if it has not ended, moved back if it had to be.
+    /// The block, if it has not ended, moved back if the clock has stepped back.
     block: Option<Span>,
-    /// Whether the state or the limit had to be moved back, or the state has to be kept for longer.
+    /// Whether the state or the override was moved back, or the state has to be kept for longer.
     is_moved: bool,
 }
 
@@ -57,7 +59,7 @@ impl Seen {
         if let Some(moved) = moved {
             state = moved;
         }
-        // Under a lower limit than before it lasts longer.
+        // Under a lower limit than before the state lasts longer.
         let until = now.saturating_add(rule::lasts(limit, state.clone(), now));
         let is_short = until > now && item.until_of(part.tags.state) < until;
         let block = Span::of(item.words(part.tags.block));
@@ -79,20 +81,20 @@ impl Seen {
         self.block.is_some()
     }
 
-    /// How many units the policy grants, as long as the key is not blocked.
+    /// Returns how many units the policy grants, as long as the key is not blocked.
     pub(super) fn remaining(&self) -> u32 {
         self.told.remaining()
     }
 }
 
 impl Part {
-    /// Whether its limit depends on the hour.
+    /// Returns whether the limit depends on the hour.
     #[cfg(feature = "calendar")]
     pub(super) fn has_hours(&self) -> bool {
         self.limit.has_hours()
     }
 
-    /// What a denial of it does to the request.
+    /// Returns what a denial of this policy does to the request.
     #[cfg(feature = "calendar")]
     pub(super) fn weight(&self) -> Weight {
         match (self.is_shadow, self.is_soft) {
@@ -102,8 +104,8 @@ impl Part {
         }
     }
 
-    /// Tells of a request and, if all policies allow it, charges it in the item, if there is one to be
-    /// changed.
+    /// Writes the outcome of a request and, if all policies allow it, charges it in the item, if there is an
+    /// item to change.
     pub(super) fn charge(
         &self,
         seen: Seen,
@@ -171,7 +173,7 @@ impl Part {
                 item.put(self.tags.offences, &[], Micros::ZERO);
                 return item.put(self.tags.block, &[], Micros::ZERO);
             }
-            // Until this moment a debt drains under the limit before.
+            // Until this moment a debt drains under the previous limit.
             Amendment::Override(another, length) => {
                 let Some(another) = self.algorithm.without_hours().under(another) else {
                     return;
@@ -195,7 +197,7 @@ impl Part {
         State::from_words(item.words(self.tags.state))
     }
 
-    /// The limit of the key's own at this moment, moved back if it had to be.
+    /// Returns the override of the key at this moment, moved back if the clock has stepped back.
     fn own(&self, item: &Item, now: Micros) -> Option<Own> {
         let mut own = Own::of(item.words(self.tags.own), &self.algorithm)?;
         own.span = own.span.moved_back(now);
@@ -206,13 +208,13 @@ impl Part {
         own.map_or(&self.limit, |own| &own.limit)
     }
 
-    /// Keeps a state, and the limit of the key's own.
+    /// Writes a state, and the override of the key.
     fn keep(&self, item: &mut Item, state: &State, own: Option<Own>, now: Micros) {
         let lasts = |limit| now.saturating_add(rule::lasts(limit, state.clone(), now));
         let limit = self.limit(own.as_ref());
         let mut until = lasts(limit);
         if *limit != self.algorithm {
-            // It may last longer under the policy's limit.
+            // The state may last longer under the policy's limit.
             until = until.max(lasts(&self.algorithm));
         }
         let own = own.map(|own| (own.words(), own.span.until));
@@ -221,7 +223,7 @@ impl Part {
         let is_short = until > now && item.until_of(self.tags.state) < until;
         let is_same = state.words() == item.words(self.tags.state);
         if is_short || !is_same || owns != item.words(self.tags.own) {
-            // What is as good as new is a new one.
+            // A state that is as good as new is not stored.
             let words = if until > now { state.words() } else { &[] };
             item.put(self.tags.state, words, until);
             item.put(self.tags.own, owns, end);
@@ -234,7 +236,7 @@ impl Part {
         }
     }
 
-    /// How many refusals count at the moment.
+    /// Returns how many refusals count now.
     pub(super) fn refusals(&self, item: &Item, now: Micros) -> u32 {
         let Some(penalty) = &self.penalty else {
             return 0;
@@ -242,7 +244,7 @@ impl Part {
         Offences::of_words(item.words(self.tags.offences)).counting(now, penalty)
     }
 
-    /// Notes a refusal, and returns the block that begins for it, if one does.
+    /// Counts a refusal, and returns the block that begins with it, if one does.
     fn penalize(&self, item: &mut Item, now: Micros, block: Option<Span>) -> Option<Span> {
         let penalty = self.penalty?;
         let mut offences = Offences::of_words(item.words(self.tags.offences));

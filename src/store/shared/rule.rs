@@ -1,11 +1,11 @@
-//! What is asked of an algorithm besides to decide.
+//! What a store needs of an algorithm besides decisions.
 
 use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule, read};
 use crate::clock::Micros;
 use crate::decision::Outcome;
 
-/// Tells of a request without charging it. Where no request by `now` could have left the state, it is
-/// moved back, and returned as it is then.
+/// Returns the outcome of a request without a charge. A state that no request by `now` can have left is moved
+/// back, and returned as it is then.
 pub(super) fn look(
     algorithm: &Algorithm,
     state: State,
@@ -44,8 +44,8 @@ pub(super) fn look(
     algorithm.with_rule(Look(state, now, cost))
 }
 
-/// How long the state says anything. Under a limit of 0 too, where no outcome tells it: another limit may
-/// follow.
+/// Returns how long the state says anything. Under a limit of 0 too, where no outcome has that time: another
+/// limit may follow.
 pub(super) fn lasts(algorithm: &Algorithm, state: State, now: Micros) -> Micros {
     struct Lasts(State, Micros);
 
@@ -71,7 +71,7 @@ pub(super) fn lasts(algorithm: &Algorithm, state: State, now: Micros) -> Micros 
     algorithm.with_rule(Lasts(state, now))
 }
 
-/// The state without the turn of a request of this cost that was to leave at `departure`, if that
+/// Returns the state without the turn of a request of this cost that was to leave at `departure`, if that
 /// turn is the last.
 pub(super) fn give_back(
     algorithm: &Algorithm,

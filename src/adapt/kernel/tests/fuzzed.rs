@@ -23,7 +23,7 @@ const PATHS: [&str; 12] = [
     "/c/memory.stat",
 ];
 
-/// Text as it could stand in such a file, and text that could stand in none.
+/// Text that could be in such a file, and text that could not.
 fn text() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         Just("0::/"),

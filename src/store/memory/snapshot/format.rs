@@ -1,16 +1,15 @@
-//! How a snapshot is written: a magic number, the version of the format, sections, and the SHA-256
-//! of all that. A section is its name, its length in bytes (64 bits) and these bytes; a reader skips
-//! one whose name it does not know. Numbers are little-endian; text has its length (32 bits) before
-//! it.
+//! The format of a snapshot: a magic number, the version of the format, sections, and the SHA-256 of all
+//! that. A section is its name, its length in bytes (64 bits) and these bytes; a reader skips a section whose
+//! name it does not know. Numbers are little-endian; text has its length (32 bits) before it.
 //!
 //! - `seed`: four words of 64 bits, and the fingerprints of some known keys
-//! - `policy`, once for each: its name and its algorithm as text, and of each key up to the
-//!   section's end its fingerprint (64 bits), a number of words (32 bits) and the words of its state
-//! - `blocks`, once for each policy with blocked keys: its name, and of each blocked key up to the
-//!   section's end its fingerprint, and when the block began and ends (64 bits each)
-//! - `overrides`, behind each `policy` under which keys have limits of their own: the same two texts,
-//!   and of each such key up to the section's end when that began and ends (64 bits each), the limit as
-//!   text, and the key as above; it is not in the section `policy`
+//! - `policy`, once for each: its name and its algorithm as text; then for each key, up to the section's end,
+//!   its fingerprint (64 bits), a number of words (32 bits) and the words of its state
+//! - `blocks`, once for each policy with blocked keys: its name; then for each blocked key, up to the
+//!   section's end, its fingerprint, and the beginning and the end of the block (64 bits each)
+//! - `overrides`, behind each `policy` that has overrides: the same two texts; then for each overridden key,
+//!   up to the section's end, the beginning and the end of the override (64 bits each), the limit as text,
+//!   and the key as above. Such a key is not in the section `policy`
 
 use sha2::{Digest, Sha256};
 
@@ -69,17 +68,17 @@ impl Writer {
     }
 }
 
-/// What is left to read. Nothing is allocated for a length before there is as much.
+/// The bytes left to read. Nothing is allocated for a length before that many bytes are there.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The sections of a snapshot that is whole.
+    /// Returns the sections of a snapshot that is whole.
     pub(super) fn open(snapshot: &'a [u8]) -> Result<Self, RestoreErrorKind> {
         let Some(rest) = snapshot.strip_prefix(MAGIC) else {
             return Err(RestoreErrorKind::NotASnapshot);
         };
-        // Another version may end in something else.
+        // Another version may end in something other than a SHA-256.
         match Self(rest).number_of_32_bits() {
             None => return Err(RestoreErrorKind::Damaged),
             Some(VERSION) => {}

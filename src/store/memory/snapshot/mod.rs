@@ -1,4 +1,4 @@
-//! What a store knows, as bytes, so that a restart does not forget it.
+//! The contents of a store as bytes, to survive a restart.
 
 mod format;
 mod past;
@@ -19,7 +19,7 @@ use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::error::{RestoreError, RestoreErrorKind};
 
-/// Puts down these tables, and what has been restored of others.
+/// Writes these tables, and what was restored of others.
 pub(super) fn write(
     seed: &Seed,
     tables: &[(String, Algorithm, Arc<dyn Counter>)],
@@ -78,7 +78,7 @@ pub(super) fn write(
     file.finish()
 }
 
-/// A key, the limit that it has of its own, and its state under that.
+/// A key, its override, and its state under that.
 type Overridden = (u64, Override, State);
 
 fn put_overrides(file: &mut Writer, (policy, algorithm): (&str, &str), overrides: &[Overridden]) {
@@ -97,15 +97,15 @@ fn put_overrides(file: &mut Writer, (policy, algorithm): (&str, &str), overrides
     });
 }
 
-/// What a snapshot says.
+/// The contents of a snapshot.
 pub(super) struct Snapshot {
     pub(super) seed: Seed,
     pub(super) restored: Vec<Restored>,
-    /// By the names of their policies.
+    /// Blocks, by the names of their policies.
     pub(super) blocks: Vec<(String, Blocked)>,
 }
 
-/// What was put down.
+/// Reads a snapshot.
 pub(super) fn read(snapshot: &[u8]) -> Result<Snapshot, RestoreError> {
     let mut sections = Reader::open(snapshot).map_err(RestoreError::new)?;
     let damaged = || RestoreError::new(RestoreErrorKind::Damaged);

@@ -1,3 +1,7 @@
+//! The restored part of a snapshot, until its policy is opened.
+//!
+//! A snapshot has no algorithms to decide with, so its states are kept as bytes until a policy fits them.
+
 use std::sync::Arc;
 
 use super::format::{Reader, Writer};
@@ -9,34 +13,33 @@ use crate::store::memory::counter::Counter;
 use crate::store::memory::opening::{counter, counter_for};
 use crate::store::memory::table::Override;
 
-/// What a snapshot holds of one policy, and what has become of it: see
+/// The part of a snapshot for one policy, and what happened to it: see
 /// [`MemoryStore::restored`](crate::MemoryStore::restored).
 #[derive(Clone, Debug)]
 pub struct Restored {
     policy: String,
     algorithm: String,
     fate: Fate,
-    /// As they stand in the snapshot; empty once they have been restored.
+    /// The bytes of the keys in the snapshot; empty once they have been restored.
     keys: Arc<[u8]>,
-    /// The keys that have limits of their own, in the same way.
+    /// The bytes of the keys that have overrides.
     overrides: Arc<[u8]>,
 }
 
-/// What has become of one policy's part of a snapshot.
+/// What happened to one policy's part of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fate {
     /// No policy of this name has been opened yet.
     Waiting,
-    /// The policy that was opened under this name counts in another way, and has started empty: its
-    /// algorithm is another, or its period, or the number of its slots.
+    /// The policy that was opened under this name has another algorithm, period or number of slots, and has
+    /// started empty.
     Unlike,
-    /// It was restored.
+    /// The part was restored.
     Restored {
-        /// How many keys there are again. Those that had become as good as new meanwhile are none of
-        /// them.
+        /// The number of keys that were restored. Keys that had become as good as new meanwhile do not count.
         keys: usize,
-        /// How many there were for which the store that was opened has no room.
+        /// The number of keys for which the opened store has no room.
         left_out: usize,
     },
 }
@@ -49,17 +52,17 @@ const UNLIKE: Diagnostic = Diagnostic::new(
 );
 
 impl Restored {
-    /// The policy's name.
+    /// Returns the policy's name.
     pub fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// The algorithm that it had, as [text](Algorithm).
+    /// Returns the algorithm that the policy had, as [text](Algorithm).
     pub fn algorithm(&self) -> &str {
         &self.algorithm
     }
 
-    /// What has become of it.
+    /// Returns what happened to the part.
     pub fn fate(&self) -> Fate {
         self.fate
     }
@@ -80,8 +83,8 @@ impl Restored {
         })
     }
 
-    /// Writes what is still waiting and was not forgotten in the meantime, so that a policy which is
-    /// opened late, or again by the program that follows, finds it in the next snapshot too.
+    /// Writes what is still waiting, so that a policy that is opened late, or again by the next process,
+    /// finds it in the next snapshot too.
     pub(super) fn write(&self, file: &mut Writer, now: Micros) {
         let Some(algorithm) = self.its_algorithm().filter(|_| self.is_waiting()) else {
             return;
@@ -109,7 +112,7 @@ impl Restored {
         !matches!(self.fate, Fate::Restored { .. })
     }
 
-    /// `None` if it is one of a later version.
+    /// Returns the algorithm, or `None` if a later version wrote it.
     fn its_algorithm(&self) -> Option<Algorithm> {
         self.algorithm.parse().ok()
     }
@@ -119,7 +122,8 @@ impl Restored {
         std::iter::from_fn(move || keys.key())
     }
 
-    /// The overrides whose limit this version knows, and that differ from this algorithm in the limit alone.
+    /// Returns the overrides whose limit this version knows, and that differ from this algorithm in the limit
+    /// alone.
     fn its_overrides(&self, policys: &Algorithm) -> impl Iterator<Item = Overridden> {
         let mut overrides = Reader::of(&self.overrides);
         let each = std::iter::from_fn(move || overridden(&mut overrides));
@@ -137,12 +141,12 @@ impl Restored {
         })
     }
 
-    /// A table with these keys.
+    /// Creates a table with these keys.
     fn revive(&mut self, algorithm: &Algorithm, bound: usize, now: Micros) -> Arc<dyn Counter> {
         let overrides: Vec<_> = self.its_overrides(algorithm).collect();
         let own = overrides.iter();
         let own = own.map(|(fingerprint, _, state)| (*fingerprint, state.clone()));
-        // As of now, and nothing that could not be: a limit may have changed, and so may the file.
+        // As of now, and checked: the limit may have changed, and so may the file.
         let states = self
             .keys()
             .chain(own)
@@ -160,7 +164,7 @@ impl Restored {
     }
 }
 
-/// Puts limits that keys have of their own to the policy before them in the snapshot.
+/// Adds overrides to the policy before them in the snapshot.
 pub(super) fn overrides(restored: &mut [Restored], mut section: Reader<'_>) -> Option<()> {
     let (policy, algorithm) = (section.text()?, section.text()?);
     let overrides = section.rest();
@@ -174,7 +178,7 @@ pub(super) fn overrides(restored: &mut [Restored], mut section: Reader<'_>) -> O
     Some(())
 }
 
-/// The next key: its limit as text, from when until when, and its state.
+/// An entry as written: its limit as text, its beginning and end, and the key's fingerprint and state.
 type Put<'a> = (&'a str, (Micros, Micros), (u64, State));
 
 fn overridden<'a>(keys: &mut Reader<'a>) -> Option<Put<'a>> {
@@ -182,7 +186,7 @@ fn overridden<'a>(keys: &mut Reader<'a>) -> Option<Put<'a>> {
     Some((keys.text()?, (from, until), keys.key()?))
 }
 
-/// A table for this policy, with what has been restored of it.
+/// Creates a table for this policy, with what was restored of it.
 pub(in crate::store::memory) fn revived(
     restored: &mut [Restored],
     (policy, algorithm): (&str, &Algorithm),

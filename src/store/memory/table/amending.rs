@@ -1,3 +1,5 @@
+//! Changes of a state without a decision: refunds, resets and settlements.
+
 use std::sync::atomic::Ordering;
 
 use super::{Ask, Counted, NoRoom, Own, PageSnapshot, Settled, Table};
@@ -9,7 +11,7 @@ use crate::store::memory::counter::ATTEMPTS;
 use crate::store::memory::page::Page;
 use crate::store::memory::seqlock::Lock;
 
-/// Why nothing is charged after the fact yet.
+/// Why a charge after the fact is not made yet.
 enum Unsettled {
     NoRoom,
     Retired,
@@ -22,12 +24,12 @@ impl From<NoRoom> for Unsettled {
     }
 }
 
-/// Whether it names one charge, and so changes only the entry that holds it.
+/// Returns whether the amendment names one charge, and so changes only the entry that holds it.
 fn is_of_one_charge(amendment: Amendment) -> bool {
     matches!(amendment, Amendment::GiveBack(_))
 }
 
-/// Changes what a rule keeps. Blocks, overrides and settlements are kept elsewhere.
+/// Changes a state. Blocks, overrides and settlements are handled elsewhere.
 pub(super) fn amend<S: Step>(
     rule: &S,
     kept: &mut S::Kept,
@@ -44,10 +46,10 @@ pub(super) fn amend<S: Step>(
     }
 }
 
-/// What changes a state without deciding about anything.
+/// Changes of a state without a decision.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Changes what is kept of a key, if anything is: of one that has no place, and for which there is no
-    /// room, what the shared entry keeps. `None` if its page is retired.
+    /// Changes the state of a key, if it has one, or the shared entry if the key has no slot and there is no
+    /// room. Returns `None` if its page is retired.
     #[inline(never)]
     pub(in crate::store::memory) fn amend(
         &self,
@@ -103,7 +105,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Some(())
     }
 
-    /// Changes what a cell keeps. Its page is locked.
+    /// Changes the state of a cell. Its page is locked.
     #[inline]
     fn change(
         &self,
@@ -123,8 +125,9 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         self.may_go(snapshot, now);
     }
 
-    /// Locks the page of a key that stands where it is looked for first, at rest and under the policy's own limit, as
-    /// nearly all do. What is known of the page is of this moment. `None` if there is more to it than usual.
+    /// Locks the page of a key that is in one of its own slots, on a page at rest and under the policy's own
+    /// limit, as nearly always. What is known of the page is of this moment. Returns `None` in all other
+    /// cases.
     #[inline]
     fn lock_at_once(
         &self,
@@ -150,7 +153,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Some((page, lock, snapshot, &slot.cell))
     }
 
-    /// Charges a key after the fact, of some units, that stands where it is looked for first. Returns whether it did.
+    /// Charges a key after the fact, by some units, if it is in one of its own slots. Returns whether it did.
     #[inline]
     pub(in crate::store::memory) fn settle_at_once_by<S: Step>(
         &self,
@@ -182,8 +185,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         true
     }
 
-    /// Charges a key after the fact, whether there is room under its limit or not. One that has no
-    /// place is given one as it would be for a charge.
+    /// Charges a key after the fact, whether there is room under its limit or not. A key without a slot is
+    /// given one as it would be for a charge.
     #[inline(never)]
     pub(in crate::store::memory) fn settle(
         &self,

@@ -1,8 +1,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many keys there are, and may be. A log counts as many as it has entries.
+/// The number of keys, and its bound. A log counts as many keys as it has entries.
 ///
-/// Apart from what every decision reads, since every newcomer writes it.
+/// Kept apart from the fields that every decision reads, since every newcomer writes it.
 #[repr(align(64))]
 #[derive(Debug)]
 pub(in crate::store::memory) struct Budget {
@@ -30,16 +30,16 @@ impl Budget {
         self.filled() >= self.bound
     }
 
-    /// Takes room for so many, if there is as much.
+    /// Takes room for this many keys. Returns whether there was as much.
     pub(super) fn reserve(&self, size: usize) -> bool {
-        // Never above the bound, not for a moment: others would find it full that is not.
+        // Never above the bound, not even for a moment: otherwise another thread would find the table full.
         let more = |filled: usize| Some(filled + size).filter(|filled| *filled <= self.bound);
         self.filled
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .is_ok()
     }
 
-    /// Takes room that there may not be.
+    /// Takes room beyond the bound if there is none.
     pub(super) fn exceed(&self, size: usize) {
         if size > 0 {
             self.filled.fetch_add(size, Ordering::Relaxed);

@@ -1,3 +1,5 @@
+//! Writes charges into a page, and tells the outcomes.
+
 use std::sync::atomic::Ordering;
 
 use super::{Ask, Counted, NoRoom, PageSnapshot, Table};
@@ -8,9 +10,9 @@ use crate::store::memory::counter::OutcomeSink;
 use crate::store::memory::page::Page;
 use crate::store::memory::seqlock::Lock;
 
-/// What writes a charge, and tells of it.
+/// Writes charges, and the outcomes of requests.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Puts down what a request is told, if that is wanted.
+    /// Writes the outcome of a request, if it is wanted.
     #[inline]
     pub(super) fn tell<S: Step>(
         (rule, kept): (&S, &S::Kept),
@@ -46,7 +48,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         self.place_by(&*self.slowest(), page, ask, lock, now)
     }
 
-    /// Makes a place for a new key, by a rule that says which other keys are as good as new.
+    /// Makes a place for a new key. The rule says which other keys are as good as new.
     #[inline]
     pub(super) fn place_by<'a, S: Step>(
         &'a self,
@@ -78,7 +80,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Ok(cell)
     }
 
-    /// Charges a key whose state was seen. The page is locked.
+    /// Charges a key whose state was read. The page is locked.
     #[expect(clippy::inline_always, reason = "as for the fast path")]
     #[inline(always)]
     pub(super) fn charge<S: Step>(
@@ -125,7 +127,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
     }
 
-    /// Takes note of when a new key can go again.
+    /// Notes in the expiry index when a new key can be evicted.
     #[inline]
     pub(super) fn welcome<S: Step>(&self, slowest: &S, kept: &S::Kept, index: usize, now: Micros) {
         let reset = now.saturating_add(slowest.reset_after(kept, now));
@@ -146,7 +148,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 }
 
-/// Apart from the decision, so that a request that wants no numbers does not carry them along.
+/// A function of its own, so that a request that wants no numbers does not carry them along.
 #[inline(never)]
 fn put_down<S: Step>(
     (rule, kept): (&S, &S::Kept),

@@ -1,3 +1,5 @@
+//! The traits of a counter for a table with one limit.
+
 use super::{Ask, Counted, Known, Override, PageSnapshot, Settled, Table};
 use crate::algorithm::{Algorithm, State, Step};
 use crate::clock::{Clock, Micros};
@@ -166,7 +168,7 @@ impl<R: Step, C: Keeps<R>> General for Table<R, C> {
 }
 
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Looks at a key's page, and at the limit that holds for the key; `None` if the page is retired.
+    /// Reads a key's page, and the limit that holds for the key. Returns `None` if the page is retired.
     pub(in crate::store::memory) fn look_at(
         &self,
         ask: Ask,
@@ -179,7 +181,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Some(snapshot)
     }
 
-    /// Locks a key's page, and looks at it and at the limit that holds for the key; `None` if the page is retired.
+    /// Locks a key's page, and reads it and the limit that holds for the key. Returns `None` if the page is
+    /// retired.
     pub(in crate::store::memory) fn lock_and_look_at(
         &self,
         ask: Ask,
@@ -192,7 +195,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Some((snapshot, lock))
     }
 
-    /// The time, if any override has to be compared with it.
+    /// Returns the time, if any override has to be compared with it.
     fn time(&self, clock: &dyn Clock) -> Micros {
         if self.overrides.are_any() {
             return clock.now().min(self.until);

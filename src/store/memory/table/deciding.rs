@@ -7,9 +7,9 @@ use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::{ATTEMPTS, OutcomeSink};
 use crate::store::memory::page::Page;
 
-/// Decisions about one policy alone and any key.
+/// Decisions on any key under one policy alone.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Decides about any key, however often that is to be begun anew; `None` if its page is retired.
+    /// Decides any key, with as many attempts as that takes. Returns `None` if its page is retired.
     #[inline(never)]
     pub(in crate::store::memory) fn decide_in_the_end(
         &self,
@@ -26,7 +26,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
                 // Another thread charged after the clock was read, or the clock has stepped back.
                 now = clock.now().min(self.until);
             }
-            // After the look at the page: when an override changes, the page does too.
+            // Read after the page: when an override changes, the page does too.
             snapshot.own = self.own(ask, limit, now, clock);
             let its = told.as_deref_mut();
             let decided = if now < snapshot.latest && ask.cost > 0 {
@@ -54,8 +54,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
     }
 
-    /// Moves what a page keeps back to now, if nothing has changed since the snapshot; the decision
-    /// is then to be made anew.
+    /// Moves the states of a page back to now, if nothing has changed since the snapshot. The decision then
+    /// starts anew.
     #[inline(never)]
     fn step_back_now(
         &self,

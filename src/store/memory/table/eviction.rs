@@ -1,3 +1,7 @@
+//! Which key is evicted for a newcomer.
+//!
+//! No key that refuses a request is evicted, so that a client cannot free itself by a flood of other keys.
+
 use std::sync::atomic::Ordering;
 
 use super::judging::Judges;
@@ -7,15 +11,15 @@ use crate::clock::Micros;
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::page::{Page, SlotRef};
 
-/// What was found on a page.
+/// The result of tidying a page.
 pub(in crate::store::memory) struct Found<'a, C> {
     pub(super) forgotten: usize,
-    /// Of the keys that are not refusing, the one that is the closest to new.
+    /// Among the keys that do not refuse, the one that is closest to new.
     nearest: Option<SlotRef<'a, C>>,
 }
 
-/// Judges whose type a table does not know. A page has some fifty keys, and a call for each question about each of them
-/// takes longer than the questions.
+/// Judges whose type a table does not know. A page has some fifty keys, and a call for each question about
+/// each of them takes longer than the questions.
 pub(in crate::store::memory) trait Tidies<R, C>: Send + Sync {
     /// Does what [`Table::tidy`] does.
     fn tidy<'a>(
@@ -37,20 +41,20 @@ impl<R: Step, C: Keeps<R> + Keeps<S>, S: Step> Tidies<R, C> for Judges<S> {
     }
 }
 
-/// What becomes of a key that has used some of its limit and can go.
+/// What happens to a key that has used some of its limit and can go.
 #[derive(Clone, Copy, PartialEq)]
 enum Victim {
     Goes,
     Stays,
 }
 
-/// How many pages are looked through for keys that may be as good as new, before any that can go
-/// will do.
+/// The number of pages that are searched for keys that may be as good as new, before any key that can go is
+/// taken.
 const SEARCHED_FOR_IDLE: usize = 8;
 
-/// Who goes when a newcomer needs a place.
+/// Chooses the key that is evicted for a newcomer.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// A place for a new key, on its page or behind it. The page is locked.
+    /// Finds a slot for a new key, on its page or in the overflow. The page is locked.
     pub(super) fn room<'a, S: Step>(
         &self,
         slowest: &S,
@@ -90,27 +94,28 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Some(victim)
     }
 
-    /// Makes room on whichever page has a key that can go. No page is locked.
+    /// Makes room on any page that has a key that can go. No page is locked.
     pub(in crate::store::memory) fn make_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
         self.search(snapshot.index, now, Victim::Goes)
     }
 
-    /// Whether there is room for a newcomer, or [`make_room`](Self::make_room) would make it. Forgets only
-    /// what is as good as new. No page is locked.
+    /// Returns whether there is room for a newcomer, or [`make_room`](Self::make_room) would make it. Removes
+    /// only keys that are as good as new. No page is locked.
     ///
-    /// A key that has no place and finds none is counted by the shared entry: this is how every verb that
-    /// gives no place finds out.
+    /// A key that has no slot and finds none is counted by the shared entry: every verb that gives no slot
+    /// finds this out here.
     pub(in crate::store::memory) fn has_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
         !self.budget.is_used_up() || self.search(snapshot.index, now, Victim::Stays)
     }
 
-    /// Looks for a key that can go, from this page on.
+    /// Searches for a key that can go, from this page on.
     #[inline(never)]
     fn search(&self, from: usize, now: Micros, victim: Victim) -> bool {
-        // Each look makes the index exact for its page, so that there are as many looks in all as
-        // there have been charges, and few for most newcomers.
+        // Each look makes the index exact for its page. So there are as many looks in all as there were
+        // charges, and few for most newcomers.
         for searched in 0..C::PAGES_SEARCHED {
-            // What may be idle on many pages may be so on none. Then a key that can go has to.
+            // Pages whose keys may be idle need not have an idle key. After some of them, any key that can go
+            // will do.
             let can_wait = searched < SEARCHED_FOR_IDLE;
             let due = self.idle.due(now, from).filter(|_| can_wait);
             let Some(index) = due.or_else(|| self.admitting.due(now, from)) else {
@@ -123,9 +128,9 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         false
     }
 
-    /// Forgets what is as good as new on this page or, if the table has nothing of that kind or it
-    /// `can_wait` no longer to be found, what is nearest to it. Tells whether anything was forgotten, or
-    /// would be but for a `victim` that stays.
+    /// Removes the keys of this page that are as good as new. If there are none in the table, or `can_wait`
+    /// is false, removes the key that is closest to it. Returns whether any key was removed, or would be
+    /// except for a `victim` that stays.
     fn clear_out(&self, index: usize, now: Micros, can_wait: bool, victim: Victim) -> bool {
         let page = self.pages.page(index);
         let Some((mut lock, _)) = page.seqlock.wait_and_lock() else {
@@ -149,7 +154,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         true
     }
 
-    /// Forgets every key of a page that is as good as new. The page is locked.
+    /// Removes every key of a page that is as good as new. The page is locked.
     pub(super) fn tidy<'a>(&self, page: (&'a Page<C>, usize), now: Micros) -> Found<'a, C> {
         match &self.tidies {
             Some(tidies) => tidies.tidy(self, page, now),
@@ -157,7 +162,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
     }
 
-    /// Forgets every key of a page that is as good as new, by judges of any type.
+    /// Removes every key of a page that is as good as new, by judges of any type.
     fn tidy_by<'a, S: Step>(
         &self,
         Judges { slowest, strictest }: &Judges<S>,
@@ -168,8 +173,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         C: Keeps<S>,
     {
         let latest = page.latest();
-        // Another thread may have charged since the clock was read: a window that begins then would be
-        // none as of now.
+        // Another thread may have charged since the clock was read. A window that begins then would count as
+        // empty now.
         let now = now.max(latest);
         let mut found = Found {
             forgotten: 0,
@@ -212,7 +217,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         found
     }
 
-    /// Whether a newcomer need not look for room, since there is none.
+    /// Returns whether a newcomer need not search for room, because there is none.
     pub(super) fn is_crowded(&self, now: Micros, from: usize) -> bool {
         self.budget.is_used_up()
             && self.idle.due(now, from).is_none()
@@ -223,12 +228,12 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         self.budget.free(self.leave(place));
     }
 
-    /// Forgets the key of a place that is to be another's.
+    /// Removes the key of a slot that another key takes.
     fn replace(&self, place: SlotRef<'_, C>) {
         self.budget.free(self.leave(place).saturating_sub(1));
     }
 
-    /// Tells how much room the key had taken.
+    /// Clears a slot. Returns how much room its key had taken.
     fn leave(&self, place: SlotRef<'_, C>) -> usize {
         let cell = &place.slot().cell;
         let size = self.rule.size(&cell.see(&self.rule, Micros::ZERO));
@@ -238,7 +243,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 }
 
-/// Makes this the time after such a wait, if that is the sooner.
+/// Lowers `time` to the end of this wait, if that is sooner.
 fn sooner(time: &mut Option<Micros>, now: Micros, wait: Micros) {
     let then = now.saturating_add(wait);
     *time = Some(time.map_or(then, |time| time.min(then)));

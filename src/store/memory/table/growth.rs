@@ -5,16 +5,15 @@ use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::store::memory::cell::Keeps;
 
-/// If so many keys were forgotten on one page, the table need not grow yet.
+/// If this many keys were removed from one page, the table need not grow yet.
 const WORTH_A_LOOK: usize = 4;
 
-/// How many pages are split for one newcomer. Once one has been, all are as soon as may be, since
-/// those that wait for their turn are twice as full.
+/// The number of pages that are split for one newcomer. A doubling that has begun is finished soon, since the
+/// pages that are not split yet are twice as full.
 const SPLIT_AT_ONCE: usize = 2;
 
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Adds pages if there are too few for the keys, unless some keys can be forgotten. No page is
-    /// locked.
+    /// Adds pages if there are too few for the keys, unless some keys can be removed. No page is locked.
     pub(in crate::store::memory) fn grow(&self, now: Micros) {
         let is_doubling = self.pages.is_doubling();
         if !is_doubling && !self.pages.are_too_few(self.budget.filled()) {
@@ -43,7 +42,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
                     times.may_be(half, times.of(page));
                 }
             });
-            // What comes after is another doubling, which has to be asked for.
+            // The next doubling has to be asked for.
             if !self.pages.is_doubling() {
                 break;
             }

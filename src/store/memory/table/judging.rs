@@ -10,27 +10,27 @@ use crate::store::memory::cell::Keeps;
 
 /// The limits that the requests of a table have met, and the rules that judge which keys can go.
 ///
-/// A key can go only if that grants nothing under any of these limits. No state says under which limit the key will
-/// be asked next, so the judges take the worst of all numbers. The limits only widen: a time in the expiry index
-/// stays a lower bound.
+/// A key can go only if that grants nothing under any of these limits. The state does not say under which
+/// limit the next request comes, so the judges combine the worst numbers of all limits. The limits only
+/// widen, so a time in the expiry index stays a lower bound.
 #[derive(Debug)]
 pub(super) struct Met<S> {
     /// The least limit of a quota that is not 0.
     quota: AtomicU32,
-    /// The least and the most units at one instant.
+    /// The least and the greatest burst.
     least: AtomicU32,
     most: AtomicU32,
     /// The judges of the table's own limit.
     own: Judges<S>,
-    /// Those of all limits, once a request has met any.
+    /// The judges of all limits, once a request has met another one.
     widest: RwLock<Option<Judges<S>>>,
 }
 
 #[derive(Clone, Debug)]
 pub(in crate::store::memory) struct Judges<S> {
-    /// Says when a key is as good as new: with the least rate and the largest size, which takes the longest.
+    /// Says when a key is as good as new: the least rate with the largest size, which takes the longest.
     pub(super) slowest: S,
-    /// Says when a key refuses: with the least of both.
+    /// Says when a key refuses: the least rate with the smallest size.
     pub(super) strictest: S,
 }
 
@@ -62,7 +62,7 @@ impl<S: Step> Met<S> {
 }
 
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Takes note of a limit under which keys of this table are asked.
+    /// Records a limit that a request of this table brings.
     #[inline]
     pub(in crate::store::memory) fn meet(&self, algorithm: &Algorithm) {
         if !C::VARIES {
@@ -85,7 +85,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
 
     #[inline]
     fn meet_one(&self, algorithm: &Algorithm) {
-        // Under a limit of 0 every request is refused, whatever is forgotten.
+        // A limit of 0 refuses every request, whatever is forgotten.
         let limit = algorithm.limits();
         if let Some(limit) = limit.filter(|limit| limit.quota() > 0 && limit.size() > 0)
             && !self.met.has(limit)
@@ -107,13 +107,13 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             slowest: C::limited(&self.rule, Limit::new(quota, most)),
             strictest: C::limited(&self.rule, Limit::new(quota, size)),
         });
-        // The judges stand before another request finds that its limit has been met.
+        // The judges are in place before another request finds that its limit has been met.
         met.quota.store(quota, Ordering::Release);
         met.least.store(size, Ordering::Release);
         met.most.store(most, Ordering::Release);
     }
 
-    /// The rule that says which keys are as good as new.
+    /// Returns the rule that says which keys are as good as new.
     #[inline]
     pub(super) fn slowest(&self) -> Cow<'_, R> {
         match self.judges() {
@@ -122,7 +122,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
     }
 
-    /// The rules that judge which keys can go.
+    /// Returns the rules that judge which keys can go.
     #[inline]
     pub(super) fn judges(&self) -> Cow<'_, Judges<R>> {
         if C::VARIES {

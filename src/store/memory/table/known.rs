@@ -1,4 +1,4 @@
-//! The fast path: a key that stands where it is looked for first, on a page at rest.
+//! The fast path: a key in one of its own slots, on a page at rest.
 
 use super::{Ask, Counted, Known, PageSnapshot, Table, Undecided, moved_back};
 use crate::algorithm::{Algorithm, Step};
@@ -9,11 +9,11 @@ use crate::store::memory::page::Page;
 use crate::store::memory::prepared::{RuleSlot, Under};
 use crate::store::memory::seqlock::Lock;
 
-/// Decisions about known keys by any rule whose states the cells keep. A request asks either the rule of the table, or
-/// the same rule by a type that is faster to ask.
+/// Decisions on known keys by any rule whose states the cells hold. A request asks either the rule of the
+/// table, or the same rule by a type that is faster to ask.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Decides about a key that stands where it is looked for first, as nearly all do, unless another thread
-    /// is there at the same time.
+    /// Decides a key that is in one of its own slots, as nearly all are, unless another thread changes the
+    /// page.
     #[expect(
         clippy::inline_always,
         reason = "without a limit of the request, nothing is left of it"
@@ -40,7 +40,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         let snapshot = PageSnapshot {
             index,
             seen,
-            // What was owed then and what is left of it now decide alike, and this takes less.
+            // The debt then and what is left of it now decide alike, and the second takes fewer instructions.
             latest: now,
             counted: Counted::Apart,
             own: None,
@@ -50,7 +50,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         decided.ok()
     }
 
-    /// Looks a key up as [`decide_at_once_by`](Self::decide_at_once_by) does, and asks whether it may be charged.
+    /// Finds a key as [`decide_at_once_by`](Self::decide_at_once_by) does, and checks whether it may be
+    /// charged.
     #[inline]
     pub(in crate::store::memory) fn look_up_by<S: Step>(
         &self,
@@ -84,7 +85,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         })
     }
 
-    /// Charges a key that was looked up. Its page is locked.
+    /// Charges a key that was found. Its page is locked.
     #[inline]
     pub(in crate::store::memory) fn charge_known_by<S: Step>(
         &self,
@@ -119,7 +120,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         );
     }
 
-    /// Decides about a key that has a place.
+    /// Decides a key that has a slot.
     #[expect(
         clippy::inline_always,
         reason = "a caller who knows that time went on needs half of it"
@@ -137,7 +138,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         C: Keeps<S>,
     {
         let seen = cell.see(rule, snapshot.latest);
-        // Before anything is made of it: what was read in the middle of a change makes no sense.
+        // Checked before the state is used: a state that was read in the middle of a change makes no sense.
         if !page.seqlock.still_is(snapshot.seen) {
             return Err(Undecided::Changed);
         }
@@ -162,7 +163,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Ok(true)
     }
 
-    /// The rule under the limit of a request, which is `made` unless it is prepared.
+    /// Returns the rule under the limit of a request, from its slot or by `made`.
     #[inline]
     pub(super) fn rule_of<'a>(
         &'a self,
@@ -187,7 +188,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         if !C::VARIES {
             return None;
         }
-        // Before any request finds it prepared.
+        // Recorded before any request finds the limit prepared.
         self.meet(limit);
         let make = || (*limit, C::under(&self.rule, limit).into_owned());
         self.prepared.place_of(|(known, _)| known == limit, make)

@@ -40,12 +40,13 @@
 //!
 //! # Eviction
 //!
-//! A new key takes the place of a key that equals a new one, if one is in its own four slots. Before the table grows, and
-//! at its bound, a page is searched for such keys. At the bound, an index with one word for each page, and one for each
-//! 64 pages, tells where a key may equal a new one. If there is none, the least used key of the new key's
-//! own page goes, unless it is refused. If all keys of that page are refused, the index tells a page where one may not be. If
-//! there is none, new keys share one entry, and know that without a look at any page. A look makes the index exact
-//! for its page and takes some 300 ns. A new key looks at no more than 2,500 pages, and nearly always at one or none.
+//! A new key takes the place of a key that equals a new one, if one is in its own four slots. Before the
+//! table grows, and at its bound, a page is searched for such keys. At the bound, an index with one word for
+//! each page, and one for each 64 pages, tells where a key may equal a new one. If there is none, the least
+//! used key of the new key's own page goes, unless it is refused. If all keys of that page are refused, the
+//! index tells a page where a key may not be refused. If there is no such page, new keys share one entry, and
+//! know that without a look at any page. A look makes the index exact for its page and takes some 300 ns. A
+//! new key looks at no more than 2,500 pages, and nearly always at one or none.
 //!
 //! A verb that gives no place, such as a peek or a refund, finds out in the same way whether its key is counted
 //! by the shared entry, and evicts nothing for it (`has_room`).
@@ -111,14 +112,14 @@ use crate::clock::{Clock, Micros};
 
 /// The states of all keys under one policy, up to a bound.
 ///
-/// A key is known by its fingerprint. Below the bound, no key that has state is ever forgotten. At
-/// the bound, a newcomer takes the place of a key that is as good as new; if there is none, of the
-/// one on its own page that is the closest to that; if all of them are refusing, of one elsewhere
-/// that is not. If every key is refusing, all newcomers share one entry.
+/// A key is known by its fingerprint. Below the bound, no key that has state is forgotten. At the bound, a
+/// newcomer takes the place of a key that is as good as new. If there is none, it takes the place of the key
+/// on its own page that is closest to new; if all of these refuse, of a key on another page that does not. If
+/// every key refuses, all newcomers share one entry.
 pub(super) struct Table<R, C> {
     /// The rule of the table's own limit.
     rule: R,
-    /// The last moment that cells can hold; later ones are taken for it.
+    /// The last moment that cells can hold. Later moments are stored as this one.
     until: Micros,
     pages: Pages<C>,
     /// The entry that newcomers share when there is no room for them.
@@ -129,13 +130,13 @@ pub(super) struct Table<R, C> {
     met: Met<R>,
     /// The judges of the table's own limit, if their type is faster to ask than that of the rule.
     tidies: Option<Box<dyn Tidies<R, C>>>,
-    /// Rules of limits that were met.
+    /// Rules of the limits that requests have brought.
     prepared: Prepared<(Algorithm, R)>,
     /// When a key of a page is as good as new.
     idle: ExpiryIndex,
-    /// When a key of a page refuses no more.
+    /// When a key of a page stops refusing.
     admitting: ExpiryIndex,
-    /// The page that is looked through next for keys to forget, before another is added.
+    /// The page that is searched next for keys to remove, before a page is added.
     next_to_tidy: Mutex<usize>,
     evicted: AtomicU64,
     overflowed: AtomicU64,
@@ -144,9 +145,9 @@ pub(super) struct Table<R, C> {
 /// Why there is no decision yet.
 pub(super) enum Undecided {
     Changed,
-    /// The key has no place unless room is made for it.
+    /// The key has no slot unless room is made for it.
     NoRoom,
-    /// The key has no place, and no room can be made for it.
+    /// The key has no slot, and no room can be made for it.
     Crowded,
 }
 
@@ -166,7 +167,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
     }
 
-    /// A table that shares its bound with another.
+    /// Creates a table that shares its bound with another.
     pub(super) fn sharing(rule: R, until: Micros, budget: Arc<Budget>) -> Self {
         let pages = Pages::new(budget.bound());
         Self {
@@ -187,7 +188,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
     }
 
-    /// Looks at the page of a key; `None` if it is retired.
+    /// Reads the page of a key. Returns `None` if it is retired.
     #[inline]
     pub(super) fn snapshot(
         &self,
@@ -214,7 +215,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Some((page, snapshot))
     }
 
-    /// Locks the page of a key and looks at it; `None` if it is retired.
+    /// Locks the page of a key and reads it. Returns `None` if it is retired.
     #[inline(never)]
     pub(super) fn snapshot_and_lock(
         &self,
@@ -225,7 +226,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         loop {
             let (page, snapshot) = self.snapshot(ask, counted, own)?;
             let (lock, seen) = page.seqlock.wait_and_lock()?;
-            // While it was waited for, the page may have been split.
+            // The page may have been split while this thread waited for it.
             let is_still_its = match counted {
                 Counted::Apart => self.pages.is_page_of(ask.fingerprint, snapshot.index),
                 Counted::Overflow => true,
@@ -249,8 +250,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
     }
 
-    /// The limit that holds for a key now, if it is not the limit of the table: its override, or else the limit of
-    /// the request.
+    /// Returns the limit that holds for a key now, if it differs from that of the table: its override, or
+    /// else the limit of the request.
     #[inline]
     pub(super) fn own(
         &self,
@@ -274,7 +275,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Some(Own::of_request(algorithm))
     }
 
-    /// The rule of a request.
+    /// Returns the rule of a request.
     #[inline]
     pub(super) fn rule_under(&self, own: Option<Own>) -> Cow<'_, R> {
         match own {
@@ -283,7 +284,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
     }
 
-    /// Reads something of a key's state under the rule of the request, if nothing has changed since the snapshot.
+    /// Reads the state of a key under the rule of the request, if nothing has changed since the snapshot.
     pub(super) fn look<A>(
         &self,
         snapshot: &PageSnapshot,
@@ -305,7 +306,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Ok(read(&rule, moved.as_ref().unwrap_or(&seen)))
     }
 
-    /// Moves all that the page keeps back to now. The page is locked.
+    /// Moves all states of the page back to now. The page is locked.
     #[inline(never)]
     pub(super) fn step_back(
         &self,
@@ -324,7 +325,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             };
             let before = self.rule.size(&seen);
             drop(seen);
-            // The entries of a log that are at one moment now are one.
+            // Entries of a log that are at one moment now are merged.
             self.budget
                 .free(before.saturating_sub(self.rule.size(&moved)));
             cell.put(&self.rule, moved);
@@ -333,8 +334,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         self.may_go(snapshot, now);
     }
 
-    /// Notes that a key of the page may go from now on: after a step back of the clock, after a refund, and
-    /// when a new place is not used. The page is locked.
+    /// Notes that a key of the page can go from now on: after a step back of the clock, after a refund, and
+    /// when a new slot is not used. The page is locked.
     pub(super) fn may_go(&self, snapshot: &PageSnapshot, now: Micros) {
         if snapshot.counted == Counted::Apart {
             self.idle.may_be(snapshot.index, now);
@@ -342,7 +343,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
     }
 
-    /// Whether the key has no place, and the table none that is free: see [`has_room`](Self::has_room).
+    /// Returns whether the key has no slot and the table has none to spare: see [`has_room`](Self::has_room).
     pub(super) fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
         snapshot.counted == Counted::Apart
             && self.budget.is_used_up()
@@ -369,7 +370,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 }
 
-/// What was seen, as it is after the clock has stepped back; `None` if it has not.
+/// Returns the state as it is after the clock has stepped back, or `None` if it has not.
 #[inline]
 fn moved_back<S: Step>(
     rule: &S,

@@ -5,19 +5,19 @@ use crate::store::memory::cell::Keeps;
 use crate::store::memory::page::Page;
 use crate::store::memory::seed::RESERVED;
 
-/// What has come of a charge after the fact.
+/// The result of a charge after the fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::memory) enum Settled {
     Done,
     /// The page of the key is retired.
     Retired,
-    /// A word does not hold it.
+    /// The state does not fit a word.
     DoesNotFit,
 }
 
-/// How keys move from a packed table to a wide one, page by page.
+/// Moves keys from a packed table to a wide one, page by page.
 ///
-/// A page that has moved is locked for good, so that the fast path needs no check of its own: it falls back to the
+/// A page that has moved is locked for good. The fast path needs no check of its own: it falls back to the
 /// general path, which finds the page retired.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Moves the page of this key, unless it has moved already.
@@ -29,15 +29,15 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         loop {
             let (_, index) = self.pages.at(fingerprint);
             self.retire_page(index, adopt);
-            // While it was waited for, the page may have been split.
+            // The page may have been split while this thread waited for it.
             if self.pages.is_page_of(fingerprint, index) {
                 return;
             }
         }
     }
 
-    /// Moves a page, unless it has moved already. `adopt` is told each key, its state, and the time of the latest
-    /// charge on the page.
+    /// Moves a page, unless it has moved already. Calls `adopt` with each key, its state, and the time of the
+    /// latest charge on the page.
     pub(in crate::store::memory) fn retire_page(
         &self,
         index: usize,
@@ -73,17 +73,17 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         true
     }
 
-    /// How many pages there are.
+    /// Returns how many pages there are.
     pub(in crate::store::memory) fn pages(&self) -> usize {
         self.pages.len()
     }
 
-    /// Whether the bound is reached, which this table may share with another.
+    /// Returns whether the bound is reached, which this table may share with another.
     pub(in crate::store::memory) fn is_full(&self) -> bool {
         self.budget.is_used_up()
     }
 
-    /// Takes a key over, with the room that it has taken in a table with the same bound.
+    /// Takes over a key, with the room that it has taken in a table with the same bound.
     pub(in crate::store::memory) fn adopt(&self, fingerprint: u64, state: State, latest: Micros) {
         let ask = Ask {
             fingerprint,

@@ -1,4 +1,4 @@
-//! Decisions about a key that has no place yet.
+//! Decisions on a key that has no slot yet.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ use crate::store::memory::page::Page;
 
 /// A flood of new keys takes this path, so it is compiled for each rule, as the path of a known key is.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Decides about a new key at the first look at its page, by the table's own rule. If the key is not new, or there is
-    /// more to it than usual, returns where it is counted, as far as that is known.
+    /// Decides a new key at the first look at its page, by the table's own rule. If the key is not new, or
+    /// the case is not the common one, returns where it is counted, as far as that is known.
     #[inline]
     pub(in crate::store::memory) fn decide_new_at_once_by<S: Step>(
         &self,
@@ -39,8 +39,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         })
     }
 
-    /// Decides about a key that has no place. The rule of the request decides, and `slowest` says which other keys are as
-    /// good as new.
+    /// Decides a key that has no slot. The rule of the request decides, and `slowest` says which other keys
+    /// are as good as new.
     #[inline(never)]
     pub(super) fn decide_new<'a, S: Step>(
         &self,

@@ -6,21 +6,21 @@ use crate::store::memory::seed::RESERVED;
 use crate::store::memory::seqlock::Lock;
 use crate::store::memory::timed::{Full, Span};
 
-/// The limit of one key, in place of the limits of its requests, for a time.
+/// The limit of one key, which replaces the limits of its requests for a time.
 pub(in crate::store::memory) type Override = Span<Algorithm>;
 
-/// How many keys under one policy can have an override.
+/// The number of keys of one policy that can have an override.
 pub(in crate::store) const MOST: usize = 10_000;
 
 /// Overrides: limits of single keys. An override changes no state; the requests of its key meet another limit.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Whether this key may have an override; a few that have none seem to.
+    /// Returns whether this key may have an override. It is `true` for a few keys that have none.
     #[inline]
     pub(super) fn may_be_overridden(&self, fingerprint: u64, now: Micros) -> bool {
         C::VARIES && self.overrides.are_any() && self.overrides.may_hold(fingerprint, now)
     }
 
-    /// How long the override of this key keeps it from being evicted; `None` if it has none.
+    /// Returns how long the override of this key keeps it from being evicted, or `None` if it has none.
     pub(super) fn stays_overridden(&self, fingerprint: u64, now: Micros) -> Option<Micros> {
         if !self.may_be_overridden(fingerprint, now) {
             return None;
@@ -29,8 +29,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         (left > Micros::ZERO).then_some(left)
     }
 
-    /// Gives a key an override, and a place even if the table is full: what the key has used together with others
-    /// stays used.
+    /// Gives a key an override, and a slot even if the table is full. Units that the key has used together
+    /// with others stay used.
     pub(in crate::store::memory) fn override_limit(
         &self,
         fingerprint: u64,
@@ -69,8 +69,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Ok(())
     }
 
-    /// States what a key owes as of now, under the limit that held for it until now. The page is locked, so that a
-    /// decision that has looked at it looks again, and finds the limit that holds from now on.
+    /// Writes the debt of a key as of now, under the limit that held until now. The page is locked, so that a
+    /// decision that has read it reads again, and finds the limit that holds from now on.
     fn drain(
         &self,
         (ask, snapshot): (Ask, &PageSnapshot),
@@ -94,7 +94,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
     }
 
-    /// What a key without a place shares with others, if there is no room for it.
+    /// Returns the state that a key without a slot shares with others, if there is no room for it.
     fn shared_state(&self, ask: Ask, clock: &dyn Clock) -> Option<(R::Kept, Micros)> {
         let (page, snapshot) = self.snapshot(ask, Counted::Apart, None)?;
         let is_overridden = self.overrides.get(ask.fingerprint).is_some();
@@ -128,14 +128,14 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         clock.now().min(self.until)
     }
 
-    /// The overrides that have not ended.
+    /// Returns the overrides that have not ended.
     pub(in crate::store::memory) fn each_override(&self, now: Micros) -> Vec<(u64, Override)> {
         let mut each = self.overrides.each();
         each.retain(|(_, span)| span.until > now);
         each
     }
 
-    /// Puts overrides back that keys had before a restart.
+    /// Restores the overrides that keys had before a restart.
     pub(in crate::store::memory) fn restore_overrides(
         &self,
         overrides: Vec<(u64, Override)>,

@@ -1,3 +1,5 @@
+//! Reads all keys of a table for a snapshot, and puts them back.
+
 use std::mem;
 
 use super::{Ask, Counted, NoRoom, Table};
@@ -7,12 +9,12 @@ use crate::store::memory::cell::Keeps;
 use crate::store::memory::ordering::ascending;
 use crate::store::memory::seed::RESERVED;
 
-/// What outlives the process.
+/// The state that outlives the process.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Tells each key that is not as good as new, and its state at some moment of the call. No page
-    /// is locked for longer than one key takes.
+    /// Calls `tell` with each key that is not as good as new, and its state at some moment of the call. No
+    /// page is locked for longer than one key takes.
     ///
-    /// A key of a page that is split meanwhile may be told twice.
+    /// A key may be told twice if its page is split meanwhile.
     pub(in crate::store::memory) fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State)) {
         let slowest = self.slowest();
         let mut tell = |fingerprint: u64, counted: Counted| {
@@ -23,7 +25,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             }
         };
         let mut index = 0;
-        // What is split off while this goes on comes behind all other pages, and has its turn.
+        // A page that is split off meanwhile comes behind all others, and is read too.
         while index < self.pages.len() {
             let page = self.pages.page(index);
             index += 1;
@@ -39,7 +41,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         tell(RESERVED, Counted::Overflow);
     }
 
-    /// What is kept of a key, and the time of the latest charge on its page.
+    /// Returns the state of a key, and the time of the latest charge on its page.
     #[inline(never)]
     pub(super) fn copy(&self, fingerprint: u64, counted: Counted) -> Option<(R::Kept, Micros)> {
         let ask = Ask {
@@ -52,8 +54,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Some((kept, snapshot.latest))
     }
 
-    /// Puts keys into a table that has none yet, those that are the furthest from new first. Tells how
-    /// many there are then, and for how many there was no room.
+    /// Puts keys into an empty table, the keys that are furthest from new first. Returns how many keys it has
+    /// then, and how many had no room.
     pub(in crate::store::memory) fn restore(
         &self,
         keys: Vec<(u64, State)>,
@@ -69,7 +71,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         })
     }
 
-    /// Gives a key a place that was charged last at `latest`. Tells whether it was not there yet.
+    /// Gives a slot to a key that was charged last at `latest`. Returns whether the key is new to the table.
     pub(super) fn revive(
         &self,
         fingerprint: u64,
@@ -116,7 +118,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         Ok(true)
     }
 
-    /// Takes room for what is kept, or for less of it if there is not as much.
+    /// Takes room for a state, and cuts the state if there is not as much.
     fn reserve(&self, kept: &mut R::Kept) -> Result<(), NoRoom> {
         let mut size = self.rule.size(kept);
         while !self.budget.reserve(size) {
@@ -131,8 +133,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 }
 
-/// Revives the keys that are the furthest from new first. Tells how many there are then, and for how many there
-/// was no room. Apart from the rule, so that it is compiled once.
+/// Revives the keys that are furthest from new first. Returns how many keys there are then, and how many had
+/// no room. Independent of the rule, so that it is compiled once.
 #[inline(never)]
 fn furthest_first(
     mut keys: Vec<(u64, State)>,
@@ -142,7 +144,7 @@ fn furthest_first(
     let distances: Vec<u64> = keys.iter().map(|(_, state)| distance(state)).collect();
     let (mut restored, mut left_out) = (0, 0);
     for index in ascending(distances.iter().map(|distance| u64::MAX - distance)) {
-        // A fingerprint below is none.
+        // A smaller number is not a fingerprint.
         if distances[index] == 0 || keys[index].0 < RESERVED {
             continue;
         }
@@ -168,7 +170,7 @@ mod tests {
     use crate::store::memory::counter::decide;
     use crate::store::memory::opening::counter;
 
-    /// Of one word, and of three.
+    /// Rules whose states take one word, and three.
     const PACKED: Gcra = Gcra::per_second(1).burst(u32::MAX);
     const IN_WORDS: Gcra = Gcra::per_day(1).burst(u32::MAX);
 
@@ -176,7 +178,7 @@ mod tests {
         (key + 2).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// In each round as much time passes as one request takes to drain, and every key is charged two.
+    /// In each round the time in which one request drains passes, and every key is charged two.
     fn all_are_told_as_they_were(rule: Gcra, keys: u64, rounds: u64) {
         let interval = Micros::from(rule.quota().period()).get();
         let counter = counter(&rule.into(), 10_000);
@@ -210,8 +212,8 @@ mod tests {
                         let [at, owed, part, _] = state.words() else {
                             panic!("{state:?}");
                         };
-                        // After its charge in a round it owes two more than there were rounds before;
-                        // before it, if its page is in the round already, as many as there were.
+                        // After its charge in a round a key owes two more than the number of earlier rounds;
+                        // before it, if its page has reached the round already, as many as that number.
                         let round = (at - start) / interval;
                         assert_eq!(((at - start) % interval, *part), (0, 0), "{state:?}");
                         let possible = [round + 2, round];

@@ -1,3 +1,5 @@
+//! A table at its bound: which keys go, and which stay.
+
 use super::*;
 use crate::algorithm::FixedWindow;
 use crate::clock::ManualClock;
@@ -12,7 +14,7 @@ fn table(bound: usize) -> Minutes {
     Table::new(FixedWindow::per_minute(LIMIT), Micros::LONGEST, bound)
 }
 
-/// Numbers that look random, and are the same each time.
+/// Pseudo-random numbers, the same in each run.
 fn fingerprint(number: u64) -> u64 {
     let mixed = (number + 2).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -47,7 +49,7 @@ fn soonest(
     times.min()
 }
 
-/// A search by the times of pages overlooks no key.
+/// Asserts that a search by the times of pages overlooks no key.
 fn assert_no_time_is_too_late(table: &Minutes, now: Micros) {
     for index in 0..table.pages.len() {
         let page = table.pages.page(index);
@@ -119,18 +121,18 @@ fn a_newcomer_that_was_not_charged_can_go_at_once() {
     Tier::may_go(&table, &snapshot, now);
     drop(lock);
     assert_no_time_is_too_late(&table, now);
-    // It is charged when it comes again, and is no newcomer then.
+    // The key is charged when it comes again, and is not a newcomer then.
     assert!(allows(&table, &clock, ask.fingerprint, 1));
     assert_no_time_is_too_late(&table, now);
 }
 
-/// A clock that stands still reads the same for all.
+/// Returns the time of a clock that stands still.
 fn clock_of(clock: &ManualClock) -> Micros {
     use crate::clock::Clock;
     clock.now()
 }
 
-/// Keys of the first page, whatever the size of a table.
+/// Returns keys of the first page, whatever the size of the table.
 fn of_one_page(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
     numbers.map(|number| (number % 64) << 26 | (number / 64) << 20 | 2)
 }
@@ -143,7 +145,7 @@ fn of_the_keys_of_a_page_the_closest_to_new_goes_first_and_a_refused_one_never()
         .iter()
         .map(|key| table.pages.sight(*key).unwrap().index);
     assert!(pages.clone().all(|index| index == 0));
-    // Of each number of requests from 1 to 5 there are two.
+    // Two keys for each number of requests from 1 to 5.
     for (key, cost) in keys.iter().zip((1..=LIMIT).cycle()) {
         assert!(allows(&table, &clock, *key, cost));
     }

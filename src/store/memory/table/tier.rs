@@ -103,7 +103,7 @@ impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
 }
 
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Tells of a request that is `allowed` or not and not charged, or else as if it was charged.
+    /// Writes the outcome of a request that is `allowed` or not: as it stands, or as if it was charged.
     #[inline(never)]
     fn tell_or_foretell(
         &self,

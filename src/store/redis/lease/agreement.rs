@@ -1,4 +1,5 @@
-//! Law 9 with leases: the script does with a state, and with what nodes hold of it, what the rule in Rust does.
+//! Law 9 with leases: the script does the same to a state, and to the units that nodes hold of it, as the
+//! rule in Rust.
 
 use std::cell::RefCell;
 
@@ -17,7 +18,7 @@ use crate::store::redis::glue::glue;
 /// What is done with the key.
 #[derive(Clone, Copy, Debug)]
 enum Verb {
-    /// Asks with a cost for so many units, of so much demand.
+    /// Asks with a cost for this many units, with this demand.
     Ask {
         units: u32,
         seen: u32,
@@ -27,33 +28,33 @@ enum Verb {
     Take,
     Refund,
     Settle,
-    /// What a request really cost comes later, with that of others: it cost more.
+    /// A request settles a cost that was higher than charged, together with other requests.
     SettleMore,
-    /// It cost less.
+    /// A request settles a cost that was lower than charged.
     SettleLess,
     Reset,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Deed {
-    /// The time since the deed before, in parts of a thousand of the time in which everything drains. The clock may step
-    /// back.
+    /// The time since the previous deed, in thousandths of the time in which everything drains. The clock may
+    /// step back.
     gap: i32,
     verb: Verb,
     amount: u32,
-    /// How many parts of eight of each class were spent, and are given back. They may be more than all.
+    /// How many eighths of each class were spent, and are given back. They may be more than all.
     spent: u32,
     unspent: u32,
 }
 
-/// One key as Rust has it.
+/// The state of one key in Rust.
 #[derive(Clone, Debug, Default)]
 struct Kept {
     state: State,
     leased: Leased,
 }
 
-/// A deed in Rust: what it tells, and what is kept then.
+/// A deed in Rust: its result, and the state after it.
 struct Act<'a> {
     kept: Kept,
     now: Micros,
@@ -68,7 +69,7 @@ struct Acted {
     units: u32,
     grant: Option<Grant>,
     kept: Kept,
-    /// Whether nothing is left to keep.
+    /// Whether no state is left.
     is_new: bool,
 }
 
@@ -176,7 +177,7 @@ impl Scripts {
         }
     }
 
-    /// What the script tells: whether it was allowed, or how many units were taken, and what was granted.
+    /// Runs the script. Returns whether it was allowed, or how many units were taken, and what was granted.
     fn run(&self, connection: &mut Connection, act: &Act<'_>) -> (u32, Option<Grant>) {
         let numbers = self.lua.numbers_at(|| act.now);
         let now = act.now.get();
@@ -267,7 +268,7 @@ impl Scripts {
     }
 }
 
-/// What the server keeps: the words of the mark, and those of the state.
+/// Returns what the server stores: the words of the mark, and those of the state.
 fn stored(connection: &mut Connection, algorithm: &Algorithm) -> Option<(Vec<u64>, Vec<u64>)> {
     let words = |text: &str| -> Vec<u64> {
         let words = text.split(' ').filter(|word| !word.is_empty());
@@ -300,7 +301,7 @@ fn stored(connection: &mut Connection, algorithm: &Algorithm) -> Option<(Vec<u64
     Some((words(mark.trim_start_matches('~')), state))
 }
 
-/// A state's words without the zeros at their end; of a log, without what is forgotten.
+/// Returns the words of a state without the zeros at their end; for a log, without forgotten entries.
 fn trimmed(algorithm: &Algorithm, words: &[u64]) -> Vec<u64> {
     let mut words = words.to_vec();
     if let (Algorithm::SlidingLog(_), Some(&forgotten)) = (algorithm, words.first()) {
@@ -360,7 +361,7 @@ fn holds(
             kept: kept.clone(),
             now,
             amount: match deed.verb {
-                // Where nothing is to be settled, nothing is told.
+                // Where there is nothing to settle, nothing is told.
                 Verb::SettleMore | Verb::SettleLess => amount.max(1),
                 _ => amount,
             },

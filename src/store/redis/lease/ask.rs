@@ -2,19 +2,19 @@ use smallvec::SmallVec;
 
 use crate::clock::Micros;
 
-/// What a node asks the server about one key under one policy.
+/// A question of a node to the server about one key under one policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store::redis) struct Ask {
-    /// The cost of the request that waits for the answer; 0 if none does.
+    /// The cost of the request that waits for the answer, or 0 if none waits.
     pub(in crate::store::redis) cost: u32,
-    /// How many units the node would hold beside that.
+    /// How many units the node wants beside that.
     pub(in crate::store::redis) units: u32,
-    /// How many units requests have asked this node for since it told so the last time.
+    /// How many units requests have asked this node for since it last reported that.
     pub(in crate::store::redis) seen: u32,
     pub(in crate::store::redis) tells: SmallVec<[Tell; 2]>,
 }
 
-/// What has become of units of one class.
+/// A report of spent and returned units of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct Tell {
     /// The class: its end, by the server's clock.
@@ -27,14 +27,14 @@ pub(in crate::store::redis) struct Tell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct Grant {
     pub(in crate::store::redis) units: u32,
-    /// Their class.
+    /// The end of their class.
     pub(in crate::store::redis) end: Micros,
     /// How long they last, from the grant on.
     pub(in crate::store::redis) lasts: Micros,
 }
 
 impl Ask {
-    /// Whether it says anything.
+    /// Returns whether it asks or reports nothing.
     pub(in crate::store::redis) fn is_empty(&self) -> bool {
         self.cost == 0 && self.units == 0 && self.tells.is_empty()
     }

@@ -1,5 +1,5 @@
-//! The server's part: which units nodes hold of a key, and what that does to requests. The same rule in Lua is
-//! `lease.lua`, which also grants. Its twin in Rust is `granting.rs`, for tests.
+//! The server's part: which units of a key nodes hold, and what that means for requests. The same rule in Lua
+//! is `lease.lua`, which also grants. Its twin in Rust is `granting.rs`, for tests.
 
 #[cfg(test)]
 mod granting;
@@ -15,10 +15,10 @@ use crate::decision::Outcome;
 pub(in crate::store::redis) struct Leased {
     /// The longest life of any of them.
     life: u64,
-    /// How often ends were moved, because the clock has stepped back.
+    /// How often ends were moved because the clock had stepped back.
     moves: u64,
     demand: Demand,
-    /// By their ends, the first end first.
+    /// By their ends, the earliest first.
     classes: SmallVec<[Class; 2]>,
 }
 
@@ -29,7 +29,7 @@ struct Class {
     units: u64,
 }
 
-/// How many units requests have asked all nodes for, in the present span of time and in the one before.
+/// How many units requests have asked all nodes for, in the present span of time and in the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Demand {
     span: u64,
@@ -37,18 +37,18 @@ struct Demand {
     present: u64,
 }
 
-/// A request about a key of which nodes hold units.
+/// A request for a key of which nodes hold units.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) struct LeasedRequest {
     pub(in crate::store::redis) state: State,
     pub(in crate::store::redis) now: Micros,
     pub(in crate::store::redis) cost: u32,
-    /// Whether the server allows it. If not, it may be allowed by now.
+    /// Whether the server allowed it. If not, it may be allowed by now.
     pub(in crate::store::redis) fits: bool,
 }
 
 impl Leased {
-    /// Reads the numbers of the mark; `None` if these are none.
+    /// Reads the numbers of the mark, or returns `None` if these are not numbers of a mark.
     pub(in crate::store::redis) fn read(words: &[u64]) -> Option<Self> {
         let (&[life, moves, span, before, present], classes) = words.split_first_chunk()?;
         let (classes, []) = classes.as_chunks() else {
@@ -68,7 +68,7 @@ impl Leased {
         })
     }
 
-    /// The outcome of a request, where units that nodes hold count as spent.
+    /// Returns the outcome of a request, in which units that nodes hold count as spent.
     pub(in crate::store::redis) fn outcome(
         &self,
         algorithm: &Algorithm,
@@ -77,12 +77,12 @@ impl Leased {
         algorithm.with_rule(TellOutcome(self, asked))
     }
 
-    /// How many units nodes hold.
+    /// Returns how many units nodes hold.
     pub(in crate::store::redis) fn units(&self) -> u64 {
         self.classes.iter().map(|class| class.units).sum()
     }
 
-    /// Charges the classes that have ended. It comes before anything else that is done with a state, once the state
+    /// Charges the classes that have ended. Called before anything else is done with a state, after the state
     /// itself is moved back.
     pub(in crate::store::redis) fn end<S: Step>(
         &mut self,
@@ -104,7 +104,7 @@ impl Leased {
         }
     }
 
-    /// Whether a request of this cost is allowed.
+    /// Returns whether a request of this cost is allowed.
     pub(in crate::store::redis) fn allows<S: Step>(
         &self,
         rule: &S,
@@ -118,8 +118,8 @@ impl Leased {
         }
     }
 
-    /// How long a request of this cost has to wait, if no other comes, no unit is given back, and nothing is told.
-    /// `None` if no wait helps.
+    /// Returns how long a request of this cost has to wait if no other request comes and no unit is given
+    /// back or reported. Returns `None` if no wait helps.
     pub(in crate::store::redis) fn retry_after<S: Step>(
         &self,
         rule: &S,
@@ -150,7 +150,7 @@ impl Leased {
     }
 }
 
-/// Tells the outcome of a request.
+/// Computes the outcome of a request.
 struct TellOutcome<'a>(&'a Leased, LeasedRequest);
 
 impl TellOutcome<'_> {

@@ -12,24 +12,24 @@ use crate::clock::Micros;
 
 /// A clock that never steps back and goes on while the machine is suspended.
 ///
-/// `Instant` may stand still meanwhile, and `SystemTime` does not. So whenever the wall clock gets ahead of the monotonic
-/// clock by more than before, that time is added. This adds too much where the wall clock is set forward: units then end
-/// too early at the node, which is safe.
+/// `Instant` may stand still meanwhile, and `SystemTime` does not. So whenever the wall clock gets further
+/// ahead of the monotonic clock, the difference is added. This adds too much when the wall clock is set
+/// forward: units then end too early at the node, which is safe.
 pub(in crate::store::redis) struct NodeClock {
     begun: Instant,
-    /// How far the wall clock was ahead of the monotonic one when that was last noted, above an offset.
+    /// How far the wall clock was ahead of the monotonic one when that was last recorded, plus an offset.
     ahead: AtomicU64,
-    /// What was added.
+    /// The time that was added.
     added: AtomicU64,
-    /// The latest moment that was told, where a test sets the clock.
+    /// The latest time that was returned, if a test sets the clock.
     #[cfg(feature = "testing")]
     given: Option<(Arc<dyn Clock>, AtomicU64)>,
 }
 
-/// The clocks are read one after the other, so the difference is not the same each time.
+/// The smallest difference that counts: the clocks are read one after the other.
 const NOTED: u64 = 1_000;
 
-/// The monotonic clock is ahead of the wall clock where that is set back to 1970.
+/// Keeps `ahead` positive: the monotonic clock is ahead of the wall clock where that is set back to 1970.
 const OFFSET: u64 = 1 << 62;
 
 impl NodeClock {
@@ -46,14 +46,15 @@ impl NodeClock {
         }
     }
 
-    /// What time it is.
+    /// Returns the time.
     pub(in crate::store::redis) fn now(&self) -> Micros {
         #[cfg(feature = "testing")]
         if let Some((clock, latest)) = &self.given {
             let now = clock.now().get();
             return Micros::new(latest.fetch_max(now, Ordering::Relaxed).max(now));
         }
-        // The wall clock first: where the thread stands still in between, time passes too quickly.
+        // The wall clock is read first: if the thread stops in between, time passes too quickly, which is
+        // safe.
         let wall = wall();
         let elapsed = self.begun.elapsed();
         self.at(Micros::from(elapsed).get(), wall)
@@ -63,13 +64,13 @@ impl NodeClock {
         let ahead = ahead(elapsed, wall);
         let before = self.ahead.load(Ordering::Acquire);
         if ahead.abs_diff(before) > NOTED {
-            // First added and then noted: a thread that reads in between adds it again, and is not behind.
+            // Added before it is recorded: a thread that reads in between adds it again, and is not behind.
             self.added
                 .fetch_add(ahead.saturating_sub(before), Ordering::AcqRel);
             self.ahead.store(ahead, Ordering::Release);
         }
         let added = self.added.load(Ordering::Acquire);
-        // Not zero, which is the end of what was never held.
+        // Never zero, which is the end of units that were never held.
         Micros::new(elapsed.saturating_add(added).saturating_add(1))
     }
 }

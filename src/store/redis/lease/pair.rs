@@ -1,7 +1,8 @@
 //! The node's part: what it holds of one key under one policy, and what it asks for.
 //!
-//! It knows no clock and does no I/O: it is told the time, and gives and takes messages. The time is that of any clock of
-//! the node that never steps back, runs no slower than by one in a thousand, and goes on while the machine sleeps.
+//! It knows no clock and does no I/O: the time is an argument, and it gives and takes messages. The time is
+//! that of any clock of the node that never steps back, runs no slower than by one in a thousand, and goes on
+//! while the machine sleeps.
 
 use std::mem;
 
@@ -15,26 +16,27 @@ use crate::clock::Micros;
 #[derive(Clone, Debug, Default)]
 pub(in crate::store::redis) struct Pair {
     held: [ClassUnits; CLASSES],
-    /// How many units requests have asked for since the server was told of it, and how many requests these were.
+    /// How many units requests have asked for since that was last reported to the server, and how many
+    /// requests these were.
     seen: u32,
     came: u32,
-    /// What a request costs, by the last questions.
+    /// The cost of a request, by the last questions.
     cost: u32,
-    /// How many units requests have asked for since then, and since when: since the last answer, so that the time in which
-    /// requests wait for units makes the demand no smaller.
+    /// How many units requests have asked for since the last answer, and when that was. So the time in which
+    /// requests wait for units does not lower the demand.
     wanted: u32,
     since: Option<Micros>,
     /// How many units cover the demand, by the last questions.
     size: u32,
     /// How many units there were after the last answer, if it has brought any.
     granted: u32,
-    /// Whether it has brought fewer than were asked for.
+    /// Whether the last answer has brought fewer units than were asked for.
     is_scarce: bool,
-    /// Whether units were asked for, and no answer is there yet.
+    /// Whether a question for units has no answer yet.
     is_asking: bool,
     /// Whether requests wait for that answer.
     waits: bool,
-    /// How many units requests wait for, beside the one that has asked.
+    /// How many units requests wait for, beside the request that has asked.
     waiting: u32,
     /// Until when requests of this cost or more are refused without a question.
     refuses: Refuses,
@@ -46,7 +48,7 @@ pub(in crate::store::redis) struct Pair {
 struct Refuses {
     cost: u32,
     until: Micros,
-    /// For how long. It doubles from denial to denial.
+    /// How long. It doubles with each denial in a row.
     lasts: Micros,
 }
 
@@ -55,39 +57,39 @@ struct Refuses {
 struct ClassUnits {
     /// The class, by its end at the server.
     end: Micros,
-    /// Its end at this node.
+    /// The end of the class at this node.
     until: Micros,
     left: u32,
-    /// Spent, and not told yet.
+    /// Spent, and not reported yet.
     spent: u32,
 }
 
-/// What becomes of a request.
+/// How a request goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum Way {
-    /// It has its units. If few are left, it is time to ask for more.
+    /// The request has its units. If few are left, it is time to ask for more.
     Spent { is_low: bool },
-    /// It is refused, and may try again after this time.
+    /// The request is refused, and may try again after this time.
     Refused(Micros),
-    /// Units are on their way. It waits for them, and comes again.
+    /// Units are on their way. The request waits for them, and comes again.
     Wait,
     /// The server decides.
     Ask,
 }
 
-/// What the server has answered.
+/// The answer of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct LeaseReply {
     pub(in crate::store::redis) grant: Option<Grant>,
-    /// How long the request has to wait that was denied; `None` if none was.
+    /// How long the denied request has to wait, or `None` if no request was denied.
     pub(in crate::store::redis) denied: Option<Micros>,
 }
 
-/// The server makes two classes at a time, of which one more may not have ended here.
+/// The server makes two classes at a time, and one more may not have ended here.
 const CLASSES: usize = 3;
 
 impl Pair {
-    /// A request of this cost comes.
+    /// Decides how a request of this cost goes on.
     pub(in crate::store::redis) fn request(&mut self, now: Micros, cost: u32) -> Way {
         self.seen = self.seen.saturating_add(cost);
         self.came = self.came.saturating_add(1);
@@ -96,10 +98,11 @@ impl Pair {
         self.again(now, cost)
     }
 
-    /// A request comes again that has come before.
+    /// Decides again, for a request that has waited.
     ///
-    /// While units are on their way, a key is not asked about again: requests wait for that answer. Where the last answer
-    /// was neither units nor a denial, each asks by itself: the limit is too small for units.
+    /// While units are on their way, no further question about the key is sent: requests wait for that
+    /// answer. If the last answer was neither units nor a denial, each request asks by itself: the limit is
+    /// too small for leases.
     pub(in crate::store::redis) fn again(&mut self, now: Micros, cost: u32) -> Way {
         if self.take(now, cost) {
             let is_low = !self.is_asking && self.left(now) < self.granted / 4;
@@ -116,7 +119,7 @@ impl Pair {
         self.granted > 0 || self.refuses.lasts > Micros::ZERO
     }
 
-    /// A request of this cost waits for the answer.
+    /// Counts a request of this cost that waits for the answer.
     pub(in crate::store::redis) fn wait(&mut self, cost: u32) {
         self.waiting = self.waiting.saturating_add(cost);
     }
@@ -140,7 +143,7 @@ impl Pair {
         true
     }
 
-    /// Puts units back that a request has taken which does not go on. What was told of meanwhile stays spent.
+    /// Puts back the units of a request that does not go on. Units that were reported meanwhile stay spent.
     pub(in crate::store::redis) fn put_back(&mut self, now: Micros, cost: u32) {
         let mut missing = cost;
         for held in self.held.iter_mut().filter(|held| held.until > now) {
@@ -151,7 +154,7 @@ impl Pair {
         }
     }
 
-    /// How long requests of this cost are refused yet without a question.
+    /// Returns how much longer requests of this cost are refused without a question.
     pub(in crate::store::redis) fn refuses(&self, now: Micros, cost: u32) -> Option<Micros> {
         let Refuses {
             cost: least, until, ..
@@ -159,14 +162,14 @@ impl Pair {
         (now < until && cost >= least).then(|| until.saturating_sub(now))
     }
 
-    /// How many units may be spent now.
+    /// Returns how many units can be spent now.
     pub(in crate::store::redis) fn left(&self, now: Micros) -> u32 {
         let live = self.held.iter().filter(|held| held.is_live(now));
         live.map(|held| held.left).sum()
     }
 
-    /// What to ask the server. If a request waits for the answer, what is left is too little for it, and is given back:
-    /// the server may have the rest.
+    /// Returns the question for the server. If a request waits for the answer, the remaining units are too
+    /// few for it, and are given back: the server may have the rest.
     pub(in crate::store::redis) fn ask(&mut self, now: Micros, cost: u32, terms: Terms) -> Ask {
         let mut ask = Ask {
             cost,
@@ -179,7 +182,7 @@ impl Pair {
         if !self.is_asking {
             self.size = self.sized_anew(now, terms);
             let kept = if cost > 0 { 0 } else { self.left(now) };
-            // To lease for one or two requests saves no call: what no request asks for is given back by one.
+            // A lease for one or two requests saves no call, since unused units are given back by one.
             if self.requests() > 2 {
                 ask.units = self.size.saturating_sub(kept);
             }
@@ -194,13 +197,13 @@ impl Pair {
         ask
     }
 
-    /// How many requests come in the time for whose demand a node asks.
+    /// Returns how many requests come in the time for whose demand a node asks.
     fn requests(&self) -> u32 {
         self.size / self.cost.max(1)
     }
 
-    /// How many units cover the demand: at most twice as many as the last time or those of one request, and at least half as
-    /// many. Requests that have waited in vain get as many as they need.
+    /// Returns how many units cover the demand: at most twice as many as the last time or as one request
+    /// costs, and at least half as many. Requests that have waited in vain get as many as they need.
     fn sized_anew(&mut self, now: Micros, terms: Terms) -> u32 {
         let (wanted, waiting) = (mem::take(&mut self.wanted), mem::take(&mut self.waiting));
         let Some(since) = self.since.replace(now) else {
@@ -213,7 +216,8 @@ impl Pair {
         wanted.clamp(self.size / 2, most).max(waiting)
     }
 
-    /// What to tell the server of units that were spent, so that these can be refunded; `None` if there is nothing to tell.
+    /// Returns a report on spent units, so that these can be refunded, or `None` if there is nothing to
+    /// report.
     pub(in crate::store::redis) fn tell(&mut self, now: Micros) -> Option<Ask> {
         let ask = Ask {
             tells: self.tells(now, |_| 0),
@@ -222,10 +226,11 @@ impl Pair {
         (!ask.is_empty()).then_some(ask)
     }
 
-    /// What to tell the server of units that no request has asked for lately; `None` if there is nothing to tell.
+    /// Returns a report on units that no request has asked for lately, or `None` if there is nothing to
+    /// report.
     ///
-    /// As long as the server has enough for all, units stay for as long as they were to last. A process that gets the
-    /// processor in turns with others would give them back in each pause otherwise.
+    /// As long as the server has enough for all, units stay for their whole life. Otherwise a process that
+    /// shares the processor with others would give them back in each pause.
     pub(in crate::store::redis) fn idle(&mut self, now: Micros, terms: Terms) -> Option<Ask> {
         let idle = now.saturating_sub(self.latest);
         let is_missed = self.is_scarce || !terms.is_long();
@@ -246,7 +251,7 @@ impl Pair {
         (!ask.is_empty()).then_some(ask)
     }
 
-    /// Tells what was spent, and gives as much of each class back as this says.
+    /// Reports what was spent, and gives back the part of each class that `unspent` returns.
     fn tells(&mut self, now: Micros, unspent: impl Fn(u32) -> u32) -> SmallVec<[Tell; 2]> {
         let mut tells = SmallVec::new();
         for held in self.held.iter_mut().filter(|held| held.until > now) {
@@ -264,7 +269,7 @@ impl Pair {
         tells
     }
 
-    /// The server has answered a question that was put then.
+    /// Processes the answer to a question that was sent at `put`.
     pub(in crate::store::redis) fn answered(
         &mut self,
         put: Micros,
@@ -309,7 +314,8 @@ impl Pair {
         self.refuses = Refuses { cost, until, lasts };
     }
 
-    /// A question is lost, or its answer: what it told may be unheard, and is never told again.
+    /// Handles the loss of a question or its answer: the server may not know its report, which is not
+    /// repeated.
     pub(in crate::store::redis) fn failed(&mut self, ask: &Ask) {
         self.ended(ask);
         if ask.units > 0 {
@@ -334,7 +340,7 @@ impl Pair {
             self.held[place] = ClassUnits::default();
             place
         } else {
-            // They lapse.
+            // The units lapse.
             return;
         };
         let held = &mut self.held[place];

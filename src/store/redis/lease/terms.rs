@@ -12,7 +12,7 @@ pub(in crate::store::redis) struct Terms {
     pub(in crate::store::redis) drains: bool,
 }
 
-/// How long a node leaves a key alone whose limit is used up, so that units gather at the server.
+/// How long a node leaves a key alone whose limit is used up, so that units accumulate at the server.
 const PACE: Micros = Micros::new(5_000);
 
 const LONG: Micros = Micros::new(50_000);
@@ -20,7 +20,7 @@ const LONG: Micros = Micros::new(50_000);
 const LONGEST_COVERED: Micros = Micros::new(100_000);
 
 impl Terms {
-    /// Leases of this algorithm; `None` if its units cannot be leased.
+    /// Returns the terms for this algorithm, or `None` if its units cannot be leased.
     ///
     /// A queue gives turns in an order. A calendar's windows end by the clock of each node.
     pub(in crate::store::redis) fn of(algorithm: &Algorithm, life: Micros) -> Option<Self> {
@@ -35,7 +35,7 @@ impl Terms {
             }
             _ => return None,
         };
-        // What is leased for a tenth of a window lasts a tenth of it.
+        // Units that are leased for a tenth of a window last a tenth of it.
         let covers = life.min(Micros::from(bin)).get() / 10;
         Some(Self {
             life,
@@ -44,14 +44,14 @@ impl Terms {
         })
     }
 
-    /// How far apart the ends of classes are. A class ends with the epoch after that in which its units are granted, so
-    /// that a unit lives for one to two epochs.
+    /// Returns the time between the ends of classes. A class ends with the epoch after the one in which its
+    /// units are granted, so a unit lives for one to two epochs.
     pub(in crate::store::redis) fn epoch(self) -> u64 {
         (self.life.get() / 2).max(1)
     }
 
-    /// Of what part of the room all nodes together are granted units: one in so many. Where a limit is used up for good,
-    /// what is granted must not be the last of it.
+    /// Returns the divisor for the part of the room that all nodes together are granted. Where a limit is
+    /// used up for good, a grant must not be the last of it.
     pub(in crate::store::redis) fn reserve(self) -> u64 {
         match self {
             _ if self.drains => 1,
@@ -60,14 +60,14 @@ impl Terms {
         }
     }
 
-    /// Whether units last so long that requests may wait for them, and that a node may keep them in a pause. In a short slot,
-    /// what waits and what is kept ends unspent.
+    /// Returns whether units last so long that requests may wait for them, and that a node may keep them in a
+    /// pause. In a short slot, units that a request waits for or a node keeps end unspent.
     pub(in crate::store::redis) fn is_long(self) -> bool {
         self.covers >= LONG
     }
 
-    /// How long a node does not ask after a denial: around five milliseconds, for each moment another time, so that
-    /// nodes do not ask in step.
+    /// Returns how long a node does not ask after a denial: around five milliseconds, different for each
+    /// moment, so that nodes do not ask in step.
     pub(in crate::store::redis) fn pace(self, now: Micros) -> Micros {
         let mixed = now.get().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         let quarter = PACE.get() / 4;
@@ -75,8 +75,9 @@ impl Terms {
         Micros::new(pace.min(self.covers.get()))
     }
 
-    /// After how long a time without requests a node gives its units back: after the time for which it asks. If there are
-    /// too few for all, a node to which so many `requests` come in that time misses some of them first.
+    /// Returns after how long without requests a node gives its units back: after the time for which it asks.
+    /// If there are too few units for all, a node to which `requests` come in that time misses some of them
+    /// first.
     pub(in crate::store::redis) fn idle(self, requests: Option<u32>) -> Micros {
         let longest = self.covers.max(PACE);
         let Some(requests) = requests else {

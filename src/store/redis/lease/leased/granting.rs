@@ -1,20 +1,20 @@
-//! What the server does when a node asks it for units and tells it of others: the twin of `lease.lua`.
+//! What the server does when a node asks for units and reports others: the twin of `lease.lua`.
 
 use super::{Class, Demand, Leased, charge};
 use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::store::redis::lease::{Ask, Grant, Tell, Terms};
 
-/// Nodes with different settings may make more classes than two. What would make too many is not granted.
+/// Nodes with different settings may need more classes than two. A grant that needs one too many is not made.
 const MOST_CLASSES: usize = 8;
 
-/// After so many steps of the clock, classes may have an end that others had.
+/// After this many steps of the clock, classes may have an end that other classes had.
 const MOST_MOVES: u64 = 1_000;
 
 const MOST_DEMAND: u64 = u32::MAX as u64;
 
 impl Leased {
-    /// Hears what has become of units. Those of a class that has ended are charged already.
+    /// Processes a report on units. Units of a class that has ended are charged already.
     pub(in crate::store::redis::lease) fn hear<S: Step>(
         &mut self,
         rule: &S,
@@ -37,10 +37,10 @@ impl Leased {
 
     /// Grants units to a node whose request was allowed and charged.
     ///
-    /// A node is granted what it asks for, as long as the whole limit lasts: at most a quarter of what remains, and at
-    /// most its share of a part of what remains, or of all of it if the limit drains. The share is what it asks for, of the
-    /// demand of all nodes. So grants shrink as the limit runs out, and all nodes run out of units at about the same time,
-    /// however many there are.
+    /// A node gets what it asks for, as long as there is plenty: at most a quarter of what remains, and at
+    /// most its share of a part of what remains, or of all of it if the limit drains. The share is what it
+    /// asks for, divided by the demand of all nodes. So grants shrink as the limit runs out, and all nodes
+    /// run out of units at about the same time, however many there are.
     pub(in crate::store::redis::lease) fn grant<S: Step>(
         &mut self,
         rule: &S,
@@ -49,7 +49,7 @@ impl Leased {
         ask: &Ask,
         terms: Terms,
     ) -> Option<Grant> {
-        // No node leases it.
+        // No node leases the key.
         if ask.units == 0 && *self == Self::default() {
             return None;
         }
@@ -61,7 +61,8 @@ impl Leased {
             return None;
         }
         let end = (now.get() / epoch + 2).saturating_mul(epoch);
-        // Nodes know a class by its end. If ends were moved, they may hold units of one that would end at this moment.
+        // Nodes know a class by its end. If ends were moved, nodes may hold units of a class that would end
+        // at this moment.
         let end = end.min(rule.bin_end(kept, now).get());
         let end = end.saturating_sub(self.moves % MOST_MOVES);
         let lasts = end.saturating_sub(now.get());
@@ -90,7 +91,7 @@ impl Leased {
         })
     }
 
-    /// The numbers of the mark in Lua.
+    /// Returns the numbers of the mark in Lua.
     pub(in crate::store::redis::lease) fn words(&self) -> Vec<u64> {
         let Demand {
             span,
@@ -142,14 +143,14 @@ impl Demand {
         self.present = (self.present + u64::from(units)).min(MOST_DEMAND);
     }
 
-    /// The demand of the last span of this length.
+    /// Returns the demand of the last span of this length.
     fn at(self, now: Micros, covers: u64) -> u64 {
         let left = covers - now.get() % covers;
         times(self.before, left, covers) + self.present
     }
 }
 
-/// `a * b / divisor`, rounded down.
+/// Returns `a * b / divisor`, rounded down.
 fn times(a: u64, b: u64, divisor: u64) -> u64 {
     let quotient = u128::from(a) * u128::from(b) / u128::from(divisor);
     u64::try_from(quotient).unwrap_or(u64::MAX)
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
     use crate::algorithm::{Algorithm, Fixed, FixedWindow, State, WithRule};
 
-    /// What is asked, one after the other: the time since the ask before, the cost, and how many units.
+    /// A sequence of asks: for each the time since the previous one, the cost, and how many units.
     struct AskSequence<'a> {
         algorithm: Algorithm,
         life: Micros,
@@ -245,7 +246,7 @@ mod tests {
         );
     }
 
-    /// A node may tell of the class that was moved, and knows it by the end that it had.
+    /// A node may report units of a class that was moved, and knows it by the end that it had.
     #[test]
     fn no_class_gets_the_end_that_one_had_before_the_clock_stepped_back() {
         let rule = FixedWindow::per_minute(1_000);
@@ -274,7 +275,7 @@ mod tests {
     }
 
     proptest! {
-        /// Law 2, while nodes hold units and tell nothing.
+        /// Law 2, while nodes hold units and report nothing.
         #[test]
         fn a_wait_is_over_when_it_was_told_to_be(
             text in proptest::sample::select(vec![

@@ -1,3 +1,5 @@
+//! A pair by itself, with answers that the tests make up.
+
 use super::*;
 use crate::algorithm::Algorithm;
 
@@ -20,7 +22,7 @@ fn granted(units: u32, end: u64) -> LeaseReply {
     }
 }
 
-/// A pair that holds ten units, which it has asked for at one second and got at two.
+/// Returns a pair with ten units, which it has asked for at one second and received at two.
 fn pair() -> Pair {
     let mut pair = Pair::default();
     let (put, now) = (Micros::new(SECOND), Micros::new(SECOND + SECOND / 2));
@@ -88,7 +90,7 @@ fn a_key_that_is_asked_for_twice_is_not_leased_and_one_asked_for_often_is() {
     assert_eq!(asked, [0, 0, 0, 4, 8]);
 }
 
-/// A pair whose units are spent, with a question on its way, and when it was put.
+/// Returns a pair whose units are spent, with a question on its way, and when that was sent.
 fn waiting() -> (Pair, Ask, Micros) {
     let (mut pair, mut now) = (Pair::default(), Micros::new(SECOND));
     let mut granted = 0;
@@ -150,7 +152,7 @@ fn where_the_server_grants_nothing_each_request_asks() {
     assert_eq!(pair.request(now, 1), Way::Ask);
 }
 
-/// A process that gets the processor in turns with others is idle in between.
+/// A process that shares the processor with others is idle in between.
 #[test]
 fn units_stay_in_a_pause_as_long_as_there_are_enough() {
     let (pause, long) = (terms().idle(Some(1_000)), terms().idle(None));
@@ -189,7 +191,7 @@ fn a_request_above_what_is_left_gives_the_rest_back_with_its_question() {
     assert_eq!(pair.left(now), 0);
 }
 
-/// What is asked for by requests of this cost, the last of many that come so far apart.
+/// Returns the question for requests of this cost, after many that come this far apart.
 fn asked_by(cost: u32, apart: u64) -> (Pair, Micros, Ask) {
     let (mut pair, mut now) = (Pair::default(), Micros::new(SECOND));
     let mut ask = Ask::default();
@@ -207,7 +209,8 @@ fn asked_by(cost: u32, apart: u64) -> (Pair, Micros, Ask) {
     (pair, now, ask)
 }
 
-/// A tenth of a second is asked for. At one request in 40 ms, most of what is asked for beside a request would be given back.
+/// The demand of a tenth of a second is asked for. At one request in 40 ms, most of the units would be given
+/// back.
 #[test]
 fn units_for_one_or_two_requests_are_not_asked_for_whatever_these_cost() {
     for cost in [1, 25, 1_000] {
@@ -219,7 +222,8 @@ fn units_for_one_or_two_requests_are_not_asked_for_whatever_these_cost() {
     }
 }
 
-/// A node that has too few units gives them back once it misses sixteen requests, and these may cost more than one unit.
+/// A node with too few units gives them back after sixteen missed requests, and these may cost more than one
+/// unit.
 #[test]
 fn how_long_units_are_kept_depends_on_requests_and_not_on_what_these_cost() {
     for cost in [1, 25, 1_000] {

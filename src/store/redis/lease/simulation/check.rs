@@ -1,19 +1,19 @@
-//! Whether a spend is one that the plain algorithm would have admitted.
+//! Checks that the plain algorithm would have admitted a spend.
 
 use crate::algorithm::{SlidingLog, Step};
 use crate::clock::Micros;
 
-/// What was really spent of a key, at the moments at which it was spent.
+/// The spends of a key, at the moments at which they happened.
 #[derive(Debug)]
 pub(super) struct Check<S: Step> {
     plain: S::Kept,
-    /// Of a bucket by interval, when it was last refilled: the server knows, since it begins its intervals when *it* has a
-    /// full bucket.
+    /// When a bucket by interval was last refilled. The server knows, since its intervals begin when *it* has
+    /// a full bucket.
     refilled: Option<u64>,
     missing: u64,
-    /// Whether the plain algorithm forgets what has expired only when it is charged.
+    /// Whether the plain algorithm forgets expired entries only when it is charged.
     forgets_late: bool,
-    /// How much may be spent in excess, by the faults that have happened.
+    /// How much may be spent in excess, because of the faults that have happened.
     pub(super) excess: u64,
 }
 
@@ -28,7 +28,7 @@ impl<S: Step> Check<S> {
         }
     }
 
-    /// Whether so much can be spent now.
+    /// Returns whether this much can be spent now.
     pub(super) fn has_room(&mut self, rule: &S, now: Micros, cost: u32) -> bool {
         if self.refilled.is_some() {
             return self.missing + u64::from(cost) <= u64::from(rule.limit());
@@ -37,9 +37,9 @@ impl<S: Step> Check<S> {
         rule.allows(&self.plain, now, cost)
     }
 
-    /// Units are spent. Returns whether that is right.
+    /// Spends units. Returns whether the plain algorithm allows that.
     ///
-    /// What the plain algorithm would not have admitted of them counts as excess, and nowhere else.
+    /// Units that it does not admit count as excess, and nowhere else.
     pub(super) fn spend(&mut self, rule: &S, now: Micros, cost: u32) -> bool {
         let admitted = self.admitted(rule, now, cost);
         let Some(left) = self.excess.checked_sub((cost - admitted).into()) else {
@@ -54,7 +54,7 @@ impl<S: Step> Check<S> {
         true
     }
 
-    /// How many of these units the plain algorithm admits.
+    /// Returns how many of these units the plain algorithm admits.
     fn admitted(&mut self, rule: &S, now: Micros, cost: u32) -> u32 {
         let mut units = (1..=cost).rev();
         units
@@ -62,15 +62,15 @@ impl<S: Step> Check<S> {
             .unwrap_or(0)
     }
 
-    /// The server's clock steps back. The plain algorithm is asked at every moment: what has drained until then is drained,
-    /// and the rest drains on from the moment of the step. A server that is asked more seldom forgets some of that time,
-    /// and admits less. But it may forget less of it than a plain one that is asked at the moments of the spends alone:
-    /// nodes tell it something in between.
+    /// Steps the server's clock back. The plain algorithm is asked at every moment: all that has drained
+    /// until then is drained, and the rest drains from the moment of the step. A server that is asked less
+    /// often forgets some of that time, and admits less. But it may forget less of it than a plain algorithm
+    /// that is asked at the moments of the spends alone, because nodes report to it in between.
     pub(super) fn step_back(&mut self, rule: &S, from: Micros, to: Micros) {
         if self.refilled.is_none() {
             rule.refund(&mut self.plain, from, 0);
             if self.forgets_late {
-                // A step back would bring back what has expired since the last spend.
+                // A step back would bring back entries that have expired since the last spend.
                 rule.charge(&mut self.plain, from, 0);
             }
             self.move_back(rule, to);
@@ -83,7 +83,7 @@ impl<S: Step> Check<S> {
         }
     }
 
-    /// Of a bucket by interval: the server has refilled at this moment, and does so in each period.
+    /// Records that the server has refilled a bucket by interval at this moment, and does so in each period.
     pub(super) fn refill(&mut self, now: u64, anchor: u64, (period, tokens): (u64, u64)) {
         let Some(last) = self.refilled else {
             return;
@@ -91,7 +91,8 @@ impl<S: Step> Check<S> {
         if now < anchor {
             return;
         }
-        // If the intervals begin anew, the bucket was full: by the intervals before, nothing may be missing.
+        // If the intervals begin again, the bucket was full: nothing may be missing by the previous
+        // intervals.
         let is_new = anchor > last && !(anchor - last).is_multiple_of(period);
         let latest = if is_new {
             anchor

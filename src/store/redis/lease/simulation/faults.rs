@@ -1,33 +1,33 @@
 use super::random::Random;
 
-/// What goes wrong, and how often.
+/// Which faults happen, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
     pub(super) name: &'static str,
     /// The probability that a message is lost.
     pub(super) lost: f64,
-    /// The probability that it takes up to two deadlines longer.
+    /// The probability that a message takes up to two deadlines longer.
     pub(super) late: f64,
-    /// The mean time between two faults of a kind below, in microseconds; 0 for never.
+    /// The mean time between two faults of `kinds`, in microseconds; 0 for never.
     pub(super) every: u64,
-    /// The kinds.
+    /// The kinds of faults.
     pub(super) kinds: &'static [Fault],
 }
 
-/// One fault. Lengths are in microseconds, and of random size up to that.
+/// One fault. Lengths are in microseconds; each fault has a random length up to that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// A node forgets everything, and begins anew at once.
+    /// A node forgets everything, and restarts at once.
     Crash,
-    /// A node stands still.
+    /// A node is suspended.
     Suspension(u64),
     /// Half of the nodes do not reach the server.
     Partition(u64),
     /// The server answers nothing.
     Away(u64),
-    /// The server goes on with what it knew so long ago.
+    /// The server continues with an older state of this age.
     Failover(u64),
-    /// The server has forgotten everything.
+    /// The server has lost everything.
     Empty,
     /// The server's clock steps back.
     Back(u64),

@@ -1,9 +1,9 @@
-//! The policy of leasing in virtual time: thousands of nodes, one server, a network, and faults. It runs the code that is
-//! shipped; the rule of the server stands here for its twin in Lua, which is the same by law 9.
+//! Leases in virtual time: thousands of nodes, one server, a network, and faults. It runs the code of the
+//! crate; the rule of the server in Rust stands for its twin in Lua, which is the same by law 9.
 //!
-//! Each spend is compared with the plain algorithm, which is told of what was really spent. A spend that the plain algorithm
-//! would not admit ends the run. Then the run is repeated, shorter and with fewer nodes as long as the fault stays, and the
-//! messages about the key are printed.
+//! Each spend is compared with the plain algorithm, which sees what was really spent. A spend that the plain
+//! algorithm would not admit ends the run. The run is then repeated, shorter and with fewer nodes as long as
+//! the failure remains, and the messages about the key are printed.
 
 mod check;
 mod faults;
@@ -48,7 +48,7 @@ impl Scene {
         self.algorithm.with_rule(Play(self, traces))
     }
 
-    /// The smallest scene found in which the same goes wrong, and its trace.
+    /// Returns the smallest scene found in which the same fails, and its trace.
     fn shrunk(self) -> String {
         let mut least = self;
         let mut report = least.play(true);
@@ -83,7 +83,7 @@ impl Scene {
     }
 }
 
-/// Each algorithm, with so much a second.
+/// Returns each algorithm, at this rate.
 fn algorithms(per_second: u32) -> Vec<Algorithm> {
     [
         format!("fixed-window {per_second}/second"),
@@ -105,20 +105,20 @@ fn algorithms(per_second: u32) -> Vec<Algorithm> {
     .collect()
 }
 
-/// How much these algorithms admit in a second.
+/// Returns how much this algorithm admits in a second.
 fn per_second(algorithm: &Algorithm) -> f64 {
     let limit = algorithm.limit().map_or(0.0, f64::from);
     let period = algorithm.period().map_or(1.0, |it| it.as_secs_f64());
     limit / period
 }
 
-/// A number of the environment.
+/// Reads a number from the environment.
 fn given<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// A node is idle and tells what it has spent, and then the server's clock steps back: the server knows of more time that
-/// has drained the bucket than spends alone tell of.
+/// A node is idle and reports what it has spent, and then the server's clock steps back. The server knows of
+/// more time in which the bucket has drained than the spends alone show.
 #[test]
 fn a_bucket_whose_clock_steps_back_has_drained_until_then() {
     let scene = Scene {
@@ -135,7 +135,7 @@ fn a_bucket_whose_clock_steps_back_has_drained_until_then() {
     assert!(report.faults > 0 && report.spends > 1_000, "{report}");
 }
 
-/// What goes wrong with leases alone in the world: each fault by itself, and how much it may cost.
+/// Faults that only leases have: each by itself, and how much it may cost.
 #[test]
 fn each_fault_admits_no_more_than_it_does_without_leases() {
     const KINDS: [(&str, &[Fault], f64); 10] = [

@@ -1,4 +1,4 @@
-//! What the nodes hold of keys.
+//! The keys that the nodes hold.
 
 use super::scene::Map;
 use crate::store::redis::lease::Pair;
@@ -9,13 +9,13 @@ pub(super) struct AtNode {
     pub(super) node: usize,
     pub(super) key: u64,
     pub(super) pair: Pair,
-    /// The requests that wait for the answer to another.
+    /// The requests that wait for the answer to another one.
     pub(super) waiting: Vec<Waiting>,
-    /// Whether a look at it is to come.
+    /// Whether a look at it is scheduled.
     pub(super) is_looked_at: bool,
 }
 
-/// A request that waits for the answer to another.
+/// A request that waits for the answer to another one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) cost: u32,
@@ -24,11 +24,11 @@ pub(super) struct Waiting {
     pub(super) waits: usize,
 }
 
-/// All pairs, each with a place that it keeps.
+/// All pairs, each with an index that it keeps.
 #[derive(Debug)]
 pub(super) struct Pairs {
     all: Vec<AtNode>,
-    /// The place of a pair; `None` if there is one key alone, so that the place is the node.
+    /// The index of each pair; `None` if there is only one key, so that the index is the node.
     places: Option<Map<(usize, u64), usize>>,
 }
 
@@ -65,7 +65,7 @@ impl Pairs {
         &mut self.all[place]
     }
 
-    /// A node forgets everything.
+    /// Makes a node forget everything.
     pub(super) fn forget(&mut self, node: usize) {
         for pair in self.all.iter_mut().filter(|pair| pair.node == node) {
             pair.pair = Pair::default();

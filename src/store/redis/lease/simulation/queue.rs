@@ -1,10 +1,10 @@
-//! What is to happen, in the order of time.
+//! The events to come, in the order of time.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// What happens to what: a place in the list of streams, messages or pairs.
+/// The event and its subject: an index in the list of streams, messages or pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
     Arrival { stream: usize },
@@ -16,10 +16,10 @@ pub(super) enum What {
     Fault,
 }
 
-/// Most events are arrivals, of which each stream has one, and looks, which all come after the same time. In places of their
-/// own they cost less than among the others.
+/// Most events are arrivals, of which each stream has one, and looks, which are all scheduled after the same
+/// time. Lists of their own make them cheaper.
 ///
-/// Of what happens at the same moment, arrivals come first and looks second; the rest keeps its order.
+/// At the same moment, arrivals come first and looks second; other events keep their order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     order: u64,
@@ -29,30 +29,30 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Something happens at this moment.
+    /// Schedules an event at this moment.
     pub(super) fn at(&mut self, at: u64, what: What) {
         self.order += 1;
         self.events.push(Reverse((at, self.order, what)));
     }
 
-    /// The first request of a stream comes at this moment.
+    /// Schedules the first request of a stream.
     pub(super) fn arrives(&mut self, at: u64, stream: usize) {
         self.arrivals.push(Reverse((at, stream)));
     }
 
-    /// The next request of the stream that [`next`](Self::next) has told last.
+    /// Schedules the next request of the stream that [`next`](Self::next) has returned last.
     pub(super) fn arrives_again(&mut self, at: u64) {
         if let Some(mut first) = self.arrivals.peek_mut() {
             first.0.0 = at;
         }
     }
 
-    /// A pair is looked at. No look that was put in before comes later.
+    /// Schedules a look at a pair. No look that was scheduled before comes later.
     pub(super) fn looks(&mut self, at: u64, pair: usize) {
         self.looks.push_back((at, pair));
     }
 
-    /// What happens next, and when. An arrival stays until the next one of its stream takes its place.
+    /// Returns the next event and its time. An arrival stays until the next one of its stream replaces it.
     pub(super) fn next(&mut self) -> Option<(u64, What)> {
         let never = u64::MAX;
         let arrival = self.arrivals.peek().map_or(never, |first| first.0.0);

@@ -14,12 +14,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below this.
+    /// Returns a number below `bound`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
-    /// A place in a list of this length.
+    /// Returns an index of a list of this length.
     #[expect(clippy::cast_possible_truncation, reason = "it is below a length")]
     pub(super) fn place(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
@@ -29,7 +29,7 @@ impl Random {
         &list[self.place(list.len())]
     }
 
-    /// From 0 to 1, without 1.
+    /// Returns a number from 0 to 1, without 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits")]
     pub(super) fn part(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
@@ -39,12 +39,12 @@ impl Random {
         probability > 0.0 && self.part() < probability
     }
 
-    /// The time to the next event of a Poisson process.
+    /// Returns the time to the next event of a Poisson process.
     pub(super) fn gap(&mut self, per_micro: f64) -> f64 {
         -(1.0 - self.part()).ln() / per_micro
     }
 
-    /// The time of a message on its way: 0.1 to 1 ms, and one in a hundred up to 10 ms.
+    /// Returns how long a message travels: 0.1 to 1 ms, and one in a hundred up to 10 ms.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

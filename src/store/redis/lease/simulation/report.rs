@@ -1,6 +1,8 @@
+//! The figures of a run, and their table.
+
 use std::fmt;
 
-/// What has come of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Report {
     pub(super) decisions: u64,
@@ -13,18 +15,20 @@ pub(super) struct Report {
     pub(super) calls: u64,
     pub(super) failed: u64,
     pub(super) faults: u64,
-    /// How many units were spent that the plain algorithm would not have admitted, because of faults of the server.
+    /// How many units were spent that the plain algorithm would not have admitted, because of faults of the
+    /// server.
     pub(super) in_excess: u64,
     pub(super) server_busy: f64,
     pub(super) lasted: u64,
     nodes: Vec<Share>,
-    /// How many requests waited less than so many powers of two of microseconds for a call.
+    /// How many requests waited for a call for less than each power of two of microseconds.
     waits: [u64; 32],
     wrong_key: Option<u64>,
     pub(super) trace: Vec<String>,
 }
 
-/// How many units a node was asked for, how many it admitted, and how many the plain algorithm admits of the same requests.
+/// How many units a node was asked for, how many it admitted, and how many the plain algorithm admits of the
+/// same requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     asked: u64,
@@ -83,12 +87,12 @@ impl Report {
         self.wrong_key
     }
 
-    /// What was admitted, of what the plain algorithm admits of the same requests.
+    /// Returns what was admitted, as a share of what the plain algorithm admits of the same requests.
     pub(super) fn utilisation(&self) -> f64 {
         part(self.admitted, self.by_plain)
     }
 
-    /// The share of requests that were refused while the plain algorithm had room.
+    /// Returns the share of requests that were refused while the plain algorithm had room.
     pub(super) fn false_refusals(&self) -> f64 {
         part(self.refused_wrongly, self.decisions)
     }
@@ -97,12 +101,12 @@ impl Report {
         part(self.calls, self.decisions)
     }
 
-    /// Jain's index over the nodes, of what was admitted of what was asked for.
+    /// Returns Jain's index over the nodes, of the share of the demand that each admitted.
     pub(super) fn jain(&self) -> f64 {
         self.jain_of(|share| share.admitted)
     }
 
-    /// The same under the plain algorithm, which admits in the order in which requests come.
+    /// Returns the same under the plain algorithm, which admits in the order in which requests come.
     pub(super) fn plain_jain(&self) -> f64 {
         self.jain_of(|share| share.by_plain)
     }
@@ -118,7 +122,8 @@ impl Report {
         sum * sum / (squares * shares.len() as f64)
     }
 
-    /// Under which time so many of a thousand decisions were made, in microseconds: a power of two.
+    /// Returns the time, in microseconds and a power of two, within which this many of a thousand decisions
+    /// were made.
     fn quantile(&self, of_thousand: u64) -> u64 {
         let waited: u64 = self.waits.iter().sum();
         let mut below = self.decisions - waited.min(self.decisions);

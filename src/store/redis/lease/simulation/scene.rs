@@ -8,10 +8,10 @@ use super::workload::Shape;
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 
-/// A map that is the same in each run.
+/// A map with the same order in each run.
 pub(super) type Map<K, V> = HashMap<K, V, BuildHasherDefault<AHasher>>;
 
-/// What is played.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene {
     pub(super) algorithm: Algorithm,
@@ -22,6 +22,6 @@ pub(super) struct Scene {
     pub(super) life: Micros,
     pub(super) faults: Faults,
     pub(super) seed: u64,
-    /// How long it lasts, in microseconds.
+    /// The length of the run, in microseconds.
     pub(super) lasts: u64,
 }

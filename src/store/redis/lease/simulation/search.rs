@@ -1,4 +1,4 @@
-//! Scenes of all kinds, in search of a spend that the plain algorithm would not admit.
+//! Random scenes, in search of a spend that the plain algorithm would not admit.
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,7 +12,7 @@ use super::{algorithms, given, per_second};
 use crate::clock::Micros;
 use crate::store::redis::lease::Terms;
 
-/// What a search has seen, for each kind of fault.
+/// The results of a search, for each kind of fault.
 #[derive(Debug, Default)]
 struct Seen(Vec<Row>);
 
@@ -23,7 +23,7 @@ struct Row {
     happened: u64,
     decisions: u64,
     spends: u64,
-    /// Admitted because the server had forgotten as much, or its clock had stepped.
+    /// Admitted because the server had lost as much, or its clock had stepped.
     forgotten: u64,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Seen {
                 spends,
                 forgotten,
             } = row;
-            // A spend that is over ends the run.
+            // A spend in excess ends the run.
             writeln!(
                 f,
                 "{faults:<20} {scenes:>8} {happened:>8} {decisions:>12} {spends:>12} {forgotten:>10} {:>4}",
@@ -87,11 +87,12 @@ impl fmt::Display for Seen {
     }
 }
 
-/// The limits in a second. A scene of a large one takes as long as many others, so only a long search has these.
+/// The limits in a second. A scene with a large limit takes as long as many others, so only a long search has
+/// these.
 const LIMITS: [u32; 6] = [10, 100, 1_000, 10_000, 100_000, 1_000_000];
 
 impl Scene {
-    /// Any scene, under one of these limits.
+    /// Returns a random scene under one of these limits.
     fn any(random: &mut Random, limits: &[u32]) -> Self {
         loop {
             let scene = Self::drawn(random, limits);
@@ -121,8 +122,8 @@ impl Scene {
         }
     }
 
-    /// Whether the server is not buried in questions. Of so many requests, few may ask by themselves: all have one key, and
-    /// wait for units that are on their way.
+    /// Returns whether the server can serve the questions. Of so many requests, few may ask by themselves:
+    /// all have one key, and wait for units that are on their way.
     #[expect(clippy::cast_precision_loss, reason = "a thousand nodes")]
     fn can_be_served(&self) -> bool {
         let terms = Terms::of(&self.algorithm, self.life);
@@ -145,8 +146,8 @@ fn search(seed: u64, limits: &[u32], tally: &mut Seen, is_enough: impl Fn(&Seen)
     }
 }
 
-/// Ten seconds of scenes that are the same in each run, and ten of others. `SIMULATED_SECONDS` changes how long, or
-/// `SIMULATED_SPENDS` how many spends, and `SIMULATED_SEED` which others.
+/// Plays the same scenes in each run for ten seconds, and others for ten. `SIMULATED_SECONDS` changes how
+/// long, or `SIMULATED_SPENDS` how many spends, and `SIMULATED_SEED` which others.
 #[test]
 fn no_spend_is_in_excess_of_the_plain_algorithm() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -12,12 +12,13 @@ pub(super) struct Server<S: Step> {
     rule: S,
     terms: Terms,
     pub(super) by_interval: bool,
-    /// Whether the state has an entry for each moment or slot, and forgets those that have expired when it is charged.
+    /// Whether the state has an entry for each moment or slot, and forgets expired entries when it is
+    /// charged.
     pub(super) forgets_late: bool,
     /// Whether a count weighs more at an earlier moment.
     weighs: bool,
     keys: Map<u64, Kept<S>>,
-    /// What it knew at some moments before, if it can fail over.
+    /// The states at some earlier moments, if it can fail over.
     before: Option<VecDeque<Known<S>>>,
     /// How far its clock is ahead.
     ahead: i64,
@@ -46,10 +47,10 @@ impl<S: Step> Clone for Kept<S> {
     }
 }
 
-/// What a call of one charge takes.
+/// The time of a call with one charge.
 const CALL: f64 = 10.2;
 
-/// How often the replica gets what the primary knows.
+/// How often the replica gets the state of the primary.
 const REPLICATED_EVERY: u64 = 10_000;
 
 impl<S: Step> Server<S> {
@@ -83,12 +84,12 @@ impl<S: Step> Server<S> {
         now < self.away
     }
 
-    /// How long a question waits for those before it.
+    /// Returns how long a question waits for those before it.
     pub(super) fn behind(&self, now: u64) -> u64 {
         self.free_at.saturating_sub(now)
     }
 
-    /// A call has come. Returns when it is decided.
+    /// Accepts a call. Returns when it is decided.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -145,7 +146,7 @@ impl<S: Step> Server<S> {
         }
     }
 
-    /// When a bucket by interval was refilled last, and its period and its tokens.
+    /// Returns when a bucket by interval was refilled last, and its period and its tokens.
     pub(super) fn refilled(&self, key: u64) -> Option<(u64, (u64, u64))> {
         if !self.by_interval {
             return None;
@@ -161,7 +162,7 @@ impl<S: Step> Server<S> {
         (self.rule.window().get() / 10, tokens.max(1))
     }
 
-    /// Something happens to it. Returns how much of each key may be spent in excess of that.
+    /// Applies a fault. Returns how much of each key may be spent in excess because of it.
     pub(super) fn suffers(&mut self, fault: Fault, now: u64) -> Vec<(u64, u64)> {
         let given =
             |keys: &Map<u64, Kept<S>>, key: &u64| keys.get(key).map_or(0, |kept| kept.given);

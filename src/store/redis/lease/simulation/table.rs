@@ -8,12 +8,13 @@ use super::{algorithms, given};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 
-/// What a run must come to: its utilisation, its share of false refusals, Jain's index of that of the plain algorithm, and
-/// calls per decision.
+/// The goals of a run: its utilisation, its share of false refusals, its Jain's index divided by that of the
+/// plain algorithm, and calls per decision.
 ///
-/// Where a limit is used up before its window is over, the plain algorithm refuses the nodes that ask in the rest of it. Bursts
-/// come to the same part of each window, so its own index is 0.91 there, and a log with leases moves on from node to node:
-/// it is fairer than the plain one, though each node gets another share than it would without leases.
+/// Where a limit is used up before its window is over, the plain algorithm refuses the nodes that ask in the
+/// rest of it. Bursts come to the same part of each window, so its own index is 0.91 there, and a log with
+/// leases moves on from node to node: it is fairer than the plain one, though each node gets another share
+/// than it would without leases.
 struct Goal {
     utilisation: f64,
     refused_wrongly: f64,
@@ -30,24 +31,26 @@ impl Goal {
     }
 }
 
-/// The goals for limits that are used up at once. Those of 100 ms, and those that drain, are filled again all the time, and
-/// so have no false refusals: what is refused is admitted elsewhere.
+/// The goals for limits that are used up at once. Limits of 100 ms, and limits that drain, are refilled all
+/// the time, and so have no false refusals: another request gets what is refused.
 fn goal(shape: Shape, algorithm: &Algorithm) -> Goal {
     let utilisation = match algorithm {
-        // What a node holds that is replaced is lost to the end of the window.
+        // Units of a node that is replaced are lost until the end of the window.
         _ if shape == Shape::Churn => 0.95,
         Algorithm::FixedWindow(_) | Algorithm::AnchoredWindow(_) => 0.999,
         Algorithm::SlidingLog(_) => 0.998,
         _ => 0.97,
     };
     let (refused_wrongly, jain, calls) = match shape {
-        // Units on their way to a node when the limit is used up: four to seven in a thousand, by the seed.
+        // Units that are on their way to a node when the limit is used up: four to seven in a thousand, by
+        // the seed.
         Shape::Global => (0.008, 0.995, 0.35),
         Shape::Bursts => (0.02, 0.98, 0.2),
         Shape::Wandering => (0.05, 0.95, 0.35),
-        // A node gets a request in 32 ms. Units that last for 10 ms are of use to two that happen to come close together.
+        // A node gets a request in 32 ms. Units that last for 10 ms serve two requests that happen to come
+        // close together.
         Shape::Costs => (1.0, 0.9, 1.05),
-        // No worse than without leases by more than two in a hundred.
+        // Worse than without leases by two in a hundred at most.
         _ => (1.0, 0.9, 1.02),
     };
     let refused_wrongly = match algorithm {
@@ -62,7 +65,7 @@ fn goal(shape: Shape, algorithm: &Algorithm) -> Goal {
     }
 }
 
-/// Prints the table of some workloads, or of all of them where `SIMULATED_SECONDS` says how long each is.
+/// Prints the table of some workloads, or of all of them if `SIMULATED_SECONDS` sets the length of each.
 #[test]
 fn leases_use_the_limit_up_and_are_fair() {
     let seconds: Option<u64> = given("SIMULATED_SECONDS");

@@ -1,4 +1,4 @@
-//! Who asks for what, and when.
+//! The requests of a run: the key, the cost and the time of each.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -44,7 +44,7 @@ pub(super) const SHAPES: [Shape; 10] = [
 ];
 
 impl Shape {
-    /// Whether all requests have the same key.
+    /// Returns whether all requests have the same key.
     pub(super) fn has_one_key(self) -> bool {
         !matches!(
             self,
@@ -97,7 +97,7 @@ impl Workload {
         }
     }
 
-    /// How many processes of arrivals there are: one for each node, or one for all.
+    /// Returns the number of arrival processes: one for each node, or one for all.
     pub(super) fn streams(&self) -> usize {
         match self.shape {
             Shape::Affine | Shape::Scattered | Shape::Attack => 1,
@@ -105,7 +105,7 @@ impl Workload {
         }
     }
 
-    /// The rate of a stream, and until when it holds.
+    /// Returns the rate of a stream, and until when it holds.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -139,7 +139,7 @@ impl Workload {
         }
     }
 
-    /// When the next request of a stream comes.
+    /// Returns when the next request of a stream comes.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

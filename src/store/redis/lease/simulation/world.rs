@@ -20,12 +20,12 @@ use crate::store::redis::lease::{Ask, LeaseReply, Terms, Way};
 /// A question on its way, and its answer.
 #[derive(Debug)]
 struct Message {
-    /// The pair that it is about.
+    /// The pair that asks.
     pair: usize,
-    /// Which life of the node: what was asked before a crash is not answered.
+    /// The life of the node: a question from before a crash gets no answer.
     life: u32,
     ask: Ask,
-    /// By the clock of the node.
+    /// When it was sent, by the clock of the node.
     put: Micros,
     sent: u64,
     answer: Option<LeaseReply>,
@@ -35,13 +35,13 @@ struct Node {
     life: u32,
     /// How many parts in a million its clock runs faster.
     drift: i64,
-    /// Until when it hears nothing and sees no request.
+    /// Until when it is suspended.
     away: u64,
-    /// Until when it reaches no server.
+    /// Until when it does not reach the server.
     cut: u64,
 }
 
-/// What was done last, to be printed when it was wrong.
+/// The last actions, which are printed after a failure.
 #[derive(Clone, Debug)]
 struct Trace {
     at: u64,
@@ -52,9 +52,9 @@ struct Trace {
 
 /// A key, as its requests would be decided at one place.
 struct Compared<S: Step> {
-    /// The plain algorithm, asked for everything at once.
+    /// The plain algorithm, which decides everything at once.
     twin: S::Kept,
-    /// The plain algorithm, charged what was spent.
+    /// The plain algorithm, which is charged what was spent.
     check: Check<S>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct World<S: Step> {
 /// The first moment. The clocks of the nodes begin at 1 s.
 pub(super) const START: u64 = 1_790_000_000_000_000;
 
-/// As in the store: how often a request waits for the answer to another.
+/// How often a request waits for the answer to another one, as in the store.
 const MOST_WAITS: usize = 2;
 
 const MOST_TRACED: usize = 200_000;
@@ -120,7 +120,7 @@ impl<S: Step> World<S> {
         world
     }
 
-    /// Plays it to its end, or to the first wrong spend.
+    /// Plays the run to its end, or to the first wrong spend.
     pub(super) fn play(mut self) -> Report {
         let end = START + self.scene.lasts;
         while let Some((at, what)) = self.queue.next() {
@@ -178,7 +178,7 @@ impl<S: Step> World<S> {
         }
     }
 
-    /// What time it is by the clock of a node, which goes on while the node sleeps.
+    /// Returns the time by the clock of a node, which goes on while the node sleeps.
     fn node_time(&self, node: usize) -> Micros {
         let elapsed = self.now - START + 1_000_000;
         let drift = i64::try_from(elapsed).unwrap_or(0) * self.nodes[node].drift / 1_000_000;
@@ -214,7 +214,7 @@ impl<S: Step> World<S> {
         self.follow(place, request, way);
     }
 
-    /// What becomes of a request.
+    /// Continues a request.
     fn follow(&mut self, place: usize, request: Waiting, way: Way) {
         let (cost, server_time) = (request.cost, self.server.time(self.now));
         let at_node = self.pairs.at(place);

@@ -8,13 +8,13 @@ use crate::clock::Micros;
 use crate::store::redis::lease::Ask;
 use crate::store::redis::lease::simulation::queue::What;
 
-/// As in the store.
+/// The deadline of a call, as in the store.
 const DEADLINE: u64 = 100_000;
 
-/// As in the store: how often a node looks for units that no request asks for.
+/// How often a node looks for unused units, as in the store.
 const LOOKS_EVERY: u64 = 10_000;
 
-/// A server that is so far behind reads no more questions: nodes have given them up.
+/// A server that is this far behind reads no more questions, because nodes have given them up.
 const MOST_BEHIND: u64 = 2 * DEADLINE;
 
 impl<S: Step> World<S> {
@@ -150,8 +150,8 @@ impl<S: Step> World<S> {
         }
     }
 
-    /// The answer has come, or is lost: those that wait for it come again. If it is lost and half of their time is over, they
-    /// have failed too.
+    /// The answer has come, or is lost: the requests that wait for it come again. If it is lost and half of
+    /// their time is over, they have failed too.
     fn wake(&mut self, place: usize, ask: &Ask, is_answered: bool) {
         if ask.units == 0 {
             return;
@@ -170,7 +170,7 @@ impl<S: Step> World<S> {
         }
     }
 
-    /// A node looks for units that no request asks for, as long as it holds any.
+    /// A node looks for unused units, as long as it holds any.
     pub(super) fn look(&mut self, place: usize) {
         let node = self.pairs.at(place).node;
         let now = self.node_time(node);

@@ -1,4 +1,4 @@
-//! What goes wrong with the nodes and the server.
+//! Faults of the nodes and the server.
 
 use super::World;
 use crate::algorithm::Step;

@@ -1,42 +1,17 @@
 //! One table of what has been measured: ours, the peer's, and whether we are where we want to be.
 
+mod cell;
 mod limits;
 mod redis;
+mod source;
 
 use std::fmt;
 
+pub use self::cell::Cell;
+use self::cell::Unit;
+use self::source::{Source, rate, rates};
 use crate::EACH_THREADS_KEYS;
-use crate::figures::{Figures, Rounds};
-
-/// A line of the table.
-#[derive(Clone, Debug)]
-pub struct Cell {
-    name: String,
-    ours: Rounds,
-    /// The other number, and whose it is.
-    peer: Option<(Rounds, String)>,
-    unit: Unit,
-    reach: Option<Reach>,
-}
-
-/// What a number is of.
-#[derive(Clone, Copy, Debug)]
-enum Unit {
-    Nanoseconds,
-    Bytes,
-    Count,
-    /// One is yes.
-    Truth,
-    /// Decisions in a second.
-    Rate,
-}
-
-/// What ours, divided by the peer's of the same round if there is one, has to be.
-#[derive(Clone, Copy, Debug)]
-enum Reach {
-    AtMost(f64),
-    AtLeast(f64),
-}
+use crate::figures::Figures;
 
 /// The cells with a target come first; those without one follow.
 pub fn cells(figures: &Figures) -> Vec<Cell> {
@@ -248,204 +223,6 @@ fn beside(figures: &Figures) -> Vec<Cell> {
     cells
 }
 
-/// Where cells take their numbers from.
-#[derive(Clone, Copy)]
-struct Source<'a> {
-    figures: &'a Figures,
-    unit: Unit,
-}
-
-impl Source<'_> {
-    fn alone(self, name: &str, ours: &str) -> Cell {
-        Cell {
-            name: name.to_owned(),
-            ours: self.figures.find(ours),
-            peer: None,
-            unit: self.unit,
-            reach: None,
-        }
-    }
-
-    /// One figure beside another.
-    fn cell(self, name: &str, ours: &str, peer: &str) -> Cell {
-        let whose = peer.rsplit('/').next().unwrap_or(peer);
-        Cell {
-            peer: Some((self.figures.find(peer), whose.to_owned())),
-            ..self.alone(name, ours)
-        }
-    }
-
-    fn decision(self, name: &str, ours: &str, peer: &str) -> Cell {
-        self.cell(
-            name,
-            &format!("decision/{ours}"),
-            &format!("decision/{peer}"),
-        )
-    }
-
-    fn keyed(self, cell: &str) -> Cell {
-        let name = format!("{cell}, quanta");
-        self.decision(&name, &format!("{cell}/ours"), &format!("{cell}/governor"))
-    }
-
-    fn algorithm(self, cell: &str, name: &str) -> Cell {
-        let label = match cell {
-            "slowly" => format!("{name} allowed"),
-            _ => name.to_owned(),
-        };
-        let [ours, gcra] = [name, "gcra"].map(|name| format!("{cell}/{name}"));
-        self.decision(&label, &ours, &gcra)
-    }
-
-    /// What layers add to the bare service.
-    fn layer(self, cell: &str, peer: &str) -> Cell {
-        let bare = self.figures.find("layer/bare");
-        let added = |who: &str| {
-            let all = self.figures.find(&format!("layer/{cell}/{who}"));
-            all.with(&bare, |all, bare| all - bare)
-        };
-        Cell {
-            name: format!("layer, {cell}, added"),
-            ours: added("ours"),
-            peer: Some((added(peer), peer.to_owned())),
-            unit: self.unit,
-            reach: None,
-        }
-    }
-
-    /// What is allocated for a request, with the peer's number for comparison only: what is to be
-    /// reached is a number and no ratio.
-    fn allocations(self, cell: &str) -> Cell {
-        let find = |who: &str| {
-            self.figures
-                .find(&format!("memory/allocations, {cell}/{who}"))
-        };
-        let mut name = format!("allocations, layer, {cell}");
-        if let Some(peer) = find("tower_governor").median() {
-            name.push_str(&format!(" (tower_governor: {peer})"));
-        }
-        Cell {
-            ours: find("ours"),
-            ..self.alone(&name, "")
-        }
-    }
-}
-
-/// What two threads get done beside what one does, each with so many keys of its own.
-fn rate(figures: &Figures, keys: u32, both: &str) -> Cell {
-    rates(figures, keys, both, "1 thread")
-}
-
-fn rates(figures: &Figures, keys: u32, both: &str, one: &str) -> Cell {
-    let rate = |row: &str, threads: f64| {
-        let each = figures.find(&format!("decision/distinct keys/{keys}/{row}"));
-        each.map(|each| threads * 1e9 / each)
-    };
-    Cell {
-        name: format!("distinct keys, {keys} each, {both}"),
-        ours: rate(both, 2.0),
-        peer: Some((rate(one, 1.0), one.to_owned())),
-        unit: Unit::Rate,
-        reach: None,
-    }
-}
-
-impl Cell {
-    fn at_most(self, reach: f64) -> Self {
-        Self {
-            reach: Some(Reach::AtMost(reach)),
-            ..self
-        }
-    }
-
-    fn at_least(self, reach: f64) -> Self {
-        Self {
-            reach: Some(Reach::AtLeast(reach)),
-            ..self
-        }
-    }
-
-    /// The median of what ours is of the peer's in each round.
-    fn ratio(&self) -> Option<f64> {
-        let (peer, _) = self.peer.as_ref()?;
-        self.ours.with(peer, |ours, peer| ours / peer).median()
-    }
-
-    fn verdict(&self) -> &'static str {
-        let figure = match self.peer {
-            Some(_) => self.ratio(),
-            None => self.ours.median(),
-        };
-        match (self.reach, figure) {
-            (None, _) => "",
-            (Some(_), None) => "not measured",
-            (Some(reach), Some(figure)) if reach.holds(figure) => "ok",
-            (Some(_), Some(_)) => "missed",
-        }
-    }
-
-    fn columns(&self) -> [String; 6] {
-        let show = |rounds: &Rounds| match rounds.median() {
-            Some(figure) => self.unit.show(figure),
-            None => "–".into(),
-        };
-        let peer = match &self.peer {
-            Some((rounds, whose)) => format!("{} ({whose})", show(rounds)),
-            None => String::new(),
-        };
-        let reach = match (self.reach, &self.peer) {
-            (None, _) => String::new(),
-            (Some(Reach::AtMost(most)), Some(_)) => format!("≤ {most}"),
-            (Some(Reach::AtLeast(least)), Some(_)) => format!("≥ {least}"),
-            (Some(Reach::AtMost(0.0)), None) => "0".into(),
-            (Some(Reach::AtMost(most)), None) => format!("≤ {}", self.unit.show(most)),
-            (Some(Reach::AtLeast(least)), None) => self.unit.show(least),
-        };
-        [
-            self.name.clone(),
-            show(&self.ours),
-            peer,
-            self.ratio().map_or(String::new(), significant),
-            reach,
-            self.verdict().to_owned(),
-        ]
-    }
-}
-
-impl Reach {
-    fn holds(self, figure: f64) -> bool {
-        match self {
-            Self::AtMost(most) => figure <= most,
-            Self::AtLeast(least) => figure >= least,
-        }
-    }
-}
-
-impl Unit {
-    fn show(self, figure: f64) -> String {
-        let scaled = |units: [(&str, f64); 3]| {
-            let fits = units.iter().find(|(_, size)| figure.abs() >= *size);
-            let (unit, size) = fits.unwrap_or(&units[2]);
-            format!("{} {unit}", significant(figure / size))
-        };
-        match self {
-            Self::Nanoseconds => scaled([("ms", 1e6), ("µs", 1e3), ("ns", 1.0)]),
-            Self::Bytes => scaled([("MB", 1e6), ("kB", 1e3), ("B", 1.0)]),
-            Self::Rate => scaled([("million/s", 1e6), ("thousand/s", 1e3), ("/s", 1.0)]),
-            Self::Count => format!("{figure}"),
-            Self::Truth if figure == 1.0 => "yes".into(),
-            Self::Truth => "no".into(),
-        }
-    }
-}
-
-/// Three digits, or all those before the point.
-fn significant(figure: f64) -> String {
-    let before = figure.abs().log10().floor().max(-3.0) as i32 + 1;
-    let behind = usize::try_from(3 - before.max(-1)).unwrap_or(0);
-    format!("{figure:.behind$}")
-}
-
 /// The table, as Markdown that can be read as it is.
 #[derive(Debug)]
 pub struct Table(pub Vec<Cell>);
@@ -485,44 +262,5 @@ impl fmt::Display for Table {
             .count();
         let asked = self.0.iter().filter(|cell| cell.reach.is_some()).count();
         writeln!(f, "\n{missed} of {asked} missed.")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn keyed(ours: f64, peer: f64) -> Cell {
-        let mut figures = Figures::default();
-        figures.insert("decision/hot key/ours", ours);
-        figures.insert("decision/hot key/governor", peer);
-        let ns = Source {
-            figures: &figures,
-            unit: Unit::Nanoseconds,
-        };
-        ns.keyed("hot key").at_most(0.6)
-    }
-
-    #[test]
-    fn a_ratio_is_ok_up_to_what_is_to_be_reached() {
-        assert_eq!(keyed(60.0, 100.0).verdict(), "ok");
-        assert_eq!(keyed(61.0, 100.0).verdict(), "missed");
-    }
-
-    #[test]
-    fn what_was_not_measured_is_not_ok() {
-        let cells = cells(&Figures::default());
-        let asked = cells.iter().filter(|cell| cell.reach.is_some());
-        assert!(asked.clone().count() > 20);
-        assert!(asked.clone().all(|cell| cell.verdict() == "not measured"));
-    }
-
-    #[test]
-    fn numbers_have_three_digits_and_a_unit() {
-        assert_eq!(Unit::Nanoseconds.show(9.6543), "9.65 ns");
-        assert_eq!(Unit::Nanoseconds.show(15_547.0), "15.5 µs");
-        assert_eq!(Unit::Bytes.show(1_358_958_397.0), "1359 MB");
-        assert_eq!(significant(0.02), "0.0200");
-        assert_eq!(significant(0.0), "0.0000");
     }
 }

@@ -1,4 +1,4 @@
-//! What was decided beside the gate in force, until that has ruled.
+//! The decision of a gate in shadow, until the gate in force has ruled.
 
 use std::sync::Arc;
 #[cfg(feature = "config")]
@@ -12,25 +12,25 @@ pub(super) use super::shadow::Shadow;
 #[cfg(feature = "config")]
 use super::shadow::Tried;
 
-/// Nothing is in shadow without files.
+/// Without files there is no gate in shadow.
 #[cfg(not(feature = "config"))]
 pub(super) enum Shadow {}
 
 /// The decision of a shadow on a request, if there is one.
 #[derive(Default)]
-pub(super) struct Beside {
+pub(super) struct ShadowDecision {
     #[cfg(feature = "config")]
     tried: Option<Box<Tried>>,
 }
 
-/// It stands among the extensions of a request that waits.
+/// Part of the extensions of a request that waits.
 #[cfg(feature = "config")]
 #[derive(Clone)]
 struct Carried(Arc<Mutex<Option<Box<Tried>>>>);
 
 #[cfg(feature = "config")]
-impl Beside {
-    /// Asks the shadow, before the gate in force charges anything.
+impl ShadowDecision {
+    /// Lets the shadow decide, before the gate in force charges anything.
     #[inline]
     pub(super) fn of<B>(shadow: Option<&Arc<Shadow>>, request: &mut Request<B>) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Beside {
         }
     }
 
-    /// What a request has carried while it waited.
+    /// Takes the decision that a request has carried while it waited.
     pub(super) fn carried_by<B>(request: &mut Request<B>) -> Self {
         let carried = request.extensions_mut().remove::<Carried>();
         let tried = carried.and_then(|Carried(tried)| {
@@ -48,7 +48,7 @@ impl Beside {
         Self { tried }
     }
 
-    /// Goes on with the request.
+    /// Puts the decision into the request, which waits.
     pub(super) fn wait_with<B>(self, request: &mut Request<B>) {
         if let Some(tried) = self.tried {
             let carried = Carried(Arc::new(Mutex::new(Some(tried))));
@@ -56,7 +56,7 @@ impl Beside {
         }
     }
 
-    /// Holds it against the ruling of the gate in force, when that does not have to wait.
+    /// Compares the decision with the ruling of the gate in force, unless the request waits.
     #[inline]
     pub(super) fn compare<B>(self, ruling: &mut Ruling, request: &mut Request<B>) {
         match self.tried {
@@ -68,7 +68,7 @@ impl Beside {
 }
 
 #[cfg(not(feature = "config"))]
-impl Beside {
+impl ShadowDecision {
     #[inline]
     pub(super) fn of<B>(_: Option<&Arc<Shadow>>, _: &mut Request<B>) -> Self {
         Self::default()

@@ -1,0 +1,122 @@
+//! The order in which waiting requests go on.
+
+use http::StatusCode;
+use tokio::time::sleep;
+use tower_ratelimit::{FixedWindow, TokenBucket};
+
+use super::{INTERVAL, SECOND, bucket, by_user, costing, layer, turns};
+use crate::arrivals::{Arrivals, behind, request, send};
+use crate::exchange::{cost, global};
+
+#[tokio::test(start_paused = true)]
+async fn they_go_on_in_order_each_as_soon_as_it_can_and_are_told_the_numbers_of_then() {
+    let arrivals = Arrivals::new();
+    let service = behind(
+        &layer([by_user("a", bucket()).wait_up_to(SECOND)]),
+        &arrivals,
+    );
+    let mut sent = Vec::new();
+    for number in 0..=5 {
+        sent.push(send(&service, request(1, number)).await);
+    }
+    for sent in sent {
+        let answer = sent.await.unwrap();
+        assert_eq!(answer.status, StatusCode::OK);
+        assert_eq!(answer.field("ratelimit"), Some(r#""a";r=0;t=1"#));
+        assert_eq!(answer.field("retry-after"), None);
+    }
+    assert_eq!(
+        arrivals.log(),
+        turns((0..=5).map(|number| (number, number)))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_overtakes_even_if_there_is_enough_for_it_and_not_for_the_one_in_front() {
+    let arrivals = Arrivals::new();
+    let bucket = TokenBucket::per_second(5).burst(5);
+    let service = behind(
+        &layer([by_user("a", bucket).cost(cost).wait_up_to(9 * SECOND)]),
+        &arrivals,
+    );
+    send(&service, costing(0, 4)).await;
+    send(&service, costing(1, 5)).await;
+    send(&service, costing(2, 1)).await;
+    // What asks for nothing takes no request's turn.
+    send(&service, costing(3, 0)).await;
+    sleep(9 * SECOND).await;
+    assert_eq!(arrivals.log(), turns([(0, 0), (3, 0), (1, 4), (2, 5)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_hundred_that_wait_those_that_stay_leave_in_order_and_close_the_gaps() {
+    let arrivals = Arrivals::new();
+    let service = behind(
+        &layer([by_user("a", bucket()).wait_up_to(100 * SECOND)]),
+        &arrivals,
+    );
+    let mut waiting = Vec::new();
+    for number in 0..=100 {
+        waiting.push(send(&service, request(1, number)).await);
+    }
+    let leaves = |number: u32| (number % 10 < 3 || number == 100) && number > 0;
+    for (number, sent) in (0..).zip(&waiting) {
+        if leaves(number) && number % 2 == 0 {
+            sent.abort();
+        }
+    }
+    sleep(INTERVAL / 2).await;
+    // The one in front among them.
+    for (number, sent) in (0..).zip(&waiting) {
+        if leaves(number) {
+            sent.abort();
+        }
+    }
+    sleep(101 * INTERVAL).await;
+    let stay = (0..=100_u32).filter(|number| !leaves(*number));
+    assert_eq!(arrivals.log(), turns(stay.zip(0..)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_have_gone_away_the_next_is_asked_about_as_if_no_request_had_been_there() {
+    let arrivals = Arrivals::new();
+    let service = behind(
+        &layer([by_user("a", bucket()).wait_up_to(SECOND)]),
+        &arrivals,
+    );
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        waiting.push(send(&service, request(1, number)).await);
+    }
+    for sent in waiting.iter().rev() {
+        sent.abort();
+    }
+    sleep(INTERVAL).await;
+    send(&service, request(1, 4)).await.await.unwrap();
+    assert_eq!(arrivals.log(), turns([(0, 0), (4, 1)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_long_for_its_own_limit_does_not_hold_up_those_that_wait_for_the_common_one()
+ {
+    let arrivals = Arrivals::new();
+    let layer = layer([
+        global("all", bucket()).wait_up_to(60 * SECOND),
+        by_user("user", FixedWindow::per_minute(1)).wait_up_to(60 * SECOND),
+    ]);
+    let service = behind(&layer, &arrivals);
+    for number in 0..3 {
+        send(&service, request(1, number)).await;
+    }
+    for user in 2..6 {
+        send(&service, request(user, user + 1)).await;
+    }
+    sleep(30 * SECOND).await;
+    assert_eq!(
+        arrivals.log(),
+        turns([(0, 0), (3, 1), (4, 2), (5, 3), (6, 4)])
+    );
+    // At the next minute the second of the first user goes on; the third was told two minutes.
+    sleep(31 * SECOND).await;
+    assert_eq!(arrivals.log()[5..], [(1, 60 * SECOND)]);
+}

@@ -1,0 +1,129 @@
+//! Several policies over one store, for a key of each.
+
+use std::time::Duration;
+
+use tower_ratelimit::algorithm::Limit;
+use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::store::{Amendment, Charge, MemoryLedger, Store};
+use tower_ratelimit::{Algorithm, Decision, Limiter, ManualClock, MemoryStore, Micros, Policy};
+
+/// One key under several policies of one limiter, with a clock that is set for each decision.
+#[derive(Debug)]
+pub(crate) struct Policies {
+    pub(super) algorithms: Vec<Algorithm>,
+    pub(super) clock: ManualClock,
+    pub(super) store: MemoryStore,
+    pub(super) limiter: Limiter,
+    pub(super) ledger: MemoryLedger,
+    /// The limit that requests bring.
+    pub(super) limit: Option<Limit>,
+    pub(super) past: Vec<(u64, Verb)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Verb {
+    Charge(u32),
+    Refund(u32),
+    Settle(u32),
+    Reset,
+    Block(u64),
+    Unblock,
+    Override(Algorithm, u64),
+    EndOverride,
+    /// From then on requests bring this limit.
+    Under(Limit),
+}
+
+impl Policies {
+    /// The policies are named by their places: `0`, `1`, …
+    pub(crate) fn new(algorithms: impl Into<Vec<Algorithm>>) -> Self {
+        let algorithms = algorithms.into();
+        let clock = ManualClock::new();
+        let store = MemoryStore::new().clock(clock.clone());
+        let named = algorithms.iter().enumerate();
+        let named = named.map(|(place, &algorithm)| Policy::new(place.to_string(), algorithm));
+        let policies: Vec<Policy> = named.collect();
+        let ledger = store.open(&policies).expect("the policies are good");
+        let builder = Limiter::builder().policies(policies).store(store.clone());
+        Self {
+            limiter: builder.build().expect("the policies are good"),
+            ledger,
+            limit: None,
+            algorithms,
+            clock,
+            store,
+            past: Vec::new(),
+        }
+    }
+
+    /// The charge of a request that brings a limit.
+    pub(super) fn charge_under(&self, cost: u32) -> Option<Charge> {
+        let charge = Charge::new(0, "key".into_key(), cost);
+        Some(charge.under(self.limit?))
+    }
+
+    pub(crate) fn decide(&mut self, at: u64, cost: u32) -> Decision {
+        self.past.push((at, Verb::Charge(cost)));
+        self.clock.set_micros(Micros::new(at));
+        self.limiter.check_now("key", cost)
+    }
+
+    pub(super) fn live(&mut self, at: u64, verb: Verb) {
+        if let Verb::Under(limit) = verb {
+            self.past.push((at, verb));
+            self.limit = Some(limit);
+            return;
+        }
+        if let (Verb::Charge(cost), None) = (verb, self.limit) {
+            let _ = self.decide(at, cost);
+            return;
+        }
+        self.past.push((at, verb));
+        self.clock.set_micros(Micros::new(at));
+        let amend = |cost: u32, amendment| {
+            let charge = self.charge_under(cost)?;
+            self.ledger
+                .amend_now(&[charge], amendment)
+                .expect("there is room");
+            Some(())
+        };
+        let amended = match verb {
+            Verb::Charge(cost) => self.charge_under(cost).map(|charge| {
+                let _ = self.ledger.charge_now(&[charge]);
+            }),
+            Verb::Refund(units) => amend(units, Amendment::Refund),
+            Verb::Settle(units) => amend(units, Amendment::Settle),
+            Verb::Reset => amend(0, Amendment::Reset),
+            _ => None,
+        };
+        if amended.is_some() {
+            return;
+        }
+        match verb {
+            Verb::Refund(units) => self.limiter.refund_now("key", units),
+            Verb::Settle(units) => self.limiter.settle_now("key", units),
+            Verb::Block(length) => self.limiter.block_now("key", Duration::from_micros(length)),
+            Verb::Override(limit, length) => {
+                let length = Duration::from_micros(length);
+                let done = self.limiter.override_limit_now("0", "key", limit, length);
+                done.expect("a limit of the same kind and period");
+            }
+            Verb::EndOverride => self
+                .limiter
+                .end_override_now("0", "key")
+                .expect("a policy of this name"),
+            Verb::Unblock => self.limiter.unblock_now("key"),
+            _ => self.limiter.reset_now("key"),
+        }
+    }
+
+    /// Lives through the past once more in another store: in the same store, a fork's look into
+    /// the future would make the store forget the key as idle.
+    pub(crate) fn fork(&self) -> Self {
+        let mut fork = Self::new(self.algorithms.clone());
+        for &(at, verb) in &self.past {
+            fork.live(at, verb);
+        }
+        fork
+    }
+}
