@@ -12,7 +12,7 @@ use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore};
 
 use crate::run::{median, millis};
-use crate::scene::{BACK, NODES, SCHEDULING, alone, store_key};
+use crate::scene::{BACK, NODES, SCHEDULING, store_key};
 use crate::support::redis::{Cluster, Server, until};
 
 /// The limit of each key, until long after the test. Each key has more requests than that.
@@ -151,7 +151,6 @@ fn mend(cluster: &mut Cluster, fault: Fault) {
 }
 
 fn loses_a_primary(keys: u64, requests: usize, fault: Fault) {
-    let _alone = alone();
     let mut cluster = Cluster::start();
     for node in &cluster.nodes {
         node.ask(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);

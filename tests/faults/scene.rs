@@ -43,14 +43,6 @@ const BEFORE: usize = 30;
 const DURING: usize = 75;
 const AFTER: usize = 74;
 
-/// Tests run one at a time, since they measure time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// Returns the lock that a running test holds.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The number of panics of threads under test.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 const THREADS: &str = "faults";
@@ -136,7 +128,6 @@ impl Setting {
 
     /// Starts to send requests, through stores that `open` opens.
     pub(crate) fn start(self, open: impl Fn(RedisStoreBuilder) -> RedisStore) -> Scene {
-        let alone = alone();
         count_panics();
         let mut runtime = Builder::new_multi_thread();
         runtime.worker_threads(2).thread_name(THREADS).enable_all();
@@ -173,7 +164,6 @@ impl Setting {
             deadline: self.deadline,
             struck: None,
             panics: PANICS.load(Ordering::SeqCst),
-            _alone: alone,
         }
     }
 }
@@ -225,7 +215,6 @@ pub(crate) struct Scene {
     deadline: Duration,
     struck: Option<Instant>,
     panics: usize,
-    _alone: MutexGuard<'static, ()>,
 }
 
 impl Scene {
