@@ -364,6 +364,8 @@ impl<R> Policy<R> {
     ///
     /// - A request passes if the whole limit would admit it, and is then charged its cost divided by the
     ///   factor. So a client that waits as told passes, whatever the factor does meanwhile.
+    /// - Under a factor of a half, a key has half of the limit in the long run, and can take half of the burst at once.
+    /// - One request is charged at most a whole limit more than its cost. So the share is exact for costs of at most the
     ///   limit times the factor; requests of greater cost take more than that share.
     /// - Decisions and responses tell the limit in force: how much a key that has used nothing can take, and at least 1.
     /// - The policy counts in thousandths of a unit, so a charge is right to 0.05 %. In a store its states
