@@ -264,6 +264,7 @@ mod grpc_timeout;
 mod hooks;
 #[cfg(feature = "tonic")]
 mod interceptor;
+mod kept;
 mod layer;
 #[cfg(feature = "admin")]
 mod likeness;

@@ -43,7 +43,7 @@
 //!
 //! 1. Every algorithm decides as its step does, at either end of its numbers.
 //! 3. `take_up_to` takes as many units as there are. A key is refunded, settled, reset, blocked and unblocked
-//! as requested, under the named policies and no others, and a peek changes nothing.
+//!    as requested, under the named policies and no others, and a peek changes nothing.
 //! 4. A key has an override for as long as was asked for, and what was used stays used.
 //! 5. Different keys have different states, whatever clients put into the keys.
 //! 6. All nodes that open the store for a policy share its state.

@@ -2,9 +2,10 @@
 
 use super::RateLimitLayerBuilder;
 use crate::error::ConfigError;
-use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
+use crate::limiter::{self, PreparedLimits, WaitingRoom, check_policies, in_parts, split};
 use crate::middleware::RateLimitLayer;
 use crate::middleware::gate::Gate;
+use crate::middleware::kept::Keep;
 use crate::middleware::settles::Settles;
 use crate::policy::{Http, Pointless, Policy, those_that_never_bind};
 use crate::response::Answers;
@@ -123,10 +124,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             answers,
             limits,
             modes,
-            self.wait_places,
+            WaitingRoom::with(self.wait_places),
         );
         gate.set_sources(self.sources);
-        gate.set_settles(settles);
+        gate.set_settles(settles.map(|settles| Box::new(settles) as Box<dyn Keep>));
         gate.set_lists(self.lists);
         if self.exposes_decision {
             gate.expose_decision();

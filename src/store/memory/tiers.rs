@@ -10,8 +10,8 @@ use super::cell::{Word, Words};
 use super::counter::{Amendment, Counter, Fill, General, OutcomeSink, Tier};
 use super::page_snapshot::{Ask, Counted, PageSnapshot};
 use super::seqlock::Lock;
-use super::table::{Override, Settled, Table};
-use super::timed::Full;
+use super::table::{Settled, Table};
+use super::timed::{Full, Override};
 use crate::algorithm::{Algorithm, AnyPacked, AnyRule, Pack, State};
 use crate::clock::{Clock, Micros};
 
@@ -214,6 +214,10 @@ impl General for Tiers {
         wide.map_or_else(Vec::new, |wide| wide.each_override(now))
     }
 
+    fn last_override_end(&self) -> Option<Micros> {
+        self.wide()?.last_override_end()
+    }
+
     fn fill(&self) -> Fill {
         let packed = self.packed.fill();
         let wide = self.wide();
@@ -226,9 +230,5 @@ impl General for Tiers {
         if let Some(wide) = self.wide() {
             wide.each_key(now, tell);
         }
-    }
-
-    fn restore(&self, keys: Vec<(u64, State)>, now: Micros) -> (usize, usize) {
-        self.packed.restore(keys, now)
     }
 }
