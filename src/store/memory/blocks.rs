@@ -127,8 +127,12 @@ impl Blocks {
 
 #[cfg(all(test, not(tower_ratelimit_loom)))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::algorithm::FixedWindow;
     use crate::clock::ManualClock;
+    use crate::policy::{Penalty, Policy};
     use crate::store::memory::timed::MARKS;
 
     const MINUTE: Micros = Micros::from_secs(60);
@@ -174,6 +178,22 @@ mod tests {
         assert_eq!(blocks.left(7, now, &clock, false), Some(MINUTE));
         blocks.unblock(other);
         assert_eq!(blocks.left(7, now, &clock, false), Some(MINUTE));
+    }
+
+    #[test]
+    fn a_penalty_blocks_so_many_keys_and_no_more_until_their_blocks_end() {
+        let (clock, blocks) = (ManualClock::new(), Blocks::new());
+        let penalty = Penalty::after(1, Duration::from_secs(60));
+        let policy = Policy::new("closed", FixedWindow::per_minute(0)).penalty(penalty);
+        let penalty = policy.named_penalty().unwrap();
+        let most = MOST_PENALTIES as u64;
+        let refused = |key| blocks.note_refusal(key, &penalty, &clock);
+        assert!((0..most).all(|key| refused(key) == Some(MINUTE)));
+        assert_eq!(refused(most), None);
+        assert_eq!(held(&blocks).0, MOST_PENALTIES);
+        clock.advance(MINUTE.to_duration());
+        assert_eq!(refused(most), Some(MINUTE));
+        assert!(held(&blocks).0 < MOST_PENALTIES);
     }
 
     #[test]

@@ -131,7 +131,7 @@ pub(super) trait General: Send + Sync + 'static {
     fn amend(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock, amendment: Amendment);
 
     /// Charges a key after the fact, whether there is room under its limit or not.
-    fn settle(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock);
+    fn settle(&self, asked: (Ask, Counted), limit: Option<&Algorithm>, clock: &dyn Clock);
 
     /// Gives a key an override, from now on and for this long.
     fn override_limit(

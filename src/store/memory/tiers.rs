@@ -184,12 +184,12 @@ impl General for Tiers {
         General::amend(self.wide_for(ask.fingerprint), ask, limit, clock, amendment);
     }
 
-    fn settle(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock) {
+    fn settle(&self, asked: (Ask, Counted), limit: Option<&Algorithm>, clock: &dyn Clock) {
         let limit = self.other(limit);
-        if limit.is_none() && self.packed.settle(ask, None, clock) == Settled::Done {
+        if limit.is_none() && self.packed.settle(asked, None, clock) == Settled::Done {
             return;
         }
-        General::settle(self.wide_for(ask.fingerprint), ask, limit, clock);
+        General::settle(self.wide_for(asked.0.fingerprint), asked, limit, clock);
     }
 
     fn override_limit(

@@ -131,8 +131,8 @@ impl<R: Step, C: Keeps<R>> General for Table<R, C> {
         let _ = self.amend(ask, limit, clock, amendment);
     }
 
-    fn settle(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock) {
-        let settled = self.settle(ask, limit, clock);
+    fn settle(&self, asked: (Ask, Counted), limit: Option<&Algorithm>, clock: &dyn Clock) {
+        let settled = self.settle(asked, limit, clock);
         debug_assert_eq!(settled, Settled::Done);
     }
 
