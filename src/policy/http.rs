@@ -269,7 +269,7 @@ impl Policy<Http> {
             name: &self.name,
             algorithm: &self.algorithm,
             factor: self.factor.as_ref(),
-            is_soft: self.is_soft,
+            refuses_none: self.refuses_none(),
             counts: key.identity().filter(|_| {
                 // Limits that differ between requests are unknown here.
                 let has_one_limit = !self.has_limits_of_requests() && self.terms.are_none();

@@ -119,8 +119,13 @@ impl ByHours {
         (self.in_force_at(now), self.at(now))
     }
 
-    /// Returns the first moment at which the clock of the zone shows this time, or a later time if it never
-    /// shows this time.
+    /// Whether the limit that was chosen for the request is the policy's own, which intervals with a limit replace.
+    #[cfg(feature = "config")]
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// The first moment at which the clock of the zone shows this time, or a later time if it never shows this time.
     #[cfg(feature = "config")]
     pub(crate) fn moment(&self, shown: LocalTime) -> Option<Micros> {
         self.timetable().zone().moment(shown)
