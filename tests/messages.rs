@@ -152,11 +152,14 @@ fn each_mistake_is_answered_with_a_remedy() {
     ];
     let (compiles, said) = said_of(&wrong.map(|(statement, _)| statement));
     assert!(!compiles);
-    for (number, (statement, expected)) in wrong.iter().enumerate() {
+    // All are looked at, so that a run tells each message that is lost.
+    let lost = wrong.iter().enumerate().filter_map(|(number, case)| {
+        let (statement, expected) = case;
+        let errors = errors_of(&said, number);
         // One mistake, one error.
-        let [error] = &*errors_of(&said, number) else {
-            panic!("{statement}\n{said}");
-        };
-        assert!(error.contains(expected), "{statement}\n{error}");
-    }
+        let is_told = matches!(&*errors, [error] if error.contains(expected));
+        (!is_told).then(|| format!("{statement}\nlacks {expected:?}:\n{}\n", errors.concat()))
+    });
+    let lost: Vec<String> = lost.collect();
+    assert!(lost.is_empty(), "{} lost\n{}", lost.len(), lost.concat());
 }

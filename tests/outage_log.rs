@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tower_ratelimit::store::RedisLedger;
-use tower_ratelimit::{AnchoredWindow, Limiter, OnStoreFailure, Policy, RedisStore};
+use tower_ratelimit::{AnchoredWindow, Concurrency, Limiter, OnStoreFailure, Policy, RedisStore};
 
 use crate::support::log::{Line, Log};
 use crate::support::redis::Server;
@@ -84,6 +84,49 @@ fn each_change_is_told_once_with_its_reason_and_no_request_is() {
     assert!(back.fields["message"].contains("answers again"));
     let decided: u64 = back.fields["decided"].parse().unwrap();
     assert!(decided >= 21, "{decided}");
+}
+
+/// Slots of requests that go on are lost with the data of the server, and taken again.
+#[test]
+fn slots_that_were_lost_and_taken_again_are_told() {
+    let scene = async {
+        let server = Server::start(&[]);
+        let builder = RedisStore::builder().deadline(PATIENCE);
+        let store = builder.slot_life(Duration::from_secs(1)).open(server.url());
+        let at_once = Policy::new("at once", Concurrency::of(2));
+        let limiter = limiter(&store.unwrap(), [at_once]);
+        let held = limiter.reserve("ann", 2).await.unwrap();
+        assert!(held.is_allowed());
+        server.ask(&["FLUSHALL"]);
+        let taken_again = async {
+            while limiter.peek("ann", 1).await.unwrap().is_allowed() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            // The log is written when the answer is there.
+            let renewed = limiter.peek("ann", 0).await.unwrap();
+            assert_eq!(renewed.binding().unwrap().1.used(), 2);
+        };
+        timeout(PATIENCE, taken_again).await.unwrap();
+        drop(held);
+        while limiter
+            .peek("ann", 0)
+            .await
+            .unwrap()
+            .binding()
+            .unwrap()
+            .1
+            .used()
+            > 0
+        {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let ((), lines) = Log::of(|| runtime.unwrap().block_on(scene));
+    let told = |line: &&Line| line.fields.get("code").is_some_and(|code| code == "TRL027");
+    assert_eq!(lines.iter().filter(told).count(), 1, "{lines:?}");
 }
 
 /// With several stores, or several policies, the line named neither the server nor the requests that passed

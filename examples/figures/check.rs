@@ -7,8 +7,8 @@
 //! cargo run --example check -- limits.toml --method GET --path /x --key k --plan pro --at 2026-03-29T02:30
 //! ```
 //!
-//! A file that it names in `shadow` is checked too. `--schema` prints the JSON Schema. Functions that a program registers are not known here, so a file that needs them is
-//! checked by the program itself, in the same way.
+//! A file that it names in `shadow` is checked too. `--schema` prints the JSON Schema. Functions that a program registers
+//! are not known here, so a file that needs them is checked by the program itself, in the same way.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,10 +22,10 @@ struct Arguments {
     /// The file, in TOML, or in JSON if its name ends in .json.
     #[arg(required_unless_present = "schema")]
     file: Option<PathBuf>,
-    /// Explains a request with this method.
-    #[arg(long, default_value = "GET")]
-    method: Method,
-    /// Explains a request to this path.
+    /// Explains a request with this method; `GET` unless said.
+    #[arg(long)]
+    method: Option<Method>,
+    /// Explains a request to this path; `/` unless said.
     #[arg(long)]
     path: Option<Uri>,
     /// A header of the request, such as `x-tenant: acme`.
@@ -73,20 +73,53 @@ fn check(arguments: &Arguments) -> Result<String, Box<dyn std::error::Error>> {
     {
         return Err(format!("the file in shadow:\n{error}").into());
     }
-    let Some(path) = &arguments.path else {
+    if !arguments.are_about_a_request() {
         return Ok(config.understood().to_string());
-    };
-    let mut request = Request::builder().method(&arguments.method).uri(path);
-    for (name, value) in &arguments.header {
-        request = request.header(name, value);
     }
-    let request = request.body(())?;
+    let request = arguments.request()?;
     let (key, plan) = (arguments.key.as_deref(), arguments.plan.as_deref());
+    if let Some(plan) = plan
+        && !config.plans().any(|known| known == plan)
+    {
+        let plans: Vec<&str> = config.plans().collect();
+        let plans = plans.join(", ");
+        return Err(
+            format!("--plan: the file has no plan {plan:?}; its plans are: {plans}").into(),
+        );
+    }
     let explained = match &arguments.at {
         None => config.explain(&request, key, plan),
         Some(at) => config.explain_at(&request, key, plan, at)?,
     };
-    Ok(explained.to_string())
+    let table = explained.to_string();
+    if table.contains("has no key") && key.is_none() {
+        eprintln!("say a key, --key 192.0.2.1, or the header that has it, --header 'x-api-key: k'");
+    }
+    Ok(table)
+}
+
+impl Arguments {
+    fn are_about_a_request(&self) -> bool {
+        let asked = [&self.key, &self.plan, &self.at];
+        self.method.is_some()
+            || self.path.is_some()
+            || !self.header.is_empty()
+            || asked.into_iter().any(Option::is_some)
+    }
+
+    fn request(&self) -> Result<Request<()>, axum::http::Error> {
+        let mut request = Request::builder();
+        if let Some(method) = &self.method {
+            request = request.method(method);
+        }
+        if let Some(path) = &self.path {
+            request = request.uri(path);
+        }
+        for (name, value) in &self.header {
+            request = request.header(name, value);
+        }
+        request.body(())
+    }
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {

@@ -23,7 +23,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
 
     let limits = std::env::var("LIMITS").unwrap_or_else(|_| "examples/limits.toml".to_owned());
-    let watched = Config::read(&limits)?.watch()?;
+    let config = Config::read(&limits)?;
+    for warning in config.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    let watched = config.watch()?;
     // Outside the limits, so that a bad file can be found while a client is refused.
     let status = watched.clone();
     let app = Router::new()
@@ -32,7 +36,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route("/status", get(async move || Json(told_of(&status))));
 
     let address = std::env::var("ADDR").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
-    let listener = tokio::net::TcpListener::bind(&address).await?;
+    let listener = tokio::net::TcpListener::bind(&address).await;
+    let listener = listener.map_err(|error| format!("ADDR {address}: {error}"))?;
     println!(
         "listening on http://{}, with the limits of {limits}",
         listener.local_addr()?

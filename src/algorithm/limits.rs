@@ -7,7 +7,7 @@ use super::Algorithm;
 use super::kind::{Kind, match_kind};
 #[cfg(feature = "calendar")]
 use crate::calendar::Calendar;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", all(feature = "http", feature = "calendar")))]
 use crate::clock::Micros;
 use crate::quota::Quota;
 #[cfg(feature = "redis")]
@@ -188,6 +188,15 @@ impl Algorithm {
             #[cfg(feature = "calendar")]
             Self::ByHours(hours) => hours.plain(),
             _ => *self,
+        }
+    }
+
+    /// Returns the most units that can be admitted at one instant at this moment, or `None` if unlimited.
+    #[cfg(all(feature = "http", feature = "calendar"))]
+    pub(crate) fn limit_at(&self, now: Micros) -> Option<u32> {
+        match self {
+            Self::ByHours(hours) => hours.in_force_at(now).limit(),
+            _ => self.limit(),
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) use super::load::{Followed, adapt, concurrency, followed};
 /// Lets a policy follow the factor of the file, if its table says so.
 pub(super) fn with_factor(common: &Common, policy: Policy, table: &Table<'_>) -> Policy {
     let Some(at) = table.get("adapt") else {
-        if let Some(at) = table.get("class") {
+        if let Some(at) = table.get("class").filter(|_| table.lacks("adapt")) {
             at.refuse::<()>("`adapt` is missing; a class matters to policies that follow the load");
         }
         return policy;

@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::fields::CONDITION;
 use super::functions::{Condition, Functions};
-use super::keys::Common;
+use super::keys::{Common, networks};
 use super::tree::Value;
 use super::walk::{At, Table};
 use crate::key::{Head, normal_path};
@@ -65,9 +65,7 @@ fn all(common: &Common, at: &At<'_>, spelling: Spelling) -> Option<Arc<Condition
         parts.push(headers(at));
     }
     if let Some(at) = table.get("address") {
-        let networks = at
-            .texts()
-            .and_then(|texts| at.made(common.client_ip().try_within(texts)));
+        let networks = networks(at).and_then(|texts| at.made(common.client_ip().try_within(texts)));
         parts.push(networks.map(|within| Arc::new(within) as Arc<Condition>));
     }
     if let Some(at) = table.get("function") {

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use super::fields::{ENDING, FUNCTION, SETTLE};
 use super::functions::{EndsSo, Functions};
+use super::keys::Common;
 use super::tree::Value;
 use super::walk::{At, Table};
 use crate::key::Head;
@@ -27,14 +28,19 @@ pub(super) fn with_unsettled(policy: Policy, table: &Table<'_>) -> Policy {
     }
 }
 
-/// Adds the estimate, and the settlement at the end.
-pub(super) fn with_endings(mut policy: Policy<Http>, table: &Table<'_>) -> Option<Policy<Http>> {
+/// Adds the estimate, and what is settled at the end.
+pub(super) fn with_endings(
+    _: &Common,
+    mut policy: Policy<Http>,
+    table: &Table<'_>,
+) -> Option<Policy<Http>> {
     let estimate = table.get("estimate").map(|at| with_estimate(at));
     let settle = table.get("settle").map(settle);
     let charge_when = table.get("charge_when").map(any);
     let refund_when = table.get("refund_when").map(any);
     if let Some(at) = table.get("estimate") {
-        if settle.is_none() && charge_when.is_none() && refund_when.is_none() {
+        let settles = ["settle", "charge_when", "refund_when"];
+        if settles.iter().all(|field| table.lacks(field)) {
             at.refuse::<()>(
                 "`settle` is missing; say where the real cost is found, such as settle = \"cost\", or say `cost` in place of `estimate`",
             );
@@ -116,6 +122,7 @@ fn place(at: &At<'_>) -> Option<Settle> {
             let cost = at.registered(Functions::cost_at_end)?;
             Some(Settle::from_ending(move |ending| cost(ending)))
         }
+        _ if table.has_unknown() => None,
         _ => at.refuse("give one place, such as { header = \"x-cost\" }"),
     }
 }
@@ -138,14 +145,12 @@ fn all(at: &At<'_>) -> Option<Box<EndsSo>> {
     if table.is_empty() {
         return at.refuse("an empty condition always holds; leave it out");
     }
-    let statuses = table.get("status").map(list_of(statuses));
-    let grpc = table.get("grpc_status").map(list_of(code));
-    let complete = table.get("complete").map(At::flag);
-    let function = table.get("function");
-    let function = function.map(|at| at.registered(Functions::ending));
-    let function = absent_or(function)?;
-    let (statuses, grpc) = (absent_or(statuses)?, absent_or(grpc)?);
-    let complete = absent_or(complete)?;
+    let statuses = table.may("status", list_of(statuses));
+    let grpc = table.may("grpc_status", list_of(code));
+    let complete = table.may("complete", At::flag);
+    let function = table.may("function", |at| at.registered(Functions::ending));
+    let (statuses, grpc) = (statuses?, grpc?);
+    let (complete, function) = (complete?, function?);
     Some(Box::new(move |ending| {
         let status = ending.status().as_u16();
         let is_of = |statuses: &Vec<(u16, u16)>| {
@@ -160,18 +165,6 @@ fn all(at: &At<'_>) -> Option<Box<EndsSo>> {
             && complete.is_none_or(|complete| complete == ending.is_complete())
             && function.as_ref().is_none_or(|ends_so| ends_so(ending))
     }))
-}
-
-/// Returns `None` if a field has a mistake, and `Some(None)` if it is absent.
-#[expect(
-    clippy::option_option,
-    reason = "a field may be absent, and may be wrong"
-)]
-fn absent_or<T>(field: Option<Option<T>>) -> Option<Option<T>> {
-    match field {
-        None => Some(None),
-        Some(read) => read.map(Some),
-    }
 }
 
 fn list_of<T>(read: impl Fn(&At<'_>) -> Option<T>) -> impl Fn(&At<'_>) -> Option<Vec<T>> {

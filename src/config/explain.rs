@@ -44,12 +44,14 @@ impl Row {
         &self.says
     }
 
-    /// Returns the rule that gave the limit, as [`LimitRule`] shows it; empty if there is no limit.
+    /// The rule that gave the limit, as [`LimitRule`] shows it; empty if no limit holds. An interval of
+    /// [hours](crate::Hours) that changes the limit of another rule follows it, as in `plan pro, hours 22:00-06:00`.
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// Returns where the limit is: `line 14`, or its path in JSON; empty if there is no limit.
+    /// Where the limit stands: `line 14`, or its path in JSON; empty if no limit holds. Each rule has its place:
+    /// `line 14, line 20`.
     pub fn place(&self) -> &str {
         &self.place
     }
@@ -93,7 +95,7 @@ impl Config {
     pub fn understood(&self) -> Explained {
         let policies = self.settings.policies.iter();
         let rows = policies
-            .map(|(name, algorithm)| self.row(name, algorithm.to_string(), LimitRule::Policy));
+            .map(|(name, algorithm)| self.row(name, algorithm.to_string(), &[LimitRule::Policy]));
         Explained {
             rows: rows.chain(self.followed()).collect(),
         }
@@ -202,15 +204,15 @@ impl Config {
                     ..one("the request has no key")
                 },
                 Considered::CountsNothing(rule) => {
-                    self.row(&policy, "counts nothing".to_owned(), rule)
+                    self.row(&policy, "counts nothing".to_owned(), &[rule])
                 }
                 Considered::Counts { cost, limit, rule } => {
-                    let (limit, rule) = at_an_hour(limit, rule, at);
+                    let (limit, rules) = at_an_hour(limit, rule, at);
                     let says = match cost {
                         1 => limit,
                         cost => format!("{limit}, cost {cost}"),
                     };
-                    self.row(&policy, says, rule)
+                    self.row(&policy, says, &rules)
                 }
             });
         Explained {
@@ -218,14 +220,18 @@ impl Config {
         }
     }
 
-    fn row(&self, policy: &str, says: String, rule: LimitRule) -> Row {
-        let shown = rule.to_string();
-        let place = self.settings.places.get(&(policy.to_owned(), rule));
+    /// A limit that these rules give together, with the places of all.
+    fn row(&self, policy: &str, says: String, rules: &[LimitRule]) -> Row {
+        let places = rules.iter().filter_map(|rule| {
+            let place = self.settings.places.get(&(policy.to_owned(), rule.clone()));
+            place.cloned()
+        });
+        let shown = rules.iter().map(ToString::to_string);
         Row {
             policy: policy.to_owned(),
             says,
-            rule: shown,
-            place: place.cloned().unwrap_or_default(),
+            rule: shown.collect::<Vec<_>>().join(", "),
+            place: places.collect::<Vec<_>>().join(", "),
         }
     }
 }
@@ -235,24 +241,28 @@ impl Config {
 #[derive(Clone, Copy)]
 struct LocalTime;
 
-/// Returns the limit in force at a time, and the rule that sets it.
+/// The limit in force at a time, and the rules that give it.
 #[cfg(not(feature = "calendar"))]
-fn at_an_hour(limit: Algorithm, rule: LimitRule, _: Option<LocalTime>) -> (String, LimitRule) {
-    (limit.to_string(), rule)
+fn at_an_hour(limit: Algorithm, rule: LimitRule, _: Option<LocalTime>) -> (String, Vec<LimitRule>) {
+    (limit.to_string(), vec![rule])
 }
 
 #[cfg(feature = "calendar")]
-fn at_an_hour(limit: Algorithm, rule: LimitRule, at: Option<LocalTime>) -> (String, LimitRule) {
+fn at_an_hour(
+    limit: Algorithm,
+    rule: LimitRule,
+    at: Option<LocalTime>,
+) -> (String, Vec<LimitRule>) {
     let Algorithm::ByHours(hours) = limit else {
-        return (limit.to_string(), rule);
+        return (limit.to_string(), vec![rule]);
     };
     let moment = at.map_or_else(|| Some(Micros::by_this_node()), |at| hours.moment(at));
     let (limit, now) = hours.present(moment.unwrap_or(Micros::ZERO));
-    match now.interval() {
-        None => (limit.to_string(), rule),
-        Some(interval) if now.gives_limit && rule == LimitRule::Policy => {
-            (limit.to_string(), LimitRule::Hours(interval.into()))
-        }
-        Some(interval) => (format!("{limit} in {interval}"), rule),
-    }
+    let rules = match now.interval() {
+        Some(interval) if !now.gives_limit => vec![rule, LimitRule::Hours(interval.into())],
+        Some(interval) if hours.is_own() => vec![LimitRule::Hours(interval.into())],
+        // The limit of an interval does not replace that of another rule.
+        None | Some(_) => vec![rule],
+    };
+    (limit.to_string(), rules)
 }

@@ -3,24 +3,28 @@
 use super::walk::Table;
 use crate::algorithm::Algorithm;
 
-/// Reads the hours of a policy, if it has any, and returns its algorithm by them.
+/// Reads the hours of a policy, if it has any, and returns its algorithm by them; `None` if there is a mistake in either.
 #[cfg(not(feature = "calendar"))]
-pub(super) fn by_hours(table: &Table<'_>, _: &str, own: Algorithm) -> Option<Algorithm> {
+pub(super) fn by_hours(table: &Table<'_>, _: &str, own: Option<Algorithm>) -> Option<Algorithm> {
     match table.get("hours") {
-        None => Some(own),
+        None => own,
         Some(at) => at.refuse("this program has no calendars; turn on feature `calendar`"),
     }
 }
 
 #[cfg(feature = "calendar")]
-pub(super) fn by_hours(table: &Table<'_>, policy: &str, own: Algorithm) -> Option<Algorithm> {
+pub(super) fn by_hours(
+    table: &Table<'_>,
+    policy: &str,
+    own: Option<Algorithm>,
+) -> Option<Algorithm> {
     use self::reading::hours;
 
     let Some(at) = table.get("hours") else {
-        return Some(own);
+        return own;
     };
-    let hours = hours(at, policy, &own)?;
-    at.made(hours.over(own))
+    let hours = hours(at, policy, own.as_ref());
+    at.made(hours?.over(own?))
 }
 
 #[cfg(feature = "calendar")]
@@ -35,7 +39,7 @@ mod reading {
     use crate::decision::LimitRule;
     use crate::factor::Factor;
 
-    pub(super) fn hours(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Hours> {
+    pub(super) fn hours(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<Hours> {
         let table = at.table(&HOURS)?;
         let zone = table
             .need(
@@ -93,8 +97,8 @@ mod reading {
         are_good.then_some(hours)
     }
 
-    /// Reads a limit, or a share of the limit of the request: `"2 times"`.
-    fn hourly_limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<HourlyLimit> {
+    /// A limit, or a share of the limit of the request: `"2 times"`.
+    fn hourly_limit(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<HourlyLimit> {
         if let Value::Text(text) = &at.node.value
             && let Some(share) = text.trim().strip_suffix("times")
         {

@@ -56,8 +56,13 @@ impl Common {
         if at.is_text() {
             return self.word(at);
         }
-        if !at.is_table() {
+        if at.is_list() {
             return self.fold(at, &at.list()?, AnyKey::and);
+        }
+        if !at.is_table() {
+            return at.expected(
+                "a key; write \"client_ip\", { header = \"x-tenant\" } or a list of keys",
+            );
         }
         let table = at.table(&KEY)?;
         self.table(&table)
@@ -102,6 +107,9 @@ impl Common {
 
     fn table(&self, table: &Table<'_>) -> Option<ReadKey> {
         let Some((field, at)) = table.only() else {
+            if table.has_unknown() {
+                return None;
+            }
             return table
                 .at
                 .refuse("a key has one field; combine several with `all_of` or `first_of`");
@@ -168,16 +176,21 @@ impl Common {
 
     fn client_ip_with(&self, at: &At<'_>) -> Option<ClientIp> {
         let table = at.table(&CLIENT_IP)?;
-        let mut key = self.client_ip();
-        if let Some(at) = table.get("ipv6_prefix") {
-            key = at.made(key.try_ipv6_prefix(at.whole()?))?;
+        // Each is read, so that all mistakes are told.
+        let prefix = table.may("ipv6_prefix", |at| {
+            at.made(self.client_ip().try_ipv6_prefix(at.whole()?))
+        });
+        let unwrapped = table.may("unwrap_ipv4", |at| {
+            let texts = at.texts()?;
+            at.made(self.client_ip().try_unwrap_ipv4(texts.clone()))?;
+            Some((at, texts))
+        });
+        let without_fallback = table.may("without_fallback", At::flag);
+        let mut key = prefix?.unwrap_or_else(|| self.client_ip());
+        if let Some((at, texts)) = unwrapped? {
+            key = at.made(key.try_unwrap_ipv4(texts))?;
         }
-        if let Some(at) = table.get("unwrap_ipv4") {
-            key = at.made(key.try_unwrap_ipv4(at.texts()?))?;
-        }
-        if let Some(at) = table.get("without_fallback")
-            && at.flag()?
-        {
+        if without_fallback? == Some(true) {
             key = key.without_fallback();
         }
         Some(key)
@@ -199,6 +212,23 @@ impl Common {
         let key = keys.into_iter().map(|read| read.key).reduce(join)?;
         Some(ReadKey { key, is_address })
     }
+}
+
+/// The networks of a list, or one alone. Each is checked at its place.
+pub(super) fn networks<'w>(at: &At<'w>) -> Option<Vec<&'w str>> {
+    let each = at.one_or_list();
+    let each: Vec<_> = each
+        .iter()
+        .map(|at| {
+            let text = at.text()?;
+            match key::peer_ip().try_within([text]) {
+                Ok(_) => Some(text),
+                Err(_) => at
+                    .expected("a network; write one such as 10.0.0.0/8 or fd00::/8, or an address"),
+            }
+        })
+        .collect();
+    each.into_iter().collect()
 }
 
 const WORDS: &[&str] = &[

@@ -1,11 +1,10 @@
 //! Limits: the algorithm of a policy, and the limits of plans, keys and operations that replace it.
 
-use std::fmt::Display;
-
 use super::fields::{LIMIT, QUOTA};
 use super::tree::{Value, quoted};
 use super::walk::{At, Table};
 use crate::algorithm::{Algorithm, Concurrency, Limit};
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// The names, in the text of a calendar window, of the fields beside its limit.
@@ -20,8 +19,8 @@ const NUMBERS: &[&str] = &["burst", "capacity", "slots", "places", "up_to"];
 /// The default algorithm of a policy.
 const DEFAULT: &str = "anchored-window";
 
-/// Reads the algorithm of a policy. `fallback` is its limit if it sets none.
-pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Option<Algorithm> {
+/// Reads the algorithm of a policy. If it says no quota, it has that of all `other` operations.
+pub(super) fn algorithm(table: &Table<'_>, other: Option<&At<'_>>) -> Option<Algorithm> {
     if let Some(at) = table.get("concurrency") {
         for field in ["algorithm", "quota", "limit", "per"].iter().chain(NUMBERS) {
             table.either("concurrency", field);
@@ -29,9 +28,9 @@ pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Optio
         return at.whole().map(|most| Concurrency::of(most).into());
     }
     let name = match table.get("algorithm") {
-        None => DEFAULT,
-        Some(at) => match at.text()? {
-            text if is_whole(text) => {
+        None => Some(DEFAULT),
+        Some(at) => match at.text() {
+            Some(text) if is_whole(text) => {
                 let calendar = CALENDAR.iter().map(|(field, _)| field);
                 for field in ["quota", "limit", "per"]
                     .iter()
@@ -42,8 +41,21 @@ pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Optio
                 }
                 return at.made(text.parse());
             }
-            name => known_name(at, name)?,
+            Some(name) => known_name(at, name),
+            None => None,
         },
+    };
+    let has_quota = ["quota", "limit", "per"];
+    let has_quota = has_quota.iter().any(|field| table.get(field).is_some());
+    let Some(name) = name else {
+        // What stands beside it has mistakes of its own.
+        if has_quota {
+            quota(table);
+        }
+        for at in NUMBERS.iter().filter_map(|number| table.get(number)) {
+            at.whole::<u32>();
+        }
+        return None;
     };
     if name.starts_with("calendar-") {
         return calendar(table, name);
@@ -55,16 +67,39 @@ pub(super) fn algorithm(table: &Table<'_>, fallback: Option<Algorithm>) -> Optio
             ));
         }
     }
-    if table.get("quota").is_none() && table.get("limit").is_none() && table.get("per").is_none() {
-        return match fallback {
-            Some(fallback) => Some(fallback),
-            None => table.at.refuse(
-                "`quota` is missing; write a limit and a period, such as quota = \"100/minute\"",
-            ),
-        };
+    match other {
+        _ if has_quota => with_number(table, name, quota(table)),
+        Some(other) => of_other(table, name, other),
+        None if table.get("operations").is_some() => table.at.refuse(
+            "`quota` is missing; write a limit and a period, such as quota = \"100/minute\", or give `other` among the operations",
+        ),
+        // It is there under a wrong name.
+        None if ["quota", "limit", "concurrency"]
+            .iter()
+            .any(|field| !table.lacks(field)) =>
+        {
+            None
+        }
+        None => table.at.refuse(
+            "`quota` is missing; write a limit and a period, such as quota = \"100/minute\"",
+        ),
     }
-    let quota = quota(table)?;
-    with_number(table, name, quota)
+}
+
+/// The algorithm with the limit of all `other` operations. A mistake in that is noted where the operations are read.
+fn of_other(table: &Table<'_>, name: &str, other: &At<'_>) -> Option<Algorithm> {
+    let Value::Text(text) = &other.node.value else {
+        if matches!(other.node.value, Value::Whole(_)) {
+            return table.at.refuse(
+                "`quota` is missing, and `other` has no period; write it as \"50/minute\"",
+            );
+        }
+        return None;
+    };
+    match text.parse::<Quota>() {
+        Ok(quota) => with_number(table, name, Some(quota.to_string())),
+        Err(_) => text.parse().ok(),
+    }
 }
 
 /// Reads a calendar window: a limit, and the boundaries of its windows.
@@ -76,31 +111,49 @@ fn calendar(table: &Table<'_>, name: &str) -> Option<Algorithm> {
             is_good = false;
         }
     }
-    let limit = table
-        .need("limit", "give a whole number")
-        .and_then(At::whole::<u32>);
-    table.need(
+    let limit = match table.get("quota") {
+        // It stands for the limit, and was refused.
+        Some(_) => table.get("limit"),
+        None => table.need("limit", "give a whole number"),
+    };
+    let limit = limit.and_then(At::whole::<u32>);
+    let zone = table.need(
         "zone",
         "name the time zone, such as zone = \"Europe/London\"",
-    )?;
-    let mut text = format!("{name} {}", limit?);
+    );
+    is_good &= zone.is_some();
+    let mut words = String::new();
     for (field, word) in CALENDAR {
-        if let Some(at) = table.get(field) {
-            let value = at.text()?;
-            if value.is_empty() || value.contains(char::is_whitespace) {
-                return at.expected("one word");
+        let Some(at) = table.get(field) else { continue };
+        match at.text() {
+            Some(value) if value.is_empty() || value.contains(char::is_whitespace) => {
+                at.expected::<()>("one word");
+                is_good = false;
             }
-            text.extend([" ", word, " ", value]);
+            Some(value) => words.extend([" ", word, " ", value]),
+            None => is_good = false,
         }
     }
-    let made = table.at.made(text.parse())?;
-    is_good.then_some(made)
+    let limit = limit?;
+    if !is_good {
+        return None;
+    }
+    let made: Result<Algorithm, ConfigError> = format!("{name} {limit}{words}").parse();
+    let wrong = made
+        .as_ref()
+        .err()
+        .map(|error| error.field().replace('-', "_"));
+    let at = wrong.and_then(|field| table.get(&field));
+    at.unwrap_or(&table.at).made(made)
 }
 
 /// Returns whether a text is an algorithm with its quota.
 fn is_whole(text: &str) -> bool {
-    let text = text.trim();
-    text == "unlimited" || text.contains('/') || text.contains(char::is_whitespace)
+    let mut words = text.split_whitespace();
+    let first = words.next().unwrap_or_default();
+    let is_known = || Algorithm::names().any(|(known, _)| known == first);
+    let is_of_no_quota = matches!(first, "unlimited" | "concurrency");
+    is_of_no_quota || text.contains('/') || (words.next().is_some() && is_known())
 }
 
 fn known_name(at: &At<'_>, name: &str) -> Option<&'static str> {
@@ -133,9 +186,16 @@ fn quota(table: &Table<'_>) -> Option<String> {
                 .and_then(period);
             Some(format!("{}/{}", limit?, per?))
         }
-        Value::Text(text) => at
-            .made(text.parse::<Quota>())
-            .map(|quota| quota.to_string()),
+        Value::Text(text) => {
+            let mut calendar = ["month", "year"].into_iter();
+            match calendar.find(|unit| text.trim().ends_with(&format!("/{unit}"))) {
+                Some(unit) => at.refuse(format!(
+                    "a {unit} has no fixed length; write algorithm = \"calendar-{unit}\" with `limit` and `zone`, or days such \
+                     as 30d"
+                )),
+                None => Some(at.made(text.parse::<Quota>())?.to_string()),
+            }
+        }
         _ => at.expected("a quota; write a limit and a period, such as \"100/minute\""),
     }
 }
@@ -146,8 +206,8 @@ fn period<'w>(at: &At<'w>) -> Option<&'w str> {
     Some(text)
 }
 
-/// Adds the number of the kind, and rejects the numbers of other kinds.
-fn with_number(table: &Table<'_>, name: &str, quota: impl Display) -> Option<Algorithm> {
+/// Adds the number of the kind, and refuses the numbers of other kinds.
+fn with_number(table: &Table<'_>, name: &str, quota: Option<String>) -> Option<Algorithm> {
     let own = Algorithm::names().find(|(known, _)| *known == name);
     let word = own.and_then(|(_, word)| word);
     // The name of a field has no hyphen.
@@ -167,19 +227,24 @@ fn with_number(table: &Table<'_>, name: &str, quota: impl Display) -> Option<Alg
         }
     }
     let number = field.and_then(|field| table.get(&field));
-    let text = match (word, number) {
-        (Some(word), Some(at)) => format!("{name} {quota} {word} {}", at.whole::<u32>()?),
-        _ => format!("{name} {quota}"),
+    let word = match (word, number) {
+        (Some(word), Some(at)) => format!(" {word} {}", at.whole::<u32>()?),
+        _ => String::new(),
     };
+    let text = format!("{name} {}{word}", quota?);
     if !is_good {
         return None;
     }
     number.unwrap_or(&table.at).made(text.parse())
 }
 
-/// Reads a limit that replaces a policy's own: a quota or an algorithm as text, a number for the period of
-/// the policy, a table, or `"unlimited"`.
-pub(super) fn limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Algorithm> {
+/// Reads a limit that stands in place of a policy's own: a quota or an algorithm as text, a number for the period of
+/// the policy, a table, or `"unlimited"`. If the policy's own has a mistake, the limit is read for its mistakes.
+pub(super) fn limit(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<Algorithm> {
+    let Some(own) = own else {
+        check_limit(at);
+        return None;
+    };
     let name = match own {
         Algorithm::Unlimited => DEFAULT,
         own => own.name(),
@@ -215,12 +280,12 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Algori
                 let limit = limit?;
                 own.under(Limit::new(limit, limit))?
             } else if slots(own).is_empty() {
-                with_number(&table, name, format!("{}/{per}", limit?))?
+                with_number(&table, name, limit.map(|limit| format!("{limit}/{per}")))?
             } else {
                 at.made(format!("{name} {}/{per}{}", limit?, slots(own)).parse())?
             }
         }
-        _ => return at.expected("a limit; write \"100/minute\", a whole number or \"unlimited\""),
+        _ => return at.expected(A_LIMIT),
     };
     let is_alike = limit == Algorithm::Unlimited || limit.differs_in_its_limit_alone(own);
     if is_alike || limit == *own {
@@ -233,7 +298,34 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Algori
     ))
 }
 
-/// Returns the period of an algorithm as text.
+const A_LIMIT: &str = "a limit; write \"100/minute\", a whole number or \"unlimited\"";
+
+/// Notes what is wrong in a limit whatever its policy is.
+fn check_limit(at: &At<'_>) {
+    match &at.node.value {
+        Value::Text(text) if text.trim().starts_with(|c: char| c.is_ascii_alphabetic()) => {
+            at.made(text.parse::<Algorithm>());
+        }
+        Value::Text(text) => {
+            at.made(text.parse::<Quota>());
+        }
+        Value::Whole(_) => {
+            at.whole::<u32>();
+        }
+        Value::Table(_) => {
+            if let Some(table) = at.table(&LIMIT) {
+                let limit = table.need("limit", "give a whole number");
+                limit.and_then(At::whole::<u32>);
+                table.get("per").and_then(period);
+            }
+        }
+        _ => {
+            at.expected::<()>(A_LIMIT);
+        }
+    }
+}
+
+/// The period of an algorithm, as text.
 fn period_of(own: &Algorithm) -> String {
     let Some(period) = own.period() else {
         return "second".to_owned();

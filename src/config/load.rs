@@ -96,6 +96,9 @@ fn names<'w>(table: &Table<'w>) -> Option<Vec<&'w str>> {
     let with_target = WITH_TARGET.iter();
     let with_target = with_target.filter(|(field, _)| table.get(field).is_some());
     names.extend(with_target.map(|(_, name)| *name));
+    if names.is_empty() && table.has_unknown() {
+        return None;
+    }
     if names.is_empty() {
         return table
             .at

@@ -26,9 +26,11 @@ struct Location {
     line: usize,
     /// In characters, counted from 1.
     column: usize,
-    /// The text of the line.
+    /// The text of the line, or of a long line the part with the mistake.
     text: String,
-    /// The length of the mistake in the line, in characters.
+    /// How many characters of that text come before the mistake.
+    indent: usize,
+    /// The length of the mistake in that text, in characters.
     length: usize,
     /// Whether the line may contain a password, and is not shown.
     is_secret: bool,
@@ -47,10 +49,7 @@ impl Mistake {
         path: String,
         message: String,
     ) -> Self {
-        let mut place = span.map(|span| source.place(span));
-        if let Some(place) = &mut place {
-            place.is_secret = is_secret(&path, &place.text);
-        }
+        let place = span.map(|span| source.place(span, &path));
         Self {
             file: Arc::clone(&source.name),
             place,
@@ -93,7 +92,7 @@ impl Mistake {
         };
         let (line, text) = (place.line.to_string(), &place.text);
         let gutter = " ".repeat(line.len());
-        let indent = " ".repeat(place.column - 1);
+        let indent = " ".repeat(place.indent);
         let caret = "^".repeat(place.length.max(1));
         write!(f, "\n {line} | {text}\n {gutter} | {indent}{caret}")
     }
@@ -126,12 +125,69 @@ pub struct FileError {
 /// The number of mistakes that are kept.
 const MOST_TOLD: usize = 100;
 
+/// How many are kept before the first of them are told, since a walk does not find them in the order of the file.
+const MOST_KEPT: usize = 10_000;
+
+/// What is wrong in a file, without its line yet: the search for the lines of all mistakes of a large file takes long, and
+/// few of them are told.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    kept: Vec<Note>,
+    number: usize,
+}
+
+#[derive(Debug)]
+struct Note {
+    span: Option<Range<usize>>,
+    path: String,
+    message: String,
+}
+
+impl Notes {
+    /// Notes what is wrong in these bytes.
+    pub(super) fn add(&mut self, span: Option<&Range<usize>>, path: &str, message: String) {
+        self.number += 1;
+        if self.kept.len() < MOST_KEPT {
+            self.kept.push(Note {
+                span: span.cloned(),
+                path: path.to_owned(),
+                message,
+            });
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.number == 0
+    }
+
+    /// Whether few of them are told.
+    pub(super) fn are_many(&self) -> bool {
+        self.number > 10 * MOST_TOLD
+    }
+
+    /// The first of them, in the order of the file.
+    pub(super) fn first(mut self, source: &Source) -> Vec<Mistake> {
+        self.kept
+            .sort_by_key(|note| note.span.as_ref().map(|span| span.start));
+        self.kept.truncate(MOST_TOLD);
+        let kept = self.kept.into_iter();
+        kept.map(|note| Mistake::new(source, note.span.as_ref(), note.path, note.message))
+            .collect()
+    }
+}
+
 impl FileError {
-    pub(super) fn new(mut mistakes: Vec<Mistake>) -> Self {
-        mistakes.sort_by_key(|mistake| mistake.line().zip(mistake.column()));
+    pub(super) fn new(mistakes: Vec<Mistake>) -> Self {
         let number = mistakes.len();
-        mistakes.truncate(MOST_TOLD);
         Self { mistakes, number }
+    }
+
+    pub(super) fn of(notes: Notes, source: &Source) -> Self {
+        let number = notes.number;
+        Self {
+            mistakes: notes.first(source),
+            number,
+        }
     }
 
     /// Returns the mistakes, up to the first hundred. There is at least one.
@@ -202,7 +258,7 @@ impl Source {
         start..start + 1
     }
 
-    fn place(&self, span: &Range<usize>) -> Location {
+    fn place(&self, span: &Range<usize>, path: &str) -> Location {
         let line = self.line(span);
         let start = self.lines[line - 1];
         let rest = &self.text[start..];
@@ -216,16 +272,33 @@ impl Source {
             let part = self.text.get(from..to.max(from));
             part.map_or(0, |part| part.chars().count())
         };
+        let before = characters(start, span.start.min(end));
+        let length = characters(span.start.min(end), span.end.min(end));
+        let is_long = text.chars().nth(WIDEST).is_some();
+        let skipped = if is_long {
+            before.saturating_sub(WIDEST / 2)
+        } else {
+            0
+        };
+        let mut shown = text.chars().skip(skipped);
+        let begins = (skipped > 0).then_some('…');
+        let part = begins.into_iter().chain(shown.by_ref().take(WIDEST));
+        // A tab would move the caret.
+        let part = part.map(|c| if c.is_control() { ' ' } else { c });
+        let mut part: String = part.collect();
+        if shown.next().is_some() {
+            part.push('…');
+        }
         Location {
             line,
-            column: characters(start, span.start.min(end)) + 1,
-            // A tab would move the caret.
-            text: text
-                .chars()
-                .map(|c| if c.is_control() { ' ' } else { c })
-                .collect(),
-            length: characters(span.start.min(end), span.end.min(end)),
-            is_secret: false,
+            column: before + 1,
+            text: part,
+            indent: before - skipped + begins.iter().count(),
+            length: length.min(WIDEST - (before - skipped).min(WIDEST)),
+            is_secret: is_secret(path, text),
         }
     }
 }
+
+/// How many characters of a line are shown.
+const WIDEST: usize = 160;

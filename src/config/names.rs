@@ -2,27 +2,90 @@
 
 use super::tree::quoted;
 
-/// Returns the message about an unknown name, with the nearest known name.
+/// How many known names are told.
+const MOST_TOLD: usize = 60;
+
+/// Longer names are not compared.
+const LONGEST: usize = 100;
+
+/// The message about a name that is not among those that are known, with the nearest of them.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
-    let shown = quoted(name);
-    let what = if what.is_empty() {
-        String::new()
-    } else {
-        format!("{what} ")
-    };
+    unknown_beside(nearest(name, known), what, name, known)
+}
+
+/// The same message, if the nearest is known.
+pub(super) fn unknown_beside(
+    nearest: Option<&str>,
+    what: &str,
+    name: &str,
+    known: &[&str],
+) -> String {
+    let says = briefly_unknown(what, name);
     if known.is_empty() {
-        return format!("{what}{shown} is unknown; there is none");
+        return format!("{says}; there is none");
     }
-    let nearest = known
-        .iter()
-        .map(|known| (strsim::damerau_levenshtein(name, known), *known))
-        .min();
-    let others = known.join(", ");
+    let others = told(known);
     match nearest {
-        // A name in which more than a third of the letters differ is another name.
-        Some((changes, nearest)) if name.len() < 100 && changes <= 1 + nearest.len() / 3 => {
-            format!("{what}{shown} is unknown; did you mean {nearest:?}? Known are {others}")
+        Some(nearest) => format!("{says}; did you mean {nearest:?}? Known are {others}"),
+        None => format!("{says}; known are {others}"),
+    }
+}
+
+/// The same message without the known names.
+pub(super) fn briefly_unknown(what: &str, name: &str) -> String {
+    let name = quoted(name);
+    match what {
+        "" => format!("{name} is unknown"),
+        what => format!("{what} {name} is unknown"),
+    }
+}
+
+/// The known name that was probably meant.
+pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let is_short = |name: &str| name.len() < LONGEST;
+    let known = known
+        .iter()
+        .filter(|known| is_short(name) && is_short(known));
+    let distances = known.map(|known| (strsim::damerau_levenshtein(name, known), *known));
+    // More changes than a third of its letters make another name.
+    let (_, nearest) = distances
+        .min()
+        .filter(|(changes, nearest)| *changes <= 1 + nearest.len() / 3)?;
+    Some(nearest)
+}
+
+fn told(known: &[&str]) -> String {
+    let told = known.iter().take(MOST_TOLD);
+    let told: Vec<String> = told
+        .map(|name| match name.len() {
+            0..LONGEST => (*name).to_owned(),
+            _ => quoted(name),
+        })
+        .collect();
+    let told = told.join(", ");
+    match known.len().saturating_sub(MOST_TOLD) {
+        0 => told,
+        more => format!("{told} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_stays_short_however_many_names_there_are_and_however_long_they_are() {
+        let many: Vec<String> = (0..5_000)
+            .map(|number| format!("policy-{number}"))
+            .collect();
+        let mut known: Vec<&str> = many.iter().map(String::as_str).collect();
+        let told = unknown("policy", "polcy-77", &known);
+        assert!(told.contains("did you mean \"policy-77\"?"), "{told}");
+        assert!(told.ends_with("policy-59 and 4940 more"), "{told}");
+        let long = "x".repeat(1 << 20);
+        known[0] = &long;
+        for name in ["polcy-77", &long] {
+            assert!(unknown("policy", name, &known).len() < 2_000);
         }
-        _ => format!("{what}{shown} is unknown; known are {others}"),
     }
 }

@@ -8,11 +8,11 @@ use http::HeaderName;
 
 use super::fields::PLAN_OF;
 use super::functions::{Functions, PlanOf};
-use super::keys::{Common, ReadKey};
+use super::keys::{Common, ReadKey, networks as networks_of};
 use super::limits::limit;
-use super::names::unknown;
 use super::policies::ReadPolicy;
-use super::walk::{At, Table};
+use super::tree::quoted;
+use super::walk::{At, Name, Table};
 use crate::decision::LimitRule;
 use crate::key::{self, Extract, Head, IntoKey, Key};
 use crate::plan::{Plan, Plans};
@@ -20,6 +20,8 @@ use crate::plan::{Plan, Plans};
 /// The plans, and the source of a request's plan.
 #[derive(Clone)]
 pub(super) struct ReadPlans {
+    /// Their names, in the order of the file.
+    pub(super) names: Vec<String>,
     pub(super) plans: Plans,
     /// `None` if only a resolver names them.
     pub(super) plan_of: Option<Arc<PlanOf>>,
@@ -33,7 +35,7 @@ pub(super) fn plans(
 ) -> Option<ReadPlans> {
     let Some(at) = root.get("plans") else {
         for field in ["plan_of", "default_plan"] {
-            if let Some(at) = root.get(field) {
+            if let Some(at) = root.get(field).filter(|_| root.lacks("plans")) {
                 at.refuse::<()>(format!(
                     "there are no plans; add [plans.NAME] or leave `{field}` out"
                 ));
@@ -52,6 +54,7 @@ pub(super) fn plans(
         }
         plans.push(plan(name.text, at, policies));
     }
+    warn_of_silence(root, &entries, policies);
     let names: Vec<&str> = entries.iter().map(|(name, _)| name.text).collect();
     let default = root
         .need(
@@ -61,6 +64,7 @@ pub(super) fn plans(
         .and_then(|at| known_plan(at, &names));
     let plan_of = match root.get("plan_of") {
         None if root.get("resolver").is_some() => Some(None),
+        None if !root.lacks("plan_of") => None,
         None => root.at.refuse(
             "`plan_of` is missing; say how the plan of a request is found, such as plan_of = { function = \"customer\" }",
         ),
@@ -68,9 +72,30 @@ pub(super) fn plans(
     };
     let plans: Vec<Plan> = plans.into_iter().collect::<Option<_>>()?;
     Some(ReadPlans {
+        names: names.into_iter().map(str::to_owned).collect(),
         plans: Plans::new(plans).default_plan(default?),
         plan_of: plan_of?,
     })
+}
+
+/// Warns of each policy of which no plan speaks.
+fn warn_of_silence(
+    root: &Table<'_>,
+    plans: &[(Name<'_>, At<'_>)],
+    policies: &[(&str, Option<ReadPolicy>)],
+) {
+    for (name, _) in policies {
+        let Some(policy) = root.get("policies").and_then(|at| at.field(name)) else {
+            continue;
+        };
+        let is_meant = policy.field("for_all_plans").is_some();
+        if !is_meant && plans.iter().all(|(_, plan)| plan.field(name).is_none()) {
+            policy.warn(
+                "no plan speaks of it, so it has its own limit under all plans; give it a limit in a plan, or say \
+                 for_all_plans = true",
+            );
+        }
+    }
 }
 
 fn known_plan<'w>(at: &At<'w>, names: &[&str]) -> Option<&'w str> {
@@ -86,13 +111,11 @@ fn plan(name: &str, at: &At<'_>, policies: &[(&str, Option<ReadPolicy>)]) -> Opt
     let known: Vec<&str> = policies.iter().map(|(name, _)| *name).collect();
     for (policy, at) in at.entries()? {
         let Some((_, own)) = policies.iter().find(|(name, _)| *name == policy.text) else {
-            let message = unknown("policy", policy.text, &known);
-            at.refuse_name::<()>(policy, message);
+            at.unknown_name("policy", policy, &known);
             continue;
         };
-        if let Some(own) = own
-            && let Some(limit) = limit(&at, policy.text, own.unkeyed.algorithm())
-        {
+        let own = own.as_ref().map(|own| own.unkeyed.algorithm());
+        if let Some(limit) = limit(&at, policy.text, own) {
             at.gives(policy.text, LimitRule::Plan(name.into()));
             plan = plan.limit(policy.text, limit);
         }
@@ -105,6 +128,16 @@ fn plan_of(common: &Common, at: &At<'_>, names: &[&str]) -> Option<Arc<PlanOf>> 
     table.either("header", "function");
     table.either("header", "key");
     table.either("function", "key");
+    let finds = ["header", "function", "key"];
+    if finds.iter().any(|field| table.get(field).is_some()) {
+        for (field, of) in [("from", "header"), ("plans", "key")] {
+            if let (Some(at), None) = (table.get(field), table.get(of)) {
+                at.refuse::<()>(format!(
+                    "`{field}` goes with `{of}`, which is not there; leave it out"
+                ));
+            }
+        }
+    }
     if let Some(at) = table.get("function") {
         return at.registered(Functions::plan_of);
     }
@@ -116,6 +149,9 @@ fn plan_of(common: &Common, at: &At<'_>, names: &[&str]) -> Option<Arc<PlanOf>> 
         return Some(plan_by_key(key?, plans?));
     }
     let Some(at) = table.get("header") else {
+        if table.has_unknown() {
+            return None;
+        }
         return table
             .at
             .refuse("`plan_of` needs `header` with `from`, `function`, or `key` with `plans`");
@@ -128,7 +164,7 @@ fn plan_of(common: &Common, at: &At<'_>, names: &[&str]) -> Option<Arc<PlanOf>> 
         "from",
         "name the networks of the gateways that set the header: a client that chooses its plan has the largest one",
     );
-    let is_gateway = networks.and_then(|at| at.made(key::peer_ip().try_within(at.texts()?)));
+    let is_gateway = networks.and_then(|at| at.made(key::peer_ip().try_within(networks_of(at)?)));
     let (header, is_gateway) = (header?, is_gateway?);
     Some(Arc::new(move |head: &Head<'_>| {
         let plan = head.headers().get(&header)?;
@@ -141,16 +177,27 @@ fn plan_of(common: &Common, at: &At<'_>, names: &[&str]) -> Option<Arc<PlanOf>> 
 
 fn by_key(at: &At<'_>, is_address: bool, names: &[&str]) -> Option<HashMap<Key, String>> {
     let mut plans = HashMap::new();
+    let mut seen: HashMap<Key, String> = HashMap::new();
     for (name, at) in at.entries()? {
         let key = if is_address {
             let Ok(address) = name.text.parse::<IpAddr>() else {
-                at.refuse_name::<()>(name, format!("{:?} is not an address", name.text));
+                let message = format!(
+                    "{} is not an address; write one such as 192.0.2.1",
+                    quoted(name.text)
+                );
+                at.refuse_name::<()>(name, message);
                 continue;
             };
             address.into_key()
         } else {
             name.text.into_key()
         };
+        if let Some(before) = seen.insert(key, at.place()) {
+            at.refuse_name::<()>(
+                name,
+                format!("it is the same key as that of {before}; leave one of them"),
+            );
+        }
         if let Some(plan) = known_plan(&at, names) {
             plans.insert(key, plan.to_owned());
         }

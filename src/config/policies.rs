@@ -20,7 +20,7 @@ use super::tree::{Value, quoted};
 use super::walk::{At, Name, Table};
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
-use crate::key::{Head, IntoKey, Key};
+use crate::key::{self, AnyKey, Head, IntoKey, Key};
 use crate::plan::{KeyLimits, Operations};
 use crate::policy::{Http, Mode, NoKey, OnStoreFailure, Policy};
 
@@ -39,6 +39,9 @@ pub(super) fn policies<'w>(
     common: &Common,
     at: &At<'w>,
 ) -> Option<Vec<(&'w str, Option<ReadPolicy>)>> {
+    if !at.is_table() {
+        return at.expected("a table; write each policy under its name, [policies.NAME]");
+    }
     let entries = at.entries()?;
     if entries.is_empty() {
         return at
@@ -97,19 +100,19 @@ fn check_first_name(name: Name<'_>, at: &At<'_>, taken: &mut HashMap<String, Str
 
 fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     let table = at.table(&POLICY)?;
-    let fallback = other_operation(&table);
-    let own = algorithm(&table, fallback);
+    let other = other_operation(&table);
+    let own = algorithm(&table, other.as_ref());
     let key = table
         .need("key", "say what is counted apart, such as key = \"client_ip\", or key = \"global\" for all requests together")
         .and_then(|at| common.key(at));
     let mut policy = Policy::new(name.text, own.unwrap_or(Algorithm::Unlimited));
-    let fields = ["quota", "limit", "algorithm"];
-    let stands = fields.iter().find_map(|field| table.get(field));
-    stands.unwrap_or(at).gives(name.text, LimitRule::Policy);
-    if let Some(own) = &own {
-        policy = with_tables(policy, &table, own, key.as_ref());
-    }
-    let by_hours = own.and_then(|own| by_hours(&table, name.text, own));
+    let stands = limit_of(at);
+    stands
+        .as_ref()
+        .unwrap_or(at)
+        .gives(name.text, LimitRule::Policy);
+    policy = with_tables(policy, &table, own.as_ref(), key.as_ref());
+    let by_hours = by_hours(&table, name.text, own);
     if let Some(by_hours) = by_hours {
         policy = policy.limited_by(by_hours);
     }
@@ -125,19 +128,15 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     })
 }
 
-/// Reads the limit of all other operations, which a policy without a quota of its own has.
-fn other_operation(table: &Table<'_>) -> Option<Algorithm> {
-    let operations = table.get("operations")?;
-    let Value::Table(entries) = &operations.node.value else {
-        return None;
-    };
-    let other = entries.iter().find(|entry| entry.name == "other")?;
-    let Value::Text(text) = &other.node.value else {
-        return None;
-    };
-    text.parse()
-        .or_else(|_| format!("anchored-window {text}").parse())
-        .ok()
+/// Where the limit of a policy stands; `None` if it has that of all `other` operations.
+pub(super) fn limit_of<'w>(policy: &At<'w>) -> Option<At<'w>> {
+    let fields = ["quota", "limit", "algorithm", "concurrency"];
+    fields.iter().find_map(|field| policy.field(field))
+}
+
+/// The limit of all other operations, which a policy without a quota of its own has.
+fn other_operation<'w>(table: &Table<'w>) -> Option<At<'w>> {
+    table.get("operations")?.field("other")
 }
 
 fn with_options(mut policy: Policy, table: &Table<'_>) -> Policy {
@@ -205,17 +204,35 @@ fn with_reads(
         None => None,
     };
     match (table.get("operation"), table.get("operations")) {
-        (None, Some(at)) => {
+        (None, Some(at)) if table.lacks("operation") => {
             at.refuse::<()>("`operation` is missing; say which operation a request is, such as operation = \"method\"");
         }
-        (Some(at), None) => {
+        (Some(at), None) if table.lacks("operations") => {
             at.refuse::<()>(
                 "`operations` is missing; give limits by operation, or leave `operation` out",
             );
         }
         _ => {}
     }
-    let mut policy = policy.key(key?.key);
+    // Without a key, what follows is read for its mistakes.
+    let has_key = key.is_some();
+    let key = key.map_or_else(|| AnyKey::new(key::global()), |read| read.key);
+    let mut policy = policy.key(key);
+    let mut are_good = true;
+    let steps: [Step; 3] = [
+        terms::with_priority,
+        adapt::with_class,
+        endings::with_endings,
+    ];
+    for step in steps {
+        match step(common, policy.clone(), table) {
+            Some(next) => policy = next,
+            None => are_good = false,
+        }
+    }
+    if !(has_key && are_good) {
+        return None;
+    }
     if let Some(cost) = cost {
         let cost = cost?;
         policy = policy.cost(move |head: &Head<'_>| cost(head));
@@ -228,9 +245,6 @@ fn with_reads(
         let when = when?;
         policy = policy.when(move |head: &Head<'_>| when(head));
     }
-    policy = terms::with_priority(common, policy, table)?;
-    policy = adapt::with_class(common, policy, table)?;
-    policy = endings::with_endings(policy, table)?;
     if let Some(no_key) = no_key {
         policy = policy.no_key(no_key?);
     }
@@ -243,7 +257,10 @@ fn with_reads(
     })
 }
 
-/// Reads the function that sets the limit of a request.
+/// Adds what some of the fields say of single requests.
+type Step = fn(&Common, Policy<Http>, &Table<'_>) -> Option<Policy<Http>>;
+
+/// Reads what gives the limit of a request.
 fn limit_by(at: &At<'_>, policy: &str) -> Option<Arc<LimitBy>> {
     let table = at.table(&FUNCTION)?;
     let function = table.need("function", "name a function that code has registered")?;
@@ -273,7 +290,7 @@ pub(super) fn status(at: &At<'_>) -> Option<StatusCode> {
 fn with_tables(
     mut policy: Policy,
     table: &Table<'_>,
-    own: &Algorithm,
+    own: Option<&Algorithm>,
     key: Option<&ReadKey>,
 ) -> Policy {
     let name = policy.name().to_owned();
@@ -307,7 +324,7 @@ fn check_paths(at: &At<'_>) {
     }
 }
 
-fn operations(at: &At<'_>, policy: &str, own: &Algorithm) -> Option<Operations> {
+fn operations(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<Operations> {
     let mut operations = Operations::new();
     let mut is_empty = true;
     for (name, at) in at.entries()? {
@@ -352,13 +369,24 @@ impl KeysAre {
             },
             Self::Address => match name.text.parse::<IpAddr>() {
                 Ok(address) => Some((address.into_key(), address.to_string())),
-                Err(_) => at.refuse_name(name, format!("{} is not an address", quoted(name.text))),
+                Err(_) => at.refuse_name(
+                    name,
+                    format!(
+                        "{} is not an address; write one such as 192.0.2.1",
+                        quoted(name.text)
+                    ),
+                ),
             },
         }
     }
 }
 
-fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> Option<KeyLimits> {
+fn key_limits(
+    at: &At<'_>,
+    policy: &str,
+    own: Option<&Algorithm>,
+    is_address: bool,
+) -> Option<KeyLimits> {
     let table = at.table(&KEY_LIMITS)?;
     let words = [
         ("text", KeysAre::Text),
@@ -396,7 +424,12 @@ fn key_limits(at: &At<'_>, policy: &str, own: &Algorithm, is_address: bool) -> O
 }
 
 /// Reads the limits of exact keys. Two spellings of one key, such as of an address, are a mistake.
-fn exact_keys(keys: &At<'_>, policy: &str, own: &Algorithm, are: KeysAre) -> Option<KeyLimits> {
+fn exact_keys(
+    keys: &At<'_>,
+    policy: &str,
+    own: Option<&Algorithm>,
+    are: KeysAre,
+) -> Option<KeyLimits> {
     let mut limits = KeyLimits::new();
     let mut seen: HashMap<Key, String> = HashMap::new();
     for (name, at) in keys.entries()? {

@@ -4,12 +4,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::digest::{Sha, digest};
 use super::functions::Functions;
-use super::mistake::{FileError, Mistake, Source};
+use super::mistake::{FileError, Mistake, Notes, Source};
 #[cfg(feature = "resolver")]
 use super::resolver_options::ResolverOptions;
 use super::settings::{Settings, settings};
@@ -289,24 +290,23 @@ impl ConfigBuilder {
     }
 
     fn parse_as(&self, name: &str, text: &str, format: Format) -> Result<Config, FileError> {
-        let source = Source::new(name, text);
-        let (root, mut mistakes) = match format {
+        // A mark that some editors write has no meaning, and no column.
+        let source = Source::new(name, text.strip_prefix('\u{feff}').unwrap_or(text));
+        let mut mistakes = Notes::default();
+        let root = match format {
             Format::Toml => {
                 let (root, errors) = toml::parse(source.text());
-                let errors = errors.into_iter().map(|error| {
-                    Mistake::new(&source, error.span.as_ref(), String::new(), error.message)
-                });
-                (Some(root), errors.collect())
+                for error in errors {
+                    mistakes.add(error.span.as_ref(), "", error.message);
+                }
+                Some(root)
             }
             Format::Json => match json::parse(source.text()) {
-                Ok(root) => (Some(root), Vec::new()),
+                Ok(root) => Some(root),
                 Err(error) => {
                     let span = source.span_of(error.line(), error.column());
-                    let message = without_place(&error);
-                    (
-                        None,
-                        vec![Mistake::new(&source, Some(&span), String::new(), message)],
-                    )
+                    mistakes.add(Some(&span), "", json_message(source.text(), &span, &error));
+                    None
                 }
             },
         };
@@ -317,12 +317,12 @@ impl ConfigBuilder {
                 mistakes = wrong;
                 (settings, warnings)
             }
-            _ => (None, Vec::new()),
+            _ => (None, Notes::default()),
         };
         match settings {
             Some(settings) if mistakes.is_empty() => Ok(Config {
                 settings: Arc::new(settings),
-                warnings: warnings.into(),
+                warnings: warnings.first(&source).into(),
                 source,
                 origin: None,
                 shadow: None,
@@ -330,11 +330,11 @@ impl ConfigBuilder {
             _ if mistakes.is_empty() => {
                 Err(whole(name, "the file cannot be understood".to_owned()))
             }
-            _ => Err(FileError::new(mistakes)),
+            _ => Err(FileError::of(mistakes, &source)),
         }
     }
 
-    fn walk(&self, source: &Source, root: &Node) -> (Option<Settings>, Vec<Mistake>, Vec<Mistake>) {
+    fn walk(&self, source: &Source, root: &Node) -> (Option<Settings>, Notes, Notes) {
         let walk = Walk::new(source, &self.functions);
         let settings = settings(&At::root(&walk, root));
         let (mut mistakes, warnings) = walk.end();
@@ -342,8 +342,8 @@ impl ConfigBuilder {
             && let Some(settings) = &settings
             && let Err(error) = settings.layer.clone().build()
         {
-            // The builder checks what the walk does not.
-            mistakes.push(Mistake::new(source, None, String::new(), error.to_string()));
+            // What the walk does not check, the builder does.
+            mistakes.add(None, "", error.to_string());
         }
         (settings, mistakes, warnings)
     }
@@ -360,8 +360,15 @@ pub(super) fn whole(name: &str, message: String) -> FileError {
     FileError::new(vec![Mistake::new(&source, None, String::new(), message)])
 }
 
-/// Returns the message of an error in JSON without its place at the end.
-fn without_place(error: &serde_json::Error) -> String {
+/// The message of an error in JSON without its place, with which it ends.
+fn json_message(source: &str, span: &Range<usize>, error: &serde_json::Error) -> String {
+    if source.trim().is_empty() {
+        return "the file is empty; a file without policies limits nothing".to_owned();
+    }
+    let wrong = source.get(span.start..).unwrap_or_default();
+    if wrong.starts_with(['/', '#']) {
+        return "JSON has no comments; leave it out, or write the file in TOML".to_owned();
+    }
     let text = error.to_string();
     match text.rfind(" at line ") {
         Some(end) => text[..end].to_owned(),

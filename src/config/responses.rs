@@ -54,8 +54,7 @@ pub(super) fn responses(
         return builder;
     };
     if let Some(list) = table.get("dialects").and_then(At::list) {
-        let dialects: Vec<_> = list.iter().map(|at| at.one_of(WORDS)).collect();
-        builder = builder.dialects(dialects.into_iter().flatten());
+        builder = builder.dialects(dialects(&list));
     }
     if let Some(status) = table.get("refusal_status").and_then(status) {
         builder = builder.refusal_status(status);
@@ -97,6 +96,25 @@ pub(super) fn responses(
         }
     }
     builder
+}
+
+/// Reads dialects, of which no two write the same header.
+fn dialects(list: &[At<'_>]) -> Vec<Dialect> {
+    let mut read: Vec<(Dialect, String)> = Vec::new();
+    for at in list {
+        let Some(dialect) = at.one_of(WORDS) else {
+            continue;
+        };
+        let mut before = read.iter();
+        let common = before.find_map(|(known, place)| Some((known.common_header(dialect)?, place)));
+        if let Some((header, place)) = common {
+            at.refuse::<()>(format!(
+                "it writes `{header}`, as the one of {place} does; keep one of the two"
+            ));
+        }
+        read.push((dialect, at.place()));
+    }
+    read.into_iter().map(|(dialect, _)| dialect).collect()
 }
 
 #[cfg(not(feature = "tonic"))]

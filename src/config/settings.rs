@@ -11,13 +11,14 @@ use super::adapt;
 use super::conditions;
 use super::digest::{Sha, digest};
 use super::fields::{LISTS, PROXIES, ROOT};
-use super::keys::Common;
+use super::keys::{Common, networks};
 use super::plans::{ReadPlans, plans};
-use super::policies::{ReadPolicy, mode, policies};
+use super::policies::{ReadPolicy, limit_of, mode, policies};
 #[cfg(feature = "resolver")]
 use super::resolving::{ReadResolver, resolver};
 use super::responses::responses;
 use super::store::{ReadStore, resolved, secret, store};
+use super::tree::quoted;
 use super::walk::{At, Places, Table};
 #[cfg(feature = "adapt")]
 use crate::adapt::Adapt;
@@ -29,7 +30,7 @@ use crate::limiter::{Limiter, LimiterBuilder};
 #[cfg(feature = "adapt")]
 use crate::middleware::AdaptiveConcurrencyLayer;
 use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
-use crate::policy::Modes;
+use crate::policy::{Modes, Pointless};
 
 /// The settings of a file, ready to build a layer.
 #[derive(Clone, Debug)]
@@ -54,6 +55,8 @@ pub(super) struct Settings {
     pub(super) concurrency: Option<AdaptiveConcurrencyLayer>,
     /// The headers that the file reads.
     pub(super) headers: Arc<[HeaderName]>,
+    /// The names of the plans, in the order of the file.
+    pub(super) plans: Vec<String>,
     /// The path of the file in shadow, as it is written.
     pub(super) shadow: Option<String>,
     #[cfg(feature = "resolver")]
@@ -160,27 +163,32 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let read_store = store.as_ref().and_then(Option::as_ref);
     let (mut layer, mut limiter) = options(&root, &common, &modes, read_store);
     let shadow = root.get("shadow").and_then(path);
+    #[cfg(feature = "resolver")]
+    let resolver = root.may("resolver", resolver);
+    #[cfg(not(feature = "resolver"))]
+    if let Some(at) = root.get("resolver") {
+        at.refuse::<()>("it needs feature `resolver` of tower-ratelimit");
+    }
     let policies = policies?;
     let read = plans(&common, &root, &policies);
     let policies: Vec<ReadPolicy> = policies
         .into_iter()
         .map(|(_, policy)| policy)
         .collect::<Option<_>>()?;
+    let mut plans = Vec::new();
     if let Some(read) = read {
         layer = with_plans(layer, &read);
         limiter = limiter.plans(read.plans, |_| None::<String>);
+        plans = read.names;
     }
     #[cfg(feature = "resolver")]
-    let resolver = match root.get("resolver") {
-        None => None,
-        Some(at) => Some(resolver(at)?),
-    };
+    let resolver = resolver?;
     #[cfg(feature = "resolver")]
     if let Some(resolver) = &resolver {
         layer = layer.looking_up_by(resolver.looks.clone());
     }
-    #[cfg(not(feature = "resolver"))]
-    refuse_resolver(&root);
+    let layer = layer.policies(policies.iter().map(|policy| policy.keyed.clone()));
+    warn_of_pointless(&root, &layer);
     let limits = policies.iter().map(|policy| &policy.unkeyed);
     Some(Settings {
         states: limits
@@ -190,7 +198,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         policies: limits
             .map(|policy| (policy.name().to_owned(), *policy.algorithm()))
             .collect(),
-        layer: layer.policies(policies.iter().map(|policy| policy.keyed.clone())),
+        layer,
         limiter: limiter.policies(policies.into_iter().map(|policy| policy.unkeyed)),
         store: store.unwrap_or_default().unwrap_or_default(),
         modes,
@@ -206,6 +214,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         #[cfg(feature = "adapt")]
         concurrency,
         headers: at.walk.take_headers().into_iter().collect(),
+        plans,
         shadow,
         #[cfg(feature = "resolver")]
         resolver,
@@ -213,14 +222,28 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     })
 }
 
-#[cfg(not(feature = "resolver"))]
-fn refuse_resolver(root: &Table<'_>) {
-    if let Some(at) = root.get("resolver") {
-        at.refuse::<()>("it needs feature `resolver` of tower-ratelimit");
+/// Warns of each policy that can never bind because of another, with the places of both.
+fn warn_of_pointless<'w>(root: &Table<'w>, layer: &RateLimitLayerBuilder) {
+    let warn = |pointless: &Pointless, place: &dyn Fn(&str) -> Option<At<'w>>| {
+        if let (Some(at), Some(other)) = (place(pointless.policy()), place(pointless.beside())) {
+            let (other, place) = (quoted(pointless.beside()), other.place());
+            at.warn(format!(
+                "it can never deny anything, since policy {other} ({place}) counts the same clients and is at least as \
+                 strict; leave one out, or correct the one that has a digit too few or too many"
+            ));
+        }
+    };
+    let policies = root.get("policies");
+    for pointless in layer.pointless() {
+        warn(&pointless, &|name| limit_of(&policies?.field(name)?));
+    }
+    let plans = root.get("plans");
+    for (plan, pointless) in layer.pointless_in_plans() {
+        warn(&pointless, &|name| plans?.field(&plan)?.field(name));
     }
 }
 
-/// Reads the options for all policies: responses, lists, the mode, and how many requests wait.
+/// Reads what concerns all policies: responses, lists, the mode, and how many wait.
 fn options(
     root: &Table<'_>,
     common: &Common,
@@ -353,14 +376,22 @@ fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
         match at.text()?.to_ascii_lowercase().as_str() {
             "x-forwarded-for" => Some(Forwarding::XForwardedFor),
             "forwarded" => Some(Forwarding::Forwarded),
-            other => at.made(Forwarding::try_single(other)),
+            other => match Forwarding::try_single(other) {
+                Ok(forwarding) => Some(forwarding),
+                Err(_) => {
+                    at.expected("the name of a header; write one such as \"x-forwarded-for\"")
+                }
+            },
         }
     });
     let is_socket = table.get("unix_socket").and_then(At::flag) == Some(true);
     let proxies = match (table.get("networks"), table.get("hops")) {
-        (Some(at), _) => at.made(Proxies::try_in_networks(at.texts()?)),
+        (Some(at), _) => {
+            networks(at).and_then(|networks| at.made(Proxies::try_in_networks(networks)))
+        }
         (None, Some(at)) => at.made(Proxies::try_hops(at.whole()?)),
         (None, None) if is_socket => Some(Proxies::unix_socket()),
+        (None, None) if table.has_unknown() => None,
         (None, None) => at.refuse("no proxy is named; give `networks`, `hops` or `unix_socket`"),
     };
     let proxies = proxies?;

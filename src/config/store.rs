@@ -54,7 +54,7 @@ pub(super) fn store(at: &At<'_>) -> Option<ReadStore> {
         return redis(&table);
     }
     for field in OF_REDIS {
-        if let Some(at) = table.get(field) {
+        if let Some(at) = table.get(field).filter(|_| !table.has_unknown()) {
             at.refuse::<()>(format!(
                 "`{field}` is for Redis; add `redis`, `cluster` or `sentinel`, or leave it out"
             ));
@@ -76,27 +76,10 @@ fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
 
 #[cfg(feature = "redis")]
 fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
-    let mut builder = RedisStore::builder();
-    if let Some(at) = table.get("prefix") {
-        builder = builder.prefix(at.text()?);
-    }
-    if let Some(at) = table.get("deadline") {
-        builder = builder.deadline(at.duration()?);
-    }
-    if let Some(at) = table.get("remember_denials_for") {
-        builder = builder.remember_denials_for(at.duration()?);
-    }
-    if let Some(at) = table.get("slot_life") {
-        builder = builder.slot_life(at.duration()?);
-    }
-    if let Some(at) = table.get("lease") {
-        builder = builder.lease(Lease::up_to(at.duration()?));
-    }
-    if let Some(at) = table.get("nodes") {
-        builder = builder.nodes(at.whole()?);
-    }
+    let builder = options(table);
     let store = if let Some(at) = table.get("redis") {
-        at.made(builder.open(url(at)?))
+        let url = url(at);
+        at.made(builder?.open(url?))
     } else if let Some(at) = table.get("cluster") {
         cluster(builder, at)
     } else {
@@ -105,18 +88,50 @@ fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
     store.map(|store| ReadStore::Redis(Box::new(store)))
 }
 
+/// Reads what stands beside the place of a store in Redis.
+#[cfg(feature = "redis")]
+fn options(table: &super::walk::Table<'_>) -> Option<RedisStoreBuilder> {
+    let mut builder = RedisStore::builder();
+    let prefix = table.may("prefix", At::text);
+    let deadline = table.may("deadline", At::duration);
+    let remember_denials_for = table.may("remember_denials_for", At::duration);
+    let slot_life = table.may("slot_life", At::duration);
+    let lease = table.may("lease", At::duration);
+    let nodes = table.may("nodes", At::whole);
+    if let Some(prefix) = prefix? {
+        builder = builder.prefix(prefix);
+    }
+    if let Some(deadline) = deadline? {
+        builder = builder.deadline(deadline);
+    }
+    if let Some(time) = remember_denials_for? {
+        builder = builder.remember_denials_for(time);
+    }
+    if let Some(life) = slot_life? {
+        builder = builder.slot_life(life);
+    }
+    if let Some(longest) = lease? {
+        builder = builder.lease(Lease::up_to(longest));
+    }
+    if let Some(nodes) = nodes? {
+        builder = builder.nodes(nodes);
+    }
+    Some(builder)
+}
+
 #[cfg(feature = "redis-cluster")]
-fn cluster(builder: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
-    at.made(builder.open_cluster(urls(at)?))
+fn cluster(builder: Option<RedisStoreBuilder>, at: &At<'_>) -> Option<RedisStore> {
+    let urls = urls(at);
+    at.made(builder?.open_cluster(urls?))
 }
 
 #[cfg(all(feature = "redis", not(feature = "redis-cluster")))]
-fn cluster(_: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
+fn cluster(_: Option<RedisStoreBuilder>, at: &At<'_>) -> Option<RedisStore> {
     at.refuse("a cluster needs feature `redis-cluster` of tower-ratelimit")
 }
 
 #[cfg(feature = "redis-sentinel")]
-fn sentinel(builder: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
+fn sentinel(builder: Option<RedisStoreBuilder>, at: &At<'_>) -> Option<RedisStore> {
     let table = at.table(&SENTINEL)?;
     let master = table
         .need("master", "give the name of the master")
@@ -124,11 +139,11 @@ fn sentinel(builder: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
     let servers = table
         .need("servers", "give the URLs of the sentinels")
         .and_then(urls);
-    at.made(builder.open_sentinel(&master?, servers?))
+    at.made(builder?.open_sentinel(&master?, servers?))
 }
 
 #[cfg(all(feature = "redis", not(feature = "redis-sentinel")))]
-fn sentinel(_: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
+fn sentinel(_: Option<RedisStoreBuilder>, at: &At<'_>) -> Option<RedisStore> {
     at.refuse("Sentinel needs feature `redis-sentinel` of tower-ratelimit")
 }
 
@@ -175,14 +190,16 @@ pub(super) fn resolved(node: &Node) -> String {
             format!("{list:?}")
         }
         Value::Table(entries) => {
-            let mut fields: Vec<(&str, String)> = Vec::new();
-            for entry in entries {
-                let value = match (&*entry.name, &entry.node.value) {
-                    ("env", Value::Text(name)) => env::var(name).unwrap_or_default(),
-                    _ => resolved(&entry.node),
-                };
-                fields.push((&entry.name, value));
+            // A value that moves from the file into the environment has not changed.
+            if let [only] = entries.as_slice()
+                && let ("env", Value::Text(name)) = (&*only.name, &only.node.value)
+            {
+                return env::var(name).unwrap_or_default();
             }
+            let fields = entries.iter();
+            let mut fields: Vec<(&str, String)> = fields
+                .map(|entry| (&*entry.name, resolved(&entry.node)))
+                .collect();
             fields.sort_unstable();
             format!("{fields:?}")
         }

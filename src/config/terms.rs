@@ -1,8 +1,6 @@
 //! Demands of a policy on single requests: a ceiling on the cost, a reserve that low priority leaves, and a
 //! penalty for keys that are refused too often.
 
-use std::time::Duration;
-
 use super::conditions;
 use super::fields::{HEAVIEST_KEYS, PENALTY};
 use super::keys::Common;
@@ -48,7 +46,7 @@ pub(super) fn with_terms(
             }
             _ => policy = policy.reserve(reserve),
         }
-        if table.get("low_priority").is_none() {
+        if table.lacks("low_priority") {
             at.refuse::<()>(
                 "`low_priority` is missing; say which requests leave the reserve, or leave `reserve` out",
             );
@@ -136,21 +134,25 @@ fn penalty(at: &At<'_>) -> Option<Penalty> {
             "say within what time they have to come, such as within = \"15min\"",
         )
         .and_then(At::duration);
-    let length = |field: &str| -> Option<Duration> { table.get(field).and_then(At::duration) };
+    let block = table.may("block", At::duration);
+    let times = table.may("times", At::whole);
+    let up_to = table.may("up_to", At::duration);
+    let forget_after = table.may("forget_after", At::duration);
+    let is_extended = table.may("extended_by_refusals", At::flag);
     let mut penalty = Penalty::after(refusals?, within?);
-    if let Some(block) = length("block") {
+    if let Some(block) = block? {
         penalty = penalty.block(block);
     }
-    if let Some(times) = table.get("times").and_then(At::whole) {
+    if let Some(times) = times? {
         penalty = penalty.times(times);
     }
-    if let Some(most) = length("up_to") {
+    if let Some(most) = up_to? {
         penalty = penalty.up_to(most);
     }
-    if let Some(time) = length("forget_after") {
+    if let Some(time) = forget_after? {
         penalty = penalty.forget_after(time);
     }
-    if table.get("extended_by_refusals").and_then(At::flag) == Some(true) {
+    if is_extended? == Some(true) {
         penalty = penalty.extended_by_refusals();
     }
     Some(penalty)
@@ -165,7 +167,7 @@ pub(super) fn with_priority(
     let Some(at) = table.get("low_priority") else {
         return Some(policy);
     };
-    if table.get("reserve").is_none() {
+    if table.lacks("reserve") {
         at.refuse::<()>("`reserve` is missing; say how many units low priority leaves, or leave `low_priority` out");
     }
     let is_low = conditions::any(common, at)?;

@@ -13,8 +13,8 @@ use http::HeaderName;
 
 use super::fields::Fields;
 use super::functions::Functions;
-use super::mistake::{Mistake, Source};
-use super::names::unknown;
+use super::mistake::{Notes, Source};
+use super::names::{briefly_unknown, nearest, unknown_beside};
 use super::tree::{Entry, Node, Value, quoted};
 use crate::decision::LimitRule;
 use crate::error::ConfigError;
@@ -25,8 +25,8 @@ use crate::quota::Quota;
 pub(super) struct Walk<'w> {
     source: &'w Source,
     functions: &'w Functions,
-    mistakes: RefCell<Vec<Mistake>>,
-    warnings: RefCell<Vec<Mistake>>,
+    mistakes: RefCell<Notes>,
+    warnings: RefCell<Notes>,
     limits: RefCell<Places>,
     headers: RefCell<HashSet<HeaderName>>,
 }
@@ -52,8 +52,26 @@ impl<'w> Walk<'w> {
 
     /// Notes a mistake at this place.
     pub(super) fn note(&self, span: Option<&Range<usize>>, path: &str, message: String) {
-        let mistake = Mistake::new(self.source, span, path.to_owned(), message);
-        self.mistakes.borrow_mut().push(mistake);
+        self.mistakes.borrow_mut().add(span, path, message);
+    }
+
+    /// Notes that a name in these bytes is not among those that are known. Returns the one that was probably meant.
+    fn note_unknown<'k>(
+        &self,
+        span: Option<&Range<usize>>,
+        path: &str,
+        what: &str,
+        name: &str,
+        known: &[&'k str],
+    ) -> Option<&'k str> {
+        // Few of many are told, and the search for the nearest name takes long.
+        if self.mistakes.borrow().are_many() {
+            self.note(span, path, briefly_unknown(what, name));
+            return None;
+        }
+        let nearest = nearest(name, known);
+        self.note(span, path, unknown_beside(nearest, what, name, known));
+        nearest
     }
 
     /// Takes where the limits of the policies are.
@@ -66,8 +84,8 @@ impl<'w> Walk<'w> {
         self.headers.take()
     }
 
-    /// Returns the mistakes, and the warnings.
-    pub(super) fn end(self) -> (Vec<Mistake>, Vec<Mistake>) {
+    /// The mistakes, and the warnings.
+    pub(super) fn end(self) -> (Notes, Notes) {
         (self.mistakes.into_inner(), self.warnings.into_inner())
     }
 }
@@ -102,13 +120,9 @@ impl<'w> At<'w> {
     }
 
     pub(super) fn warn(&self, message: impl Into<String>) {
-        let mistake = Mistake::new(
-            self.walk.source,
-            self.node.span.as_ref(),
-            self.path.clone(),
-            message.into(),
-        );
-        self.walk.warnings.borrow_mut().push(mistake);
+        let span = self.node.span.as_ref();
+        let mut warnings = self.walk.warnings.borrow_mut();
+        warnings.add(span, &self.path, message.into());
     }
 
     /// Returns what a constructor has made of this value, or notes its error.
@@ -144,6 +158,10 @@ impl<'w> At<'w> {
         matches!(self.node.value, Value::Table(_))
     }
 
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.node.value, Value::List(_))
+    }
+
     pub(super) fn is_text(&self) -> bool {
         matches!(self.node.value, Value::Text(_))
     }
@@ -172,8 +190,15 @@ impl<'w> At<'w> {
                         let text = quoted(text);
                         return self.refuse(format!("{text} is not a whole number; write {meant}"));
                     }
-                    None => return self.expected("a whole number"),
+                    None => return self.expected("a whole number; write digits without quotes"),
                 }
+            }
+            Value::Other(shown) if is_whole(shown) => {
+                let most = T::MOST;
+                return self.refuse(format!(
+                    "{} is out of range; give a whole number from 0 to {most}",
+                    self.node.value.shown()
+                ));
             }
             _ => return self.expected("a whole number"),
         };
@@ -230,12 +255,26 @@ impl<'w> At<'w> {
 
     /// Notes an unknown name.
     pub(super) fn unknown<T>(&self, what: &str, name: &str, known: &[&str]) -> Option<T> {
-        self.refuse(unknown(what, name, known))
+        let span = self.node.span.as_ref();
+        self.walk.note_unknown(span, &self.path, what, name, known);
+        None
+    }
+
+    /// Notes that the name of this value is not among those that are known. Returns the one that was probably meant.
+    pub(super) fn unknown_name<'k>(
+        &self,
+        what: &str,
+        name: Name<'_>,
+        known: &[&'k str],
+    ) -> Option<&'k str> {
+        let span = name.span.or(self.node.span.as_ref());
+        self.walk
+            .note_unknown(span, &self.path, what, name.text, known)
     }
 
     pub(super) fn list(&self) -> Option<Vec<At<'w>>> {
         let Value::List(list) = &self.node.value else {
-            return self.expected("a list");
+            return self.expected("a list; write it in brackets, [ ]");
         };
         let at = list.iter().enumerate().map(|(index, node)| At {
             walk: self.walk,
@@ -264,7 +303,7 @@ impl<'w> At<'w> {
     /// mistake.
     pub(super) fn entries(&self) -> Option<Vec<(Name<'w>, At<'w>)>> {
         let Value::Table(entries) = &self.node.value else {
-            return self.expected("a table");
+            return self.expected("a table; write its fields in braces, { }");
         };
         let mut seen: HashSet<&str> = HashSet::new();
         let mut found = Vec::new();
@@ -320,19 +359,22 @@ impl<'w> At<'w> {
 
     /// Returns a table with these fields. Any other field is a mistake.
     pub(super) fn table(&self, fields: &Fields) -> Option<Table<'w>> {
-        let mut found = Vec::new();
+        let mut table = Table {
+            at: self.clone(),
+            found: Vec::new(),
+            meant: Vec::new(),
+            has_unknown: false,
+        };
         for (name, at) in self.entries()? {
             if fields.has(name.text) {
-                found.push((name.text, at));
+                table.found.push((name.text, at));
             } else {
                 let known: Vec<&str> = fields.names().collect();
-                at.refuse_name::<()>(name, unknown("field", name.text, &known));
+                table.meant.extend(at.unknown_name("field", name, &known));
+                table.has_unknown = true;
             }
         }
-        Some(Table {
-            at: self.clone(),
-            found,
-        })
+        Some(table)
     }
 }
 
@@ -348,6 +390,9 @@ pub(super) struct Name<'w> {
 pub(super) struct Table<'w> {
     pub(super) at: At<'w>,
     found: Vec<(&'w str, At<'w>)>,
+    /// The fields that unknown ones were probably to be.
+    meant: Vec<&'static str>,
+    has_unknown: bool,
 }
 
 impl<'w> Table<'w> {
@@ -356,10 +401,38 @@ impl<'w> Table<'w> {
         found.find(|(name, _)| *name == field).map(|(_, at)| at)
     }
 
-    /// Returns a required field.
+    /// A field that may be absent, and may be wrong: `None` if it has a mistake.
+    #[expect(
+        clippy::option_option,
+        reason = "a field may be absent, and may be wrong"
+    )]
+    pub(super) fn may<'t, T>(
+        &'t self,
+        field: &str,
+        read: impl FnOnce(&'t At<'w>) -> Option<T>,
+    ) -> Option<Option<T>> {
+        match self.get(field) {
+            None => Some(None),
+            Some(at) => read(at).map(Some),
+        }
+    }
+
+    /// A field that has to be there.
     pub(super) fn need(&self, field: &str, remedy: impl Display) -> Option<&At<'w>> {
+        if self.lacks(field) {
+            return self.at.refuse(format!("`{field}` is missing; {remedy}"));
+        }
         self.get(field)
-            .or_else(|| self.at.refuse(format!("`{field}` is missing; {remedy}")))
+    }
+
+    /// Whether a field is not there, and not under a wrong name either, of which the walk has told.
+    pub(super) fn lacks(&self, field: &str) -> bool {
+        self.get(field).is_none() && !self.meant.contains(&field)
+    }
+
+    /// Whether the walk has told of a field with a wrong name.
+    pub(super) fn has_unknown(&self) -> bool {
+        self.has_unknown
     }
 
     /// Returns the only field of the table.
@@ -371,7 +444,7 @@ impl<'w> Table<'w> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.found.is_empty()
+        self.found.is_empty() && !self.has_unknown
     }
 
     /// Notes fields that contradict each other, with the places of both.
@@ -406,10 +479,20 @@ impl Bounded for usize {
     const MOST: u64 = i64::MAX as u64;
 }
 
-/// Returns the path of a setting in a table.
+/// Whether what no number of 64 bits can be is whole all the same.
+fn is_whole(shown: &str) -> bool {
+    let digits = shown.strip_prefix('-').unwrap_or(shown);
+    !digits.is_empty()
+        && digits
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'_'))
+}
+
+/// The path of a setting in a table.
 fn join(path: &str, name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$');
-    let name = if !name.is_empty() && name.chars().all(is_bare) {
+    let is_short = (1..=64).contains(&name.len());
+    let name = if is_short && name.chars().all(is_bare) {
         name.to_owned()
     } else {
         quoted(name)

@@ -11,7 +11,7 @@ use super::Config;
 use super::departed::Departed;
 use super::digest::{Sha, digest, hexadecimal};
 use super::following::{Directories, Followed, QUIET, look};
-use super::mistake::{FileError, Mistake};
+use super::mistake::{FileError, Notes};
 use super::reading::{ConfigBuilder, is_no_file};
 use super::settings::Settings;
 use super::shadow::{ShadowFile, ShadowStatus};
@@ -20,7 +20,7 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::middleware::{RateLimitLayer, Swap};
-use crate::observe::configuration_changed;
+use crate::observe::{configuration_changed, file_is_followed};
 use crate::policy::Modes;
 use crate::store::Ledger;
 
@@ -69,10 +69,11 @@ impl Config {
     /// then put into force at once, for requests that come from then on. A file with a mistake changes
     /// nothing.
     ///
-    /// - The directory of the file is watched, and the file is also read every 5 seconds, because network
-    ///   file systems have no events. Bytes are compared.
-    /// - A file is read when it has not changed for 150 ms, or after a second at most. A change has reached
-    ///   all requests 2 seconds after it with events, and 6 seconds after it without.
+    /// - The directory of the file is watched, and the file is read every 5 seconds too, because network file systems tell
+    ///   no events. Bytes are compared.
+    /// - A file has to keep still for 150 ms before it is read, and at most for a second. A change has reached all requests
+    ///   2 seconds after it with events, and 6 seconds after it without.
+    /// - The log has the path of the file, and the place to which its links lead.
     /// - A mistake is logged once for each content (`TRL023`), and [`Watched::status`] has it.
     /// - The store, the secret, and the tables `adapt` and `concurrency` cannot change without a restart: a
     ///   file that changes them is rejected.
@@ -124,6 +125,7 @@ impl Config {
             directories,
         });
         shared.watch_directories();
+        file_is_followed(&shared.path);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let every = every.max(Duration::from_millis(100));
             runtime.spawn(follow(Arc::downgrade(&shared), maybe, every));
@@ -297,16 +299,15 @@ impl Followed for Shared {
 /// Checks that nothing changes that must not while a layer is in use: the store, the secret that hashes keys,
 /// and what is learnt from the load.
 fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, FileError> {
-    let mistakes: Vec<Mistake> = Settings::differences(&now.settings, &next.settings)
-        .map(|(path, span)| {
-            let message = "it cannot change without a restart; write what it was, or restart";
-            Mistake::new(&next.source, span, path.to_owned(), message.to_owned())
-        })
-        .collect();
+    let mut mistakes = Notes::default();
+    for (path, span) in Settings::differences(&now.settings, &next.settings) {
+        let message = "it cannot change without a restart; write what it was, or restart";
+        mistakes.add(span, path, message.to_owned());
+    }
     if mistakes.is_empty() {
         Ok(next)
     } else {
-        Err(FileError::new(mistakes))
+        Err(FileError::of(mistakes, &next.source))
     }
 }
 

@@ -10,6 +10,7 @@ use super::Limiter;
 use super::limits::ResolverOf;
 use super::limits::{PlanOf, PreparedLimits, Sources};
 use super::mistakes::Mistakes;
+use super::waiting::WaitingRoom;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::plan::Plans;
@@ -216,7 +217,8 @@ impl<S: Store> LimiterBuilder<S> {
         let mistakes = never_bind.of_parts(&policies);
         let modes = self.modes.unwrap_or_default();
         let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
-        let limiter = Limiter::with(&policies, ledger, mistakes, limits, modes, self.wait_places);
+        let waiting = WaitingRoom::with(self.wait_places);
+        let limiter = Limiter::with(&policies, ledger, mistakes, limits, modes, waiting);
         Ok(limiter)
     }
 }

@@ -6,6 +6,8 @@ use super::{Charges, Limiter, heed};
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::algorithm::Limit;
+#[cfg(all(feature = "http", feature = "calendar"))]
+use crate::clock::Micros;
 use crate::error::{ConfigError, StoreError};
 use crate::factor::Class;
 use crate::key::{IntoKey, Key};
@@ -186,6 +188,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let own = own.map(Limit::most);
         let whole = || self.policies.prices.whole(charge.policy)?.limit();
         let policys = || self.policies.algorithms.get(charge.policy)?.limit();
+        #[cfg(feature = "calendar")]
+        let own = self.limit_of_the_hour(charge).or(own);
         let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
         let hard = Charge {
             is_soft: false,
@@ -195,9 +199,22 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charge.cost = charge.cost.min(most);
     }
 
+    /// Returns the limit of a charge that is in force at present, in units, if that depends on the hour. By the
+    /// clock of a server, another hour may have begun.
+    #[cfg(all(feature = "http", feature = "calendar"))]
+    fn limit_of_the_hour(&self, charge: &Charge) -> Option<u32> {
+        let own = self.policies.algorithms.get(charge.policy)?;
+        if !own.has_hours() {
+            return None;
+        }
+        let clock = self.ledger.clock();
+        let now = clock.map_or_else(Micros::by_this_node, |clock| clock.now());
+        self.limit_told(charge, *own)?.limit_at(now)
+    }
+
     /// Returns the limit of a charge in units, for a policy with this algorithm, or `None` if it cannot have
     /// that limit.
-    #[cfg(feature = "config")]
+    #[cfg(any(feature = "config", all(feature = "http", feature = "calendar")))]
     pub(crate) fn limit_told(&self, charge: &Charge, own: Algorithm) -> Option<Algorithm> {
         let prices = &self.policies.prices;
         let own = prices.whole(charge.policy).unwrap_or(own);

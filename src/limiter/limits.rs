@@ -134,7 +134,7 @@ impl RequestLimits {
     #[inline(never)]
     pub(super) fn choice(&self, policy: usize, asker: Asker, key: Key) -> (Key, Choice) {
         self.limits
-            .choice(policy, asker, || Some(key), || None, key)
+            .choice(policy, asker, &|| Some(key), &|| None, key)
     }
 
     /// Returns the limit of a request with this key, if the closure finds its plan and no rule comes before
@@ -163,8 +163,8 @@ impl RequestLimits {
         charge: &mut Charge,
         asker: Asker,
         finding: Option<&Finding>,
-        plain: impl FnOnce() -> Option<Key>,
-        of_head: impl FnOnce() -> Option<Algorithm>,
+        plain: &dyn Fn() -> Option<Key>,
+        of_head: &dyn Fn() -> Option<Algorithm>,
     ) -> bool {
         let (policy, key) = (charge.policy, charge.key);
         let (key, mut choice) = self.limits.choice(policy, asker, plain, of_head, key);
@@ -317,7 +317,7 @@ impl<L: ?Sized> Limiter<L> {
         };
         let key = charge.key;
         limits
-            .apply(&mut charge, asker, finding, || Some(key), || None)
+            .apply(&mut charge, asker, finding, &|| Some(key), &|| None)
             .then_some(charge)
     }
 }

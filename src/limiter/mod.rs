@@ -48,10 +48,10 @@ pub use self::reservation::Reservation;
 pub(crate) use self::reservation::{Held, PendingOutcomes, RealCost};
 #[cfg(feature = "http")]
 pub(crate) use self::ruling::asked;
-pub(crate) use self::ruling::{Asking, Question, Resumed, Ruled};
-pub(crate) use self::waiting::Caller;
+pub(crate) use self::ruling::{Asking, HoldAnswer, Question, Resumed, Ruled};
 #[cfg(feature = "http")]
 pub(crate) use self::waiting::NO_TIMER;
+pub(crate) use self::waiting::{Caller, WaitingRoom};
 pub(crate) use crate::store::Charges;
 
 #[cfg(feature = "http")]
@@ -67,7 +67,6 @@ use self::mistakes::Mistakes;
 use self::policies::Policies;
 use self::prices::Prices;
 use self::reservation::Lost;
-use self::waiting::Waits;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
@@ -297,10 +296,10 @@ impl<L: Ledger> Limiter<L> {
         ledger: Guarded<L>,
         limits: PreparedLimits,
         modes: DeclaredModes,
-        wait_places: u32,
+        waiting: WaitingRoom,
     ) -> Self {
         let mistakes = Mistakes::of_costs(policies);
-        Self::with(policies, ledger, mistakes, limits, modes, wait_places)
+        Self::with(policies, ledger, mistakes, limits, modes, waiting)
     }
 
     fn with(
@@ -309,7 +308,7 @@ impl<L: Ledger> Limiter<L> {
         mistakes: Mistakes,
         PreparedLimits { limits, rules }: PreparedLimits,
         modes: DeclaredModes,
-        wait_places: u32,
+        waiting: WaitingRoom,
     ) -> Self {
         let limited = policies.iter().enumerate();
         let limited: Vec<_> = limited
@@ -342,7 +341,7 @@ impl<L: Ledger> Limiter<L> {
         Self {
             policies: Arc::new(Policies {
                 queue: queueing::queue(policies, &timers),
-                waits: Waits::new(policies, &timers, wait_places),
+                waits: waiting.open(policies, &timers),
                 store: StoreHealth::default(),
                 timers,
                 names: Arc::new(Names::new(policies.iter().map(Policy::rule), rules)),

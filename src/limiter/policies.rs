@@ -10,7 +10,7 @@ use super::mistakes::Mistakes;
 use super::prices::Prices;
 use super::refusals::Penalties;
 use super::reservation::Lost;
-use super::waiting::Waits;
+use super::waiting::LetWait;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
 use crate::decision::{Names, Outcomes};
@@ -41,7 +41,7 @@ pub(super) struct Policies {
     /// The policy whose requests wait for their turn, and the waiting requests.
     pub(super) queue: Option<(usize, Arc<Lines>)>,
     /// The requests that wait under other policies; `None` if no policy lets requests wait.
-    pub(super) waits: Option<Arc<Waits>>,
+    pub(super) waits: Option<Box<dyn LetWait>>,
     pub(super) store: StoreHealth,
     pub(super) mistakes: Mistakes,
     pub(super) demands: Demands,

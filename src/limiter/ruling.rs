@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::waiting::{Caller, Ended, NO_TIMER, Waiter};
+use super::waiting::{Caller, Ended, NO_TIMER, Wait};
 use super::{Charges, Limiter, PendingOutcomes};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
@@ -42,9 +42,9 @@ pub(crate) struct Question {
 enum Coming {
     /// Waits for the finding of a resolver; nothing is charged yet.
     Plan(plan::Coming),
-    Outcomes(Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>),
+    Outcomes(StoreAnswer),
     /// The request was denied, and waits for its turn.
-    Turn(Box<Waiter>),
+    Turn(Box<dyn Wait>),
     /// The request would leave its queue too late.
     Late(Box<Late>),
 }
@@ -73,8 +73,21 @@ pub(crate) struct Asking {
     pub(crate) wanted: Wanted,
     /// `None` if the request cannot wait.
     pub(crate) caller: Option<Caller>,
-    /// Whether charges have to be settled, even if the client goes away before the store has answered.
-    pub(crate) settles: bool,
+    /// Set if charges have to be settled, even if the client goes away before the store has answered.
+    pub(crate) hold_answer: Option<HoldAnswer>,
+}
+
+/// Holds an answer that comes later, as [`PendingOutcomes`]. It is a pointer, so that a program that settles nothing does
+/// not contain the code.
+#[derive(Clone, Copy)]
+pub(crate) struct HoldAnswer(fn(&Limiter<dyn Ledger>, &[Charge], StoreAnswer) -> StoreAnswer);
+
+type StoreAnswer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
+
+impl HoldAnswer {
+    pub(crate) fn new() -> Self {
+        Self(|limiter, charges, answer| Box::pin(PendingOutcomes::new(limiter, charges, answer)))
+    }
 }
 
 /// The charges of a request. Nearly all requests have their answer at once, and then the charges are not
@@ -218,11 +231,10 @@ impl Limiter<dyn Ledger> {
                 Err(error) => self.failed(error),
             },
             Charged::Now(Err(error)) => self.failed(error),
-            Charged::Later(answer) if asking.settles => {
-                let answer = Box::pin(PendingOutcomes::new(self, charges, answer));
-                asked.later(Coming::Outcomes(answer))
-            }
-            Charged::Later(answer) => asked.later(Coming::Outcomes(answer)),
+            Charged::Later(answer) => asked.later(Coming::Outcomes(match asking.hold_answer {
+                Some(HoldAnswer(hold)) => hold(self, charges, answer),
+                None => answer,
+            })),
         }
     }
 

@@ -4,8 +4,7 @@
 //! block the others: when it has not gone on for a while, it is overdue, and the others pass it. It keeps its
 //! number, so it is the first again when it is polled.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -14,13 +13,16 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 /// Requests by their numbers, the smallest first.
+///
+/// Nearly all join at the end and leave at the front. A search looks at those before a request anyway.
 #[derive(Debug)]
 pub(crate) struct Row<N, T> {
-    members: BTreeMap<N, Member<T>>,
+    members: VecDeque<Member<N, T>>,
 }
 
 #[derive(Debug)]
-struct Member<T> {
+struct Member<N, T> {
+    number: N,
     value: T,
     waker: Option<Waker>,
     /// The moment by which the request, if it is polled, has gone on or waits again. Set when it comes to the
@@ -50,17 +52,20 @@ impl<N: Copy + Ord, T> Row<N, T> {
     }
 
     pub(crate) fn join(&mut self, number: N, value: T) {
+        let place = self.place(number);
         let member = Member {
+            number,
             value,
             waker: None,
             acts_by: None,
         };
-        self.members.insert(number, member);
+        self.members.insert(place, member);
     }
 
     /// Removes a request. Returns whether it was there.
     pub(crate) fn remove(&mut self, number: N) -> bool {
-        self.members.remove(&number).is_some()
+        let place = self.place(number);
+        self.at(place, number).is_some() && self.members.remove(place).is_some()
     }
 
     /// Removes a request. Returns whether it was there, and the waker of the request that is at the front
@@ -73,8 +78,8 @@ impl<N: Copy + Ord, T> Row<N, T> {
     ) -> (bool, Option<Waker>) {
         let was_there = self.remove(number);
         let front = self.active(now).next();
-        let front = front.filter(|(front, _)| **front > number);
-        let waker = front.and_then(|(_, front)| front.is_to_act(now + patience));
+        let front = front.filter(|front| front.number > number);
+        let waker = front.and_then(|front| front.is_to_act(now + patience));
         (was_there, waker)
     }
 
@@ -88,9 +93,10 @@ impl<N: Copy + Ord, T> Row<N, T> {
         patience: Duration,
         waker: &Waker,
     ) -> (Stand, Option<Waker>) {
-        let mut before = self.members.range_mut(..number);
-        let Some((_, front)) = before.find(|(_, member)| !member.is_overdue(now)) else {
-            if let Some(member) = self.members.get_mut(&number) {
+        let place = self.place(number);
+        let mut before = self.members.iter_mut().take(place);
+        let Some(front) = before.find(|member| !member.is_overdue(now)) else {
+            if let Some(member) = self.at(place, number) {
                 member.acts_by = Some(due.max(now) + patience);
                 member.waker = Some(waker.clone());
             }
@@ -99,7 +105,7 @@ impl<N: Copy + Ord, T> Row<N, T> {
         let is_new = front.acts_by.is_none();
         let woken = is_new.then(|| front.is_to_act(now + patience)).flatten();
         let acts_by = front.acts_by.unwrap_or(now + patience);
-        if let Some(member) = self.members.get_mut(&number) {
+        if let Some(member) = self.at(place, number) {
             member.waker = Some(waker.clone());
         }
         (Stand::Behind(acts_by), woken)
@@ -107,20 +113,30 @@ impl<N: Copy + Ord, T> Row<N, T> {
 
     /// Returns whether another request goes before this one.
     pub(crate) fn is_behind(&self, number: N, now: Instant) -> bool {
-        let mut before = self.members.range(..number);
-        before.any(|(_, member)| !member.is_overdue(now))
+        let mut before = self.members.iter().take(self.place(number));
+        before.any(|member| !member.is_overdue(now))
     }
 
     /// Returns the values of the requests before this one, or of all, in their order.
     pub(crate) fn before(&self, number: Option<N>) -> impl Iterator<Item = &T> {
-        let end = number.map_or(Bound::Unbounded, Bound::Excluded);
-        let before = self.members.range((Bound::Unbounded, end));
-        before.map(|(_, member)| &member.value)
+        let before = number.map_or(self.len(), |number| self.place(number));
+        self.members.iter().take(before).map(|member| &member.value)
     }
 
-    fn active(&mut self, now: Instant) -> impl Iterator<Item = (&N, &mut Member<T>)> {
+    fn active(&mut self, now: Instant) -> impl Iterator<Item = &mut Member<N, T>> {
         let members = self.members.iter_mut();
-        members.filter(move |(_, member)| !member.is_overdue(now))
+        members.filter(move |member| !member.is_overdue(now))
+    }
+
+    /// How many requests are before this one.
+    fn place(&self, number: N) -> usize {
+        self.members
+            .partition_point(|member| member.number < number)
+    }
+
+    fn at(&mut self, place: usize, number: N) -> Option<&mut Member<N, T>> {
+        let member = self.members.get_mut(place);
+        member.filter(|member| member.number == number)
     }
 }
 
@@ -132,11 +148,11 @@ impl<N: Copy + Ord, T> Row<N, T> {
         let acts_by = now + patience;
         let mut woken = Woken::new();
         let mut active = self.active(now);
-        if let Some((_, front)) = active.next() {
+        if let Some(front) = active.next() {
             front.acts_by = Some(front.acts_by.map_or(acts_by, |known| known.min(acts_by)));
             woken.extend(front.waker.take());
         }
-        woken.extend(active.next().and_then(|(_, second)| second.waker.take()));
+        woken.extend(active.next().and_then(|second| second.waker.take()));
         woken
     }
 }
@@ -144,12 +160,12 @@ impl<N: Copy + Ord, T> Row<N, T> {
 impl<N, T> Default for Row<N, T> {
     fn default() -> Self {
         Self {
-            members: BTreeMap::new(),
+            members: VecDeque::new(),
         }
     }
 }
 
-impl<T> Member<T> {
+impl<N, T> Member<N, T> {
     fn is_overdue(&self, now: Instant) -> bool {
         self.acts_by.is_some_and(|moment| moment <= now)
     }

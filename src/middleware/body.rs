@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::ending::Kept;
+use super::kept::Kept;
 use super::source::Source;
 
 pin_project! {

@@ -3,29 +3,21 @@
 //! The end of a body can be a last frame, a drop, an error or a length, so one type observes all of them.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
 use http::response::Parts;
-use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, header};
-use http_body::{Body, Frame};
+use http::{Extensions, HeaderMap, StatusCode, header};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::ResponseBody;
+use super::kept::{Keep, Kept, Part, SentBody, ToSettle};
 use super::settles::Settles;
-use super::source::ToTheEnd;
 use crate::clock::Timers;
 use crate::decision::Outcomes;
-use crate::limiter::{Held, Limiter, RealCost};
+use crate::limiter::{Held, HoldAnswer, Limiter, RealCost};
 use crate::policy::{Ended, ReportedCost, Spend};
 use crate::store::{Charge, Ledger};
-
-/// What a request holds until its end: first in the future of the response, and then in the body. It is
-/// dropped exactly once, which settles the request. For most requests it is empty.
-#[derive(Default)]
-pub(crate) struct Kept(Option<Box<Option<Keeping>>>);
 
 struct Keeping {
     settles: Arc<Settles>,
@@ -74,142 +66,97 @@ thread_local! {
 /// The number of boxes that a thread keeps at most.
 const MOST_FREE: usize = 256;
 
-impl Kept {
-    /// Holds the charges of this request until its end, if a policy settles them.
-    pub(super) fn of<B>(
-        settles: &Arc<Settles>,
+impl Keep for Arc<Settles> {
+    fn keep(
+        &self,
         limiter: &Limiter<dyn Ledger>,
         charges: &[Charge],
         outcomes: &Outcomes,
-        request: &mut Request<B>,
-    ) -> Self {
+        is_head: bool,
+        extensions: &mut Extensions,
+    ) -> Kept {
         let charges = charges.iter();
-        let charges = charges.filter(|charge| settles.of(charge.policy).is_some());
+        let charges = charges.filter(|charge| self.of(charge.policy).is_some());
         let held = Held::of(limiter, charges, outcomes);
         if held.is_empty() {
-            return Self::default();
+            return Kept::default();
         }
-        let spend = settles.takes_a_spend().then(|| {
-            let extensions = request.extensions_mut();
+        let spend = self.takes_a_spend().then(|| {
             // A layer around this one reads the same sum.
             extensions.get_or_insert_default::<Spend>().clone()
         });
-        let began = settles.asks_about_the_end().then(|| {
+        let began = self.asks_about_the_end().then(|| {
             let timers = limiter.timers().clone();
             let now = timers.now();
             (timers, now)
         });
         let keeping = Keeping {
-            settles: Arc::clone(settles),
+            settles: Self::clone(self),
             held,
             spend,
-            is_head: request.method() == Method::HEAD,
+            is_head,
             began,
             answer: None,
             #[cfg(feature = "config")]
-            beside: Self::default(),
+            beside: Kept::default(),
         };
         let free = FREE.try_with(|free| free.borrow_mut().pop());
         let mut kept = free.ok().flatten().unwrap_or_default();
         *kept = Some(keeping);
-        Self(Some(kept))
+        Kept::to_settle(kept)
     }
 
-    /// Moves the contents out, so that the request ends when the result is dropped.
-    pub(super) fn take(&mut self) -> Self {
-        Self(self.0.take())
+    fn hold_answer(&self) -> HoldAnswer {
+        HoldAnswer::new()
     }
+}
 
-    /// Holds this as well, until the same end.
-    #[cfg(feature = "config")]
-    pub(super) fn join(&mut self, beside: Self) {
-        match self.keeping() {
-            Some(keeping) => keeping.beside = beside,
-            None => *self = beside,
-        }
-    }
-
-    /// Returns whether there is nothing to settle.
-    pub(super) fn is_nothing(&self) -> bool {
-        self.0.is_none()
-    }
-
-    fn keeping(&mut self) -> Option<&mut Keeping> {
-        self.0.as_deref_mut()?.as_mut()
-    }
-
-    /// Continues with the body of this response.
-    pub(super) fn answered<R: Body>(mut self, response: Response<R>) -> Response<ResponseBody<R>> {
-        let (head, body) = response.into_parts();
-        self.note_head(&head, &body);
-        Response::from_parts(head, ResponseBody::kept(body, self))
-    }
-
-    fn note_head(&mut self, head: &Parts, body: &impl Body) {
-        if let Some(keeping) = self.keeping() {
+impl ToSettle for Option<Keeping> {
+    fn answered(&mut self, head: &Parts, body: &dyn SentBody) {
+        if let Some(keeping) = self {
             keeping.answered(head, body);
             #[cfg(feature = "config")]
             keeping.beside.note_head(head, body);
         }
     }
-}
 
-/// The request ends with the last frame.
-impl ToTheEnd for Kept {
-    fn frame<D: bytes::Buf, E>(
-        &mut self,
-        frame: Option<&Result<Frame<D>, E>>,
-        is_at_its_end: impl FnOnce() -> bool,
-    ) {
-        if self.is_nothing() {
-            return;
-        }
-        if self.notes(frame, is_at_its_end()) {
-            drop(self.take());
-        }
-    }
-}
-
-impl Kept {
-    /// Observes a frame of the body, or its end. Returns whether it is the last.
-    fn notes<D: bytes::Buf, E>(
-        &mut self,
-        frame: Option<&Result<Frame<D>, E>>,
-        is_at_its_end: bool,
-    ) -> bool {
-        let Some(keeping) = self.keeping() else {
+    fn notes(&mut self, part: Part<'_>, is_at_its_end: bool) -> bool {
+        let Some(keeping) = self else {
             return true;
         };
         #[cfg(feature = "config")]
-        keeping.beside.frame(frame, || is_at_its_end);
-        match frame {
-            Some(Ok(frame)) => keeping.frame(frame, is_at_its_end),
-            Some(Err(_)) => true,
-            None => {
+        keeping.beside.note(part, is_at_its_end);
+        match part {
+            Part::Frame { bytes, trailers } => keeping.frame(bytes, trailers, is_at_its_end),
+            Part::Failure => true,
+            Part::End => {
                 keeping.end();
                 true
             }
         }
     }
-}
 
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if let Some(mut kept) = self.0.take() {
-            // Dropping it settles the request.
-            *kept = None;
-            let _ = FREE.try_with(|free| {
-                let mut free = free.borrow_mut();
-                if free.len() < MOST_FREE {
-                    free.push(kept);
-                }
-            });
+    #[cfg(feature = "config")]
+    fn join(&mut self, beside: Kept) {
+        if let Some(keeping) = self {
+            keeping.beside = beside;
         }
+    }
+
+    fn settle(mut self: Box<Self>) {
+        // Dropping it settles the request.
+        *self = None;
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < MOST_FREE {
+                free.push(self);
+            }
+        });
     }
 }
 
 impl Keeping {
-    fn answered(&mut self, head: &Parts, body: &impl Body) {
+    fn answered(&mut self, head: &Parts, body: &dyn SentBody) {
         let headers = &head.headers;
         let told = self.held.policies().filter_map(|policy| {
             let settling = self.settles.of(policy)?.settling.as_ref()?;
@@ -230,14 +177,11 @@ impl Keeping {
     }
 
     /// Observes a frame of the body. Returns whether it is the last.
-    fn frame<D: bytes::Buf>(&mut self, frame: &Frame<D>, is_at_its_end: bool) -> bool {
+    fn frame(&mut self, bytes: u64, trailers: Option<&HeaderMap>, is_at_its_end: bool) -> bool {
         let Some(answer) = &mut self.answer else {
             return true;
         };
-        if let Some(data) = frame.data_ref() {
-            answer.bytes = answer.bytes.saturating_add(data.remaining() as u64);
-        }
-        let trailers = frame.trailers_ref();
+        answer.bytes = answer.bytes.saturating_add(bytes);
         if let Some(trailers) = trailers {
             answer.grpc_status = grpc_status(trailers).or(answer.grpc_status);
             for policy in self.held.policies() {
@@ -322,12 +266,6 @@ impl Keeping {
     }
 }
 
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").finish_non_exhaustive()
-    }
-}
-
 impl Drop for Keeping {
     fn drop(&mut self) {
         match self.answer.take() {
@@ -356,7 +294,7 @@ impl SentResponse {
 }
 
 impl End {
-    fn of(is_head: bool, status: StatusCode, headers: &HeaderMap, body: &impl Body) -> Self {
+    fn of(is_head: bool, status: StatusCode, headers: &HeaderMap, body: &dyn SentBody) -> Self {
         let has_no_body = status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         if is_head || has_no_body {
@@ -364,9 +302,9 @@ impl End {
         }
         let declared = headers.get(header::CONTENT_LENGTH);
         let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
-        match declared.or_else(|| body.size_hint().exact()) {
+        match declared.or_else(|| body.exact_length()) {
             Some(bytes) => Self::After(bytes),
-            None if body.is_end_stream() => Self::Here,
+            None if body.is_over() => Self::Here,
             None => Self::Open,
         }
     }

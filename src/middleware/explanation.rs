@@ -68,7 +68,7 @@ impl Gate {
                     ..Asker::default()
                 };
                 let unhashed = || key.or_else(|| reader.plain_key(head));
-                limits.apply(&mut charge, asker, None, unhashed, || reader.limit(head))
+                limits.apply(&mut charge, asker, None, &unhashed, &|| reader.limit(head))
             });
             if is_default {
                 self.limiter().cut(&mut charge);

@@ -31,7 +31,7 @@ use crate::key::Key;
 #[cfg(feature = "admin")]
 use crate::limiter::Charges;
 use crate::limiter::Limiter;
-use crate::limiter::{PreparedLimits, WAIT_PLACES};
+use crate::limiter::{PreparedLimits, WaitingRoom};
 #[cfg(feature = "config")]
 use crate::observe::ConfigStats;
 use crate::observe::Monitor;
@@ -72,7 +72,7 @@ impl RateLimitLayer {
             answers,
             PreparedLimits::of_one_each(),
             modes,
-            WAIT_PLACES,
+            WaitingRoom::closed(),
         ))
     }
 

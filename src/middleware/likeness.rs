@@ -32,7 +32,9 @@ impl Gate {
                 };
                 let unhashed = || reader.plain_key(head);
                 let finding = finding.as_ref();
-                limits.apply(&mut charge, asker, finding, unhashed, || reader.limit(head))
+                limits.apply(&mut charge, asker, finding, &unhashed, &|| {
+                    reader.limit(head)
+                })
             });
             if is_counted {
                 self.limiter().price(&mut charge, || reader.class(head));

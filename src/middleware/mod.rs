@@ -265,6 +265,7 @@ mod grpc_timeout;
 mod hooks;
 #[cfg(feature = "tonic")]
 mod interceptor;
+mod kept;
 mod layer;
 #[cfg(feature = "admin")]
 mod likeness;

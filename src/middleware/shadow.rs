@@ -9,8 +9,8 @@ use arc_swap::ArcSwapOption;
 use http::Request;
 
 use super::difference::Difference;
-use super::ending::Kept;
 use super::gate::{Gate, Ruling};
+use super::kept::Kept;
 use super::trial::Trial;
 use crate::decision::Decision;
 use crate::observe::ShadowStats;

@@ -1,4 +1,4 @@
-use super::ending::Kept;
+use super::kept::Kept;
 use crate::decision::Decision;
 
 /// The decision of a gate that does not affect the request.

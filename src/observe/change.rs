@@ -31,3 +31,21 @@ pub(crate) fn configuration_changed(version: u64, sha256: &str) {
     #[cfg(not(feature = "tracing"))]
     let _ = (version, sha256);
 }
+
+/// Tells operators which file is followed. A link leads elsewhere than its path says.
+#[cfg(feature = "config")]
+pub(crate) fn file_is_followed(path: &std::path::Path) {
+    #[cfg(feature = "tracing")]
+    {
+        let place = path.canonicalize();
+        let place = place.as_deref().unwrap_or(path);
+        tracing::info!(
+            target: "tower_ratelimit::config",
+            path = %path.display(),
+            place = %place.display(),
+            "the limits follow a file"
+        );
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = path;
+}

@@ -97,10 +97,10 @@ pub use self::snapshot::{
 };
 
 pub(crate) use self::calls::Calls;
-#[cfg(feature = "config")]
-pub(crate) use self::change::configuration_changed;
 #[cfg(feature = "adapt")]
 pub(crate) use self::change::factor_changed;
+#[cfg(feature = "config")]
+pub(crate) use self::change::{configuration_changed, file_is_followed};
 pub(crate) use self::counters::{Counters, Metered, Totals};
 pub(crate) use self::health::StoreHealth;
 pub(crate) use self::heaviest::Heaviest;

@@ -2,6 +2,7 @@
 //!
 //! The order is in one function, `choice`, because the documentation of the module promises it.
 
+use std::fmt;
 use std::num::NonZeroU32;
 
 use super::Finding;
@@ -50,12 +51,29 @@ impl<'a> Limited<'a> {
 #[derive(Debug)]
 pub(crate) struct Limits {
     by_plan: Option<LimitsByPlan>,
-    each: Box<[OfPolicy]>,
-    /// `None` if limits cannot change.
+    /// What sets limits of each policy besides a plan.
+    each: Box<[Option<Box<dyn BesidePlans>>]>,
+    /// `None` if limits stay as they were declared.
     adjusted: Option<Adjusted>,
     /// The policies for which a resolver may set limits; `None` if there is none.
     #[cfg(feature = "resolver")]
     resolved: Option<ResolvedPolicies>,
+}
+
+/// Sets limits of a policy besides a plan. It is called through a trait object, so that a program without such limits
+/// does not contain what finds them.
+trait BesidePlans: fmt::Debug + Send + Sync {
+    /// Returns the key of the state of a request, and its limit if one is set: see [`Limits::choice`].
+    fn choice(
+        &self,
+        operation: Option<Key>,
+        plain: &dyn Fn() -> Option<Key>,
+        of_head: &dyn Fn() -> Option<Algorithm>,
+        key: Key,
+    ) -> (Key, Option<Choice>);
+
+    #[cfg(feature = "http")]
+    fn operations(&self) -> Option<&LimitsByOperation>;
 }
 
 #[derive(Debug)]
@@ -66,15 +84,39 @@ struct OfPolicy {
 }
 
 impl OfPolicy {
-    /// Returns the limit by the closure or the table of keys.
-    fn of_key(
-        &self,
-        key: Option<&Key>,
-        of_head: impl FnOnce() -> Option<Algorithm>,
-    ) -> Option<Choice> {
+    fn is_empty(&self) -> bool {
+        self.operations.is_none() && self.closure.is_none() && self.keys.is_none()
+    }
+
+    /// The limit that the closure or the table of keys gives.
+    fn of_key(&self, key: Option<&Key>, of_head: &dyn Fn() -> Option<Algorithm>) -> Option<Choice> {
         let by_closure = self.closure.as_ref();
         let by_closure = by_closure.and_then(|closure| closure.choice(key, of_head));
         by_closure.or_else(|| self.keys.as_ref()?.choice(key?))
+    }
+}
+
+impl BesidePlans for OfPolicy {
+    fn choice(
+        &self,
+        operation: Option<Key>,
+        plain: &dyn Fn() -> Option<Key>,
+        of_head: &dyn Fn() -> Option<Algorithm>,
+        key: Key,
+    ) -> (Key, Option<Choice>) {
+        let (mut key, mut choice) = (key, None);
+        if let Some(by_operation) = &self.operations {
+            (key, choice) = by_operation.choice(operation, key);
+        }
+        if choice.is_none() && (self.closure.is_some() || self.keys.is_some()) {
+            choice = self.of_key(plain().as_ref(), of_head);
+        }
+        (key, choice)
+    }
+
+    #[cfg(feature = "http")]
+    fn operations(&self) -> Option<&LimitsByOperation> {
+        self.operations.as_ref()
     }
 }
 
@@ -119,16 +161,15 @@ impl Limits {
             let by_key = policy
                 .by_key
                 .map(|table| table.prepare(subject, &mut rules));
-            each.push(OfPolicy {
+            let its = OfPolicy {
                 operations: by_operation.transpose()?,
                 closure: by_closure,
                 keys: by_key.transpose()?,
-            });
+            };
+            each.push((!its.is_empty()).then(|| Box::new(its) as Box<dyn BesidePlans>));
         }
-        let has_any = |its: &OfPolicy| {
-            its.operations.is_some() || its.closure.is_some() || its.keys.is_some()
-        };
-        let are_any = by_plan.is_some() || each.iter().any(has_any) || is_resolved || is_adjustable;
+        let has_any = each.iter().any(Option::is_some);
+        let are_any = by_plan.is_some() || has_any || is_resolved || is_adjustable;
         let all = rules.into_names();
         let adjusted = is_adjustable.then(|| {
             let each = policies.iter();
@@ -177,10 +218,7 @@ impl Limits {
     /// Returns whether only a plan sets the limits of this policy: no operation, closure or table does.
     #[inline]
     pub(crate) fn are_by_plan_alone(&self, policy: usize) -> bool {
-        let its = self.each.get(policy);
-        its.is_none_or(|its| {
-            its.operations.is_none() && its.closure.is_none() && its.keys.is_none()
-        })
+        self.each.get(policy).is_none_or(Option::is_none)
     }
 
     /// Returns the limit of such a policy for a request of this plan, or of the default plan.
@@ -197,19 +235,14 @@ impl Limits {
         &self,
         policy: usize,
         asker: Asker,
-        plain: impl FnOnce() -> Option<Key>,
-        of_head: impl FnOnce() -> Option<Algorithm>,
+        plain: &dyn Fn() -> Option<Key>,
+        of_head: &dyn Fn() -> Option<Algorithm>,
         key: Key,
     ) -> (Key, Choice) {
-        let (mut key, mut choice) = (key, None);
-        if let Some(its) = self.each.get(policy) {
-            if let Some(by_operation) = &its.operations {
-                (key, choice) = by_operation.choice(asker.operation, key);
-            }
-            if choice.is_none() && (its.closure.is_some() || its.keys.is_some()) {
-                choice = its.of_key(plain().as_ref(), of_head);
-            }
-        }
+        let (key, choice) = match self.each.get(policy) {
+            Some(Some(its)) => its.choice(asker.operation, plain, of_head, key),
+            _ => (key, None),
+        };
         (
             key,
             choice.unwrap_or_else(|| self.by_plan(asker.plan, policy)),
@@ -276,6 +309,6 @@ impl Limits {
     /// Returns the table of a policy's operations.
     #[cfg(feature = "http")]
     pub(crate) fn operations(&self, policy: usize) -> Option<&LimitsByOperation> {
-        self.each.get(policy)?.operations.as_ref()
+        self.each.get(policy)?.as_ref()?.operations()
     }
 }

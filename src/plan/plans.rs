@@ -69,9 +69,9 @@ impl Plan {
         &self.name
     }
 
-    /// Returns the policies that the plan mentions, each with its limit.
-    #[cfg(feature = "resolver")]
-    pub(super) fn limits(&self) -> &[(String, Algorithm)] {
+    /// The policies of which the plan speaks, each with its limit.
+    #[cfg(any(feature = "config", feature = "resolver"))]
+    pub(crate) fn limits(&self) -> &[(String, Algorithm)] {
         &self.limits
     }
 }
@@ -107,6 +107,11 @@ impl Plans {
             default: Some(name.into()),
             ..self
         }
+    }
+
+    #[cfg(feature = "config")]
+    pub(crate) fn each(&self) -> impl Iterator<Item = &Plan> {
+        self.plans.iter()
     }
 
     /// Prepares the plans for these policies.

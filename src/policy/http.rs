@@ -45,7 +45,8 @@ const OWN_SECRET: Diagnostic = Diagnostic::new(
 #[derive(Clone)]
 enum OperationOf {
     Named(Arc<dyn Extract>),
-    Path,
+    /// By a pointer, so that a program which does not look at paths does not contain the code.
+    Path(fn(&Head<'_>, &LimitsByOperation) -> Option<Key>),
 }
 
 type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
@@ -123,7 +124,9 @@ impl Policy<Http> {
     /// `/bulky`. The longest prefix counts. The path is the [normal path](Head::normal_path) of the request,
     /// so `/%62ulk` is the same operation.
     pub fn operation_by_path(mut self) -> Self {
-        self.reads.operation = Some(OperationOf::Path);
+        let of_path =
+            |head: &Head<'_>, limits: &LimitsByOperation| limits.of_path(&head.normal_path());
+        self.reads.operation = Some(OperationOf::Path(of_path));
         self
     }
 
@@ -266,7 +269,7 @@ impl Policy<Http> {
             name: &self.name,
             algorithm: &self.algorithm,
             factor: self.factor.as_ref(),
-            is_soft: self.is_soft,
+            refuses_none: self.refuses_none(),
             counts: key.identity().filter(|_| {
                 // Limits that differ between requests are unknown here.
                 let has_one_limit = !self.has_limits_of_requests() && self.terms.are_none();
@@ -330,7 +333,7 @@ impl Http {
     pub(crate) fn operation(&self, head: &Head<'_>, limits: &LimitsByOperation) -> Option<Key> {
         match self.operation.as_ref()? {
             OperationOf::Named(extract) => extract.extract(head).ok(),
-            OperationOf::Path => limits.of_path(&head.normal_path()),
+            OperationOf::Path(of_path) => of_path(head, limits),
         }
     }
 

@@ -33,7 +33,9 @@ impl<R> Policy<R> {
         if self.terms.reserve() > 0 {
             return Err("it keeps a reserve from requests of low priority");
         }
-        if self.algorithm.limits().map_or(0, Limit::size) < LEAST_LEASED {
+        // In units, and not in parts of them.
+        let units = self.parts().map_or(&self.algorithm, |(_, units)| units);
+        if units.limits().map_or(0, Limit::size) < LEAST_LEASED {
             return Err("it admits less than 8 units at once");
         }
         Ok(true)

@@ -1,6 +1,6 @@
 //! The mode of a policy: enforced, in shadow or off; and a handle that changes it while it is in use.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -98,8 +98,11 @@ struct Shared {
     /// Whether any mode is set, so that a request has to look.
     is_any_set: AtomicBool,
     all: Switch,
-    by_name: Mutex<BTreeMap<String, Arc<Switch>>>,
+    by_name: Mutex<Names>,
 }
+
+/// Switches by the names of their policies.
+type Names = HashMap<String, Arc<Switch>>;
 
 /// The mode of a policy, or of all of them.
 #[derive(Debug, Default)]
@@ -197,7 +200,8 @@ impl Modes {
     fn put(&self, policy: &str, mode: Option<Mode>) -> Result<(), ConfigError> {
         let names = self.names();
         let Some(switch) = names.get(policy) else {
-            let known: Vec<&str> = names.keys().map(String::as_str).collect();
+            let mut known: Vec<&str> = names.keys().map(String::as_str).collect();
+            known.sort_unstable();
             let remedy = format!("name one of {}", known.join(", "));
             return Err(ConfigError::quoting("policy", policy, remedy));
         };
@@ -217,13 +221,13 @@ impl Modes {
         }
     }
 
-    fn look(&self, names: &BTreeMap<String, Arc<Switch>>) {
+    fn look(&self, names: &Names) {
         let mut switches = names.values();
         let is_any = self.shared.all.set().is_some() || switches.any(|it| it.set().is_some());
         self.shared.is_any_set.store(is_any, Ordering::Release);
     }
 
-    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Switch>>> {
+    fn names(&self) -> MutexGuard<'_, Names> {
         let by_name = &self.shared.by_name;
         by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }

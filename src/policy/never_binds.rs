@@ -29,7 +29,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) algorithm: &'a Algorithm,
     /// The share of its limit that is in force.
     pub(crate) factor: Option<&'a FactorCell>,
-    pub(crate) is_soft: bool,
+    /// Whether it is soft, in shadow or off.
+    pub(crate) refuses_none: bool,
     /// Identifies the counted clients and the cost; `None` if they are unknown.
     pub(crate) counts: Option<String>,
     /// Whether the policy does not apply to some requests.
@@ -49,21 +50,39 @@ pub(crate) enum Keyless {
     All,
 }
 
-/// A policy that can never bind because of another, with that other, as a log names them.
+/// A policy that can never bind because of another, and that other.
 #[derive(Clone, Debug)]
 pub(crate) struct Pointless {
-    subject: String,
+    policy: String,
+    beside: String,
     follows_load: bool,
 }
 
 impl Pointless {
+    /// The name of the policy.
+    #[cfg(feature = "config")]
+    pub(crate) fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// The name of the stricter one.
+    #[cfg(feature = "config")]
+    pub(crate) fn beside(&self) -> &str {
+        &self.beside
+    }
+
+    /// Both, as a log names them.
+    fn subject(&self) -> String {
+        format!("policy {:?} beside {:?}", self.policy, self.beside)
+    }
+
     pub(crate) fn warn(&self) {
         let diagnostic = if self.follows_load {
             &HIDDEN
         } else {
             &NEVER_BINDS
         };
-        warn_once_of(diagnostic, self.subject.clone());
+        warn_once_of(diagnostic, self.subject());
     }
 }
 
@@ -84,7 +103,8 @@ pub(crate) fn find_pointless(policies: &[Scope<'_>]) -> Vec<Pointless> {
         });
         if let Some((_, stricter)) = by {
             subjects.push(Pointless {
-                subject: format!("policy {:?} beside {:?}", policy.name, stricter.name),
+                policy: policy.name.to_owned(),
+                beside: stricter.name.to_owned(),
                 follows_load: policy.factor.is_some(),
             });
         }
@@ -97,7 +117,7 @@ impl Scope<'_> {
         let same_requests =
             self.counts.is_some() && self.counts == other.counts && !other.is_conditional;
         let refuses_no_more = self.refuses <= other.refuses;
-        same_requests && refuses_no_more && !other.is_soft && never_binds_in(self, other)
+        same_requests && refuses_no_more && !other.refuses_none && never_binds_in(self, other)
     }
 
     /// Returns the least share of its limit that can be in force.
@@ -304,7 +324,7 @@ mod tests {
                 name: ["api", "fixed"][place],
                 algorithm: &algorithms[place],
                 factor: adaptive[place].then_some(&cell),
-                is_soft: false,
+                refuses_none: false,
                 counts: Some(String::new()),
                 is_conditional: false,
                 refuses: Keyless::None,
@@ -312,7 +332,7 @@ mod tests {
             let found = find_pointless(&[scope(0), scope(1)]);
             let found = found.into_iter();
             found
-                .map(|it| (it.subject, it.follows_load))
+                .map(|it| (it.subject(), it.follows_load))
                 .collect::<Vec<_>>()
         };
         let api = "fixed-window 100/min";

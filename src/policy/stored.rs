@@ -102,8 +102,8 @@ impl Policy {
             name: &self.name,
             algorithm: &self.algorithm,
             factor: self.factor.as_ref(),
-            is_soft: self.is_soft,
-            // Limits that differ between requests are unknown here.
+            refuses_none: self.refuses_none(),
+            // Of limits that differ between requests nothing is known.
             counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
             is_conditional: false,
             refuses: Keyless::None,

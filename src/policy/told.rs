@@ -44,7 +44,12 @@ impl<R> Policy<R> {
         (described, self.factor.clone())
     }
 
-    /// Returns the name in responses, and the mode.
+    /// Whether requests over its limit go on.
+    pub(super) fn refuses_none(&self) -> bool {
+        self.is_soft || self.mode != Mode::Enforce
+    }
+
+    /// The name as it is told, and the mode.
     pub(crate) fn declared_mode(&self) -> (String, Mode) {
         (self.told_name().to_owned(), self.mode)
     }

@@ -33,7 +33,7 @@ impl Answers {
     pub(crate) fn new(options: AnswerOptions, policies: &[Policy]) -> Self {
         let rules: Vec<_> = policies.iter().map(Policy::rule).collect();
         Self {
-            writers: Writers::new(&options, &rules),
+            writers: options.writers(&rules),
             #[cfg(feature = "tonic")]
             grpc: GrpcRefusals::new(&options, &rules),
             refusals: Refusals::new(options, &rules),

@@ -100,12 +100,19 @@ impl Dialect {
     }
 }
 
-/// Rejects two dialects that write the same header.
+impl Dialect {
+    /// A header that both write.
+    pub(crate) fn common_header(self, other: Self) -> Option<&'static HeaderName> {
+        let mut names = self.names().iter();
+        names.find(|name| other.names().contains(name))
+    }
+}
+
+/// Refuses two dialects that write the same header.
 pub(super) fn check(dialects: &[Dialect]) -> Result<(), ConfigError> {
     for (index, second) in dialects.iter().enumerate() {
         for first in dialects.iter().take(index) {
-            let mut names = first.names().iter();
-            if let Some(name) = names.find(|name| second.names().contains(name)) {
+            if let Some(name) = first.common_header(*second) {
                 let value = format_args!("{first:?} beside {second:?}");
                 let remedy = format!("keep one of the two, since both write `{name}`");
                 return Err(ConfigError::new("dialects", value, remedy));

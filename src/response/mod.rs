@@ -290,6 +290,7 @@ mod responder;
 mod saturated;
 mod sentence;
 mod set;
+mod several;
 
 pub use self::body::{CustomBody, Denied, RefusalBody};
 pub use self::dialect::{Dialect, Reset};

@@ -89,7 +89,7 @@ impl Refusals {
                     None => PLAIN.filled([]),
                 };
                 if let Some(Fields::Several(several)) = others {
-                    several.add_to(&mut headers);
+                    several.add_to_refusal(&mut headers);
                 }
                 headers
             }

@@ -7,7 +7,7 @@ use http::{Extensions, Response, StatusCode};
 
 use super::body::RefusalBody;
 use super::dialect::Dialect;
-use super::fields::{Fields, Writers};
+use super::fields::Fields;
 use super::options::AnswerOptions;
 use super::refusal::{LONGEST_RETRY, Refusal};
 use super::refusals::{Refusals, with_reason};
@@ -74,7 +74,7 @@ impl Responder {
 
     pub(super) fn fields(&self, decision: &Decision) -> Option<Fields> {
         let (rules, outcomes) = decision.told();
-        let writers = Writers::new(&self.options, rules);
+        let writers = self.options.writers(rules);
         if decision.is_allowed() {
             writers.allowed(&[], outcomes)
         } else {
@@ -122,7 +122,7 @@ impl ResponderBuilder {
     /// [`RateLimitLayerBuilder::dialects`](crate::middleware::RateLimitLayerBuilder::dialects) does. An empty
     /// list leaves the headers out.
     pub fn dialects(mut self, dialects: impl IntoIterator<Item = Dialect>) -> Self {
-        self.options.dialects = dialects.into_iter().collect();
+        self.options.set_dialects(dialects);
         self
     }
 

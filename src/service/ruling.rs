@@ -10,7 +10,7 @@ use super::kept::Kept;
 use super::layer::Rules;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::limiter::{Asking, Caller, Question, Resumed, Ruled, heed};
+use crate::limiter::{Asking, Caller, HoldAnswer, Question, Resumed, Ruled, heed};
 use crate::line::{self, Answering, Holding};
 use crate::observe::Request;
 use crate::plan::{Finding, Look};
@@ -46,7 +46,7 @@ impl<Q, T, E> Rules<Q, T, E> {
         let asking = Asking {
             wanted: Wanted::Everything,
             caller,
-            settles: self.settles(),
+            hold_answer: self.settles().then(HoldAnswer::new),
         };
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let ruled = self.limiter.rule(&charges, asking, &mut outcomes);

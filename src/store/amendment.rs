@@ -72,27 +72,30 @@ impl Amendment {
 pub struct Taken {
     until: Micros,
     is_degraded: bool,
+    is_overflow: bool,
 }
 
 impl Taken {
     /// Reads it from these outcomes of a charge under this algorithm.
     pub fn of(charge: &Charge, algorithm: &Algorithm, outcomes: &Outcomes) -> Self {
-        let outcome = outcomes.iter().find(|(policy, _)| *policy == charge.policy);
-        let reset = outcome.map_or(Micros::ZERO, |(_, outcome)| outcome.reset_micros());
-        Self::until_reset(algorithm, reset, outcomes)
+        let mut each = outcomes.iter();
+        match each.find(|(policy, _)| *policy == charge.policy) {
+            Some((_, outcome)) => Self::with(algorithm, outcome, outcomes),
+            None => Self {
+                until: algorithm.refundable_until(outcomes.at(), Micros::ZERO),
+                is_degraded: outcomes.is_degraded(),
+                is_overflow: false,
+            },
+        }
     }
 
     /// Reads it from this outcome of a charge, one of these outcomes.
     #[inline]
     pub(crate) fn with(algorithm: &Algorithm, outcome: &Outcome, outcomes: &Outcomes) -> Self {
-        Self::until_reset(algorithm, outcome.reset_micros(), outcomes)
-    }
-
-    #[inline]
-    fn until_reset(algorithm: &Algorithm, reset: Micros, outcomes: &Outcomes) -> Self {
         Self {
-            until: algorithm.refundable_until(outcomes.at(), reset),
+            until: algorithm.refundable_until(outcomes.at(), outcome.reset_micros()),
             is_degraded: outcomes.is_degraded(),
+            is_overflow: outcome.is_overflow(),
         }
     }
 
@@ -100,6 +103,12 @@ impl Taken {
     /// of the store that made the charge.
     pub fn until(&self) -> Micros {
         self.until
+    }
+
+    /// Returns whether the charge was made to the entry that keys share for which a full store in memory has no
+    /// room: see [`Outcome::is_overflow`].
+    pub fn is_overflow(&self) -> bool {
+        self.is_overflow
     }
 
     /// Returns whether the charge was made in this process because the store was away.

@@ -1,6 +1,7 @@
 //! What requests really cost, as a file says it.
 
 use std::convert::Infallible;
+use std::fs;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -11,6 +12,7 @@ use tower_ratelimit::key::Head;
 use tower_ratelimit::policy::Cost;
 use tower_ratelimit::{ManualClock, MemoryStore, key};
 
+use crate::folder::Folder;
 use crate::scene::{config, mistakes, now};
 
 pub(crate) const UNITS: &str = "[policies.units]\nkey = \"global\"\nquota = \"1000/hour\"\n";
@@ -111,6 +113,46 @@ fn an_end_without_an_answer_costs_what_the_file_says() {
         let told = now(limiter.peek("ann", 0)).unwrap();
         let used = told.binding().unwrap().1.used();
         assert_eq!(used, expected, "{says}");
+    }
+}
+
+/// While a response is on its way, another limit comes into force, other terms, or no such policy.
+#[test]
+fn what_a_request_cost_goes_to_the_policy_that_has_charged_it_whatever_file_comes_meanwhile() {
+    let first = format!("{UNITS}estimate = 100\nsettle = \"bytes\"\n");
+    let other = "[policies.other]\nkey = \"global\"\nquota = \"9/hour\"\n";
+    for (number, meanwhile) in [
+        first.replace("1000", "50"),
+        format!("{UNITS}cost = 3\n"),
+        format!("{other}{first}"),
+        other.to_owned(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let folder = Folder::new(&format!("endings-{number}"));
+        fs::write(folder.file(), &first).unwrap();
+        let watched = Config::read(folder.file()).unwrap().watch().unwrap();
+        let service = watched.layer().layer(service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"bytes"))))
+        }));
+        let used = || {
+            let key = key::global().key_of(()).unwrap();
+            let told = now(watched.limiter().peek(key, 0)).unwrap();
+            let units = told.policies().find(|(name, _)| *name == "units");
+            units.map(|(_, told)| told.used())
+        };
+        let responses = [(); 2].map(|()| now(service.clone().oneshot(Request::new(()))).unwrap());
+        assert_eq!(used(), Some(200));
+        fs::write(folder.file(), &meanwhile).unwrap();
+        assert_eq!(watched.reload().unwrap().version(), 2);
+        let [ends_now, ends_later] = responses;
+        now(ends_now.into_body().collect()).unwrap();
+        fs::write(folder.file(), &first).unwrap();
+        assert_eq!(watched.reload().unwrap().version(), 3);
+        assert_eq!(used(), Some(105), "{meanwhile}");
+        now(ends_later.into_body().collect()).unwrap();
+        assert_eq!(used(), Some(10), "{meanwhile}");
     }
 }
 

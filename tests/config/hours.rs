@@ -37,7 +37,7 @@ fn each_time_has_the_limit_and_the_line_of_its_interval() {
         ),
         (
             "2026-11-21T06:00",
-            "a  anchored-window 15/minute in saturday,sunday 06:00-22:00  policy  line 3\n",
+            "a  anchored-window 15/minute  policy, hours saturday,sunday 06:00-22:00  line 3, line 9\n",
         ),
         (
             "2026-12-24T12:00",
@@ -56,6 +56,39 @@ fn each_time_has_the_limit_and_the_line_of_its_interval() {
         .explain_at(&request, None, None, "tomorrow")
         .unwrap_err();
     assert_eq!(error.field(), "at");
+}
+
+/// An interval with a limit replaces the policy's own, also if a plan repeats that, and no other.
+#[test]
+fn of_a_plan_and_an_interval_the_line_that_decides_is_told() {
+    let config = config(
+        "default_plan = \"free\"\nplan_of = { header = \"x-plan\", from = \"10.0.0.0/8\" }\n[policies.a]\nkey = \"global\"\n\
+         quota = \"10/minute\"\n[policies.a.hours]\nzone = \"UTC\"\n[policies.a.hours.limits]\n\"22:00-06:00\" = 20\n\
+         \"06:00-08:00\" = \"2 times\"\n[plans.free]\na = 10\n[plans.pro]\na = 100\n",
+    );
+    let request = Request::get("/").body(()).unwrap();
+    for (plan, time, told) in [
+        ("free", "12:00", "10/minute  plan free  line 12"),
+        ("free", "23:00", "20/minute  hours 22:00-06:00  line 9"),
+        (
+            "free",
+            "07:00",
+            "20/minute  plan free, hours 06:00-08:00  line 12, line 10",
+        ),
+        ("pro", "12:00", "100/minute  plan pro  line 14"),
+        ("pro", "23:00", "100/minute  plan pro  line 14"),
+        (
+            "pro",
+            "07:00",
+            "200/minute  plan pro, hours 06:00-08:00  line 14, line 10",
+        ),
+    ] {
+        let at = format!("2026-11-20T{time}");
+        let explained = config.explain_at(&request, None, Some(plan), &at).unwrap();
+        let expected = format!("a  anchored-window {told}\n");
+        assert_eq!(explained.to_string(), expected, "{plan} {time}");
+    }
+    assert_eq!(config.plans().collect::<Vec<_>>(), ["free", "pro"]);
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! Modes: a policy that only tries, one that is off, and the switches of both.
 
+use std::fs;
 use std::net::TcpListener;
 use std::time::Duration;
 
 use http::Request;
+use tower_ratelimit::config::Config;
 use tower_ratelimit::middleware::{RateLimitLayer, WouldRefuse};
 use tower_ratelimit::policy::Mode;
 use tower_ratelimit::{
     AnchoredWindow, Decision, LeakyQueue, ManualClock, MemoryStore, Policy, key,
 };
 
+use crate::folder::Folder;
 use crate::scene::{Answer, config, get, layer, mistakes, now, send, sent};
 
 const TRIED: &str = "
@@ -226,5 +229,38 @@ fn a_layer_is_switched_off_at_once_while_its_store_hangs() {
     config.modes().set_all(Mode::Shadow);
     assert_eq!(runtime.block_on(ask()).status, 200);
     config.modes().unset_all();
+    assert_eq!(runtime.block_on(ask()).status, 503);
+}
+
+/// The reload asks the store nothing.
+#[cfg(feature = "redis")]
+#[test]
+fn a_file_that_switches_all_off_is_in_force_while_the_store_hangs() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}/", server.local_addr().unwrap());
+    let folder = Folder::new("off");
+    let write = |mode: &str| {
+        let text = format!(
+            "mode = \"{mode}\"\n[policies.a]\nquota = \"1/hour\"\nkey = \"global\"\non_store_failure = \"refuse\"\n\
+             [store]\nredis = \"{url}\"\ndeadline = \"200ms\"\n"
+        );
+        fs::write(folder.file(), text).unwrap();
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _entered = runtime.enter();
+    write("enforce");
+    let watched = Config::read(folder.file()).unwrap().watch().unwrap();
+    let layer = watched.layer();
+    let ask = || sent(&layer, get("/"));
+    assert_eq!(runtime.block_on(ask()).status, 503);
+    write("off");
+    watched.reload().unwrap();
+    // Polled once.
+    assert_eq!(now(ask()).status, 200);
+    write("enforce");
+    watched.reload().unwrap();
     assert_eq!(runtime.block_on(ask()).status, 503);
 }

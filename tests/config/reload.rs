@@ -105,30 +105,55 @@ fn usage_stays_under_an_unchanged_policy() {
 
 #[test]
 fn a_reload_that_needs_a_restart_is_refused_as_a_whole() {
-    let folder = Folder::new("store");
-    fs::write(folder.file(), limits(10)).unwrap();
+    let folder = Folder::new("fixed");
+    let write = |secret: &str, store: &str, limit: u32| {
+        let text = format!("secret = {secret}\n{}{store}\n", limits(limit));
+        fs::write(folder.file(), text).unwrap();
+    };
+    let (secret, store) = ("\"0123456789abcdef\"", "[store]\nmax_keys = 5");
+    write(secret, store, 10);
     let watched = watched(&folder.file());
-    fs::write(
-        folder.file(),
-        format!("{}[store]\nmax_keys = 5\n", limits(20)),
-    )
-    .unwrap();
-    let error = watched.reload().unwrap_err().to_string();
-    assert!(
-        error.contains("store: it cannot change without a restart"),
-        "{error}"
-    );
-    assert_eq!(told(&watched), policy(10));
-    fs::write(
-        folder.file(),
-        format!("secret = \"0123456789abcdef\"\n{}", limits(20)),
-    )
-    .unwrap();
-    let error = watched.reload().unwrap_err().to_string();
-    assert!(
-        error.contains("limits.toml:1:10: secret: it cannot change"),
-        "{error}"
-    );
+    for (secret, store, places) in [
+        (secret, "[store]\nmax_keys = 6", &["5:1: store"][..]),
+        (secret, "", &[" store"]),
+        ("\"another-0123456789\"", store, &["1:10: secret"]),
+        ("{ env = \"PATH\" }", store, &["1:10: secret"]),
+        ("\"another-0123456789\"", "", &[" store", "1:10: secret"]),
+    ] {
+        write(secret, store, 20);
+        let error = watched.reload().unwrap_err();
+        assert_eq!(error.mistakes().len(), places.len(), "{error}");
+        let shown = error.to_string();
+        for place in places {
+            assert!(
+                shown.contains(&format!("{place}: it cannot change")),
+                "{shown}"
+            );
+        }
+        assert!(!shown.contains("0123456789"), "{shown}");
+        // The limit of the file is not in force either.
+        assert_eq!(told(&watched), policy(10));
+        assert_eq!(watched.status().version(), 1);
+    }
+    write(secret, store, 20);
+    watched.reload().unwrap();
+    assert_eq!(told(&watched), policy(20));
+}
+
+/// The warning about a secret in the file can be followed without a restart.
+#[test]
+fn a_secret_that_moves_into_the_environment_is_the_secret_that_it_was() {
+    let folder = Folder::new("moves");
+    let value = std::env::var("PATH").unwrap();
+    let write = |secret: &str| {
+        fs::write(folder.file(), format!("secret = {secret}\n{}", limits(10))).unwrap();
+    };
+    write(&format!("{value:?}"));
+    let watched = watched(&folder.file());
+    assert_eq!(watched.config().warnings().len(), 1);
+    write("{ env = \"PATH\" }");
+    watched.reload().unwrap();
+    assert_eq!(watched.config().warnings().len(), 0);
 }
 
 /// A file whose policy has this name, and what else is said of it.
@@ -170,9 +195,12 @@ fn a_policy_that_comes_back_finds_what_it_has_used() {
     let watched = watched(&folder.file());
     assert_eq!(send(&watched.layer(), get("/")).status, 200);
     for round in 0..3 {
-        fs::write(folder.file(), named(&format!("other-{round}"), "")).unwrap();
-        watched.reload().unwrap();
-        assert_eq!(send(&watched.layer(), get("/")).status, 200, "{round}");
+        // The layer before the present one is kept in any case.
+        for name in ["other", "third"] {
+            fs::write(folder.file(), named(&format!("{name}-{round}"), "")).unwrap();
+            watched.reload().unwrap();
+            assert_eq!(send(&watched.layer(), get("/")).status, 200, "{round}");
+        }
         fs::write(folder.file(), limits(1)).unwrap();
         watched.reload().unwrap();
         assert_eq!(send(&watched.layer(), get("/")).status, 429, "{round}");

@@ -14,28 +14,70 @@ fn schema() -> Value {
     serde_json::from_str(&config::schema()).unwrap()
 }
 
-/// The tables of the documentation that are files, in TOML or JSON, as JSON.
-fn examples() -> Vec<(String, Value)> {
-    let mut files = Vec::new();
-    for path in ["examples/limits.toml", "examples/gateway/limits.toml"] {
-        let text = fs::read_to_string(root().join(path)).unwrap();
-        files.push((path.to_owned(), toml::from_str(&text).unwrap()));
-    }
-    let page = fs::read_to_string(root().join("docs/config.md")).unwrap();
-    for (index, block) in page
-        .split("```")
-        .enumerate()
-        .filter(|(index, _)| index % 2 == 1)
-    {
-        let name = format!("docs/config.md, block {index}");
-        match block.split_once('\n') {
-            Some(("toml", text)) => files.push((name, toml::from_str(text).unwrap())),
-            Some(("json", text)) => files.push((name, serde_json::from_str(text).unwrap())),
-            _ => {}
+/// A file of limits in the documentation.
+struct Example {
+    name: String,
+    text: String,
+    format: Format,
+}
+
+impl Example {
+    fn value(&self) -> Value {
+        match self.format {
+            Format::Json => serde_json::from_str(&self.text).unwrap(),
+            _ => toml::from_str(&self.text).unwrap(),
         }
     }
-    assert!(files.len() > 5, "only {} examples are found", files.len());
-    files
+}
+
+/// The files of the examples, and the blocks of all pages that are files of limits.
+fn examples() -> Vec<Example> {
+    let mut examples = Vec::new();
+    for name in ["examples/limits.toml", "examples/gateway/limits.toml"] {
+        examples.push(Example {
+            name: name.to_owned(),
+            text: fs::read_to_string(root().join(name)).unwrap(),
+            format: Format::Toml,
+        });
+    }
+    let pages = fs::read_dir(root().join("docs")).unwrap();
+    let pages = pages.map(|page| page.unwrap().path());
+    for path in pages.chain([root().join("README.md")]) {
+        if path.extension().is_some_and(|extension| extension == "md") {
+            let page = fs::read_to_string(&path).unwrap();
+            examples.extend(blocks(&path.display().to_string(), &page));
+        }
+    }
+    let count_in = |page: &str| {
+        let of_it = examples
+            .iter()
+            .filter(|example| example.name.contains(page));
+        of_it.count()
+    };
+    for (page, at_least) in [("config.md", 10), ("hours.md", 1), ("penalties.md", 1)] {
+        assert!(count_in(page) >= at_least, "{page}");
+    }
+    examples
+}
+
+fn blocks(page: &str, text: &str) -> Vec<Example> {
+    let blocks = text.split("```").skip(1).step_by(2).enumerate();
+    let blocks = blocks.filter_map(|(index, block)| {
+        let (language, text) = block.split_once('\n')?;
+        // Other tables have policies, too.
+        let (format, sign) = match language {
+            "toml" => (Format::Toml, "[policies"),
+            "json" => (Format::Json, "\"policies\": {"),
+            _ => return None,
+        };
+        let example = Example {
+            name: format!("{page}, block {index}"),
+            text: text.to_owned(),
+            format,
+        };
+        text.contains(sign).then_some(example)
+    });
+    blocks.collect()
 }
 
 #[test]
@@ -52,12 +94,38 @@ fn the_schema_that_is_checked_in_is_that_of_today() {
 #[test]
 fn every_example_of_the_documentation_is_valid() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
-    for (name, file) in examples() {
+    for example in examples() {
         let errors: Vec<String> = validator
-            .iter_errors(&file)
+            .iter_errors(&example.value())
             .map(|error| error.to_string())
             .collect();
-        assert!(errors.is_empty(), "{name}: {errors:#?}");
+        assert!(errors.is_empty(), "{}: {errors:#?}", example.name);
+    }
+}
+
+/// With the functions that the pages name.
+#[cfg(all(feature = "adapt", feature = "calendar", feature = "resolver"))]
+#[test]
+fn every_example_of_the_documentation_is_read_without_a_warning() {
+    use std::convert::Infallible;
+    use tower_ratelimit::key::{self, Head};
+    use tower_ratelimit::plan::{Resolved, Resolver};
+
+    let customers = Resolver::new(|_: String| async { Ok::<_, Infallible>(Resolved::NotFound) });
+    let customer = |head: &Head<'_>| head.header("x-id").map(str::to_owned);
+    let builder = Config::builder()
+        .key("tenant", key::header("x-tenant"))
+        .resolver("customers", customers, customer);
+    for example in examples() {
+        match builder.parse(&example.text, example.format) {
+            Err(error) => panic!("{}:\n{error}", example.name),
+            Ok(config) => {
+                let mut warnings = config.warnings().iter();
+                // The text is no file, and so has no file beside it.
+                let warning = warnings.find(|warning| warning.path() != "shadow");
+                assert!(warning.is_none(), "{}: {warning:?}", example.name);
+            }
+        }
     }
 }
 

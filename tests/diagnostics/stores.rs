@@ -224,6 +224,7 @@ fn a_settlement_that_is_lost_is_warned_of_once_and_counted() {
 #[cfg(feature = "redis")]
 #[test]
 fn policies_whose_units_cannot_be_leased_are_named_once_with_the_reasons() {
+    use tower_ratelimit::factor::FactorCell;
     use tower_ratelimit::policy::Penalty;
     use tower_ratelimit::store::Lease;
     use tower_ratelimit::{Concurrency, RedisStore};
@@ -239,6 +240,7 @@ fn policies_whose_units_cannot_be_leased_are_named_once_with_the_reasons() {
             window("reserve").reserve(5),
             Policy::new("small", FixedWindow::per_hour(7)),
             Policy::new("bucket", TokenBucket::per_hour(100).burst(7)),
+            Policy::new("parts", FixedWindow::per_hour(7)).factor(&FactorCell::new()),
             Policy::new("queue", LeakyQueue::per_second(100).places(20)),
             Policy::new("slots", Concurrency::of(50)),
         ]
@@ -263,6 +265,7 @@ fn policies_whose_units_cannot_be_leased_are_named_once_with_the_reasons() {
         r#""reserve": it keeps a reserve from requests of low priority"#,
         r#""small": it admits less than 8 units at once"#,
         r#""bucket": it admits less than 8 units at once"#,
+        r#""parts": it admits less than 8 units at once"#,
         r#""queue": its algorithm has no units that a node can hold"#,
         r#""slots": its algorithm has no units that a node can hold"#,
     ];

@@ -112,6 +112,8 @@ fn a_slot_is_free_when_the_body_has_ended_or_is_dropped() {
     assert!(poll_body(&mut first).is_some() && poll_body(&mut first).is_some());
     assert_eq!(free(&layer), 1);
     assert!(poll_body(&mut first).is_none());
+    // The body is still there.
+    assert_eq!(free(&layer), 2);
     drop(first);
     assert_eq!(free(&layer), 2);
 }

@@ -25,6 +25,7 @@ mod forged;
 mod forwarding;
 mod full_store;
 mod fuzzed;
+mod gone;
 mod handlers;
 mod inner_fields;
 mod keys;

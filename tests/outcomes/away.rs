@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tower_ratelimit::policy::Penalty;
 use tower_ratelimit::store::{SharedLedger, SharedStore};
 use tower_ratelimit::{FixedWindow, Limiter, Policy};
 
@@ -99,6 +100,30 @@ async fn a_charge_in_this_process_is_settled_in_this_process() {
     lose(&switch, &limiter).await;
     assert_eq!(used(&limiter).await, (30, true));
     assert_eq!(limiter.lost_settlements(), 0);
+}
+
+/// What this process refuses in place of the store counts for no block, here or there.
+#[tokio::test(start_paused = true)]
+async fn refusals_without_the_store_count_for_no_penalty() {
+    let switch = Switch::new();
+    let penalty = Penalty::after(3, Duration::from_secs(3_600));
+    let closed = Policy::new("units", FixedWindow::per_day(0)).penalty(penalty);
+    let limiter = Limiter::builder().policy(closed);
+    let store = SharedStore::new(switch.clone());
+    let limiter = limiter.store(store).build().unwrap();
+    let is_blocked = async || {
+        let denied = limiter.check("ann", 1).await.unwrap();
+        assert!(!denied.is_allowed());
+        denied.binding().unwrap().1.is_blocked()
+    };
+    assert!(!is_blocked().await);
+    lose(&switch, &limiter).await;
+    for _ in 0..9 {
+        assert!(!is_blocked().await);
+    }
+    find_again(&switch, &limiter).await;
+    assert!(!is_blocked().await);
+    assert!(is_blocked().await);
 }
 
 #[test]

@@ -11,22 +11,22 @@ use tower_ratelimit::{AnchoredWindow, Limiter, ManualClock, MemoryStore, Policy,
 
 use crate::script::{PART, Script, WAYS, Way, estimate, send, service};
 
-const PLENTY: u32 = 1_000_000;
+pub(crate) const PLENTY: u32 = 1_000_000;
 
 /// By user, reserving what the request says.
-fn policy(limit: u32) -> Policy<Http> {
+pub(crate) fn policy(limit: u32) -> Policy<Http> {
     Policy::new("units", AnchoredWindow::per_day(limit))
         .key(key::header("x-user"))
         .estimate_with(estimate)
 }
 
-fn layer(policy: Policy<Http>) -> RateLimitLayer {
+pub(crate) fn layer(policy: Policy<Http>) -> RateLimitLayer {
     let store = MemoryStore::new().clock(ManualClock::new());
     let builder = RateLimitLayer::builder().policy(policy).store(store);
     builder.build().unwrap()
 }
 
-async fn used(layer: &RateLimitLayer, user: &str) -> u32 {
+pub(crate) async fn used(layer: &RateLimitLayer, user: &str) -> u32 {
     let limiter: Limiter<_> = layer.limiter();
     let key = key::header("x-user").key_of(user).unwrap();
     let decision = limiter.peek(key, 0).await.unwrap();
@@ -232,6 +232,34 @@ async fn a_default_estimate_is_cut_to_the_limit_and_another_one_is_refused_for_e
         Some(StatusCode::OK)
     );
     assert_eq!(used(&layer, "ann").await, 20);
+}
+
+/// At night the limit is lower than the estimate, and every request would be refused with all of it left.
+#[cfg(feature = "calendar")]
+#[tokio::test]
+async fn a_default_estimate_is_cut_to_the_limit_of_the_hour() {
+    use tower_ratelimit::algorithm::HourlyLimit;
+    use tower_ratelimit::factor::Factor;
+    let limits: [(HourlyLimit, u32); 3] = [
+        (AnchoredWindow::per_day(20).into(), 20),
+        (Factor::thousandths(500).into(), 25),
+        (Factor::thousandths(4_000).into(), 80),
+    ];
+    for (limit, estimate) in limits {
+        let hours = tower_ratelimit::Hours::in_zone("UTC").unwrap();
+        let hours = hours.at("00:00-24:00", limit).unwrap();
+        let layer = layer(
+            Policy::new("units", AnchoredWindow::per_day(50))
+                .key(key::header("x-user"))
+                .estimate(80)
+                .charge_when(|_| true)
+                .hours(&hours)
+                .unwrap(),
+        );
+        let status = send(&service(&layer), "ann", 0, &Script::new(Way::Read, 0)).await;
+        assert_eq!(status, Some(StatusCode::OK));
+        assert_eq!(used(&layer, "ann").await, estimate);
+    }
 }
 
 /// Five guesses at once, and more: none of them has failed yet, and no more than five are tried.

@@ -3,9 +3,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(feature = "http")]
+mod answers;
 mod away;
 #[cfg(feature = "http")]
 mod endings;
+mod late;
 #[cfg(feature = "redis")]
 mod over_redis;
 mod reservations;

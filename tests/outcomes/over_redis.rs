@@ -87,6 +87,31 @@ async fn a_request_that_goes_away_before_the_answer_is_settled_as_one_without_an
     comes_to(&limiter, "ann", 3).await;
 }
 
+/// Its future is moved out of the runtime in which it was polled.
+#[test]
+fn a_request_that_goes_away_outside_of_its_runtime_is_settled_there_or_told_as_lost() {
+    let server = Server::start(&[]);
+    let limiter = limiter(&server, Unsettled::Units(3));
+    let runtime = attentive();
+    let asked = |key: &'static str| {
+        let mut gone = Box::pin(limiter.reserve(key, 40));
+        runtime.block_on(async {
+            // The first request connects.
+            assert_eq!(used(&limiter, key).await, 0);
+            let polled = gone.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+        });
+        gone
+    };
+    drop(asked("ann"));
+    runtime.block_on(comes_to(&limiter, "ann", 3));
+    assert_eq!(limiter.lost_settlements(), 0);
+    let gone = asked("bob");
+    drop(runtime);
+    drop(gone);
+    assert_eq!(limiter.lost_settlements(), 1);
+}
+
 #[tokio::test]
 async fn a_reservation_that_was_never_polled_is_not_charged() {
     let server = Server::start(&[]);

@@ -15,15 +15,15 @@ use tower_ratelimit::{
 
 use crate::support::items::Map;
 
-const HOUR: Duration = Duration::from_secs(3_600);
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
-fn limiter(clock: &ManualClock, policy: Policy) -> Limiter {
+pub(crate) fn limiter(clock: &ManualClock, policy: Policy) -> Limiter {
     let builder = Limiter::builder().policy(policy);
     let store = MemoryStore::new().clock(clock.clone());
     builder.store(store).build().unwrap()
 }
 
-fn hourly(limit: u32) -> [Algorithm; 9] {
+pub(crate) fn hourly(limit: u32) -> [Algorithm; 9] {
     [
         FixedWindow::per_hour(limit).into(),
         AnchoredWindow::per_hour(limit).into(),
@@ -37,7 +37,7 @@ fn hourly(limit: u32) -> [Algorithm; 9] {
     ]
 }
 
-fn used(limiter: &Limiter, key: &str) -> u32 {
+pub(crate) fn used(limiter: &Limiter, key: &str) -> u32 {
     limiter.peek_now(key, 0).binding().unwrap().1.used()
 }
 
@@ -65,7 +65,7 @@ async fn until(is_so: impl AsyncFn() -> bool) {
     }
 }
 
-fn policy(algorithm: Algorithm) -> Policy {
+pub(crate) fn policy(algorithm: Algorithm) -> Policy {
     Policy::new("units", algorithm)
 }
 

@@ -59,6 +59,24 @@ async fn the_answer_says_what_it_cost_or_the_policy_does() {
     }
 }
 
+/// A request that comes later has its turn behind the places that were taken, whatever they have cost.
+#[tokio::test]
+async fn the_places_of_a_queue_are_not_settled() {
+    let queue = LeakyQueue::per_hour(1_000).places(999);
+    let limiter = Limiter::builder()
+        .policy(Policy::new("queue", queue))
+        .build()
+        .unwrap();
+    let layer = LimitLayer::new(limiter.clone(), |_: &&str| "ann", |no| Err(no.into()))
+        .cost(|_| 100)
+        .settle(|answer: Result<&u32, &BoxError>| answer.ok().copied());
+    let answer = layer.layer(service_fn(work)).oneshot("works").await;
+    assert_eq!(answer.unwrap(), 30);
+    let told = limiter.peek_now("ann", 1);
+    let delay = told.binding().unwrap().1.delay();
+    assert!(delay > Duration::from_secs(99 * 3), "{delay:?}");
+}
+
 /// A future that is never made.
 type Never = Pin<Box<dyn Future<Output = Result<u32, BoxError>> + Send>>;
 

@@ -1,5 +1,6 @@
 //! Requests at once, over nodes that share a server: slots that end by themselves, unless they are renewed.
 
+use std::convert::Infallible;
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,13 +10,17 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use http::{Request, Response};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, yield_now};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::store::RedisLedger;
-use tower_ratelimit::{Concurrency, Limiter, OnStoreFailure, Policy, RedisStore};
+use tower_ratelimit::{
+    Concurrency, Limiter, OnStoreFailure, Policy, RateLimitLayer, RedisStore, key,
+};
 
 use crate::scene::{
-    ask, calls, cluster_store, daily, limiter, node_of, over, patient, store, used,
+    self, ask, calls, cluster_store, daily, limiter, node_of, over, patient, store, used,
 };
 use crate::support::proxy::Proxy;
 use crate::support::redis::{Cluster, Server, until};
@@ -122,11 +127,16 @@ fn a_node_that_dies_frees_its_slots_within_one_life() {
     assert!(!other.takes(7));
     // As long as it lives, its slots last.
     let set = set_of(&store, 7);
+    let within_a_life = || {
+        let (seconds, micros): (f64, f64) = ask(&server, &["TIME"]);
+        (seconds + LIFE.as_secs_f64()) * 1e6 + micros
+    };
     let ends = || -> Vec<f64> {
         let members: Vec<(String, f64)> = ask(&server, &["ZRANGE", &set, "0", "-1", "WITHSCORES"]);
         members.into_iter().map(|(_, end)| end).collect()
     };
     let first = ends();
+    assert!(first.iter().all(|end| *end <= within_a_life()), "{first:?}");
     let lasts = LIFE.as_secs_f64() * 1e6 * 2.0;
     until("the slots were renewed past two lives", || {
         ends()
@@ -138,11 +148,74 @@ fn a_node_that_dies_frees_its_slots_within_one_life() {
     dying.dies();
     // By the clock of the server, no slot has more than a life to last.
     let ends = ends();
-    let (seconds, micros): (f64, f64) = ask(&server, &["TIME"]);
-    let within_a_life = (seconds + LIFE.as_secs_f64()) * 1e6 + micros;
-    assert!(ends.iter().all(|end| *end <= within_a_life), "{ends:?}");
+    assert!(ends.iter().all(|end| *end <= within_a_life()), "{ends:?}");
     until("a slot is free", || other.takes(7));
     assert!(other.takes(7) && !other.takes(7));
+}
+
+/// The set does not end with the slots of the dead node, because another node renews its own.
+#[test]
+fn slots_of_a_node_that_has_died_are_free_beside_those_of_a_node_that_lives() {
+    let server = Server::start(&[]);
+    let store = short_lived(&server);
+    let [dying, other] = [(); 2].map(|()| Node::new(&short_lived(&server), [at_once(2)]));
+    assert!(dying.takes(7) && other.takes(7));
+    dying.dies();
+    assert!(!other.takes(7));
+    until("the slot of the dead node is free", || other.takes(7));
+    assert!(!other.takes(7));
+    are_renewed(&[(&server, set_of(&store, 7))], LIFE);
+    assert!(!other.takes(7));
+}
+
+#[tokio::test]
+async fn a_request_has_a_slot_and_its_rate_or_neither() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let node = limiter(&store, [daily("rate", 2), at_once(1)]);
+    let set = set_of(&store, 7);
+    let held = node.reserve(7_u64, 1).await.unwrap();
+    assert!(!node.reserve(7_u64, 1).await.unwrap().is_allowed());
+    assert_eq!(used(&node.peek(7_u64, 0).await.unwrap()), [1, 1]);
+    drop(held);
+    until("the slot is free", || members(&server, &set) == 0);
+    drop(node.reserve(7_u64, 1).await.unwrap());
+    until("the slot is free", || members(&server, &set) == 0);
+    assert!(!node.reserve(7_u64, 1).await.unwrap().is_allowed());
+    assert_eq!(used(&node.peek(7_u64, 0).await.unwrap()), [2, 0]);
+    assert_eq!(members(&server, &set), 0);
+}
+
+/// It stands in line for a slot, asks for the one that is free again, and goes away before the answer.
+#[tokio::test]
+async fn a_request_that_goes_away_while_it_asks_again_holds_no_slot() {
+    let server = Server::start(&[]);
+    let mut proxy = Proxy::start(&server);
+    // Nothing ends by itself.
+    let store = patient().slot_life(Duration::from_secs(3_600));
+    let store = store.open(proxy.url()).unwrap();
+    let at_once = at_once(1)
+        .key(key::global())
+        .wait_up_to(Duration::from_secs(60));
+    let layer = RateLimitLayer::builder().policy(at_once).store(store);
+    let inner =
+        service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    let service = layer.build().unwrap().layer(inner);
+    let first = service.clone().oneshot(Request::new(())).await.unwrap();
+    let asked = calls(&server, "evalsha");
+    let waits = tokio::spawn(service.clone().oneshot(Request::new(())));
+    let taken = calls(&server, "zadd");
+    // It asks a hundred times a second.
+    scene::until("it asks", || calls(&server, "evalsha") > asked + 3).await;
+    proxy.delay(Duration::from_millis(200));
+    drop(first);
+    scene::until("it has a slot", || calls(&server, "zadd") > taken).await;
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    let set: Vec<String> = ask(&server, &["KEYS", "*at once*"]);
+    assert_eq!(set.len(), 1);
+    scene::until("its slot is free", || members(&server, &set[0]) == 0).await;
+    drop(service.oneshot(Request::new(())).await.unwrap());
 }
 
 #[test]

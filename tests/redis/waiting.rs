@@ -18,7 +18,10 @@ use tower_ratelimit::{
 
 use crate::scene::{MINUTE, patient, scripts_run, store, until};
 use crate::support::redis::Server;
-use crate::support::taken::{START, nothing_is_given_back_of_a_window_that_has_ended};
+use crate::support::taken::{
+    START, nothing_is_given_back_of_a_window_that_has_ended,
+    whatever_a_request_cost_the_wait_that_is_told_is_true,
+};
 use crate::without::lose;
 
 fn service(
@@ -160,4 +163,15 @@ async fn a_queue_keeps_its_order_when_the_server_goes_away() {
     assert_eq!(*went_on.lock().unwrap(), (0..15).collect::<Vec<_>>());
     // The first of the five may find the line empty, if the machine is slow.
     assert!(start.elapsed() >= Duration::from_millis(1_300));
+}
+
+#[tokio::test]
+async fn whatever_a_request_cost_a_client_that_waits_as_it_is_told_passes() {
+    let server = Server::start(&[]);
+    let clock = ManualClock::at(START);
+    let store = store(&server).clock(clock.clone());
+    whatever_a_request_cost_the_wait_that_is_told_is_true(&clock, |policies| {
+        store.open(policies).unwrap()
+    })
+    .await;
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use tower_ratelimit::policy::Penalty;
+use tower_ratelimit::policy::{Mode, Modes, Penalty};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Micros,
     Policy, TokenBucket,
@@ -200,6 +200,61 @@ fn a_refusal_of_another_policy_does_not_count() {
     assert_eq!(limiter.inspect_now("ann").blocked_for(), Some(MINUTE));
     let text = limiter.inspect_now("ann").to_string();
     assert!(text.contains("closed: blocked for 1m"), "{text}");
+}
+
+#[test]
+fn refusals_during_a_block_change_nothing_and_a_pardon_forgets_all() {
+    let penalty = Penalty::after(2, HOUR).block(MINUTE).times(10);
+    let closed = Policy::new("p", FixedWindow::per_hour(0)).penalty(penalty);
+    let (clock, limiter) = limiter(closed);
+    let blocked_for = || limiter.inspect_now("ann").blocked_for();
+    for length in [MINUTE, 10 * MINUTE] {
+        assert!(!limiter.admit_now("ann", 1));
+        assert_eq!(blocked_for(), None);
+        assert!(!limiter.admit_now("ann", 1));
+        assert_eq!(blocked_for(), Some(length));
+        clock.advance(length - SECOND);
+        for _ in 0..9 {
+            assert!(!limiter.admit_now("ann", 1));
+        }
+        assert_eq!(blocked_for(), Some(SECOND));
+        clock.advance(SECOND);
+        assert_eq!(blocked_for(), None);
+    }
+    // In the middle of a block, and before one.
+    for refusals in [2, 1] {
+        for _ in 0..refusals {
+            assert!(!limiter.admit_now("ann", 1));
+        }
+        limiter.unblock_now("ann");
+        assert_eq!(blocked_for(), None);
+    }
+    assert!(!limiter.admit_now("ann", 1));
+    assert_eq!(blocked_for(), None);
+    assert!(!limiter.admit_now("ann", 1));
+    assert_eq!(blocked_for(), Some(MINUTE));
+}
+
+#[test]
+fn what_a_policy_in_shadow_would_refuse_does_not_count() {
+    let modes = Modes::new();
+    let penalty = Penalty::after(2, HOUR);
+    let limiter = Limiter::builder()
+        .policy(Policy::new("p", FixedWindow::per_hour(0)).penalty(penalty))
+        .policy(Policy::new("other", FixedWindow::per_hour(0)))
+        .store(MemoryStore::new().clock(ManualClock::new()))
+        .modes(&modes)
+        .build()
+        .unwrap();
+    modes.set("p", Mode::Shadow).unwrap();
+    for _ in 0..9 {
+        assert!(!limiter.admit_now("ann", 1));
+    }
+    modes.unset("p").unwrap();
+    assert!(!limiter.admit_now("ann", 1));
+    assert_eq!(limiter.inspect_now("ann").blocked_for(), None);
+    assert!(!limiter.admit_now("ann", 1));
+    assert_eq!(limiter.inspect_now("ann").blocked_for(), Some(MINUTE));
 }
 
 #[test]

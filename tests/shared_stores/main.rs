@@ -20,7 +20,10 @@ use tower_ratelimit::{
 };
 
 use support::items::Map;
-use support::taken::{START, nothing_is_given_back_of_a_window_that_has_ended};
+use support::taken::{
+    START, nothing_is_given_back_of_a_window_that_has_ended,
+    whatever_a_request_cost_the_wait_that_is_told_is_true,
+};
 
 fn limiter(map: &Map, policies: impl IntoIterator<Item = Policy>) -> Limiter<SharedLedger<Map>> {
     let store = SharedStore::new(map.clone());
@@ -361,4 +364,11 @@ async fn a_refund_counts_until_the_window_of_the_charge_ends() {
     let clock = ManualClock::at(START);
     let open = |policies: &[Policy]| SharedStore::new(Map::new(&clock)).open(policies).unwrap();
     nothing_is_given_back_of_a_window_that_has_ended(&clock, open).await;
+}
+
+#[tokio::test]
+async fn whatever_a_request_cost_a_client_that_waits_as_it_is_told_passes() {
+    let clock = ManualClock::at(START);
+    let open = |policies: &[Policy]| SharedStore::new(Map::new(&clock)).open(policies).unwrap();
+    whatever_a_request_cost_the_wait_that_is_told_is_true(&clock, open).await;
 }

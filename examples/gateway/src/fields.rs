@@ -8,7 +8,7 @@ use http::header::{
 };
 
 /// The fields of one connection, whether `Connection` names them or not.
-const OF_THE_CONNECTION: [HeaderName; 9] = [
+pub(crate) const OF_THE_CONNECTION: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("http2-settings"),
     HeaderName::from_static("keep-alive"),
@@ -36,6 +36,9 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Fields that some frameworks take for the target of a request, in place of the one by which it was counted.
+const IN_PLACE_OF_THE_TARGET: [&str; 3] = ["x-original-url", "x-original-uri", "x-rewrite-url"];
 
 /// The fields that the gateway sets in responses.
 const SET: [&str; 3] = ["ratelimit", "retry-after", "x-ratelimit"];
@@ -88,9 +91,12 @@ pub(crate) fn is_set_in_responses(name: &HeaderName) -> bool {
     SET.iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
-/// Returns whether a field tells the address of the client.
+/// Returns whether a field tells the address of the client, or the target of its request.
 pub(crate) fn is_forwarding(name: &str) -> bool {
-    name == REAL_IP || name == header::FORWARDED || name.starts_with("x-forwarded-")
+    name == REAL_IP
+        || name == header::FORWARDED
+        || name.starts_with("x-forwarded-")
+        || IN_PLACE_OF_THE_TARGET.contains(&name)
 }
 
 /// Tells the upstream the sender of the request. The fields of a peer that is no trusted proxy are replaced.
@@ -200,6 +206,8 @@ mod tests {
             ("x-forwarded-prefix", "/api"),
             ("x-real-ip", "198.51.100.1"),
             ("forwarded", "for=198.51.100.1"),
+            ("x-original-url", "/admin"),
+            ("x-rewrite-url", "/admin"),
         ];
         let headers = forwarded(&told, true);
         assert_eq!(
@@ -213,7 +221,13 @@ mod tests {
         assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
         assert_eq!(headers["x-forwarded-proto"], "http");
         assert_eq!(headers["x-forwarded-host"], "example.com");
-        for name in ["x-forwarded-prefix", "x-real-ip", "forwarded"] {
+        for name in [
+            "x-forwarded-prefix",
+            "x-real-ip",
+            "forwarded",
+            "x-original-url",
+            "x-rewrite-url",
+        ] {
             assert!(!headers.contains_key(name), "{name}");
         }
     }

@@ -83,7 +83,8 @@ impl Upstream {
         })
     }
 
-    /// Answers with the response of the upstream, or with 502 or 504 if there is none.
+    /// Answers with the response of the upstream, or with 502 or 504 if there is none, and with 408 if the client does not
+    /// send its request.
     pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Response<Body> {
         let Some(sender) = request.extensions_mut().remove::<Sender>() else {
             return told(StatusCode::INTERNAL_SERVER_ERROR, "the peer is unknown");
@@ -105,7 +106,11 @@ impl Upstream {
         {
             Ok(Ok(response)) => incoming(response, client, &sender),
             Ok(Err(error)) => failed(&error),
-            Err(Stalled) => {
+            Err(Stalled::Client) => told(
+                StatusCode::REQUEST_TIMEOUT,
+                "the rest of the request did not arrive in time",
+            ),
+            Err(Stalled::Upstream) => {
                 tracing::warn!("the upstream did not answer in time");
                 told(
                     StatusCode::GATEWAY_TIMEOUT,

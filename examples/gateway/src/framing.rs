@@ -1,8 +1,8 @@
-//! Finds requests that have both `Content-Length` and `Transfer-Encoding`.
+//! Finds requests that have several lengths: both `Content-Length` and `Transfer-Encoding`, or one of them twice.
 //!
 //! Two readers of such a request may disagree about its end, which makes smuggling possible. hyper follows
-//! `Transfer-Encoding` and removes the other header, so a service never sees that both were there. This
-//! module reads the same bytes beside hyper, as far as it takes to find the head of each request.
+//! `Transfer-Encoding` and removes the other header, and makes one of two equal lengths, so a service never sees that
+//! both were there. This module reads the same bytes beside hyper, as far as it takes to find the head of each request.
 
 use std::collections::VecDeque;
 use std::io;
@@ -186,13 +186,19 @@ impl Framing {
 
 /// Returns the part that follows a head with these fields, and whether that is clear.
 fn after(fields: &[httparse::Header<'_>]) -> (Place, bool) {
-    let named = |name: &str| {
-        let mut fields = fields.iter();
-        fields.find(|field| field.name.eq_ignore_ascii_case(name))
+    let named = |name: &'static str| {
+        let fields = fields.iter();
+        fields.filter(move |field| field.name.eq_ignore_ascii_case(name))
     };
-    let length = named("content-length");
-    if named("transfer-encoding").is_some() {
+    let (length, more) = (
+        named("content-length").next(),
+        named("content-length").nth(1),
+    );
+    if named("transfer-encoding").next().is_some() {
         return (Place::ChunkSize, length.is_none());
+    }
+    if more.is_some() {
+        return (Place::Broken, false);
     }
     let Some(length) = length else {
         return (Place::Head, true);

@@ -139,7 +139,7 @@ impl Gateway {
 /// Refuses a request that two servers could read in two ways.
 fn read(parts: &mut Parts, heads: &Heads, names: &[HeaderName]) -> Result<(), Refusal> {
     if parts.version < Version::HTTP_2 && !heads.next_is_clear() {
-        let why = "a request has Content-Length or Transfer-Encoding, and not both";
+        let why = "a request has one Content-Length or Transfer-Encoding, and not both";
         return Err((StatusCode::BAD_REQUEST, why));
     }
     give_one_reading(parts, names)

@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, StatusCode, Uri, Version};
 
-use crate::fields::{self, KEPT};
+use crate::fields::{self, KEPT, OF_THE_CONNECTION};
 
 /// The reason why a request is not served.
 pub(crate) type Refusal = (StatusCode, &'static str);
@@ -105,7 +105,9 @@ fn remove_lookalikes(headers: &mut HeaderMap, read: &[HeaderName]) {
             return false;
         }
         let other = name.as_str().replace('_', "-");
-        fields::is_forwarding(&other) || KEPT.iter().chain(read).any(|name| name.as_str() == other)
+        let is_of = |names: &[HeaderName]| names.iter().any(|name| name.as_str() == other);
+        let is_known = is_of(&KEPT) || is_of(&OF_THE_CONNECTION) || is_of(read);
+        is_known || fields::is_forwarding(&other)
     };
     let found: Vec<HeaderName> = headers.keys().filter(passes_for_another).cloned().collect();
     for name in found {
@@ -212,6 +214,8 @@ mod tests {
             ("x_api_key", "forged"),
             ("x-api_key", "forged"),
             ("content_type", "forged"),
+            ("transfer_encoding", "chunked"),
+            ("x_original_url", "/admin"),
             ("x_forwarded_for", "forged"),
             ("x_real_ip", "forged"),
             ("x_request_id", "own"),

@@ -6,6 +6,7 @@
 
 use std::env;
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use gateway::tls::Roots;
@@ -19,11 +20,20 @@ const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml");
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .init();
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
+async fn run() -> Result<(), Box<dyn Error>> {
     let limits = env::var("LIMITS").unwrap_or_else(|_| LIMITS.to_owned());
     let config = Config::read(&limits)?;
     for warning in config.warnings() {
@@ -44,7 +54,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .parse()
                 .ok()
                 .filter(|seconds| *seconds > 0)
-                .ok_or("UPSTREAM_TIMEOUT is a whole number of seconds, from 1")?,
+                .ok_or("UPSTREAM_TIMEOUT: write a whole number of seconds, from 1")?,
         ),
         Err(_) => Duration::from_secs(60),
     };
@@ -52,7 +62,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let gateway = Gateway::new(watched, &upstream, &roots, timeout)?;
 
     let address = env::var("ADDR").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
-    let listener = TcpListener::bind(&address).await?;
+    let listener = TcpListener::bind(&address).await;
+    let listener = listener.map_err(|error| {
+        format!("ADDR: {address:?}: {error}; write an address and a free port, 127.0.0.1:3000")
+    })?;
     println!(
         "listening on http://{}, before {upstream}, with the limits of {limits}",
         listener.local_addr()?

@@ -1,8 +1,8 @@
-//! The timeout of the upstream.
+//! The timeout of a request: who of the upstream and the client keeps the other waiting.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,12 +14,24 @@ use tokio::time::{Instant, sleep_until};
 /// The time of the last progress of a request. A long upload is no stall.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
-    last: Arc<Mutex<Instant>>,
+    state: Arc<Mutex<State>>,
 }
 
-/// The upstream has not answered in time.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    last: Instant,
+    /// Whether the upstream would take more of the request than has arrived.
+    waits_for_client: bool,
+}
+
+/// Nothing has happened for too long, since one side did not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stalled;
+pub(crate) enum Stalled {
+    /// It has neither answered nor taken more of the request.
+    Upstream,
+    /// It has not sent the rest of its request.
+    Client,
+}
 
 pin_project! {
     /// The body of a request, which notes its progress.
@@ -33,8 +45,13 @@ pin_project! {
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        let last = Arc::new(Mutex::new(Instant::now()));
-        Self { last }
+        let state = State {
+            last: Instant::now(),
+            waits_for_client: false,
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
     }
 
     pub(crate) fn watch<B>(&self, inner: B) -> Watched<B> {
@@ -50,24 +67,34 @@ impl Progress {
     ) -> Result<F::Output, Stalled> {
         let mut response = std::pin::pin!(response);
         loop {
-            let deadline = self.last() + timeout;
+            let deadline = self.state().last + timeout;
             tokio::select! {
                 biased;
                 response = &mut response => return Ok(response),
                 () = sleep_until(deadline) => {}
             }
-            if self.last() + timeout <= deadline {
-                return Err(Stalled);
+            let state = *self.state();
+            if state.last + timeout <= deadline {
+                return Err(if state.waits_for_client {
+                    Stalled::Client
+                } else {
+                    Stalled::Upstream
+                });
             }
         }
     }
 
-    fn last(&self) -> Instant {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn made(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    /// Notes what the upstream has got when it asked for more of the request.
+    fn asked<T>(&self, more: &Poll<T>) {
+        let mut state = self.state();
+        state.waits_for_client = more.is_pending();
+        if more.is_ready() {
+            state.last = Instant::now();
+        }
     }
 }
 
@@ -81,9 +108,7 @@ impl<B: Body<Data = Bytes>> Body for Watched<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
         let polled = this.inner.poll_frame(cx);
-        if polled.is_ready() {
-            this.progress.made();
-        }
+        this.progress.asked(&polled);
         polled
     }
 
@@ -104,12 +129,27 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
+    /// A body of which nothing arrives.
+    struct Unsent;
+
+    impl Body for Unsent {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            Poll::Pending
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_request_stalls_once_nothing_happens() {
         let progress = Progress::new();
         let start = Instant::now();
         let stalled = progress.within(TIMEOUT, pending::<()>()).await;
-        assert_eq!(stalled, Err(Stalled));
+        assert_eq!(stalled, Err(Stalled::Upstream));
         assert_eq!(start.elapsed(), TIMEOUT);
     }
 
@@ -126,7 +166,17 @@ mod tests {
             pending::<()>().await;
         };
         let stalled = progress.within(TIMEOUT, slow_upload).await;
-        assert_eq!(stalled, Err(Stalled));
+        assert_eq!(stalled, Err(Stalled::Upstream));
         assert_eq!(start.elapsed() + Duration::from_secs(3), 4 * TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_send_the_rest_is_told_from_an_upstream_that_does_not_take_it() {
+        let progress = Progress::new();
+        let unsent = async {
+            let _ = progress.watch(Unsent).frame().await;
+        };
+        let stalled = progress.within(TIMEOUT, unsent).await;
+        assert_eq!(stalled, Err(Stalled::Client));
     }
 }

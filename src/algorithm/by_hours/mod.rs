@@ -107,15 +107,25 @@ impl ByHours {
         }
     }
 
+    /// Returns the algorithm in force at a moment.
+    #[cfg(feature = "http")]
+    pub(crate) fn in_force_at(&self, now: Micros) -> Algorithm {
+        self.in_force(self.timetable().at(now).place)
+    }
+
     /// Returns the algorithm in force at a moment, and the interval.
     #[cfg(feature = "config")]
     pub(crate) fn present(&self, now: Micros) -> (Algorithm, HoursNow) {
-        let place = self.timetable().at(now).place;
-        (self.in_force(place), self.at(now))
+        (self.in_force_at(now), self.at(now))
     }
 
-    /// Returns the first moment at which the clock of the zone shows this time, or a later time if it never
-    /// shows this time.
+    /// Whether the limit that was chosen for the request is the policy's own, which intervals with a limit replace.
+    #[cfg(feature = "config")]
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// The first moment at which the clock of the zone shows this time, or a later time if it never shows this time.
     #[cfg(feature = "config")]
     pub(crate) fn moment(&self, shown: LocalTime) -> Option<Micros> {
         self.timetable().zone().moment(shown)

@@ -13,7 +13,11 @@ mod translation;
 mod warning;
 mod x_forwarded_for;
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http::HeaderMap;
 
 pub use self::forwarding::Forwarding;
 pub use self::proxies::Proxies;
@@ -51,10 +55,29 @@ pub fn client_ip() -> ClientIp {
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     peer: PeerIp,
-    behind: Option<(Proxies, Forwarding)>,
+    behind: Option<Arc<dyn TellClients>>,
     translation: Translation,
     prefix: u8,
     falls_back: bool,
+}
+
+/// What tells the clients behind a peer. It is called through a trait object, so that a program which trusts no proxy does
+/// not contain the parsers of forwarding headers.
+trait TellClients: fmt::Debug + Send + Sync {
+    /// Whether this peer is trusted to tell the client; `None` is a Unix socket.
+    fn trust(&self, peer: Option<IpAddr>) -> bool;
+
+    fn client(&self, headers: &HeaderMap, translation: &Translation) -> Option<IpAddr>;
+}
+
+impl TellClients for (Proxies, Forwarding) {
+    fn trust(&self, peer: Option<IpAddr>) -> bool {
+        self.0.have(peer)
+    }
+
+    fn client(&self, headers: &HeaderMap, translation: &Translation) -> Option<IpAddr> {
+        self.1.client(&self.0, headers, translation)
+    }
 }
 
 impl ClientIp {
@@ -94,7 +117,7 @@ impl ClientIp {
     /// ```
     pub fn behind(self, proxies: Proxies, forwarding: Forwarding) -> Self {
         Self {
-            behind: Some((proxies, forwarding)),
+            behind: Some(Arc::new((proxies, forwarding))),
             ..self
         }
     }
@@ -219,11 +242,11 @@ impl ClientIp {
             Peer::UnixSocket | Peer::Unknown => None,
         };
         // A custom listener that does not know a peer is not a Unix socket.
-        if let Some((proxies, forwarding)) = &self.behind
+        if let Some(proxies) = &self.behind
             && (found != Peer::Unknown || !self.peer.is_told())
-            && proxies.have(peer)
+            && proxies.trust(peer)
         {
-            let client = forwarding.client(proxies, head.headers(), &self.translation);
+            let client = proxies.client(head.headers(), &self.translation);
             let fallback = peer.filter(|_| falls_back);
             return client.or(fallback).ok_or(NoAddress::OfTheClient);
         }

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use super::Held;
+use super::settlement::unanswered;
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::limiter::Limiter;
@@ -22,8 +23,21 @@ pub(crate) struct PendingOutcomes<L: Ledger + ?Sized> {
     charges: SmallVec<[Charge; 2]>,
     /// `None` once the answer is there.
     coming: Option<Coming>,
-    /// Whether the store was polled: it may begin when it is first polled.
-    was_asked: bool,
+    asked: Asked,
+}
+
+/// Whether the store was polled: it may begin when it is first polled.
+enum Asked {
+    NotYet,
+    /// In this runtime, if there was one. The request may be dropped where there is none.
+    In(Option<Handle>),
+}
+
+/// Charges of a request that has gone away. If no answer comes, their settlement is lost.
+struct Left<L: Ledger + ?Sized> {
+    limiter: Limiter<L>,
+    charges: SmallVec<[Charge; 2]>,
+    is_answered: bool,
 }
 
 impl<L: Ledger + ?Sized> PendingOutcomes<L> {
@@ -32,7 +46,7 @@ impl<L: Ledger + ?Sized> PendingOutcomes<L> {
             limiter: limiter.clone(),
             charges: SmallVec::from_slice(charges),
             coming: Some(coming),
-            was_asked: false,
+            asked: Asked::NotYet,
         }
     }
 }
@@ -42,7 +56,9 @@ impl<L: Ledger + ?Sized> Future for PendingOutcomes<L> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        this.was_asked = true;
+        if let Asked::NotYet = this.asked {
+            this.asked = Asked::In(Handle::try_current().ok());
+        }
         let Some(coming) = &mut this.coming else {
             return Poll::Pending;
         };
@@ -56,15 +72,34 @@ impl<L: Ledger + ?Sized> Unpin for PendingOutcomes<L> {}
 
 impl<L: Ledger + ?Sized> Drop for PendingOutcomes<L> {
     fn drop(&mut self) {
-        if let (true, Some(coming), Ok(runtime)) =
-            (self.was_asked, self.coming.take(), Handle::try_current())
-        {
-            let (limiter, charges) = (self.limiter.clone(), self.charges.clone());
-            spawn(&runtime, async move {
-                if let Ok(outcomes) = answered(&charges, coming.await) {
-                    drop(Held::of(&limiter, &charges, &outcomes).later());
-                }
-            });
+        let (Asked::In(first), Some(coming)) = (&self.asked, self.coming.take()) else {
+            return;
+        };
+        let left = Left {
+            limiter: self.limiter.clone(),
+            charges: self.charges.clone(),
+            is_answered: false,
+        };
+        let current = Handle::try_current();
+        if let Some(runtime) = current.as_ref().ok().or(first.as_ref()) {
+            spawn(runtime, async move { left.settle(coming.await) });
+        }
+    }
+}
+
+impl<L: Ledger + ?Sized> Left<L> {
+    fn settle(mut self, answer: Result<Outcomes, StoreError>) {
+        self.is_answered = true;
+        if let Ok(outcomes) = answered(&self.charges, answer) {
+            drop(Held::of(&self.limiter, &self.charges, &outcomes).later());
+        }
+    }
+}
+
+impl<L: Ledger + ?Sized> Drop for Left<L> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            unanswered(&self.limiter.policies, &self.charges);
         }
     }
 }

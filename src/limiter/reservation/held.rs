@@ -147,7 +147,8 @@ impl<L: Ledger + ?Sized> Held<L> {
     }
 
     fn settle_one(&self, held: &HeldCharge, units: u32) {
-        let (HeldCharge { charge, taken }, prices) = (*held, &self.policies.prices);
+        let HeldCharge { mut charge, taken } = *held;
+        let prices = &self.policies.prices;
         let cost = prices.settled(&charge, units);
         let (difference, amendment) = match cost.checked_sub(charge.cost) {
             Some(more) => (more, Amendment::Add(taken)),
@@ -157,13 +158,11 @@ impl<L: Ledger + ?Sized> Held<L> {
             return;
         }
         self.policies.count_settled(charge.policy);
-        let charge = Charge {
-            cost: difference,
-            ..self
-                .policies
-                .demands
-                .whole(prices.without_its_price(charge))
-        };
+        if charge.limit.is_some() {
+            let demands = &self.policies.demands;
+            charge = demands.whole(prices.without_its_price(charge));
+        }
+        charge.cost = difference;
         let settled = self.ledger.amend(&[charge], amendment);
         settle(
             &self.policies,

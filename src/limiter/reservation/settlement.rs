@@ -73,6 +73,17 @@ pub(super) fn release(
     }
 }
 
+/// Counts as lost the settlements of charges without an answer. A policy that keeps the estimate then has nothing to
+/// settle.
+pub(super) fn unanswered(policies: &Policies, charges: &[Charge]) {
+    for charge in charges {
+        let is_settled = policies.unless_settled(charge.policy).units().is_some();
+        if is_settled && charge.slot.is_none() {
+            is_lost(policies, charge.policy);
+        }
+    }
+}
+
 /// A settlement that counts as lost unless it is done: when the store fails, and when the runtime ends before
 /// it.
 struct Settling {

@@ -5,15 +5,16 @@
 
 mod waiter;
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-pub(super) use self::waiter::{Ended, Waiter};
-
+use self::waiter::Waiter;
 use super::{Charges, Limiter};
 use crate::algorithm::Algorithm;
 use crate::clock::{Micros, Timers};
@@ -26,10 +27,82 @@ use crate::line::{
 use crate::policy::{Patience, Policy};
 use crate::store::{Charge, Ledger, answered};
 
-/// The policies of a limiter that let requests wait, and the waiting requests.
+/// The number of requests that may wait under all policies of a limiter, and the function that makes their lines. It is a
+/// pointer, so that a program in which no policy can let requests wait does not contain the code.
+#[derive(Clone, Copy)]
+pub(crate) struct WaitingRoom {
+    places: u32,
+    open: OpenLines,
+}
+
+/// Makes the lines for these policies, with so many places; `None` if no policy lets requests wait.
+type OpenLines = fn(&[Policy], &Timers, u32) -> Option<Box<dyn LetWait>>;
+
+impl WaitingRoom {
+    /// Creates a room for policies of which none lets requests wait.
+    #[cfg(feature = "http")]
+    pub(crate) fn closed() -> Self {
+        Self {
+            places: 0,
+            open: |_, _, _| None,
+        }
+    }
+
+    /// Creates a room in which at most `places` requests wait under all policies together.
+    pub(crate) fn with(places: u32) -> Self {
+        Self {
+            places,
+            open: Waits::open,
+        }
+    }
+
+    /// Returns `None` if no policy lets requests wait.
+    pub(super) fn open(self, policies: &[Policy], timers: &Timers) -> Option<Box<dyn LetWait>> {
+        (self.open)(policies, timers, self.places)
+    }
+}
+
+/// Lets requests wait.
+pub(super) trait LetWait: fmt::Debug + Send + Sync {
+    /// Lets a request wait that finds others waiting: it does not overtake them, whatever the store would say.
+    fn behind_others(
+        &self,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &[Charge],
+        caller: Caller,
+    ) -> Option<Box<dyn Wait>>;
+
+    /// Lets a denied request wait, unless it has to be refused at once.
+    fn denied(
+        &self,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &[Charge],
+        caller: Caller,
+        outcomes: &Outcomes,
+    ) -> Option<Box<dyn Wait>>;
+
+    /// Returns whether a request would wait after this denial. It takes no place.
+    #[cfg(feature = "config")]
+    fn would_wait(&self, charges: &[Charge], caller: Caller, outcomes: &Outcomes) -> bool;
+}
+
+/// A waiting request, which is ready when it was allowed, or stops waiting.
+pub(super) trait Wait: Send {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>>;
+}
+
+/// How the wait of a request ends.
+pub(super) enum Ended {
+    /// The request was charged, and goes on.
+    Charged(Outcomes),
+    /// The request is charged nothing, and is refused.
+    Denied(Outcomes),
+}
+
+/// The policies of a limiter that let requests wait, and the requests that do.
 #[derive(Debug)]
-pub(super) struct Waits {
-    /// By policy; `None` for a policy that refuses at once.
+struct Waits {
+    /// In the order of the policies; `None` for a policy that refuses at once.
     of: Vec<Option<(Patience, Algorithm)>>,
     /// The number of requests that may wait under all of them.
     places: u32,
@@ -99,9 +172,8 @@ const ASKS_EVERY: Duration = Duration::from_secs(1);
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl Waits {
-    /// Returns `None` if no policy lets requests wait. At most `places` requests wait under all policies
-    /// together.
-    pub(super) fn new(policies: &[Policy], timers: &Timers, places: u32) -> Option<Arc<Self>> {
+    /// Returns `None` if no policy lets requests wait.
+    fn open(policies: &[Policy], timers: &Timers, places: u32) -> Option<Box<dyn LetWait>> {
         let of = policies.iter().map(|policy| {
             let patience = policy.patience();
             let waits = patience.is_any() && !policy.is_soft() && policy.is_limited();
@@ -109,13 +181,13 @@ impl Waits {
         });
         let of: Vec<_> = of.collect();
         let is_any = of.iter().any(Option::is_some);
-        is_any.then(|| {
-            Arc::new(Self {
+        is_any.then(|| -> Box<dyn LetWait> {
+            Box::new(Arc::new(Self {
                 of,
                 places,
                 queue: Arc::new(WaitQueue::new(timers.clone())),
                 leaving: policies.iter().map(|it| Leaving::new(it.name())).collect(),
-            })
+            }))
         })
     }
 
@@ -141,68 +213,8 @@ impl Waits {
         self.terms(policy).map_or(0, |(it, _)| it.places())
     }
 
-    /// Lets a request wait that finds others waiting: it does not overtake them, whatever the store would
-    /// say.
-    pub(super) fn behind_others(
-        self: &Arc<Self>,
-        limiter: &Limiter<dyn Ledger>,
-        charges: &[Charge],
-        caller: Caller,
-    ) -> Option<Box<Waiter>> {
-        if self.queue.is_empty() {
-            return None;
-        }
-        let line = self.lines(charges).find(|line| self.queue.has_line(line));
-        let mut waiter = Waiter::new(self, limiter, charges, caller, line?)?;
-        waiter.estimate();
-        waiter.begins_to_wait();
-        Some(waiter)
-    }
-
-    /// Lets a denied request wait, unless it has to be refused at once.
-    pub(super) fn denied(
-        self: &Arc<Self>,
-        limiter: &Limiter<dyn Ledger>,
-        charges: &[Charge],
-        caller: Caller,
-        outcomes: &Outcomes,
-    ) -> Option<Box<Waiter>> {
-        let now = self.timers().now();
-        let (line, step) = self.hope(charges, caller, outcomes, now, None, Duration::ZERO)?;
-        let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
-        waiter.own = own_limits(outcomes);
-        let is_first = waiter
-            .place
-            .as_ref()
-            .is_some_and(|place| self.queue.costs(&line, Some(place)).is_empty());
-        if is_first {
-            waiter.told = Some(now);
-            waiter.step = step;
-        } else if waiter.place.is_none() && !self.queue.has_line(&line) {
-            // The lines are full, and the told numbers are true.
-            return None;
-        } else {
-            waiter.estimate();
-        }
-        waiter.begins_to_wait();
-        Some(waiter)
-    }
-
-    /// Returns whether a request would wait after this denial. It takes no place.
-    #[cfg(feature = "config")]
-    pub(super) fn would_wait(
-        &self,
-        charges: &[Charge],
-        caller: Caller,
-        outcomes: &Outcomes,
-    ) -> bool {
-        let now = self.timers().now();
-        self.hope(charges, caller, outcomes, now, None, Duration::ZERO)
-            .is_some()
-    }
-
-    /// Returns the line to wait in after this denial, and how, if waiting can help. `told` is the moment at
-    /// which the request was first told to wait.
+    /// The line to wait in after this denial, and how, if a wait can help; `told` is the moment at which the
+    /// request was first told to wait.
     fn hope(
         &self,
         charges: &[Charge],
@@ -273,7 +285,60 @@ impl Waits {
     }
 }
 
-/// Returns how long the policies on rates let a request wait that finds no free slot.
+impl LetWait for Arc<Waits> {
+    fn behind_others(
+        &self,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &[Charge],
+        caller: Caller,
+    ) -> Option<Box<dyn Wait>> {
+        if self.queue.is_empty() {
+            return None;
+        }
+        let line = self.lines(charges).find(|line| self.queue.has_line(line));
+        let mut waiter = Waiter::new(self, limiter, charges, caller, line?)?;
+        waiter.estimate();
+        waiter.begins_to_wait();
+        Some(waiter)
+    }
+
+    fn denied(
+        &self,
+        limiter: &Limiter<dyn Ledger>,
+        charges: &[Charge],
+        caller: Caller,
+        outcomes: &Outcomes,
+    ) -> Option<Box<dyn Wait>> {
+        let now = self.timers().now();
+        let (line, step) = self.hope(charges, caller, outcomes, now, None, Duration::ZERO)?;
+        let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
+        waiter.own = own_limits(outcomes);
+        let is_first = waiter
+            .place
+            .as_ref()
+            .is_some_and(|place| self.queue.costs(&line, Some(place)).is_empty());
+        if is_first {
+            waiter.told = Some(now);
+            waiter.step = step;
+        } else if waiter.place.is_none() && !self.queue.has_line(&line) {
+            // The lines are full, and the told numbers are true.
+            return None;
+        } else {
+            waiter.estimate();
+        }
+        waiter.begins_to_wait();
+        Some(waiter)
+    }
+
+    #[cfg(feature = "config")]
+    fn would_wait(&self, charges: &[Charge], caller: Caller, outcomes: &Outcomes) -> bool {
+        let now = self.timers().now();
+        self.hope(charges, caller, outcomes, now, None, Duration::ZERO)
+            .is_some()
+    }
+}
+
+/// How long the policies on rates make a request wait that finds no free slot.
 fn wait_beside_slots(outcomes: &Outcomes) -> Duration {
     let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
     let waits = denied.filter_map(|(_, outcome)| outcome.retry_after());

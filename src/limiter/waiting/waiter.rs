@@ -11,19 +11,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{ASKS_EVERY, ASKS_SHARED_EVERY, Caller, NO_TIMER, SHORTEST, Step, Waits};
+use super::{ASKS_EVERY, ASKS_SHARED_EVERY, Caller, Ended, NO_TIMER, SHORTEST, Step, Wait, Waits};
 use crate::clock::Timer;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::limiter::{Charges, Limiter, PendingOutcomes};
 use crate::line::{LineId, OwnLimits, Stand, Vacancy, WaitPlace, own_limits};
-use crate::observe::Wait;
+use crate::observe;
 use crate::store::{Charge, Ledger, Reply, answered};
 
 /// A waiting request: a future that is ready when the request was allowed, or stops waiting. Dropping it
 /// leaves its place.
-pub(in crate::limiter) struct Waiter {
+pub(super) struct Waiter {
     waits: Arc<Waits>,
     limiter: Limiter<dyn Ledger>,
     charges: Charges,
@@ -38,7 +38,7 @@ pub(in crate::limiter) struct Waiter {
     line: LineId,
     pub(super) place: Option<WaitPlace>,
     /// Counts the request as waiting.
-    wait: Option<Wait>,
+    wait: Option<observe::Wait>,
     timer: Timer,
     /// Reports slots that are given back, once the request has asked for one.
     vacancy: Option<Vacancy>,
@@ -46,14 +46,6 @@ pub(in crate::limiter) struct Waiter {
     asks_every: Duration,
     pub(super) step: Step,
     has_ended: bool,
-}
-
-/// How the wait of a request ends.
-pub(in crate::limiter) enum Ended {
-    /// The request was charged, and goes on.
-    Charged(Outcomes),
-    /// The request is charged nothing, and is refused.
-    Denied(Outcomes),
 }
 
 impl Waiter {
@@ -95,15 +87,6 @@ impl Waiter {
         let cost = waiter.cost_in(line);
         waiter.place = waits.queue.stand(line, cost, caller.arrived, bounds);
         Some(waiter)
-    }
-
-    pub(in crate::limiter) fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Ended, StoreError>> {
-        let ended = ready!(self.wait(cx));
-        self.has_ended = true;
-        Poll::Ready(ended)
     }
 
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
@@ -295,6 +278,14 @@ impl Waiter {
         let mut charges = self.charges.iter();
         let charge = charges.find(|charge| charge.policy == policy);
         charge.map_or(0, |charge| charge.cost)
+    }
+}
+
+impl Wait for Waiter {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
+        let ended = ready!(self.wait(cx));
+        self.has_ended = true;
+        Poll::Ready(ended)
     }
 }
 

@@ -2,10 +2,15 @@
 
 use super::RateLimitLayerBuilder;
 use crate::error::ConfigError;
-use crate::limiter::{self, PreparedLimits, check_policies, in_parts, split};
+use crate::limiter::{self, PreparedLimits, WaitingRoom, check_policies, in_parts, split};
 use crate::middleware::RateLimitLayer;
 use crate::middleware::gate::Gate;
+use crate::middleware::kept::Keep;
 use crate::middleware::settles::Settles;
+#[cfg(feature = "config")]
+use crate::plan::Plans;
+#[cfg(feature = "config")]
+use crate::policy::Scope;
 use crate::policy::{Http, Pointless, Policy, find_pointless};
 use crate::response::Answers;
 use crate::store::{Guarded, Store};
@@ -56,6 +61,43 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 }
 
+impl<S> RateLimitLayerBuilder<S> {
+    /// Each policy of one limit that can never bind because of another.
+    pub(crate) fn pointless(&self) -> Vec<Pointless> {
+        let is_planned = |policy: &&Policy<Http>| {
+            let mut plans = self.plans.iter();
+            let may_change = self.sources.resolver.is_some() || self.is_adjustable;
+            may_change || plans.any(|plans| plans.speak_of(policy.name()))
+        };
+        let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
+        let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
+        find_pointless(&scopes)
+    }
+
+    /// Each limit of a plan that can never bind because of another limit of the plan, with the name of the plan.
+    #[cfg(feature = "config")]
+    pub(crate) fn pointless_in_plans(&self) -> Vec<(String, Pointless)> {
+        let may_change = self.sources.resolver.is_some() || self.is_adjustable;
+        let plans = self.plans.iter().filter(|_| !may_change);
+        let mut found = Vec::new();
+        for plan in plans.flat_map(Plans::each) {
+            let scopes: Vec<_> = plan
+                .limits()
+                .iter()
+                .filter_map(|(name, algorithm)| {
+                    let mut policies = self.policies.iter();
+                    let policy = policies.find(|policy| policy.name() == name)?;
+                    let scope = policy.scope();
+                    Some(Scope { algorithm, ..scope })
+                })
+                .collect();
+            let pointless = find_pointless(&scopes).into_iter();
+            found.extend(pointless.map(|pointless| (plan.name().to_owned(), pointless)));
+        }
+        found
+    }
+}
+
 impl<S: Store> RateLimitLayerBuilder<S> {
     /// Builds the layer. A router takes the layer, not a `Result`: `.layer(builder.build()?)`.
     ///
@@ -84,14 +126,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         if self.store.is_shared() {
             self.policies.iter_mut().for_each(Policy::warn_of_sharing);
         }
-        let is_planned = |policy: &&Policy<Http>| {
-            let mut plans = self.plans.iter();
-            let may_change = self.sources.resolver.is_some() || self.is_adjustable;
-            may_change || plans.any(|plans| plans.speak_of(policy.name()))
-        };
-        let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
-        let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
-        let pointless = find_pointless(&scopes);
+        let pointless = self.pointless();
         let holds = self.policies.iter();
         let holds: Vec<bool> = holds
             .map(|policy| policy.settles() || policy.algorithm().is_held())
@@ -123,10 +158,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             answers,
             limits,
             modes,
-            self.wait_places,
+            WaitingRoom::with(self.wait_places),
         );
         gate.set_sources(self.sources);
-        gate.set_settles(settles);
+        gate.set_settles(settles.map(|settles| Box::new(settles) as Box<dyn Keep>));
         gate.set_lists(self.lists);
         if self.exposes_decision {
             gate.expose_decision();

@@ -245,7 +245,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Dialects with a common header cannot be sent together. An empty list is
     /// [`without_headers`](Self::without_headers).
     pub fn dialects(mut self, dialects: impl IntoIterator<Item = Dialect>) -> Self {
-        self.answers.dialects = dialects.into_iter().collect();
+        self.answers.set_dialects(dialects);
         self
     }
 
@@ -265,7 +265,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// A shared cache may also keep a response with `max-age` or `Expires`, unless it says
     /// `private` or the request has an `Authorization` header (RFC 9111, section 3).
     pub fn without_headers_if_public(mut self) -> Self {
-        self.answers.fields_unless_public = true;
+        self.answers.write_unless_public();
         self
     }
 
@@ -335,7 +335,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// partition key also makes a client recognizable, so do not use it where a shared cache may
     /// keep a response.
     pub fn partition_keys(mut self, secret: &Secret) -> Self {
-        self.answers.partition_secret = Some(secret.clone());
+        self.answers.partition_by(secret);
         self
     }
 

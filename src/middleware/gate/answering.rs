@@ -7,7 +7,7 @@ use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::key::{Head, Key};
 use crate::limiter::{Charges, NO_TIMER, Ruled, asked};
-use crate::middleware::ending::Kept;
+use crate::middleware::kept::Kept;
 use crate::middleware::{OverLimit, WouldRefuse};
 use crate::observe::Request as RequestCount;
 use crate::response::Fields;
@@ -75,9 +75,8 @@ impl Gate {
         let charges = &*asked(all, outcomes);
         let fields = self.fields(charges, &told);
         let fields = self.with_decision(fields, &told);
-        let kept = self.settles.as_ref().map_or_else(Kept::default, |settles| {
-            Kept::of(settles, &self.limiter, charges, outcomes, request)
-        });
+        let settles = self.settles.as_deref();
+        let kept = Kept::of(settles, &self.limiter, charges, outcomes, request);
         self.limiter.count_decided(all, &told);
         // If the hook panics, the request ends here, and what it holds is settled.
         self.tell_hook(all, &told, request);

@@ -12,7 +12,7 @@ use super::{Gate, Ruling};
 use crate::limiter::Question;
 use crate::line::{Answering, Holding};
 use crate::middleware::ResponseBody;
-use crate::middleware::ending::Kept;
+use crate::middleware::kept::Kept;
 use crate::middleware::nesting::Within;
 use crate::middleware::shadow_decision::ShadowDecision;
 use crate::response::Fields;

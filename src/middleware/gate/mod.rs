@@ -17,14 +17,16 @@ use self::reading::NoCharge;
 
 use super::deadline::deadline;
 use super::hooks::Hooks;
+use super::kept::Keep;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::plan_of::Sources;
-use super::settles::Settles;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::{Head, Key};
-use crate::limiter::{Asking, Caller, Charges, Limiter, PreparedLimits, Question, Resumed};
+use crate::limiter::{
+    Asking, Caller, Charges, Limiter, PreparedLimits, Question, Resumed, WaitingRoom,
+};
 use crate::line;
 use crate::observe::Request as RequestCount;
 use crate::plan::{ChosenPlan, Finding, Look};
@@ -48,7 +50,7 @@ pub(super) struct Gate {
     /// Which requests need numbers.
     wanted: Wanted,
     /// `None` if no policy holds a request to its end.
-    settles: Option<Arc<Settles>>,
+    settles: Option<Box<dyn Keep>>,
     exposes_decision: bool,
     hooks: Hooks,
     life: Life,
@@ -66,12 +68,12 @@ impl Gate {
         answers: Answers,
         limits: PreparedLimits,
         modes: DeclaredModes,
-        wait_places: u32,
+        waiting: WaitingRoom,
     ) -> Self {
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
-        let limiter = Limiter::of(policies, ledger, limits, modes, wait_places);
+        let limiter = Limiter::of(policies, ledger, limits, modes, waiting);
         let tells_all = answers.tell_numbers() || is_soft || has_queue;
         Self {
             limiter: limiter.erased(),
@@ -105,7 +107,7 @@ impl Gate {
     }
 
     /// Holds requests until their end. Taking a charge back needs its numbers.
-    pub(super) fn set_settles(&mut self, settles: Option<Arc<Settles>>) {
+    pub(super) fn set_settles(&mut self, settles: Option<Box<dyn Keep>>) {
         if settles.is_some() {
             self.wanted = Wanted::Everything;
         }
@@ -308,7 +310,7 @@ impl Gate {
         let asking = Asking {
             wanted,
             caller: self.caller(request),
-            settles: self.settles.is_some(),
+            hold_answer: self.settles.as_ref().map(|settles| settles.hold_answer()),
         };
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let ruled = self.limiter.rule(charges, asking, &mut outcomes);

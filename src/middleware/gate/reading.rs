@@ -49,7 +49,7 @@ impl Gate {
                 ..Asker::default()
             };
             let unhashed = || reader.plain_key(head);
-            if !limits.apply(charge, asker, finding, unhashed, || reader.limit(head)) {
+            if !limits.apply(charge, asker, finding, &unhashed, &|| reader.limit(head)) {
                 self.skipped(charge.policy);
                 return Ok(false);
             }

@@ -7,7 +7,7 @@ use super::Gate;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Head;
-use crate::middleware::ending::Kept;
+use crate::middleware::kept::Kept;
 use crate::middleware::lists::Listed;
 use crate::middleware::trial::Trial;
 use crate::plan::{Finding, Look};
@@ -49,10 +49,8 @@ impl Gate {
         let told = self.limiter.told(&charges, &outcomes).into_owned();
         let decision = self.limiter.decision(told);
         if outcomes.is_allowed() {
-            let settles = self.settles.as_ref();
-            let kept = settles.map_or_else(Kept::default, |settles| {
-                Kept::of(settles, &self.limiter, &charges, &outcomes, request)
-            });
+            let settles = self.settles.as_deref();
+            let kept = Kept::of(settles, &self.limiter, &charges, &outcomes, request);
             return Trial::Allowed(decision, kept);
         }
         if let Some(caller) = self.caller(request)

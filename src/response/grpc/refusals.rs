@@ -55,7 +55,7 @@ impl GrpcRefusals {
             pushback,
         } = options.grpc.clone();
         let most = options.retry_jitter.as_secs();
-        let tells = !options.dialects.is_empty();
+        let tells = options.tell_limits();
         let rules = if names_policies { rules } else { &[] };
         Self {
             calls,

@@ -11,7 +11,7 @@ use crate::policy::NamedPenalty;
 /// The blocked keys of one policy, by their fingerprints, and the keys whose refusals count for a penalty.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    blocked: Timed<()>,
+    blocked: Timed,
     offenders: Offenders,
 }
 
@@ -46,17 +46,17 @@ impl Blocks {
         only_asks: bool,
     ) -> Option<Micros> {
         let found = self.blocked.find(fingerprint, now, clock, only_asks);
-        found.map(|((), left)| left)
+        found.map(|(_, left)| left)
     }
 
     /// Blocks a key from now on, unless it is already blocked for longer.
     pub(super) fn block(&self, fingerprint: u64, length: Micros, now: Micros) {
-        let new = Span::new((), now, length);
+        let new = Span::new(None, now, length);
         if new.until == now {
             return;
         }
-        let is_longer = |old: Span<()>| new.until <= old.until.max(now);
-        // The number of blocks has no bound.
+        let is_longer = |old: Span| new.until <= old.until.max(now);
+        // There is no bound.
         let _ = self.blocked.put(fingerprint, new, usize::MAX, is_longer);
     }
 
@@ -71,8 +71,8 @@ impl Blocks {
         let now = clock.now();
         let is_blocked = || self.left(fingerprint, now, clock, false).is_some();
         let block = |length| {
-            let new = Span::new((), now, length);
-            let is_longer = |old: Span<()>| new.until <= old.until.max(now);
+            let new = Span::new(None, now, length);
+            let is_longer = |old: Span| new.until <= old.until.max(now);
             let put = self
                 .blocked
                 .put(fingerprint, new, MOST_PENALTIES, is_longer);
@@ -112,8 +112,8 @@ impl Blocks {
     /// Restores the blocks of a snapshot that have not ended.
     pub(super) fn restore(&self, blocks: Blocked, now: Micros) {
         let spans = blocks.into_iter().map(|(fingerprint, from, until)| {
-            let what = ();
-            (fingerprint, Span { what, from, until })
+            let limit = None;
+            (fingerprint, Span { limit, from, until })
         });
         self.blocked.restore(spans, now);
     }
@@ -127,8 +127,12 @@ impl Blocks {
 
 #[cfg(all(test, not(tower_ratelimit_loom)))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::algorithm::FixedWindow;
     use crate::clock::ManualClock;
+    use crate::policy::{Penalty, Policy};
     use crate::store::memory::timed::MARKS;
 
     const MINUTE: Micros = Micros::from_secs(60);
@@ -174,6 +178,22 @@ mod tests {
         assert_eq!(blocks.left(7, now, &clock, false), Some(MINUTE));
         blocks.unblock(other);
         assert_eq!(blocks.left(7, now, &clock, false), Some(MINUTE));
+    }
+
+    #[test]
+    fn a_penalty_blocks_so_many_keys_and_no_more_until_their_blocks_end() {
+        let (clock, blocks) = (ManualClock::new(), Blocks::new());
+        let penalty = Penalty::after(1, Duration::from_secs(60));
+        let policy = Policy::new("closed", FixedWindow::per_minute(0)).penalty(penalty);
+        let penalty = policy.named_penalty().unwrap();
+        let most = MOST_PENALTIES as u64;
+        let refused = |key| blocks.note_refusal(key, &penalty, &clock);
+        assert!((0..most).all(|key| refused(key) == Some(MINUTE)));
+        assert_eq!(refused(most), None);
+        assert_eq!(held(&blocks).0, MOST_PENALTIES);
+        clock.advance(MINUTE.to_duration());
+        assert_eq!(refused(most), Some(MINUTE));
+        assert!(held(&blocks).0 < MOST_PENALTIES);
     }
 
     #[test]

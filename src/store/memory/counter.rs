@@ -6,7 +6,7 @@
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, PageSnapshot};
 use super::prepared::{RuleSlot, Under};
 use super::seqlock::Lock;
-use super::timed::{Full, Span};
+use super::timed::{Full, Override};
 use crate::algorithm::{Algorithm, State};
 use crate::clock::{Clock, Micros};
 use crate::decision::{Outcome, Outcomes};
@@ -131,7 +131,7 @@ pub(super) trait General: Send + Sync + 'static {
     fn amend(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock, amendment: Amendment);
 
     /// Charges a key after the fact, whether there is room under its limit or not.
-    fn settle(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock);
+    fn settle(&self, asked: (Ask, Counted), limit: Option<&Algorithm>, clock: &dyn Clock);
 
     /// Gives a key an override, from now on and for this long.
     fn override_limit(
@@ -146,17 +146,16 @@ pub(super) trait General: Send + Sync + 'static {
     fn end_override(&self, fingerprint: u64, clock: &dyn Clock);
 
     /// Returns the overrides that have not ended.
-    fn each_override(&self, now: Micros) -> Vec<(u64, Span<Algorithm>)>;
+    fn each_override(&self, now: Micros) -> Vec<(u64, Override)>;
+
+    /// Returns the end of the last override.
+    fn last_override_end(&self) -> Option<Micros>;
 
     /// Returns how full the table is.
     fn fill(&self) -> Fill;
 
     /// Calls `tell` with the fingerprint and the state of each key that is not as good as new.
     fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State));
-
-    /// Puts keys into an empty table, as far as there is room. Returns how many keys it has then, and how
-    /// many had no room.
-    fn restore(&self, keys: Vec<(u64, State)>, now: Micros) -> (usize, usize);
 }
 
 /// The table in which a key was looked up.

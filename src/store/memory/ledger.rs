@@ -470,8 +470,7 @@ impl Ledger for MemoryLedger {
             return Duration::ZERO;
         };
         let now = self.clock.now();
-        let overrides = opened.general().each_override(now).into_iter();
-        let last = overrides.map(|(_, span)| span.until).max();
+        let last = opened.general().last_override_end();
         let last = last.max(opened.blocks.last_end());
         last.map_or(Duration::ZERO, |last| {
             last.saturating_sub(now).to_duration()

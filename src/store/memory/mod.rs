@@ -37,7 +37,7 @@ pub use self::usage::Usage;
 
 use self::opened::Opened;
 use self::seed::Seed;
-use self::snapshot::Snapshot;
+use self::snapshot::Past;
 use self::tables::Tables;
 use super::Store;
 use crate::clock::{AnyClock, Clock, SystemClock};
@@ -215,19 +215,18 @@ impl MemoryStore {
     pub fn snapshot(&self) -> Vec<u8> {
         let now = self.its_clock().now();
         let tables = self.tables();
-        let restored = tables.restored.clone();
+        let past = tables.past.clone();
         let open = tables.in_order().filter_map(|((policy, _), kept)| {
             let counter = kept.counter.upgrade()?;
             Some((policy.clone(), kept.latest, counter))
         });
         let open: Vec<_> = open.collect();
-        let live = tables
-            .blocks
-            .iter()
-            .filter_map(|(policy, blocks)| Some((policy.clone(), blocks.upgrade()?.each())));
-        let blocks: Vec<_> = live.chain(tables.restored_blocks.clone()).collect();
+        let blocks = tables
+            .each_blocks()
+            .map(|(policy, blocks)| (policy.clone(), blocks.each()));
+        let blocks: Vec<_> = blocks.collect();
         drop(tables);
-        snapshot::write(&self.seed, &open, &restored, &blocks, now)
+        snapshot::write(&self.seed, &open, past.as_ref(), &blocks, now)
     }
 
     /// Returns a new store, with the clock and the bound of this one and the contents of a
@@ -253,14 +252,10 @@ impl MemoryStore {
     /// program that was built otherwise and makes other fingerprints. This store is unchanged and can be
     /// used.
     pub fn restore(&self, snapshot: &[u8]) -> Result<Self, RestoreError> {
-        let Snapshot {
-            seed,
-            restored,
-            blocks,
-        } = snapshot::read(snapshot)?;
+        let (seed, past) = snapshot::read(snapshot)?;
         Ok(Self {
             seed,
-            tables: Tables::with(restored, blocks),
+            tables: Tables::with(Some(past)),
             ..self.clone()
         })
     }
@@ -268,7 +263,9 @@ impl MemoryStore {
     /// Returns what happened to each policy of the snapshot that this store was [restored](Self::restore)
     /// from.
     pub fn restored(&self) -> Vec<Restored> {
-        self.tables().restored.clone()
+        let tables = self.tables();
+        let past = tables.past.as_ref();
+        past.map_or_else(Vec::new, |past| past.policies().to_vec())
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -277,10 +274,7 @@ impl MemoryStore {
 
     /// Returns the restored state that no policy has been opened for.
     fn without_tables(&self) -> Arc<Mutex<Tables>> {
-        let tables = self.tables();
-        let waiting = tables.restored.iter().filter(|one| one.is_waiting());
-        let waiting = waiting.cloned().collect();
-        Tables::with(waiting, tables.restored_blocks.clone())
+        Tables::with(self.tables().past.as_ref().map(Past::waiting))
     }
 
     fn its_clock(&self) -> AnyClock {

@@ -6,7 +6,7 @@ use super::page_snapshot::{Ask, Counted, Known};
 use super::prepared::{RuleSlot, Under};
 use super::seqlock::Lock;
 use super::tiers::Tiers;
-use crate::algorithm::{Algorithm, Pack};
+use crate::algorithm::{Algorithm, Pack, State};
 use crate::clock::{Clock, Micros};
 
 /// A counter whose states fit a word under its own limit.
@@ -19,6 +19,12 @@ impl<S: Pack> OneWord<S> {
     pub(super) fn new(rule: S, bound: usize, algorithm: Algorithm) -> Self {
         let tiers = Tiers::new(&rule, bound, algorithm);
         Self { rule, tiers }
+    }
+
+    /// Puts keys into a counter that has none, as far as there is room. Tells how many there are then, and for how many
+    /// there was none.
+    pub(super) fn restore(&self, keys: Vec<(u64, State)>, now: Micros) -> (usize, usize) {
+        self.tiers.packed().restore(keys, now)
     }
 
     #[inline]

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::counter::{Counter, General};
-use super::page_snapshot::Ask;
+use super::page_snapshot::{Ask, Counted};
 use super::prepared::{Prepared, RuleSlot};
 use super::slots::Slots;
 use super::timed::Full;
@@ -86,9 +86,13 @@ impl Opened {
                 }
             }
             Amendment::Settle | Amendment::Add(_) => {
-                let may_be_known = limit.is_none() && ask.cost > 0;
+                let place = match amendment {
+                    Amendment::Add(taken) => Counted::of(taken),
+                    _ => Counted::Apart,
+                };
+                let may_be_known = limit.is_none() && ask.cost > 0 && place == Counted::Apart;
                 if !(may_be_known && self.counter.settle_at_once(ask, clock)) {
-                    counter.settle(ask, limit, clock);
+                    counter.settle((ask, place), limit, clock);
                 }
             }
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),

@@ -4,6 +4,7 @@ use super::seed::RESERVED;
 use super::seqlock::{Lock, Seqlock};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
+use crate::store::Taken;
 
 /// Where a key is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,17 @@ pub(super) enum Counted {
     Apart,
     /// In the entry that all keys without room share.
     Overflow,
+}
+
+impl Counted {
+    /// Returns where this was charged.
+    pub(super) fn of(taken: Taken) -> Self {
+        if taken.is_overflow() {
+            Self::Overflow
+        } else {
+            Self::Apart
+        }
+    }
 }
 
 /// The key and the cost about which a table is asked.

@@ -4,17 +4,17 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::mem;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::blocks::{Blocked, Blocks};
+use super::blocks::Blocks;
 use super::counter::Counter;
 use super::opened::Opened;
+use super::opening::counter;
 use super::ordering::ascending;
 use super::prepared::Prepared;
 use super::slots::Slots;
-use super::snapshot::{Restored, revived};
+use super::snapshot::Past;
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 
@@ -36,24 +36,32 @@ pub(super) struct Kept {
 #[derive(Default)]
 pub(super) struct Tables {
     by_name: HashMap<TableName, Kept>,
-    /// The blocked keys under each policy name, whatever the algorithm.
-    pub(super) blocks: HashMap<String, Weak<Blocks>>,
-    /// The slots that requests hold under each policy name.
-    slots: HashMap<String, Weak<Slots>>,
+    /// What policies of one name share, whatever their algorithms.
+    shared: HashMap<String, SharedByName>,
     made: usize,
-    pub(super) restored: Vec<Restored>,
-    /// Restored blocks of policies that are not open yet.
-    pub(super) restored_blocks: Vec<(String, Blocked)>,
+    /// What the store was restored from, if it was.
+    pub(super) past: Option<Past>,
+}
+
+/// What policies of one name share, as long as a ledger uses it.
+#[derive(Default)]
+struct SharedByName {
+    /// The keys that are blocked.
+    blocks: Weak<Blocks>,
+    /// The slots that requests hold.
+    slots: Weak<Slots>,
+}
+
+impl SharedByName {
+    fn is_in_use(&self) -> bool {
+        self.blocks.strong_count() > 0 || self.slots.strong_count() > 0
+    }
 }
 
 impl Tables {
-    pub(super) fn with(
-        restored: Vec<Restored>,
-        restored_blocks: Vec<(String, Blocked)>,
-    ) -> Arc<Mutex<Self>> {
+    pub(super) fn with(past: Option<Past>) -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(Self {
-            restored,
-            restored_blocks,
+            past,
             ..Self::default()
         }))
     }
@@ -86,7 +94,9 @@ impl Tables {
         make_room(&mut self.by_name, |kept| kept.counter.strong_count() > 0);
         let number = self.made;
         self.made += 1;
-        let counter = revived(&mut self.restored, (policy, &algorithm), max_keys, now);
+        let past = self.past.as_mut();
+        let revived = past.and_then(|past| past.revive((policy, &algorithm), max_keys, now()));
+        let counter = revived.unwrap_or_else(|| counter(&algorithm, max_keys));
         let kept = Kept {
             number,
             first: algorithm,
@@ -113,31 +123,39 @@ impl Tables {
         order.into_iter().map(move |place| all[place])
     }
 
+    /// Returns the blocked keys by the names of policies.
+    pub(super) fn each_blocks(&self) -> impl Iterator<Item = (&String, Arc<Blocks>)> {
+        let shared = self.shared.iter();
+        shared.filter_map(|(policy, its)| Some((policy, its.blocks.upgrade()?)))
+    }
+
     fn slots(&mut self, policy: &str) -> Arc<Slots> {
-        if let Some(slots) = self.slots.get(policy).and_then(Weak::upgrade) {
-            return slots;
-        }
-        make_room(&mut self.slots, |slots| slots.strong_count() > 0);
-        let slots = Arc::new(Slots::default());
-        self.slots.insert(policy.to_owned(), Arc::downgrade(&slots));
-        slots
+        let shared = self.shared_by(policy);
+        shared.slots.upgrade().unwrap_or_else(|| {
+            let slots = Arc::default();
+            shared.slots = Arc::downgrade(&slots);
+            slots
+        })
     }
 
     fn blocks(&mut self, policy: &str, now: impl Fn() -> Micros) -> Arc<Blocks> {
-        if let Some(blocks) = self.blocks.get(policy).and_then(Weak::upgrade) {
+        let shared = self.shared_by(policy);
+        if let Some(blocks) = shared.blocks.upgrade() {
             return blocks;
         }
-        make_room(&mut self.blocks, |blocks| blocks.strong_count() > 0);
         let blocks = Arc::new(Blocks::new());
-        self.restored_blocks.retain_mut(|(name, blocked)| {
-            if name == policy {
-                blocks.restore(mem::take(blocked), now());
-            }
-            name != policy
-        });
-        self.blocks
-            .insert(policy.to_owned(), Arc::downgrade(&blocks));
+        shared.blocks = Arc::downgrade(&blocks);
+        if let Some(past) = &mut self.past {
+            past.block(policy, &blocks, now());
+        }
         blocks
+    }
+
+    fn shared_by(&mut self, policy: &str) -> &mut SharedByName {
+        if !self.shared.contains_key(policy) {
+            make_room(&mut self.shared, SharedByName::is_in_use);
+        }
+        self.shared.entry(policy.to_owned()).or_default()
     }
 }
 
@@ -175,11 +193,11 @@ mod tests {
         let mut entries = HashMap::new();
         let looks = Cell::new(0);
         for name in 0..1_000 {
-            make_room(&mut entries, |_: &()| {
+            make_room(&mut entries, |_: &u32| {
                 looks.set(looks.get() + 1);
                 true
             });
-            entries.insert(name, ());
+            entries.insert(name, 0);
         }
         assert!(looks.get() < 4_000, "{looks:?}");
     }

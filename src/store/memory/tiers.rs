@@ -10,8 +10,8 @@ use super::cell::{Word, Words};
 use super::counter::{Amendment, Counter, Fill, General, OutcomeSink, Tier};
 use super::page_snapshot::{Ask, Counted, PageSnapshot};
 use super::seqlock::Lock;
-use super::table::{Override, Settled, Table};
-use super::timed::Full;
+use super::table::{Settled, Table};
+use super::timed::{Full, Override};
 use crate::algorithm::{Algorithm, AnyPacked, AnyRule, Pack, State};
 use crate::clock::{Clock, Micros};
 
@@ -184,12 +184,12 @@ impl General for Tiers {
         General::amend(self.wide_for(ask.fingerprint), ask, limit, clock, amendment);
     }
 
-    fn settle(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock) {
+    fn settle(&self, asked: (Ask, Counted), limit: Option<&Algorithm>, clock: &dyn Clock) {
         let limit = self.other(limit);
-        if limit.is_none() && self.packed.settle(ask, None, clock) == Settled::Done {
+        if limit.is_none() && self.packed.settle(asked, None, clock) == Settled::Done {
             return;
         }
-        General::settle(self.wide_for(ask.fingerprint), ask, limit, clock);
+        General::settle(self.wide_for(asked.0.fingerprint), asked, limit, clock);
     }
 
     fn override_limit(
@@ -214,6 +214,10 @@ impl General for Tiers {
         wide.map_or_else(Vec::new, |wide| wide.each_override(now))
     }
 
+    fn last_override_end(&self) -> Option<Micros> {
+        self.wide()?.last_override_end()
+    }
+
     fn fill(&self) -> Fill {
         let packed = self.packed.fill();
         let wide = self.wide();
@@ -226,9 +230,5 @@ impl General for Tiers {
         if let Some(wide) = self.wide() {
             wide.each_key(now, tell);
         }
-    }
-
-    fn restore(&self, keys: Vec<(u64, State)>, now: Micros) -> (usize, usize) {
-        self.packed.restore(keys, now)
     }
 }

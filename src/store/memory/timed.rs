@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
 
 /// Keys for which a value holds until a moment, by their fingerprints.
@@ -11,25 +12,34 @@ use crate::clock::{Clock, Micros};
 /// They stand apart from the tables, so that nothing evicts them. If there are none, a decision finds that
 /// out by one load.
 #[derive(Debug)]
-pub(super) struct Timed<T> {
+pub(super) struct Timed {
     /// The first end, or [`NEVER`] if there is no key.
     first_end: AtomicU64,
     /// The number of keys whose fingerprint ends in this index. A request that finds zero looks no further,
     /// and takes no lock.
     marks: OnceLock<Box<[AtomicU32]>>,
-    held: RwLock<Spans<T>>,
+    held: RwLock<Spans>,
 }
 
 #[derive(Debug)]
-struct Spans<T> {
-    by_fingerprint: BTreeMap<u64, Span<T>>,
+struct Spans {
+    by_fingerprint: BTreeMap<u64, Span>,
     ends: BTreeSet<(Micros, u64)>,
 }
 
 /// A value, and the time for which it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span<T> {
-    pub(super) what: T,
+pub(super) struct Span {
+    /// The limit of the key; `None` if the key is blocked.
+    pub(super) limit: Option<Algorithm>,
+    pub(super) from: Micros,
+    pub(super) until: Micros,
+}
+
+/// The limit of one key, in place of the limits of its requests, for a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Override {
+    pub(super) what: Algorithm,
     pub(super) from: Micros,
     pub(super) until: Micros,
 }
@@ -45,7 +55,7 @@ pub(super) const MARKS: usize = 1024;
 /// The number of ended spans that one request removes at most, so that no request is slow.
 const AT_ONCE: usize = 16;
 
-impl<T> Default for Timed<T> {
+impl Default for Timed {
     fn default() -> Self {
         Self {
             first_end: AtomicU64::new(NEVER),
@@ -58,8 +68,8 @@ impl<T> Default for Timed<T> {
     }
 }
 
-impl<T: Copy> Timed<T> {
-    /// Returns whether there is any key, which may have a span that has ended and is not removed.
+impl Timed {
+    /// Whether there is any key, also one whose span has ended and is not forgotten.
     #[inline]
     pub(super) fn are_any(&self) -> bool {
         self.first_end.load(Ordering::Relaxed) != NEVER
@@ -84,7 +94,7 @@ impl<T: Copy> Timed<T> {
         now: Micros,
         clock: &dyn Clock,
         only_asks: bool,
-    ) -> Option<(T, Micros)> {
+    ) -> Option<(Span, Micros)> {
         if !self.may_hold(fingerprint, now) {
             return None;
         }
@@ -102,11 +112,11 @@ impl<T: Copy> Timed<T> {
                 self.insert(&mut held, fingerprint, span.moved_back(now));
             }
         }
-        (left > Micros::ZERO).then_some((span.what, left))
+        (left > Micros::ZERO).then_some((span, left))
     }
 
     /// Returns the span of this key, even if it has ended.
-    pub(super) fn get(&self, fingerprint: u64) -> Option<Span<T>> {
+    pub(super) fn get(&self, fingerprint: u64) -> Option<Span> {
         if !self.is_marked(fingerprint) {
             return None;
         }
@@ -117,9 +127,9 @@ impl<T: Copy> Timed<T> {
     pub(super) fn put(
         &self,
         fingerprint: u64,
-        new: Span<T>,
+        new: Span,
         most: usize,
-        stays: impl FnOnce(Span<T>) -> bool,
+        stays: impl FnOnce(Span) -> bool,
     ) -> Result<(), Full> {
         let mut held = self.write();
         let now = new.from;
@@ -140,14 +150,14 @@ impl<T: Copy> Timed<T> {
     }
 
     /// Returns all keys that are not removed.
-    pub(super) fn each(&self) -> Vec<(u64, Span<T>)> {
+    pub(super) fn each(&self) -> Vec<(u64, Span)> {
         let held = self.read();
         let spans = held.by_fingerprint.iter();
         spans.map(|(key, span)| (*key, *span)).collect()
     }
 
     /// Restores the spans of a snapshot that have not ended.
-    pub(super) fn restore(&self, spans: impl IntoIterator<Item = (u64, Span<T>)>, now: Micros) {
+    pub(super) fn restore(&self, spans: impl IntoIterator<Item = (u64, Span)>, now: Micros) {
         let mut held = self.write();
         for (fingerprint, span) in spans {
             let until = span.until.min(span.from.saturating_add(Micros::LONGEST));
@@ -164,7 +174,7 @@ impl<T: Copy> Timed<T> {
         }
     }
 
-    fn insert(&self, held: &mut Spans<T>, fingerprint: u64, span: Span<T>) {
+    fn insert(&self, held: &mut Spans, fingerprint: u64, span: Span) {
         if let Some(old) = held.by_fingerprint.insert(fingerprint, span) {
             held.ends.remove(&(old.until, fingerprint));
         } else {
@@ -176,7 +186,7 @@ impl<T: Copy> Timed<T> {
         self.tell_first_end(held);
     }
 
-    fn remove(&self, held: &mut Spans<T>, fingerprint: u64) {
+    fn remove(&self, held: &mut Spans, fingerprint: u64) {
         if let Some(span) = held.by_fingerprint.remove(&fingerprint) {
             held.ends.remove(&(span.until, fingerprint));
             if let Some(mark) = self.mark(fingerprint) {
@@ -186,7 +196,7 @@ impl<T: Copy> Timed<T> {
         }
     }
 
-    fn forget_ended(&self, held: &mut Spans<T>, now: Micros) {
+    fn forget_ended(&self, held: &mut Spans, now: Micros) {
         for _ in 0..AT_ONCE {
             match held.ends.first() {
                 Some((until, fingerprint)) if *until <= now => {
@@ -198,7 +208,7 @@ impl<T: Copy> Timed<T> {
         }
     }
 
-    fn tell_first_end(&self, held: &Spans<T>) {
+    fn tell_first_end(&self, held: &Spans) {
         let first = held.ends.first().map_or(NEVER, |(until, _)| until.get());
         self.first_end.store(first, Ordering::Relaxed);
     }
@@ -212,20 +222,20 @@ impl<T: Copy> Timed<T> {
         self.marks.get()?.get(place(fingerprint))
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Spans<T>> {
+    fn read(&self) -> RwLockReadGuard<'_, Spans> {
         self.held.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Spans<T>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Spans> {
         self.held.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T: Copy> Span<T> {
-    /// Creates a span that begins now. Its length is cut to the longest time that the crate tells.
-    pub(super) fn new(what: T, now: Micros, length: Micros) -> Self {
+impl Span {
+    /// From now on, for this length, which is cut to the longest time that the crate tells.
+    pub(super) fn new(limit: Option<Algorithm>, now: Micros, length: Micros) -> Self {
         Self {
-            what,
+            limit,
             from: now,
             until: now.saturating_add(length.min(Micros::LONGEST)),
         }
@@ -249,8 +259,8 @@ impl<T: Copy> Span<T> {
 }
 
 #[cfg(all(test, not(tower_ratelimit_loom)))]
-impl<T: Copy> Timed<T> {
-    /// Returns the numbers of keys, ends and marks.
+impl Timed {
+    /// How many keys, ends and marks there are.
     pub(super) fn sizes(&self) -> (usize, usize, u32) {
         let held = self.read();
         let marks = self.marks.get().into_iter().flatten();

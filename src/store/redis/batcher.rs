@@ -259,6 +259,7 @@ impl Shared {
                 call.argument(asked.cost);
                 call.argument(asked.softness);
                 call.argument(ask.units);
+                call.argument(ask.awaited);
                 call.argument(ask.seen);
                 call.argument(ask.tells.len());
                 for tell in &ask.tells {

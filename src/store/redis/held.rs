@@ -1,5 +1,6 @@
 //! The slots that requests of this node hold.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,8 @@ pub(super) struct HeldSlots {
 #[derive(Default)]
 struct Holdings {
     by_slot: HashMap<Slot, Holding>,
+    /// How many were taken so far.
+    taken: u64,
     is_renewed: bool,
 }
 
@@ -25,6 +28,8 @@ struct Holdings {
 #[derive(Clone, Copy)]
 pub(super) struct Holding {
     pub(super) charge: Charge,
+    /// Its place in the order in which this node has taken slots.
+    number: u64,
     /// Whether the slots were taken in this process because the server was away.
     pub(super) is_here: bool,
 }
@@ -55,8 +60,10 @@ impl HeldSlots {
             let mut told = outcomes.iter();
             let told = told.find(|(policy, _)| *policy == charge.policy);
             if told.is_some_and(|(_, outcome)| outcome.is_allowed()) && charge.cost > 0 {
+                held.taken += 1;
                 let holding = Holding {
                     charge: *charge,
+                    number: held.taken,
                     is_here: outcomes.is_degraded(),
                 };
                 held.by_slot.insert(slot, holding);
@@ -75,14 +82,19 @@ impl HeldSlots {
         self.held().by_slot.remove(&slot)
     }
 
-    /// Returns the slots to renew. If there is none, returns `None`, and no task renews until a slot is
-    /// taken.
+    /// Returns the slots to renew, the latest first. If there is none, returns `None`, and no task renews until a
+    /// slot is taken.
     pub(super) fn to_be_renewed(&self) -> Option<Vec<Charge>> {
         let mut held = self.held();
         held.is_renewed = !held.by_slot.is_empty();
+        if !held.is_renewed {
+            return None;
+        }
         let elsewhere = held.by_slot.values().filter(|holding| !holding.is_here);
-        let charges = elsewhere.map(|holding| holding.charge).collect();
-        held.is_renewed.then_some(charges)
+        let mut elsewhere: Vec<Holding> = elsewhere.copied().collect();
+        drop(held);
+        elsewhere.sort_unstable_by_key(|holding| Reverse(holding.number));
+        Some(elsewhere.into_iter().map(|it| it.charge).collect())
     }
 
     /// Returns whether this slot is still held.

@@ -12,9 +12,11 @@ use ahash::RandomState;
 use tokio::sync::oneshot;
 
 use super::lease::{self, Ask, NodeClock, Pair, Terms, Way};
+use super::not_leased::SmallLimits;
 use super::opened::OpenedPolicy;
 use super::pairs::{
     Again, Counts, Entry, Heard, LastTold, LeaseRequest, LeaseRequests, Local, Of, Shard, all_of,
+    tell_each,
 };
 use super::reply::ScriptReply;
 use crate::algorithm::Limit;
@@ -22,7 +24,6 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::observe::LeaseStats;
-use crate::policy::LEAST_LEASED;
 use crate::store::Charge;
 use crate::store::denials::{KeyEpochs, SHARDS};
 
@@ -31,6 +32,7 @@ pub(super) struct Leases {
     clock: NodeClock,
     /// The terms of each policy, or `None` if its units are not leased.
     terms: Box<[Option<Terms>]>,
+    small_limits: SmallLimits,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
     /// Changes through any ledger of the store, other than by requests.
@@ -49,12 +51,13 @@ const MOST_CHARGES: usize = 16;
 impl Leases {
     pub(super) fn new(
         clock: NodeClock,
-        terms: Box<[Option<Terms>]>,
+        (terms, small_limits): (Box<[Option<Terms>]>, SmallLimits),
         changes: Arc<KeyEpochs>,
     ) -> Self {
         Self {
             clock,
             terms,
+            small_limits,
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
             changes,
@@ -66,7 +69,7 @@ impl Leases {
     /// Returns whether units of all of these charges are leased.
     pub(super) fn lends(&self, charges: &[Charge]) -> bool {
         let lends = |charge: &Charge| {
-            let is_small = |limit: Limit| limit.size() < LEAST_LEASED;
+            let is_small = |limit: Limit| self.small_limits.finds(charge.policy, limit.size());
             charge.cost > 0
                 && !charge.is_soft
                 && charge.slot.is_none()
@@ -326,6 +329,9 @@ impl Leases {
             }
         }
         let outcome = told.outcome(counted, Micros::ZERO);
+        if question.ask.units > 0 {
+            self.small_limits.finds(charge.policy, outcome.limit());
+        }
         let Some((entry, _)) = self.live(&mut shard, hash, &charge, now) else {
             return Vec::new();
         };
@@ -484,13 +490,6 @@ impl Leases {
         let pair = (charge.policy, charge.key, charge.limit);
         let hash = self.hasher.hash_one(pair);
         (locked(&self.shards[hash as usize % SHARDS]), hash)
-    }
-}
-
-fn tell_each(waiting: Vec<oneshot::Sender<Heard>>, heard: Result<(), &StoreError>) {
-    for request in waiting {
-        // Sending fails if the request has gone away.
-        let _ = request.send(heard.map_err(StoreError::again));
     }
 }
 

@@ -71,9 +71,6 @@ impl Drop for Asking {
     }
 }
 
-/// How often a request waits for the answer to another one before it asks by itself.
-const MOST_WAITS: usize = 2;
-
 /// Decides a request that was not decided at once, and takes units for the requests after it. The outcomes
 /// are the server's, if it was asked.
 pub(super) async fn decide(
@@ -83,7 +80,6 @@ pub(super) async fn decide(
     let (begun, until) = (Instant::now(), calls.link.deadline());
     let half = begun + until.saturating_duration_since(begun) / 2;
     if let Some(leases) = &calls.leases {
-        let mut waits = 0;
         loop {
             let mut outcomes = Outcomes::new(Micros::ZERO);
             match leases.again(charges, &calls.policies, &mut outcomes) {
@@ -91,17 +87,14 @@ pub(super) async fn decide(
                     renew_if_low(calls, charges, &local);
                     return Ok((None, outcomes));
                 }
-                Again::Wait(hears) if waits < MOST_WAITS => {
-                    waits += 1;
-                    match timeout_at(until, hears).await {
-                        // There is too little time to ask again.
-                        Ok(Ok(Err(error))) if Instant::now() > half => return Err(error),
-                        // If the request that has asked has gone away, this one has no answer.
-                        Ok(_) => {}
-                        Err(_) => return Err(late()),
-                    }
-                }
-                Again::Wait(_) | Again::Ask => break,
+                Again::Wait(hears) => match timeout_at(until, hears).await {
+                    // There is too little time to ask again.
+                    Ok(Ok(Err(error))) if Instant::now() > half => return Err(error),
+                    // If the request that has asked has gone away, this one has no answer.
+                    Ok(_) => {}
+                    Err(_) => return Err(late()),
+                },
+                Again::Ask => break,
             }
         }
     }

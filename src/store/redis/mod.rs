@@ -22,6 +22,7 @@ mod lending;
 mod link;
 #[cfg(feature = "redis-cluster")]
 mod node;
+mod not_leased;
 mod numbers;
 mod opened;
 mod pairs;
@@ -52,9 +53,10 @@ use self::batcher::{Batcher, Lender};
 use self::calls::Calls;
 use self::denials::DenialCache;
 use self::held::HeldSlots;
-use self::lease::{NodeClock, Terms};
+use self::lease::NodeClock;
 use self::leases::Leases;
 use self::link::Link;
+use self::not_leased::{SmallLimits, terms};
 use self::opened::OpenedPolicy;
 use self::query::PolicyRule;
 use self::script::Script;
@@ -68,7 +70,6 @@ use crate::algorithm::Lua;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
-use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::key::{IntoKey, KeyName};
 use crate::policy::{Policy, check_names};
@@ -152,13 +153,6 @@ impl RedisStore {
     }
 }
 
-const NOT_LEASED: Diagnostic = Diagnostic::new(
-    "TRL035",
-    "",
-    "units of a policy are not leased, and each of its requests asks Redis",
-    "say `.unleased()` on the policy if that is meant",
-);
-
 impl RedisStore {
     /// Gives back the units that this process has leased and not spent; see [`RedisStoreBuilder::lease`].
     /// Call it before the process ends, after the last request: units that are not given back lapse at the
@@ -223,7 +217,11 @@ impl Store for RedisStore {
                 #[cfg(feature = "testing")]
                 self.clock.clone(),
             );
-            Leases::new(clock, terms, Arc::clone(&self.changes))
+            Leases::new(
+                clock,
+                (terms, SmallLimits::new(given)),
+                Arc::clone(&self.changes),
+            )
         });
         let remembers = !self.remember_denials_for.is_zero();
         #[cfg(feature = "testing")]
@@ -267,28 +265,6 @@ impl Store for RedisStore {
         }
         Ok(RedisLedger::new(calls))
     }
-}
-
-/// Returns how long units of each policy are leased, or `None` where they are not.
-fn terms(policies: &[Policy], life: Micros) -> Box<[Option<Terms>]> {
-    let mut not_leased = Vec::new();
-    let terms = policies.iter().map(|policy| {
-        let why = match policy.is_leased() {
-            Ok(false) => return None,
-            Ok(true) => match Terms::of(policy.algorithm(), life) {
-                None => "its algorithm has no units that a node can hold",
-                terms => return terms,
-            },
-            Err(why) => why,
-        };
-        not_leased.push(format!("{:?}: {why}", policy.told_name()));
-        None
-    });
-    let terms = terms.collect();
-    if !not_leased.is_empty() {
-        warn_once_of(&NOT_LEASED, not_leased.join("; "));
-    }
-    terms
 }
 
 fn rules_that_hold(policies: &[OpenedPolicy]) -> Vec<Lua> {

@@ -55,7 +55,7 @@ pub(super) type Heard = Result<(), StoreError>;
 /// How a request goes on that was not decided at once.
 pub(super) enum Again {
     Decided(Local),
-    /// Units are on their way.
+    /// A question is on its way.
     Wait(oneshot::Receiver<Heard>),
     Ask,
 }
@@ -165,9 +165,9 @@ impl Entry {
         self.woken(ask)
     }
 
-    /// Returns the requests that have waited for this answer: only a question for units has any.
+    /// Returns the requests that have waited for this answer: only a question that leads has any.
     pub(super) fn woken(&mut self, ask: &Ask) -> Vec<oneshot::Sender<Heard>> {
-        if ask.units == 0 {
+        if !ask.leads {
             return Vec::new();
         }
         mem::take(&mut self.waiting)
@@ -218,6 +218,13 @@ impl Of {
             epoch,
             put,
         }
+    }
+}
+
+pub(super) fn tell_each(waiting: Vec<oneshot::Sender<Heard>>, heard: Result<(), &StoreError>) {
+    for request in waiting {
+        // Sending fails if the request has gone away.
+        let _ = request.send(heard.map_err(StoreError::again));
     }
 }
 

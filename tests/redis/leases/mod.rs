@@ -22,8 +22,11 @@ mod failures;
 mod from_file;
 mod off;
 mod processes;
+mod small;
 mod verbs;
 
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tower_ratelimit::observe::LeaseStats;
@@ -34,6 +37,7 @@ use tower_ratelimit::{
 };
 
 use crate::scene::{PATIENCE, daily, every, limiter, over, patient, scripts_run, used};
+use crate::support::proxy::Proxy;
 use crate::support::redis::{Cluster, Server};
 
 const LIMIT: u32 = 1_000;
@@ -165,6 +169,35 @@ async fn a_request_whose_units_are_held_asks_nothing() {
         used(&peeked)[0] >= used(&told)[0] + 8,
         "{peeked:?} {told:?}"
     );
+}
+
+/// If it began when the answer came, the node would spend units that the server has charged and given to others.
+#[tokio::test]
+async fn the_life_of_a_unit_begins_when_the_node_sends_its_question() {
+    let (server, clock) = (Server::start(&[]), new_year());
+    let mut proxy = Proxy::start(&server);
+    let store = leasing().open(proxy.url()).unwrap().clock(clock.clone());
+    let limiter = limiter(&store, [daily("a", 100_000)]);
+    for _ in 0..3 {
+        assert!(is_allowed(&limiter, "ann", 1).await);
+    }
+    assert_eq!(stats(&limiter).granted(), 0);
+    proxy.delay(Duration::from_millis(20));
+    let mut check = pin!(limiter.check("ann", 1));
+    // The question goes out, and the answer is on its way.
+    assert!(poll_once(check.as_mut()).is_none());
+    clock.advance(LIFE);
+    assert!(check.await.unwrap().is_allowed());
+    let told = stats(&limiter);
+    assert!(told.granted() > 0, "{told:?}");
+    assert_eq!((told.held(), told.lapsed()), (0, told.granted()));
+}
+
+fn poll_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
 }
 
 #[tokio::test]

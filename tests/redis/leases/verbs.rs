@@ -41,6 +41,35 @@ async fn an_override_is_seen_here_at_once_and_elsewhere_after_a_life() {
 }
 
 #[tokio::test]
+async fn inspect_tells_how_many_units_all_nodes_hold() {
+    let (server, clock) = (Server::start(&[]), new_year());
+    let stores = [node(&server, &clock), node(&server, &clock)];
+    let policies = || [daily("a", 100_000), daily("apart", 100_000).unleased()];
+    let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [policies()[0].clone()]));
+    let both = limiter(&stores[0], policies());
+    let told = async || -> Vec<(String, u32)> {
+        let inspection = both.inspect("ann").await.unwrap();
+        let leased = inspection.leased();
+        leased
+            .map(|(name, units)| (name.to_owned(), units))
+            .collect()
+    };
+    assert_eq!(told().await, []);
+    for node in &nodes {
+        warm(node, "ann").await;
+    }
+    let held: u64 = nodes.iter().map(|node| stats(node).held()).sum();
+    assert_eq!(
+        told().await,
+        [("a".to_owned(), u32::try_from(held).unwrap())]
+    );
+    for store in &stores {
+        store.give_leases_back().await;
+    }
+    assert_eq!(told().await, []);
+}
+
+#[tokio::test]
 async fn all_that_there_is_can_be_taken_but_what_other_nodes_hold() {
     const LIMIT: u32 = 1_000;
     let (server, clock) = (Server::start(&[]), new_year());

@@ -41,7 +41,37 @@ async fn a_head_that_two_servers_read_in_two_ways_is_refused_and_the_connection_
             "POST / HTTP/1.1|host: a|content-length: 3|transfer-encoding: identity",
             400,
         ),
+        (
+            "POST / HTTP/1.1|host: a|content-length: 3|content-length: 3",
+            400,
+        ),
+        ("POST / HTTP/1.1|host: a|content-length: 0x3", 400),
+        ("POST / HTTP/1.1|host: a|content-length: -1", 400),
+        (
+            "POST / HTTP/1.1|host: a|content-length: 18446744073709551616",
+            400,
+        ),
         ("POST / HTTP/1.1|host: a|transfer-encoding : chunked", 400),
+        (
+            "POST / HTTP/1.1|host: a|transfer-encoding: chunked|transfer-encoding: identity",
+            400,
+        ),
+        (
+            "POST / HTTP/1.1|host: a|transfer-encoding: identity|transfer-encoding: chunked",
+            501,
+        ),
+        (
+            "POST / HTTP/1.1|host: a|transfer-encoding: chunked;q=1",
+            400,
+        ),
+        (
+            "POST / HTTP/1.1|host: a|transfer-encoding: \"chunked\"",
+            400,
+        ),
+        (
+            "POST / HTTP/1.1|host: a|transfer-encoding:\u{b}chunked",
+            400,
+        ),
         ("POST / HTTP/1.1|host: a|transfer-encoding:| chunked", 400),
         ("POST / HTTP/1.1|host: a|transfer-encoding: xchunked", 400),
         (
@@ -60,6 +90,63 @@ async fn a_head_that_two_servers_read_in_two_ways_is_refused_and_the_connection_
         assert_eq!(answer.status(), status, "{request}");
         // There is one answer, and it is the last of the connection.
         assert!(!answer.body().contains("HTTP/1.1"), "{answer:?}");
+    }
+}
+
+/// The upstream answers before it has the body, and then the body hides a request.
+#[tokio::test]
+async fn no_request_hides_behind_a_chunk_that_two_servers_read_in_two_ways() {
+    let scene = Scene::new(WIDE).await;
+    let hidden = "GET /hidden HTTP/1.1\r\nhost: a\r\n\r\n";
+    for chunks in [
+        "+0\r\n\r\n",
+        "-0\r\n\r\n",
+        "0x0\r\n\r\n",
+        "\r\n\r\n",
+        " 0\r\n\r\n",
+        "10000000000000000\r\n\r\n",
+        "0;a\n\r\n",
+        "0;\rX\r\n\r\n",
+        "0\n\n",
+        "0\r\n\n",
+        "1\r\nab\r\n0\r\n\r\n",
+        "1\r\na\n0\r\n\r\n",
+        "1\r\na0\r\n\r\n",
+    ] {
+        let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+        let mut stream = scene.connect().await;
+        let request = format!("{head}{chunks}{hidden}");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        // It may wait for more otherwise.
+        stream.shutdown().await.unwrap();
+        let mut answers = Vec::new();
+        let _ = stream.read_to_end(&mut answers).await;
+        let answers = String::from_utf8(answers).unwrap();
+        assert!(!answers.contains("/hidden"), "{chunks:?}: {answers}");
+    }
+    // What ends as it should is followed by the next request.
+    let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+    let last = "GET /next HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let answer = scene.ask(&format!("{head}0\r\n\r\n{last}")).await;
+    assert!(answer.body().contains("/next"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let scene = Scene::new(WIDE).await;
+    let many: Vec<String> = (0..200)
+        .map(|number| format!("x-{number}: 1\r\n"))
+        .collect();
+    let many = many.concat();
+    let long = format!("x-long: {}\r\n", "x".repeat(1 << 20));
+    let target = format!("/{}", "x".repeat(100_000));
+    for (target, fields, status) in [("/", &*many, 431), ("/", &*long, 431), (&*target, "", 414)] {
+        let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\n{fields}\r\n");
+        let mut stream = scene.connect().await;
+        // The gateway does not read all of it.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let head = head(&mut stream).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
     }
 }
 

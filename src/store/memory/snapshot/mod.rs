@@ -5,7 +5,7 @@ mod past;
 
 pub use self::past::{Fate, Restored};
 
-pub(super) use self::past::revived;
+pub(super) use self::past::Past;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use self::format::{Reader, Writer};
 use super::blocks::Blocked;
 use super::counter::Counter;
 use super::seed::Seed;
-use super::table::Override;
+use super::timed::Override;
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::error::{RestoreError, RestoreErrorKind};
@@ -23,10 +23,12 @@ use crate::error::{RestoreError, RestoreErrorKind};
 pub(super) fn write(
     seed: &Seed,
     tables: &[(String, Algorithm, Arc<dyn Counter>)],
-    restored: &[Restored],
-    blocks: &[(String, Blocked)],
+    past: Option<&Past>,
+    live_blocks: &[(String, Blocked)],
     now: Micros,
 ) -> Vec<u8> {
+    let (restored, blocks) =
+        past.map_or((&[][..], &[][..]), |past| (past.policies(), past.blocks()));
     let mut file = Writer::new();
     file.section("seed", |file| {
         for word in seed.words() {
@@ -61,7 +63,7 @@ pub(super) fn write(
     for one in restored {
         one.write(&mut file, now);
     }
-    for (policy, blocked) in blocks {
+    for (policy, blocked) in live_blocks.iter().chain(blocks) {
         let mut lasting = blocked.iter().filter(|(.., until)| *until > now).peekable();
         if lasting.peek().is_none() {
             continue;
@@ -97,16 +99,8 @@ fn put_overrides(file: &mut Writer, (policy, algorithm): (&str, &str), overrides
     });
 }
 
-/// The contents of a snapshot.
-pub(super) struct Snapshot {
-    pub(super) seed: Seed,
-    pub(super) restored: Vec<Restored>,
-    /// Blocks, by the names of their policies.
-    pub(super) blocks: Vec<(String, Blocked)>,
-}
-
-/// Reads a snapshot.
-pub(super) fn read(snapshot: &[u8]) -> Result<Snapshot, RestoreError> {
+/// What was put down, and the seed of its fingerprints.
+pub(super) fn read(snapshot: &[u8]) -> Result<(Seed, Past), RestoreError> {
     let mut sections = Reader::open(snapshot).map_err(RestoreError::new)?;
     let damaged = || RestoreError::new(RestoreErrorKind::Damaged);
     let (mut seed, mut restored, mut blocks) = (None, Vec::new(), Vec::new());
@@ -128,11 +122,7 @@ pub(super) fn read(snapshot: &[u8]) -> Result<Snapshot, RestoreError> {
             _ => {}
         }
     }
-    Ok(Snapshot {
-        seed: seed.ok_or_else(damaged)?,
-        restored,
-        blocks,
-    })
+    Ok((seed.ok_or_else(damaged)?, Past::new(restored, blocks)))
 }
 
 fn blocked(mut section: Reader<'_>) -> Option<(String, Blocked)> {

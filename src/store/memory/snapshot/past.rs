@@ -2,6 +2,7 @@
 //!
 //! A snapshot has no algorithms to decide with, so its states are kept as bytes until a policy fits them.
 
+use std::mem;
 use std::sync::Arc;
 
 use super::format::{Reader, Writer};
@@ -9,9 +10,10 @@ use super::{Overridden, put_overrides};
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::store::memory::blocks::{Blocked, Blocks};
 use crate::store::memory::counter::Counter;
-use crate::store::memory::opening::{counter, counter_for};
-use crate::store::memory::table::Override;
+use crate::store::memory::opening::counter_with;
+use crate::store::memory::timed::Override;
 
 /// The part of a snapshot for one policy, and what happened to it: see
 /// [`MemoryStore::restored`](crate::MemoryStore::restored).
@@ -108,7 +110,7 @@ impl Restored {
         put_overrides(file, (&self.policy, &self.algorithm), &overrides);
     }
 
-    pub(in crate::store::memory) fn is_waiting(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         !matches!(self.fate, Fate::Restored { .. })
     }
 
@@ -155,8 +157,8 @@ impl Restored {
         let limits = overrides
             .into_iter()
             .map(|(fingerprint, limit, _)| (fingerprint, limit));
-        let counter = counter_for(algorithm, bound, &states, limits.collect(), now);
-        let (keys, left_out) = counter.general().restore(states, now);
+        let (counter, restored) = counter_with(algorithm, bound, states, limits.collect(), now);
+        let (keys, left_out) = restored;
         self.fate = Fate::Restored { keys, left_out };
         self.keys = Arc::default();
         self.overrides = Arc::default();
@@ -186,13 +188,77 @@ fn overridden<'a>(keys: &mut Reader<'a>) -> Option<Put<'a>> {
     Some((keys.text()?, (from, until), keys.key()?))
 }
 
-/// Creates a table for this policy, with what was restored of it.
-pub(in crate::store::memory) fn revived(
+/// What a store was restored from, as far as no policy has been opened for it.
+///
+/// It calls what reads it by pointers that only [`restore`](crate::MemoryStore::restore) sets, so that a program which
+/// restores no snapshot does not contain the code.
+#[derive(Clone, Debug)]
+pub(in crate::store::memory) struct Past {
+    policies: Vec<Restored>,
+    /// By the names of their policies.
+    blocks: Vec<(String, Blocked)>,
+    revive: Revive,
+    block: fn(&Blocks, Blocked, Micros),
+}
+
+/// Creates a table for a policy with room for this many keys, of what was restored of it.
+type Revive = fn(&mut [Restored], (&str, &Algorithm), usize, Micros) -> Option<Arc<dyn Counter>>;
+
+impl Past {
+    pub(super) fn new(policies: Vec<Restored>, blocks: Vec<(String, Blocked)>) -> Self {
+        Self {
+            policies,
+            blocks,
+            revive: revived,
+            block: Blocks::restore,
+        }
+    }
+
+    /// Returns what is still to be restored.
+    pub(in crate::store::memory) fn waiting(&self) -> Self {
+        let waiting = self.policies.iter().filter(|one| one.is_waiting());
+        Self {
+            policies: waiting.cloned().collect(),
+            ..self.clone()
+        }
+    }
+
+    pub(in crate::store::memory) fn policies(&self) -> &[Restored] {
+        &self.policies
+    }
+
+    pub(in crate::store::memory) fn blocks(&self) -> &[(String, Blocked)] {
+        &self.blocks
+    }
+
+    /// Creates a table for this policy with what was restored of it; `None` if that is nothing.
+    pub(in crate::store::memory) fn revive(
+        &mut self,
+        policy: (&str, &Algorithm),
+        bound: usize,
+        now: Micros,
+    ) -> Option<Arc<dyn Counter>> {
+        (self.revive)(&mut self.policies, policy, bound, now)
+    }
+
+    /// Blocks the keys that were blocked under this policy.
+    pub(in crate::store::memory) fn block(&mut self, policy: &str, blocks: &Blocks, now: Micros) {
+        let block = self.block;
+        self.blocks.retain_mut(|(name, blocked)| {
+            if name == policy {
+                block(blocks, mem::take(blocked), now);
+            }
+            name != policy
+        });
+    }
+}
+
+fn revived(
     restored: &mut [Restored],
     (policy, algorithm): (&str, &Algorithm),
     bound: usize,
-    now: impl FnOnce() -> Micros,
-) -> Arc<dyn Counter> {
+    now: Micros,
+) -> Option<Arc<dyn Counter>> {
     let is_its_own = |one: &Restored| one.is_waiting() && one.policy == policy;
     let is_same = |one: &Restored| one.its_algorithm().as_ref() == Some(algorithm);
     let is_alike = |one: &Restored| {
@@ -209,12 +275,12 @@ pub(in crate::store::memory) fn revived(
             .position(|one| is_its_own(one) && is_alike(one))
     });
     if let Some(found) = found {
-        return restored[found].revive(algorithm, bound, now());
+        return Some(restored[found].revive(algorithm, bound, now));
     }
     for one in restored.iter_mut().filter(|one| is_its_own(one)) {
         one.fate = Fate::Unlike;
         let subject = format!("policy {policy:?}: {} then, {algorithm} now", one.algorithm);
         warn_once_of(&UNLIKE, subject);
     }
-    counter(algorithm, bound)
+    None
 }

@@ -29,6 +29,14 @@ fn is_of_one_charge(amendment: Amendment) -> bool {
     matches!(amendment, Amendment::GiveBack(_))
 }
 
+/// Returns where the charge was made, if the amendment is of one. Since then, the key may have lost its slot, or got one.
+fn place_charged(amendment: Amendment) -> Option<Counted> {
+    match amendment {
+        Amendment::TakeBack(taken) => Some(Counted::of(taken)),
+        _ => None,
+    }
+}
+
 /// Changes a state. Blocks, overrides and settlements are handled elsewhere.
 pub(super) fn amend<S: Step>(
     rule: &S,
@@ -59,7 +67,10 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         amendment: Amendment,
     ) -> Option<()> {
         let time = || clock.now().min(self.until);
+        let charged = place_charged(amendment);
+        let mut counted = charged.unwrap_or(Counted::Apart);
         if limit.is_none()
+            && counted == Counted::Apart
             && let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, time)
         {
             let now = snapshot.latest;
@@ -73,7 +84,6 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             return Some(());
         }
         let own = self.own(ask, limit, time(), clock);
-        let mut counted = Counted::Apart;
         let (snapshot, mut lock, slot) = loop {
             let (snapshot, lock) = self.snapshot_and_lock(ask, counted, own)?;
             if let Some(slot) = self.page(&snapshot).find(snapshot.fingerprint(ask)) {
@@ -81,6 +91,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             }
             drop(lock);
             if counted == Counted::Apart
+                && charged.is_none()
                 && !snapshot.is_overridden()
                 && (is_of_one_charge(amendment) || !self.has_room(&snapshot, time()))
             {
@@ -186,11 +197,11 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 
     /// Charges a key after the fact, whether there is room under its limit or not. A key without a slot is
-    /// given one as it would be for a charge.
+    /// given one as it would be for a charge, unless the charge was made to the shared entry.
     #[inline(never)]
     pub(in crate::store::memory) fn settle(
         &self,
-        ask: Ask,
+        (ask, mut counted): (Ask, Counted),
         limit: Option<&Algorithm>,
         clock: &dyn Clock,
     ) -> Settled {
@@ -199,7 +210,6 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             return Settled::Done;
         }
         let own = self.own(ask, limit, time(), clock);
-        let mut counted = Counted::Apart;
         let mut attempts = 0;
         loop {
             match self.settle_where(ask, (counted, own), time) {

@@ -1,6 +1,6 @@
 //! The traits of a counter for a table with one limit.
 
-use super::{Ask, Counted, Known, Override, PageSnapshot, Settled, Table};
+use super::{Ask, Counted, Known, PageSnapshot, Settled, Table};
 use crate::algorithm::{Algorithm, State, Step};
 use crate::clock::{Clock, Micros};
 use crate::store::Amendment;
@@ -8,7 +8,7 @@ use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::{Counter, Fill, General, OutcomeSink, Tier};
 use crate::store::memory::prepared::{RuleSlot, Under};
 use crate::store::memory::seqlock::Lock;
-use crate::store::memory::timed::Full;
+use crate::store::memory::timed::{Full, Override};
 
 /// A table that is asked by its own rule.
 impl<R: Step, C: Keeps<R>> Counter for Table<R, C> {
@@ -131,8 +131,8 @@ impl<R: Step, C: Keeps<R>> General for Table<R, C> {
         let _ = self.amend(ask, limit, clock, amendment);
     }
 
-    fn settle(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock) {
-        let settled = self.settle(ask, limit, clock);
+    fn settle(&self, asked: (Ask, Counted), limit: Option<&Algorithm>, clock: &dyn Clock) {
+        let settled = self.settle(asked, limit, clock);
         debug_assert_eq!(settled, Settled::Done);
     }
 
@@ -154,16 +154,16 @@ impl<R: Step, C: Keeps<R>> General for Table<R, C> {
         self.each_override(now)
     }
 
+    fn last_override_end(&self) -> Option<Micros> {
+        self.last_override_end()
+    }
+
     fn fill(&self) -> Fill {
         self.fill()
     }
 
     fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State)) {
         self.each_key(now, tell);
-    }
-
-    fn restore(&self, keys: Vec<(u64, State)>, now: Micros) -> (usize, usize) {
-        self.restore(keys, now)
     }
 }
 

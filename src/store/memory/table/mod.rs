@@ -97,7 +97,6 @@ use self::budget::Budget;
 use self::eviction::Tidies;
 use self::judging::{Judges, Met};
 pub(in crate::store::memory) use self::moving::Settled;
-pub(in crate::store::memory) use self::overriding::Override;
 use super::cell::Keeps;
 use super::counter::Fill;
 use super::expiry::ExpiryIndex;
@@ -106,7 +105,7 @@ use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, Own, PageSnapsh
 use super::pages::{Pages, Sight};
 use super::prepared::Prepared;
 use super::seqlock::Lock;
-use super::timed::Timed;
+use super::timed::{Span, Timed};
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::{Clock, Micros};
 
@@ -126,7 +125,7 @@ pub(super) struct Table<R, C> {
     overflow: Page<C>,
     budget: Arc<Budget>,
     /// The limits of single keys.
-    overrides: Timed<Algorithm>,
+    overrides: Timed,
     met: Met<R>,
     /// The judges of the table's own limit, if their type is faster to ask than that of the rule.
     tidies: Option<Box<dyn Tidies<R, C>>>,
@@ -260,15 +259,17 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         now: Micros,
         clock: &dyn Clock,
     ) -> Option<Own> {
-        if self.overrides.are_any()
-            && let Some((algorithm, _)) =
-                self.overrides
-                    .find(ask.fingerprint, now, clock, ask.cost == 0)
-        {
-            return Some(Own {
-                algorithm,
-                is_overridden: true,
-            });
+        if self.overrides.are_any() {
+            let only_asks = ask.cost == 0;
+            let found = self.overrides.find(ask.fingerprint, now, clock, only_asks);
+            if let Some((Span { limit, .. }, _)) = found
+                && let Some(algorithm) = limit
+            {
+                return Some(Own {
+                    algorithm,
+                    is_overridden: true,
+                });
+            }
         }
         let algorithm = *limit?;
         self.meet(&algorithm);

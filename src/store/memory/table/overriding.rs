@@ -4,10 +4,7 @@ use crate::clock::{Clock, Micros};
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::seed::RESERVED;
 use crate::store::memory::seqlock::Lock;
-use crate::store::memory::timed::{Full, Span};
-
-/// The limit of one key, which replaces the limits of its requests for a time.
-pub(in crate::store::memory) type Override = Span<Algorithm>;
+use crate::store::memory::timed::{Full, Override, Span};
 
 /// The number of keys of one policy that can have an override.
 pub(in crate::store) const MOST: usize = 10_000;
@@ -54,7 +51,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         };
         let now = self.now(clock);
         self.drain((ask, &snapshot), &mut lock, now, clock);
-        let span = Span::new(algorithm, now, length);
+        let span = Span::new(Some(algorithm), now, length);
         self.overrides.put(fingerprint, span, MOST, |_| false)?;
         let page = self.page(&snapshot);
         if let Some((kept, latest)) = shared
@@ -130,9 +127,18 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
 
     /// Returns the overrides that have not ended.
     pub(in crate::store::memory) fn each_override(&self, now: Micros) -> Vec<(u64, Override)> {
-        let mut each = self.overrides.each();
-        each.retain(|(_, span)| span.until > now);
-        each
+        let each = self.overrides.each().into_iter();
+        let lasting = each.filter(|(_, span)| span.until > now);
+        let overrides = lasting.filter_map(|(fingerprint, Span { limit, from, until })| {
+            let what = limit?;
+            Some((fingerprint, Override { what, from, until }))
+        });
+        overrides.collect()
+    }
+
+    /// Returns the end of the last override.
+    pub(in crate::store::memory) fn last_override_end(&self) -> Option<Micros> {
+        self.overrides.last_end()
     }
 
     /// Restores the overrides that keys had before a restart.
@@ -141,10 +147,14 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         overrides: Vec<(u64, Override)>,
         now: Micros,
     ) {
-        for (_, span) in &overrides {
-            self.meet(&span.what);
+        for (_, its) in &overrides {
+            self.meet(&its.what);
         }
-        let own = overrides.into_iter().take(MOST);
+        let own = overrides.into_iter().take(MOST).map(|(fingerprint, its)| {
+            let Override { what, from, until } = its;
+            let limit = Some(what);
+            (fingerprint, Span { limit, from, until })
+        });
         self.overrides.restore(own, now);
     }
 }

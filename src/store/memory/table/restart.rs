@@ -168,7 +168,7 @@ mod tests {
     use crate::algorithm::Gcra;
     use crate::clock::{Clock, ManualClock};
     use crate::store::memory::counter::decide;
-    use crate::store::memory::opening::counter;
+    use crate::store::memory::opening::{counter, counter_with};
 
     /// Rules whose states take one word, and three.
     const PACKED: Gcra = Gcra::per_second(1).burst(u32::MAX);
@@ -234,11 +234,11 @@ mod tests {
     #[test]
     fn a_key_that_is_there_twice_is_restored_as_it_is_the_furthest_from_new() {
         let algorithm = Gcra::per_day(1).burst(10).into();
-        let table = counter(&algorithm, 100);
         let now = ManualClock::new().now();
         let owes = |owed: u64| State::from_words(&[now.get(), owed, 0, 1]);
         let keys = vec![(7, owes(3)), (7, owes(9)), (7, owes(5)), (0, owes(5))];
-        assert_eq!(table.general().restore(keys, now), (1, 0));
+        let (table, restored) = counter_with(&algorithm, 100, keys, Vec::new(), now);
+        assert_eq!(restored, (1, 0));
         let mut told = Vec::new();
         table.general().each_key(now, &mut |fingerprint, state| {
             told.push((fingerprint, state));
@@ -250,7 +250,7 @@ mod tests {
     fn a_log_for_which_there_is_no_room_is_shortened_and_still_refuses() {
         let algorithm = "sliding-log 20/day".parse().unwrap();
         let clock = ManualClock::new();
-        let (large, small) = (counter(&algorithm, 100), counter(&algorithm, 5));
+        let large = counter(&algorithm, 100);
         let ask = Ask {
             fingerprint: fingerprint(1),
             cost: 1,
@@ -265,7 +265,8 @@ mod tests {
             .each_key(clock.now(), &mut |fingerprint, state| {
                 keys.push((fingerprint, state));
             });
-        assert_eq!(small.general().restore(keys, clock.now()), (1, 0));
+        let (small, restored) = counter_with(&algorithm, 5, keys, Vec::new(), clock.now());
+        assert_eq!(restored, (1, 0));
         assert_eq!(small.general().fill().keys, 5);
         assert!(!decide(&*small, ask, clock.now(), &clock, None));
     }

@@ -18,9 +18,10 @@ use crate::store::redis::glue::glue;
 /// What is done with the key.
 #[derive(Clone, Copy, Debug)]
 enum Verb {
-    /// Asks with a cost for this many units, with this demand.
+    /// Asks with a cost for this many units, for some of which requests wait, with this demand.
     Ask {
         units: u32,
+        awaited: u32,
         seen: u32,
     },
     /// A node without leases asks with a cost.
@@ -82,7 +83,11 @@ impl Act<'_> {
         leased.end(rule, &mut kept, now);
         let (mut units, mut grant) = (0, None);
         match self.verb {
-            Verb::Ask { units: asked, seen } => {
+            Verb::Ask {
+                units: asked,
+                awaited,
+                seen,
+            } => {
                 leased.hear(rule, &mut kept, now, self.tells);
                 if leased.allows(rule, &kept, now, amount) {
                     units = 1;
@@ -92,8 +97,10 @@ impl Act<'_> {
                     let ask = Ask {
                         cost: amount,
                         units: asked,
+                        awaited,
                         seen,
                         tells: self.tells.into(),
+                        ..Ask::default()
                     };
                     grant = leased.grant(rule, &kept, now, &ask, self.terms);
                 }
@@ -186,7 +193,11 @@ impl Scripts {
             words.by_ref().take(6).collect()
         };
         match act.verb {
-            Verb::Ask { units, seen } => {
+            Verb::Ask {
+                units,
+                awaited,
+                seen,
+            } => {
                 let mut call = self.lease.key("key");
                 call.arg(now).arg(1).arg(self.lua.name).arg(&numbers);
                 call.arg(act.terms.epoch()).arg(act.terms.covers.get());
@@ -196,6 +207,7 @@ impl Scripts {
                     .arg(act.amount)
                     .arg(0)
                     .arg(units)
+                    .arg(awaited)
                     .arg(seen);
                 call.arg(act.tells.len());
                 for tell in act.tells {
@@ -434,7 +446,12 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
 }
 
 fn deeds() -> impl Strategy<Value = Vec<Deed>> {
-    let ask = (0..200_u32, 0..300_u32).prop_map(|(units, seen)| Verb::Ask { units, seen });
+    let awaited = prop_oneof![2 => Just(0), 1 => 0..200_u32];
+    let ask = (0..200_u32, awaited, 0..300_u32).prop_map(|(units, awaited, seen)| Verb::Ask {
+        units,
+        awaited: awaited.min(units),
+        seen,
+    });
     let verb = prop_oneof![
         6 => ask,
         2 => Just(Verb::Charge),

@@ -2,8 +2,9 @@
 -- KEYS: the state of each charge. ARGV: the time, or nothing; how many policies, and each one's rule and four numbers, the
 -- limit first, how long an epoch is, the time that a node asks for, both in microseconds, and one in how many parts of the
 -- room nodes are granted; then for each request how many charges it has, and each charge's policy, its cost, whether it
--- is soft as in `charge.lua`, how many units the node asks for, how many requests have asked it for, and of how many classes
--- it tells, and for each of these its end and how many units were spent and are given back.
+-- is soft as in `charge.lua`, how many units the node asks for, for how many of them requests wait, how many requests have
+-- asked it for, and of how many classes it tells, and for each of these its end and how many units were spent and are given
+-- back.
 -- Returns a line for each request: the time and, for each charge, whether it fits, how long its key is blocked yet, how
 -- many units are granted, with the end of their class and how long they last, and the state as `charge.lua` tells it,
 -- before which stands, if nodes hold units, what the mark of these says, behind a `~`.
@@ -68,9 +69,9 @@ local function demand(lease, seen, covers)
 end
 
 -- Grants units to a node. Returns how many, their end, and how long they last.
-local function grant(rule, lease, kept, held, asked, wanted, policy, limit, a, b, c)
+local function grant(rule, lease, kept, held, cost, asked, awaited, wanted, policy, limit, a, b, c)
   local epoch, covers = policy[6], policy[7]
-  if asked == 0 or limit == 0 then
+  if asked == 0 or limit < 8 * math.max(cost, 1) then
     return 0, 0, 0
   end
   local ends = (math.floor(now / epoch) + 2) * epoch
@@ -83,12 +84,17 @@ local function grant(rule, lease, kept, held, asked, wanted, policy, limit, a, b
   if lasts <= 0 then
     return 0, 0, 0
   end
-  if lasts < covers then
-    asked = divided(asked, lasts, covers)
-  end
   local room = math.max(rule.remaining(kept, now, limit, a, b, c) - held, 0)
   local share = divided(asked, room, policy[8] * math.max(wanted, asked, 1))
-  local units = math.min(asked, math.floor(room / 4), share)
+  local most = asked
+  if lasts < 2 * covers then
+    most = divided(asked, lasts, 2 * covers)
+  end
+  local units = math.min(most, math.floor(room / 4), share)
+  if units < cost then
+    units = 0
+  end
+  units = math.max(units, math.min(awaited, room))
   local found = class(lease, ends)
   if units == 0 or not found and #lease == 21 then
     return 0, 0, 0
@@ -115,7 +121,8 @@ local function decide(index, last, place, allowed)
     a, b, c = rule.present(now, a, b, c)
   end
   local key, cost, softness = KEYS[index], ARGV[place + 1] + 0, ARGV[place + 2]
-  local asked, seen, tells = ARGV[place + 3] + 0, ARGV[place + 4] + 0, ARGV[place + 5] + 0
+  local asked, awaited = ARGV[place + 3] + 0, ARGV[place + 4] + 0
+  local seen, tells = ARGV[place + 5] + 0, ARGV[place + 6] + 0
   local kept, marks, text = (rule.load or load)(key)
   local blocked, own, moved, found = '0', '', false, text ~= nil
   marks = marks or {}
@@ -127,14 +134,14 @@ local function decide(index, last, place, allowed)
   local held, ended = marking.ending(rule, marks, kept, now, limit, a, b, c)
   local lease = marks.lease
   if lease and tells > 0 then
-    held = held - hear(rule, lease, kept, place + 6, tells, limit, a, b, c)
+    held = held - hear(rule, lease, kept, place + 7, tells, limit, a, b, c)
   end
   local fits = limit > 0 and cost <= limit
     and (cost == 0 or held + cost <= limit and rule.admits(kept, now, held + cost, limit, a, b, c))
   if blocked ~= '0' and softness ~= '2' or not fits and softness == '0' then
     allowed = false
   end
-  local behind, next_place = '', place + 6 + 3 * tells
+  local behind, next_place = '', place + 7 + 3 * tells
   if index < last then
     allowed, behind, next_place = decide(index + 1, last, next_place, allowed)
   end
@@ -151,7 +158,7 @@ local function decide(index, last, place, allowed)
     end
     if lease then
       local wanted = demand(lease, seen, policy[7])
-      units, ends, lasts = grant(rule, lease, kept, held, asked, wanted, policy, limit, a, b, c)
+      units, ends, lasts = grant(rule, lease, kept, held, cost, asked, awaited, wanted, policy, limit, a, b, c)
       marks.lease = lease
     end
   end
@@ -181,7 +188,7 @@ while first <= #KEYS do
     end
     lines[#lines + 1], at = '-' .. said, at + 1
     for _ = 1, charges do
-      at = at + 6 + 3 * ARGV[at + 5]
+      at = at + 7 + 3 * ARGV[at + 6]
     end
   end
   first = first + charges

@@ -23,7 +23,8 @@ pub(in crate::store::redis) struct Pair {
     /// The cost of a request, by the last questions.
     cost: u32,
     /// How many units requests have asked for since the last answer, and when that was. So the time in which
-    /// requests wait for units does not lower the demand.
+    /// requests wait for units does not lower the demand. If the answer brings fewer units than the node has asked for, both
+    /// count from the question: requests that still wait would look like a demand that has just come.
     wanted: u32,
     since: Option<Micros>,
     /// How many units cover the demand, by the last questions.
@@ -32,12 +33,14 @@ pub(in crate::store::redis) struct Pair {
     granted: u32,
     /// Whether the last answer has brought fewer units than were asked for.
     is_scarce: bool,
-    /// Whether a question for units has no answer yet.
+    /// Whether the question that leads has no answer yet.
     is_asking: bool,
     /// Whether requests wait for that answer.
     waits: bool,
     /// How many units requests wait for, beside the request that has asked.
     waiting: u32,
+    /// Whether requests have waited for units of which there are none: the limit is too small for leases.
+    waits_in_vain: bool,
     /// Until when requests of this cost or more are refused without a question.
     refuses: Refuses,
     /// When the last request came.
@@ -71,7 +74,7 @@ pub(in crate::store::redis) enum Way {
     Spent { is_low: bool },
     /// The request is refused, and may try again after this time.
     Refused(Micros),
-    /// Units are on their way. The request waits for them, and comes again.
+    /// A question about the key is on its way. The request waits for the answer, and comes again.
     Wait,
     /// The server decides.
     Ask,
@@ -100,9 +103,9 @@ impl Pair {
 
     /// Decides again, for a request that has waited.
     ///
-    /// While units are on their way, no further question about the key is sent: requests wait for that
-    /// answer. If the last answer was neither units nor a denial, each request asks by itself: the limit is
-    /// too small for leases.
+    /// While one question about a key is on its way, no further one is sent: requests wait for the answer, and the next
+    /// question asks for units for all of them. So a node has one question about a key on its way, however many requests come
+    /// and however slow the server is, and nodes that begin at once do not overload the server.
     pub(in crate::store::redis) fn again(&mut self, now: Micros, cost: u32) -> Way {
         if self.take(now, cost) {
             let is_low = !self.is_asking && self.left(now) < self.granted / 4;
@@ -110,13 +113,9 @@ impl Pair {
         }
         match self.refuses(now, cost) {
             Some(wait) => Way::Refused(wait),
-            None if self.is_asking && self.waits && self.has_been_answered() => Way::Wait,
+            None if self.is_asking && self.waits => Way::Wait,
             None => Way::Ask,
         }
-    }
-
-    fn has_been_answered(&self) -> bool {
-        self.granted > 0 || self.refuses.lasts > Micros::ZERO
     }
 
     /// Counts a request of this cost that waits for the answer.
@@ -186,8 +185,12 @@ impl Pair {
             if self.requests() > 2 {
                 ask.units = self.size.saturating_sub(kept);
             }
-            self.is_asking = ask.units > 0;
-            self.waits = terms.is_long();
+            // The request that asks has waited, too.
+            ask.awaited = mem::take(&mut self.waiting).saturating_sub(cost);
+            ask.units = ask.units.max(ask.awaited);
+            self.waits = terms.is_long() && !self.waits_in_vain;
+            ask.leads = self.waits || ask.units > 0;
+            self.is_asking = ask.leads;
         }
         (self.seen, self.came) = (0, 0);
         if !terms.is_long() {
@@ -202,18 +205,18 @@ impl Pair {
         self.size / self.cost.max(1)
     }
 
-    /// Returns how many units cover the demand: at most twice as many as the last time or as one request
-    /// costs, and at least half as many. Requests that have waited in vain get as many as they need.
+    /// Returns how many units cover the demand: at most twice as many as the last time, as one request costs or as requests
+    /// wait for, and at least half as many as the last time.
     fn sized_anew(&mut self, now: Micros, terms: Terms) -> u32 {
-        let (wanted, waiting) = (mem::take(&mut self.wanted), mem::take(&mut self.waiting));
+        let wanted = mem::take(&mut self.wanted);
         let Some(since) = self.since.replace(now) else {
             return 0;
         };
         let elapsed = now.saturating_sub(since).get().max(1);
         let wanted = u128::from(wanted) * u128::from(terms.covers.get()) / u128::from(elapsed);
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let most = self.size.saturating_mul(2).max(self.cost).max(1);
-        wanted.clamp(self.size / 2, most).max(waiting)
+        let most = self.size.max(self.waiting).saturating_mul(2);
+        wanted.clamp(self.size / 2, most.max(self.cost).max(1))
     }
 
     /// Returns a report on spent units, so that these can be refunded, or `None` if there is nothing to
@@ -285,13 +288,15 @@ impl Pair {
         if ask.units > 0 {
             self.granted = if units > 0 { self.left(now) } else { 0 };
             self.is_scarce = units < ask.units;
-            if terms.is_long() {
+            if terms.is_long() && !self.is_scarce {
                 (self.wanted, self.since) = (self.waiting, Some(now));
             }
             self.waiting = self.waiting.saturating_sub(units);
+            self.waits_in_vain &= units == 0;
         }
         let pace = terms.pace(now);
         if let Some(wait) = answer.denied {
+            self.waits_in_vain = false;
             if self.size > 0 {
                 let lasts = Micros::new(2 * self.refuses.lasts.get());
                 self.refuse(now, ask.cost, wait.min(lasts).min(terms.covers).max(pace));
@@ -306,25 +311,28 @@ impl Pair {
             self.refuse(now, 1, pace);
         } else {
             self.refuses.lasts = Micros::ZERO;
+            // Without a cost, it is not denied where the limit is used up.
+            self.waits_in_vain |= ask.cost > 0 && ask.awaited > 0 && units == 0;
         }
     }
 
     fn refuse(&mut self, now: Micros, cost: u32, lasts: Micros) {
         let until = now.saturating_add(lasts);
         self.refuses = Refuses { cost, until, lasts };
+        self.waiting = 0;
     }
 
     /// Handles the loss of a question or its answer: the server may not know its report, which is not
     /// repeated.
     pub(in crate::store::redis) fn failed(&mut self, ask: &Ask) {
         self.ended(ask);
-        if ask.units > 0 {
+        if ask.leads {
             self.waiting = 0;
         }
     }
 
     fn ended(&mut self, ask: &Ask) {
-        if ask.units > 0 {
+        if ask.leads {
             self.is_asking = false;
         }
     }

@@ -3,6 +3,7 @@
 use super::{Class, Demand, Leased, charge};
 use crate::algorithm::Step;
 use crate::clock::Micros;
+use crate::policy::LEAST_LEASED;
 use crate::store::redis::lease::{Ask, Grant, Tell, Terms};
 
 /// Nodes with different settings may need more classes than two. A grant that needs one too many is not made.
@@ -40,7 +41,11 @@ impl Leased {
     /// A node gets what it asks for, as long as there is plenty: at most a quarter of what remains, and at
     /// most its share of a part of what remains, or of all of it if the limit drains. The share is what it
     /// asks for, divided by the demand of all nodes. So grants shrink as the limit runs out, and all nodes
-    /// run out of units at about the same time, however many there are.
+    /// run out of units at about the same time, however many there are. Towards the end of a window, grants shrink to half of
+    /// what the node can spend until then, since unspent units are lost with the window.
+    ///
+    /// Units for which requests wait are granted while there are any, since they are spent at once. A limit that admits less
+    /// than eight such requests at once is not leased, whatever gives the limit.
     pub(in crate::store::redis::lease) fn grant<S: Step>(
         &mut self,
         rule: &S,
@@ -57,7 +62,8 @@ impl Leased {
         let covers = terms.covers.get().max(1);
         self.demand.add(now, covers, ask.seen);
         let demand = self.demand.at(now, covers);
-        if ask.units == 0 || rule.limit() == 0 {
+        let least = LEAST_LEASED.saturating_mul(ask.cost.max(1));
+        if ask.units == 0 || rule.limit() < least {
             return None;
         }
         let end = (now.get() / epoch + 2).saturating_mul(epoch);
@@ -70,16 +76,17 @@ impl Leased {
             return None;
         }
         let asked = u64::from(ask.units);
-        // Before the end of a window, a node cannot spend more.
-        let asked = match lasts {
-            lasts if lasts < covers => times(asked, lasts, covers),
+        let most = match lasts {
+            lasts if lasts < 2 * covers => times(asked, lasts, 2 * covers),
             _ => asked,
         };
         let room = u64::from(rule.remaining(kept, now)).saturating_sub(self.units());
         let demand = demand.max(asked).max(1);
-        let units = asked
-            .min(room / 4)
-            .min(times(asked, room, terms.reserve() * demand));
+        let share = times(asked, room, terms.reserve() * demand);
+        let units = most.min(room / 4).min(share);
+        // What is too little for another request like this one would be given back.
+        let units = if units < ask.cost.into() { 0 } else { units };
+        let units = units.max(u64::from(ask.awaited).min(room));
         if units == 0 || !self.add(end, units) {
             return None;
         }
@@ -244,6 +251,69 @@ mod tests {
             (leased.units(), rule.remaining(&kept, ended.end)),
             (10, 990)
         );
+    }
+
+    #[test]
+    fn a_limit_that_lets_less_than_eight_requests_pass_at_once_is_not_leased() {
+        let granted = |limit: u32, cost: u32| {
+            let rule = FixedWindow::per_minute(limit);
+            let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
+            let kept = <FixedWindow as Step>::Kept::default();
+            let ask = Ask {
+                cost,
+                units: 3,
+                awaited: 3,
+                ..Ask::default()
+            };
+            let now = Micros::new(1_790_000_000_000_000);
+            Leased::default().grant(&rule, &kept, now, &ask, terms)
+        };
+        for (limit, cost, is_leased) in [(7, 0, false), (8, 0, true), (15, 2, false), (16, 2, true)]
+        {
+            assert_eq!(granted(limit, cost).is_some(), is_leased, "{limit} {cost}");
+        }
+    }
+
+    /// What requests wait for is spent at once, so there is no reason to leave it to others.
+    #[test]
+    fn units_that_requests_wait_for_are_granted_while_there_are_any() {
+        let rule = FixedWindow::per_minute(100);
+        let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
+        let mut kept = <FixedWindow as Step>::Kept::default();
+        let now = Micros::new(1_790_000_000_000_000);
+        rule.charge(&mut kept, now, 91);
+        for (units, awaited, granted) in [(40, 0, 1), (40, 6, 6), (40, 40, 9)] {
+            let ask = Ask {
+                units,
+                awaited,
+                ..Ask::default()
+            };
+            let grant = Leased::default().grant(&rule, &kept, now, &ask, terms);
+            assert_eq!(grant.map(|grant| grant.units), Some(granted));
+        }
+    }
+
+    /// What it has not spent when the window ends is lost.
+    #[test]
+    fn towards_the_end_of_a_window_a_node_gets_half_of_what_it_can_spend_until_then() {
+        let rule = FixedWindow::per_minute(100_000);
+        let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
+        let kept = <FixedWindow as Step>::Kept::default();
+        let end = 1_790_000_040_000_000;
+        let ask = Ask {
+            units: 1_000,
+            ..Ask::default()
+        };
+        for (before, units) in [
+            (300_000, 1_000),
+            (200_000, 1_000),
+            (100_000, 500),
+            (10_000, 50),
+        ] {
+            let now = Micros::new(end - before);
+            let grant = Leased::default().grant(&rule, &kept, now, &ask, terms);
+            assert_eq!(grant.map(|grant| grant.units), Some(units), "{before}");
+        }
     }
 
     /// A node may report units of a class that was moved, and knows it by the end that it had.

@@ -80,11 +80,7 @@ fn a_key_that_is_asked_for_twice_is_not_leased_and_one_asked_for_often_is() {
         let now = Micros::new(SECOND + gap * 1_000);
         assert_eq!(pair.request(now, 1), Way::Ask);
         let ask = pair.ask(now, 1, terms());
-        let nothing = LeaseReply {
-            grant: None,
-            denied: None,
-        };
-        pair.answered(now, now, (&ask, nothing), terms());
+        pair.answered(now, now, (&ask, NOTHING), terms());
         asked.push(ask.units);
     }
     assert_eq!(asked, [0, 0, 0, 4, 8]);
@@ -129,7 +125,45 @@ fn requests_that_have_waited_in_vain_are_asked_for_together() {
         pair.wait(1);
     }
     pair.answered(now, now, (&ask, granted(2, 77)), terms());
-    assert!(pair.ask(now, 1, terms()).units >= 98);
+    let ask = pair.ask(now, 1, terms());
+    assert_eq!(ask.awaited, 97);
+    assert!(ask.units >= ask.awaited);
+}
+
+/// What is asked for in the background brings nothing either where the limit is used up, and is not denied.
+#[test]
+fn a_question_without_a_request_that_brings_nothing_lets_requests_wait_for_the_next_one() {
+    let (mut pair, ask, now) = waiting();
+    for _ in 0..3 {
+        assert_eq!(pair.request(now, 1), Way::Wait);
+        pair.wait(1);
+    }
+    pair.answered(now, now, (&ask, NOTHING), terms());
+    let ask = pair.ask(now, 0, terms());
+    assert_eq!(ask.awaited, 3);
+    pair.answered(now, now, (&ask, NOTHING), terms());
+    assert_eq!(pair.again(now, 1), Way::Ask);
+    pair.ask(now, 1, terms());
+    assert_eq!(pair.again(now, 1), Way::Wait);
+}
+
+/// Otherwise the last units of a window would go to one node, which asks for thousands of times its demand, and keeps them.
+#[test]
+fn a_node_that_gets_fewer_units_than_it_asks_for_does_not_ask_for_more_and_more() {
+    let (mut pair, mut ask, mut now) = waiting();
+    // A request in a millisecond, and an answer in ten.
+    for round in 0..20 {
+        for _ in 0..10 {
+            now = now.saturating_add(Micros::new(1_000));
+            assert_eq!(pair.request(now, 1), Way::Wait);
+            pair.wait(1);
+        }
+        pair.answered(now, now, (&ask, granted(ask.awaited.min(5), 77)), terms());
+        while let Way::Spent { .. } = pair.again(now, 1) {}
+        ask = pair.ask(now, 1, terms());
+        let most = 2 * (ask.awaited + 100);
+        assert!(ask.units <= most, "{ask:?} in round {round}");
+    }
 }
 
 #[test]
@@ -140,16 +174,80 @@ fn a_question_that_is_lost_keeps_no_request_waiting() {
     assert_eq!(pair.again(now, 1), Way::Ask);
 }
 
+const NOTHING: LeaseReply = LeaseReply {
+    grant: None,
+    denied: None,
+};
+
+/// A thousand nodes that begin at once would bury the server in questions about a key otherwise, while answers take longer
+/// and longer.
 #[test]
-fn where_the_server_grants_nothing_each_request_asks() {
-    let (mut pair, ask, now) = waiting();
-    let nothing = LeaseReply {
-        grant: None,
-        denied: None,
-    };
-    pair.answered(now, now, (&ask, nothing), terms());
-    assert!(pair.ask(now, 1, terms()).units > 0);
+fn a_node_has_one_question_about_a_key_on_its_way_from_the_first_request_on() {
+    let (mut pair, now) = (Pair::default(), Micros::new(SECOND));
     assert_eq!(pair.request(now, 1), Way::Ask);
+    let ask = pair.ask(now, 1, terms());
+    for _ in 0..50 {
+        assert_eq!(pair.request(now, 1), Way::Wait);
+        pair.wait(1);
+    }
+    pair.answered(now, now, (&ask, NOTHING), terms());
+    assert_eq!(pair.again(now, 1), Way::Ask);
+    let ask = pair.ask(now, 1, terms());
+    // The request that asks has waited, too.
+    assert_eq!(ask.awaited, 49);
+    assert!(ask.units >= 49);
+    assert_eq!(pair.again(now, 1), Way::Wait);
+}
+
+#[test]
+fn requests_that_a_slow_server_has_not_answered_in_time_make_way_for_one_question() {
+    let (mut pair, now) = (Pair::default(), Micros::new(SECOND));
+    assert_eq!(pair.request(now, 1), Way::Ask);
+    for _ in 0..3 {
+        let ask = pair.ask(now, 1, terms());
+        assert_eq!(pair.request(now, 1), Way::Wait);
+        pair.wait(1);
+        pair.failed(&ask);
+        assert_eq!(pair.again(now, 1), Way::Ask);
+    }
+}
+
+#[test]
+fn where_units_end_soon_no_request_waits() {
+    let terms = Terms::of(
+        &"sliding-slots 1000/second".parse().unwrap(),
+        Micros::new(SECOND),
+    );
+    let (mut pair, now) = (Pair::default(), Micros::new(SECOND));
+    assert_eq!(pair.request(now, 1), Way::Ask);
+    assert!(!pair.ask(now, 1, terms.unwrap()).leads);
+    assert_eq!(pair.request(now, 1), Way::Ask);
+}
+
+#[test]
+fn where_requests_wait_for_units_in_vain_each_asks_until_units_or_a_denial_come() {
+    let denied = LeaseReply {
+        denied: Some(Micros::new(1)),
+        ..NOTHING
+    };
+    for answer in [granted(1, 77), denied] {
+        let (mut pair, ask, now) = waiting();
+        assert_eq!(pair.request(now, 1), Way::Wait);
+        pair.wait(1);
+        pair.wait(1);
+        pair.answered(now, now, (&ask, NOTHING), terms());
+        let ask = pair.ask(now, 1, terms());
+        assert_eq!(ask.awaited, 1);
+        pair.answered(now, now, (&ask, NOTHING), terms());
+        let ask = pair.ask(now, 1, terms());
+        assert_eq!(pair.request(now, 1), Way::Ask);
+        pair.answered(now, now, (&ask, answer), terms());
+        // A denial is remembered, and units are spent.
+        let later = now.saturating_add(Micros::new(SECOND / 2));
+        while pair.again(later, 1) != Way::Ask {}
+        pair.ask(later, 1, terms());
+        assert_eq!(pair.request(later, 1), Way::Wait);
+    }
 }
 
 /// A process that shares the processor with others is idle in between.
@@ -199,11 +297,7 @@ fn asked_by(cost: u32, apart: u64) -> (Pair, Micros, Ask) {
         now = now.saturating_add(Micros::new(apart));
         if pair.request(now, cost) == Way::Ask {
             ask = pair.ask(now, cost, terms());
-            let grant = LeaseReply {
-                grant: None,
-                denied: None,
-            };
-            pair.answered(now, now, (&ask, grant), terms());
+            pair.answered(now, now, (&ask, NOTHING), terms());
         }
     }
     (pair, now, ask)

@@ -20,8 +20,7 @@ pub(super) struct AtNode {
 pub(super) struct Waiting {
     pub(super) cost: u32,
     pub(super) since: u64,
-    /// How often it has waited.
-    pub(super) waits: usize,
+    pub(super) has_waited: bool,
 }
 
 /// All pairs, each with an index that it keeps.

@@ -79,9 +79,6 @@ pub(super) struct World<S: Step> {
 /// The first moment. The clocks of the nodes begin at 1 s.
 pub(super) const START: u64 = 1_790_000_000_000_000;
 
-/// How often a request waits for the answer to another one, as in the store.
-const MOST_WAITS: usize = 2;
-
 const MOST_TRACED: usize = 200_000;
 
 impl<S: Step> World<S> {
@@ -209,7 +206,7 @@ impl<S: Step> World<S> {
         let request = Waiting {
             cost,
             since: self.now,
-            waits: 0,
+            has_waited: false,
         };
         self.follow(place, request, way);
     }
@@ -235,19 +232,19 @@ impl<S: Step> World<S> {
                 self.has_waited(request);
                 self.report.refused(is_false);
             }
-            Way::Wait if request.waits < MOST_WAITS => {
+            Way::Wait => {
                 at_node.pair.wait(cost);
                 at_node.waiting.push(Waiting {
-                    waits: request.waits + 1,
+                    has_waited: true,
                     ..request
                 });
             }
-            Way::Wait | Way::Ask => self.send(place, cost),
+            Way::Ask => self.send(place, cost),
         }
     }
 
     fn has_waited(&mut self, request: Waiting) {
-        if request.waits > 0 {
+        if request.has_waited {
             self.report.waited(self.now - request.since);
         }
     }

@@ -153,7 +153,7 @@ impl<S: Step> World<S> {
     /// The answer has come, or is lost: the requests that wait for it come again. If it is lost and half of
     /// their time is over, they have failed too.
     fn wake(&mut self, place: usize, ask: &Ask, is_answered: bool) {
-        if ask.units == 0 {
+        if !ask.leads {
             return;
         }
         let at_node = self.pairs.at(place);

@@ -1,0 +1,94 @@
+//! Policies whose units are not leased, and what the log says of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::lease::Terms;
+use crate::clock::Micros;
+use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::factor::FactorCell;
+use crate::policy::{LEAST_LEASED, Policy};
+
+const NOT_LEASED: Diagnostic = Diagnostic::new(
+    "TRL035",
+    "",
+    "units of a policy are not leased, and each of its requests asks Redis",
+    "say `.unleased()` on the policy if that is meant",
+);
+
+/// For how long units of each policy are leased; `None` where they are not.
+pub(super) fn terms(policies: &[Policy], life: Micros) -> Box<[Option<Terms>]> {
+    let mut not_leased = Vec::new();
+    let terms = policies.iter().map(|policy| {
+        let why = match policy.is_leased() {
+            Ok(false) => return None,
+            Ok(true) => match Terms::of(policy.algorithm(), life) {
+                None => "its algorithm has no units that a node can hold",
+                terms => return terms,
+            },
+            Err(why) => why,
+        };
+        not_leased.push(format!("{:?}: {why}", policy.told_name()));
+        None
+    });
+    let terms = terms.collect();
+    if !not_leased.is_empty() {
+        warn_once_of(&NOT_LEASED, not_leased.join("; "));
+    }
+    terms
+}
+
+/// Finds limits that are too small for leases, and have another source than the policy: a plan, an override, a factor. Each
+/// policy with such a limit is told once.
+pub(super) struct SmallLimits(Box<[LeasedPolicy]>);
+
+struct LeasedPolicy {
+    name: String,
+    factor: Option<FactorCell>,
+    is_told: AtomicBool,
+}
+
+impl SmallLimits {
+    pub(super) fn new(policies: &[Policy]) -> Self {
+        let named = policies.iter().map(|policy| LeasedPolicy {
+            name: policy.told_name().to_owned(),
+            factor: policy.parts().map(|(factor, _)| factor.clone()),
+            is_told: AtomicBool::new(false),
+        });
+        Self(named.collect())
+    }
+
+    /// Whether this limit lets less than eight requests pass at once.
+    pub(super) fn finds(&self, policy: usize, limit: u32) -> bool {
+        let Some(policy) = self.0.get(policy) else {
+            return false;
+        };
+        let is_small = policy.admits_at_once(limit) < u64::from(LEAST_LEASED);
+        if is_small && !policy.is_told.load(Ordering::Relaxed) {
+            policy.tell();
+        }
+        is_small
+    }
+}
+
+impl LeasedPolicy {
+    /// How many requests of one unit pass at once. Under a factor, the limit is in thousandths of a unit under the most that
+    /// the factor can be, and a request costs the more the lower the factor is.
+    fn admits_at_once(&self, limit: u32) -> u64 {
+        let Some(factor) = &self.factor else {
+            return limit.into();
+        };
+        let (now, most) = (
+            u64::from(factor.get().get()),
+            u64::from(factor.most().get()),
+        );
+        u64::from(limit) * now / (1_000 * most.max(1))
+    }
+
+    #[cold]
+    fn tell(&self) {
+        if !self.is_told.swap(true, Ordering::Relaxed) {
+            let why = "a plan, an override or a factor admits less than 8 units at once";
+            warn_once_of(&NOT_LEASED, format!("{:?}: {why}", self.name));
+        }
+    }
+}
