@@ -28,7 +28,7 @@ pub(super) fn with_unsettled(policy: Policy, table: &Table<'_>) -> Policy {
     }
 }
 
-/// Adds the estimate, and what is settled at the end.
+/// Adds the estimate, and the settlement at the end.
 pub(super) fn with_endings(
     _: &Common,
     mut policy: Policy<Http>,

@@ -97,7 +97,7 @@ mod reading {
         are_good.then_some(hours)
     }
 
-    /// A limit, or a share of the limit of the request: `"2 times"`.
+    /// Reads a limit, or a share of the limit of the request: `"2 times"`.
     fn hourly_limit(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<HourlyLimit> {
         if let Value::Text(text) = &at.node.value
             && let Some(share) = text.trim().strip_suffix("times")

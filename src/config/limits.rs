@@ -206,7 +206,7 @@ fn period<'w>(at: &At<'w>) -> Option<&'w str> {
     Some(text)
 }
 
-/// Adds the number of the kind, and refuses the numbers of other kinds.
+/// Adds the number of the kind, and rejects the numbers of other kinds.
 fn with_number(table: &Table<'_>, name: &str, quota: Option<String>) -> Option<Algorithm> {
     let own = Algorithm::names().find(|(known, _)| *known == name);
     let word = own.and_then(|(_, word)| word);
@@ -238,7 +238,7 @@ fn with_number(table: &Table<'_>, name: &str, quota: Option<String>) -> Option<A
     number.unwrap_or(&table.at).made(text.parse())
 }
 
-/// Reads a limit that stands in place of a policy's own: a quota or an algorithm as text, a number for the period of
+/// Reads a limit that replaces a policy's own: a quota or an algorithm as text, a number for the period of
 /// the policy, a table, or `"unlimited"`. If the policy's own has a mistake, the limit is read for its mistakes.
 pub(super) fn limit(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<Algorithm> {
     let Some(own) = own else {
@@ -325,7 +325,7 @@ fn check_limit(at: &At<'_>) {
     }
 }
 
-/// The period of an algorithm, as text.
+/// Returns the period of an algorithm as text.
 fn period_of(own: &Algorithm) -> String {
     let Some(period) = own.period() else {
         return "second".to_owned();

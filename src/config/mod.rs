@@ -163,7 +163,7 @@ impl Config {
         self.settings.plans.iter().map(String::as_str)
     }
 
-    /// Returns the proxies that the file trusts; `None` if it names none.
+    /// Returns the proxies that the file trusts, or `None` if it names none.
     pub fn proxies(&self) -> Option<&Proxies> {
         self.settings.proxies.as_ref()
     }

@@ -8,7 +8,7 @@ const MOST_TOLD: usize = 60;
 /// Longer names are not compared.
 const LONGEST: usize = 100;
 
-/// The message about a name that is not among those that are known, with the nearest of them.
+/// Returns the message about an unknown name, with the nearest known name.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     unknown_beside(nearest(name, known), what, name, known)
 }

@@ -134,7 +134,7 @@ pub(super) fn limit_of<'w>(policy: &At<'w>) -> Option<At<'w>> {
     fields.iter().find_map(|field| policy.field(field))
 }
 
-/// The limit of all other operations, which a policy without a quota of its own has.
+/// Reads the limit of all other operations, which a policy without a quota of its own has.
 fn other_operation<'w>(table: &Table<'w>) -> Option<At<'w>> {
     table.get("operations")?.field("other")
 }
@@ -260,7 +260,7 @@ fn with_reads(
 /// Adds what some of the fields say of single requests.
 type Step = fn(&Common, Policy<Http>, &Table<'_>) -> Option<Policy<Http>>;
 
-/// Reads what gives the limit of a request.
+/// Reads the function that sets the limit of a request.
 fn limit_by(at: &At<'_>, policy: &str) -> Option<Arc<LimitBy>> {
     let table = at.table(&FUNCTION)?;
     let function = table.need("function", "name a function that code has registered")?;

@@ -342,7 +342,7 @@ impl ConfigBuilder {
             && let Some(settings) = &settings
             && let Err(error) = settings.layer.clone().build()
         {
-            // What the walk does not check, the builder does.
+            // The builder checks what the walk does not.
             mistakes.add(None, "", error.to_string());
         }
         (settings, mistakes, warnings)

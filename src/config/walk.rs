@@ -84,7 +84,7 @@ impl<'w> Walk<'w> {
         self.headers.take()
     }
 
-    /// The mistakes, and the warnings.
+    /// Returns the mistakes, and the warnings.
     pub(super) fn end(self) -> (Notes, Notes) {
         (self.mistakes.into_inner(), self.warnings.into_inner())
     }
@@ -417,7 +417,7 @@ impl<'w> Table<'w> {
         }
     }
 
-    /// A field that has to be there.
+    /// Returns a required field.
     pub(super) fn need(&self, field: &str, remedy: impl Display) -> Option<&At<'w>> {
         if self.lacks(field) {
             return self.at.refuse(format!("`{field}` is missing; {remedy}"));
@@ -488,7 +488,7 @@ fn is_whole(shown: &str) -> bool {
             .all(|byte| matches!(byte, b'0'..=b'9' | b'_'))
 }
 
-/// The path of a setting in a table.
+/// Returns the path of a setting in a table.
 fn join(path: &str, name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$');
     let is_short = (1..=64).contains(&name.len());

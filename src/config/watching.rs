@@ -69,10 +69,10 @@ impl Config {
     /// then put into force at once, for requests that come from then on. A file with a mistake changes
     /// nothing.
     ///
-    /// - The directory of the file is watched, and the file is read every 5 seconds too, because network file systems tell
-    ///   no events. Bytes are compared.
-    /// - A file has to keep still for 150 ms before it is read, and at most for a second. A change has reached all requests
-    ///   2 seconds after it with events, and 6 seconds after it without.
+    /// - The directory of the file is watched, and the file is also read every 5 seconds, because network
+    ///   file systems have no events. Bytes are compared.
+    /// - A file is read when it has not changed for 150 ms, or after a second at most. A change has reached
+    ///   all requests 2 seconds after it with events, and 6 seconds after it without.
     /// - The log has the path of the file, and the place to which its links lead.
     /// - A mistake is logged once for each content (`TRL023`), and [`Watched::status`] has it.
     /// - The store, the secret, and the tables `adapt` and `concurrency` cannot change without a restart: a

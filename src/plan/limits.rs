@@ -53,7 +53,7 @@ pub(crate) struct Limits {
     by_plan: Option<LimitsByPlan>,
     /// What sets limits of each policy besides a plan.
     each: Box<[Option<Box<dyn BesidePlans>>]>,
-    /// `None` if limits stay as they were declared.
+    /// `None` if limits cannot change.
     adjusted: Option<Adjusted>,
     /// The policies for which a resolver may set limits; `None` if there is none.
     #[cfg(feature = "resolver")]
@@ -88,7 +88,7 @@ impl OfPolicy {
         self.operations.is_none() && self.closure.is_none() && self.keys.is_none()
     }
 
-    /// The limit that the closure or the table of keys gives.
+    /// Returns the limit by the closure or the table of keys.
     fn of_key(&self, key: Option<&Key>, of_head: &dyn Fn() -> Option<Algorithm>) -> Option<Choice> {
         let by_closure = self.closure.as_ref();
         let by_closure = by_closure.and_then(|closure| closure.choice(key, of_head));

@@ -69,7 +69,7 @@ impl Plan {
         &self.name
     }
 
-    /// The policies of which the plan speaks, each with its limit.
+    /// Returns the policies that the plan mentions, each with its limit.
     #[cfg(any(feature = "config", feature = "resolver"))]
     pub(crate) fn limits(&self) -> &[(String, Algorithm)] {
         &self.limits

@@ -103,7 +103,7 @@ impl Policy {
             algorithm: &self.algorithm,
             factor: self.factor.as_ref(),
             refuses_none: self.refuses_none(),
-            // Of limits that differ between requests nothing is known.
+            // Limits that differ between requests are unknown here.
             counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
             is_conditional: false,
             refuses: Keyless::None,

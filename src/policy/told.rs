@@ -49,7 +49,7 @@ impl<R> Policy<R> {
         self.is_soft || self.mode != Mode::Enforce
     }
 
-    /// The name as it is told, and the mode.
+    /// Returns the name in responses, and the mode.
     pub(crate) fn declared_mode(&self) -> (String, Mode) {
         (self.told_name().to_owned(), self.mode)
     }

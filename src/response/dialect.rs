@@ -108,7 +108,7 @@ impl Dialect {
     }
 }
 
-/// Refuses two dialects that write the same header.
+/// Rejects two dialects that write the same header.
 pub(super) fn check(dialects: &[Dialect]) -> Result<(), ConfigError> {
     for (index, second) in dialects.iter().enumerate() {
         for first in dialects.iter().take(index) {

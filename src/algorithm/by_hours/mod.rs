@@ -125,7 +125,8 @@ impl ByHours {
         self.is_own
     }
 
-    /// The first moment at which the clock of the zone shows this time, or a later time if it never shows this time.
+    /// Returns the first moment at which the clock of the zone shows this time, or a later time if it never
+    /// shows this time.
     #[cfg(feature = "config")]
     pub(crate) fn moment(&self, shown: LocalTime) -> Option<Micros> {
         self.timetable().zone().moment(shown)

@@ -99,10 +99,10 @@ pub(super) enum Ended {
     Denied(Outcomes),
 }
 
-/// The policies of a limiter that let requests wait, and the requests that do.
+/// The policies of a limiter that let requests wait, and the waiting requests.
 #[derive(Debug)]
 struct Waits {
-    /// In the order of the policies; `None` for a policy that refuses at once.
+    /// By policy; `None` for a policy that refuses at once.
     of: Vec<Option<(Patience, Algorithm)>>,
     /// The number of requests that may wait under all of them.
     places: u32,
@@ -213,8 +213,8 @@ impl Waits {
         self.terms(policy).map_or(0, |(it, _)| it.places())
     }
 
-    /// The line to wait in after this denial, and how, if a wait can help; `told` is the moment at which the
-    /// request was first told to wait.
+    /// Returns the line to wait in after this denial, and how, if waiting can help. `told` is the moment at
+    /// which the request was first told to wait.
     fn hope(
         &self,
         charges: &[Charge],
@@ -338,7 +338,7 @@ impl LetWait for Arc<Waits> {
     }
 }
 
-/// How long the policies on rates make a request wait that finds no free slot.
+/// Returns how long the policies on rates let a request wait that finds no free slot.
 fn wait_beside_slots(outcomes: &Outcomes) -> Duration {
     let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
     let waits = denied.filter_map(|(_, outcome)| outcome.retry_after());

@@ -11,7 +11,7 @@ use crate::policy::NamedPenalty;
 /// The blocked keys of one policy, by their fingerprints, and the keys whose refusals count for a penalty.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    blocked: Timed,
+    blocked: Timed<()>,
     offenders: Offenders,
 }
 
@@ -46,17 +46,17 @@ impl Blocks {
         only_asks: bool,
     ) -> Option<Micros> {
         let found = self.blocked.find(fingerprint, now, clock, only_asks);
-        found.map(|(_, left)| left)
+        found.map(|((), left)| left)
     }
 
     /// Blocks a key from now on, unless it is already blocked for longer.
     pub(super) fn block(&self, fingerprint: u64, length: Micros, now: Micros) {
-        let new = Span::new(None, now, length);
+        let new = Span::new((), now, length);
         if new.until == now {
             return;
         }
-        let is_longer = |old: Span| new.until <= old.until.max(now);
-        // There is no bound.
+        let is_longer = |old: Span<()>| new.until <= old.until.max(now);
+        // The number of blocks has no bound.
         let _ = self.blocked.put(fingerprint, new, usize::MAX, is_longer);
     }
 
@@ -71,8 +71,8 @@ impl Blocks {
         let now = clock.now();
         let is_blocked = || self.left(fingerprint, now, clock, false).is_some();
         let block = |length| {
-            let new = Span::new(None, now, length);
-            let is_longer = |old: Span| new.until <= old.until.max(now);
+            let new = Span::new((), now, length);
+            let is_longer = |old: Span<()>| new.until <= old.until.max(now);
             let put = self
                 .blocked
                 .put(fingerprint, new, MOST_PENALTIES, is_longer);
@@ -112,8 +112,8 @@ impl Blocks {
     /// Restores the blocks of a snapshot that have not ended.
     pub(super) fn restore(&self, blocks: Blocked, now: Micros) {
         let spans = blocks.into_iter().map(|(fingerprint, from, until)| {
-            let limit = None;
-            (fingerprint, Span { limit, from, until })
+            let what = ();
+            (fingerprint, Span { what, from, until })
         });
         self.blocked.restore(spans, now);
     }

@@ -12,37 +12,31 @@ use crate::clock::{Clock, Micros};
 /// They stand apart from the tables, so that nothing evicts them. If there are none, a decision finds that
 /// out by one load.
 #[derive(Debug)]
-pub(super) struct Timed {
+pub(super) struct Timed<T> {
     /// The first end, or [`NEVER`] if there is no key.
     first_end: AtomicU64,
     /// The number of keys whose fingerprint ends in this index. A request that finds zero looks no further,
     /// and takes no lock.
     marks: OnceLock<Box<[AtomicU32]>>,
-    held: RwLock<Spans>,
+    held: RwLock<Spans<T>>,
 }
 
 #[derive(Debug)]
-struct Spans {
-    by_fingerprint: BTreeMap<u64, Span>,
+struct Spans<T> {
+    by_fingerprint: BTreeMap<u64, Span<T>>,
     ends: BTreeSet<(Micros, u64)>,
 }
 
 /// A value, and the time for which it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
-    /// The limit of the key; `None` if the key is blocked.
-    pub(super) limit: Option<Algorithm>,
+pub(super) struct Span<T> {
+    pub(super) what: T,
     pub(super) from: Micros,
     pub(super) until: Micros,
 }
 
-/// The limit of one key, in place of the limits of its requests, for a time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Override {
-    pub(super) what: Algorithm,
-    pub(super) from: Micros,
-    pub(super) until: Micros,
-}
+/// The limit of one key, which replaces the limits of its requests for a time.
+pub(super) type Override = Span<Algorithm>;
 
 /// The number of keys is at its bound.
 #[derive(Debug)]
@@ -55,7 +49,7 @@ pub(super) const MARKS: usize = 1024;
 /// The number of ended spans that one request removes at most, so that no request is slow.
 const AT_ONCE: usize = 16;
 
-impl Default for Timed {
+impl<T> Default for Timed<T> {
     fn default() -> Self {
         Self {
             first_end: AtomicU64::new(NEVER),
@@ -68,8 +62,8 @@ impl Default for Timed {
     }
 }
 
-impl Timed {
-    /// Whether there is any key, also one whose span has ended and is not forgotten.
+impl<T: Copy> Timed<T> {
+    /// Returns whether there is any key, which may have a span that has ended and is not removed.
     #[inline]
     pub(super) fn are_any(&self) -> bool {
         self.first_end.load(Ordering::Relaxed) != NEVER
@@ -94,7 +88,7 @@ impl Timed {
         now: Micros,
         clock: &dyn Clock,
         only_asks: bool,
-    ) -> Option<(Span, Micros)> {
+    ) -> Option<(T, Micros)> {
         if !self.may_hold(fingerprint, now) {
             return None;
         }
@@ -112,11 +106,11 @@ impl Timed {
                 self.insert(&mut held, fingerprint, span.moved_back(now));
             }
         }
-        (left > Micros::ZERO).then_some((span, left))
+        (left > Micros::ZERO).then_some((span.what, left))
     }
 
     /// Returns the span of this key, even if it has ended.
-    pub(super) fn get(&self, fingerprint: u64) -> Option<Span> {
+    pub(super) fn get(&self, fingerprint: u64) -> Option<Span<T>> {
         if !self.is_marked(fingerprint) {
             return None;
         }
@@ -127,9 +121,9 @@ impl Timed {
     pub(super) fn put(
         &self,
         fingerprint: u64,
-        new: Span,
+        new: Span<T>,
         most: usize,
-        stays: impl FnOnce(Span) -> bool,
+        stays: impl FnOnce(Span<T>) -> bool,
     ) -> Result<(), Full> {
         let mut held = self.write();
         let now = new.from;
@@ -150,14 +144,14 @@ impl Timed {
     }
 
     /// Returns all keys that are not removed.
-    pub(super) fn each(&self) -> Vec<(u64, Span)> {
+    pub(super) fn each(&self) -> Vec<(u64, Span<T>)> {
         let held = self.read();
         let spans = held.by_fingerprint.iter();
         spans.map(|(key, span)| (*key, *span)).collect()
     }
 
     /// Restores the spans of a snapshot that have not ended.
-    pub(super) fn restore(&self, spans: impl IntoIterator<Item = (u64, Span)>, now: Micros) {
+    pub(super) fn restore(&self, spans: impl IntoIterator<Item = (u64, Span<T>)>, now: Micros) {
         let mut held = self.write();
         for (fingerprint, span) in spans {
             let until = span.until.min(span.from.saturating_add(Micros::LONGEST));
@@ -174,7 +168,7 @@ impl Timed {
         }
     }
 
-    fn insert(&self, held: &mut Spans, fingerprint: u64, span: Span) {
+    fn insert(&self, held: &mut Spans<T>, fingerprint: u64, span: Span<T>) {
         if let Some(old) = held.by_fingerprint.insert(fingerprint, span) {
             held.ends.remove(&(old.until, fingerprint));
         } else {
@@ -186,7 +180,7 @@ impl Timed {
         self.tell_first_end(held);
     }
 
-    fn remove(&self, held: &mut Spans, fingerprint: u64) {
+    fn remove(&self, held: &mut Spans<T>, fingerprint: u64) {
         if let Some(span) = held.by_fingerprint.remove(&fingerprint) {
             held.ends.remove(&(span.until, fingerprint));
             if let Some(mark) = self.mark(fingerprint) {
@@ -196,7 +190,7 @@ impl Timed {
         }
     }
 
-    fn forget_ended(&self, held: &mut Spans, now: Micros) {
+    fn forget_ended(&self, held: &mut Spans<T>, now: Micros) {
         for _ in 0..AT_ONCE {
             match held.ends.first() {
                 Some((until, fingerprint)) if *until <= now => {
@@ -208,7 +202,7 @@ impl Timed {
         }
     }
 
-    fn tell_first_end(&self, held: &Spans) {
+    fn tell_first_end(&self, held: &Spans<T>) {
         let first = held.ends.first().map_or(NEVER, |(until, _)| until.get());
         self.first_end.store(first, Ordering::Relaxed);
     }
@@ -222,20 +216,20 @@ impl Timed {
         self.marks.get()?.get(place(fingerprint))
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Spans> {
+    fn read(&self) -> RwLockReadGuard<'_, Spans<T>> {
         self.held.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Spans> {
+    fn write(&self) -> RwLockWriteGuard<'_, Spans<T>> {
         self.held.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Span {
-    /// From now on, for this length, which is cut to the longest time that the crate tells.
-    pub(super) fn new(limit: Option<Algorithm>, now: Micros, length: Micros) -> Self {
+impl<T: Copy> Span<T> {
+    /// Creates a span that begins now. Its length is cut to the longest time that the crate tells.
+    pub(super) fn new(what: T, now: Micros, length: Micros) -> Self {
         Self {
-            limit,
+            what,
             from: now,
             until: now.saturating_add(length.min(Micros::LONGEST)),
         }
@@ -259,8 +253,8 @@ impl Span {
 }
 
 #[cfg(all(test, not(tower_ratelimit_loom)))]
-impl Timed {
-    /// How many keys, ends and marks there are.
+impl<T: Copy> Timed<T> {
+    /// Returns the numbers of keys, ends and marks.
     pub(super) fn sizes(&self) -> (usize, usize, u32) {
         let held = self.read();
         let marks = self.marks.get().into_iter().flatten();

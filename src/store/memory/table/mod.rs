@@ -105,7 +105,7 @@ use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, Own, PageSnapsh
 use super::pages::{Pages, Sight};
 use super::prepared::Prepared;
 use super::seqlock::Lock;
-use super::timed::{Span, Timed};
+use super::timed::Timed;
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::{Clock, Micros};
 
@@ -125,7 +125,7 @@ pub(super) struct Table<R, C> {
     overflow: Page<C>,
     budget: Arc<Budget>,
     /// The limits of single keys.
-    overrides: Timed,
+    overrides: Timed<Algorithm>,
     met: Met<R>,
     /// The judges of the table's own limit, if their type is faster to ask than that of the rule.
     tidies: Option<Box<dyn Tidies<R, C>>>,
@@ -259,17 +259,15 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         now: Micros,
         clock: &dyn Clock,
     ) -> Option<Own> {
-        if self.overrides.are_any() {
-            let only_asks = ask.cost == 0;
-            let found = self.overrides.find(ask.fingerprint, now, clock, only_asks);
-            if let Some((Span { limit, .. }, _)) = found
-                && let Some(algorithm) = limit
-            {
-                return Some(Own {
-                    algorithm,
-                    is_overridden: true,
-                });
-            }
+        if self.overrides.are_any()
+            && let Some((algorithm, _)) =
+                self.overrides
+                    .find(ask.fingerprint, now, clock, ask.cost == 0)
+        {
+            return Some(Own {
+                algorithm,
+                is_overridden: true,
+            });
         }
         let algorithm = *limit?;
         self.meet(&algorithm);

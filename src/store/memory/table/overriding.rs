@@ -51,7 +51,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         };
         let now = self.now(clock);
         self.drain((ask, &snapshot), &mut lock, now, clock);
-        let span = Span::new(Some(algorithm), now, length);
+        let span = Span::new(algorithm, now, length);
         self.overrides.put(fingerprint, span, MOST, |_| false)?;
         let page = self.page(&snapshot);
         if let Some((kept, latest)) = shared
@@ -127,13 +127,9 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
 
     /// Returns the overrides that have not ended.
     pub(in crate::store::memory) fn each_override(&self, now: Micros) -> Vec<(u64, Override)> {
-        let each = self.overrides.each().into_iter();
-        let lasting = each.filter(|(_, span)| span.until > now);
-        let overrides = lasting.filter_map(|(fingerprint, Span { limit, from, until })| {
-            let what = limit?;
-            Some((fingerprint, Override { what, from, until }))
-        });
-        overrides.collect()
+        let mut each = self.overrides.each();
+        each.retain(|(_, span)| span.until > now);
+        each
     }
 
     /// Returns the end of the last override.
@@ -147,14 +143,10 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         overrides: Vec<(u64, Override)>,
         now: Micros,
     ) {
-        for (_, its) in &overrides {
-            self.meet(&its.what);
+        for (_, span) in &overrides {
+            self.meet(&span.what);
         }
-        let own = overrides.into_iter().take(MOST).map(|(fingerprint, its)| {
-            let Override { what, from, until } = its;
-            let limit = Some(what);
-            (fingerprint, Span { limit, from, until })
-        });
+        let own = overrides.into_iter().take(MOST);
         self.overrides.restore(own, now);
     }
 }
