@@ -155,6 +155,6 @@ fn a_policy_with_the_quota_of_its_other_operations_has_the_algorithm_that_it_say
     let understood = config(text).understood().to_string();
     assert_eq!(
         understood,
-        "a  token-bucket 1/second burst 7  policy  line 1\n"
+        "a  token-bucket 1/second burst 7  policy  line 3\n"
     );
 }

@@ -1,3 +1,8 @@
+//! Makes the table of a policy.
+//!
+//! This is the one place that names the cell of each rule. A program that restores no snapshot does not contain the code
+//! that reads one, since only `snapshot/past.rs` refers to it.
+
 use std::sync::Arc;
 
 use super::cell::{Long, Words};

@@ -1,3 +1,7 @@
+//! Overrides of a table: keys with a limit of their own for a time.
+//!
+//! A debt is written as of now when a limit begins or ends, so that it drains at the rate that held.
+
 use super::{Ask, Counted, Own, PageSnapshot, Table};
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::{Clock, Micros};

@@ -68,7 +68,7 @@ fn goal(shape: Shape, algorithm: &Algorithm, (rate, nodes): (u32, u32)) -> Goal 
         Algorithm::SlidingWindow(_) | Algorithm::SlidingSlots(_) | Algorithm::TokenBucket(_) => {
             0.985
         }
-        Algorithm::Gcra(_) => 0.997,
+        Algorithm::Gcra(_) => 0.995,
         _ => 0.999,
     };
     let (refused_wrongly, jain, calls): (f64, f64, f64) = match shape {
