@@ -32,7 +32,7 @@ pub(crate) fn configuration_changed(version: u64, sha256: &str) {
     let _ = (version, sha256);
 }
 
-/// Tells operators which file is followed. A link leads elsewhere than its path says.
+/// Logs the file that is followed, and the place to which its links lead.
 #[cfg(feature = "config")]
 pub(crate) fn file_is_followed(path: &std::path::Path) {
     #[cfg(feature = "tracing")]

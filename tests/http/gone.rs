@@ -28,9 +28,10 @@ impl Service<Request<()>> for Worker {
     type Future = std::future::Ready<Result<Response<String>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        match self.is_busy.load(Ordering::SeqCst) {
-            true => Poll::Pending,
-            false => Poll::Ready(Ok(())),
+        if self.is_busy.load(Ordering::SeqCst) {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(()))
         }
     }
 

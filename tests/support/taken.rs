@@ -103,7 +103,7 @@ pub(crate) async fn whatever_a_request_cost_the_wait_that_is_told_is_true<L: Led
             wait <= 2 * algorithm.longest_wait().unwrap(),
             "{algorithm}: {wait:?}"
         );
-        clock.advance(wait - Duration::from_micros(1));
+        clock.advance(wait.saturating_sub(Duration::from_micros(1)));
         assert!(!decide().await.is_allowed(), "{algorithm}");
         clock.advance(Duration::from_micros(1));
         assert!(decide().await.is_allowed(), "{algorithm}: {wait:?}");

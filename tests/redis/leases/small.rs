@@ -76,8 +76,8 @@ fn an_override_of_less_than_eight_units_is_not_leased() {
 fn a_factor_that_leaves_less_than_eight_units_ends_leases() {
     let told = not_leased(async |store| {
         let factor = FactorCell::new();
-        factor.set(Factor::thousandths(70), "cpu 99 %");
-        limiter(&store, [daily("scaled", 100).factor(&factor)])
+        factor.set(Factor::thousandths(100), "cpu 99 %");
+        limiter(&store, [daily("scaled", 70).factor(&factor)])
     });
     assert_eq!(told, named("scaled"));
 }

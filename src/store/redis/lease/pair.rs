@@ -13,6 +13,10 @@ use super::terms::Terms;
 use crate::clock::Micros;
 
 /// One key under one policy at one node.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own: any two can hold together"
+)]
 #[derive(Clone, Debug, Default)]
 pub(in crate::store::redis) struct Pair {
     held: [ClassUnits; CLASSES],
