@@ -105,6 +105,13 @@ where
         }
     }
 
+    fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
+        match &self.guard {
+            None => self.ledger.leased(charge),
+            Some(guard) => guard.leased(charge),
+        }
+    }
+
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         match &self.guard {
             None => self.ledger.amend(charges, amendment),
