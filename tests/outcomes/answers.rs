@@ -52,6 +52,10 @@ impl Body for Ended {
 
 #[tokio::test]
 async fn a_body_that_says_it_has_ended_is_complete_without_being_read() {
+    #[expect(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method itself is of one lifetime only"
+    )]
     let layer = layer(policy(PLENTY).refund_when(|ending| ending.is_complete()));
     let inner = |_| async { Ok::<_, Infallible>(Response::new(Ended)) };
     drop(answer(&layer, inner).await.unwrap());

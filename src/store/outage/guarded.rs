@@ -1,3 +1,7 @@
+//! A ledger, and the guard that decides while its store is away.
+//!
+//! A store that needs no guard is asked directly, so a ledger in memory pays one branch for it.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
