@@ -325,9 +325,9 @@ fn check_limit(at: &At<'_>) {
     }
 }
 
-/// Returns the period of an algorithm as text.
+/// Returns the period of an algorithm's quota as text. The period of a bucket's burst is another one.
 fn period_of(own: &Algorithm) -> String {
-    let Some(period) = own.period() else {
+    let (_, Some(period), _) = own.frame() else {
         return "second".to_owned();
     };
     format!("{}us", period.as_micros())

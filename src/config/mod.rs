@@ -73,6 +73,7 @@ mod toml;
 mod tree;
 mod walk;
 mod watching;
+mod whole;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -16,6 +16,7 @@ use super::functions::Functions;
 use super::mistake::{Notes, Source};
 use super::names::{briefly_unknown, nearest, unknown_beside};
 use super::tree::{Entry, Node, Value, quoted};
+use super::whole::{Bounded, is_whole, number_meant};
 use crate::decision::LimitRule;
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -458,36 +459,6 @@ impl<'w> Table<'w> {
     }
 }
 
-/// The largest number that a setting can have.
-pub(super) trait Bounded {
-    const MOST: u64;
-}
-
-impl Bounded for u8 {
-    const MOST: u64 = u8::MAX as u64;
-}
-
-impl Bounded for u16 {
-    const MOST: u64 = u16::MAX as u64;
-}
-
-impl Bounded for u32 {
-    const MOST: u64 = u32::MAX as u64;
-}
-
-impl Bounded for usize {
-    const MOST: u64 = i64::MAX as u64;
-}
-
-/// Whether what no number of 64 bits can be is whole all the same.
-fn is_whole(shown: &str) -> bool {
-    let digits = shown.strip_prefix('-').unwrap_or(shown);
-    !digits.is_empty()
-        && digits
-            .bytes()
-            .all(|byte| matches!(byte, b'0'..=b'9' | b'_'))
-}
-
 /// Returns the path of a setting in a table.
 fn join(path: &str, name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$');
@@ -501,26 +472,4 @@ fn join(path: &str, name: &str) -> String {
         "" => name,
         path => format!("{path}.{name}"),
     }
-}
-
-/// Returns the number that a text such as `"10k"` or `"100"` means, with a separator between groups of
-/// digits: JSON has none.
-fn number_meant(text: &str, separator: &str) -> Option<String> {
-    let text = text.trim();
-    let (digits, factor) = match text.as_bytes().last()? {
-        b'k' | b'K' => (&text[..text.len() - 1], 1_000),
-        b'm' | b'M' => (&text[..text.len() - 1], 1_000_000),
-        _ => (text, 1),
-    };
-    let digits: String = digits
-        .chars()
-        .filter(|c| !matches!(c, '_' | ',' | ' '))
-        .collect();
-    let number: u64 = digits.parse().ok()?;
-    let number = number.checked_mul(factor)?.to_string();
-    let groups = number.as_bytes().rchunks(3).rev();
-    let groups: Vec<&str> = groups
-        .filter_map(|group| str::from_utf8(group).ok())
-        .collect();
-    Some(groups.join(separator))
 }
