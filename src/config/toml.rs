@@ -18,47 +18,61 @@ pub(super) struct SyntaxError {
 pub(super) fn parse(text: &str) -> (Node, Vec<SyntaxError>) {
     let (table, errors) = DeTable::parse_recoverable(text);
     let span = table.span();
-    let errors = errors.into_iter().map(|error| SyntaxError {
-        message: message(text, &error),
+    let errors = without_consequences(text, errors).into_iter().enumerate();
+    let errors = errors.map(|(number, error)| SyntaxError {
+        message: if number < MOST_EXPLAINED {
+            message(text, &error)
+        } else {
+            error.message().to_owned()
+        },
         span: error.span(),
     });
+    let errors = errors.collect();
     let root = node(table_of(table.into_inner()), span);
-    (root, without_consequences(text, errors.collect()))
+    (root, errors)
 }
 
-/// Leaves the first error of each line, and none of the names in a table that is there twice.
-fn without_consequences(text: &str, mut errors: Vec<SyntaxError>) -> Vec<SyntaxError> {
-    let start = |error: &SyntaxError| error.span.as_ref().map_or(0, |span| span.start);
+/// An explanation looks through the file, so a file of mistakes would take minutes.
+const MOST_EXPLAINED: usize = 100;
+
+/// The message of the parser about a name or a table that is there for the second time.
+const TWICE: &str = "duplicate key";
+
+/// Leaves the first error of each line, and the first of the names of a table that is there twice.
+fn without_consequences(text: &str, mut errors: Vec<toml::de::Error>) -> Vec<toml::de::Error> {
+    let start = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
     errors.sort_by_key(start);
-    let mut told_to = 0;
+    let (mut end_of_line, mut end_of_table) = (0, 0);
     errors.retain(|error| {
         let start = start(error);
-        if start < told_to {
+        let is_twice = error.message() == TWICE;
+        if start < end_of_line || (is_twice && start < end_of_table) {
             return false;
         }
         let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
-        let is_table = error.message.contains(TWICE) && text[line..].trim_start().starts_with('[');
-        let next = if is_table { "\n[" } else { "\n" };
-        told_to = text[start..]
-            .find(next)
-            .map_or(text.len(), |end| start + end + 1);
+        let end = text[start..].find('\n');
+        end_of_line = end.map_or(text.len(), |end| start + end + 1);
+        if is_twice && text[line..].trim_start().starts_with('[') {
+            let mut lines = text[end_of_line..].split_inclusive('\n');
+            let is_name = |line: &&str| !line.trim_start().starts_with('[');
+            let names = lines.by_ref().take_while(is_name).map(str::len);
+            end_of_table = end_of_line + names.sum::<usize>();
+        }
         true
     });
     errors
 }
 
-const TWICE: &str = " is there twice";
-
 /// The message of the parser, which says nothing of the first of two equal names.
 fn message(text: &str, error: &toml::de::Error) -> String {
     let message = error.message();
     match error.span() {
-        Some(span) if message == "duplicate key" => {
+        Some(span) if message == TWICE => {
             let name = text.get(span.clone()).unwrap_or_default();
             let name = quoted(name.trim_matches(['"', '\'']));
             match line_of_the_first(text, &span) {
-                Some(line) => format!("{name}{TWICE}, first in line {line}; leave one"),
-                None => format!("{name}{TWICE}; leave one"),
+                Some(line) => format!("{name} is there twice, first in line {line}; leave one"),
+                None => format!("{name} is there twice; leave one"),
             }
         }
         Some(span) => match unquoted(text, span.start) {
@@ -82,32 +96,26 @@ fn unquoted(text: &str, at: usize) -> Option<&str> {
     (is_in_it && is_text && value.len() < 100).then_some(value)
 }
 
-/// The line of the name or of the table that stands here for the second time; `None` if it is not spelt alike.
-fn line_of_the_first(text: &str, second: &Range<usize>) -> Option<usize> {
+/// The line in which a name or a table stands first that is there again here; `None` if it is not spelt alike.
+fn line_of_the_first(text: &str, again: &Range<usize>) -> Option<usize> {
     let bare = |part: &str| part.replace([' ', '\t', '\r'], "");
-    let before = text.get(..second.start)?;
+    let before = text.get(..again.start)?;
     let start = before.rfind('\n').map_or(0, |end| end + 1);
-    let wanted = bare(text.get(start..second.end)?);
+    let wanted = bare(text.get(start..again.end)?);
     let is_table = wanted.starts_with('[');
-    for (index, line) in before[..start]
-        .lines()
-        .enumerate()
-        .collect::<Vec<_>>()
-        .iter()
-        .rev()
-    {
+    let ends = if is_table { &[']'][..] } else { &['=', '.'] };
+    let mut first = None;
+    for (index, line) in before[..start].lines().enumerate() {
         let line = bare(line);
         let rest = line.strip_prefix(&wanted);
-        let ends = if is_table { &[']'][..] } else { &['=', '.'] };
-        if rest.is_some_and(|rest| rest.starts_with(ends)) {
-            return Some(index + 1);
-        }
-        if !is_table && line.starts_with('[') {
-            // The table begins here.
-            return None;
+        if first.is_none() && rest.is_some_and(|rest| rest.starts_with(ends)) {
+            first = Some(index + 1);
+        } else if !is_table && line.starts_with('[') {
+            // Another table begins here.
+            first = None;
         }
     }
-    None
+    first
 }
 
 fn node(value: Value, span: Range<usize>) -> Node {
@@ -173,6 +181,10 @@ mod tests {
                 "[a]\nx.y = 1\nz = 2\nx.y = 3",
                 "\"y\" is there twice, first in line 2; leave one",
             ),
+            (
+                "[a]\nx = 1\nx = 2\ny = 1\n[b]\nz = 1\n",
+                "\"x\" is there twice, first in line 2; leave one",
+            ),
             ("a = { x = 1, x = 2 }", "\"x\" is there twice; leave one"),
             // Not of each of its names.
             (
@@ -184,6 +196,31 @@ mod tests {
             assert_eq!(errors.len(), 1, "{errors:?}");
             assert_eq!(errors[0].message, says);
         }
+    }
+
+    #[test]
+    fn each_copy_is_told_and_a_table_that_is_there_twice_hides_no_other_mistake() {
+        let (_, errors) = parse(
+            "[a]\nx = 1\nx = 2\nx = 3\n  [a]\nx = 1\nquota = 100/minute\n  [b]\ny = 1\ny = 2\n",
+        );
+        let told: Vec<&str> = errors.iter().map(|error| &*error.message).collect();
+        let says = [
+            "\"x\" is there twice, first in line 2; leave one",
+            "\"x\" is there twice, first in line 2; leave one",
+            "\"a\" is there twice, first in line 1; leave one",
+            "text stands in quotes; write \"100/minute\"",
+            "\"y\" is there twice, first in line 9; leave one",
+        ];
+        assert_eq!(told, says);
+    }
+
+    /// Each error looked through the whole file, which took ten minutes.
+    #[test]
+    fn a_file_of_many_mistakes_is_explained_in_part() {
+        let (_, errors) = parse(&"a = 1\n".repeat(20_000));
+        assert_eq!(errors.len(), 19_999);
+        let is_explained = |error: &&SyntaxError| error.message.contains("first in line 1");
+        assert_eq!(errors.iter().filter(is_explained).count(), MOST_EXPLAINED);
     }
 
     #[test]

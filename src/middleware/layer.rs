@@ -17,6 +17,8 @@ use super::gate::Gate;
 use super::gates::Gates;
 #[cfg(feature = "config")]
 use super::gates::Newest;
+use super::kept::Keep;
+use super::settles::Settles;
 #[cfg(feature = "config")]
 use super::shadow::Shadow;
 #[cfg(feature = "config")]
@@ -65,15 +67,22 @@ impl RateLimitLayer {
         let answers = Answers::new(AnswerOptions::default(), &policies);
         let declared = policies.iter().map(Policy::declared_mode);
         let modes = Modes::new().declared(Mode::Enforce, declared);
-        Self::of(Gate::new(
+        let readers = vec![reader];
+        let holds = policies
+            .each_ref()
+            .map(|policy| policy.algorithm().is_held());
+        let settles = Settles::new(&policies, &readers, &holds);
+        let mut gate = Gate::new(
             &policies,
-            vec![reader],
+            readers,
             Guarded::in_process(ledger),
             answers,
             PreparedLimits::of_one_each(),
             modes,
             WaitingRoom::closed(),
-        ))
+        );
+        gate.set_settles(settles.map(|settles| Box::new(settles) as Box<dyn Keep>));
+        Self::of(gate)
     }
 
     /// Starts a layer with policies and a store of your choice.

@@ -281,6 +281,7 @@ impl Policy<Http> {
                 None => Keyless::ByServer,
                 Some(NoKey::Refuse(_)) => Keyless::All,
             },
+            on_store_failure: self.on_store_failure,
         }
     }
 

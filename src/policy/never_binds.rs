@@ -4,6 +4,7 @@
 //! Such a policy is usually a typing error in a limit or a period. The warning must not be wrong,
 //! so a policy is reported only if a bound on what the stricter one admits proves it.
 
+use super::on_store_failure::OnStoreFailure;
 use crate::algorithm::{Algorithm, Replenishment};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::factor::{Factor, FactorCell};
@@ -36,6 +37,7 @@ pub(crate) struct Scope<'a> {
     /// Whether the policy does not apply to some requests.
     pub(crate) is_conditional: bool,
     pub(crate) refuses: Keyless,
+    pub(crate) on_store_failure: OnStoreFailure,
 }
 
 /// Which requests without a key a policy refuses, from the fewest to the most.
@@ -116,7 +118,9 @@ impl Scope<'_> {
     fn is_pointless_beside(&self, other: &Self) -> bool {
         let same_requests =
             self.counts.is_some() && self.counts == other.counts && !other.is_conditional;
-        let refuses_no_more = self.refuses <= other.refuses;
+        let refuses_no_more = self.refuses <= other.refuses
+            // While the store is away, the other one may let pass what this one refuses.
+            && self.on_store_failure == other.on_store_failure;
         same_requests && refuses_no_more && !other.refuses_none && never_binds_in(self, other)
     }
 
@@ -328,6 +332,7 @@ mod tests {
                 counts: Some(String::new()),
                 is_conditional: false,
                 refuses: Keyless::None,
+                on_store_failure: OnStoreFailure::default(),
             };
             let found = find_pointless(&[scope(0), scope(1)]);
             let found = found.into_iter();

@@ -107,6 +107,7 @@ impl Policy {
             counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
             is_conditional: false,
             refuses: Keyless::None,
+            on_store_failure: self.on_store_failure,
         }
     }
 }

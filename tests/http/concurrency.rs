@@ -101,21 +101,23 @@ fn free(layer: &RateLimitLayer) -> u32 {
 
 #[test]
 fn a_slot_is_free_when_the_body_has_ended_or_is_dropped() {
-    let layer = at_once(2);
-    let service = streaming(&layer);
-    let mut first = now(service.clone().oneshot(get())).unwrap().into_body();
-    let second = now(service.clone().oneshot(get())).unwrap();
-    assert_eq!(free(&layer), 0);
-    // Dropped, read or not: a client that goes away, and a stream that is reset.
-    drop(second);
-    assert_eq!(free(&layer), 1);
-    assert!(poll_body(&mut first).is_some() && poll_body(&mut first).is_some());
-    assert_eq!(free(&layer), 1);
-    assert!(poll_body(&mut first).is_none());
-    // The body is still there.
-    assert_eq!(free(&layer), 2);
-    drop(first);
-    assert_eq!(free(&layer), 2);
+    let of_one_line = RateLimitLayer::new(key::global(), Concurrency::of(2));
+    for layer in [at_once(2), of_one_line] {
+        let service = streaming(&layer);
+        let mut first = now(service.clone().oneshot(get())).unwrap().into_body();
+        let second = now(service.clone().oneshot(get())).unwrap();
+        assert_eq!(free(&layer), 0);
+        // Dropped, read or not: a client that goes away, and a stream that is reset.
+        drop(second);
+        assert_eq!(free(&layer), 1);
+        assert!(poll_body(&mut first).is_some() && poll_body(&mut first).is_some());
+        assert_eq!(free(&layer), 1);
+        assert!(poll_body(&mut first).is_none());
+        // The body is still there.
+        assert_eq!(free(&layer), 2);
+        drop(first);
+        assert_eq!(free(&layer), 2);
+    }
 }
 
 #[test]

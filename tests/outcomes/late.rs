@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use tower_ratelimit::limiter::Reservation;
-use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
+use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
 
 use crate::reservations::{HOUR, hourly, limiter, policy, used};
 
@@ -91,6 +91,29 @@ fn a_key_that_has_lost_its_place_gives_nothing_back_to_those_that_share_one() {
         shares.cancel();
         assert_eq!(used(&limiter, "newcomer"), before - 1, "{algorithm}");
     }
+}
+
+/// The entry drained at the rate of that key, for all newcomers.
+#[test]
+fn a_key_that_gets_an_override_leaves_the_entry_as_it_was_that_it_shared() {
+    const PLACES: u64 = 100;
+    let (clock, bucket) = (ManualClock::new(), TokenBucket::per_hour(60).burst(100));
+    let store = MemoryStore::new().clock(clock.clone());
+    let store = store.max_keys(usize::try_from(PLACES).unwrap());
+    let limiter = Limiter::builder().policy(policy(bucket.into()));
+    let limiter = limiter.store(store).build().unwrap();
+    for key in 0..PLACES {
+        limiter.settle_now(key, 100);
+    }
+    let reservation = limiter.reserve_now("ann", 5);
+    assert!(limiter.check_now("newcomer", 95).is_allowed());
+    let fast = TokenBucket::per_hour(36_000_000).burst(100);
+    limiter
+        .override_limit_now("units", "ann", fast, HOUR)
+        .unwrap();
+    clock.advance(Duration::from_secs(1));
+    reservation.cancel();
+    assert_eq!(used(&limiter, "newcomer"), 95);
 }
 
 /// Settles when the thread ends, after the other values of the thread have gone.

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The size of hyper's reads.
+/// The most fields of a head that hyper reads.
 const MOST_FIELDS: usize = 100;
 
 /// More bytes than hyper accepts in a head.

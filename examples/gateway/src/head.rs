@@ -3,7 +3,9 @@
 //! The limits and the upstream have to read the same request. The gateway refuses a head that two servers
 //! could read in two ways, and normalizes what HTTP lets a client write in several ways.
 
-use http::header::{COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{
+    CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, StatusCode, Uri, Version};
@@ -23,6 +25,16 @@ pub(crate) fn give_one_reading(parts: &mut Parts, read: &[HeaderName]) -> Result
         return Err((StatusCode::METHOD_NOT_ALLOWED, "this is no forward proxy"));
     }
     transfer_coding(parts)?;
+    if parts
+        .headers
+        .get_all(CONTENT_LENGTH)
+        .iter()
+        .nth(1)
+        .is_some()
+    {
+        // The reader of HTTP/1 has refused it. HTTP/2 lets two equal ones pass.
+        return Err(bad("a request has one Content-Length"));
+    }
     host(parts)?;
     target(parts)?;
     join_cookies(&mut parts.headers);
@@ -174,6 +186,10 @@ mod tests {
         let host = ("host", "a");
         for (target, fields) in [
             ("/", &[][..]),
+            (
+                "/",
+                &[host, ("content-length", "1"), ("content-length", "1")],
+            ),
             ("/", &[host, ("host", "b")]),
             ("/", &[host, host]),
             ("/", &[("host", "a b")]),

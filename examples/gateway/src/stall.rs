@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, sleep_until};
 
-/// The time of the last progress of a request. A long upload is no stall.
+/// The time of the last progress of a request, and the side that keeps the other waiting. A long upload is no stall.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     state: Arc<Mutex<State>>,

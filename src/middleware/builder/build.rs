@@ -1,6 +1,8 @@
 //! Checks the options of a layer, and builds its gate.
 
 use super::RateLimitLayerBuilder;
+#[cfg(all(feature = "calendar", feature = "config"))]
+use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::limiter::{self, PreparedLimits, WaitingRoom, check_policies, in_parts, split};
 use crate::middleware::RateLimitLayer;
@@ -87,6 +89,11 @@ impl<S> RateLimitLayerBuilder<S> {
                 .filter_map(|(name, algorithm)| {
                     let mut policies = self.policies.iter();
                     let policy = policies.find(|policy| policy.name() == name)?;
+                    #[cfg(feature = "calendar")]
+                    if matches!(policy.algorithm(), Algorithm::ByHours(_)) {
+                        // The hours change the limits of plans too.
+                        return None;
+                    }
                     let scope = policy.scope();
                     Some(Scope { algorithm, ..scope })
                 })

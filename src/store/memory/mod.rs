@@ -272,7 +272,7 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the restored state that no policy has been opened for.
+    /// Returns new tables with the restored state that no policy has been opened for.
     fn without_tables(&self) -> Arc<Mutex<Tables>> {
         Tables::with(self.tables().past.as_ref().map(Past::waiting))
     }

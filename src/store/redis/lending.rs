@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::spawn;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::calls::Calls;
@@ -20,8 +21,7 @@ use crate::store::outage::late;
 /// How often a node looks for unused units.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
 
-/// Questions for units on their way. If no answer comes, or the request has gone away, the next request asks
-/// again.
+/// Questions for units on their way. If no answer comes, the next request asks again.
 struct Asking {
     calls: Arc<Calls>,
     questions: LeaseRequests,
@@ -36,22 +36,22 @@ impl Asking {
         }
     }
 
-    /// Waits for the answer. If there is none, the requests that wait for it get the error.
-    async fn answer(&mut self, until: Instant) -> Result<ScriptReply, StoreError> {
-        let answer = self.calls.lease(&self.questions, until).await;
-        if let Err(error) = &answer {
-            self.failed(Some(error));
-        }
-        answer
-    }
-
-    fn answered(mut self, answer: &ScriptReply, outcomes: &mut Outcomes) {
+    /// Waits for the answer, with the whole deadline of a call. If there is none, the requests that wait for it get the
+    /// error.
+    ///
+    /// This runs in a task of its own: a request that goes away, or is not polled, would otherwise lose the units that the
+    /// answer brings, and keep the requests waiting that come after it.
+    async fn told(mut self) -> Result<(ScriptReply, Outcomes), StoreError> {
+        let calls = Arc::clone(&self.calls);
+        let answer = calls.lease(&self.questions, calls.link.deadline()).await;
+        let answer = answer.inspect_err(|error| self.failed(Some(error)))?;
+        let mut outcomes = answer.outcomes(&calls.policies);
         let questions = mem::take(&mut self.questions);
-        let calls = &self.calls;
         if let Some(leases) = &calls.leases {
-            leases.answered(questions, answer, &calls.policies, outcomes);
-            look_after(calls, leases);
+            leases.answered(questions, &answer, &calls.policies, &mut outcomes);
+            look_after(&calls, leases);
         }
+        Ok((answer, outcomes))
     }
 
     fn failed(&mut self, error: Option<&StoreError>) {
@@ -65,7 +65,7 @@ impl Asking {
 }
 
 impl Drop for Asking {
-    /// The request has gone away, and there is no answer: the waiting requests ask by themselves.
+    /// The runtime has ended before the answer: the next request asks again.
     fn drop(&mut self) {
         self.failed(None);
     }
@@ -90,7 +90,7 @@ pub(super) async fn decide(
                 Again::Wait(hears) => match timeout_at(until, hears).await {
                     // There is too little time to ask again.
                     Ok(Ok(Err(error))) if Instant::now() > half => return Err(error),
-                    // If the request that has asked has gone away, this one has no answer.
+                    // If the runtime of the question has ended, this request has no answer.
                     Ok(_) => {}
                     Err(_) => return Err(late()),
                 },
@@ -98,11 +98,12 @@ pub(super) async fn decide(
             }
         }
     }
-    let mut asking = Asking::about(calls, charges);
-    let answer = asking.answer(until).await?;
-    let mut outcomes = answer.outcomes(&calls.policies);
-    asking.answered(&answer, &mut outcomes);
-    Ok((Some(answer), outcomes))
+    let told = spawn(Asking::about(calls, charges).told());
+    match timeout_at(until, told).await {
+        Ok(Ok(told)) => told.map(|(answer, outcomes)| (Some(answer), outcomes)),
+        // The runtime has ended, or the request has waited for other answers before.
+        Ok(Err(_)) | Err(_) => Err(late()),
+    }
 }
 
 /// Takes more units for the pairs that have few.
@@ -120,12 +121,7 @@ fn renew(calls: &Arc<Calls>, charge: &Charge) {
         return;
     };
     let (calls, charge) = (Arc::clone(calls), Charge { cost: 0, ..*charge });
-    runtime.spawn(async move {
-        let mut asking = Asking::about(&calls, &[charge]);
-        if let Ok(answer) = asking.answer(calls.link.deadline()).await {
-            asking.answered(&answer, &mut Outcomes::new(Micros::ZERO));
-        }
-    });
+    runtime.spawn(async move { Asking::about(&calls, &[charge]).told().await });
 }
 
 /// Reports units to the server. Units of a lost report lapse.
@@ -134,7 +130,7 @@ pub(super) async fn tell(calls: &Arc<Calls>, told: Vec<LeaseRequest>) {
     for question in told {
         let calls = Arc::clone(calls);
         // The reports share calls.
-        tasks.push(tokio::spawn(async move {
+        tasks.push(spawn(async move {
             let questions = LeaseRequests::from_iter([question]);
             let _ = calls.lease(&questions, calls.link.deadline()).await;
         }));

@@ -83,7 +83,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             );
             return Some(());
         }
-        let own = self.own(ask, limit, time(), clock);
+        let own = self.own_where((ask, counted), limit, time(), clock);
         let (snapshot, mut lock, slot) = loop {
             let (snapshot, lock) = self.snapshot_and_lock(ask, counted, own)?;
             if let Some(slot) = self.page(&snapshot).find(snapshot.fingerprint(ask)) {
@@ -196,6 +196,23 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         true
     }
 
+    /// Returns the limit of an amendment that is made there. The shared entry is of many keys, and has the override of
+    /// none.
+    fn own_where(
+        &self,
+        (ask, counted): (Ask, Counted),
+        limit: Option<&Algorithm>,
+        now: Micros,
+        clock: &dyn Clock,
+    ) -> Option<Own> {
+        if counted == Counted::Apart {
+            return self.own(ask, limit, now, clock);
+        }
+        let algorithm = *limit?;
+        self.meet(&algorithm);
+        Some(Own::of_request(algorithm))
+    }
+
     /// Charges a key after the fact, whether there is room under its limit or not. A key without a slot is
     /// given one as it would be for a charge, unless the charge was made to the shared entry.
     #[inline(never)]
@@ -209,7 +226,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         if ask.cost == 0 {
             return Settled::Done;
         }
-        let own = self.own(ask, limit, time(), clock);
+        let own = self.own_where((ask, counted), limit, time(), clock);
         let mut attempts = 0;
         loop {
             match self.settle_where(ask, (counted, own), time) {
