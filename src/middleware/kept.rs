@@ -17,8 +17,8 @@ use crate::store::{Charge, Ledger};
 #[derive(Default)]
 pub(crate) struct Kept(Option<Box<dyn ToSettle>>);
 
-/// Holds requests until their end. It is called through a trait object, as [`ToSettle`] is, so that a program in which no
-/// policy can settle does not contain the code.
+/// Holds requests until their end. The gate calls it through a trait object, as it calls [`ToSettle`], and does not know
+/// how requests are settled.
 pub(super) trait Keep: fmt::Debug + Send + Sync {
     /// Holds the charges of this request until its end, if a policy settles them.
     fn keep(

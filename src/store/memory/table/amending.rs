@@ -57,7 +57,7 @@ pub(super) fn amend<S: Step>(
 /// Changes of a state without a decision.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Changes the state of a key, if it has one, or the shared entry if the key has no slot and there is no
-    /// room. Returns `None` if its page is retired.
+    /// room. Units are taken back where they were charged. Returns `None` if the page is retired.
     #[inline(never)]
     pub(in crate::store::memory) fn amend(
         &self,

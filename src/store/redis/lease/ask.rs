@@ -11,7 +11,7 @@ pub(in crate::store::redis) struct Ask {
     pub(in crate::store::redis) units: u32,
     /// How many of these units requests wait for, which spend them at once.
     pub(in crate::store::redis) awaited: u32,
-    /// Whether requests may wait for the answer. A node has one such question about a key on its way at a time.
+    /// Whether requests may wait for the answer. A pair has one such question on its way at a time.
     pub(in crate::store::redis) leads: bool,
     /// How many units requests have asked this node for since it last reported that.
     pub(in crate::store::redis) seen: u32,

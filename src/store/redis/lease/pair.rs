@@ -43,7 +43,8 @@ pub(in crate::store::redis) struct Pair {
     waits: bool,
     /// How many units requests wait for, beside the request that has asked.
     waiting: u32,
-    /// Whether requests have waited for units of which there are none: the limit is too small for leases.
+    /// Whether requests have waited for units of which there were none to lease: requests then ask by themselves, until
+    /// an answer brings units or a denial.
     waits_in_vain: bool,
     /// Until when requests of this cost or more are refused without a question.
     refuses: Refuses,
@@ -108,8 +109,8 @@ impl Pair {
     /// Decides again, for a request that has waited.
     ///
     /// While one question about a key is on its way, no further one is sent: requests wait for the answer, and the next
-    /// question asks for units for all of them. So a node has one question about a key on its way, however many requests come
-    /// and however slow the server is, and nodes that begin at once do not overload the server.
+    /// question asks for units for all of them. So nodes that begin at once do not overload the server, however slow it is.
+    /// Requests with several charges, and requests that have waited in vain, ask by themselves.
     pub(in crate::store::redis) fn again(&mut self, now: Micros, cost: u32) -> Way {
         if self.take(now, cost) {
             let is_low = !self.is_asking && self.left(now) < self.granted / 4;
