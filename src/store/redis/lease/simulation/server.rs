@@ -8,6 +8,10 @@ use crate::algorithm::{Algorithm, Step};
 use crate::clock::Micros;
 use crate::store::redis::lease::{Ask, LeaseReply, Leased, Terms};
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a property of the algorithm"
+)]
 pub(super) struct Server<S: Step> {
     rule: S,
     terms: Terms,
@@ -17,6 +21,10 @@ pub(super) struct Server<S: Step> {
     pub(super) forgets_late: bool,
     /// Whether a count weighs more at an earlier moment.
     weighs: bool,
+    /// Whether a window begins with a request. A step back moves the window to the moment at which the server is next
+    /// asked, and all windows after it begin otherwise than those of a server that is asked at the step: neither admits
+    /// more, and no spend of one can be judged by the other. So here the server is asked at the step.
+    is_anchored: bool,
     keys: Map<u64, Kept<S>>,
     /// The states at some earlier moments, if it can fail over.
     before: Option<VecDeque<Known<S>>>,
@@ -67,6 +75,7 @@ impl<S: Step> Server<S> {
                 Algorithm::SlidingLog(_) | Algorithm::SlidingSlots(_)
             ),
             weighs: matches!(scene.algorithm, Algorithm::SlidingWindow(_)),
+            is_anchored: matches!(scene.algorithm, Algorithm::AnchoredWindow(_)),
             keys: Map::default(),
             before: fails_over.then(VecDeque::new),
             ahead: 0,
@@ -199,6 +208,14 @@ impl<S: Step> Server<S> {
             }
             Fault::Back(length) if !self.weighs => {
                 self.ahead -= i64::try_from(length).unwrap_or(0);
+                let at = self.time(now);
+                if self.is_anchored {
+                    for kept in self.keys.values_mut() {
+                        if let Some(moved) = self.rule.moved_back(&kept.state, at) {
+                            kept.state = moved;
+                        }
+                    }
+                }
             }
             Fault::Back(length) | Fault::Forward(length) => {
                 let length = i64::try_from(length).unwrap_or(0);
