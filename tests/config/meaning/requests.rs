@@ -147,48 +147,28 @@ fn the_plan_is_read_from_the_header_of_a_gateway_alone() {
     assert_eq!(told([10, 0, 0, 1], "all"), "");
 }
 
+/// The period of a limit of a plan is that of the quota: that of the burst was taken for it, and such a limit refused.
 #[test]
 fn the_plan_is_that_of_a_key_in_a_table() {
-    let config = config(
-        r#"
-        default_plan = "free"
-        [plan_of]
-        key = "api_key"
-        plans = { k3y = "pro" }
-        [policies.minute]
-        algorithm = "token-bucket"
-        quota = "10/minute"
-        key = "api_key"
-        [plans]
-        free = { minute = 10 }
-        pro = { minute = { limit = 100, burst = 150 } }
-        "#,
-    );
-    let told = |key| told(&config, get("/").header("x-api-key", key));
-    assert_eq!(told("k3y"), "\"minute\";q=150;w=90");
-    assert_eq!(told("another"), "\"minute\";q=10;w=60");
-}
-
-/// The period of the burst was taken for the period of the quota, and such a limit was refused.
-#[test]
-fn a_limit_of_a_plan_has_the_period_of_the_quota_of_a_bucket() {
-    let config = config(
-        r#"
-        default_plan = "free"
-        [plan_of]
-        key = "api_key"
-        plans = { k3y = "pro" }
-        [policies.minute]
-        algorithm = "token-bucket 10/minute burst 40"
-        key = "api_key"
-        [plans]
-        free = { minute = 20 }
-        pro = { minute = { limit = 100, burst = 150 } }
-        "#,
-    );
-    let told = |key| told(&config, get("/").header("x-api-key", key));
-    assert_eq!(told("k3y"), "\"minute\";q=150;w=90");
-    assert_eq!(told("another"), "\"minute\";q=20;w=60");
+    for algorithm in ["token-bucket 10/minute", "token-bucket 10/minute burst 40"] {
+        let config = config(&format!(
+            r#"
+            default_plan = "free"
+            [plan_of]
+            key = "api_key"
+            plans = {{ k3y = "pro" }}
+            [policies.minute]
+            algorithm = "{algorithm}"
+            key = "api_key"
+            [plans]
+            free = {{ minute = 20 }}
+            pro = {{ minute = {{ limit = 100, burst = 150 }} }}
+            "#,
+        ));
+        let told = |key| told(&config, get("/").header("x-api-key", key));
+        assert_eq!(told("k3y"), "\"minute\";q=150;w=90");
+        assert_eq!(told("another"), "\"minute\";q=20;w=60");
+    }
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Mode;
 use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Hours, Limiter, Policy, RedisStore};
 
-use super::{DAY, LIFE, REMEMBERED, is_allowed, new_year, node, stats, warm};
+use super::{DAY, LIFE, REMEMBERED, is_allowed, new_year, node, poll_once, stats, warm};
 use crate::scene::{PATIENCE, daily, limiter, scripts_run, used, without_a_standby};
 use crate::support::redis::Server;
 
@@ -229,4 +229,21 @@ async fn a_leased_unit_is_spent_at_the_price_of_its_moment() {
     store.give_leases_back().await;
     assert_eq!(used_of(&limiter).await, [asked + 2 * 200]);
     assert!(stats(&limiter).calls_saved() > 200, "{:?}", stats(&limiter));
+}
+
+/// The answer to a question was lost with the request that had asked it, and the units in it with both.
+#[tokio::test]
+async fn the_units_of_requests_that_go_away_before_the_answer_are_held() {
+    let (server, clock) = (Server::start(&[]), new_year());
+    let limiter = limiter(&node(&server, &clock), [daily("a", 100_000)]);
+    let units_are_held = async {
+        while stats(&limiter).held() == 0 {
+            // The request is sent, and dropped before its answer.
+            let mut request = Box::pin(limiter.check("ann", 1));
+            assert!(poll_once(request.as_mut()).is_none());
+            drop(request);
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, units_are_held).await.unwrap();
 }
