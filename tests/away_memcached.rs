@@ -18,7 +18,7 @@ use tower_ratelimit::{FixedWindow, Limiter, OnStoreFailure, Policy};
 
 use crate::custom_store::Memcached;
 use crate::servers::Server;
-use crate::support::log::{Line, Log};
+use crate::support::log::{Log, LogLine};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -45,7 +45,7 @@ async fn is_back(limiter: &Limiter<SharedLedger<Memcached>>) {
     }
 }
 
-fn run(scene: impl Future<Output = ()>) -> Vec<Line> {
+fn run(scene: impl Future<Output = ()>) -> Vec<LogLine> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -23,7 +23,7 @@ use tower_ratelimit::{
     RedisStore, StoreError,
 };
 
-use crate::support::log::{Line, Log};
+use crate::support::log::{Log, LogLine};
 use crate::support::redis::Server;
 
 fn limiter(clock: &ManualClock) -> Limiter {
@@ -35,7 +35,7 @@ fn limiter(clock: &ManualClock) -> Limiter {
         .unwrap()
 }
 
-fn refusals(lines: &[Line], level: tracing::Level) -> Vec<&Line> {
+fn refusals(lines: &[LogLine], level: tracing::Level) -> Vec<&LogLine> {
     let lines = lines
         .iter()
         .filter(|line| line.target == "tower_ratelimit::refusal");
@@ -99,7 +99,7 @@ fn a_refusal_tells_the_kind_of_its_key_as_the_page_names_it() {
         .unwrap();
     let (named, _) = below.split_once(". Targets").unwrap();
     let named: BTreeSet<&str> = named.split('`').skip(1).step_by(2).collect();
-    let of_key = |line: &&Line| line.fields["key_kind"].clone();
+    let of_key = |line: &&LogLine| line.fields["key_kind"].clone();
     let told = kinds.map(|(kind, key)| {
         let limiter = limiter(&ManualClock::new());
         let (_, lines) = Log::of_all(|| [(); 2].map(|()| limiter.check_now(key, 1)));
@@ -130,7 +130,7 @@ fn a_signal_that_tells_nothing_is_told_once_with_its_code_and_its_name() {
             }
         };
         let ((), lines) = Log::of_all(|| runtime.block_on(sample));
-        let absent = |line: &&Line| format!("{line:?}").contains("TRL022");
+        let absent = |line: &&LogLine| format!("{line:?}").contains("TRL022");
         lines.iter().filter(absent).cloned().collect::<Vec<_>>()
     };
     // The first reading of a counter tells nothing, and that is no reason to wake an operator.
@@ -197,7 +197,7 @@ fn a_limiter_without_a_layer_tells_once_that_its_store_fails_and_once_that_it_an
 }
 
 /// Things happen, each of which is told once.
-fn scene() -> Vec<Line> {
+fn scene() -> Vec<LogLine> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -161,10 +161,10 @@ impl Prompt {
         u32::try_from(words.count()).unwrap_or(u32::MAX)
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> Completion {
         let said = self.messages.last().into_iter();
         let words = said.flat_map(Message::words).map(str::to_owned);
-        Answer {
+        Completion {
             words: words.collect(),
             said: 0,
             most: self.max_tokens.unwrap_or(MAX_TOKENS),
@@ -173,13 +173,13 @@ impl Prompt {
 }
 
 /// What the model says: the words of the question, over and over.
-struct Answer {
+struct Completion {
     words: Vec<String>,
     said: u32,
     most: u32,
 }
 
-impl Answer {
+impl Completion {
     async fn next(&mut self) -> Option<String> {
         if self.said == self.most || self.words.is_empty() {
             return None;
@@ -195,7 +195,7 @@ impl Answer {
 struct UnderWay {
     reservation: Option<Reservation<dyn Ledger>>,
     prompt: u32,
-    answer: Answer,
+    answer: Completion,
 }
 
 impl UnderWay {

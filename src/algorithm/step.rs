@@ -101,7 +101,7 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     }
 
     /// Takes less room if possible. The rule may then hold requests back for longer, but admits no more.
-    fn squeeze(&self, _: &mut Self::Kept) {}
+    fn compact_state(&self, _: &mut Self::Kept) {}
 
     /// Until when a charge of now counts in the same window as this moment: a lease of now ends by then.
     /// `now`, if only a request opens a window, and none is open. The default is that of a rule without

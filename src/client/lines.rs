@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use ahash::RandomState;
 use tokio::time::Instant;
 
-use super::learned::{Back, May, Sent};
+use super::learned::{CallPermission, CallResult, Sent};
 use super::line::{Line, Next};
 use super::not_sent::{NotSent, Reason};
 use crate::clock::{Timer, Timers};
@@ -59,7 +59,7 @@ pub(super) struct Call {
     key: Key,
     sent: Sent,
     longest_hold: Duration,
-    back: Back,
+    back: CallResult,
 }
 
 /// A call that waits. Dropping it leaves the line.
@@ -93,14 +93,16 @@ impl Lines {
             key,
             sent,
             longest_hold: bounds.longest_hold,
-            back: Back::Lost,
+            back: CallResult::Lost,
         };
         let entry = match line.may(now) {
-            May::Go => Entry::Go(Some(call(line.send(now)))),
-            May::NotBefore(at) if bounds.longest_wait.is_some_and(|most| at - now > most) => {
+            CallPermission::Go => Entry::Go(Some(call(line.send(now)))),
+            CallPermission::NotBefore(at)
+                if bounds.longest_wait.is_some_and(|most| at - now > most) =>
+            {
                 Entry::Refuse(NotSent::new(at - now, Reason::TooLong))
             }
-            May::NotBefore(at) | May::NotBeforeAnswer(at) => {
+            CallPermission::NotBefore(at) | CallPermission::NotBeforeAnswer(at) => {
                 if line.waiting() >= bounds.waiting {
                     Entry::Refuse(NotSent::new(at - now, Reason::TooMany))
                 } else if let Some(timer) = self.timers.after(Duration::ZERO) {
@@ -185,7 +187,7 @@ impl Call {
     }
 
     /// The call has come back.
-    pub(super) fn back(mut self, with: Back) {
+    pub(super) fn back(mut self, with: CallResult) {
         self.back = with;
     }
 }
@@ -244,7 +246,7 @@ impl WaitingCall {
                     key: self.key,
                     sent,
                     longest_hold: self.longest_hold,
-                    back: Back::Lost,
+                    back: CallResult::Lost,
                 }));
             }
             Next::Waits {

@@ -110,7 +110,7 @@ impl ConfigBuilder {
         self,
         hook: impl Fn(&Head<'_>, Key, &Decision) + Send + Sync + 'static,
     ) -> Self {
-        self.with(|functions| functions.tell_of_decisions(Arc::new(hook)))
+        self.with(|functions| functions.add_decision_hook(Arc::new(hook)))
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn with_terms(
         table.at.refuse::<()>(error.to_string());
     }
     for other in ["soft", "wait_up_to"] {
-        if table.get("penalty").is_some() && is_said(table, other) {
+        if table.get("penalty").is_some() && is_present(table, other) {
             table.either("penalty", other);
         }
     }
@@ -113,7 +113,7 @@ fn most(at: &At<'_>) -> Option<HeaviestKeys> {
     }
 }
 
-fn is_said(table: &Table<'_>, field: &str) -> bool {
+fn is_present(table: &Table<'_>, field: &str) -> bool {
     match field {
         "soft" => table.get(field).and_then(At::flag) == Some(true),
         _ => table.get(field).is_some(),

@@ -13,7 +13,7 @@ use http::HeaderName;
 
 use super::fields::Fields;
 use super::functions::Functions;
-use super::mistake::{Notes, Source};
+use super::mistake::{Notes, SourceText};
 use super::names::{briefly_unknown, nearest, unknown_beside};
 use super::tree::{Entry, Node, Value, quoted};
 use super::whole::{Bounded, is_whole, number_meant};
@@ -24,7 +24,7 @@ use crate::quota::Quota;
 /// The state that all steps of a walk share.
 #[derive(Debug)]
 pub(super) struct Walk<'w> {
-    source: &'w Source,
+    source: &'w SourceText,
     functions: &'w Functions,
     mistakes: RefCell<Notes>,
     warnings: RefCell<Notes>,
@@ -36,7 +36,7 @@ pub(super) struct Walk<'w> {
 pub(super) type Places = HashMap<(String, LimitRule), String>;
 
 impl<'w> Walk<'w> {
-    pub(super) fn new(source: &'w Source, functions: &'w Functions) -> Self {
+    pub(super) fn new(source: &'w SourceText, functions: &'w Functions) -> Self {
         Self {
             source,
             functions,

@@ -63,7 +63,7 @@ impl Decision {
 
     /// Returns what responses say of the policies, and their outcomes.
     #[cfg(feature = "http")]
-    pub(crate) fn told(&self) -> (&[Rule], &Outcomes) {
+    pub(crate) fn rules_and_outcomes(&self) -> (&[Rule], &Outcomes) {
         (&self.names.policies, &self.outcomes)
     }
 
@@ -220,12 +220,12 @@ impl Decision {
         let rule = self.names.rules.get(place.rule);
         #[cfg(feature = "calendar")]
         if rule == LimitRule::Policy
-            && let Some(tell) = self
+            && let Some(hours_at) = self
                 .names
                 .policies
                 .get(place.policy())
                 .and_then(|rule| rule.hours.as_ref())
-            && let hours = tell(self.outcomes.at())
+            && let hours = hours_at(self.outcomes.at())
             && hours.gives_limit
             && let Some(interval) = hours.interval
         {

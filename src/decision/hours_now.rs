@@ -16,7 +16,7 @@ pub struct HoursNow {
 }
 
 /// Tells of the hours of a policy at a moment.
-pub(crate) type TellHours = Arc<dyn Fn(Micros) -> HoursNow + Send + Sync>;
+pub(crate) type HoursAt = Arc<dyn Fn(Micros) -> HoursNow + Send + Sync>;
 
 impl HoursNow {
     /// The interval as it was written, such as `22:00-06:00`; `None` outside all intervals, where the policy's own limit

@@ -16,7 +16,7 @@ use crate::clock::Micros;
 pub struct Outcome {
     pub(super) allowed: bool,
     pub(super) counted_together: bool,
-    pub(super) weight: Weight,
+    pub(super) effect: DenialEffect,
     pub(super) blocked: Blocked,
     pub(super) limit: u32,
     pub(super) remaining: u32,
@@ -32,7 +32,7 @@ pub struct Outcome {
 
 /// What a denial by one policy does to the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Weight {
+pub(crate) enum DenialEffect {
     /// It is denied.
     Full,
     /// It goes on, marked.
@@ -56,14 +56,14 @@ const PRESENT: u32 = 1 << 29;
 const NO_WINDOW: u32 = PRESENT - 1;
 
 /// Cuts a number of seconds to 1 up to less than [`NO_WINDOW`].
-fn tellable(seconds: u64) -> u32 {
+fn clamp_secs(seconds: u64) -> u32 {
     let seconds = u32::try_from(seconds).unwrap_or(NO_WINDOW);
     seconds.clamp(1, NO_WINDOW - 1)
 }
 
 /// Rounds up. A duration has its seconds apart, so this divides nothing.
 fn whole_seconds(window: Duration) -> u32 {
-    tellable(window.as_secs() + u64::from(window.subsec_nanos() > 0))
+    clamp_secs(window.as_secs() + u64::from(window.subsec_nanos() > 0))
 }
 
 /// The numbers of an outcome in units; see [`Outcome::in_units`].
@@ -86,7 +86,7 @@ impl Outcome {
         Self {
             allowed: true,
             counted_together: false,
-            weight: Weight::Full,
+            effect: DenialEffect::Full,
             blocked: Blocked::No,
             limit,
             remaining,
@@ -158,7 +158,7 @@ impl Outcome {
     /// Sets the length of the present window, where windows differ in length.
     pub(crate) fn in_window(self, window: Micros) -> Self {
         Self {
-            own_window: NonZeroU32::new(tellable(window.ceil_secs()) | PRESENT),
+            own_window: NonZeroU32::new(clamp_secs(window.ceil_secs()) | PRESENT),
             ..self
         }
     }
@@ -238,7 +238,7 @@ impl Outcome {
     }
 
     /// The outcome after this time, if nothing but the times has changed.
-    pub(crate) fn run_down(self, by: Micros) -> Self {
+    pub(crate) fn aged_by(self, by: Micros) -> Self {
         let left = |time: Wait| Wait::new(time.get().saturating_sub(by.get()));
         Self {
             reset_after: self.reset_after.saturating_sub(by),
@@ -313,20 +313,20 @@ impl Outcome {
 
     /// Whether the policy is [soft](crate::Policy::soft): it denies only the requests of blocked keys.
     pub fn is_soft(&self) -> bool {
-        self.weight == Weight::Soft
+        self.effect == DenialEffect::Soft
     }
 
     /// Whether the policy is in [shadow](crate::policy::Mode::Shadow): it denies no request.
     pub fn is_shadow(&self) -> bool {
-        self.weight == Weight::Shadow
+        self.effect == DenialEffect::Shadow
     }
 
     /// Whether a request is denied because of this policy.
     pub(crate) fn denies(&self) -> bool {
-        match self.weight {
-            Weight::Full => !self.allowed,
-            Weight::Soft => !self.allowed && self.is_blocked(),
-            Weight::Shadow => false,
+        match self.effect {
+            DenialEffect::Full => !self.allowed,
+            DenialEffect::Soft => !self.allowed && self.is_blocked(),
+            DenialEffect::Shadow => false,
         }
     }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::each::{Each, PolicyRule};
-use super::outcome::{Outcome, Wait, Weight};
+use super::outcome::{DenialEffect, Outcome, Wait};
 use crate::clock::Micros;
 
 /// The time to which a limit applies that is not the policy's own; `None` if it denies every request.
@@ -176,9 +176,9 @@ impl Outcomes {
     }
 
     /// Marks the outcomes of soft policies, and of those in shadow.
-    pub(crate) fn weigh(&mut self, weight: impl Fn(usize) -> Weight) {
+    pub(crate) fn set_effects(&mut self, effect: impl Fn(usize) -> DenialEffect) {
         for (place, outcome) in &mut *self.each {
-            outcome.weight = weight(place.policy());
+            outcome.effect = effect(place.policy());
         }
     }
 

@@ -31,7 +31,7 @@ where
 {
     let networks = Networks::parse("within", networks)?;
     let list = Arc::new((extractor, networks));
-    Ok(move |head: &Head<'_>| holds(list.0.told(head), |address| list.1.contains(address)))
+    Ok(move |head: &Head<'_>| holds(list.0.list_value(head), |address| list.1.contains(address)))
 }
 
 /// A condition does not hold for an absent value. If the server has not provided it, the diagnostic

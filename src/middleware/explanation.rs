@@ -3,7 +3,7 @@ use super::lists::Listed;
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{Head, Key};
-use crate::plan::Asker;
+use crate::plan::LimitContext;
 
 /// What a layer would do with a request, without deciding it.
 #[derive(Debug)]
@@ -62,10 +62,10 @@ impl Gate {
                 let operations = limits.limits().operations(*policy);
                 let operation =
                     operations.and_then(|operations| reader.operation(head, operations));
-                let asker = Asker {
+                let asker = LimitContext {
                     plan,
                     operation,
-                    ..Asker::default()
+                    ..LimitContext::default()
                 };
                 let unhashed = || key.or_else(|| reader.plain_key(head));
                 limits.apply(&mut charge, asker, None, &unhashed, &|| reader.limit(head))

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
-use crate::decision::{Outcome, Weight};
+use crate::decision::{DenialEffect, Outcome};
 use crate::key::Key;
 use crate::store::Charge;
 
@@ -38,7 +38,7 @@ struct Own {
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     told: Outcome,
-    weight: Weight,
+    effect: DenialEffect,
     /// The shortest and the longest time that the block may still last, if the key is blocked.
     blocked: Option<(Micros, Micros)>,
     /// Whether the request goes on, and has a turn to wait for.
@@ -127,7 +127,7 @@ impl Reference {
             }
             expected.push(Expected {
                 told,
-                weight: charge.weight(),
+                effect: charge.effect(),
                 blocked: blocked(charge),
                 goes_on,
             });
@@ -280,8 +280,11 @@ impl Expected {
             (
                 "is_soft, is_shadow",
                 (told.is_soft(), told.is_shadow())
-                    == (self.weight == Weight::Soft, self.weight == Weight::Shadow),
-                format!("{:?}", self.weight),
+                    == (
+                        self.effect == DenialEffect::Soft,
+                        self.effect == DenialEffect::Shadow,
+                    ),
+                format!("{:?}", self.effect),
             ),
             (
                 "is_overridden",

@@ -88,8 +88,8 @@ async fn a_client_is_blocked_pardoned_and_given_a_limit_of_its_own() {
         429,
         "all share the policy `all`"
     );
-    let pardon = json!({ "key": "free-ann" });
-    let (_, change) = told(send(&app, post("/dashboard/pardon", &pardon)).await).await;
+    let unblock = json!({ "key": "free-ann" });
+    let (_, change) = told(send(&app, post("/dashboard/unblock", &unblock)).await).await;
     assert_eq!(
         change,
         json!({ "before": "blocked for 60 s", "after": "not blocked" })

@@ -110,7 +110,7 @@ const ROUTES: [(&str, &str); 8] = [
     ("GET", "/snapshot"),
     ("POST", "/inspect"),
     ("POST", "/block"),
-    ("POST", "/pardon"),
+    ("POST", "/unblock"),
     ("POST", "/limits"),
 ];
 

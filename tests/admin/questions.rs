@@ -23,7 +23,7 @@ async fn a_read_only_page_answers_questions_and_changes_nothing() {
             "/dashboard/block",
             json!({ "key": "free-ann", "seconds": 60 }),
         ),
-        ("/dashboard/pardon", json!({ "key": "free-ann" })),
+        ("/dashboard/unblock", json!({ "key": "free-ann" })),
     ];
     for (path, change) in changes {
         assert_eq!(

@@ -98,7 +98,7 @@ impl Shards {
         for shard in &mut self.0 {
             let told = shard.servers.map(|server| {
                 let there = (!is_away(server)).then(|| &cluster.nodes[server]);
-                there.and_then(Told::by)
+                there.and_then(ServerInfo::by)
             });
             shard.heed(&told);
         }
@@ -122,7 +122,7 @@ impl Shards {
 }
 
 impl Shard {
-    fn heed(&mut self, told: &[Option<Told>; 2]) {
+    fn heed(&mut self, told: &[Option<ServerInfo>; 2]) {
         for told in told.iter().flatten().filter(|told| told.is_primary) {
             if told.epoch > self.epoch {
                 // It has one from the start.
@@ -161,14 +161,14 @@ impl Shard {
 
 /// What a server says of itself.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct ServerInfo {
     is_primary: bool,
     is_well: bool,
     misses_none: bool,
     epoch: u64,
 }
 
-impl Told {
+impl ServerInfo {
     fn by(server: &Server) -> Option<Self> {
         let replication = say(server, &["INFO", "replication"])?;
         let cluster = say(server, &["CLUSTER", "INFO"])?;

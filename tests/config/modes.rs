@@ -13,7 +13,7 @@ use tower_ratelimit::{
 };
 
 use crate::folder::Folder;
-use crate::scene::{Answer, config, get, layer, mistakes, now, send, sent};
+use crate::scene::{Received, config, get, layer, mistakes, now, send, sent};
 
 const TRIED: &str = "
     [policies.live]
@@ -27,7 +27,7 @@ const TRIED: &str = "
     expose_decision = true
 ";
 
-fn ask(layer: &RateLimitLayer, live: &str, next: &str) -> Answer {
+fn ask(layer: &RateLimitLayer, live: &str, next: &str) -> Received {
     send(
         layer,
         get("/").header("x-live", live).header("x-next", next),

@@ -41,7 +41,7 @@ fn mistakes_of(read: Result<Config, tower_ratelimit::config::FileError>) -> Vec<
 
 /// What a client sees of a response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Received {
     pub(crate) status: u16,
     pub(crate) policies: Option<String>,
     pub(crate) limits: Option<String>,
@@ -57,12 +57,12 @@ pub(crate) fn layer(config: &Config) -> RateLimitLayer {
 
 /// Sends a request through the layer. It comes from 192.0.2.1, unless it says otherwise.
 #[track_caller]
-pub(crate) fn send(layer: &RateLimitLayer, request: request::Builder) -> Answer {
+pub(crate) fn send(layer: &RateLimitLayer, request: request::Builder) -> Received {
     now(sent(layer, request))
 }
 
 /// The same, for a layer that may have to wait.
-pub(crate) async fn sent(layer: &RateLimitLayer, request: request::Builder) -> Answer {
+pub(crate) async fn sent(layer: &RateLimitLayer, request: request::Builder) -> Received {
     let mut request = request.body(()).unwrap();
     if request.extensions().get::<SocketAddr>().is_none() {
         let peer = SocketAddr::from(([192, 0, 2, 1], 4711));
@@ -75,7 +75,7 @@ pub(crate) async fn sent(layer: &RateLimitLayer, request: request::Builder) -> A
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let field = |name: &str| Some(head.headers.get(name)?.to_str().unwrap().to_owned());
-    Answer {
+    Received {
         status: head.status.as_u16(),
         policies: field("ratelimit-policy"),
         limits: field("ratelimit"),

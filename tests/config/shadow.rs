@@ -14,7 +14,7 @@ use tower_ratelimit::middleware::Difference;
 use tower_ratelimit::{MemoryStore, RateLimitLayer};
 
 use crate::folder::Folder;
-use crate::scene::{Answer, get, now, send, sent};
+use crate::scene::{Received, get, now, send, sent};
 use crate::tokio_clock::TokioClock;
 
 fn policy(name: &str, limit: u32) -> String {
@@ -65,7 +65,7 @@ fn it_refuses_nothing_tells_clients_nothing_and_charges_only_its_own_state() {
     let without = without.layer().unwrap();
     for number in 0..4 {
         // Without the times, which go on.
-        let told = |answer: Answer| {
+        let told = |answer: Received| {
             let mut names: Vec<String> = answer
                 .head
                 .headers
@@ -97,10 +97,10 @@ fn it_refuses_nothing_tells_clients_nothing_and_charges_only_its_own_state() {
 #[test]
 fn a_request_that_it_would_allow_is_a_difference_of_the_response() {
     let (_folder, watched) = both("allows", &live(1), &policy("a", 5));
-    let answers: Vec<Answer> = (0..2)
+    let answers: Vec<Received> = (0..2)
         .map(|_| send(&watched.layer(), get("/search?q=secret")))
         .collect();
-    let found = |answer: &Answer| answer.head.extensions.get::<Difference>().cloned();
+    let found = |answer: &Received| answer.head.extensions.get::<Difference>().cloned();
     assert!(found(&answers[0]).is_none());
     let difference = found(&answers[1]).unwrap();
     assert!(!difference.would_refuse());

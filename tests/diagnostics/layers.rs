@@ -14,7 +14,7 @@ use tower_ratelimit::key::{self, Head};
 use tower_ratelimit::policy::Settle;
 use tower_ratelimit::{FixedWindow, LeakyQueue, MemoryStore, Policy, RateLimitLayer, TokenBucket};
 
-use super::log::{Line, Log};
+use super::log::{Log, LogLine};
 use super::tokio_clock::TokioClock;
 use super::{assert_warns_once, block_on, hello, limit, statuses};
 
@@ -81,7 +81,7 @@ fn requests_that_keep_leaving_a_line_before_their_turn_are_warned_of_once() {
 }
 
 /// Ten a second, and twenty requests a second that are given up after so long.
-fn logged_of_a_queue_under(name: &str, patience: Duration) -> Vec<Line> {
+fn logged_of_a_queue_under(name: &str, patience: Duration) -> Vec<LogLine> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

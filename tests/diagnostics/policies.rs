@@ -218,7 +218,7 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
         let inner = tower::service_fn(async |()| Ok(true));
         block_on(limit.layer(inner).oneshot(())).unwrap()
     };
-    let ways: [(&str, Asked<'_>); 7] = [
+    let ways: [(&str, IsAllowed<'_>); 7] = [
         ("now", &now),
         ("verdict", &verdict),
         ("later", &later),
@@ -238,7 +238,7 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
 }
 
 /// Asks at a cost above the limit; tells whether that was allowed.
-type Asked<'a> = &'a dyn Fn(&str) -> bool;
+type IsAllowed<'a> = &'a dyn Fn(&str) -> bool;
 
 macro_rules! by_user_of_its_own {
     ($name:literal, $algorithm:expr) => {{

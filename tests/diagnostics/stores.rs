@@ -16,7 +16,7 @@ use tower_ratelimit::{
 };
 use tracing::Level;
 
-use super::log::{Line, Log};
+use super::log::{Log, LogLine};
 use super::{ask, assert_warns_once, block_on, hello};
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Store for SharedByAll {
 }
 
 /// What is logged when a layer over a shared store is built with this key.
-fn logged_of_shared(name: &str, key: impl Extract) -> Vec<Line> {
+fn logged_of_shared(name: &str, key: impl Extract) -> Vec<LogLine> {
     let policy = Policy::new(name, FixedWindow::per_day(5)).key(key);
     let builder = RateLimitLayer::builder().policy(policy).store(SharedByAll);
     Log::of(|| builder.build().unwrap()).1

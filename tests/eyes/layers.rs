@@ -13,7 +13,7 @@ use tower_ratelimit::{
     TokenBucket, key,
 };
 
-type Answer = http::Response<Body>;
+type HttpResponse = http::Response<Body>;
 
 fn app(
     layer: &RateLimitLayer,
@@ -25,8 +25,9 @@ fn app(
 > + Clone
 + Send
 + 'static {
-    let handler =
-        service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Answer::new(Body::empty())) });
+    let handler = service_fn(|_: Request<Body>| async {
+        Ok::<_, Infallible>(HttpResponse::new(Body::empty()))
+    });
     layer.layer(handler)
 }
 

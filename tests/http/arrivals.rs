@@ -14,7 +14,7 @@ use tower_ratelimit::clock::Clock;
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::{MemoryStore, Micros, Policy, RateLimitLayer};
 
-use crate::exchange::{Answer, Behind, Hello, answer, get_with};
+use crate::exchange::{Behind, Hello, Received, answer, get_with};
 use crate::tokio_clock::TokioClock;
 
 pub(crate) fn store() -> MemoryStore {
@@ -109,7 +109,7 @@ pub(crate) fn request(user: u32, number: u32) -> Request<()> {
 }
 
 /// Sends a request, and lets it come to its place.
-pub(crate) async fn send<S, B>(service: &S, request: Request<()>) -> JoinHandle<Answer>
+pub(crate) async fn send<S, B>(service: &S, request: Request<()>) -> JoinHandle<Received>
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible, Future: Send>
         + Clone

@@ -18,7 +18,7 @@ use tower_ratelimit::{
 };
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
-use crate::exchange::{Answer, global, now};
+use crate::exchange::{Received, global, now};
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -51,7 +51,7 @@ fn call(number: u32, timeout: &'static str) -> Request<()> {
 
 /// Whatever the status is: with feature `tonic` that of a call is another.
 #[track_caller]
-fn told(answer: &Answer) -> Duration {
+fn told(answer: &Received) -> Duration {
     match &answer.refusal {
         Some(Refusal::Denied(decision)) => decision.retry_after().unwrap(),
         other => panic!("{other:?}"),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tower_ratelimit::response::Reset::{DeltaMillis, DeltaSeconds, EpochSeconds};
 use tower_ratelimit::response::{Dialect, EXPOSED_HEADERS};
 
-use crate::exchange::{Answer, ask, get_of_cost};
+use crate::exchange::{Received, ask, get_of_cost};
 use crate::scene::{self, NAMES, Scene, arrivals, rules};
 use crate::structured::{dictionary, integer, list, quotas};
 
@@ -33,15 +33,15 @@ fn dialects() -> impl Strategy<Value = Dialect> {
 
 /// What one answer says of the policy that binds, in microseconds from the decision.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct FieldValues {
     limit: Option<u64>,
     remaining: Option<u64>,
     reset: Option<u64>,
 }
 
-impl Told {
+impl FieldValues {
     /// Reads the fields of this dialect, and fails at what its specification forbids.
-    fn by(answer: &Answer, dialect: Dialect, now: u64) -> Self {
+    fn by(answer: &Received, dialect: Dialect, now: u64) -> Self {
         let field = |name: &str| answer.field(name);
         let three = |limit: Option<u64>, prefix: &str, reset| {
             let [remaining, time] =
@@ -155,7 +155,7 @@ proptest! {
             scene.pause(pause);
             let now = scene.now();
             let answer = send(cost);
-            let told = Told::by(&answer, dialect, now);
+            let told = FieldValues::by(&answer, dialect, now);
             for name in &EXPOSED_HEADERS {
                 prop_assert!(answer.lines(name.as_str()).len() <= 1);
             }
@@ -200,7 +200,7 @@ proptest! {
                 scenes[scene].pause(pause);
                 let dialect = [Dialect::GitHub, dialect][scene];
                 let answer = ask(&scenes[scene].service, get_of_cost(cost));
-                (answer.status, Told::by(&answer, dialect, scenes[scene].now()))
+                (answer.status, FieldValues::by(&answer, dialect, scenes[scene].now()))
             });
             prop_assert_eq!(github.0, told.0);
             let (github, told) = (github.1, told.1);

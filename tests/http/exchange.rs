@@ -17,14 +17,14 @@ use tower_ratelimit::{Algorithm, ManualClock, MemoryStore, Policy, RateLimitLaye
 
 /// The response that a client sees, and the typed reason beside it.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Received {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) refusal: Option<Refusal>,
 }
 
-impl Answer {
+impl Received {
     /// Returns the value of a header; one that is there twice fails the test.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let lines = self.lines(name);
@@ -66,7 +66,7 @@ pub(crate) fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> 
 
 /// Sends a request to a clone of a service that answers at once.
 #[track_caller]
-pub(crate) fn ask<S, B, R>(service: &S, request: Request<B>) -> Answer
+pub(crate) fn ask<S, B, R>(service: &S, request: Request<B>) -> Received
 where
     S: Service<Request<B>, Response = Response<R>, Error: Debug> + Clone,
     R: Body<Error: Debug>,
@@ -76,9 +76,9 @@ where
 
 /// Takes a response apart whose body is complete.
 #[track_caller]
-pub(crate) fn answer<R: Body<Error: Debug>>(response: Response<R>) -> Answer {
+pub(crate) fn answer<R: Body<Error: Debug>>(response: Response<R>) -> Received {
     let (head, body) = response.into_parts();
-    Answer {
+    Received {
         status: head.status,
         headers: head.headers,
         body: now(body.collect()).unwrap().to_bytes(),

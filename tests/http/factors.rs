@@ -9,7 +9,7 @@ use tower_ratelimit::{
     Algorithm, Decision, FixedWindow, Quota, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
-use crate::exchange::{Answer, Hello, ask, get, global, limited_hello};
+use crate::exchange::{Hello, Received, ask, get, global, limited_hello};
 
 fn reduced(thousandths: u32) -> FactorCell {
     let factor = FactorCell::new();
@@ -24,7 +24,7 @@ fn at(path: &str) -> Request<()> {
 }
 
 /// The refusal, after this many requests that pass.
-fn refused_after(service: &Hello, passes: u32) -> Answer {
+fn refused_after(service: &Hello, passes: u32) -> Received {
     for number in 0..passes {
         assert_eq!(ask(service, get()).status, 200, "request {number}");
     }
@@ -33,7 +33,7 @@ fn refused_after(service: &Hello, passes: u32) -> Answer {
     answer
 }
 
-fn decision(answer: &Answer) -> &Decision {
+fn decision(answer: &Received) -> &Decision {
     match &answer.refusal {
         Some(Refusal::Denied(decision)) => decision,
         other => panic!("{other:?}"),

@@ -14,14 +14,14 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{
-    Answer, Behind, Hello, ask, cost, cost_in, get, get_of_cost, get_with, global, limit,
+    Behind, Hello, Received, ask, cost, cost_in, get, get_of_cost, get_with, global, limit,
     limited_hello,
 };
 
 /// Status, `RateLimit-Policy`, `RateLimit` and `Retry-After`.
-type Told<'a> = (u16, Option<&'a str>, Option<&'a str>, Option<&'a str>);
+type StatusAndFields<'a> = (u16, Option<&'a str>, Option<&'a str>, Option<&'a str>);
 
-fn told(answer: &Answer) -> Told<'_> {
+fn told(answer: &Received) -> StatusAndFields<'_> {
     (
         answer.status.as_u16(),
         answer.field("ratelimit-policy"),
@@ -30,11 +30,15 @@ fn told(answer: &Answer) -> Told<'_> {
     )
 }
 
-fn allowed<'a>(policy: &'a str, limit: &'a str) -> Told<'a> {
+fn allowed<'a>(policy: &'a str, limit: &'a str) -> StatusAndFields<'a> {
     (200, Some(policy), Some(limit), None)
 }
 
-fn denied<'a>(policy: &'a str, limit: &'a str, retry_after: Option<&'a str>) -> Told<'a> {
+fn denied<'a>(
+    policy: &'a str,
+    limit: &'a str,
+    retry_after: Option<&'a str>,
+) -> StatusAndFields<'a> {
     (429, Some(policy), Some(limit), retry_after)
 }
 
@@ -224,7 +228,7 @@ fn answering(
     layer: &RateLimitLayer,
     status: u16,
     fields: &[(&'static str, &'static str)],
-) -> Answer {
+) -> Received {
     let mut inner = Response::builder().status(status);
     for (name, value) in fields {
         inner = inner.header(*name, *value);

@@ -21,7 +21,7 @@ use tower_ratelimit::{
     TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, Hello, answer, ask, cost, get, get_of_cost, global, now};
+use crate::exchange::{Behind, Hello, Received, answer, ask, cost, get, get_of_cost, global, now};
 use crate::slow_store::{BrokenStore, When};
 
 fn policies() -> [Policy; 3] {
@@ -55,7 +55,7 @@ fn layered(
 }
 
 /// The same hello, by a handler that asks the limiter.
-fn handled(limiter: &Limiter, responder: &Responder, cost: u32) -> Answer {
+fn handled(limiter: &Limiter, responder: &Responder, cost: u32) -> Received {
     let decision = limiter.check_now("ann", cost);
     let response = match decision.or_refuse() {
         Ok(decision) => {
@@ -69,7 +69,7 @@ fn handled(limiter: &Limiter, responder: &Responder, cost: u32) -> Answer {
 }
 
 #[track_caller]
-fn assert_alike(handled: &Answer, layered: &Answer) {
+fn assert_alike(handled: &Received, layered: &Received) {
     assert_eq!(handled.status, layered.status);
     assert_eq!(handled.headers, layered.headers);
     assert_eq!(handled.text(), layered.text());

@@ -7,7 +7,7 @@ use tower_ratelimit::key::{self, Secret};
 use tower_ratelimit::response::Dialect;
 use tower_ratelimit::{FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
-use crate::exchange::{Answer, Behind, Hello, ask, get_with};
+use crate::exchange::{Behind, Hello, Received, ask, get_with};
 
 /// Two policies by user and one by tenant.
 fn service(secret: &Secret, dialects: &[Dialect]) -> Hello {
@@ -22,7 +22,7 @@ fn service(secret: &Secret, dialects: &[Dialect]) -> Hello {
     Hello::behind(&layer.build().unwrap())
 }
 
-fn send(service: &Hello, user: u32, tenant: u32) -> Answer {
+fn send(service: &Hello, user: u32, tenant: u32) -> Received {
     ask(service, get_with([("x-user", user), ("x-tenant", tenant)]))
 }
 

@@ -19,7 +19,7 @@ use tower_ratelimit::{
     RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, Hello, answer, ask, now};
+use crate::exchange::{Behind, Hello, Received, answer, ask, now};
 
 /// What authentication leaves among the extensions.
 #[derive(Clone)]
@@ -66,7 +66,7 @@ fn plan_of(head: &Head<'_>) -> Option<&'static str> {
     head.extension::<Customer>()?.plan
 }
 
-fn told(answer: &Answer) -> (u16, Option<&str>, Option<&str>) {
+fn told(answer: &Received) -> (u16, Option<&str>, Option<&str>) {
     let policy = answer.field("ratelimit-policy");
     (answer.status.as_u16(), policy, answer.field("ratelimit"))
 }

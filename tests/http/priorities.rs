@@ -14,7 +14,7 @@ use tower_ratelimit::{
     RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, ask, cost, get, get_of_cost, global, limited_hello};
+use crate::exchange::{Behind, Received, ask, cost, get, get_of_cost, global, limited_hello};
 
 fn export() -> Request<()> {
     Request::get("/export").body(()).unwrap()
@@ -24,7 +24,7 @@ fn with_low_exports(policy: Policy<Http>) -> Policy<Http> {
     policy.low_priority(|head| head.path().starts_with("/export"))
 }
 
-fn told(answer: &Answer) -> (u16, Option<&str>, Option<&str>) {
+fn told(answer: &Received) -> (u16, Option<&str>, Option<&str>) {
     (
         answer.status.as_u16(),
         answer.field("ratelimit-policy"),

@@ -18,13 +18,13 @@ struct ProxyListener(TcpListener);
 
 /// What it knows of a connection: `None` where the proxy says `UNKNOWN`.
 #[derive(Clone, Copy, Debug)]
-struct Source(Option<IpAddr>);
+struct ProxiedAddr(Option<IpAddr>);
 
 impl Listener for ProxyListener {
     type Io = tokio::net::TcpStream;
-    type Addr = Source;
+    type Addr = ProxiedAddr;
 
-    async fn accept(&mut self) -> (Self::Io, Source) {
+    async fn accept(&mut self) -> (Self::Io, ProxiedAddr) {
         loop {
             let Ok((stream, _)) = self.0.accept().await else {
                 continue;
@@ -43,16 +43,18 @@ impl Listener for ProxyListener {
                 .split(' ')
                 .nth(2)
                 .and_then(|source| source.parse().ok());
-            return (stream, Source(source));
+            return (stream, ProxiedAddr(source));
         }
     }
 
-    fn local_addr(&self) -> std::io::Result<Source> {
-        Ok(Source(self.0.local_addr().ok().map(|address| address.ip())))
+    fn local_addr(&self) -> std::io::Result<ProxiedAddr> {
+        Ok(ProxiedAddr(
+            self.0.local_addr().ok().map(|address| address.ip()),
+        ))
     }
 }
 
-impl Connected<IncomingStream<'_, ProxyListener>> for Source {
+impl Connected<IncomingStream<'_, ProxyListener>> for ProxiedAddr {
     fn connect_info(stream: IncomingStream<'_, ProxyListener>) -> Self {
         *stream.remote_addr()
     }
@@ -72,7 +74,7 @@ impl Server {
         let app = Router::new()
             .route("/", get(|| async { "hello" }))
             .layer(RateLimitLayer::new(key, AnchoredWindow::per_day(1)));
-        let service = app.into_make_service_with_connect_info::<Source>();
+        let service = app.into_make_service_with_connect_info::<ProxiedAddr>();
         runtime.spawn(async { axum::serve(ProxyListener(listener), service).await });
         Self {
             address,
@@ -96,7 +98,7 @@ impl Server {
     }
 }
 
-fn source(source: &Source) -> Peer {
+fn source(source: &ProxiedAddr) -> Peer {
     source.0.into()
 }
 

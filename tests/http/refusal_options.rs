@@ -14,7 +14,7 @@ use tower_ratelimit::{
     Algorithm, FixedWindow, ManualClock, MemoryStore, Micros, RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, Hello, ask, cost, get, get_of_cost, global, now};
+use crate::exchange::{Behind, Hello, Received, ask, cost, get, get_of_cost, global, now};
 use crate::slow_store::{BrokenStore, Reciting, When};
 use crate::structured::list;
 
@@ -35,7 +35,7 @@ fn once(names: &[&str], options: fn(RateLimitLayerBuilder) -> RateLimitLayerBuil
 
 /// The refusal, whose body is as long as it says.
 #[track_caller]
-fn refused(service: &Hello, cost: u32) -> Answer {
+fn refused(service: &Hello, cost: u32) -> Received {
     let response = now(service.clone().oneshot(get_of_cost(cost))).unwrap();
     let length = response.body().size_hint().exact();
     let answer = crate::exchange::answer(response);

@@ -15,7 +15,7 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{
-    Answer, Behind, Hello, ask, cost, get, get_of_cost, global, limit, limited_hello, now,
+    Behind, Hello, Received, ask, cost, get, get_of_cost, global, limit, limited_hello, now,
 };
 use crate::slow_store::{BrokenStore, Reciting, When};
 
@@ -29,7 +29,7 @@ fn problem(detail: &str, names: &str) -> String {
 
 /// What every refusal of ours has, whatever its status.
 #[track_caller]
-fn assert_is_a_problem_that_no_cache_keeps(answer: &Answer) {
+fn assert_is_a_problem_that_no_cache_keeps(answer: &Received) {
     assert_eq!(answer.field("cache-control"), Some("no-store"));
     assert_eq!(
         answer.field("content-type"),

@@ -7,10 +7,10 @@ use tower::{Layer, service_fn};
 use tower_ratelimit::response::Dialect;
 use tower_ratelimit::{FixedWindow, RateLimitLayer};
 
-use crate::exchange::{Answer, ask, get, global};
+use crate::exchange::{Received, ask, get, global};
 
 /// What is told beside these lines of `Cache-Control`.
-fn beside(cache_control: &'static [&'static str], dialects: &[Dialect], spares: bool) -> Answer {
+fn beside(cache_control: &'static [&'static str], dialects: &[Dialect], spares: bool) -> Received {
     let builder = RateLimitLayer::builder()
         .policy(global("a", FixedWindow::per_minute(2)))
         .dialects(dialects.iter().copied());

@@ -18,7 +18,7 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{
-    Answer, Behind, Hello, ask, cost, cost_in, get, get_of_cost, get_with, global,
+    Behind, Hello, Received, ask, cost, cost_in, get, get_of_cost, get_with, global,
 };
 use crate::slow_store::{BrokenStore, When};
 
@@ -106,7 +106,7 @@ impl Limited {
 const TWO_O_CLOCK: i64 = 6 * 3_600_000;
 
 impl State {
-    pub(crate) fn answer(self, dialects: &[Dialect]) -> Answer {
+    pub(crate) fn answer(self, dialects: &[Dialect]) -> Received {
         match self {
             H1 => ask(&Limited::hundred(dialects, 1).hello(), get_of_cost(0)),
             H2 => ask(&Limited::hundred(dialects, 99).hello(), get()),
@@ -207,7 +207,7 @@ impl State {
 }
 
 /// The status, and every line of a field that tells of limits; a name's lines in their order.
-pub(crate) fn told(answer: &Answer) -> Vec<String> {
+pub(crate) fn told(answer: &Received) -> Vec<String> {
     let tells = |headers: &HeaderMap| {
         let mut lines = Vec::new();
         for name in EXPOSED_HEADERS.iter().chain([&http::header::CACHE_CONTROL]) {

@@ -15,7 +15,7 @@ use tower_ratelimit::{
     FixedWindow, LeakyQueue, ManualClock, MemoryStore, Policy, RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Answer, answer, get_with, global};
+use crate::exchange::{Received, answer, get_with, global};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -40,7 +40,7 @@ impl Scene {
     }
 
     /// Sends the request of this number, and lets it come to its place.
-    async fn send(&self, number: u32) -> JoinHandle<Answer> {
+    async fn send(&self, number: u32) -> JoinHandle<Received> {
         self.send_with(number, |_| {}).await
     }
 
@@ -48,7 +48,7 @@ impl Scene {
         &self,
         number: u32,
         change: impl FnOnce(&mut Request<()>),
-    ) -> JoinHandle<Answer> {
+    ) -> JoinHandle<Received> {
         let arrived = Arc::clone(&self.arrived);
         let service = self.layer.layer(service_fn(move |request: Request<()>| {
             let number = request.headers()["x-number"].to_str().unwrap();

@@ -75,12 +75,12 @@ async fn a_request_from_another_line_overtakes_none_either() {
 
 /// Counts how often it is asked.
 #[derive(Clone)]
-struct Counting(MemoryStore, Arc<AtomicU32>);
+struct CountingStore(MemoryStore, Arc<AtomicU32>);
 
 #[derive(Debug)]
 struct CountingLedger(MemoryLedger, Arc<AtomicU32>);
 
-impl Store for Counting {
+impl Store for CountingStore {
     type Ledger = CountingLedger;
 
     fn open(&self, policies: &[Policy]) -> Result<CountingLedger, ConfigError> {
@@ -102,7 +102,7 @@ impl Ledger for CountingLedger {
 #[tokio::test(start_paused = true)]
 async fn a_store_whose_clock_stands_still_is_asked_after_each_wait_and_not_more_often() {
     let asked = Arc::new(AtomicU32::new(0));
-    let store = Counting(MemoryStore::new().clock(ManualClock::new()), asked.clone());
+    let store = CountingStore(MemoryStore::new().clock(ManualClock::new()), asked.clone());
     let builder = RateLimitLayer::builder().policy(global("a", bucket()).wait_up_to(SECOND));
     let arrivals = Arrivals::new();
     let service = behind(&builder.store(store).build().unwrap(), &arrivals);
@@ -122,7 +122,7 @@ async fn a_store_whose_clock_stands_still_is_asked_after_each_wait_and_not_more_
 #[tokio::test(start_paused = true)]
 async fn a_herd_at_the_edge_of_a_window_asks_one_by_one() {
     let asked = Arc::new(AtomicU32::new(0));
-    let store = Counting(store(), asked.clone());
+    let store = CountingStore(store(), asked.clone());
     let patient = global("a", FixedWindow::per_second(10)).wait_up_to(20 * SECOND);
     let builder = RateLimitLayer::builder().policy(patient).store(store);
     let arrivals = Arrivals::new();

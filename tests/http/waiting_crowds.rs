@@ -14,7 +14,7 @@ use tower_ratelimit::{
 };
 
 use crate::arrivals::{Arrivals, behind, request, send, store};
-use crate::exchange::{Answer, cost};
+use crate::exchange::{Received, cost};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -69,7 +69,7 @@ struct Sent {
     number: u32,
     visit: Visit,
     at: Duration,
-    answer: JoinHandle<Option<(Answer, Instant)>>,
+    answer: JoinHandle<Option<(Received, Instant)>>,
 }
 
 async fn crowd(algorithm: Algorithm, most: u32, patience: Duration, visits: Vec<Visit>) {

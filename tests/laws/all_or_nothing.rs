@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tower_ratelimit::{Algorithm, Decision};
 
 use crate::MOUNTED;
-use crate::case::{Asked, Case, Numbers, numbers, stepping_back};
+use crate::case::{Case, CaseRequest, Numbers, numbers, stepping_back};
 use crate::laws::{Holds, LONGEST};
 use crate::property::{check, seeds};
 use crate::subject::Subject;
@@ -67,7 +67,7 @@ fn binding_place(told: &[Seen]) -> usize {
 #[test]
 fn law_10_the_retry_of_the_whole_is_tight() {
     check(seeds!(all_or_nothing), mixed(), &|mixed| {
-        mixed.play(|policies, Asked { at, cost }, decision| {
+        mixed.play(|policies, CaseRequest { at, cost }, decision| {
             let allowed_after = |wait| policies.fork().decide(at + wait, cost).is_allowed();
             match decision.retry_after().map(micros) {
                 None => prop_assert!(decision.is_allowed() || !allowed_after(LONGEST)),
@@ -89,7 +89,7 @@ fn law_10_the_retry_of_the_whole_is_tight() {
 #[test]
 fn law_10_the_remaining_of_the_whole_is_tight() {
     check(seeds!(all_or_nothing), mixed(), &|mixed| {
-        mixed.play(|policies, Asked { at, .. }, decision| {
+        mixed.play(|policies, CaseRequest { at, .. }, decision| {
             let mut policies = policies.fork();
             let least = seen(decision).map(|policy| policy.remaining).min();
             let least = least.expect("policies were asked");
@@ -155,7 +155,7 @@ impl Mixed {
         subjects
     }
 
-    fn play(&self, mut each: impl FnMut(&Policies, Asked, &Decision) -> Holds) -> Holds {
+    fn play(&self, mut each: impl FnMut(&Policies, CaseRequest, &Decision) -> Holds) -> Holds {
         let subjects = self.subjects();
         let algorithms: Vec<Algorithm> = subjects.iter().map(|each| each.algorithm).collect();
         let mut policies = Policies::new(algorithms);

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::case::{Asked, Case};
+use crate::case::{Case, CaseRequest};
 use crate::laws::{Holds, LONGEST};
 use crate::subject::Subject;
 use crate::support::driver::{Blocking, Seen};
@@ -54,7 +54,7 @@ pub(crate) fn a_blocked_key_is_denied_and_then_as_if_it_had_not_asked<D: Blockin
     let mut walk = case.walk();
     for number in 0.. {
         let Some(asked) = walk.ask() else { break };
-        let Asked { at, cost } = asked;
+        let CaseRequest { at, cost } = asked;
         now_and_then(&mut driver, &mut block, number, at, case);
         let left = block.map_or(0, |(_, until)| until.saturating_sub(at));
         let expected = if left > 0 {
@@ -88,7 +88,7 @@ pub(crate) fn the_wait_of_a_blocked_key_is_tight<D: Blocking>(
     let mut block = None;
     let mut walk = case.walk();
     for number in 0.. {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         now_and_then(&mut driver, &mut block, number, at, case);
@@ -120,7 +120,7 @@ pub(crate) fn law_8_no_wait_is_longer_than_the_block<D: Blocking>(
     let mut block: Option<Block> = None;
     let mut walk = case.walk();
     for number in 0.. {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         now_and_then(&mut driver, &mut block, number, at, case);

@@ -224,7 +224,7 @@ impl Case {
     pub(crate) fn play<D: Driver>(
         &self,
         driver: &mut D,
-        mut each: impl FnMut(&D, Asked, Seen) -> Result<(), TestCaseError>,
+        mut each: impl FnMut(&D, CaseRequest, Seen) -> Result<(), TestCaseError>,
     ) -> Result<(), TestCaseError> {
         let mut walk = self.walk();
         while let Some(asked) = walk.ask() {
@@ -238,7 +238,7 @@ impl Case {
 
 /// A request, as it is put to a driver.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CaseRequest {
     pub(crate) at: u64,
     pub(crate) cost: u32,
 }
@@ -253,11 +253,11 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    pub(crate) fn ask(&mut self) -> Option<Asked> {
+    pub(crate) fn ask(&mut self) -> Option<CaseRequest> {
         let (ask, rest) = self.asks.split_first()?;
         self.asks = rest;
         self.at = self.moved(ask.gap).min(self.until);
-        Some(Asked {
+        Some(CaseRequest {
             at: self.at,
             cost: self.cost(ask.cost),
         })

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tower_ratelimit::algorithm::{Limit, State};
 use tower_ratelimit::{Algorithm, Gcra, Micros, TokenBucket};
 
-use crate::case::{Asked, Case, Numbers};
+use crate::case::{Case, CaseRequest, Numbers};
 use crate::laws::{Holds, LONGEST, remaining_is_tight, reset_is_tight, retry_is_tight};
 use crate::subject::Subject;
 use crate::support::debt::{Debt, Pace};
@@ -139,7 +139,7 @@ pub(crate) fn law_11_every_limit_reads_what_is_kept_as_the_model_does<D: Limited
         limits,
         case,
         |driver, past, number, asked| {
-            let Asked { at, cost } = asked;
+            let CaseRequest { at, cost } = asked;
             match number % 8 {
                 1 | 4 => {
                     driver.settle(at, cost);
@@ -167,13 +167,13 @@ fn is_as_the_model<D: Limited>(
     driver: &mut D,
     limits: &Limits,
     case: &Case,
-    before: impl Fn(&mut D, Now<'_>, usize, Asked),
+    before: impl Fn(&mut D, Now<'_>, usize, CaseRequest),
 ) -> Holds {
     let mut past = Past::new(&limits.subjects[0]);
     let mut walk = case.walk();
     for number in 0.. {
         let Some(asked) = walk.ask() else { break };
-        let Asked { at, cost } = asked;
+        let CaseRequest { at, cost } = asked;
         let which = limits.of(number, at);
         let subject = &limits.subjects[which];
         limits.put(driver, which);
@@ -234,7 +234,7 @@ pub(crate) fn law_11_no_change_of_limit_admits_more_than_the_highest_limit<D: Li
     let highest = limits.highest();
     let mut driver: D = limits.driver();
     let mut alone = Step::new(highest.algorithm);
-    let mut admitted: Vec<Asked> = Vec::new();
+    let mut admitted: Vec<CaseRequest> = Vec::new();
     let mut walk = case.walk();
     for number in 0.. {
         let Some(asked) = walk.ask() else { break };
@@ -278,7 +278,7 @@ pub(crate) fn law_11_down_and_up_again_grants_nothing<D: Limited>(
     let mut walk = case.walk();
     for number in 0.. {
         let Some(asked) = walk.ask() else { break };
-        let Asked { at, cost } = asked;
+        let CaseRequest { at, cost } = asked;
         limits.put(&mut flapping, 0);
         let seen = flapping.decide(at, cost);
         prop_assert_eq!(seen, steady.decide(at, cost), "{:?}", asked);

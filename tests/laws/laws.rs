@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use tower_ratelimit::Micros;
 
-use crate::case::{Asked, Case};
+use crate::case::{Case, CaseRequest};
 use crate::subject::Subject;
 use crate::support::driver::{Driver, Seen, micros};
 
@@ -15,7 +15,7 @@ pub(crate) const LONGEST: u64 = Micros::LONGEST.get();
 /// Law 1: in no closed span is more admitted than the algorithm's bound, and what is allowed is
 /// what its rule allows.
 pub(crate) fn law_1_never_one_too_many<D: Driver>(subject: &Subject, case: &Case) -> Holds {
-    let mut admitted: Vec<Asked> = Vec::new();
+    let mut admitted: Vec<CaseRequest> = Vec::new();
     let mut model = subject.model();
     case.play(&mut D::new(subject.algorithm), |_, asked, seen| {
         prop_assert_eq!(seen.allowed, model.decide(asked.at, asked.cost).allowed);
@@ -40,8 +40,8 @@ pub(crate) fn law_2_retry_is_tight<D: Driver>(subject: &Subject, case: &Case) ->
     case.play(&mut D::new(subject.algorithm), retry_is_tight)
 }
 
-pub(crate) fn retry_is_tight<D: Driver>(driver: &D, asked: Asked, seen: Seen) -> Holds {
-    let Asked { at, cost } = asked;
+pub(crate) fn retry_is_tight<D: Driver>(driver: &D, asked: CaseRequest, seen: Seen) -> Holds {
+    let CaseRequest { at, cost } = asked;
     let allowed_after = |wait: u64| driver.fork().decide(at + wait, cost).allowed;
     match seen.retry_after {
         None if seen.allowed => {}
@@ -69,7 +69,7 @@ pub(crate) fn law_3_remaining_is_tight<D: Driver>(subject: &Subject, case: &Case
     case.play(&mut D::new(subject.algorithm), remaining_is_tight)
 }
 
-pub(crate) fn remaining_is_tight<D: Driver>(driver: &D, asked: Asked, seen: Seen) -> Holds {
+pub(crate) fn remaining_is_tight<D: Driver>(driver: &D, asked: CaseRequest, seen: Seen) -> Holds {
     let mut fork = driver.fork();
     let ones = seen.remaining.min(ONE_BY_ONE);
     if seen.remaining > ones {
@@ -93,7 +93,7 @@ pub(crate) fn law_4_reset_is_tight<D: Driver>(subject: &Subject, case: &Case) ->
     case.play(&mut D::new(subject.algorithm), reset_is_tight)
 }
 
-pub(crate) fn reset_is_tight<D: Driver>(driver: &D, asked: Asked, seen: Seen) -> Holds {
+pub(crate) fn reset_is_tight<D: Driver>(driver: &D, asked: CaseRequest, seen: Seen) -> Holds {
     let Seen {
         limit, reset_after, ..
     } = seen;
@@ -115,7 +115,7 @@ pub(crate) fn law_5_idle_is_new<D: Driver>(subject: &Subject, case: &Case) -> Ho
     let mut walk = case.walk();
     let mut old = D::new(subject.algorithm);
     for _ in 0..case.asks.len() / 2 {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         walk.told(old.decide(at, cost));
@@ -124,7 +124,7 @@ pub(crate) fn law_5_idle_is_new<D: Driver>(subject: &Subject, case: &Case) -> Ho
         return Ok(());
     }
     let mut new = D::new(subject.algorithm);
-    while let Some(Asked { at, cost }) = walk.ask() {
+    while let Some(CaseRequest { at, cost }) = walk.ask() {
         let seen = old.decide(at, cost);
         walk.told(seen);
         prop_assert_eq!(seen, new.decide(at, cost));
@@ -149,7 +149,7 @@ pub(crate) fn law_6_a_denial_charges_nothing<D: Driver>(subject: &Subject, case:
 pub(crate) fn law_7_one_cost_one_step<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     let mut walk = case.walk();
     let mut driver = D::new(subject.algorithm);
-    while let Some(Asked { at, cost }) = walk.ask() {
+    while let Some(CaseRequest { at, cost }) = walk.ask() {
         let mut one_by_one = driver.fork();
         let seen = driver.decide(at, cost);
         walk.told(seen);

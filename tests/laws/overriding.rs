@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tower_ratelimit::Algorithm;
 
-use crate::case::{Asked, Case};
+use crate::case::{Case, CaseRequest};
 use crate::laws::{Holds, remaining_is_tight};
 use crate::subject::Subject;
 use crate::support::driver::{Driver, Overriding, Step, micros};
@@ -48,7 +48,7 @@ pub(crate) fn an_overridden_key_goes_by_its_own_limit<D: Overriding>(
     let mut own = None;
     let mut walk = case.walk();
     for number in 0.. {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         own = own.filter(|until| at < *until);
@@ -101,7 +101,7 @@ pub(crate) fn law_8_the_limit_of_a_key_is_a_change_of_quota<D: Overriding>(
     let (mut own, mut is_own) = (None, false);
     let mut walk = case.walk();
     for number in 0.. {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         own = own.filter(|until| at < *until);

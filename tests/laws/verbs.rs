@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::case::{Asked, Case};
+use crate::case::{Case, CaseRequest};
 use crate::laws::{Holds, LONGEST, remaining_is_tight, reset_is_tight, retry_is_tight};
 use crate::subject::Subject;
 use crate::support::driver::{Driver, micros};
@@ -71,7 +71,7 @@ pub(crate) fn what_is_settled_counts<D: Driver>(subject: &Subject, case: &Case) 
     let mut model = subject.model();
     let mut walk = case.walk();
     for number in 0.. {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         match number % 8 {
@@ -129,7 +129,7 @@ pub(crate) fn law_5_idle_is_new_after_a_settlement<D: Driver>(
     let mut walk = case.walk();
     let mut old = D::new(subject.algorithm);
     for _ in 0..case.asks.len() / 2 {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         old.settle(at, cost);
@@ -139,7 +139,7 @@ pub(crate) fn law_5_idle_is_new_after_a_settlement<D: Driver>(
         return Ok(());
     }
     let mut new = D::new(subject.algorithm);
-    while let Some(Asked { at, cost }) = walk.ask() {
+    while let Some(CaseRequest { at, cost }) = walk.ask() {
         let seen = old.decide(at, cost);
         walk.told(seen);
         prop_assert_eq!(seen, new.decide(at, cost));
@@ -152,7 +152,7 @@ pub(crate) fn nothing_is_settled_by_0_units<D: Driver>(subject: &Subject, case: 
     let mut driver = D::new(subject.algorithm);
     let mut quiet = D::new(subject.algorithm);
     let mut walk = case.walk();
-    while let Some(Asked { at, cost }) = walk.ask() {
+    while let Some(CaseRequest { at, cost }) = walk.ask() {
         driver.settle(at, 0);
         let seen = driver.decide(at, cost);
         if seen.limit == 0 {

@@ -12,7 +12,7 @@ use crate::scene::{
     PATIENCE, ask, calls, cluster_store, daily, key_on_each, keys, limiter, over, patient, store,
     story, used,
 };
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::{Cluster, Server};
 
 async fn decides(store: &RedisStore) {
@@ -37,7 +37,7 @@ fn closed_port() -> u16 {
 
 #[tokio::test]
 async fn a_store_connects_with_the_first_request_and_once() {
-    let server = StandIn::start(|_| Answer::Allow);
+    let server = StandIn::start(|_| ScriptedReply::Allow);
     let store = patient().open(server.url()).unwrap();
     let limiters = [daily("a", 5), daily("b", 5)].map(|policy| limiter(&store, [policy]));
     assert_eq!(server.connections(), 0);
@@ -138,7 +138,7 @@ async fn a_wrong_password_is_a_misconfiguration_and_is_not_shown() {
 
 #[tokio::test]
 async fn a_password_that_is_missing_is_a_misconfiguration() {
-    let server = StandIn::start(|_| Answer::Say("-NOAUTH Authentication required.\r\n"));
+    let server = StandIn::start(|_| ScriptedReply::Say("-NOAUTH Authentication required.\r\n"));
     let connected = patient().connect(server.url()).await;
     let said = refused(connected, StoreErrorKind::Misconfigured);
     assert!(said.contains("NOAUTH"), "{said}");
@@ -156,7 +156,7 @@ async fn a_password_that_is_missing_is_named_without_connecting_first() {
 
 #[tokio::test]
 async fn a_server_that_is_too_old_is_refused_by_name() {
-    let server = StandIn::start(|_| Answer::Say("$22\r\nredis_version:6.0.16\r\n\r\n"));
+    let server = StandIn::start(|_| ScriptedReply::Say("$22\r\nredis_version:6.0.16\r\n\r\n"));
     let connected = patient().connect(server.url()).await;
     let said = refused(connected, StoreErrorKind::Misconfigured);
     assert!(said.contains("Redis 6.0") && said.contains("6.2"), "{said}");

@@ -5,7 +5,7 @@ use tower_ratelimit::StoreError;
 use tower_ratelimit::error::StoreErrorKind;
 
 use crate::scene::{MINUTE, ask, daily, every, limiter, patient, store, story, used};
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::Server;
 
 #[track_caller]
@@ -133,7 +133,7 @@ async fn answers_that_no_script_gives_are_errors() {
         "$16\r\n1;1;0;=1 2|0 0 0\r\n",
         "$17\r\n1;1;0;0 0 0;1;0;0\r\n",
     ] {
-        let server = StandIn::start(move |_| Answer::Break(answer));
+        let server = StandIn::start(move |_| ScriptedReply::Break(answer));
         let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 5)]);
         let error = limiter.check("ann", 1).await.expect_err(answer);
         let kind = error.kind();
@@ -159,7 +159,7 @@ async fn words_of_any_size_are_read_without_a_panic() {
             let text = format!("{most};0;{most};{text}");
             let answer = format!("${}\r\n{text}\r\n", text.len());
             let answer: &'static str = answer.leak();
-            let server = StandIn::start(move |_| Answer::Say(answer));
+            let server = StandIn::start(move |_| ScriptedReply::Say(answer));
             let limiter = limiter(&patient().open(server.url()).unwrap(), [policy]);
             assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
             let _ = limiter.take_up_to("ann", 3).await;
@@ -225,7 +225,7 @@ async fn transient_errors_of_a_server_are_unavailability_and_others_are_named() 
         ("-MOVED 12182 127.0.0.1:7001\r\n", true, "cluster"),
         ("-ASK 12182 127.0.0.1:7001\r\n", true, "cluster"),
     ] {
-        let server = StandIn::start(move |_| Answer::Say(answer));
+        let server = StandIn::start(move |_| ScriptedReply::Say(answer));
         let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 5)]);
         let error = limiter.check("ann", 1).await.unwrap_err();
         let is_misconfigured = error.kind() == StoreErrorKind::Misconfigured;

@@ -7,7 +7,7 @@ use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{Limiter, RedisStore};
 
 use crate::scene::{cluster_store, daily, limiter, patient, store, story};
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::{Cluster, Server};
 
 const LIMIT: u32 = 20;
@@ -110,9 +110,9 @@ async fn requests_that_come_together_after_the_connection_died_are_all_counted_o
 async fn a_call_that_was_written_on_a_connection_that_was_idle_is_not_sent_again() {
     let server = StandIn::start(|words| {
         if words[3].contains("ann") {
-            Answer::Break("")
+            ScriptedReply::Break("")
         } else {
-            Answer::Allow
+            ScriptedReply::Allow
         }
     });
     let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", LIMIT)]);

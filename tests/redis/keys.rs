@@ -9,7 +9,7 @@ use tower_ratelimit::key::{self, IntoKey, Key, Secret};
 use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, RedisStore, TokenBucket};
 
 use crate::scene::{MINUTE, ask, cluster_store, daily, every, keys, limiter, patient, store, used};
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::{Cluster, Server};
 
 /// What a client might send.
@@ -224,7 +224,7 @@ async fn a_token_is_neither_in_redis_nor_on_the_way_there() {
     let all = format!("{names:?}");
     assert!(all.contains("{s:") && !all.contains("s3kr3t"), "{all}");
 
-    let heard = StandIn::start(|_| Answer::Break(""));
+    let heard = StandIn::start(|_| ScriptedReply::Break(""));
     send(patient().open(heard.url()).unwrap()).await;
     let scripts = format!("{:?}", heard.scripts());
     assert!(

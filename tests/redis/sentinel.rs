@@ -10,7 +10,7 @@ use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
 use tower_ratelimit::{Limiter, RedisStore, StoreError};
 
 use crate::scene::{ask, calls, daily, keys, limiter, patient, story, until, used};
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::Server;
 use crate::support::sentinel::{NAME, Watched};
 
@@ -67,13 +67,13 @@ fn names(port: impl Fn() -> u16 + Send + Sync + 'static) -> StandIn {
         assert_eq!(words[1..], ["GET-MASTER-ADDR-BY-NAME", NAME]);
         let port = port().to_string();
         let answer = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
-        Answer::Say(answer.leak())
+        ScriptedReply::Say(answer.leak())
     })
 }
 
 /// In the place of a sentinel that watches over other masters.
 fn knows_no_master() -> StandIn {
-    StandIn::start(|_| Answer::Say("*-1\r\n"))
+    StandIn::start(|_| ScriptedReply::Say("*-1\r\n"))
 }
 
 #[tokio::test]

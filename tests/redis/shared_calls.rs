@@ -18,7 +18,7 @@ use tower_ratelimit::{Decision, Limiter, ManualClock, Policy, StoreError};
 use crate::scene::{
     MINUTE, PATIENCE, daily, every, limiter, patient, scripts_run, store, story, until, used,
 };
-use crate::stand_in::{Answer, StandIn, keys};
+use crate::stand_in::{ScriptedReply, StandIn, keys};
 use crate::support::redis::Server;
 
 /// How many requests share a call at most.
@@ -27,18 +27,18 @@ const MOST: usize = 32;
 /// While so many calls are under way, the next has to be full.
 const FEW: usize = 8;
 
-type Told = Result<Decision, StoreError>;
+type CheckResult = Result<Decision, StoreError>;
 
 /// Asks about these keys at once, in this order.
 fn ask(
     limiter: &Limiter<RedisLedger>,
     keys: impl IntoIterator<Item = u32>,
-) -> Vec<JoinHandle<Told>> {
+) -> Vec<JoinHandle<CheckResult>> {
     let checks = keys.into_iter().map(|key| limiter.check(key, 1));
     checks.map(tokio::spawn).collect()
 }
 
-async fn answers(asked: Vec<JoinHandle<Told>>) -> Vec<Told> {
+async fn answers(asked: Vec<JoinHandle<CheckResult>>) -> Vec<CheckResult> {
     let mut answers = Vec::new();
     for asked in asked {
         answers.push(asked.await.unwrap());
@@ -159,7 +159,7 @@ async fn each_request_of_a_shared_call_is_charged_what_it_asks_whatever_the_othe
 
 #[tokio::test]
 async fn while_few_calls_are_under_way_no_request_waits_and_then_until_a_call_is_full() {
-    let server = StandIn::start(|_| Answer::Silence);
+    let server = StandIn::start(|_| ScriptedReply::Silence);
     let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 5)]);
     let mut asked = Vec::new();
     for number in 1..=FEW {
@@ -325,7 +325,7 @@ async fn a_request_that_gives_up_after_the_call_was_sent_stops_no_other() {
 #[tokio::test]
 async fn a_call_has_so_many_requests_and_charges_and_no_more() {
     for (policies, requests) in [(1, MOST), (8, 16), (4, MOST)] {
-        let server = StandIn::start(|_| Answer::Silence);
+        let server = StandIn::start(|_| ScriptedReply::Silence);
         let store = patient().deadline(Duration::from_secs(1));
         let store = store.open(server.url()).unwrap();
         let policies = (0..policies).map(|number| daily(&number.to_string(), 5));
@@ -349,7 +349,7 @@ async fn a_call_has_so_many_requests_and_charges_and_no_more() {
 
 #[tokio::test]
 async fn a_server_that_falls_silent_keeps_no_request_longer_than_the_deadline() {
-    let server = StandIn::start(|_| Answer::Silence);
+    let server = StandIn::start(|_| ScriptedReply::Silence);
     let deadline = Duration::from_millis(200);
     let store = patient().deadline(deadline).open(server.url()).unwrap();
     let limiter = Arc::new(limiter(&store, [daily("a", 5)]));
@@ -464,7 +464,7 @@ async fn a_server_that_takes_keys_of_one_slot_only_is_asked_about_each_request_a
 /// Or one call that breaks would be as many failures in a row as requests have shared it.
 #[tokio::test]
 async fn a_call_that_fails_is_one_failure_however_many_have_shared_it() {
-    let server = StandIn::start(|_| Answer::Say("-LOADING Redis is loading\r\n"));
+    let server = StandIn::start(|_| ScriptedReply::Say("-LOADING Redis is loading\r\n"));
     let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 1_000)]);
     let mut failed = 0;
     loop {

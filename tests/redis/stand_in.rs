@@ -8,7 +8,7 @@ use std::thread;
 
 /// What comes of a command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ScriptedReply {
     Say(&'static str),
     /// Allows each request that shares the call; each has one charge.
     Allow,
@@ -31,7 +31,9 @@ struct Heard {
 
 impl StandIn {
     /// Answers a script so, and what a sentinel is asked; all else is fine.
-    pub(crate) fn start(answer: impl Fn(&[String]) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(
+        answer: impl Fn(&[String]) -> ScriptedReply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let (heard, answer) = (Arc::new(Heard::default()), Arc::new(answer));
@@ -60,7 +62,11 @@ impl StandIn {
     }
 }
 
-fn serve(stream: TcpStream, heard: &Heard, answer: &dyn Fn(&[String]) -> Answer) -> Option<()> {
+fn serve(
+    stream: TcpStream,
+    heard: &Heard,
+    answer: &dyn Fn(&[String]) -> ScriptedReply,
+) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
     loop {
@@ -69,17 +75,17 @@ fn serve(stream: TcpStream, heard: &Heard, answer: &dyn Fn(&[String]) -> Answer)
             heard.scripts.lock().unwrap().push(words.clone());
             answer(&words)
         } else {
-            Answer::Say("+OK\r\n")
+            ScriptedReply::Say("+OK\r\n")
         };
         match answer {
-            Answer::Allow => {
+            ScriptedReply::Allow => {
                 let text = vec!["1;1;0;0 0 0"; keys(&words).len()].join("\n");
                 let answer = format!("${}\r\n{text}\r\n", text.len());
                 writer.write_all(answer.as_bytes()).ok()?;
             }
-            Answer::Say(text) => writer.write_all(text.as_bytes()).ok()?,
-            Answer::Break(text) => return writer.write_all(text.as_bytes()).ok(),
-            Answer::Silence => {}
+            ScriptedReply::Say(text) => writer.write_all(text.as_bytes()).ok()?,
+            ScriptedReply::Break(text) => return writer.write_all(text.as_bytes()).ok(),
+            ScriptedReply::Silence => {}
         }
     }
 }

@@ -134,9 +134,9 @@ async fn callers_that_give_up_do_not_send_away_a_server_that_answers_others_in_t
     hostile.abort_all();
 }
 
-type Asked = Request<String>;
+type TenantRequest = Request<String>;
 
-fn of(user: &str, tenant: &str) -> Asked {
+fn of(user: &str, tenant: &str) -> TenantRequest {
     let request = Request::get("/").header("x-user", user);
     let request = request.header("x-tenant", tenant);
     request.body(String::new()).unwrap()
@@ -158,8 +158,8 @@ fn layer(store: &RedisStore, policies: [Policy<Http>; 2]) -> RateLimitLayerBuild
     layer.store(store.clone())
 }
 
-async fn answer(layer: &RateLimitLayer, request: Asked) -> (StatusCode, String) {
-    let service = layer.layer(service_fn(async |_: Asked| {
+async fn answer(layer: &RateLimitLayer, request: TenantRequest) -> (StatusCode, String) {
+    let service = layer.layer(service_fn(async |_: TenantRequest| {
         Ok::<_, Infallible>(Response::new(String::new()))
     }));
     let answer = service.oneshot(request).await.unwrap();

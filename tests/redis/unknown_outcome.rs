@@ -9,7 +9,7 @@ use crate::scene::{
     calls, cluster_store, daily, key_on_each, limiter, node_of, over, patient, store, story, until,
     used,
 };
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::{Cluster, Server};
 
 const SHORT: Duration = Duration::from_millis(60);
@@ -26,7 +26,7 @@ fn assert_unavailable<T>(answer: Result<T, StoreError>) {
 }
 
 /// Each verb, to a server that behaves so with every script.
-async fn each_verb_arrives_once(answer: Answer, deadline: Duration) {
+async fn each_verb_arrives_once(answer: ScriptedReply, deadline: Duration) {
     let server = StandIn::start(move |_| answer);
     // Five failures in a row would have one alone find that the server is away.
     let limiters = [(); 2].map(|()| {
@@ -58,24 +58,24 @@ async fn each_verb_arrives_once(answer: Answer, deadline: Duration) {
 
 #[tokio::test]
 async fn a_connection_that_closes_after_the_command_loses_it_for_good() {
-    each_verb_arrives_once(Answer::Break(""), crate::scene::PATIENCE).await;
+    each_verb_arrives_once(ScriptedReply::Break(""), crate::scene::PATIENCE).await;
 }
 
 #[tokio::test]
 async fn half_an_answer_is_no_reason_to_ask_again() {
-    each_verb_arrives_once(Answer::Break("*4\r\n:17"), crate::scene::PATIENCE).await;
+    each_verb_arrives_once(ScriptedReply::Break("*4\r\n:17"), crate::scene::PATIENCE).await;
 }
 
 #[tokio::test]
 async fn a_server_that_stays_silent_is_asked_once_until_the_deadline() {
-    each_verb_arrives_once(Answer::Silence, SHORT).await;
+    each_verb_arrives_once(ScriptedReply::Silence, SHORT).await;
 }
 
 #[tokio::test]
 async fn a_text_that_was_sent_is_not_sent_again() {
     let server = StandIn::start(|words| match &*words[0] {
-        "EVALSHA" => Answer::Say("-NOSCRIPT No matching script.\r\n"),
-        _ => Answer::Break(""),
+        "EVALSHA" => ScriptedReply::Say("-NOSCRIPT No matching script.\r\n"),
+        _ => ScriptedReply::Break(""),
     });
     let store = patient().open(server.url()).unwrap();
     assert_unavailable(limiter(&store, [daily("a", 5)]).check("ann", 1).await);
@@ -94,8 +94,8 @@ async fn the_deadline_is_that_of_both_round_trips_together() {
     let server = StandIn::start(move |words| {
         std::thread::sleep(deadline * 6 / 10);
         match &*words[0] {
-            "EVALSHA" => Answer::Say("-NOSCRIPT No matching script.\r\n"),
-            _ => Answer::Say("*4\r\n:1\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n"),
+            "EVALSHA" => ScriptedReply::Say("-NOSCRIPT No matching script.\r\n"),
+            _ => ScriptedReply::Say("*4\r\n:1\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n"),
         }
     });
     let store = patient().deadline(deadline).open(server.url()).unwrap();
@@ -106,7 +106,7 @@ async fn the_deadline_is_that_of_both_round_trips_together() {
 #[tokio::test]
 async fn a_server_that_may_not_write_is_left() {
     let refusal = "-READONLY You can't write against a read only replica.\r\n";
-    let server = StandIn::start(move |_| Answer::Say(refusal));
+    let server = StandIn::start(move |_| ScriptedReply::Say(refusal));
     let store = patient().open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 5)]);
     for connections in 1..=3 {

@@ -13,7 +13,7 @@ use tower_ratelimit::{
 };
 
 use crate::scene::{PATIENCE, ask, calls, daily, patient, scripts_run, until, used};
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::Server;
 
 /// Two nodes share the store.
@@ -206,7 +206,7 @@ async fn refunds_and_settlements_during_an_outage_count_in_this_process() {
 
 #[tokio::test]
 async fn one_call_that_fails_is_decided_here_too() {
-    let server = StandIn::start(|_| Answer::Say("-LOADING Redis is loading\r\n"));
+    let server = StandIn::start(|_| ScriptedReply::Say("-LOADING Redis is loading\r\n"));
     let store = patient().nodes(2).open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 4)]);
     assert!(limiter.check("ann", 2).await.unwrap().is_degraded());
@@ -217,7 +217,7 @@ async fn one_call_that_fails_is_decided_here_too() {
 /// A caller who gives up sooner than the store would never see the deadline.
 #[tokio::test]
 async fn callers_that_give_up_one_after_the_other_find_the_server_away() {
-    let server = StandIn::start(|_| Answer::Silence);
+    let server = StandIn::start(|_| ScriptedReply::Silence);
     let store = patient().deadline(Duration::from_millis(80));
     let store = store.open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 1_000)]);

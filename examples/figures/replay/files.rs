@@ -21,7 +21,7 @@ pub(crate) struct Files {
 
 /// One line of output.
 #[derive(Serialize)]
-pub(crate) struct Told<'a> {
+pub(crate) struct OutputLine<'a> {
     t_us: u64,
     key: &'a str,
     allowed: bool,
@@ -73,9 +73,9 @@ impl Files {
         &mut self,
         line: usize,
         request: &'a Request,
-    ) -> Result<Told<'a>, Box<dyn Error>> {
+    ) -> Result<OutputLine<'a>, Box<dyn Error>> {
         let decided = self.live.ask(request)?;
-        let mut told = Told {
+        let mut told = OutputLine {
             t_us: request.t_us,
             key: &request.key,
             allowed: decided.goes_on(),

@@ -156,7 +156,7 @@ impl Kind for CalendarWindow {
 
     /// A quota has no zone.
     fn of_number(quota: Quota, _: Option<u32>) -> Result<Self, ConfigError> {
-        Err(text::without_a_zone(quota))
+        Err(text::missing_zone(quota))
     }
 
     /// The limit, and the usual length of a window: the largest, for a month and a year.

@@ -19,7 +19,7 @@ pub(super) enum Occupancy {
 impl Occupancy {
     fn learn(&mut self, sample: Sample) {
         match self {
-            Self::Slot(permit) => sample.tell(permit),
+            Self::Slot(permit) => sample.record(permit),
             Self::Passage(passage) => sample.count(passage),
         }
     }

@@ -95,7 +95,8 @@ impl Tables {
         let number = self.made;
         self.made += 1;
         let past = self.past.as_mut();
-        let revived = past.and_then(|past| past.revive((policy, &algorithm), max_keys, now()));
+        let revived =
+            past.and_then(|past| past.restore_table((policy, &algorithm), max_keys, now()));
         let counter = revived.unwrap_or_else(|| counter(&algorithm, max_keys));
         let kept = Kept {
             number,

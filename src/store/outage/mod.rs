@@ -10,9 +10,9 @@
 
 mod availability;
 mod breaker;
-mod elsewhere;
 mod guard;
 mod guarded;
+mod remote_ledger;
 mod report;
 mod standby;
 mod watch;

@@ -65,7 +65,7 @@ impl Standby {
     /// Returns what each policy does while its store is away, with its name.
     pub(in crate::store) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
         let policies = self.policies.iter().filter(|policy| policy.is_limited());
-        policies.map(|policy| (policy.told_name(), policy.when_store_fails()))
+        policies.map(|policy| (policy.shown_name(), policy.when_store_fails()))
     }
 
     /// Returns whether any policy is decided here.
@@ -88,7 +88,7 @@ impl Standby {
         error: impl FnOnce() -> StoreError,
     ) -> Result<Outcomes, StoreError> {
         let charges = self.charges_here(charges, error)?;
-        Ok(self.told(self.ledger().charge_now(&charges)))
+        Ok(self.marked(self.ledger().charge_now(&charges)))
     }
 
     /// Takes as many units as there are in place of the store, which has failed with this error.
@@ -104,7 +104,7 @@ impl Standby {
         if is_unlimited && outcomes.is_allowed() {
             units = charges.iter().map(Charge::cost).max().unwrap_or(0);
         }
-        Ok((units, self.told(outcomes)))
+        Ok((units, self.marked(outcomes)))
     }
 
     /// Returns the outcomes that [`charge`](Self::charge) would have.
@@ -114,7 +114,7 @@ impl Standby {
         error: impl FnOnce() -> StoreError,
     ) -> Result<Outcomes, StoreError> {
         let charges = self.charges_here(charges, error)?;
-        Ok(self.told(self.ledger().peek_now(&charges)))
+        Ok(self.marked(self.ledger().peek_now(&charges)))
     }
 
     fn charges_here(
@@ -159,7 +159,7 @@ impl Standby {
 
     /// Marks outcomes with this node's share of the limit, and removes those of policies that allow
     /// everything.
-    fn told(&self, mut outcomes: Outcomes) -> Outcomes {
+    fn marked(&self, mut outcomes: Outcomes) -> Outcomes {
         outcomes.retain(|policy, outcome| {
             let Some(kept) = self.policies.get(policy) else {
                 return true;

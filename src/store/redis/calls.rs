@@ -311,7 +311,7 @@ impl Calls {
         if let Err(error) = &answer
             && is_of_some(error)
         {
-            self.watch.tell_of_some(error);
+            self.watch.log_partial(error);
         }
         answer
     }

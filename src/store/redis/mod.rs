@@ -30,8 +30,8 @@ mod promise;
 mod query;
 #[cfg(feature = "redis-cluster")]
 mod ranges;
-mod reach;
 mod reconnecting;
+mod remote;
 mod renewal;
 mod reply;
 mod script;
@@ -163,7 +163,7 @@ impl RedisStore {
         let opened: Vec<Arc<Calls>> = self.opened().iter().filter_map(Weak::upgrade).collect();
         for calls in opened {
             if let Some(leases) = &calls.leases {
-                lending::tell(&calls, leases.all()).await;
+                lending::send_reports(&calls, leases.all()).await;
             }
         }
     }

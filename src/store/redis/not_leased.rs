@@ -27,7 +27,7 @@ pub(super) fn terms(policies: &[Policy], life: Micros) -> Box<[Option<Terms>]> {
             },
             Err(why) => why,
         };
-        not_leased.push(format!("{:?}: {why}", policy.told_name()));
+        not_leased.push(format!("{:?}: {why}", policy.shown_name()));
         None
     });
     let terms = terms.collect();
@@ -50,7 +50,7 @@ struct LeasedPolicy {
 impl SmallLimits {
     pub(super) fn new(policies: &[Policy]) -> Self {
         let named = policies.iter().map(|policy| LeasedPolicy {
-            name: policy.told_name().to_owned(),
+            name: policy.shown_name().to_owned(),
             factor: policy.parts().map(|(factor, _)| factor.clone()),
             is_told: AtomicBool::new(false),
         });
@@ -64,7 +64,7 @@ impl SmallLimits {
         };
         let is_small = policy.admits_at_once(limit) < u64::from(LEAST_LEASED);
         if is_small && !policy.is_told.load(Ordering::Relaxed) {
-            policy.tell();
+            policy.warn();
         }
         is_small
     }
@@ -85,7 +85,7 @@ impl LeasedPolicy {
     }
 
     #[cold]
-    fn tell(&self) {
+    fn warn(&self) {
         if !self.is_told.swap(true, Ordering::Relaxed) {
             let why = "a plan, an override or a factor admits less than 8 units at once";
             warn_once_of(&NOT_LEASED, format!("{:?}: {why}", self.name));

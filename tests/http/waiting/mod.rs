@@ -14,7 +14,7 @@ use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{Algorithm, Policy, RateLimitLayer, TokenBucket, key};
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
-use crate::exchange::Answer;
+use crate::exchange::Received;
 
 pub(crate) const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -43,7 +43,7 @@ pub(crate) fn costing(number: u32, units: u32) -> Request<()> {
 
 /// How long a refused client is told to wait, to the microsecond.
 #[track_caller]
-pub(crate) fn told(answer: &Answer) -> Option<Duration> {
+pub(crate) fn told(answer: &Received) -> Option<Duration> {
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
     match &answer.refusal {
         Some(Refusal::Denied(decision)) => {

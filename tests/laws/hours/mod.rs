@@ -72,7 +72,7 @@ fn the_outcome_is_the_models<D: Driver>(case: &Case) -> Holds {
             break;
         }
         prop_assert_eq!(seen, expected, "at {} under {:?}", at, algorithm);
-        remaining_is_tight(&driver, crate::case::Asked { at, cost }, seen)?;
+        remaining_is_tight(&driver, crate::case::CaseRequest { at, cost }, seen)?;
         if let Some(wait) = seen.retry_after {
             prop_assert!(driver.fork().decide(at + wait, cost).allowed);
         }

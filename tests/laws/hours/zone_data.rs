@@ -87,7 +87,7 @@ fn new_zone_data_keeps_what_was_used<S: Several>() {
             {
                 continue;
             }
-            let asked = crate::case::Asked { at, cost };
+            let asked = crate::case::CaseRequest { at, cost };
             retry_is_tight(&step, asked, seen)?;
             remaining_is_tight(&step, asked, seen)?;
         }

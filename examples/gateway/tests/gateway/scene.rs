@@ -79,16 +79,16 @@ impl Scene {
     }
 
     /// The answer to a request, whose head and body are given as they are sent.
-    pub(crate) async fn ask(&self, request: &str) -> Answer {
+    pub(crate) async fn ask(&self, request: &str) -> Received {
         let mut stream = self.connect().await;
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.unwrap();
-        Answer(String::from_utf8(answer).unwrap())
+        Received(String::from_utf8(answer).unwrap())
     }
 
     /// The answer to a GET request with these header fields.
-    pub(crate) async fn get(&self, path: &str, fields: &[&str]) -> Answer {
+    pub(crate) async fn get(&self, path: &str, fields: &[&str]) -> Received {
         let fields: String = fields.iter().flat_map(|field| [*field, "\r\n"]).collect();
         // A `Connection` of the test stands beside ours.
         let head = format!("GET {path} HTTP/1.1\r\nhost: example.com\r\nconnection: close\r\n");
@@ -123,9 +123,9 @@ pub(crate) async fn head(stream: &mut TcpStream) -> String {
 
 /// A response as it was received.
 #[derive(Debug)]
-pub(crate) struct Answer(String);
+pub(crate) struct Received(String);
 
-impl Answer {
+impl Received {
     pub(crate) fn status(&self) -> u16 {
         self.0["HTTP/1.1 ".len()..][..3].parse().unwrap()
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::slack::{at_most, least_step, micros, tick};
 use super::terms::{Rule, Terms};
 use super::times::Times;
-use crate::answer::Answer;
+use crate::exchange::Exchange;
 
 /// What is known of the admissions of one key.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Bound {
 /// More was admitted than can be: the first request of those that show it, and how many there were.
 #[derive(Debug)]
 pub(super) struct Excess {
-    pub(super) since: Arc<Answer>,
+    pub(super) since: Arc<Exchange>,
     pub(super) text: String,
 }
 
@@ -42,7 +42,7 @@ struct Debt {
     /// When nothing is owed any more, times the limit.
     empty_at: i128,
     /// The first admission since nothing was owed, and how many there were since.
-    since: Option<(Arc<Answer>, u64)>,
+    since: Option<(Arc<Exchange>, u64)>,
     /// Whether a refusal says that the bucket was full.
     learns: bool,
 }
@@ -65,7 +65,7 @@ struct Refill {
 /// The last refusal before an admission.
 #[derive(Clone, Debug)]
 struct Mark {
-    refusal: Arc<Answer>,
+    refusal: Arc<Exchange>,
     admitted_before: u64,
 }
 
@@ -108,7 +108,7 @@ impl Bound {
     }
 
     /// Counts an admission, in the order of sending.
-    pub(super) fn admitted(&mut self, answer: &Arc<Answer>) -> Option<Excess> {
+    pub(super) fn admitted(&mut self, answer: &Arc<Exchange>) -> Option<Excess> {
         self.latest = self.latest.max(answer.received);
         self.admitted.push(answer, self.latest);
         let latest = self.latest;
@@ -122,7 +122,7 @@ impl Bound {
     }
 
     /// Learns from a refusal that nothing was left, once every request sent before its receipt is counted.
-    pub(super) fn refused(&mut self, answer: &Arc<Answer>) {
+    pub(super) fn refused(&mut self, answer: &Arc<Exchange>) {
         if self.size == 0 {
             return;
         }
@@ -189,7 +189,7 @@ impl Debt {
         }
     }
 
-    fn admitted(&mut self, answer: &Arc<Answer>, latest: Duration) -> Option<Excess> {
+    fn admitted(&mut self, answer: &Arc<Exchange>, latest: Duration) -> Option<Excess> {
         let has_room = self.has_room(1, latest);
         let sent = micros(answer.sent) * self.limit;
         self.since = match self.since.take() {
@@ -209,7 +209,7 @@ impl Debt {
         Some(Excess { since, text })
     }
 
-    fn refused(&mut self, answer: &Arc<Answer>) {
+    fn refused(&mut self, answer: &Arc<Exchange>) {
         if !self.learns {
             return;
         }
@@ -230,7 +230,7 @@ impl Debt {
 }
 
 impl Refill {
-    fn refused(&mut self, answer: &Arc<Answer>, admitted_before: u64) {
+    fn refused(&mut self, answer: &Arc<Exchange>, admitted_before: u64) {
         if let [_, Some(mark)] = &mut self.marks
             && mark.admitted_before == admitted_before
         {

@@ -12,8 +12,8 @@ use super::remaining::{Promises, Remaining};
 use super::strict::Strict;
 use super::terms::{Rule, Terms};
 use super::waits::{Doubt, Known, Promised, Waits};
-use crate::answer::{Answer, Failure, Verdict};
-use crate::told::Family;
+use crate::exchange::{Exchange, Failure, Verdict};
+use crate::info::Family;
 
 /// One client, or all of them as if they were one.
 ///
@@ -62,7 +62,7 @@ pub(super) struct Tally {
 
 #[derive(Debug)]
 struct Open {
-    answer: Arc<Answer>,
+    answer: Arc<Exchange>,
     charged_before: u64,
     can_charge: bool,
     doubt: Doubt,
@@ -101,7 +101,7 @@ impl Client {
     }
 
     /// The next answer, in the order of sending.
-    pub(super) fn answered(&mut self, answer: &Arc<Answer>) -> News {
+    pub(super) fn answered(&mut self, answer: &Arc<Exchange>) -> News {
         let mut news = News::default();
         self.close_until(answer.sent, &mut news);
         self.open(answer, &mut news);
@@ -115,7 +115,7 @@ impl Client {
         news
     }
 
-    fn open(&mut self, answer: &Arc<Answer>, news: &mut News) {
+    fn open(&mut self, answer: &Arc<Exchange>, news: &mut News) {
         let can_charge = !matches!(
             answer.verdict,
             Verdict::Limited | Verdict::Failed(Failure::Connect)
@@ -164,7 +164,7 @@ impl Client {
     }
 
     /// `between`: how many admissions may have been decided before or after this one.
-    fn admit(&mut self, answer: &Arc<Answer>, between: u64, news: &mut News) {
+    fn admit(&mut self, answer: &Arc<Exchange>, between: u64, news: &mut News) {
         let Some(policy) = &mut self.policy else {
             return;
         };
@@ -189,15 +189,15 @@ impl Client {
         if policy.terms.rule == Rule::Queue {
             return;
         }
-        let standing = one_standing(answer);
-        let more = standing.and_then(|remaining| u64::try_from(remaining).ok());
+        let service_limit = one_remaining(answer);
+        let more = service_limit.and_then(|remaining| u64::try_from(remaining).ok());
         let more = more.and_then(|more| more.checked_sub(between));
         if let Some(more) = more.filter(|more| *more > 0)
             && !policy.learned.has_room(more, answer.received)
         {
             let text = format!(
                 "told {} remaining, more than the policy can have left",
-                standing.unwrap_or_default()
+                service_limit.unwrap_or_default()
             );
             let finding = Finding::new(Check::Remaining, text, &[answer]);
             news.findings.push(finding.under_the_only_limit());
@@ -227,7 +227,7 @@ impl Client {
             news.findings.push(finding);
         }
         let last_refusal = self.last_refusal;
-        let between = |promise: &Answer| last_refusal.is_some_and(|sent| sent > promise.sent);
+        let between = |promise: &Exchange| last_refusal.is_some_and(|sent| sent > promise.sent);
         let finding = self.remaining.closed(answer, open.promises, known, between);
         news.findings.extend(finding);
 
@@ -242,7 +242,7 @@ impl Client {
         }
     }
 
-    fn refuse(&mut self, answer: &Arc<Answer>, news: &mut News) {
+    fn refuse(&mut self, answer: &Arc<Exchange>, news: &mut News) {
         let Some(policy) = &mut self.policy else {
             return;
         };
@@ -262,16 +262,18 @@ impl Client {
 }
 
 /// What one policy has left, if the answer tells of one only.
-fn one_standing(answer: &Answer) -> Option<i64> {
+fn one_remaining(answer: &Exchange) -> Option<i64> {
     let in_lists = |family: Family| {
-        let standings = answer.told.standings.iter();
-        standings.filter(move |standing| standing.name.family == family)
+        let service_limits = answer.info.service_limits.iter();
+        service_limits.filter(move |service_limit| service_limit.name.family == family)
     };
     if in_lists(Family::Lists).count() > 1 {
         return None;
     }
-    let standings = answer.told.standings.iter();
-    standings.map(|standing| standing.remaining).max()
+    let service_limits = answer.info.service_limits.iter();
+    service_limits
+        .map(|service_limit| service_limit.remaining)
+        .max()
 }
 
 impl PartialEq for Open {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::answer::Answer;
+use crate::exchange::Exchange;
 
 /// A promise of a limiter that time stamps can disprove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +86,7 @@ pub struct Finding {
     /// How the requests break it.
     pub text: String,
     /// The requests, in the order of sending.
-    pub requests: Vec<Arc<Answer>>,
+    pub requests: Vec<Arc<Exchange>>,
     /// What has to be so for it to be a failure.
     pub(super) premise: Premise,
 }
@@ -103,7 +103,7 @@ pub(super) enum Premise {
 }
 
 impl Finding {
-    pub(super) fn new(check: Check, text: String, requests: &[&Arc<Answer>]) -> Self {
+    pub(super) fn new(check: Check, text: String, requests: &[&Arc<Exchange>]) -> Self {
         let mut requests: Vec<_> = requests.iter().map(|request| Arc::clone(request)).collect();
         requests.sort_by_key(|request| request.number);
         requests.dedup_by_key(|request| request.number);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tower_ratelimit::algorithm::State;
 use tower_ratelimit::{Algorithm, Micros};
 
-use crate::answer::{Answer, Verdict};
+use crate::exchange::{Exchange, Verdict};
 
 /// How often each server would have decided otherwise.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Hypotheses {
         }
     }
 
-    pub(super) fn answered(&mut self, answer: &Answer) {
+    pub(super) fn answered(&mut self, answer: &Exchange) {
         // Any moment after the epoch at which no window of a run is cut short.
         const BEGIN: Duration = Duration::from_secs(1_000_000_000);
         let allowed = match answer.verdict {

@@ -36,8 +36,8 @@ use self::finding::Findings;
 use self::order::Order;
 use self::terms::Terms;
 use self::words::Words;
-use crate::answer::{Answer, Failure, Verdict};
-use crate::told::Told;
+use crate::exchange::{Exchange, Failure, Verdict};
+use crate::info::RateLimitInfo;
 
 /// Collects answers and judges them.
 #[derive(Debug)]
@@ -90,14 +90,14 @@ impl Judge {
     /// Requests are told in the order of sending, since the order of two with the same time is not known.
     pub fn sent(&mut self, client: u32, node: u16, sent: Duration) -> u64 {
         let number = self.order.next();
-        let unknown = Answer {
+        let unknown = Exchange {
             number,
             client,
             node,
             sent,
             received: Duration::MAX,
             verdict: Verdict::Failed(Failure::Timeout),
-            told: Told::default(),
+            info: RateLimitInfo::default(),
         };
         for answer in self.order.sent(unknown) {
             self.judge(&answer);
@@ -106,25 +106,25 @@ impl Judge {
     }
 
     /// A request was answered.
-    pub fn answered(&mut self, answer: Answer) {
+    pub fn answered(&mut self, answer: Exchange) {
         for answer in self.order.answered(answer) {
             self.judge(&answer);
         }
     }
 
     /// An answer that is not judged: only its words are noted.
-    pub fn overheard(&mut self, verdict: Verdict, told: Told) {
-        if told == Told::default() && verdict != Verdict::Limited {
+    pub fn overheard(&mut self, verdict: Verdict, info: RateLimitInfo) {
+        if info == RateLimitInfo::default() && verdict != Verdict::Limited {
             return;
         }
-        let answer = Answer {
+        let answer = Exchange {
             number: 0,
             client: 0,
             node: 0,
             sent: Duration::ZERO,
             received: Duration::ZERO,
             verdict,
-            told,
+            info,
         };
         self.words.answered(&Arc::new(answer));
     }
@@ -151,7 +151,7 @@ impl Judge {
         verdict::conclude(self)
     }
 
-    fn judge(&mut self, answer: &Arc<Answer>) {
+    fn judge(&mut self, answer: &Arc<Exchange>) {
         let histogram = match answer.verdict {
             Verdict::Allowed => Some(&mut self.admissions),
             Verdict::Limited => Some(&mut self.refusals),

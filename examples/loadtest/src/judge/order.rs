@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::answer::Answer;
+use crate::exchange::Exchange;
 
 /// Holds answers back until those of earlier requests are there.
 #[derive(Debug, Default)]
@@ -16,8 +16,8 @@ pub(super) struct Order {
 #[derive(Debug)]
 enum Slot {
     /// What stands for the answer if it does not come.
-    Sent(Answer),
-    Answered(Answer),
+    Sent(Exchange),
+    Answered(Exchange),
 }
 
 impl Order {
@@ -30,7 +30,7 @@ impl Order {
     }
 
     /// A request was sent; `unknown` stands for its answer. Returns the answers that are next in order.
-    pub(super) fn sent(&mut self, unknown: Answer) -> Vec<Arc<Answer>> {
+    pub(super) fn sent(&mut self, unknown: Exchange) -> Vec<Arc<Exchange>> {
         self.waiting.push_back(Slot::Sent(unknown));
         let mut ready = Vec::new();
         if self.waiting.len() > Self::LONGEST {
@@ -41,7 +41,7 @@ impl Order {
     }
 
     /// A request was answered. Returns the answers that are next in order.
-    pub(super) fn answered(&mut self, answer: Answer) -> Vec<Arc<Answer>> {
+    pub(super) fn answered(&mut self, answer: Exchange) -> Vec<Arc<Exchange>> {
         let mut ready = Vec::new();
         // A number below the first is that of an answer that came too late.
         let place = answer.number.checked_sub(self.first);
@@ -54,7 +54,7 @@ impl Order {
     }
 
     /// The rest, when no more answers come.
-    pub(super) fn rest(&mut self) -> Vec<Arc<Answer>> {
+    pub(super) fn rest(&mut self) -> Vec<Arc<Exchange>> {
         let mut ready = Vec::new();
         while !self.waiting.is_empty() {
             self.take_first(&mut ready);
@@ -62,13 +62,13 @@ impl Order {
         ready
     }
 
-    fn take_answered(&mut self, ready: &mut Vec<Arc<Answer>>) {
+    fn take_answered(&mut self, ready: &mut Vec<Arc<Exchange>>) {
         while let Some(Slot::Answered(_)) = self.waiting.front() {
             self.take_first(ready);
         }
     }
 
-    fn take_first(&mut self, ready: &mut Vec<Arc<Answer>>) {
+    fn take_first(&mut self, ready: &mut Vec<Arc<Exchange>>) {
         if let Some(Slot::Sent(answer) | Slot::Answered(answer)) = self.waiting.pop_front() {
             ready.push(Arc::new(answer));
             self.first += 1;
@@ -81,26 +81,26 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::answer::{Failure, Verdict};
-    use crate::told::Told;
+    use crate::exchange::{Failure, Verdict};
+    use crate::info::RateLimitInfo;
 
-    fn answer(number: u64, verdict: Verdict) -> Answer {
-        Answer {
+    fn answer(number: u64, verdict: Verdict) -> Exchange {
+        Exchange {
             number,
             client: 0,
             node: 0,
             sent: Duration::from_millis(number),
             received: Duration::MAX,
             verdict,
-            told: Told::default(),
+            info: RateLimitInfo::default(),
         }
     }
 
-    fn unknown(number: u64) -> Answer {
+    fn unknown(number: u64) -> Exchange {
         answer(number, Verdict::Failed(Failure::Timeout))
     }
 
-    fn numbers(ready: &[Arc<Answer>]) -> Vec<u64> {
+    fn numbers(ready: &[Arc<Exchange>]) -> Vec<u64> {
         ready.iter().map(|answer| answer.number).collect()
     }
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use super::finding::{Check, Finding};
 use super::waits::Known;
-use crate::answer::{Answer, Verdict};
-use crate::told::Name;
+use crate::exchange::{Exchange, Verdict};
+use crate::info::Name;
 
 /// What each policy has told one key.
 #[derive(Debug, Default)]
 pub(super) struct Remaining {
-    told: Vec<(Name, Promise)>,
+    promises: Vec<(Name, Promise)>,
     costs_one: bool,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Remaining {
 #[derive(Clone, Debug)]
 struct Promise {
     until: i128,
-    answer: Arc<Answer>,
+    answer: Arc<Exchange>,
     remaining: i64,
 }
 
@@ -36,21 +36,21 @@ impl Remaining {
     /// `costs_one`: whether it is known beforehand that a request costs one unit.
     pub(super) fn new(costs_one: bool) -> Self {
         Self {
-            told: Vec::new(),
+            promises: Vec::new(),
             costs_one,
         }
     }
 
     pub(super) fn opened(&mut self) -> Promises {
-        Promises(self.told.clone())
+        Promises(self.promises.clone())
     }
 
     pub(super) fn closed(
         &mut self,
-        answer: &Arc<Answer>,
+        answer: &Arc<Exchange>,
         promises: Promises,
         known: Known,
-        refusals_between: impl Fn(&Answer) -> bool,
+        refusals_between: impl Fn(&Exchange) -> bool,
     ) -> Option<Finding> {
         self.learn_cost(answer);
         let mut finding = None;
@@ -63,9 +63,9 @@ impl Remaining {
                     continue;
                 }
                 // Each promise is held against the server once.
-                self.told.retain(|(told, _)| *told != name);
-                let told = answer.told.remaining(&name);
-                let fell = told.is_some_and(|told| told < promise.remaining);
+                self.promises.retain(|(other, _)| *other != name);
+                let announced = answer.info.remaining(&name);
+                let fell = announced.is_some_and(|left| left < promise.remaining);
                 let between = known.charged - charged_until(&promise);
                 let what = if answer.verdict == Verdict::Limited {
                     String::from("a request is refused")
@@ -90,18 +90,19 @@ impl Remaining {
     }
 
     /// What a policy has left by this answer; `None` if the answer does not say.
-    fn left(&self, answer: &Answer, name: &Name) -> Option<i64> {
-        let told = answer.told.remaining(name);
+    fn left(&self, answer: &Exchange, name: &Name) -> Option<i64> {
+        let left = answer.info.remaining(name);
         if answer.verdict != Verdict::Limited {
-            return told;
+            return left;
         }
         // A refusal says which policy is exhausted, or there is but one.
-        let standings = answer.told.standings.iter();
-        let listed = standings.filter(|standing| standing.name.family == name.family);
-        let is_it = match (told, listed.count()) {
-            (Some(told), listed) => told <= 0 || listed == 1,
+        let service_limits = answer.info.service_limits.iter();
+        let listed =
+            service_limits.filter(|service_limit| service_limit.name.family == name.family);
+        let is_it = match (left, listed.count()) {
+            (Some(left), listed) => left <= 0 || listed == 1,
             (None, 0) => {
-                let names = self.told.iter();
+                let names = self.promises.iter();
                 names
                     .filter(|(other, _)| other.family == name.family)
                     .count()
@@ -113,33 +114,33 @@ impl Remaining {
     }
 
     /// What is left after a request shows that it costs one, if only one is missing from the limit.
-    fn learn_cost(&mut self, answer: &Answer) {
+    fn learn_cost(&mut self, answer: &Exchange) {
         if self.costs_one || answer.verdict != Verdict::Allowed {
             return;
         }
-        self.costs_one = answer.told.standings.iter().any(|standing| {
-            let policy = answer.told.policy(&standing.name);
+        self.costs_one = answer.info.service_limits.iter().any(|service_limit| {
+            let policy = answer.info.policy(&service_limit.name);
             let quota = policy.and_then(|policy| i64::try_from(policy.quota).ok());
-            quota.is_some_and(|quota| quota > 0 && quota - standing.remaining <= 1)
+            quota.is_some_and(|quota| quota > 0 && quota - service_limit.remaining <= 1)
         });
     }
 
-    fn learn(&mut self, answer: &Arc<Answer>, known: Known) {
+    fn learn(&mut self, answer: &Arc<Exchange>, known: Known) {
         let own = u64::from(answer.verdict == Verdict::Allowed);
         let before = i128::from(known.charged_before + own);
-        for standing in &answer.told.standings {
+        for service_limit in &answer.info.service_limits {
             let promise = Promise {
-                until: before + i128::from(standing.remaining),
+                until: before + i128::from(service_limit.remaining),
                 answer: Arc::clone(answer),
-                remaining: standing.remaining,
+                remaining: service_limit.remaining,
             };
-            let mut told = self.told.iter_mut();
-            if let Some((_, told)) = told.find(|(name, _)| *name == standing.name) {
-                if told.until < promise.until {
-                    *told = promise;
+            let mut promises = self.promises.iter_mut();
+            if let Some((_, known)) = promises.find(|(name, _)| *name == service_limit.name) {
+                if known.until < promise.until {
+                    *known = promise;
                 }
-            } else if self.told.len() < Self::NAMES {
-                self.told.push((standing.name.clone(), promise));
+            } else if self.promises.len() < Self::NAMES {
+                self.promises.push((service_limit.name.clone(), promise));
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::slack::{at_least, longest_step, micros, tick};
 use super::terms::{Rule, Terms};
 use super::times::Times;
-use crate::answer::{Answer, Verdict};
+use crate::exchange::{Exchange, Verdict};
 
 /// What can have been charged to one key.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Strict {
     }
 
     /// Counts a request that can have been charged, in the order of sending.
-    pub(super) fn charged(&mut self, answer: &Arc<Answer>) {
+    pub(super) fn charged(&mut self, answer: &Arc<Exchange>) {
         if answer.received == Duration::MAX {
             self.is_open = true;
             return;
@@ -64,7 +64,7 @@ impl Strict {
     }
 
     /// Why a refusal cannot be right; asked once every request sent before its receipt is counted.
-    pub(super) fn refused(&mut self, answer: &Answer) -> Option<String> {
+    pub(super) fn refused(&mut self, answer: &Exchange) -> Option<String> {
         let terms = &self.terms;
         if self.is_open || terms.size == 0 {
             return None;

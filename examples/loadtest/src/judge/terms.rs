@@ -76,9 +76,9 @@ impl Terms {
         };
         let fill = self.period.as_secs_f64() * precise(self.size) / precise(self.limit.max(1));
         let fill = Duration::try_from_secs_f64(fill).unwrap_or(Duration::MAX);
-        let told = |time: Duration| window.is_none_or(|window| seconds(time).contains(&window));
-        (quota == self.limit && told(self.period))
-            || (quota == self.size && (told(fill) || told(self.period)))
+        let matches = |time: Duration| window.is_none_or(|window| seconds(time).contains(&window));
+        (quota == self.limit && matches(self.period))
+            || (quota == self.size && (matches(fill) || matches(self.period)))
     }
 }
 

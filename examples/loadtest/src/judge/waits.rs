@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::finding::{Check, Finding};
 use super::slack::{at_least, at_most};
-use crate::answer::{Answer, Verdict};
+use crate::exchange::{Exchange, Verdict};
 
 /// The announced waits of one key.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Waits {
 /// An announced wait, and its end.
 #[derive(Clone, Debug)]
 pub(super) struct Promise {
-    refusal: Arc<Answer>,
+    refusal: Arc<Exchange>,
     at: Duration,
     /// The number of requests that can have been charged before the refusal.
     charged: u64,
@@ -43,7 +43,7 @@ pub enum Promised {
 
 impl Waits {
     /// Notes a request, in the order of sending, and returns whether a wait was kept.
-    pub(super) fn opened(&mut self, answer: &Answer, can_charge: bool) -> (Doubt, bool) {
+    pub(super) fn opened(&mut self, answer: &Exchange, can_charge: bool) -> (Doubt, bool) {
         let over = self.first.as_ref().filter(|wait| wait.at <= answer.sent);
         let mut doubt = Doubt::default();
         let mut kept = false;
@@ -65,13 +65,13 @@ impl Waits {
     /// Notes the same request, once every request sent before its receipt is known.
     pub(super) fn closed(
         &mut self,
-        answer: &Arc<Answer>,
+        answer: &Arc<Exchange>,
         doubt: Doubt,
         known: Known,
     ) -> Option<Finding> {
         let finding = self.judge(answer, doubt, known);
         if answer.verdict == Verdict::Limited
-            && let Some(wait) = answer.told.retry_after
+            && let Some(wait) = answer.info.retry_after
         {
             let promise = |at| Promise {
                 refusal: Arc::clone(answer),
@@ -95,13 +95,13 @@ impl Waits {
         finding
     }
 
-    fn judge(&mut self, answer: &Arc<Answer>, doubt: Doubt, known: Known) -> Option<Finding> {
+    fn judge(&mut self, answer: &Arc<Exchange>, doubt: Doubt, known: Known) -> Option<Finding> {
         if let Some(promise) = doubt.short
             && promise.charged == known.charged
         {
             self.first = None;
             let refusal = &promise.refusal;
-            let wait = refusal.told.retry_after?.length;
+            let wait = refusal.info.retry_after?.length;
             let later = answer.sent.saturating_sub(refusal.received);
             let text = format!(
                 "told to wait {wait:?}, sent again {later:?} after the receipt, refused, and none was admitted between"
@@ -115,7 +115,7 @@ impl Waits {
             .filter(|promise| known.failed_until <= promise.refusal.sent)?;
         self.barrier = None;
         let refusal = &promise.refusal;
-        let wait = refusal.told.retry_after?;
+        let wait = refusal.info.retry_after?;
         let later = answer.received.saturating_sub(refusal.sent);
         let text = format!(
             "told to wait {:?}, and a request was admitted and received {later:?} after the refused one was sent",

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Report;
 use super::numbers::QUANTILES;
-use crate::answer::Answer;
+use crate::exchange::Exchange;
 use crate::judge::{CheckResult, Conclusion, Finding};
 
 /// Rises when a field changes its meaning or goes.
@@ -28,7 +28,7 @@ struct Json<'a> {
     latency_us: Latencies,
     per_second: Vec<Second>,
     open_loop: OpenLoop,
-    told: &'a [String],
+    headers: &'a [String],
     checks: Vec<Check<'a>>,
     disproved: bool,
     notes: Vec<String>,
@@ -78,7 +78,7 @@ struct Request {
     node: u16,
     sent_us: u64,
     received_us: Option<u64>,
-    told: String,
+    answer: String,
 }
 
 impl Report<'_> {
@@ -120,7 +120,7 @@ impl Report<'_> {
                 withheld: tally.withheld,
                 unfinished: tally.unfinished,
             },
-            told: &judgement.words,
+            headers: &judgement.words,
             checks: checks.map(Check::of).collect(),
             disproved: self.options.check && judgement.is_disproved(),
             notes: self.notes(),
@@ -166,7 +166,7 @@ impl<'a> Shown<'a> {
 }
 
 impl Request {
-    fn of(answer: &Answer) -> Self {
+    fn of(answer: &Exchange) -> Self {
         let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).ok();
         Self {
             number: answer.number,
@@ -175,7 +175,7 @@ impl Request {
             sent_us: micros(answer.sent).unwrap_or(u64::MAX),
             // The longest time there is stands for none.
             received_us: micros(answer.received),
-            told: answer.to_string(),
+            answer: answer.to_string(),
         }
     }
 }

@@ -158,7 +158,7 @@ impl Server {
             .retry_after()
             .map(|wait| Micros::from(wait).ceil_secs());
         let wait = match self.lie {
-            Lie::Wait(told) if !allowed => Some(told),
+            Lie::Wait(wait) if !allowed => Some(wait),
             _ => wait,
         };
         let window = Micros::from(algorithm.period().unwrap()).ceil_secs();

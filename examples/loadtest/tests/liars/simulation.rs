@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use loadtest::answer::{Answer, Verdict};
+use loadtest::exchange::{Exchange, Verdict};
+use loadtest::info::RateLimitInfo;
 use loadtest::judge::{Judge, Judgement};
-use loadtest::told::Told;
 use tower_ratelimit::{Algorithm, Micros};
 
 use crate::server::{Reply, Server};
@@ -104,7 +104,7 @@ pub(crate) fn judged(
     }
 
     let mut judge = Judge::new(policy, traffic.clients, 1);
-    let mut answers: Vec<Answer> = decided
+    let mut answers: Vec<Exchange> = decided
         .into_iter()
         .map(|(number, reply)| answer(number, &sent[number], &reply))
         .collect();
@@ -129,7 +129,7 @@ pub(crate) fn stream(
     clients: u32,
     gap: Duration,
     requests: u32,
-    mut heard: impl FnMut(&Answer),
+    mut heard: impl FnMut(&Exchange),
 ) -> Judgement {
     let mut judge = Judge::new(policy, clients, 1);
     for number in 0..requests {
@@ -154,19 +154,19 @@ pub(crate) fn stream(
     judge.conclude()
 }
 
-fn answer(number: usize, request: &Travel, reply: &Reply) -> Answer {
+fn answer(number: usize, request: &Travel, reply: &Reply) -> Exchange {
     let mut headers = HeaderMap::new();
     for (name, value) in &reply.fields {
         let value = HeaderValue::from_str(value).unwrap();
         headers.append(HeaderName::from_static(name), value);
     }
-    Answer {
+    Exchange {
         number: number as u64,
         client: request.client,
         node: 0,
         sent: request.sent,
         received: request.arrives + reply.takes + request.back,
         verdict: Verdict::of(reply.status),
-        told: Told::by(&headers),
+        info: RateLimitInfo::by(&headers),
     }
 }

@@ -144,7 +144,12 @@ impl Restored {
     }
 
     /// Creates a table with these keys.
-    fn revive(&mut self, algorithm: &Algorithm, bound: usize, now: Micros) -> Arc<dyn Counter> {
+    fn restore_table(
+        &mut self,
+        algorithm: &Algorithm,
+        bound: usize,
+        now: Micros,
+    ) -> Arc<dyn Counter> {
         let overrides: Vec<_> = self.its_overrides(algorithm).collect();
         let own = overrides.iter();
         let own = own.map(|(fingerprint, _, state)| (*fingerprint, state.clone()));
@@ -197,12 +202,13 @@ pub(in crate::store::memory) struct Past {
     policies: Vec<Restored>,
     /// By the names of their policies.
     blocks: Vec<(String, Blocked)>,
-    revive: Revive,
+    revive: RestoreTable,
     block: fn(&Blocks, Blocked, Micros),
 }
 
 /// Creates a table for a policy with room for this many keys, of what was restored of it.
-type Revive = fn(&mut [Restored], (&str, &Algorithm), usize, Micros) -> Option<Arc<dyn Counter>>;
+type RestoreTable =
+    fn(&mut [Restored], (&str, &Algorithm), usize, Micros) -> Option<Arc<dyn Counter>>;
 
 impl Past {
     pub(super) fn new(policies: Vec<Restored>, blocks: Vec<(String, Blocked)>) -> Self {
@@ -232,7 +238,7 @@ impl Past {
     }
 
     /// Creates a table for this policy with what was restored of it; `None` if that is nothing.
-    pub(in crate::store::memory) fn revive(
+    pub(in crate::store::memory) fn restore_table(
         &mut self,
         policy: (&str, &Algorithm),
         bound: usize,
@@ -275,7 +281,7 @@ fn revived(
             .position(|one| is_its_own(one) && is_alike(one))
     });
     if let Some(found) = found {
-        return Some(restored[found].revive(algorithm, bound, now));
+        return Some(restored[found].restore_table(algorithm, bound, now));
     }
     for one in restored.iter_mut().filter(|one| is_its_own(one)) {
         one.fate = Fate::Unlike;

@@ -209,7 +209,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             return self.own(ask, limit, now, clock);
         }
         let algorithm = *limit?;
-        self.meet(&algorithm);
+        self.note_limit(&algorithm);
         Some(Own::of_request(algorithm))
     }
 
@@ -286,7 +286,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         self.resize(&*rule, &mut seen, before);
         let is_newcomer = is_new && counted == Counted::Apart;
         if is_newcomer {
-            self.welcome(&*self.slowest(), &seen, snapshot.index, now);
+            self.index_new_key(&*self.slowest(), &seen, snapshot.index, now);
         }
         cell.keep(&rule, seen);
         drop(lock);
