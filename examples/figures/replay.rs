@@ -37,96 +37,31 @@
 
 #[path = "replay/files.rs"]
 mod files;
+#[path = "replay/options.rs"]
+mod options;
+#[path = "replay/store.rs"]
+mod store;
 #[path = "replay/tally.rs"]
 mod tally;
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use files::Files;
-use indicatif::{ProgressBar, ProgressStyle};
+use options::Options;
 use serde::{Deserialize, Serialize};
+use store::ChosenStore;
 use tally::Tally;
-use tower_ratelimit::algorithm::CalendarWindow;
-use tower_ratelimit::calendar::{Weekday, Zone};
 use tower_ratelimit::store::Ledger;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
-    ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, SlidingLog, SlidingSlots,
-    SlidingWindow, StoreError, TokenBucket,
+    Algorithm, Decision, Limiter, ManualClock, Micros, Outcome, Policy, StoreError,
 };
-
-/// Runs a log of requests through a rate limit.
-#[derive(Parser)]
-struct Options {
-    /// How to count
-    #[arg(long, value_enum, default_value = "token-bucket")]
-    algorithm: Name,
-    /// How many requests in a window
-    #[arg(
-        long,
-        allow_negative_numbers = true,
-        required_unless_present = "config"
-    )]
-    limit: Option<u32>,
-    /// The limits of a file, in place of one algorithm
-    #[arg(long, conflicts_with_all = ["algorithm", "limit", "window_us", "burst", "slots", "zone", "places"])]
-    config: Option<PathBuf>,
-    /// The length of the window, in microseconds
-    #[arg(long, default_value_t = 1_000_000)]
-    window_us: u64,
-    /// How many at once, for a bucket; the limit unless said
-    #[arg(long)]
-    burst: Option<u32>,
-    /// How many slots, for sliding-slots; 10 unless said
-    #[arg(long)]
-    slots: Option<u32>,
-    /// The time zone, for a calendar-day and its kin, such as Europe/London; UTC unless said
-    #[arg(long)]
-    zone: Option<Zone>,
-    /// How many may wait, for leaky-queue; one less than the limit unless said
-    #[arg(long)]
-    places: Option<u32>,
-    /// Another limit to hold beside it, such as 'sliding-window 100/minute'; may be repeated. With --config, another file
-    #[arg(long)]
-    versus: Vec<String>,
-    /// Only requests of this method are limited
-    #[arg(long)]
-    method: Option<String>,
-    /// Only requests whose path begins so are limited
-    #[arg(long)]
-    path: Option<String>,
-    /// Write each decision as a line of JSON
-    #[arg(long)]
-    jsonl: bool,
-    /// The log; standard input unless said
-    file: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Name {
-    FixedWindow,
-    CalendarDay,
-    CalendarWeek,
-    CalendarMonth,
-    CalendarYear,
-    AnchoredWindow,
-    SlidingLog,
-    SlidingWindow,
-    SlidingSlots,
-    TokenBucket,
-    TokenBucketInterval,
-    LeakyBucket,
-    Gcra,
-    LeakyQueue,
-}
 
 #[derive(Deserialize)]
 struct Request {
@@ -180,7 +115,7 @@ async fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
         return replay_files(options, config);
     }
     let clock = ManualClock::new();
-    let state = State::chosen(&clock)?;
+    let state = ChosenStore::chosen(&clock)?;
     let mut replays = Vec::new();
     let versus: Vec<Algorithm> = options
         .versus
@@ -331,82 +266,6 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-impl Options {
-    fn algorithm(&self) -> Result<Algorithm, Box<dyn Error>> {
-        let limit = self.limit.unwrap_or_default();
-        let quota = Quota::new(limit, Duration::from_micros(self.window_us))?;
-        let burst = self.burst.unwrap_or(limit);
-        let algorithm = match self.algorithm {
-            Name::FixedWindow => FixedWindow::of(quota).into(),
-            Name::CalendarDay => self.in_zone(FixedWindow::per_calendar_day(limit)),
-            Name::CalendarWeek => {
-                self.in_zone(FixedWindow::per_calendar_week(limit, Weekday::Monday))
-            }
-            Name::CalendarMonth => self.in_zone(FixedWindow::per_calendar_month(limit)),
-            Name::CalendarYear => self.in_zone(FixedWindow::per_calendar_year(limit)),
-            Name::AnchoredWindow => AnchoredWindow::of(quota).into(),
-            Name::SlidingLog => SlidingLog::up_to(u32::MAX, quota)?.into(),
-            Name::SlidingWindow => SlidingWindow::of(quota).into(),
-            Name::SlidingSlots => SlidingSlots::cut(quota, self.slots.unwrap_or(10))?.into(),
-            Name::TokenBucket => TokenBucket::of(quota).burst(burst).into(),
-            Name::TokenBucketInterval => TokenBucket::of(quota).burst(burst).by_interval().into(),
-            Name::LeakyBucket => LeakyBucket::of(quota).capacity(burst).into(),
-            Name::Gcra => Gcra::of(quota).burst(burst).into(),
-            Name::LeakyQueue => {
-                let places = self.places.unwrap_or(limit.saturating_sub(1));
-                LeakyQueue::of(quota).places(places).into()
-            }
-        };
-        let is_bucket = matches!(
-            algorithm,
-            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Gcra(_)
-        );
-        if self.burst.is_some() && !is_bucket {
-            return Err(format!("--burst is for buckets: a {} has none", algorithm.name()).into());
-        }
-        if self.zone.is_some() && !matches!(algorithm, Algorithm::CalendarWindow(_)) {
-            let name = algorithm.name();
-            return Err(
-                format!("--zone is for calendar-day and its kin: a {name} has none").into(),
-            );
-        }
-        if self.slots.is_some() && !matches!(algorithm, Algorithm::SlidingSlots(_)) {
-            let name = algorithm.name();
-            return Err(format!("--slots is for sliding-slots: a {name} has none").into());
-        }
-        if self.places.is_some() && !matches!(algorithm, Algorithm::LeakyQueue(_)) {
-            let name = algorithm.name();
-            return Err(format!("--places is for leaky-queue: a {name} has none").into());
-        }
-        Ok(algorithm)
-    }
-
-    fn in_zone(&self, window: CalendarWindow) -> Algorithm {
-        window.zone(self.zone.unwrap_or_else(Zone::utc)).into()
-    }
-
-    fn limits(&self, request: &Request) -> bool {
-        let method = self.method.is_none() || self.method == request.method;
-        let path = self.path.as_ref().is_none_or(|prefix| {
-            let path = request.path.as_ref();
-            path.is_some_and(|path| path.starts_with(prefix))
-        });
-        method && path
-    }
-
-    fn input(&self) -> Result<(Box<dyn Read>, ProgressBar), Box<dyn Error>> {
-        let Some(path) = &self.file else {
-            return Ok((Box::new(io::stdin()), ProgressBar::hidden()));
-        };
-        let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let progress = ProgressBar::new(file.metadata()?.len());
-        progress.set_style(ProgressStyle::with_template(
-            "{wide_bar} {bytes} of {total_bytes}, {eta} left",
-        )?);
-        Ok((Box::new(file), progress))
-    }
-}
-
 impl<'a> Decided<'a> {
     fn new(request: &'a Request, decision: Option<&Decision>) -> Self {
         let outcome = decision
@@ -427,51 +286,6 @@ impl<'a> Decided<'a> {
 
 fn micros(time: Duration) -> u64 {
     Micros::from(time).get()
-}
-
-/// Where state is kept.
-enum State {
-    Here(MemoryStore),
-    #[cfg(all(feature = "redis", feature = "testing"))]
-    InRedis(tower_ratelimit::RedisStore),
-}
-
-impl State {
-    fn chosen(clock: &ManualClock) -> Result<Self, Box<dyn Error>> {
-        match std::env::var("REDIS_URL") {
-            Ok(url) if !url.is_empty() => Self::in_redis(&url, clock),
-            _ => Ok(Self::Here(MemoryStore::new().clock(clock.clone()))),
-        }
-    }
-
-    #[cfg(all(feature = "redis", feature = "testing"))]
-    fn in_redis(url: &str, clock: &ManualClock) -> Result<Self, Box<dyn Error>> {
-        // An earlier run has left states, which are from this one's future.
-        let now = std::time::SystemTime::UNIX_EPOCH.elapsed()?;
-        let prefix = format!("replay-{}-{}", std::process::id(), now.as_micros());
-        let store = tower_ratelimit::RedisStore::builder()
-            .prefix(prefix)
-            .deadline(Duration::from_secs(5))
-            .open(url)?;
-        Ok(Self::InRedis(store.clock(clock.clone())))
-    }
-
-    #[cfg(not(all(feature = "redis", feature = "testing")))]
-    fn in_redis(_: &str, _: &ManualClock) -> Result<Self, Box<dyn Error>> {
-        Err(
-            "REDIS_URL is set: run this with `--features redis,testing`, or without REDIS_URL"
-                .into(),
-        )
-    }
-
-    fn limiter(&self, policy: Policy) -> Result<Limiter<dyn Ledger>, Box<dyn Error>> {
-        let builder = Limiter::builder().policy(policy);
-        Ok(match self {
-            Self::Here(store) => builder.store(store.clone()).build()?.erased(),
-            #[cfg(all(feature = "redis", feature = "testing"))]
-            Self::InRedis(store) => builder.store(store.clone()).build()?.erased(),
-        })
-    }
 }
 
 /// One limit, and what it has done so far.

@@ -5,6 +5,7 @@ mod adapt;
 mod all_at_once;
 mod endings;
 mod folder;
+mod following;
 mod formats;
 mod fuzzed;
 #[cfg(feature = "calendar")]
