@@ -1,39 +1,38 @@
-//! What would this limit have done to that traffic?
+//! Applies a limit to the requests of a log.
 //!
-//! Reads a log of requests as JSON lines, from a file or from standard input, and runs it
-//! through a limit under a clock that follows the log:
+//! It reads requests as JSON lines, from a file or from standard input, and decides them by a clock that follows the
+//! log:
 //!
 //! ```text
 //! {"t_us":1700000000000000,"key":"ann","cost":1,"method":"GET","path":"/"}
 //! ```
 //!
-//! `t_us` is in microseconds since the Unix epoch; `cost` is 1 if it is left out; `method` and
-//! `path` may be left out too, and other fields are passed over.
+//! `t_us` is in microseconds since the Unix epoch. `cost`, `method` and `path` are optional; the default cost is 1.
+//! Other fields are ignored.
 //!
 //! ```text
 //! cargo run --release --example replay -- --algorithm token-bucket --limit 5 --burst 10 \
 //!     --versus 'fixed-window 300/minute' requests.jsonl
 //! ```
 //!
-//! prints whom the limit would have hit, and how often; `--versus` adds another limit beside
-//! it. Of those that are allowed it tells how many a leaky queue would have held. With `--jsonl`
-//! each decision is a line of its own on standard output, and the summary goes to standard error.
+//! prints which keys the limit would have refused, and how often. `--versus` compares another limit. A leaky queue
+//! also reports how many requests it would have held. With `--jsonl`, each decision is a line on standard output, and
+//! the summary goes to standard error.
 //!
-//! `--config` takes the limits of a file, and `--versus` another file whose decisions are held beside those of the first:
+//! `--config` takes the limits from a file, and `--versus` compares those of another file:
 //!
 //! ```text
 //! cargo run --release --example replay -- --config limits.toml --versus next.toml requests.jsonl
 //! ```
 //!
-//! A policy counts what a request shows: `method`, `path` and, if the log has them, `headers` by name. Where a policy reads
-//! what the log does not have, such as an API key, it counts `key`. A `key` that is an address is that of the client, too.
-//! `plan` is the plan of the request. `cost` takes the place of the costs of the file, which hold for requests without it.
-//! A file that needs functions of a program is not for this example: see `Config::replay`.
+//! A policy reads `method`, `path` and, if the log has them, `headers` of a request. If the log lacks what a policy
+//! reads, such as an API key, the policy counts `key`. A `key` that is an address is also the address of the client.
+//! `plan` is the plan of the request. `cost` replaces the costs of the file. This example cannot use a file that
+//! needs functions of a program: see `Config::replay`.
 //!
-//! State is in this process, or with `REDIS_URL` on that server, which is told the time of the log
-//! too: `REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis,testing --example replay …`. Files always have
-//! it in this process.
-//! Each run has keys of its own there. They die as they would have, and in ten minutes at least.
+//! State is in this process or, with `REDIS_URL`, on that server, which then decides by the time of the log:
+//! `REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis,testing --example replay …`. With files, state is
+//! always in this process. Each run has its own keys on the server. They expire as usual, after ten minutes at least.
 
 #[path = "replay/files.rs"]
 mod files;
@@ -103,7 +102,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The reader of the output has closed it.
+/// Returns whether the error says that the reader of the output has closed it.
 fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
     let json = error.downcast_ref::<serde_json::Error>();
@@ -123,7 +122,7 @@ async fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
         .map(|text| text.parse())
         .collect::<Result<_, _>>()?;
     for algorithm in [options.algorithm()?].iter().chain(&versus) {
-        // A name of its own: limits that differ in numbers alone would share their state in Redis.
+        // Each policy has its own name: limits that differ in numbers alone would share their state in Redis.
         let policy = Policy::new(format!("replay-{}", replays.len()), *algorithm);
         replays.push(Replay::new(*algorithm, state.limiter(policy)?));
     }
@@ -131,7 +130,7 @@ async fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
     let (input, progress) = options.input()?;
     let input = BufReader::new(progress.wrap_read(input));
     let mut output = BufWriter::new(io::stdout().lock());
-    // A line that cannot be read ends the replay, and not what is known so far.
+    // An unreadable line ends the replay, and the results until then are printed.
     let ended = run(options, input, &mut output, &clock, &mut replays).await;
     progress.finish_and_clear();
 
@@ -247,7 +246,7 @@ impl<R: BufRead> Lines<R> {
                 continue;
             }
             let request: Request = serde_json::from_str(&line).map_err(|error| {
-                // Its own "at line 1" is that of a text of one line.
+                // The error would say "at line 1", because each line is a text of its own.
                 let error = error.to_string();
                 let what = error.split(" at line ").next().unwrap_or_default().to_owned();
                 format!(
@@ -288,7 +287,7 @@ fn micros(time: Duration) -> u64 {
     Micros::from(time).get()
 }
 
-/// One limit, and what it has done so far.
+/// One limit, and its results so far.
 struct Replay {
     algorithm: Algorithm,
     limiter: Limiter<dyn Ledger>,

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Charges, Limiter, heed};
+use super::{Charges, Limiter, require_plan};
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::algorithm::Limit;
@@ -301,7 +301,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         findings: &[Option<Finding>],
     ) -> Result<Charges, StoreError> {
-        findings.iter().flatten().try_for_each(heed)?;
+        findings.iter().flatten().try_for_each(require_plan)?;
         let mut charges = self.limited_each(charges, findings);
         self.demand_of_all(&mut charges);
         self.price_all(&mut charges);

@@ -60,7 +60,7 @@ pub(crate) use self::builder::{WAIT_PLACES, check_policies, in_parts, split};
 pub(crate) use self::limits::Sources;
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, require_plan};
 
-use self::counting::Counting;
+use self::counting::LimiterCounters;
 use self::deciding::Deciding;
 use self::demands::Demands;
 use self::mistakes::Mistakes;
@@ -362,7 +362,7 @@ impl<L: Ledger> Limiter<L> {
                 demands,
                 has_slots,
                 prices: Prices::of(policies),
-                counted: Counting::new(policies),
+                counted: LimiterCounters::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
                 lost: Lost::default(),
                 penalties: refusals::Penalties::of(policies),

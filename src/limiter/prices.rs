@@ -158,7 +158,7 @@ impl Prices {
         outcomes.change_each(|policy, outcome| {
             let charge = charges.iter().find(|charge| charge.policy == policy);
             if let (Some(price), Some(charge)) = (self.of_policy(policy), charge) {
-                *outcome = price.in_units(charge, outcome);
+                *outcome = price.outcome_in_units(charge, outcome);
             }
         });
     }
@@ -227,7 +227,7 @@ impl Price {
         u32::try_from(cost).unwrap_or(u32::MAX)
     }
 
-    fn in_units(&self, charge: &Charge, outcome: &Outcome) -> Outcome {
+    fn outcome_in_units(&self, charge: &Charge, outcome: &Outcome) -> Outcome {
         let (factor, beyond) = (charge.factor, charge.beyond);
         let of_request = self.limit_of(charge);
         // Without the store, a node may have a share of the limit.

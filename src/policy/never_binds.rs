@@ -315,8 +315,8 @@ mod tests {
 
     #[track_caller]
     fn assert_never_binds(expected: bool, lenient: &str, strict: &str) {
-        let told = never_binds(&lenient.parse().unwrap(), &strict.parse().unwrap());
-        assert_eq!(found_pointless, expected, "{lenient} beside {strict}");
+        let found = never_binds(&lenient.parse().unwrap(), &strict.parse().unwrap());
+        assert_eq!(found, expected, "{lenient} beside {strict}");
     }
 
     #[test]

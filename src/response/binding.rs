@@ -90,7 +90,7 @@ impl Binding {
                 set.limit(remaining, fields);
             }
             Dialect::XRateLimit(reset) => {
-                set.limit(remaining, numbers(&X_RATELIMIT, reset_value(reset)))
+                set.limit(remaining, numbers(&X_RATELIMIT, reset_value(reset)));
             }
             Dialect::XRateLimitDashed(reset) => {
                 set.limit(remaining, numbers(&X_RATE_LIMIT, reset_value(reset)));

@@ -10,7 +10,7 @@ use super::kept::Kept;
 use super::layer::Rules;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::limiter::{Asking, Caller, HoldAnswer, Question, Resumed, Ruled, heed};
+use crate::limiter::{Asking, Caller, HoldAnswer, Question, Resumed, Ruled, require_plan};
 use crate::line::{self, Answering, Holding};
 use crate::observe::Request;
 use crate::plan::{Finding, PlanLookup};
@@ -30,7 +30,7 @@ impl<Q, T, E> Rules<Q, T, E> {
 
     /// Rules on a request with this finding of a resolver.
     fn ask_as(&self, request: &Q, finding: Option<&Finding>) -> Ruling<Q, T, E> {
-        if let Some(Err(error)) = finding.map(heed) {
+        if let Some(Err(error)) = finding.map(require_plan) {
             self.limiter.count_failed(&[]);
             return Ruling::Refuse(self.refuse(Refused::Store(error)));
         }

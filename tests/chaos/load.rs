@@ -54,7 +54,7 @@ pub(crate) enum Said {
     Refused {
         is_degraded: bool,
     },
-    /// A status that is neither 200 nor 429, or an answer that does not tell how it was decided.
+    /// Another status than 200 and 429, or an answer that does not say how it was decided.
     Wrong(StatusCode),
     /// No answer, for this reason.
     Lost(String),

@@ -19,9 +19,8 @@ use tower_ratelimit::clock::{Clock, Micros};
 use tower_ratelimit::key::Key;
 use tower_ratelimit::{AnchoredWindow, MemoryStore, Policy, RateLimitLayer, key};
 
-/// Stands still until it is let go, and then shows what it would if it had never stood: however slow
-/// the machine is, the calls before are of one moment, and the time of those after is no less than
-/// what their client has waited.
+/// A clock that stands still until it is released, and then shows the time as if it had never stood. So the calls
+/// before are at one moment on any machine, and the time of the calls after is at least the wait of their client.
 #[derive(Clone)]
 struct HeldClock {
     start: Instant,
@@ -45,7 +44,7 @@ async fn check(client: &HealthClient<LearnedLimit<Channel>>) -> Result<(), Statu
     client.clone().check(request).await.map(drop)
 }
 
-/// A listener on a free port, and a client of it that heeds what it is told.
+/// A listener on a free port, and a client that obeys the headers.
 async fn connection() -> (
     TcpListener,
     LearnedLimitLayer,
@@ -73,7 +72,7 @@ async fn a_channel_holds_further_calls_for_the_retry_info_and_the_next_passes() 
     let limit = RateLimitLayer::builder()
         .policy(Policy::new("calls", window).key(key::global()))
         .store(MemoryStore::new().clock(clock))
-        // With these the client would know that none is left, and not go on until it is refused.
+        // With these headers the client would know that none remains, and would stop before it is refused.
         .without_headers();
     let limit = limit.build().unwrap();
     let serving = tokio::spawn(async move {
@@ -89,7 +88,7 @@ async fn a_channel_holds_further_calls_for_the_retry_info_and_the_next_passes() 
     assert_eq!(refused.code(), Code::ResourceExhausted);
     let told = refused.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(told, Some(WAIT));
-    // Not the second that `Retry-After` has to say.
+    // Not the whole second in `Retry-After`.
     let hold = heed.held_for(Key::GLOBAL).unwrap_or_default();
     assert!(hold <= WAIT, "{hold:?}");
 

@@ -39,7 +39,7 @@ async fn retry_info_is_waited_for_to_the_millisecond() {
         wait
     );
     assert_eq!(held_by(refused(Code::Unavailable, Some(wait))).await, wait);
-    // Neither of these says that a limit was reached.
+    // Neither status says that a limit was reached.
     assert_eq!(
         held_by(refused(Code::ResourceExhausted, None)).await,
         Duration::ZERO

@@ -1,4 +1,4 @@
-//! What is learnt, and how long it holds calls.
+//! The limits that the client learns, and the time for which they hold calls.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::server::{Scripted, answer, call, heed, polled};
 
 const SERVER: &str = "http://api.example/";
 
-/// How long the second call is held after this answer to the first.
+/// Returns how long the second call is held after this answer to the first.
 async fn held_by(layer: LearnedLimitLayer, status: u16, fields: &[(&str, &str)]) -> Duration {
     let client = layer.layer(Scripted::new([answer(status, fields)]));
     assert_eq!(
@@ -43,10 +43,10 @@ async fn further_calls_are_held_until_the_time_told() {
             30,
         ),
         (429, &[("retry-after", "0")], 0),
-        // No time is told: so long that it is not asked again and again.
+        // The answer has no time, so the hold is long enough not to ask too often.
         (429, &[], 1),
         (200, &[("ratelimit", "\"default\";r=0")], 1),
-        // Nothing is told of a limit.
+        // The answer has no limit.
         (503, &[], 0),
         (200, &[("retry-after", "7")], 0),
         (200, &[("ratelimit", "\"default\";r=1;t=50")], 0),
@@ -150,15 +150,15 @@ async fn one_call_goes_ahead_until_something_is_known_of_a_server() {
     assert_eq!(server.calls(), 1);
     server.may_answer.add_permits(1);
     assert!(calls.remove(0).poll().is_ready());
-    // It was told that two remain.
+    // The response said that two remain.
     assert!(calls.iter_mut().all(|call| call.poll().is_pending()));
     assert_eq!(server.calls(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_in_flight_are_subtracted_from_the_remaining_units() {
-    // Of four at once the first one back says that seven remain: three of them may have been counted
-    // after it was.
+    // Of four calls at once, the first response says that seven remain. The server may have counted three of them
+    // after it.
     let told = |remaining: &str| answer(200, &[("ratelimit", &format!("\"a\";r={remaining};t=9"))]);
     let server = Scripted::stuck(["11", "7", "8", "9", "10"].map(told));
     let client = heed(&server);

@@ -1,5 +1,5 @@
-//! Calls that wait: in order, only so long, only so many, and none for ever behind one that has gone
-//! away or that are not polled.
+//! Calls that wait: in order, for a bounded time, in bounded number, and never behind a call that was dropped or is
+//! not polled.
 
 use std::error::Error;
 use std::time::Duration;
@@ -130,7 +130,7 @@ async fn calls_behind_a_cancelled_one_go_on() {
         number % 3 == 0
     });
     let mut set = JoinSet::new();
-    // Those at the front are dropped once more while they wait.
+    // The calls at the front are dropped once more while they wait.
     for call in calls.into_iter().skip(1) {
         set.spawn(async move { call.await.unwrap() });
     }

@@ -22,7 +22,7 @@ fn await_limit(watched: &Watched, limit: u32) {
     await_that(watched, |watched| sent_policy(watched) == policy(limit));
 }
 
-/// The watch promises two seconds; a slow machine has more.
+/// The watch promises two seconds; a slow machine gets more time.
 #[track_caller]
 fn await_that(watched: &Watched, is_so: impl Fn(&Watched) -> bool) {
     let begun = Instant::now();
@@ -41,7 +41,7 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// Writes the file in each way, and sees it come into force by events alone: the next poll is too late.
+/// Writes the file in each way, and asserts that it comes into force by events alone, before the next poll.
 fn follow(name: &str, write: impl Fn(&Folder, u32)) {
     let runtime = runtime();
     let folder = Folder::new(name);
@@ -151,7 +151,7 @@ fn a_change_without_an_event_is_found_by_the_poll() {
     }
 }
 
-/// No beginning of the file is a file without a mistake, so that none can come into force.
+/// No prefix of the file is valid, so that none can come into force.
 fn write_in_pieces(path: &Path, text: &str) {
     let mut file = fs::File::create(path).unwrap();
     for piece in text.trim_end().as_bytes().chunks(7) {
@@ -181,7 +181,7 @@ fn a_file_that_is_away_for_a_moment_is_followed_when_it_is_back() {
     fs::rename(folder.file(), &away).unwrap();
     watched.reload().unwrap_err();
     assert_eq!(sent_policy(&watched), policy(10));
-    // The same file is back, and its error has ended.
+    // The same file is back, and the error is gone.
     fs::rename(&away, folder.file()).unwrap();
     await_that(&watched, |watched| watched.status().error().is_none());
     assert_eq!(watched.status().version(), 1);
@@ -191,7 +191,7 @@ fn a_file_that_is_away_for_a_moment_is_followed_when_it_is_back() {
     await_limit(&watched, 20);
 }
 
-/// A file of two policies that have the same limit: a response that tells two limits is one of two files.
+/// A file with two policies of the same limit. A response with two different limits would mix two files.
 fn pair(limit: u32) -> String {
     let a = limits(limit);
     format!("{a}{}", a.replace("policies.a", "policies.b"))
@@ -200,7 +200,7 @@ fn pair(limit: u32) -> String {
 #[test]
 fn requests_under_load_see_each_file_as_a_whole_while_it_is_rewritten_in_all_ways() {
     const REWRITES: u32 = 30;
-    /// More than the threads can ask for, or they would be refused.
+    /// More than the threads can use, so that no request is refused.
     const PLENTY: u32 = 4_000_000_000;
     let runtime = runtime();
     let folder = Folder::new("load");

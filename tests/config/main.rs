@@ -1,4 +1,4 @@
-//! Limits from a file: what it means, how its mistakes are told, and its schema.
+//! Limits from a file: the settings, the mistakes and the schema.
 
 #[cfg(feature = "adapt")]
 mod adapt;

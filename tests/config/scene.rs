@@ -1,4 +1,4 @@
-//! A service behind the layer of a text.
+//! A service behind the layer of a configuration text.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -39,7 +39,7 @@ fn mistakes_of(read: Result<Config, tower_ratelimit::config::FileError>) -> Vec<
     error.mistakes().iter().map(ToString::to_string).collect()
 }
 
-/// What a client sees of a response.
+/// The response that a client receives.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) status: u16,
@@ -88,7 +88,7 @@ pub(crate) fn get(path: &str) -> request::Builder {
     Request::get(path)
 }
 
-/// What the layer tells of its policies to a request.
+/// The `RateLimit-Policy` header of the response to a request.
 pub(crate) fn told(config: &Config, request: request::Builder) -> String {
     send(&layer(config), request).policies.unwrap_or_default()
 }

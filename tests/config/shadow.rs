@@ -1,4 +1,4 @@
-//! A whole file in shadow: it decides beside the file in force, and what it decides otherwise is told.
+//! A whole file in shadow decides beside the file in force, and its differences are reported.
 
 use std::convert::Infallible;
 use std::fs;
@@ -48,7 +48,7 @@ fn shadow(watched: &Watched) -> ShadowStatus {
     watched.shadow().expect("a file in shadow")
 }
 
-/// The requests that were compared, would be refused, and would be allowed.
+/// The number of requests that were compared, would be refused, and would be allowed.
 fn counts(watched: &Watched) -> (u64, u64, u64) {
     let shadow = shadow(watched);
     (
@@ -64,7 +64,7 @@ fn it_refuses_nothing_tells_clients_nothing_and_charges_only_its_own_state() {
     let without: Config = policy("a", 3).parse().unwrap();
     let without = without.layer().unwrap();
     for number in 0..4 {
-        // Without the times, which go on.
+        // Without the times, which change.
         let told = |answer: Received| {
             let mut names: Vec<String> = answer
                 .head
@@ -111,7 +111,7 @@ fn a_request_that_it_would_allow_is_a_difference_of_the_response() {
     assert_eq!(counts(&watched), (2, 0, 1));
 }
 
-/// What the handler finds.
+/// The extensions that the handler sees.
 fn found(layer: &RateLimitLayer) -> Option<Difference> {
     let service = layer.layer(service_fn(async |request: Request<()>| {
         let mut response = Response::new(Full::<Bytes>::default());
@@ -236,7 +236,7 @@ fn a_bad_file_in_shadow_is_told_and_does_not_concern_the_one_in_force() {
     assert_eq!(statuses(&watched.layer(), 1), [200]);
     assert_eq!(counts(&watched), (1, 1, 0));
 
-    // It decides as before while its newest version is bad, or away.
+    // It decides as before while its newest version is invalid or missing.
     for bad in [Some("nonsense"), None] {
         match bad {
             Some(bad) => fs::write(next(&folder), bad).unwrap(),
@@ -342,7 +342,7 @@ fn observers_are_told() {
     );
     assert_eq!(counted, (2, 1, 0));
     assert!(shadow.error().is_none());
-    // What it decides is not counted as decided.
+    // Its decisions are not counted as decisions.
     assert_eq!(snapshot.requests().allowed(), 1);
     assert_eq!(snapshot.requests().refused(), 1);
 }

@@ -1,4 +1,4 @@
-//! Files as a newcomer writes them: each mistake is told once, at its place, with a remedy.
+//! Files with the mistakes of newcomers: each mistake is reported once, at its place, with a remedy.
 
 use crate::scene::{mistakes, mistakes_in_json};
 

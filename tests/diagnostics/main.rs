@@ -1,7 +1,7 @@
-//! A server that was set up wrongly: what its clients and its operators are told.
+//! A server with a wrong set-up: the responses to its clients, and the log for its operators.
 //!
-//! In a process of their own, since each diagnostic is logged once per process, and one test for
-//! each diagnostic.
+//! In a process of their own, because each diagnostic is logged once per process. There is one test for each
+//! diagnostic.
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
@@ -64,8 +64,8 @@ fn limit(key: impl Extract) -> RateLimitLayer {
     RateLimitLayer::new(key, TokenBucket::per_second(1))
 }
 
-/// Each answer is a 500 that says nothing of the cause to the client; the diagnostic that all of
-/// them carry for layers outside.
+/// Asserts that each answer is a 500 that does not show the cause to the client, and carries the diagnostic for outer
+/// layers.
 #[track_caller]
 fn diagnostic_of(answers: &[Received]) -> Diagnostic {
     let diagnostics = answers.iter().map(|answer| {
@@ -85,7 +85,7 @@ fn diagnostic_of(answers: &[Received]) -> Diagnostic {
     diagnostics[0]
 }
 
-/// The log has one line, a warning with this code about this subject.
+/// Asserts that the log has one line, a warning with this code and this subject.
 #[track_caller]
 fn assert_warns_once(lines: &[LogLine], code: &str, subject: &str) {
     let [line] = lines else {
@@ -101,7 +101,7 @@ fn assert_warns_once(lines: &[LogLine], code: &str, subject: &str) {
     );
 }
 
-/// The log has one line, an error that says all of a diagnostic.
+/// Asserts that the log has one line, an error with all parts of a diagnostic.
 #[track_caller]
 fn assert_logs_once(lines: &[LogLine], diagnostic: &Diagnostic) {
     let [line] = lines else {
@@ -118,7 +118,7 @@ fn assert_logs_once(lines: &[LogLine], diagnostic: &Diagnostic) {
     assert_eq!(line.fields, expected.into());
 }
 
-/// The answers of a router to so many requests that have no key, and what was logged meanwhile.
+/// Returns the answers of a router to this many requests without a key, and the log meanwhile.
 fn statuses(app: &Router, times: usize) -> (Vec<StatusCode>, Vec<LogLine>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()

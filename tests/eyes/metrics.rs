@@ -1,4 +1,4 @@
-//! The metrics are those of the page, however late a recorder comes.
+//! The metrics equal those of the page, however late the recorder is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,10 +18,10 @@ use tower_ratelimit::{FixedWindow, LeakyQueue, Limiter, ManualClock, Policy, Red
 
 use crate::support::redis::Server;
 
-/// What a metric is: kind, unit and help.
+/// The kind, the unit and the help of a metric.
 type Described = (&'static str, String, String);
 
-/// Keeps all that it is told.
+/// A recorder that keeps all metrics.
 #[derive(Clone, Default)]
 struct TestRecorder(Arc<Mutex<Series>>);
 
@@ -135,7 +135,7 @@ impl Recorder for TestRecorder {
     }
 }
 
-/// Snapshots in which all that can be told is there.
+/// Snapshots with every value that a snapshot can have.
 async fn full() -> Vec<Snapshot> {
     let server = Server::start(&[]);
     let store = RedisStore::builder().nodes(1).open(server.url()).unwrap();
@@ -176,7 +176,7 @@ async fn full() -> Vec<Snapshot> {
     ]
 }
 
-/// A limiter that holds units of a key, and has spent some of them.
+/// A limiter that has leased units of a key, and has spent some of them.
 async fn leasing(server: &Server) -> Limiter<RedisLedger> {
     let store = RedisStore::builder()
         .deadline(Duration::from_secs(20))
@@ -217,7 +217,7 @@ async fn the_fate_of_leased_units_is_counted() {
     assert!(leases.spent() > 50 && leases.held() > 0, "{leases:?}");
 }
 
-/// The rows of the first table below this heading, as cells.
+/// Returns the rows of the first table below this heading, as cells.
 fn table(heading: &str) -> Vec<Vec<String>> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
     let page = fs::read_to_string(page).unwrap();
@@ -347,7 +347,7 @@ fn an_adaptive_concurrency_is_told_under_its_name() {
     }
 }
 
-/// Nothing that a client chooses becomes a label.
+/// No text of a client becomes a label.
 #[test]
 fn no_key_is_told() {
     let limiter = Limiter::builder()
@@ -368,7 +368,7 @@ fn no_key_is_told() {
     assert!(told.values.keys().all(|series| !series.contains("secret")));
 }
 
-/// The names in the alerts, and the alerts on the page, are real ones.
+/// The names in the alerts exist, and the alerts on the page are those of the file.
 #[test]
 fn each_alert_is_on_the_page_and_asks_for_metrics_that_are_there() {
     let read = |file: &str| {

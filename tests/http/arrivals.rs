@@ -1,4 +1,4 @@
-//! Who arrives at an inner service, and when, under a clock that tokio has paused.
+//! Arrivals of requests at an inner service, by a clock that tokio has paused.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ pub(crate) fn store() -> MemoryStore {
     MemoryStore::new().clock(TokioClock::new())
 }
 
-/// Stands still, and leaves it to tokio's timers to wake requests, if there are any.
+/// A clock that stands still, so that tokio's timers wake requests.
 struct StillClock;
 
 impl Clock for StillClock {
@@ -37,10 +37,10 @@ pub(crate) fn hello_by_tokio(policy: Policy<Http>) -> Hello {
     Hello::behind(&layer.build().unwrap())
 }
 
-/// After a sleep of this much more, whatever is due has been done.
+/// After a sleep of this much more, everything that was due has happened.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// Who has arrived at the inner service, and when.
+/// The requests that have arrived at the inner service, with their times.
 #[derive(Clone)]
 pub(crate) struct Arrivals {
     start: Instant,
@@ -108,7 +108,7 @@ pub(crate) fn request(user: u32, number: u32) -> Request<()> {
     get_with([("x-user", user), ("x-number", number)])
 }
 
-/// Sends a request, and lets it come to its place.
+/// Sends a request, and lets it reach its place.
 pub(crate) async fn send<S, B>(service: &S, request: Request<()>) -> JoinHandle<Received>
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible, Future: Send>

@@ -1,4 +1,4 @@
-//! A layer that tells no limits.
+//! A layer without rate limit headers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -66,7 +66,7 @@ fn fields_of_a_layer_inside_stay() {
     assert_eq!(answer.lines("ratelimit"), [r#""inner";r=4;t=60"#]);
 }
 
-/// Counts how it is asked.
+/// A store that counts how it is asked.
 #[derive(Clone, Debug)]
 struct CountingLedger {
     memory: Arc<MemoryLedger>,

@@ -1,4 +1,4 @@
-//! Windows of a calendar: a model that reads the clock on the wall, and laws about a change of zone.
+//! Windows of a calendar: a model that reads the wall clock, and laws about a change of zone.
 
 use std::fmt;
 

@@ -44,7 +44,7 @@ fn end_and_now(server: &Server, set: &str) -> (f64, f64) {
 }
 
 /// Looks until these slots were renewed past two lives, and sees none of them end.
-fn are_renewed(slots: &[(&Server, String)], life: Duration) {
+pub(crate) fn are_renewed(slots: &[(&Server, String)], life: Duration) {
     let first: Vec<f64> = slots
         .iter()
         .map(|(server, set)| end_and_now(server, set).0)

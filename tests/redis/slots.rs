@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use http::{Request, Response};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, yield_now};
@@ -18,6 +17,7 @@ use tower_ratelimit::{
     Concurrency, Limiter, OnStoreFailure, Policy, RateLimitLayer, RedisStore, key,
 };
 
+use crate::renewed_slots::are_renewed;
 use crate::scene::{self, ask, calls, cluster_store, daily, limiter, patient, store, used};
 use crate::support::proxy::Proxy;
 use crate::support::redis::{Cluster, Server, until};

@@ -111,7 +111,7 @@ impl Rules {
         let source = ScriptedSource::new();
         if self.resolver {
             let plan = Plan::new("row").limit("minute", FixedWindow::per_minute(20));
-            source.acts("ann", LookupScript::ExpectedResult(Resolved::Limits(plan)));
+            source.acts("ann", LookupScript::Answer(Resolved::Limits(plan)));
         }
         let layer = self.layer(&source);
         // Each operation of a key has a state of its own.

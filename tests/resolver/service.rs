@@ -94,7 +94,7 @@ async fn a_layer_has_a_resolver_of_its_own_for_what_its_requests_show() {
     assert_eq!(send(&layer, mail("none")).await.unwrap(), "plan free, ");
 
     let own = Plan::new("own").limit("minute", FixedWindow::per_minute(7));
-    source.acts("of bob", LookupScript::ServiceResult(Resolved::Limits(own)));
+    source.acts("of bob", LookupScript::Answer(Resolved::Limits(own)));
     let taking = Limiter::builder()
         .policy(minute)
         .takes_resolved_limits()

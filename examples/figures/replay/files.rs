@@ -1,4 +1,4 @@
-//! What the limits of whole files would have done: one file, or two and where they differ.
+//! Applies the limits of one file or two, and prints where the two differ.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -13,7 +13,7 @@ use tower_ratelimit::config::{Config, Replay, Replayed};
 use crate::Request;
 use crate::tally::Tally;
 
-/// The limits of a file, and another file that is held beside it.
+/// The limits of a file, and another file to compare.
 pub(crate) struct Files {
     live: File,
     versus: Option<(File, Differences)>,
@@ -37,7 +37,7 @@ struct Other {
     policy: Option<String>,
 }
 
-/// What the limits of a file have done so far.
+/// The results of a file so far.
 struct File {
     name: String,
     replay: Replay,
@@ -55,7 +55,7 @@ struct Differences {
     first: Vec<String>,
 }
 
-/// So many differences are told line by line.
+/// The number of differences that are printed line by line.
 const SHOWN: usize = 10;
 
 impl Files {

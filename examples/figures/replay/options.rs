@@ -20,10 +20,10 @@ use crate::Request;
 /// Runs a log of requests through a rate limit.
 #[derive(Parser)]
 pub(crate) struct Options {
-    /// How to count
+    /// The algorithm
     #[arg(long, value_enum, default_value = "token-bucket")]
     algorithm: Name,
-    /// How many requests in a window
+    /// The number of requests in a window
     #[arg(
         long,
         allow_negative_numbers = true,
@@ -36,31 +36,31 @@ pub(crate) struct Options {
     /// The length of the window, in microseconds
     #[arg(long, default_value_t = 1_000_000)]
     window_us: u64,
-    /// How many at once, for a bucket; the limit unless said
+    /// The burst of a bucket; the default is the limit
     #[arg(long)]
     burst: Option<u32>,
-    /// How many slots, for sliding-slots; 10 unless said
+    /// The number of slots of sliding-slots; the default is 10
     #[arg(long)]
     slots: Option<u32>,
-    /// The time zone, for a calendar-day and its kin, such as Europe/London; UTC unless said
+    /// The time zone of a calendar window, such as Europe/London; the default is UTC
     #[arg(long)]
     zone: Option<Zone>,
-    /// How many may wait, for leaky-queue; one less than the limit unless said
+    /// The number of requests that may wait in a leaky-queue; the default is one less than the limit
     #[arg(long)]
     places: Option<u32>,
-    /// Another limit to hold beside it, such as 'sliding-window 100/minute'; may be repeated. With --config, another file
+    /// Another limit to compare, such as 'sliding-window 100/minute'; may be repeated. With --config, another file
     #[arg(long)]
     pub(crate) versus: Vec<String>,
     /// Only requests of this method are limited
     #[arg(long)]
     method: Option<String>,
-    /// Only requests whose path begins so are limited
+    /// Only requests whose path has this prefix are limited
     #[arg(long)]
     path: Option<String>,
     /// Write each decision as a line of JSON
     #[arg(long)]
     pub(crate) jsonl: bool,
-    /// The log; standard input unless said
+    /// The log; the default is standard input
     file: Option<PathBuf>,
 }
 

@@ -24,7 +24,7 @@ impl ChosenStore {
 
     #[cfg(all(feature = "redis", feature = "testing"))]
     fn in_redis(url: &str, clock: &ManualClock) -> Result<Self, Box<dyn Error>> {
-        // An earlier run has left states, which are from this one's future.
+        // States of an earlier run lie in the future of this one.
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed()?;
         let prefix = format!("replay-{}-{}", std::process::id(), now.as_micros());
         let store = tower_ratelimit::RedisStore::builder()

@@ -1,4 +1,4 @@
-//! TLS on the way to the upstream.
+//! TLS to the upstream.
 
 use std::path::PathBuf;
 

@@ -243,7 +243,7 @@ impl<R: OfAlgorithm> Timed<R> {
     ) -> Option<Micros> {
         let timetable = self.hours.timetable();
         let moment = |place| {
-            if !timetable.comes_again(place, at) {
+            if !timetable.recurs_from(place, at) {
                 return None;
             }
             let wait = wait(&R::of(self.hours.in_force(place)), kept, at)?;

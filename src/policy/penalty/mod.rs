@@ -250,7 +250,7 @@ impl Policy {
     /// Returns the penalty, if the policy has a limit.
     pub(crate) fn named_penalty(&self) -> Option<NamedPenalty> {
         let penalty = self.penalty.filter(|_| self.is_limited())?;
-        let told = self.told.as_ref().map_or(&self.name, |(name, _)| name);
+        let told = self.shown.as_ref().map_or(&self.name, |(name, _)| name);
         let policy = told.as_str().into();
         Some(NamedPenalty { policy, penalty })
     }

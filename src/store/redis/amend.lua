@@ -28,7 +28,7 @@ for index = 1, #KEYS do
     kept, marks, found = (rule.load or load)(key)
   end
   marks = marks or {}
-  local _, own, _, limit, a, b, c = marking.heed(rule, marks, now, false, unpack(policys))
+  local _, own, _, limit, a, b, c = marking.require_plan(rule, marks, now, false, unpack(policys))
   -- Those under which the state lasts the longest.
   local lasts = {limit, a, b, c}
   if ARGV[at + 7] ~= '' and own == '' then

@@ -17,7 +17,7 @@ use super::cluster::Seeds;
 use super::greeting::greet;
 use super::lease_options::Lease;
 use super::link::Link;
-use super::reach::{RedisRemote, try_out};
+use super::remote::{RedisRemote, try_out};
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
 #[cfg(feature = "testing")]

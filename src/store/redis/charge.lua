@@ -50,7 +50,7 @@ local function decide(index, last, place, allowed)
   local kept, marks, text = (rule.load or load)(key)
   local blocked, own, moved, held = '0', '', false, 0
   if marks then
-    blocked, own, moved, limit, a, b, c = marking().heed(rule, marks, now, true, limit, a, b, c)
+    blocked, own, moved, limit, a, b, c = marking().require_plan(rule, marks, now, true, limit, a, b, c)
   end
   -- Those under which the state lasts the longest.
   local lasts, lasts_a, lasts_b, lasts_c = limit, a, b, c

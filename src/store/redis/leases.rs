@@ -379,7 +379,7 @@ impl Leases {
 
     /// Returns reports on the spent units of these charges, to be sent before their keys are changed.
     pub(super) fn reports(&self, charges: &[Charge]) -> Vec<LeaseRequest> {
-        self.questions_of(charges, Pair::reports)
+        self.questions_of(charges, Pair::tell)
     }
 
     /// Returns the units of these charges, to be given back.

@@ -24,7 +24,7 @@ local function settle(key, place)
   local own = ''
   if marks then
     local _
-    _, own, _, limit, a, b, c = marking().heed(rule, marks, now, false, limit, a, b, c)
+    _, own, _, limit, a, b, c = marking().require_plan(rule, marks, now, false, limit, a, b, c)
   end
   -- Those under which the state lasts the longest.
   local lasts, lasts_a, lasts_b, lasts_c = limit, a, b, c

@@ -58,7 +58,7 @@ local function marking()
   -- Goes by the marks: drops those that have ended and, if it `moves` them, moves those from the future back
   -- as a whole. Returns in digits how long the key is blocked yet, what is told of its own limit, whether
   -- anything has changed, and the numbers to go by.
-  local function heed(rule, marks, now, moves, limit, a, b, c)
+  local function require_plan(rule, marks, now, moves, limit, a, b, c)
     local blocked, changed = 0, false
     for name, mark in pairs({block = marks.block, own = marks.own}) do
       local lasts, back = left(mark, now)
@@ -205,7 +205,7 @@ local function marking()
   end
 
   return {
-    of = of, text_of = text_of, left = left, heed = heed, penalize = penalize, refusals = refusals, ending = ending, lasting = lasting,
+    of = of, text_of = text_of, left = left, require_plan = require_plan, penalize = penalize, refusals = refusals, ending = ending, lasting = lasting,
   }
 end
 

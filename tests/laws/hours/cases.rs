@@ -22,7 +22,7 @@ pub(super) struct Case {
     pub(super) asks: Vec<Ask>,
 }
 
-/// From a minute of the day on, for so many minutes, on these days of the week.
+/// From a minute of the day on, for this many minutes, on these days of the week.
 #[derive(Clone, Debug)]
 pub(super) struct Interval {
     pub(super) from: u16,

@@ -16,7 +16,7 @@ use tower_ratelimit::config::{Config, Watched};
 
 pub(crate) const WIDE: &str = "[policies.address]\nquota = \"100/minute\"\nkey = \"client_ip\"\n";
 
-/// Longer than a test waits for what has to come.
+/// Longer than a test waits for an event that has to come.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) struct Scene {

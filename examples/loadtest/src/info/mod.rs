@@ -7,8 +7,8 @@
 //! | `RateLimit-Limit`, `-Remaining`, `RateLimit-Policy` | drafts 00 to 06 |
 //! | `X-RateLimit-*`, `X-Rate-Limit-*` | as GitHub, X and others write them |
 //!
-//! The outgoing side of the crate (`tower_ratelimit::client`) reads the same headers to obey them: it wants one wait
-//! and one number. The tester wants every policy by name, and the headers that are malformed.
+//! The client layer of the crate (`tower_ratelimit::client`) reads the same headers to obey them, and needs one wait
+//! and one number. The tester needs every policy by name, and the malformed headers.
 
 mod lists;
 mod number;
@@ -24,7 +24,7 @@ use http::HeaderMap;
 pub use self::problem::Problem;
 pub(crate) use self::problem::is_problem;
 
-/// The information of one response.
+/// The rate limit information of one response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitInfo {
     /// The wait in `Retry-After`.

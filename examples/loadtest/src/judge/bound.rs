@@ -1,8 +1,8 @@
-//! The most that a policy can have admitted.
+//! An upper bound of the admissions under a policy.
 //!
-//! The k-th admission in the order of decisions was decided not before the k-th was sent, and not after the latest
-//! receipt of the first k. With that, a bucket that drains from the sending and is asked at the receipt is never
-//! fuller than the server's, whatever the order in which concurrent requests were decided.
+//! The k-th admission, in the order of decisions, was decided no earlier than the k-th request was sent, and no later
+//! than the latest receipt of the first k. So a bucket that drains from the sending, and is read at the receipt, is
+//! never fuller than the server's, in whatever order concurrent requests were decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::terms::{Rule, Terms};
 use super::times::Times;
 use crate::exchange::Exchange;
 
-/// What is known of the admissions of one key.
+/// The admissions of one key, and the bounds on them.
 #[derive(Debug)]
 pub(super) struct Bound {
     admitted: Times,
@@ -23,38 +23,38 @@ pub(super) struct Bound {
     size: u64,
 }
 
-/// More was admitted than can be: the first request of those that show it, and how many there were.
+/// More admissions than the policy allows, and the first request that shows it.
 #[derive(Debug)]
 pub(super) struct Excess {
     pub(super) since: Arc<Exchange>,
     pub(super) text: String,
 }
 
-/// A bucket that owes the least that the server's can owe.
+/// A bucket that owes at most as much as the server's bucket.
 #[derive(Debug)]
 struct Debt {
-    /// Requests in a period.
+    /// The number of requests in a period.
     limit: i128,
     /// The shortest time in which one request drains, times the limit.
     step: i128,
     capacity: i128,
     period: Duration,
-    /// When nothing is owed any more, times the limit.
+    /// The moment at which nothing is owed any more, times the limit.
     empty_at: i128,
-    /// The first admission since nothing was owed, and how many there were since.
+    /// The first admission since nothing was owed, and the number of admissions since.
     since: Option<(Arc<Exchange>, u64)>,
     /// Whether a refusal says that the bucket was full.
     learns: bool,
 }
 
-/// `more` admissions after another one are at least `length` later than it.
+/// `more` admissions after a first one take at least `length`.
 #[derive(Debug)]
 struct Span {
     more: u64,
     length: Duration,
 }
 
-/// After a refusal nothing is left, and at most `limit` come within a period.
+/// A refusal shows that nothing is left, so at most `limit` requests are admitted in the period after it.
 #[derive(Debug)]
 struct Refill {
     limit: u64,
@@ -86,14 +86,14 @@ impl Bound {
             Rule::Fixed => (debt(2 * n, n, false), span(2 * n), refill(n)),
             Rule::Anchored => (debt(2 * n, n, false), span((2 * n).max(1) - 1), refill(n)),
             Rule::Log | Rule::Slots(_) => (None, span(n), None),
-            // The estimate falls by N in a period at most, as a bucket of N does.
+            // The estimate falls by at most N in a period, as a bucket of N does.
             Rule::Estimate => (debt(n, n, true), span((2 * n).max(1) - 1), None),
             Rule::Bucket => (debt(b, n, true), None, None),
             Rule::Interval => {
                 let capacity = (b + again).max(1) - 1;
                 (debt(capacity, again, false), span(capacity), refill(again))
             }
-            // Its departures, since an answer is received after its turn.
+            // The bound is on departures, because an answer is received after the turn.
             Rule::Queue => (debt(b.min(1), n, false), None, None),
             Rule::Unlimited => (None, None, None),
         };
@@ -121,7 +121,7 @@ impl Bound {
         excess
     }
 
-    /// Learns from a refusal that nothing was left, once every request sent before its receipt is counted.
+    /// Learns from a refusal that nothing was left. All requests that were sent before its receipt are counted.
     pub(super) fn refused(&mut self, answer: &Arc<Exchange>) {
         if self.size == 0 {
             return;
@@ -134,7 +134,7 @@ impl Bound {
         }
     }
 
-    /// Whether so many more can be admitted by a moment.
+    /// Returns whether this many more requests can be admitted up to a moment.
     pub(super) fn has_room(&self, more: u64, by: Duration) -> bool {
         if more > self.size {
             return false;
@@ -143,7 +143,7 @@ impl Bound {
         debt.is_none_or(|debt| debt.has_room(more, by)) && self.beyond(more, by).is_none()
     }
 
-    /// Whether the newest admission, or `more` after it, are too many by a moment.
+    /// Returns the excess if the newest admission, or `more` after it, are too many up to a moment.
     fn beyond(&self, more: u64, by: Duration) -> Option<Excess> {
         if let Some(span) = &self.span
             && let Some(back) = span.more.checked_sub(more)

@@ -1,11 +1,11 @@
-//! Answers in the order in which their requests were sent.
+//! Puts answers in the order in which their requests were sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::exchange::Exchange;
 
-/// Holds answers back until those of earlier requests are there.
+/// Holds answers back until those of earlier requests have arrived.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// The number of the first request in the list.
@@ -15,21 +15,22 @@ pub(super) struct Order {
 
 #[derive(Debug)]
 enum Slot {
-    /// What stands for the answer if it does not come.
+    /// The result if no answer comes.
     Sent(Exchange),
     Answered(Exchange),
 }
 
 impl Order {
-    /// So many requests are held, and no more: the outcome of the oldest then counts as unknown.
+    /// The most requests that are held. Beyond that, the outcome of the oldest one is unknown.
     const LONGEST: usize = 1 << 16;
 
-    /// The number of the next request.
+    /// Returns the number of the next request.
     pub(super) fn next(&self) -> u64 {
         self.first + self.waiting.len() as u64
     }
 
-    /// A request was sent; `unknown` stands for its answer. Returns the answers that are next in order.
+    /// Records a request that was sent; `unknown` is its result if no answer comes. Returns the next answers in
+    /// order.
     pub(super) fn sent(&mut self, unknown: Exchange) -> Vec<Arc<Exchange>> {
         self.waiting.push_back(Slot::Sent(unknown));
         let mut ready = Vec::new();
@@ -40,10 +41,10 @@ impl Order {
         ready
     }
 
-    /// A request was answered. Returns the answers that are next in order.
+    /// Records an answer. Returns the next answers in order.
     pub(super) fn answered(&mut self, answer: Exchange) -> Vec<Arc<Exchange>> {
         let mut ready = Vec::new();
-        // A number below the first is that of an answer that came too late.
+        // A number below the first belongs to an answer that came too late.
         let place = answer.number.checked_sub(self.first);
         let place = place.and_then(|place| usize::try_from(place).ok());
         if let Some(slot) = place.and_then(|place| self.waiting.get_mut(place)) {
@@ -53,7 +54,7 @@ impl Order {
         ready
     }
 
-    /// The rest, when no more answers come.
+    /// Returns the rest, when no more answers come.
     pub(super) fn rest(&mut self) -> Vec<Arc<Exchange>> {
         let mut ready = Vec::new();
         while !self.waiting.is_empty() {

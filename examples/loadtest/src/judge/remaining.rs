@@ -1,7 +1,7 @@
-//! Whether `remaining` is true: with n remaining, n more requests pass.
+//! Checks that `remaining` is true: with n remaining, n more requests pass.
 //!
-//! Time alone never lowers it. So it falls by the requests that can have been charged between two answers, and no
-//! request is refused before as many have been.
+//! Time alone never lowers it. So between two answers it falls at most by the number of requests that can have been
+//! charged, and no request is refused before that many have been charged.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::waits::Known;
 use crate::exchange::{Exchange, Verdict};
 use crate::info::Name;
 
-/// What each policy has told one key.
+/// The last promise of each policy to one key.
 #[derive(Debug, Default)]
 pub(super) struct Remaining {
     promises: Vec<(Name, Promise)>,
     costs_one: bool,
 }
 
-/// So many requests can be charged before one is refused, counted from the beginning of the run.
+/// The number of requests that can be charged before one is refused, counted from the beginning of the run.
 #[derive(Clone, Debug)]
 struct Promise {
     until: i128,
@@ -25,15 +25,15 @@ struct Promise {
     remaining: i64,
 }
 
-/// What was promised before a request was sent.
+/// The promises before a request was sent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Promises(Vec<(Name, Promise)>);
 
 impl Remaining {
-    /// A server tells a policy or two; more names than this are not followed.
+    /// A server announces a policy or two. Further names are not followed.
     const NAMES: usize = 8;
 
-    /// `costs_one`: whether it is known beforehand that a request costs one unit.
+    /// `costs_one` says whether a request is known to cost one unit.
     pub(super) fn new(costs_one: bool) -> Self {
         Self {
             promises: Vec::new(),
@@ -62,7 +62,7 @@ impl Remaining {
                 if i128::from(left) + i128::from(known.charged) >= promise.until {
                     continue;
                 }
-                // Each promise is held against the server once.
+                // Each promise is reported once.
                 self.promises.retain(|(other, _)| *other != name);
                 let announced = answer.info.remaining(&name);
                 let fell = announced.is_some_and(|left| left < promise.remaining);
@@ -89,13 +89,13 @@ impl Remaining {
         finding
     }
 
-    /// What a policy has left by this answer; `None` if the answer does not say.
+    /// Returns the remaining requests of a policy by this answer; `None` if the answer does not say.
     fn left(&self, answer: &Exchange, name: &Name) -> Option<i64> {
         let left = answer.info.remaining(name);
         if answer.verdict != Verdict::Limited {
             return left;
         }
-        // A refusal says which policy is exhausted, or there is but one.
+        // A refusal with several policies says which one is exhausted.
         let service_limits = answer.info.service_limits.iter();
         let listed =
             service_limits.filter(|service_limit| service_limit.name.family == name.family);
@@ -113,7 +113,7 @@ impl Remaining {
         is_it.then_some(0)
     }
 
-    /// What is left after a request shows that it costs one, if only one is missing from the limit.
+    /// Learns that a request costs one unit, if one unit is missing from the limit after a request.
     fn learn_cost(&mut self, answer: &Exchange) {
         if self.costs_one || answer.verdict != Verdict::Allowed {
             return;
@@ -146,7 +146,7 @@ impl Remaining {
     }
 }
 
-/// How many had been charged for certain when the promise was made.
+/// Returns the number of requests that were certainly charged when the promise was made.
 fn charged_until(promise: &Promise) -> u64 {
     let charged = promise.until - i128::from(promise.remaining);
     u64::try_from(charged).unwrap_or(0)

@@ -1,10 +1,10 @@
-//! The numbers of a policy, from its text.
+//! The numbers of a policy, parsed from its text.
 
 use std::time::Duration;
 
 use tower_ratelimit::{Algorithm, Quota};
 
-/// A policy as the judge needs it: which rule, and its numbers.
+/// A policy as the judge needs it: its rule and its numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) algorithm: Algorithm,
@@ -17,7 +17,7 @@ pub(super) struct Terms {
     pub(super) size: u64,
 }
 
-/// What kind of rule.
+/// The kind of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     Fixed,

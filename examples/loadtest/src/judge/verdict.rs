@@ -179,7 +179,7 @@ fn unjudged(judge: &Judge, check: Check, tallies: &[(u32, Tally)]) -> Option<&'s
     }
 }
 
-/// Some clients were refused below the policy, or admitted above it, and others were not.
+/// Returns a finding if some clients were refused below the policy, or admitted above it, and others were not.
 fn unfair(tallies: &[(u32, Tally)]) -> Option<Finding> {
     let is_wronged = |tally: &Tally| tally.refused_wrongly > 0;
     let is_favoured = |tally: &Tally| tally.admitted_wrongly > 0;

@@ -1,4 +1,4 @@
-//! Whether announced waits are long enough, and not too long.
+//! Checks that announced waits are long enough, and not too long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use crate::exchange::{Exchange, Verdict};
 /// The announced waits of one key.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    /// The wait that ends first, of those told since the last request that can have been charged.
+    /// The wait that ends first, of those announced since the last request that can have been charged.
     first: Option<Promise>,
-    /// The time until which no request can pass, by the refusal that says so for the longest.
+    /// The time until which no request can pass, by the refusal with the longest wait.
     barrier: Option<Promise>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Promise {
     charged: u64,
 }
 
-/// The promise that a request would break if it is as it seems.
+/// The promise that a request seems to break.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doubt {
     short: Option<Promise>,
@@ -42,7 +42,7 @@ pub enum Promised {
 }
 
 impl Waits {
-    /// Notes a request, in the order of sending, and returns whether a wait was kept.
+    /// Records a request, in the order of sending, and returns whether a wait was kept.
     pub(super) fn opened(&mut self, answer: &Exchange, can_charge: bool) -> (Doubt, bool) {
         let over = self.first.as_ref().filter(|wait| wait.at <= answer.sent);
         let mut doubt = Doubt::default();
@@ -62,7 +62,7 @@ impl Waits {
         (doubt, kept)
     }
 
-    /// Notes the same request, once every request sent before its receipt is known.
+    /// Records the same request again. All requests that were sent before its receipt are known.
     pub(super) fn closed(
         &mut self,
         answer: &Arc<Exchange>,
@@ -126,12 +126,12 @@ impl Waits {
     }
 }
 
-/// The other requests of the key when one is closed.
+/// The other requests of the key when a request is closed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
-    /// The number that can have been charged and were certainly decided before it.
+    /// The number of requests that can have been charged and were certainly decided before it.
     pub(super) charged_before: u64,
-    /// The number that can have been charged and were sent before its receipt, with itself.
+    /// The number of requests that can have been charged and were sent before its receipt, including itself.
     pub(super) charged: u64,
     /// The time until which a failed request can have given its charge back.
     pub(super) failed_until: Duration,

@@ -1,4 +1,4 @@
-//! What all answers of the server together say about its limits.
+//! The headers of all answers of the server together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// The number of policies that are told apart.
+    /// The most policies that are distinguished.
     const POLICIES: usize = 16;
 
     pub(super) fn answered(&mut self, answer: &Arc<Exchange>) -> Option<Finding> {
@@ -62,7 +62,7 @@ impl Words {
         Some(Finding::new(Check::Headers, text, &[answer]))
     }
 
-    /// Adds the words of other answers.
+    /// Adds the headers of other answers.
     pub(super) fn add(&mut self, other: Self) {
         for (policy, answer) in other.policies {
             let known = self.policies.iter().any(|(known, _)| *known == policy);
@@ -117,7 +117,7 @@ impl Words {
         let agrees = |policy: &Policy| terms.agrees_with(policy.quota, policy.window);
         let mut policies = self.policies.iter();
         let (wrong, answer) = policies.find(|(policy, _)| !agrees(policy))?;
-        // One of several policies may be the stated one.
+        // The stated policy may be one of several.
         let one_agrees = self.policies.iter().any(|(policy, _)| agrees(policy));
         if one_agrees && self.are_several() {
             return None;

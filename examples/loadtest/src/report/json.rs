@@ -1,4 +1,4 @@
-//! The report that programs read. `report.schema.json` is its schema.
+//! The report for programs. `report.schema.json` is its schema.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::numbers::QUANTILES;
 use crate::exchange::Exchange;
 use crate::judge::{CheckResult, Conclusion, Finding};
 
-/// Rises when a field changes its meaning or goes.
+/// The version of the report. It rises when a field changes its meaning or is removed.
 pub const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -82,11 +82,11 @@ struct Request {
 }
 
 impl Report<'_> {
-    /// The report as JSON.
+    /// Returns the report as JSON.
     ///
     /// # Errors
     ///
-    /// None that is known: all fields are numbers and text.
+    /// None is known: all fields are numbers and text.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         let (tally, judgement) = (&self.outcome.tally, &self.outcome.judgement);
         let failures = tally.failures.iter();
@@ -173,7 +173,7 @@ impl Request {
             client: answer.client,
             node: answer.node,
             sent_us: micros(answer.sent).unwrap_or(u64::MAX),
-            // The longest time there is stands for none.
+            // The longest time stands for none.
             received_us: micros(answer.received),
             answer: answer.to_string(),
         }

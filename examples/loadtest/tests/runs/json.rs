@@ -61,7 +61,7 @@ fn a_report_that_differs_is_found() {
     }
 }
 
-/// Whether a value is as a schema says, in the part of JSON Schema that ours uses.
+/// Validates a value by a schema, in the part of JSON Schema that our schema uses.
 fn valid(value: &Value, schema: &Value, root: &Value, at: &str) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("{at}: {what}: {value}"));
     for (keyword, rule) in schema.as_object().unwrap() {

@@ -35,7 +35,7 @@ impl Random {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    pub(super) fn draws_event(&mut self, probability: f64) -> bool {
+    pub(super) fn happens(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.part() < probability
     }
 
@@ -51,7 +51,7 @@ impl Random {
         reason = "a time in microseconds"
     )]
     pub(super) fn trip(&mut self) -> u64 {
-        if self.draws_event(0.01) {
+        if self.happens(0.01) {
             return 1_000 + self.below(9_000);
         }
         let spread = (self.part() + self.part() + self.part()) / 3.0;
