@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The signals of the kernel, or those of a file.
+/// Returns the signals of the kernel, or those of a file.
 fn with_signals(builder: AdaptBuilder) -> AdaptBuilder {
     match env::var("LOAD") {
         Ok(path) => builder
@@ -103,7 +103,7 @@ impl Signal for FromFile {
     }
 }
 
-/// The factor, its cause and age, and the readings of the signals.
+/// Returns the factor, its cause and age, and the readings of the signals.
 async fn explain(State(adapt): State<Adapt>) -> impl IntoResponse {
     let explanation = adapt.explain();
     let since = explanation

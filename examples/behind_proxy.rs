@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The last address that is not one of our proxies. The layer ignores all addresses to the left of it, which a client
+/// Returns the last address that is not one of our proxies. The layer ignores all addresses to the left of it, which a client
 /// can invent, and the header of a request that did not come through the proxy.
 fn client() -> ClientIp {
     let proxies = Proxies::in_networks(["127.0.0.0/8", "::1"]);

@@ -96,7 +96,7 @@ impl Pool {
     }
 }
 
-/// The value, and the version of the write that made it.
+/// Returns the value, and the version of the write that made it.
 async fn gets(connection: &mut Connection, name: &str) -> std::io::Result<Option<(Vec<u8>, u64)>> {
     connection
         .write_all(format!("gets {name}\r\n").as_bytes())
@@ -143,7 +143,7 @@ async fn swap(
     }
 }
 
-/// The time to live in whole seconds, as a moment if it exceeds 30 days; 0 is never. It is rounded up, and one second
+/// Returns the time to live in whole seconds, as a moment if it exceeds 30 days; 0 is never. It is rounded up, and one second
 /// is added for the second that has begun, so that no item expires early.
 fn expiry(ttl: Duration) -> u64 {
     let seconds = ttl.as_secs() + 2;
@@ -165,7 +165,7 @@ async fn line(connection: &mut Connection) -> std::io::Result<String> {
     }
 }
 
-/// The first word of the line, because a name may follow.
+/// Returns the first word of the line, because a name may follow.
 fn unexpected(line: &str) -> std::io::Error {
     let word = line.split(' ').next().unwrap_or_default();
     std::io::Error::other(format!("memcached answered {word:?}"))

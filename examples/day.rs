@@ -40,7 +40,7 @@ impl Numbers {
     }
 }
 
-/// The memory of this process in KiB; `None` if the system does not report it.
+/// Returns the memory of this process in KiB; `None` if the system does not report it.
 fn memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;

@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     measured
 }
 
-/// A file with limits for this many keys.
+/// Returns a file with limits for this many keys.
 fn limits(overrides: u32, other: u32) -> String {
     let mut text = format!(
         "[policies.a]\nquota = \"{other}/day\"\nkey = {{ header = \"x-id\" }}\n[policies.a.key_limits.keys]\n"
@@ -67,7 +67,7 @@ fn asking(layer: &RateLimitLayer) -> impl FnMut() + use<> {
     }
 }
 
-/// The nanoseconds of a request, in the fastest of several rounds.
+/// Returns the nanoseconds of a request, in the fastest of several rounds.
 fn nanos(ask: &mut impl FnMut()) -> f64 {
     const REQUESTS: u32 = 20_000;
     let begun = Instant::now();

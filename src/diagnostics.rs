@@ -46,22 +46,22 @@ impl Diagnostic {
         }
     }
 
-    /// The stable code, such as `TRL001`.
+    /// Returns the stable code, such as `TRL001`.
     pub fn code(&self) -> &'static str {
         self.code
     }
 
-    /// What it is about.
+    /// Returns the subject, such as a policy or a path.
     pub fn subject(&self) -> &'static str {
         self.subject
     }
 
-    /// What is wrong.
+    /// Returns the mistake.
     pub fn problem(&self) -> &'static str {
         self.problem
     }
 
-    /// The line of code that mends it.
+    /// Returns the line of code that mends it.
     pub fn remedy(&self) -> &'static str {
         self.remedy
     }

@@ -56,12 +56,12 @@ impl ConfigError {
         Self::new(field, format_args!("{shown:?}"), remedy)
     }
 
-    /// The name of the field, as code calls the setting: `max_keys`.
+    /// Returns the name of the field, as code calls the setting: `max_keys`.
     pub fn field(&self) -> &str {
         self.field
     }
 
-    /// The refused value, as text.
+    /// Returns the refused value, as text.
     pub fn value(&self) -> &str {
         &self.value
     }
@@ -180,12 +180,12 @@ impl StoreError {
         }
     }
 
-    /// The kind of the error.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// The reason in one or two constant words: a label for metrics and alarms, which contains nothing of the
+    /// Returns the reason in one or two constant words: a label for metrics and alarms, which contains nothing of the
     /// request. `None` if the store gives none.
     ///
     /// The page on reliability lists the reasons of `RedisStore`.
@@ -193,7 +193,7 @@ impl StoreError {
         self.reason
     }
 
-    /// Whether a later attempt can succeed.
+    /// Returns whether a later attempt can succeed.
     pub fn is_transient(&self) -> bool {
         !matches!(
             self.kind,
@@ -254,7 +254,7 @@ impl RestoreError {
         Self { kind }
     }
 
-    /// The kind of the error.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> RestoreErrorKind {
         self.kind
     }

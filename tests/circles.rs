@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The files of each circle, sorted; `sources` are the paths below `src`, with their texts.
+/// Returns the files of each circle, sorted; `sources` are the paths below `src`, with their texts.
 pub(crate) fn circles(sources: &[(String, String)]) -> Vec<Vec<String>> {
     let files: BTreeMap<Vec<String>, &str> = sources
         .iter()
@@ -30,7 +30,7 @@ pub(crate) fn circles(sources: &[(String, String)]) -> Vec<Vec<String>> {
     circles.into_iter().collect()
 }
 
-/// The path of the module that a file has.
+/// Returns the path of the module that a file has.
 fn module(file: &str) -> Vec<String> {
     let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
     match path {
@@ -71,7 +71,7 @@ fn imports<'a>(
         .collect()
 }
 
-/// The paths in the code, without its tests, that begin at the crate or near the file.
+/// Returns the paths in the code, without its tests, that begin at the crate or near the file.
 fn paths(text: &str) -> Vec<Vec<String>> {
     let code = text.split("\nmod tests {").next().unwrap_or(text);
     let lines = code.lines().map(str::trim_start);
@@ -116,7 +116,7 @@ fn expand<'a>(mut rest: &'a str, head: &[String], paths: &mut Vec<Vec<String>>) 
     }
 }
 
-/// The path from the root of the crate.
+/// Returns the path from the root of the crate.
 fn absolute(path: &[String], me: &[String]) -> Option<Vec<String>> {
     let (root, mut rest) = path.split_first()?;
     let mut base = match root.as_str() {

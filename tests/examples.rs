@@ -19,7 +19,7 @@ fn texts(list: &Value) -> BTreeSet<String> {
     texts.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The examples that `cargo run --example` finds in the root: those of the default members.
+/// Returns the examples that `cargo run --example` finds in the root: those of the default members.
 fn examples() -> Examples {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version=1"])

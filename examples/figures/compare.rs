@@ -120,7 +120,7 @@ fn arrivals() -> impl Iterator<Item = u64> {
     bursts.chain(trickle)
 }
 
-/// The moment at which each request goes on, or `None` if it is denied.
+/// Returns the moment at which each request goes on, or `None` if it is denied.
 fn decided(algorithm: Algorithm) -> Result<Vec<(u64, bool)>, Box<dyn Error>> {
     let clock = ManualClock::new();
     let limiter = Limiter::builder()

@@ -404,7 +404,7 @@ fn put(headers: &mut HeaderMap, name: &str, value: impl Display) {
     }
 }
 
-/// A time in the form of these headers, `120ms` or `1m5.25s`, rounded up.
+/// Returns a time in the form of these headers, `120ms` or `1m5.25s`, rounded up.
 fn short(time: Duration) -> String {
     let millis = time.as_micros().div_ceil(1_000);
     match (millis / 60_000, millis % 60_000) {

@@ -174,7 +174,7 @@ async fn run(
     Ok(())
 }
 
-/// The same for the limits of files.
+/// Returns the same for the limits of files.
 fn replay_files(options: &Options, config: &Path) -> Result<(), Box<dyn Error>> {
     let versus = match options.versus.as_slice() {
         [] => None,

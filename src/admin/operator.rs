@@ -89,7 +89,7 @@ impl From<&AdjustableLimit> for ShownLimit {
     }
 }
 
-/// The limits of all policies.
+/// Returns the limits of all policies.
 pub(super) fn limits(handle: &Handle) -> Vec<ShownLimit> {
     let limits = handle.limiter().adjustable_limits();
     limits.iter().map(ShownLimit::from).collect()

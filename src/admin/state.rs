@@ -99,7 +99,7 @@ fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// A server-sent event. JSON has no line break outside of a text, and inside it is escaped.
+/// Returns a server-sent event. JSON has no line break outside of a text, and inside it is escaped.
 fn event(data: &[u8]) -> Bytes {
     let mut event = Vec::with_capacity(data.len() + 8);
     event.extend_from_slice(b"data: ");

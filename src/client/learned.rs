@@ -1,4 +1,4 @@
-//! What is known of the limit of one server: what it has announced, and how many calls went since.
+//! The known limit of one server: its last announcement, and the number of calls since.
 //!
 //! No more calls go than are known to be allowed. A response says how many calls remained when the server decided
 //! on its call. Any other call that was on its way since that call was sent may not have been counted by then.
@@ -42,7 +42,7 @@ enum Allowance {
     Remaining(u64),
 }
 
-/// What was learnt since no call was on its way.
+/// The facts that were learnt since no call was in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct SinceRest {
     fewest: Option<u64>,
@@ -205,7 +205,7 @@ impl Learned {
         }
         self.held_until = self.held_until.max(Some(until));
         let tells = told.remaining.is_some() || matches!(self.allowance, Allowance::Remaining(_));
-        // What remains after the hold is unknown, and so one call goes ahead of the others.
+        // The remaining number after the hold is unknown, so one call goes ahead of the others.
         self.allowance = if tells {
             Allowance::Remaining(0)
         } else {

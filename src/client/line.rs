@@ -48,7 +48,7 @@ impl Line {
         self.waiting.len()
     }
 
-    /// Whether a call may go without waiting.
+    /// Returns whether a call may go without waiting.
     pub(super) fn may(&self, now: Instant) -> CallPermission {
         match self.standing.may(now) {
             CallPermission::Go if !self.waiting.is_empty() => CallPermission::NotBeforeAnswer(now),
@@ -73,7 +73,7 @@ impl Line {
         self.waiting.remove(number);
     }
 
-    /// Whether the call of this number may go. If so, it has left the line. If not, its waker is woken when something
+    /// Returns whether the call of this number may go. If so, it has left the line. If not, its waker is woken when something
     /// changes for it.
     pub(super) fn ask(&mut self, number: u64, waker: &Waker, now: Instant) -> Next {
         let may = self.standing.may(now);

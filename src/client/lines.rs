@@ -45,7 +45,7 @@ pub(super) struct Bounds {
     pub(super) keys: usize,
 }
 
-/// What happens to a new call.
+/// The result for a new call.
 pub(super) enum Entry {
     /// It goes. `None` if there is no room to learn from its response.
     Go(Option<Call>),
@@ -124,7 +124,7 @@ impl Lines {
         entry
     }
 
-    /// How much longer calls of this key are held.
+    /// Returns how much longer calls of this key are held.
     pub(super) fn held_for(&self, key: &Key) -> Option<Duration> {
         let now = self.timers.now();
         let table = self.lock();
@@ -142,7 +142,7 @@ impl Lines {
 }
 
 impl Table {
-    /// The line of this key. `None` if the table is full of lines with calls.
+    /// Returns the line of this key. `None` if the table is full of lines with calls.
     fn line(&mut self, key: Key, most: usize) -> Option<&mut Line> {
         if !self.lines.contains_key(&key) && self.lines.len() >= most {
             let (_, forgotten) = self.resting.pop_first()?;
@@ -181,7 +181,7 @@ fn wake(woken: impl IntoIterator<Item = Waker>) {
 }
 
 impl Call {
-    /// The time on the wall.
+    /// Returns the time on the wall.
     pub(super) fn wall(&self) -> SystemTime {
         self.lines.timers.wall()
     }
@@ -214,7 +214,7 @@ enum Admission {
 }
 
 impl WaitingCall {
-    /// Whether the call may go.
+    /// Returns whether the call may go.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Call, NotSent>> {
         loop {
             let now = self.lines.timers.now();

@@ -9,7 +9,7 @@ use crate::key::{
     Secret,
 };
 
-/// What the keys and the policies of a file share.
+/// The settings that the keys and the policies of a file share.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Common {
     /// The factor of the policies that follow the load.
@@ -214,7 +214,7 @@ impl Common {
     }
 }
 
-/// The networks of a list, or one alone. Each is checked at its place.
+/// Returns the networks of a list, or one alone. Each is checked at its place.
 pub(super) fn networks<'w>(at: &At<'w>) -> Option<Vec<&'w str>> {
     let each = at.one_or_list();
     let each: Vec<_> = each

@@ -128,7 +128,7 @@ const MOST_LISTED: usize = 100;
 /// How many are kept before the first of them are told, since a walk does not find them in the order of the file.
 const MOST_KEPT: usize = 10_000;
 
-/// What is wrong in a file, without its line yet: the search for the lines of all mistakes of a large file takes long, and
+/// The mistakes of a file, without their lines yet: the search for the lines of all mistakes of a large file takes long, and
 /// few of them are told.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
@@ -160,12 +160,12 @@ impl Notes {
         self.number == 0
     }
 
-    /// Whether few of them are told.
+    /// Returns whether few of them are told.
     pub(super) fn are_many(&self) -> bool {
         self.number > 10 * MOST_LISTED
     }
 
-    /// The first of them, in the order of the file.
+    /// Returns the first of them, in the order of the file.
     pub(super) fn first(mut self, source: &SourceText) -> Vec<Mistake> {
         self.kept
             .sort_by_key(|note| note.span.as_ref().map(|span| span.start));

@@ -13,7 +13,7 @@ pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     unknown_beside(nearest(name, known), what, name, known)
 }
 
-/// The same message, if the nearest is known.
+/// Returns the same message, if the nearest is known.
 pub(super) fn unknown_beside(
     nearest: Option<&str>,
     what: &str,
@@ -40,7 +40,7 @@ pub(super) fn briefly_unknown(what: &str, name: &str) -> String {
     }
 }
 
-/// The known name that was probably meant.
+/// Returns the known name that was probably meant.
 pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let is_short = |name: &str| name.len() < LONGEST;
     let known = known

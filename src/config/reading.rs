@@ -360,7 +360,7 @@ pub(super) fn whole(name: &str, message: String) -> FileError {
     FileError::new(vec![Mistake::new(&source, None, String::new(), message)])
 }
 
-/// The message of an error in JSON without its place, with which it ends.
+/// Returns the message of an error in JSON without its place, with which it ends.
 fn json_message(source: &str, span: &Range<usize>, error: &serde_json::Error) -> String {
     if source.trim().is_empty() {
         return "the file is empty; a file without policies limits nothing".to_owned();

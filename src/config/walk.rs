@@ -426,12 +426,12 @@ impl<'w> Table<'w> {
         self.get(field)
     }
 
-    /// Whether a field is not there, and not under a wrong name either, of which the walk has told.
+    /// Returns whether a field is not there, and not under a wrong name either, of which the walk has told.
     pub(super) fn lacks(&self, field: &str) -> bool {
         self.get(field).is_none() && !self.meant.contains(&field)
     }
 
-    /// Whether the walk has told of a field with a wrong name.
+    /// Returns whether the walk has told of a field with a wrong name.
     pub(super) fn has_unknown(&self) -> bool {
         self.has_unknown
     }

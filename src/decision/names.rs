@@ -61,7 +61,7 @@ impl RuleNames {
     }
 }
 
-/// What decisions and responses say of a policy, independent of the request.
+/// The description of a policy in decisions and responses, independent of the request.
 #[derive(Clone)]
 pub(crate) struct Rule {
     name: String,

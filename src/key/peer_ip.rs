@@ -76,7 +76,7 @@ impl PeerIp {
     /// use std::net::SocketAddr;
     /// use tower_ratelimit::key::{self, Extract, Head, IntoKey};
     ///
-    /// /// What a PROXY protocol listener knows about a connection.
+    /// /// The connection info of a PROXY protocol listener.
     /// #[derive(Clone)]
     /// struct Connection {
     ///     socket: SocketAddr,
@@ -142,7 +142,7 @@ impl PeerIp {
         }
     }
 
-    /// Whether a closure of the application reads the peer.
+    /// Returns whether a closure of the application reads the peer.
     #[inline]
     pub(super) fn is_custom(&self) -> bool {
         self.told.is_some()

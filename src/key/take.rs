@@ -13,7 +13,7 @@ pub trait Take: Send + Sync + 'static {
         self.take(head)
     }
 
-    /// The text for [`Extract::identity`](super::Extract::identity), for the value taken.
+    /// Returns the text for [`Extract::identity`](super::Extract::identity), for the value taken.
     fn reads(&self) -> Option<String> {
         None
     }

@@ -128,7 +128,7 @@ impl<N: Copy + Ord, T> Row<N, T> {
         members.filter(move |member| !member.is_overdue(now))
     }
 
-    /// How many requests are before this one.
+    /// Returns how many requests are before this one.
     fn place(&self, number: N) -> usize {
         self.members
             .partition_point(|member| member.number < number)

@@ -200,13 +200,13 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
     gauge(
         "ratelimit_adapt_load",
         Unit::Count,
-        "What a signal told last: 1 is all that it can bear",
+        "The last reading of a signal: 1 is full load",
         |snapshot, emit| signals(snapshot, emit, |load| load),
     ),
     gauge(
         "ratelimit_adapt_signal_up",
         Unit::Count,
-        "Whether a signal tells anything: 1 or 0",
+        "Whether a signal has a reading: 1 or 0",
         |snapshot, emit| signals(snapshot, emit, |load| Some(flag(load.is_some()))),
     ),
     gauge(

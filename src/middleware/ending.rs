@@ -1,4 +1,4 @@
-//! What a request holds until its response has ended, and how it is settled.
+//! The charges and slots that a request holds until its response has ended, and their settlement.
 //!
 //! The end of a body can be a last frame, a drop, an error or a length, so one type observes all of them.
 
@@ -28,7 +28,7 @@ struct Keeping {
     began: Option<(Timers, Instant)>,
     /// `None` before the head of the response.
     answer: Option<SentResponse>,
-    /// What the same request holds under the file in shadow, until the same end.
+    /// The charges of the same request under the file in shadow, until the same end.
     #[cfg(feature = "config")]
     beside: Kept,
 }
@@ -253,7 +253,7 @@ impl Keeping {
         });
     }
 
-    /// Settles a request without an answer. What its handler has spent counts.
+    /// Settles a request without an answer. The sum of its handler's `Spend` counts.
     fn settle_unanswered(&mut self) {
         let spent = self.spent();
         let settles = &self.settles;

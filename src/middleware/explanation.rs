@@ -5,18 +5,18 @@ use crate::decision::LimitRule;
 use crate::key::{Head, Key};
 use crate::plan::LimitContext;
 
-/// What a layer would do with a request, without deciding it.
+/// The effect of a layer on a request, without a decision.
 #[derive(Debug)]
 pub(crate) enum Explanation {
     /// A list denies it.
     Denied,
     /// A list allows it.
     Allowed,
-    /// What each policy does with it, by name.
+    /// The effect of each policy, by its name.
     Policies(Vec<(String, Considered)>),
 }
 
-/// What a policy does with a request.
+/// The effect of a policy on a request.
 #[derive(Debug)]
 pub(crate) enum Considered {
     DoesNotApply,

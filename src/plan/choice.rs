@@ -39,7 +39,7 @@ pub(crate) struct Choice {
     pub(crate) window: Option<Duration>,
 }
 
-/// What a rule sets for a policy.
+/// The limit that a rule sets for a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleLimit {
     /// The limit with which the policy was declared.

@@ -51,7 +51,7 @@ impl<'a> Limited<'a> {
 #[derive(Debug)]
 pub(crate) struct Limits {
     by_plan: Option<LimitsByPlan>,
-    /// What sets limits of each policy besides a plan.
+    /// The rules of each policy that set limits besides a plan.
     each: Box<[Option<Box<dyn BesidePlans>>]>,
     /// `None` if limits cannot change.
     adjusted: Option<Adjusted>,
@@ -120,7 +120,7 @@ impl BesidePlans for OfPolicy {
     }
 }
 
-/// What determines the limit of one request.
+/// The values that determine the limit of one request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LimitContext {
     pub(crate) plan: Option<ChosenPlan>,

@@ -61,13 +61,13 @@ pub(crate) struct Pointless {
 }
 
 impl Pointless {
-    /// The name of the policy.
+    /// Returns the name of the policy.
     #[cfg(feature = "config")]
     pub(crate) fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// The name of the stricter one.
+    /// Returns the name of the stricter one.
     #[cfg(feature = "config")]
     pub(crate) fn beside(&self) -> &str {
         &self.beside

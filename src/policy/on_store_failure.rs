@@ -1,6 +1,6 @@
 use super::Policy;
 
-/// What happens to requests under a policy while its store cannot decide.
+/// The treatment of requests under a policy while its store cannot decide.
 ///
 /// Each policy has [its own setting](Policy::on_store_failure): a login may refuse while reads go
 /// on. A request to which several policies apply is refused if one of them refuses. The page on

@@ -1,4 +1,4 @@
-//! What decisions, responses and snapshots say of a policy, which may have its state under another name, and
+//! The policy as decisions, responses and snapshots show it, which may have its state under another name, and
 //! count it in other units.
 
 use super::names::PARTS;
@@ -44,7 +44,7 @@ impl<R> Policy<R> {
         (described, self.factor.clone())
     }
 
-    /// Whether requests over its limit go on.
+    /// Returns whether requests over its limit go on.
     pub(super) fn refuses_none(&self) -> bool {
         self.is_soft || self.mode != Mode::Enforce
     }

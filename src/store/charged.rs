@@ -159,7 +159,7 @@ pub(super) fn mark(charges: &[Charge], outcomes: &mut Outcomes) {
     }
 }
 
-/// The error for an override with a limit that the policy's algorithm cannot have.
+/// Returns the error for an override with a limit that the policy's algorithm cannot have.
 pub(super) fn cannot_have() -> StoreError {
     let cause = "the policy's algorithm cannot have this limit";
     StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)

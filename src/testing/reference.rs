@@ -88,7 +88,7 @@ impl Reference {
         (units, self.charge(&at_most(units.max(1)), at))
     }
 
-    /// The answer that a charge would get.
+    /// Returns the answer that a charge would get.
     pub(super) fn peek(&self, charges: &[Charge], at: Micros) -> Vec<Expected> {
         self.clone().charge(charges, at)
     }
@@ -206,7 +206,7 @@ impl Reference {
         }
     }
 
-    /// How long until the next of these ends: the charges of a key under a policy, a block, an override.
+    /// Returns how long until the next of these ends: the charges of a key under a policy, a block, an override.
     pub(super) fn soonest_end(&mut self, charges: &[Charge], at: Micros) -> Option<Micros> {
         self.goes_on_to(at);
         let ends = charges.iter().flat_map(|charge| {
@@ -225,7 +225,7 @@ impl Reference {
         &self.algorithms[policy]
     }
 
-    /// The limit of the key, as of the latest [`goes_on_to`](Self::goes_on_to).
+    /// Returns the limit of the key, as of the latest [`goes_on_to`](Self::goes_on_to).
     fn limit(&self, charge: &Charge) -> &Algorithm {
         let own = self.owns.get(&(charge.policy, charge.key));
         own.map_or(&self.algorithms[charge.policy], |own| &own.limit)

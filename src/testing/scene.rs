@@ -24,7 +24,7 @@ pub(super) struct Scene<L> {
     law: &'static str,
     reference: Reference,
     clock: Option<ManualClock>,
-    /// What was done so far, for the report of a failure.
+    /// The steps so far, for the report of a failure.
     past: Vec<String>,
     last: Option<Outcomes>,
 }

@@ -47,7 +47,7 @@ impl Switch {
         self.does.store(SUPPORT_NOTHING, Ordering::SeqCst);
     }
 
-    /// The number of calls.
+    /// Returns the number of calls.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }

@@ -100,7 +100,7 @@ impl Shards {
                 let there = (!is_away(server)).then(|| &cluster.nodes[server]);
                 there.and_then(ServerInfo::by)
             });
-            shard.heed(&told);
+            shard.update(&told);
         }
     }
 
@@ -122,7 +122,7 @@ impl Shards {
 }
 
 impl Shard {
-    fn heed(&mut self, told: &[Option<ServerInfo>; 2]) {
+    fn update(&mut self, told: &[Option<ServerInfo>; 2]) {
         for told in told.iter().flatten().filter(|told| told.is_primary) {
             if told.epoch > self.epoch {
                 // It has one from the start.
@@ -196,7 +196,7 @@ pub(crate) fn say(server: &Server, words: &[&str]) -> Option<String> {
     redis::cmd(name).arg(arguments).query(&mut connection).ok()
 }
 
-/// The slot of a key.
+/// Returns the slot of a key.
 pub(crate) fn slot_of(cluster: &Cluster, key: &str) -> u16 {
     let slot = say(&cluster.nodes[0], &["CLUSTER", "KEYSLOT", key]);
     slot.and_then(|slot| slot.parse().ok())

@@ -44,7 +44,7 @@ async fn check(client: &HealthClient<LearnedLimit<Channel>>) -> Result<(), Statu
     client.clone().check(request).await.map(drop)
 }
 
-/// A listener on a free port, and a client that obeys the headers.
+/// Returns a listener on a free port, and a client that obeys the headers.
 async fn connection() -> (
     TcpListener,
     LearnedLimitLayer,
@@ -53,15 +53,15 @@ async fn connection() -> (
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let channel = Channel::from_shared(url).unwrap().connect_lazy();
-    let heed = LearnedLimitLayer::new();
-    let client = HealthClient::new(heed.layer(channel));
-    (listener, heed, client)
+    let layer = LearnedLimitLayer::new();
+    let client = HealthClient::new(layer.layer(channel));
+    (listener, layer, client)
 }
 
 #[tokio::test]
 async fn a_channel_holds_further_calls_for_the_retry_info_and_the_next_passes() {
     const WAIT: Duration = Duration::from_millis(100);
-    let (listener, heed, client) = connection().await;
+    let (listener, layer, client) = connection().await;
     let goes = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
     let clock = HeldClock {
@@ -83,13 +83,13 @@ async fn a_channel_holds_further_calls_for_the_retry_info_and_the_next_passes() 
     });
 
     check(&client).await.unwrap();
-    assert_eq!(heed.held_for(Key::GLOBAL), None);
+    assert_eq!(layer.held_for(Key::GLOBAL), None);
     let refused = check(&client).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     let told = refused.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(told, Some(WAIT));
     // Not the whole second in `Retry-After`.
-    let hold = heed.held_for(Key::GLOBAL).unwrap_or_default();
+    let hold = layer.held_for(Key::GLOBAL).unwrap_or_default();
     assert!(hold <= WAIT, "{hold:?}");
 
     goes.store(true, Ordering::SeqCst);
@@ -104,7 +104,7 @@ async fn a_stream_that_is_reset_tells_of_no_limit_and_holds_nothing() {
         (Reason::ENHANCE_YOUR_CALM, Code::ResourceExhausted),
         (Reason::REFUSED_STREAM, Code::Unavailable),
     ] {
-        let (listener, heed, client) = connection().await;
+        let (listener, layer, client) = connection().await;
         let serving = tokio::spawn(async move {
             let (socket, _) = listener.accept().await.unwrap();
             let mut connection = h2::server::handshake(socket).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_stream_that_is_reset_tells_of_no_limit_and_holds_nothing() {
         for _ in 0..2 {
             let reset = check(&client).await.unwrap_err();
             assert_eq!(reset.code(), code, "{reset:?}");
-            assert_eq!(heed.held_for(Key::GLOBAL), None);
+            assert_eq!(layer.held_for(Key::GLOBAL), None);
         }
         serving.abort();
     }

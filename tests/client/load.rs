@@ -60,7 +60,7 @@ impl Seen {
 /// How long each way takes: anything up to this.
 const WAY: u64 = 40;
 
-/// The same numbers each time, up to `most`.
+/// Returns the same numbers each time, up to `most`.
 fn noise(dice: &AtomicU64, most: u64) -> Duration {
     let next = |dice: u64| dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     let dice = dice.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |dice| Some(next(dice)));

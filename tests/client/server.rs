@@ -70,7 +70,7 @@ pub(crate) fn answer(status: u16, fields: &[(&str, &str)]) -> Response<()> {
     response.body(()).unwrap()
 }
 
-pub(crate) fn heed(server: &Scripted) -> LearnedLimit<Scripted> {
+pub(crate) fn client_of(server: &Scripted) -> LearnedLimit<Scripted> {
     LearnedLimitLayer::new().layer(server.clone())
 }
 

@@ -12,7 +12,7 @@ use tower_ratelimit::factor::Factor;
 
 use crate::scene::{config, get, layer, mistakes, now, send, told};
 
-/// A closure that returns this load in percent.
+/// Returns a closure that returns this load in percent.
 fn from(percent: &Arc<AtomicU32>) -> impl Fn() -> Option<f64> + Send + Sync + 'static {
     let percent = Arc::clone(percent);
     move || Some(f64::from(percent.load(Ordering::Relaxed)) / 100.0)

@@ -4,7 +4,7 @@ use tower_ratelimit::config::{Config, Format};
 
 use crate::scene::mistakes;
 
-/// The settings of the mistakes, in the order of the file.
+/// Returns the settings of the mistakes, in the order of the file.
 fn settings(text: &str) -> Vec<String> {
     let found = mistakes(text).into_iter();
     found

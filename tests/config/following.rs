@@ -191,7 +191,7 @@ fn a_file_that_is_away_for_a_moment_is_followed_when_it_is_back() {
     await_limit(&watched, 20);
 }
 
-/// A file with two policies of the same limit. A response with two different limits would mix two files.
+/// Returns a file with two policies of the same limit. A response with two different limits would mix two files.
 fn pair(limit: u32) -> String {
     let a = limits(limit);
     format!("{a}{}", a.replace("policies.a", "policies.b"))

@@ -7,7 +7,7 @@ use crate::scene::{config, get, mistakes, told};
 
 const POLICY: &str = "[policies.a]\nkey = \"global\"\nquota = \"10/minute\"\n";
 
-/// The explanation of a request at this time.
+/// Returns the explanation of a request at this time.
 fn explained(config: &Config, at: &str) -> String {
     let request = Request::get("/").body(()).unwrap();
     let explained = config.explain_at(&request, None, None, at).unwrap();

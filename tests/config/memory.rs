@@ -37,7 +37,7 @@ fn rewrite(watched: &Watched, folder: &Folder, text: &str) {
     assert_eq!(send(&watched.layer(), get("/")).status, 200);
 }
 
-/// A file with this many policies, whose limits depend on its number.
+/// Returns a file with this many policies, whose limits depend on its number.
 fn policies(number: u32, many: u32) -> String {
     let mut text = String::new();
     for policy in 0..many {

@@ -41,7 +41,7 @@ fn would_have_refused(layer: &RateLimitLayer, policy: &str) -> u64 {
 
 type Found = (Option<WouldRefuse>, Option<Decision>);
 
-/// The extensions of a request as the handler sees them.
+/// Returns the extensions of a request as the handler sees them.
 fn found(layer: &RateLimitLayer, live: &str, next: &str) -> (Option<WouldRefuse>, Decision) {
     use tower::{Layer, ServiceExt, service_fn};
     let request = Request::get("/")

@@ -14,7 +14,7 @@ use tower_ratelimit::policy::Mode;
 use crate::folder::Folder;
 use crate::scene::{get, now, send};
 
-/// A file whose policy has this limit.
+/// Returns a file whose policy has this limit.
 pub(crate) fn limits(limit: u32) -> String {
     format!("[policies.a]\nquota = \"{limit}/day\"\nkey = \"global\"\n")
 }
@@ -23,7 +23,7 @@ fn watched(path: &Path) -> Watched {
     Config::read(path).unwrap().watch().unwrap()
 }
 
-/// The `RateLimit-Policy` header that clients get.
+/// Returns the `RateLimit-Policy` header that clients get.
 pub(crate) fn sent_policy(watched: &Watched) -> String {
     send(&watched.layer(), get("/"))
         .policies
@@ -151,7 +151,7 @@ fn a_secret_that_moves_into_the_environment_is_the_secret_that_it_was() {
     assert_eq!(watched.config().warnings().len(), 0);
 }
 
-/// A file whose policy has this name, and what else is said of it.
+/// Returns a file whose policy has this name, and what else is said of it.
 fn named(name: &str, more: &str) -> String {
     format!("[policies.{name}]\nquota = \"1/day\"\nkey = \"global\"\n{more}\n")
 }

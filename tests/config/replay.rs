@@ -12,7 +12,7 @@ fn replay(text: &str) -> Replay {
     config(text).replay().unwrap()
 }
 
-/// A request of this key, this many seconds after the start.
+/// Returns a request of this key, this many seconds after the start.
 fn ask(replay: &Replay, second: u64, key: &str) -> Replayed {
     let at = Micros::new((START + second) * 1_000_000);
     replay.decide(at, Request::new(()), Some(key), None, None)

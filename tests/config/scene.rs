@@ -21,13 +21,13 @@ pub(crate) fn config(text: &str) -> Config {
     }
 }
 
-/// The mistakes of a text in TOML, one line each.
+/// Returns the mistakes of a text in TOML, one line each.
 #[track_caller]
 pub(crate) fn mistakes(text: &str) -> Vec<String> {
     mistakes_of(text.parse::<Config>())
 }
 
-/// The mistakes of a text in JSON, one line each.
+/// Returns the mistakes of a text in JSON, one line each.
 #[track_caller]
 pub(crate) fn mistakes_in_json(text: &str) -> Vec<String> {
     mistakes_of(Config::builder().parse(text, Format::Json))
@@ -49,7 +49,7 @@ pub(crate) struct Received {
     pub(crate) body: Bytes,
 }
 
-/// A layer of a configuration whose clock stands still.
+/// Returns a layer of a configuration whose clock stands still.
 pub(crate) fn layer(config: &Config) -> RateLimitLayer {
     let store = MemoryStore::new().clock(ManualClock::new());
     config.layer_over(store).unwrap()
@@ -88,12 +88,12 @@ pub(crate) fn get(path: &str) -> request::Builder {
     Request::get(path)
 }
 
-/// The `RateLimit-Policy` header of the response to a request.
+/// Returns the `RateLimit-Policy` header of the response to a request.
 pub(crate) fn told(config: &Config, request: request::Builder) -> String {
     send(&layer(config), request).policies.unwrap_or_default()
 }
 
-/// The output of a future that has nothing to wait for.
+/// Returns the output of a future that has nothing to wait for.
 #[track_caller]
 pub(crate) fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

@@ -30,7 +30,7 @@ impl Example {
     }
 }
 
-/// The files of the examples, and all code blocks of the documentation that are files of limits.
+/// Returns the files of the examples, and all code blocks of the documentation that are files of limits.
 fn examples() -> Vec<Example> {
     let mut examples = Vec::new();
     for name in ["examples/limits.toml", "examples/gateway/limits.toml"] {

@@ -21,7 +21,7 @@ fn policy(name: &str, limit: u32) -> String {
     format!("[policies.{name}]\nquota = \"{limit}/day\"\nkey = \"global\"\n")
 }
 
-/// The file in force, which names `next.toml`.
+/// Returns the file in force, which names `next.toml`.
 fn live(limit: u32) -> String {
     format!("shadow = \"next.toml\"\n{}", policy("a", limit))
 }
@@ -30,7 +30,7 @@ fn next(folder: &Folder) -> PathBuf {
     folder.file().with_file_name("next.toml")
 }
 
-/// A folder with both files, and the layer of the one in force.
+/// Returns a folder with both files, and the layer of the one in force.
 fn both(name: &str, live: &str, shadow: &str) -> (Folder, Watched) {
     let folder = Folder::new(&format!("shadow-{name}"));
     fs::write(folder.file(), live).unwrap();
@@ -48,7 +48,7 @@ fn shadow(watched: &Watched) -> ShadowStatus {
     watched.shadow().expect("a file in shadow")
 }
 
-/// The number of requests that were compared, would be refused, and would be allowed.
+/// Returns the number of requests that were compared, would be refused, and would be allowed.
 fn counts(watched: &Watched) -> (u64, u64, u64) {
     let shadow = shadow(watched);
     (
@@ -111,7 +111,7 @@ fn a_request_that_it_would_allow_is_a_difference_of_the_response() {
     assert_eq!(counts(&watched), (2, 0, 1));
 }
 
-/// The extensions that the handler sees.
+/// Returns the extensions that the handler sees.
 fn found(layer: &RateLimitLayer) -> Option<Difference> {
     let service = layer.layer(service_fn(async |request: Request<()>| {
         let mut response = Response::new(Full::<Bytes>::default());

@@ -80,7 +80,7 @@ fn requests_that_keep_leaving_a_line_before_their_turn_are_warned_of_once() {
     }
 }
 
-/// A queue of ten a second, and twenty requests a second that are dropped after this time.
+/// Returns a queue of ten a second, and twenty requests a second that are dropped after this time.
 fn logged_of_a_queue_under(name: &str, patience: Duration) -> Vec<LogLine> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

@@ -176,7 +176,7 @@ async fn full() -> Vec<Snapshot> {
     ]
 }
 
-/// A limiter that has leased units of a key, and has spent some of them.
+/// Returns a limiter that has leased units of a key, and has spent some of them.
 async fn leasing(server: &Server) -> Limiter<RedisLedger> {
     let store = RedisStore::builder()
         .deadline(Duration::from_secs(20))

@@ -68,7 +68,7 @@ async fn unless_it_is_given_no_subject_is_told() {
     );
 }
 
-/// The status of the second of two calls, and its response.
+/// Returns the status of the second of two calls, and its response.
 async fn second(layer: &RateLimitLayer) -> (Status, http::Response<String>) {
     let first = answered(layer, post("application/grpc")).await;
     assert_eq!(first.body(), "hello");

@@ -193,24 +193,24 @@ impl Client {
     }
 }
 
-/// A policy with one key for all clients.
+/// Returns a policy with one key for all clients.
 pub(crate) fn global(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
     Policy::new(name, algorithm).key(key::global())
 }
 
-/// A store under a clock that stands still until it is moved.
+/// Returns a store under a clock that stands still until it is moved.
 pub(crate) fn still() -> (ManualClock, MemoryStore) {
     let clock = ManualClock::new();
     (clock.clone(), MemoryStore::new().clock(clock))
 }
 
-/// A call of no server, with this content type.
+/// Returns a call of no server, with this content type.
 pub(crate) fn post(content_type: &str) -> http::Request<String> {
     let request = http::Request::post(UNARY).header("content-type", content_type);
     request.body(String::new()).unwrap()
 }
 
-/// The response of a layer to a call, without a server around it.
+/// Returns the response of a layer to a call, without a server around it.
 pub(crate) async fn answered<B: Send + 'static>(
     layer: &RateLimitLayer,
     request: http::Request<B>,

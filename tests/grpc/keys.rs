@@ -236,7 +236,7 @@ async fn clients_are_told_apart_by_what_they_send() {
     assert!(say("bob").await);
 }
 
-/// A client of a server in this process, without a socket between them.
+/// Returns a client of a server in this process, without a socket between them.
 async fn in_process(layer: RateLimitLayer) -> Client {
     let (near, far) = tokio::io::duplex(1 << 16);
     tokio::spawn(async move {

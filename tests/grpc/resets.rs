@@ -11,7 +11,7 @@ use tower_ratelimit::{FixedWindow, RateLimitLayer};
 
 use crate::echo::{Running, global};
 
-/// A server that resets each stream with this code.
+/// Returns a server that resets each stream with this code.
 async fn resetting(reason: Reason) -> Running {
     Running::start(move |listener| async move {
         while let Ok((socket, _)) = listener.accept().await {

@@ -44,7 +44,7 @@ impl Authority {
         Identity::from_pem(signed.pem(), key.serialize_pem())
     }
 
-    /// A server that counts by this key, one call a day. Another program has terminated TLS before it gets a
+    /// Returns a server that counts by this key, one call a day. Another program has terminated TLS before it gets a
     /// connection.
     async fn server_behind_tls(&self, key: impl Extract) -> Running {
         let policy = Policy::new("client", FixedWindow::per_day(1)).key(key);
@@ -72,7 +72,7 @@ impl Authority {
         .await
     }
 
-    /// A server that counts by this key, one call a day.
+    /// Returns a server that counts by this key, one call a day.
     async fn server(&self, key: impl Extract) -> Running {
         let policy = Policy::new("client", FixedWindow::per_day(1)).key(key);
         let layer = RateLimitLayer::builder().policy(policy).build().unwrap();

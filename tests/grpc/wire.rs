@@ -73,7 +73,7 @@ async fn http1(server: &Running, content_type: &str) -> Vec<String> {
     answer.split("\r\n").map(str::to_owned).collect()
 }
 
-/// A server of both protocols, with this layer outside or inside `GrpcWebLayer`. Outside, the layer encodes gRPC-Web
+/// Returns a server of both protocols, with this layer outside or inside `GrpcWebLayer`. Outside, the layer encodes gRPC-Web
 /// itself.
 async fn grpc_web(limit: RateLimitLayer, is_outside: bool) -> Running {
     Running::start(move |listener| async move {

@@ -30,7 +30,7 @@ impl Clock for StillClock {
     }
 }
 
-/// A service behind a policy whose requests wait by tokio's timers.
+/// Returns a service behind a policy whose requests wait by tokio's timers.
 pub(crate) fn hello_by_tokio(policy: Policy<Http>) -> Hello {
     let store = MemoryStore::new().clock(StillClock);
     let layer = RateLimitLayer::builder().policy(policy).store(store);

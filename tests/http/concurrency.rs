@@ -66,7 +66,7 @@ where
     }
 }
 
-/// A layer that lets this many requests go on at once.
+/// Returns a layer that lets this many requests go on at once.
 fn at_once(most: u32) -> RateLimitLayer {
     limit([global("at once", Concurrency::of(most))]).1
 }
@@ -370,7 +370,7 @@ fn a_text_says_it() {
     );
 }
 
-/// A layer that lets requests wait for a slot, and the requests that it lets go on.
+/// Returns a layer that lets requests wait for a slot, and the requests that it lets go on.
 fn patient(longest: Duration) -> RateLimitLayer {
     let policy = global("at once", Concurrency::of(1)).wait_up_to(longest);
     RateLimitLayer::builder().policy(policy).build().unwrap()

@@ -224,7 +224,7 @@ fn where_one_policy_can_never_pass_no_wait_of_another_is_told() {
     );
 }
 
-/// A service behind the layer that answers with this status and these fields.
+/// Returns a service behind the layer that answers with this status and these fields.
 fn answering(
     layer: &RateLimitLayer,
     status: u16,

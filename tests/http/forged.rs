@@ -44,7 +44,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(prop_oneof![4 => meaningful, 1 => any], 0..200)
 }
 
-/// The headers of an attacker: addresses, trusted proxies, names, and garbage.
+/// Returns the headers of an attacker: addresses, trusted proxies, names, and garbage.
 fn forged() -> impl Strategy<Value = Vec<u8>> {
     let text = prop::sample::select(vec![
         "10.0.0.1",
@@ -64,7 +64,7 @@ fn forged() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![3 => text.prop_map(|text| text.as_bytes().to_vec()), 1 => bytes()]
 }
 
-/// A client that no configuration here trusts.
+/// Returns a client that no configuration here trusts.
 fn client() -> impl Strategy<Value = IpAddr> {
     let v4 = any::<[u8; 3]>().prop_map(|[b, c, d]| Ipv4Addr::new(203, b, c, d).into());
     let v6 =
@@ -72,7 +72,7 @@ fn client() -> impl Strategy<Value = IpAddr> {
     prop_oneof![v4, v6]
 }
 
-/// An address as an element of `X-Forwarded-For`, in one of its spellings.
+/// Returns an address as an element of `X-Forwarded-For`, in one of its spellings.
 fn element(address: IpAddr, spelling: u8, port: u16) -> String {
     match (address, spelling % 3) {
         (IpAddr::V4(_), 0) => format!("{address}:{port}"),
@@ -83,7 +83,7 @@ fn element(address: IpAddr, spelling: u8, port: u16) -> String {
     }
 }
 
-/// The same address as an element of `Forwarded`.
+/// Returns the same address as an element of `Forwarded`.
 fn forwarded(address: IpAddr, spelling: u8, port: u16) -> String {
     match (address, spelling % 3) {
         (IpAddr::V4(_), 0) => format!("for=\"{address}:{port}\";proto=https"),
@@ -227,7 +227,7 @@ fn request_of_peer(peer: IpAddr) -> Request<()> {
     request(Some(peer), &[])
 }
 
-/// Whether a quote is open at the end.
+/// Returns whether a quote is open at the end.
 fn is_open(text: &[u8]) -> bool {
     let mut is_open = false;
     let mut bytes = text.iter();

@@ -41,7 +41,7 @@ pub(crate) fn key_of(address: &str) -> Key {
     address.parse::<IpAddr>().unwrap().into_key()
 }
 
-/// The proxies (`nobody`, or some of `networks`, `mapped`, `unix`, `hops:2`; none are declared with
+/// Returns the proxies (`nobody`, or some of `networks`, `mapped`, `unix`, `hops:2`; none are declared with
 /// `peer`), the field they maintain, and `strict` without a fallback.
 fn configuration(text: &str) -> ClientIp {
     let mut words = text.split(' ');

@@ -13,7 +13,7 @@ use tower_ratelimit::{
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
 use crate::waiting::{SECOND, by_user, told};
 
-/// A layer with these policies over a store without room for newcomers, and a limiter over that.
+/// Returns a layer with these policies over a store without room for newcomers, and a limiter over that.
 fn full(policies: impl IntoIterator<Item = Policy<Http>>) -> (RateLimitLayer, Limiter) {
     let (store, policies) = (store().max_keys(2), Vec::from_iter(policies));
     let over = |policies: &[Policy<Http>]| -> Limiter {

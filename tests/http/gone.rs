@@ -66,7 +66,7 @@ async fn used<const N: usize>(layer: &RateLimitLayer, names: [&str; N]) -> [u32;
 
 type Answering<S> = Pin<Box<tower::util::Oneshot<S, Request<()>>>>;
 
-/// A request that has to wait.
+/// Returns a request that has to wait.
 fn held<S: Service<Request<()>> + Clone>(service: &S) -> Answering<S> {
     let mut call = Box::pin(service.clone().oneshot(get()));
     assert!(poll(call.as_mut()).is_pending());

@@ -43,7 +43,7 @@ fn limiter(clock: &ManualClock) -> Limiter {
         .unwrap()
 }
 
-/// A layer with the same policies around a service that answers `hello`.
+/// Returns a layer with the same policies around a service that answers `hello`.
 fn layered(
     clock: &ManualClock,
     options: impl FnOnce(RateLimitLayerBuilder) -> RateLimitLayerBuilder,
@@ -54,7 +54,7 @@ fn layered(
     Hello::behind(&builder.build().unwrap())
 }
 
-/// The same service, as a handler that uses the limiter.
+/// Returns the same service, as a handler that uses the limiter.
 fn handled(limiter: &Limiter, responder: &Responder, cost: u32) -> Received {
     let decision = limiter.check_now("ann", cost);
     let response = match decision.or_refuse() {

@@ -32,7 +32,7 @@ struct User {
     id: u64,
 }
 
-/// A request with a value for each extractor.
+/// Returns a request with a value for each extractor.
 fn request() -> Request<()> {
     let mut request = sent(&[
         ("x-api-key", b"k3y"),

@@ -216,7 +216,7 @@ fn a_status_that_is_no_error_is_refused() {
     }
 }
 
-/// A service that has refused no request yet, 50 s before any request passes.
+/// Returns a service that has refused no request yet, 50 s before any request passes.
 fn jittery(options: fn(RateLimitLayerBuilder) -> RateLimitLayerBuilder) -> Hello {
     once(&["a"], options)
 }

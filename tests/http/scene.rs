@@ -85,7 +85,7 @@ pub(crate) fn rules() -> impl Strategy<Value = Vec<Rule>> {
     prop::collection::vec(rule, 1..=NAMES.len())
 }
 
-/// A pause as a share of the longest wait, in thousandths, and a cost.
+/// Returns a pause as a share of the longest wait, in thousandths, and a cost.
 pub(crate) fn arrivals() -> impl Strategy<Value = Vec<(u64, u32)>> {
     let pause = prop_oneof![3 => Just(0_u64), 3 => 0_u64..100, 1 => 0_u64..2_000];
     let cost = prop_oneof![6 => Just(1_u32), 3 => 0_u32..10, 1 => 0_u32..70];

@@ -206,7 +206,7 @@ impl State {
     }
 }
 
-/// The status, and every line of a field that tells of limits; a name's lines in their order.
+/// Returns the status, and every line of a field that tells of limits; a name's lines in their order.
 pub(crate) fn told(answer: &Received) -> Vec<String> {
     let tells = |headers: &HeaderMap| {
         let mut lines = Vec::new();

@@ -24,7 +24,7 @@ impl Numbers {
         Quota::new(self.limit, Duration::from_micros(self.period)).expect("a period in range")
     }
 
-    /// The same limit and size, with the period and the slots of this case.
+    /// Returns the same limit and size, with the period and the slots of this case.
     fn in_the_frame_of(self, case: &Case) -> Self {
         let Self { period, slots, .. } = case.numbers;
         Self {
@@ -215,7 +215,7 @@ impl Case {
         }
     }
 
-    /// A moment near the first request at which every window and slot begins.
+    /// Returns a moment near the first request at which every window and slot begins.
     pub(crate) fn aligned_start(&self) -> u64 {
         self.start - self.start % self.numbers.period
     }
@@ -341,7 +341,7 @@ pub(crate) fn limited() -> impl Strategy<Value = (Case, [Numbers; 3])> {
     among_three(stepping_back())
 }
 
-/// The same, in which time goes forward.
+/// Returns the same, in which time goes forward.
 pub(crate) fn steadily_limited() -> impl Strategy<Value = (Case, [Numbers; 3])> {
     among_three(steadily())
 }

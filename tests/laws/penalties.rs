@@ -71,7 +71,7 @@ impl Model {
         (*until > now).then(|| until - now)
     }
 
-    /// The number of refusals that count.
+    /// Returns the number of refusals that count.
     fn counting(&self, now: u64, rules: &Rules) -> usize {
         let counts = |then: &&u64| now - **then < rules.within * SECOND;
         self.refusals.iter().filter(counts).count()

@@ -93,7 +93,7 @@ impl Redis {
         })
     }
 
-    /// The same for a request with a limit of its own.
+    /// Returns the same for a request with a limit of its own.
     fn ask_under<T>(
         &self,
         at: u64,
@@ -180,7 +180,7 @@ pub(crate) trait Kept: Driver {
     /// All data byte for byte, except when it expires.
     fn dump(&self) -> Option<Vec<u8>>;
 
-    /// The milliseconds until it expires; -1 for never, and -2 if there is no data.
+    /// Returns the milliseconds until it expires; -1 for never, and -2 if there is no data.
     fn dies_in(&self) -> i64;
 }
 

@@ -27,7 +27,7 @@ fn now() -> i64 {
     since.as_millis().try_into().unwrap()
 }
 
-/// When the day ends in which this moment is.
+/// Returns when the day ends in which this moment is.
 fn midnight(at: i64, hours_ahead: i64) -> i64 {
     let shown = at + hours_ahead * HOUR;
     shown - shown.rem_euclid(DAY) + DAY - hours_ahead * HOUR

@@ -11,7 +11,7 @@ use tower_ratelimit::{AnchoredWindow, Hours, LimitLayer, Policy};
 use crate::scene::{limiter, store};
 use crate::support::redis::Server;
 
-/// The first midnight in UTC after a moment.
+/// Returns the first midnight in UTC after a moment.
 fn midnight(after: SystemTime) -> SystemTime {
     let since = after.duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let days = since.as_secs() / 86_400 + 1;

@@ -122,7 +122,7 @@ impl Scene {
         self.log.lock().unwrap().clone()
     }
 
-    /// How many requests were served in each whole second.
+    /// Returns how many requests were served in each whole second.
     fn in_each_second(&self, seconds: u64) -> Vec<usize> {
         let log = self.log();
         let in_second = |second| log.iter().filter(|(_, at)| at.as_secs() == second).count();
@@ -130,7 +130,7 @@ impl Scene {
     }
 }
 
-/// How many tasks there are that last, such as those of connections.
+/// Returns how many tasks there are that last, such as those of connections.
 async fn fewest_tasks() -> usize {
     let mut fewest = usize::MAX;
     for _ in 0..50 {

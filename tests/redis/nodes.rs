@@ -17,7 +17,7 @@ const TASKS: usize = 64;
 /// Together six times the limit.
 const EACH: u32 = 10;
 
-/// How many of all that the nodes' tasks ask for is admitted.
+/// Returns how many of all that the nodes' tasks ask for is admitted.
 async fn admitted(nodes: [Limiter<RedisLedger>; 2], key: u32) -> u32 {
     let admitted = Arc::new(AtomicU32::new(0));
     let mut tasks = JoinSet::new();

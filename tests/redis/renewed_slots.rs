@@ -36,7 +36,7 @@ fn all_slots_of_a_node_are_renewed_in_one_call() {
     assert_eq!(took, 2);
 }
 
-/// When the last slot of a set ends, by the server's clock, and what time it is there.
+/// Returns when the last slot of a set ends, by the server's clock, and what time it is there.
 fn end_and_now(server: &Server, set: &str) -> (f64, f64) {
     let members: Vec<(String, f64)> = ask(server, &["ZRANGE", set, "-1", "-1", "WITHSCORES"]);
     let (seconds, micros): (f64, f64) = ask(server, &["TIME"]);
@@ -97,7 +97,7 @@ fn in_a_cluster_a_server_that_is_away_lets_no_slot_of_the_others_end() {
     are_renewed(&others, LIFE);
 }
 
-/// The time of the processor that the server has used until now, in microseconds, and how many scripts it has run. Both
+/// Returns the time of the processor that the server has used until now, in microseconds, and how many scripts it has run. Both
 /// are of one moment: a renewal is in both, or in neither.
 fn spent(server: &Server) -> (f64, u64) {
     let info: String = ask(server, &["INFO", "all"]);
@@ -117,7 +117,7 @@ fn spent(server: &Server) -> (f64, u64) {
     (seconds * 1e6, scripts)
 }
 
-/// How long the commands take that any renewal needs: an end for each member of each set.
+/// Returns how long the commands take that any renewal needs: an end for each member of each set.
 fn bare_commands(server: &Server, sets: &[String]) -> f64 {
     let mut sets_and_members = Vec::new();
     for set in sets {

@@ -32,12 +32,12 @@ pub(crate) fn short_lived(server: &Server) -> RedisStore {
     patient().slot_life(LIFE).open(server.url()).unwrap()
 }
 
-/// The name of the set of slots of this key.
+/// Returns the name of the set of slots of this key.
 pub(crate) fn set_of(store: &RedisStore, key: u64) -> String {
     store.store_key(&at_once(1), key)
 }
 
-/// How many slots are in the set.
+/// Returns how many slots are in the set.
 pub(crate) fn members(server: &Server, set: &str) -> u64 {
     ask(server, &["ZCARD", set])
 }

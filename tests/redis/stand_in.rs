@@ -52,7 +52,7 @@ impl StandIn {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// The scripts and the questions that arrived, each word of them.
+    /// Returns the scripts and the questions that arrived, each word of them.
     pub(crate) fn scripts(&self) -> Vec<Vec<String>> {
         self.heard.scripts.lock().unwrap().clone()
     }
@@ -90,13 +90,13 @@ fn serve(
     }
 }
 
-/// The keys of a script.
+/// Returns the keys of a script.
 pub(crate) fn keys(words: &[String]) -> &[String] {
     let keys: usize = words[2].parse().unwrap();
     &words[3..3 + keys]
 }
 
-/// The words of the next command; `None` once the client has gone.
+/// Returns the words of the next command; `None` once the client has gone.
 fn command(reader: &mut impl BufRead) -> Option<Vec<String>> {
     let words = number(reader, '*')?;
     let word = |_| {

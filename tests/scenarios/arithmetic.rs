@@ -107,7 +107,7 @@ fn a_period_that_cannot_be_held_is_refused() {
     }
 }
 
-/// How many requests of cost 1 a client gets in so many microseconds, if it asks whenever the
+/// Returns how many requests of cost 1 a client gets in so many microseconds, if it asks whenever the
 /// wait that it was told is over.
 fn admitted_when_saturated(algorithm: Algorithm, span: u64) -> u64 {
     let (mut state, mut now, mut admitted) = (State::NEW, START, 0);

@@ -64,7 +64,7 @@ fn only(decision: &Decision) -> Seen {
     Seen::from(outcome)
 }
 
-/// Whether it is allowed, and whether it was counted with others.
+/// Returns whether it is allowed, and whether it was counted with others.
 fn asked(limiter: &Limiter, key: u64, cost: u32) -> (bool, bool) {
     let decision = limiter.check_now(key, cost);
     let overflow = decision

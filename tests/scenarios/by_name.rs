@@ -156,7 +156,7 @@ fn a_wrong_name_refunds_and_settles_nothing() {
     assert_eq!(used(&limiter), [2, 4]);
 }
 
-/// The output of a future over a store in this process, which has nothing to wait for.
+/// Returns the output of a future over a store in this process, which has nothing to wait for.
 fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

@@ -36,7 +36,7 @@ fn at_once<T: Send + 'static>(
     (0..threads).map(result).collect()
 }
 
-/// How many of the requests of all threads are allowed.
+/// Returns how many of the requests of all threads are allowed.
 fn allowed(
     threads: u32,
     limiter: &Limiter,

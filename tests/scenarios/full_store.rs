@@ -28,7 +28,7 @@ fn store(keys: usize) -> (MemoryStore, ManualClock) {
     )
 }
 
-/// A store whose keys have all used up this policy, and a limiter over it.
+/// Returns a store whose keys have all used up this policy, and a limiter over it.
 fn full_of(algorithm: Algorithm) -> (Limiter, MemoryStore) {
     let (store, _) = store(usize::try_from(KEYS).unwrap());
     let limiter = limiter_over(&store, [("full", algorithm)]);

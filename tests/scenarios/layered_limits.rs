@@ -34,7 +34,7 @@ impl Service {
         now(self.layer.layer(inner).oneshot(client)).unwrap()
     }
 
-    /// How many requests pass, and the decision about the next one.
+    /// Returns how many requests pass, and the decision about the next one.
     fn use_up(&self, client: &'static str) -> (usize, Decision) {
         let passed = (0..100).map_while(|_| self.ask(client).is_none().then_some(()));
         let passed = passed.count();

@@ -50,7 +50,7 @@ fn quota(limit: u32, period: Duration) -> Quota {
     Quota::new(limit, period).expect("a period in range")
 }
 
-/// The window family, with this limit and period.
+/// Returns the window family, with this limit and period.
 fn windows(quota: Quota) -> [Algorithm; 5] {
     [
         FixedWindow::of(quota).into(),
@@ -61,7 +61,7 @@ fn windows(quota: Quota) -> [Algorithm; 5] {
     ]
 }
 
-/// The bucket family, with this rate and capacity.
+/// Returns the bucket family, with this rate and capacity.
 fn buckets(quota: Quota, capacity: u32) -> [Algorithm; 4] {
     [
         Gcra::of(quota).burst(capacity).into(),
@@ -91,7 +91,7 @@ fn exhaust(driver: &mut impl Driver, at: u64) -> u32 {
     }
 }
 
-/// A key of this algorithm through a limiter with a store in memory.
+/// Returns a key of this algorithm through a limiter with a store in memory.
 fn key(algorithm: Algorithm) -> Memory {
     Memory::new(algorithm)
 }

@@ -15,7 +15,7 @@ use tower_ratelimit::{
 use crate::support::driver::{limiter, limiter_over};
 use crate::{HOUR, MINUTE, SECOND, every, quota};
 
-/// The output of a future over a store in this process, which has nothing to wait for.
+/// Returns the output of a future over a store in this process, which has nothing to wait for.
 fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

@@ -24,7 +24,7 @@ fn refused(policy: Policy) -> String {
     built.unwrap_err().to_string()
 }
 
-/// The least number of refusals that is accepted.
+/// Returns the least number of refusals that is accepted.
 fn least(algorithm: Algorithm, within: Duration) -> Option<u32> {
     (1..=100).find(|refusals| {
         let policy = Policy::new("p", algorithm).penalty(Penalty::after(*refusals, within));

@@ -12,7 +12,7 @@ use tower_ratelimit::{
 use crate::support::driver::{Driver, limiter, limiter_over, micros};
 use crate::{HOUR, MINUTE, START, every, exhaust, key, longest_wait, quota, retry};
 
-/// The output of a future over a store in this process, which has nothing to wait for.
+/// Returns the output of a future over a store in this process, which has nothing to wait for.
 fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

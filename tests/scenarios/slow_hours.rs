@@ -10,7 +10,7 @@ use crate::{DAY, START, quota};
 
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
 
-/// A bucket of this rate, and twice as many at night and at noon.
+/// Returns a bucket of this rate, and twice as many at night and at noon.
 fn by_hours(of: impl Fn(u32) -> Algorithm) -> Algorithm {
     let hours = Hours::in_zone("Europe/Berlin").unwrap();
     let hours = hours.at("22:00-06:00", of(2)).unwrap();

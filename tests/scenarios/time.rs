@@ -3,7 +3,7 @@ use tower_ratelimit::{Algorithm, ManualClock, Micros};
 use crate::support::driver::{Driver, Memory, limiter, micros};
 use crate::{DAY, HOUR, MINUTE, START, every, exhaust, key, longest_wait, quota, retry};
 
-/// A key that has used up its five a minute half a minute into the first hour of 2024.
+/// Returns a key that has used up its five a minute half a minute into the first hour of 2024.
 fn used_up(algorithm: Algorithm) -> (Memory, u64) {
     let mut key = key(algorithm);
     let at = START + micros(MINUTE) / 2;

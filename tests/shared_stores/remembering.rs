@@ -41,7 +41,7 @@ impl Node {
         self.check(1).await.is_allowed()
     }
 
-    /// How many denials were told without a call.
+    /// Returns how many denials were told without a call.
     fn told(&self) -> u64 {
         self.limiter.snapshot().store().remembered_denials()
     }

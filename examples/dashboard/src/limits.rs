@@ -73,7 +73,7 @@ fn plan_of(key: &str) -> Option<&'static str> {
         .find(|known| *known == plan)
 }
 
-/// A request like those of the client that an operator names by an API key or an address.
+/// Returns a request like those of the client that an operator names by an API key or an address.
 pub(crate) fn request_of(client: &str) -> Option<Request<()>> {
     let request = Request::get("/report");
     let request = match client.parse::<IpAddr>() {

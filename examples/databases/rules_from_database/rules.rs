@@ -62,7 +62,7 @@ pub(crate) fn resolved(rows: &[Row]) -> Resolved {
     Resolved::Limits(plan)
 }
 
-/// The limit of a policy; `None` if it is unlimited.
+/// Returns the limit of a policy; `None` if it is unlimited.
 fn limit(policy: &str, quota: &str) -> Result<Option<AnchoredWindow>, String> {
     if quota == "unlimited" {
         return Ok(None);

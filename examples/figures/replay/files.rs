@@ -94,7 +94,7 @@ impl Files {
     }
 }
 
-/// The policy that refuses a request.
+/// Returns the policy that refuses a request.
 fn refuser(decided: &Replayed) -> Option<String> {
     let decision = decided.decision().filter(|_| !decided.goes_on())?;
     decision.binding().map(|(policy, _)| policy.to_owned())

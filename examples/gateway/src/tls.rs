@@ -19,7 +19,7 @@ pub enum Roots {
 }
 
 impl Roots {
-    /// The security of connections to an upstream.
+    /// Returns the security of connections to an upstream.
     pub(crate) fn config(&self) -> Result<ClientConfig, String> {
         Ok(match self {
             Self::Platform => builder()?

@@ -86,7 +86,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// The results of critical and other requests together.
+    /// Sets the results of critical and other requests together.
     fn and(mut self, other: &Self) -> Self {
         self.critical.add(&other.critical);
         self.others.add(&other.others);
@@ -164,7 +164,7 @@ fn good(tally: &Tally) -> f64 {
     tally.allowed_latency.count_between(0, longest) as f64
 }
 
-/// The latency of requests that were not refused. A request whose client gave up took that long.
+/// Returns the latency of requests that were not refused. A request whose client gave up took that long.
 #[expect(clippy::cast_precision_loss, reason = "microseconds of a few seconds")]
 fn p99(tally: &Tally) -> f64 {
     let mut latency = tally.allowed_latency.clone();

@@ -82,7 +82,7 @@ impl fmt::Display for Failure {
 }
 
 impl fmt::Display for Exchange {
-    /// A line of evidence: a request, its time, and the headers of its answer.
+    /// Returns a line of evidence: a request, its time, and the headers of its answer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "request {}", self.number)?;
         write!(f, ", client {}, node {}", self.client, self.node)?;

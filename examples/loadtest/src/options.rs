@@ -66,7 +66,7 @@ pub struct Options {
 
     /// Clients wait for the time in Retry-After
     #[arg(long)]
-    pub heed: bool,
+    pub wait: bool,
 
     /// The method of the requests
     #[arg(long, default_value = "GET")]

@@ -61,7 +61,7 @@ impl Conditions {
 
 /// A limit in front of the service.
 pub(super) trait Gate {
-    /// What a request holds while it is in flight.
+    /// The pass that a request holds while it is in flight.
     type Pass: Copy + Ord;
 
     /// Admits or refuses a request that arrives now, in microseconds.

@@ -119,7 +119,7 @@ impl ByHours {
         (self.in_force_at(now), self.at(now))
     }
 
-    /// Whether the limit that was chosen for the request is the policy's own, which intervals with a limit replace.
+    /// Returns whether the limit that was chosen for the request is the policy's own, which intervals with a limit replace.
     #[cfg(feature = "config")]
     pub(crate) fn is_own(&self) -> bool {
         self.is_own

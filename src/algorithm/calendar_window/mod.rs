@@ -129,7 +129,7 @@ impl CalendarWindow {
         )
     }
 
-    /// How many units each window has.
+    /// Returns how many units each window has.
     pub fn limit(&self) -> u32 {
         self.limit
     }
@@ -159,7 +159,7 @@ impl Kind for CalendarWindow {
         Err(text::missing_zone(quota))
     }
 
-    /// The limit, and the usual length of a window: the largest, for a month and a year.
+    /// Returns the limit, and the usual length of a window: the largest, for a month and a year.
     fn quota(&self) -> Quota {
         Quota::of_micros(self.limit, self.unit().usual())
     }

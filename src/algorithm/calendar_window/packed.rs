@@ -15,7 +15,7 @@ use crate::decision::Outcome;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed(CalendarWindow);
 
-/// What a key has used, and when it was charged last, in seconds.
+/// The usage of a key, and its last charge in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Used {
     last: u64,

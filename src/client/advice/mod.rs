@@ -1,4 +1,4 @@
-//! What a response says about the limits of its server.
+//! Reads the limits of a server from its response.
 //!
 //! Each way of saying it is a file. `Retry-After` goes before the headers of a limit, and the standard header
 //! before the older ones.
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use http::header::{AGE, DATE};
 use http::{HeaderMap, Response, StatusCode};
 
-/// What a response says.
+/// The limits and the wait in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Advice {
     /// Whether the call was over a limit.
@@ -65,12 +65,12 @@ impl Advice {
     }
 }
 
-/// The time of the server's clock.
+/// Returns the time of the server's clock.
 fn server_time(headers: &HeaderMap) -> Option<SystemTime> {
     httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok()
 }
 
-/// Whether the response comes from a cache, and its numbers from the past.
+/// Returns whether the response comes from a cache, and its numbers from the past.
 fn is_aged(headers: &HeaderMap) -> bool {
     let age = headers.get(AGE).and_then(|age| age.to_str().ok());
     age.and_then(number::whole).is_some_and(|age| age > 0)

@@ -61,10 +61,10 @@ pub struct ClientIp {
     falls_back: bool,
 }
 
-/// What tells the clients behind a peer. It is called through a trait object, so that a program which trusts no proxy does
+/// Finds the client behind a peer. It is called through a trait object, so that a program which trusts no proxy does
 /// not contain the parsers of forwarding headers.
 trait FindClient: fmt::Debug + Send + Sync {
-    /// Whether this peer is trusted to tell the client; `None` is a Unix socket.
+    /// Returns whether this peer is trusted to tell the client; `None` is a Unix socket.
     fn trust(&self, peer: Option<IpAddr>) -> bool;
 
     fn client(&self, headers: &HeaderMap, translation: &Translation) -> Option<IpAddr>;
@@ -320,7 +320,7 @@ impl Extract for ClientIp {
         self.extract_any(head)
     }
 
-    /// The address as lists have it, whatever the prefix of this extractor.
+    /// Returns the address as lists have it, whatever the prefix of this extractor.
     fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
         self.list_value(head).map(IntoKey::into_key)
     }

@@ -120,7 +120,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// The time by which `delay` overruns the caller's deadline; `None` if it does not.
+    /// Returns the time by which `delay` overruns the caller's deadline; `None` if it does not.
     pub(super) fn misses(&self, delay: Micros, now: Instant) -> Option<Micros> {
         let left = self.deadline?.saturating_duration_since(now);
         let late = delay.saturating_sub(left.into());

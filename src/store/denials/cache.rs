@@ -18,9 +18,9 @@ use crate::decision::Outcomes;
 use crate::store::Charge;
 use crate::store::hashed::Hashed;
 
-/// What is kept of a denied charge. It tells the denial again as time goes on and nothing else happens.
+/// A denied charge as it is remembered. It gives the outcome of a later moment, if only time has passed.
 pub(in crate::store) trait Remembered {
-    /// What has to be known of the policy.
+    /// The facts about the policy that it needs.
     type Policy;
 
     /// Adds the outcome of the charge, `later` after the decision.

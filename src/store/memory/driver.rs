@@ -143,6 +143,24 @@ impl<'a> Decision<'a> {
         if self.purpose == Purpose::Take {
             self.share_out(now)?;
         }
+        let allowed = self.allows(now)?;
+        self.look_for_room(allowed, now)?;
+        if allowed && self.purpose == Purpose::Peek {
+            return self.preview(now, outcomes);
+        }
+        self.write_uncharged(allowed, now, outcomes)?;
+        #[cfg(feature = "calendar")]
+        if !allowed && self.is_to_wait_for_all() {
+            self.wait_for_all(now, outcomes)?;
+        }
+        if allowed && self.parts.iter().any(Part::charges) {
+            self.charge(now, outcomes)?;
+        }
+        Ok(allowed)
+    }
+
+    /// Returns whether all policies allow the request.
+    fn allows(&mut self, now: Micros) -> Result<bool, Changed> {
         let only_asks = !self.purpose.writes();
         let mut allowed = self.purpose != Purpose::Deny;
         for part in &mut self.parts {
@@ -154,38 +172,34 @@ impl<'a> Decision<'a> {
                 DenialEffect::Shadow => true,
             };
         }
-        self.look_for_room(allowed, now)?;
-        if allowed && self.purpose == Purpose::Peek {
-            return self.preview(now, outcomes);
+        Ok(allowed)
+    }
+
+    /// Writes the outcomes of the parts that are not charged. Those of charged parts are written after the charge.
+    fn write_uncharged(
+        &self,
+        allowed: bool,
+        now: Micros,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), Changed> {
+        if !self.wanted.includes(allowed) {
+            return Ok(());
         }
-        // The outcomes of charged parts are written after the charge.
-        for part in self
-            .parts
-            .iter()
-            .filter(|part| !(allowed && part.charges()))
-        {
+        let charged = |part: &&Part<'_>| allowed && part.charges();
+        for part in self.parts.iter().filter(|part| !charged(part)) {
             let mut sink = OutcomeSink {
                 wanted: Wanted::Everything,
                 policy: part.policy,
                 outcomes,
             };
-            if self.wanted.includes(allowed) {
-                let (snapshot, ask) = (&part.snapshot, part.ask);
-                part.tier
-                    .write_outcome(snapshot, ask, now, part.allowed, &mut sink)?;
-                if let Some(left) = part.blocked {
-                    outcomes.block(part.policy, left);
-                }
+            let (snapshot, ask) = (&part.snapshot, part.ask);
+            part.tier
+                .write_outcome(snapshot, ask, now, part.allowed, &mut sink)?;
+            if let Some(left) = part.blocked {
+                outcomes.block(part.policy, left);
             }
         }
-        #[cfg(feature = "calendar")]
-        if !allowed && self.is_to_wait_for_all() {
-            self.wait_for_all(now, outcomes)?;
-        }
-        if allowed && self.parts.iter().any(Part::charges) {
-            self.charge(now, outcomes)?;
-        }
-        Ok(allowed)
+        Ok(())
     }
 
     /// Returns whether the wait for one policy can end while another policy or a block still denies.

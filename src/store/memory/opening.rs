@@ -71,7 +71,7 @@ impl Make {
         table
     }
 
-    /// A table of one word for each key, if that is exact for all times.
+    /// Returns a table of one word for each key, if that is exact for all times.
     fn in_one_word<P: Pack>(&self, rule: P) -> Option<OneWord<P>> {
         let packs = rule.packs_until() >= PACKED_UNTIL;
         packs.then(|| OneWord::new(rule, self.bound, self.algorithm))

@@ -333,14 +333,14 @@ impl Drop for Waiting {
     }
 }
 
-/// The error of a call that has missed its deadline.
+/// Returns the error of a call that has missed its deadline.
 pub(in crate::store) fn late() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable)
         .because("timed out")
         .caused_by("it did not answer in time")
 }
 
-/// The error of a store that is known to be away, and was not asked.
+/// Returns the error of a store that is known to be away, and was not asked.
 pub(in crate::store) fn away() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable)
         .because("away")

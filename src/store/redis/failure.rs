@@ -23,7 +23,7 @@ pub(super) fn failure_of<'a, T: 'a>(
     errors.find(|error| !is_of_a_key(error))
 }
 
-/// The error for an answer that the scripts never give.
+/// Returns the error for an answer that the scripts never give.
 pub(super) fn nonsense(about: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::Misconfigured)
         .because(DAMAGED)

@@ -196,7 +196,7 @@ impl Calls {
         outcomes: &mut Outcomes,
     ) -> bool {
         let may_tell = match purpose {
-            // What other policies may do while the server is away is not remembered for them.
+            // The cache does not say how other policies decide while the server is away.
             _ if is_away => self.standby.is_local(charges),
             // A peek goes to the server, if it is there.
             purpose => matches!(purpose, Purpose::Charge),

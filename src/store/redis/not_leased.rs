@@ -57,7 +57,7 @@ impl SmallLimits {
         Self(named.collect())
     }
 
-    /// Whether this limit lets less than eight requests pass at once.
+    /// Returns whether this limit lets less than eight requests pass at once.
     pub(super) fn finds(&self, policy: usize, limit: u32) -> bool {
         let Some(policy) = self.0.get(policy) else {
             return false;
@@ -71,7 +71,7 @@ impl SmallLimits {
 }
 
 impl LeasedPolicy {
-    /// How many requests of one unit pass at once. Under a factor, the limit is in thousandths of a unit under the most that
+    /// Returns how many requests of one unit pass at once. Under a factor, the limit is in thousandths of a unit under the most that
     /// the factor can be, and a request costs the more the lower the factor is.
     fn admits_at_once(&self, limit: u32) -> u64 {
         let Some(factor) = &self.factor else {

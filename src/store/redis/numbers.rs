@@ -1,4 +1,4 @@
-//! What is kept of a denial: an outcome whose times run down, or the state to compute it from.
+//! A remembered denial: an outcome whose times run down, or the state to compute it from.
 
 use super::opened::OpenedPolicy;
 use super::reply::KeyReply;
@@ -6,7 +6,7 @@ use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::store::denials::Remembered;
 
-/// What is kept of a denied charge, to tell it again as time goes on and nothing else happens.
+/// A remembered denied charge, from which the outcome of a later moment is computed.
 #[derive(Debug)]
 pub(super) enum Numbers {
     /// Only the times change, which run down.

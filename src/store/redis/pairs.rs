@@ -26,7 +26,7 @@ pub(super) struct Shard {
     pub(super) counts: Counts,
 }
 
-/// What happened to units, since the start.
+/// The counts of units since the start.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) granted: u64,

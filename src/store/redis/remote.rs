@@ -85,7 +85,7 @@ impl Remote for RedisRemote {
         })
     }
 
-    /// The time to connect and to ask, and the time to connect once more.
+    /// Returns the time to connect and to ask, and the time to connect once more.
     fn longest_probe(&self) -> Duration {
         CONNECTING.saturating_mul(2) + self.link.patience()
     }

@@ -260,7 +260,7 @@ impl ScriptReply {
             let (_, outcome) = all.find(|(policy, _)| *policy == told.charge.policy)?;
             let wait = outcome.retry_micros();
             match told.own {
-                // What comes after the override is not known.
+                // The limit after the override is not known.
                 Some(Own { lasts, .. }) => Some(wait.map_or(lasts, |wait| wait.min(lasts))),
                 None => wait,
             }

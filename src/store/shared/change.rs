@@ -14,7 +14,7 @@ use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::{Amendment, DAMAGED};
 
-/// What to do with some items, in one step; see [`Items::update`](super::Items::update).
+/// A change to some items, in one step; see [`Items::update`](super::Items::update).
 ///
 /// It reads no clock and changes nothing itself, so it can be [applied](Self::apply) again whenever another
 /// writer was faster.

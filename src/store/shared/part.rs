@@ -1,4 +1,4 @@
-//! What a change does to the records of one policy.
+//! The change to the records of one policy.
 
 use super::item::Item;
 use super::own::{Own, Span};
@@ -37,7 +37,7 @@ pub(super) struct Tags {
     pub(super) own: u64,
 }
 
-/// What one policy finds before anything is charged.
+/// The state of a key under one policy, before any charge.
 pub(super) struct KeyState {
     told: Outcome,
     state: State,

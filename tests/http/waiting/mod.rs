@@ -24,7 +24,7 @@ pub(crate) fn bucket() -> TokenBucket {
     TokenBucket::per_second(5).burst(1)
 }
 
-/// A request of one user, by the header `x-user`.
+/// Returns a request of one user, by the header `x-user`.
 pub(crate) fn by_user(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
     Policy::new(name, algorithm).key(key::header("x-user"))
 }

@@ -183,7 +183,7 @@ impl Case {
         crate::MOUNTED[self.which](numbers)
     }
 
-    /// The numbers outside all intervals, and in each.
+    /// Returns the numbers outside all intervals, and in each.
     pub(super) fn numbers(&self) -> Vec<Numbers> {
         // A calendar window of this period is a day.
         let period = self.own.period.next_multiple_of(12);

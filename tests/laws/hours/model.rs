@@ -28,7 +28,7 @@ impl Wall {
         self.zone.to_datetime(at)
     }
 
-    /// The first minute at which the clock shows this time, or a later one.
+    /// Returns the first minute at which the clock shows this time, or a later one.
     pub(super) fn first(&self, shown: DateTime) -> i128 {
         let known = self.edges.borrow().get(&shown).copied();
         known.unwrap_or_else(|| {
@@ -70,7 +70,7 @@ impl Wall {
         inside.map_or(0, |(.., place)| *place)
     }
 
-    /// The moments after the first and up to the second at which the limit may change.
+    /// Returns the moments after the first and up to the second at which the limit may change.
     pub(super) fn switches(&self, after: i128, until: i128) -> Vec<i128> {
         let edges = self.edges(after, until);
         let all = edges.iter().flat_map(|(begins, ends, _)| [*begins, *ends]);

@@ -147,7 +147,7 @@ pub(super) fn a_wait_for_several_policies_is_true_and_the_shortest<S: Several>()
 /// The index of the leaky queue in the list of all algorithms.
 pub(super) const QUEUE: usize = 9;
 
-/// Whether its debt drains within a few days.
+/// Returns whether its debt drains within a few days.
 pub(super) fn is_small(algorithm: &Algorithm) -> bool {
     let longest = algorithm.longest_wait();
     longest.is_none_or(|longest| longest < Duration::from_secs(3 * 86_400))

@@ -26,7 +26,7 @@ struct Given {
 }
 
 impl Given {
-    /// The table of the documentation, from the top.
+    /// Returns the table of the documentation, from the top.
     fn limit(self) -> u32 {
         let operation = self.operation || self.other_operation;
         let ranks = [

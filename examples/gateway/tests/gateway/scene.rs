@@ -37,7 +37,7 @@ impl Scene {
         Self::until(pending(), upstream, limits, LONG).await.0
     }
 
-    /// A gateway that stops with `stop`, and the task that serves until then.
+    /// Returns a gateway that stops with `stop`, and the task that serves until then.
     pub(crate) async fn until(
         stop: impl Future<Output = ()> + Send + 'static,
         upstream: &str,
@@ -48,7 +48,7 @@ impl Scene {
         Self::trusting(&roots, stop, upstream, limits, timeout).await
     }
 
-    /// The same before an upstream that these certificates make trusted.
+    /// Returns the same before an upstream that these certificates make trusted.
     pub(crate) async fn trusting(
         roots: &Roots,
         stop: impl Future<Output = ()> + Send + 'static,
@@ -78,7 +78,7 @@ impl Scene {
         fs::write(&self.file, limits).unwrap();
     }
 
-    /// The answer to a request, whose head and body are given as they are sent.
+    /// Returns the answer to a request, whose head and body are given as they are sent.
     pub(crate) async fn ask(&self, request: &str) -> Received {
         let mut stream = self.connect().await;
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -87,7 +87,7 @@ impl Scene {
         Received(String::from_utf8(answer).unwrap())
     }
 
-    /// The answer to a GET request with these header fields.
+    /// Returns the answer to a GET request with these header fields.
     pub(crate) async fn get(&self, path: &str, fields: &[&str]) -> Received {
         let fields: String = fields.iter().flat_map(|field| [*field, "\r\n"]).collect();
         // A `Connection` of the test stands beside ours.

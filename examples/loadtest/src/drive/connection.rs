@@ -129,7 +129,7 @@ impl Connection {
         true
     }
 
-    /// Whether the connection can be used again.
+    /// Returns whether the connection can be used again.
     async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
@@ -181,7 +181,7 @@ impl Drop for Connection {
     }
 }
 
-/// Whether a body was read to its end.
+/// Returns whether a body was read to its end.
 async fn drain(mut body: Incoming) -> bool {
     while let Some(frame) = body.frame().await {
         if frame.is_err() {

@@ -197,7 +197,7 @@ impl State {
     /// Returns the client that sends next: the next in order, or else the next that need not wait. `None` if
     /// the request is not sent.
     async fn client(&self, turn: u32) -> Option<u32> {
-        if !self.load.heed {
+        if !self.load.wait {
             return Some(turn);
         }
         loop {
@@ -251,7 +251,7 @@ impl State {
             *refused += u64::from(is_refused);
         }
         self.shared.answered.fetch_add(1, Ordering::Relaxed);
-        if self.load.heed && is_refused {
+        if self.load.wait && is_refused {
             let wait = reply.info.retry_after.map_or(UNTOLD, |wait| wait.length);
             // Timers of the runtime are exact to a millisecond, and never early.
             let until = since(reply.received.unwrap_or(reply.ended)).saturating_add(wait);

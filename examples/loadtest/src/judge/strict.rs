@@ -106,7 +106,7 @@ impl Strict {
         })
     }
 
-    /// The window of the server began at an unknown moment, so the estimate has to leave no room for every such
+    /// Returns the window of the server began at an unknown moment, so the estimate has to leave no room for every such
     /// moment.
     fn estimate(&mut self, sent: Duration) -> Option<String> {
         const PLACES: u32 = 32;

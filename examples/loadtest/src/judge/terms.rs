@@ -60,12 +60,12 @@ impl Terms {
         }
     }
 
-    /// How many come back in a period.
+    /// Returns how many come back in a period.
     pub(super) fn refill(&self) -> u64 {
         self.limit.min(self.size)
     }
 
-    /// Whether a server that tells this quota and this window in seconds tells the truth.
+    /// Returns whether a server that tells this quota and this window in seconds tells the truth.
     pub(super) fn agrees_with(&self, quota: u64, window: Option<u64>) -> bool {
         if self.rule == Rule::Unlimited {
             return false;

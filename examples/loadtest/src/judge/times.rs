@@ -34,7 +34,7 @@ impl Times {
         }
     }
 
-    /// How many there were since the beginning.
+    /// Returns how many there were since the beginning.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
@@ -87,7 +87,7 @@ impl Times {
         }
     }
 
-    /// The request that was sent `back` requests before the newest, or an earlier one; `None` if it was forgotten or
+    /// Returns the request that was sent `back` requests before the newest, or an earlier one; `None` if it was forgotten or
     /// never was.
     pub(super) fn back(&self, back: u64) -> Option<&Arc<Exchange>> {
         let mut passed = 0;

@@ -7,7 +7,7 @@ pub(super) const QUANTILES: [(&str, f64); 4] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
 impl Report<'_> {
-    /// The seconds from the beginning to the last answer.
+    /// Returns the seconds from the beginning to the last answer.
     pub(super) fn seconds(&self) -> f64 {
         self.outcome.tally.elapsed.as_secs_f64()
     }

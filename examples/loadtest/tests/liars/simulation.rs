@@ -10,7 +10,7 @@ use tower_ratelimit::{Algorithm, Micros};
 
 use crate::server::{Reply, Server};
 
-/// The number of seeds for each case: 40, or `LOADTEST_SEEDS`.
+/// Returns the number of seeds for each case: 40, or `LOADTEST_SEEDS`.
 pub(crate) fn seeds() -> u64 {
     let seeds = std::env::var("LOADTEST_SEEDS").ok();
     seeds.map_or(40, |seeds| seeds.parse().unwrap())

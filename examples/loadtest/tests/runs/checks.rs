@@ -36,7 +36,7 @@ fn an_honest_limiter_passes() {
         ],
         &["--burst", "20/700ms", "--duration", "3s"],
         &["--requests", "3000", "--concurrency", "20"],
-        &["--duration", "3s", "--concurrency", "4", "--heed"],
+        &["--duration", "3s", "--concurrency", "4", "--wait"],
     ] {
         let run = run(&[&[server.url.as_str()][..], load, &policy].concat());
         assert_eq!(run.code, 0, "{load:?}: {}{}", run.stdout, run.stderr);

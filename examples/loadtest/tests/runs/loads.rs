@@ -66,7 +66,7 @@ fn an_open_loop_sends_at_its_rate() {
 #[test]
 fn clients_that_heed_are_refused_once_for_each_wait() {
     let server = limited(5, Duration::from_secs(1));
-    let words = ["--requests", "12", "--concurrency", "1", "--heed"];
+    let words = ["--requests", "12", "--concurrency", "1", "--wait"];
     let run = run(&[&[server.url.as_str()][..], &words].concat());
     // Five pass, one is refused, and after the wait five pass again.
     assert_eq!(run.number("Limited: "), 2, "{}", run.stdout);

@@ -99,7 +99,7 @@ fn put_overrides(file: &mut Writer, (policy, algorithm): (&str, &str), overrides
     });
 }
 
-/// What was put down, and the seed of its fingerprints.
+/// Returns the tables that were written, and the seed of their fingerprints.
 pub(super) fn read(snapshot: &[u8]) -> Result<(Seed, Past), RestoreError> {
     let mut sections = Reader::open(snapshot).map_err(RestoreError::new)?;
     let damaged = || RestoreError::new(RestoreErrorKind::Damaged);

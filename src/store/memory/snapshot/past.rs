@@ -28,7 +28,7 @@ pub struct Restored {
     overrides: Arc<[u8]>,
 }
 
-/// What happened to one policy's part of a snapshot.
+/// The result of restoring one policy's part of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fate {
@@ -193,7 +193,7 @@ fn overridden<'a>(keys: &mut Reader<'a>) -> Option<Put<'a>> {
     Some((keys.text()?, (from, until), keys.key()?))
 }
 
-/// What a store was restored from, as far as no policy has been opened for it.
+/// The parts of a snapshot for which no policy has been opened yet.
 ///
 /// It calls what reads it by pointers that only [`restore`](crate::MemoryStore::restore) sets, so that a program which
 /// restores no snapshot does not contain the code.

@@ -137,7 +137,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 
     /// Locks the page of a key that is in one of its own slots, on a page at rest and under the policy's own
-    /// limit, as nearly always. What is known of the page is of this moment. Returns `None` in all other
+    /// limit, as nearly always. The facts about the page are of this moment. Returns `None` in all other
     /// cases.
     #[inline]
     fn lock_at_once(

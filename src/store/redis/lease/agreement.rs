@@ -15,7 +15,7 @@ use crate::clock::Micros;
 use crate::store::redis::functions::server::Server;
 use crate::store::redis::glue::glue;
 
-/// What is done with the key.
+/// The operation on the key.
 #[derive(Clone, Copy, Debug)]
 enum Verb {
     /// Asks with a cost for this many units, for some of which requests wait, with this demand.
