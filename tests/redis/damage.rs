@@ -61,8 +61,7 @@ async fn text_that_is_no_state_is_an_error_that_names_the_key() {
     assert_eq!(used(&limiter.check("ann", 1).await.unwrap()), [1]);
 }
 
-/// Words that look like a state, under every algorithm: the answer is a decision or an error, and a reset
-/// helps.
+/// Words that look like a state, under every algorithm. The answer is a decision or an error, and a reset helps.
 #[tokio::test]
 async fn states_that_no_request_can_have_left_cause_no_panic() {
     let server = Server::start(&[]);
@@ -92,7 +91,7 @@ async fn states_that_no_request_can_have_left_cause_no_panic() {
                 } else {
                     server.ask(&["SET", &key, text]);
                 }
-                // Whatever they answer.
+                // The answers do not matter.
                 let _ = limiter.peek("ann", 1).await;
                 let _ = limiter.check("ann", 1).await;
                 let _ = limiter.settle("ann", 1).await;
@@ -149,7 +148,7 @@ async fn answers_that_no_script_gives_are_errors() {
     }
 }
 
-/// States of any numbers that fit their words, told by whatever stands there: decided on, and no panic.
+/// States of arbitrary numbers: the store decides, and nothing panics.
 #[tokio::test]
 async fn words_of_any_size_are_read_without_a_panic() {
     let most = u64::MAX.to_string();
@@ -249,7 +248,7 @@ async fn a_server_without_memory_is_unavailable_and_says_why() {
         "{}",
         story(&error)
     );
-    // What writes nothing is decided, and what makes room is done.
+    // A request that writes nothing is decided, and a command that frees memory is executed.
     assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
     assert_eq!(used(&limiter.peek("bob", 1).await.unwrap()), [1]);
     limiter.reset("ann").await.unwrap();

@@ -43,7 +43,7 @@ fn end_and_now(server: &Server, set: &str) -> (f64, f64) {
     (members[0].1, seconds * 1e6 + micros)
 }
 
-/// Looks until these slots were renewed past two lives, and sees none of them end.
+/// Waits until these slots were renewed past two lives, and asserts that none of them ended.
 pub(crate) fn are_renewed(slots: &[(&Server, String)], life: Duration) {
     let first: Vec<f64> = slots
         .iter()
@@ -76,7 +76,7 @@ fn in_a_cluster_a_server_that_is_away_lets_no_slot_of_the_others_end() {
     const LIFE: Duration = Duration::from_secs(3);
     let cluster = Cluster::start();
     for server in &cluster.nodes {
-        // Else none of them answers while one is away.
+        // Otherwise none of them answers while one is away.
         let _: () = ask(
             server,
             &["CONFIG", "SET", "cluster-require-full-coverage", "no"],
@@ -160,7 +160,7 @@ fn ten_thousand_slots_are_renewed_in_one_call_that_takes_less_than_their_command
     let mut renewals = Vec::new();
     until("it is measured", || {
         let (before, calls) = spent(&server);
-        // Questions meanwhile would be measured, too.
+        // Calls meanwhile would be measured, too.
         thread::sleep(LIFE);
         let (after, now) = spent(&server);
         if now == calls + 1 {

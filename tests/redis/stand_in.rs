@@ -1,4 +1,4 @@
-//! In the place of a server: it hears what a client says, and answers as the test likes.
+//! A stand-in for a server: it records the commands of a client, and answers from a script.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What comes of a command.
+/// The reply to a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ScriptedReply {
     Say(&'static str),
     /// Allows each request that shares the call; each has one charge.
     Allow,
-    /// Says this, and closes.
+    /// Sends this, and closes the connection.
     Break(&'static str),
     Silence,
 }
@@ -30,7 +30,7 @@ struct Heard {
 }
 
 impl StandIn {
-    /// Answers a script so, and what a sentinel is asked; all else is fine.
+    /// Sends these replies to scripts and to questions for a sentinel, and accepts everything else.
     pub(crate) fn start(
         answer: impl Fn(&[String]) -> ScriptedReply + Send + Sync + 'static,
     ) -> Self {

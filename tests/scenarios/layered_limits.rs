@@ -1,4 +1,4 @@
-//! What gives a key its limit gives it to the requests of any service, too.
+//! Every source of limits works for requests of any service.
 
 use std::convert::Infallible;
 #[cfg(feature = "calendar")]

@@ -1,4 +1,4 @@
-//! Scenarios that have bitten other rate limiters, each as one test that names it.
+//! Bugs of other rate limiters, each as one test with its name.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -77,8 +77,7 @@ fn every(quota: Quota) -> impl Iterator<Item = Algorithm> {
     windows(quota).into_iter().chain(buckets)
 }
 
-/// Asks again and again at one instant, at cost 1, until it is denied; tells how many were
-/// allowed.
+/// Sends requests of cost 1 at one instant until one is denied. Returns how many were allowed.
 fn exhaust(driver: &mut impl Driver, at: u64) -> u32 {
     let mut admitted = 0;
     loop {

@@ -102,7 +102,7 @@ fn a_key_is_not_forgotten_one_microsecond_before_it_is_new() {
         for key in 0..1_000_u32 {
             assert!(limiter.check_now(key, 5).is_allowed(), "{algorithm}");
         }
-        // The store grows, and forgets what it may.
+        // The store grows, and evicts idle keys.
         let reset = longest_wait(algorithm);
         clock.set_micros(Micros::new(START + reset - 1));
         for key in 1_000..10_000_u32 {

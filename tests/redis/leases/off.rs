@@ -1,4 +1,4 @@
-//! What leases cost where nothing is leased: nothing is sent that would not be sent without them.
+//! Without leased policies, leases cost nothing: the store sends the same calls as without them.
 
 use tower_ratelimit::{Policy, RedisStore};
 
@@ -6,7 +6,7 @@ use super::leasing;
 use crate::scene::{daily, limiter, patient};
 use crate::stand_in::{ScriptedReply, StandIn};
 
-/// What a server hears of three requests under this policy.
+/// Returns the commands of three requests under this policy.
 async fn heard(policy: Policy, open: impl Fn(&str) -> RedisStore) -> Vec<Vec<String>> {
     let server = StandIn::start(|_| ScriptedReply::Allow);
     let node = limiter(&open(&server.url()), [policy]);
