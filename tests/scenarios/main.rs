@@ -14,6 +14,8 @@ mod crowds;
 mod edges;
 mod full_store;
 mod given_back;
+#[cfg(feature = "calendar")]
+mod hours_in_decisions;
 mod layered_limits;
 mod overriding;
 mod penalties;
@@ -25,8 +27,6 @@ mod split;
 mod taking;
 mod threads;
 mod time;
-#[cfg(feature = "calendar")]
-mod told_hours;
 
 use std::time::Duration;
 
