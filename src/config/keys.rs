@@ -176,7 +176,7 @@ impl Common {
 
     fn client_ip_with(&self, at: &At<'_>) -> Option<ClientIp> {
         let table = at.table(&CLIENT_IP)?;
-        // Each is read, so that all mistakes are told.
+        // Each is read, so that all mistakes are reported.
         let prefix = table.may("ipv6_prefix", |at| {
             at.made(self.client_ip().try_ipv6_prefix(at.whole()?))
         });

@@ -125,11 +125,11 @@ pub struct FileError {
 /// The number of mistakes that are kept.
 const MOST_LISTED: usize = 100;
 
-/// How many are kept before the first of them are told, since a walk does not find them in the order of the file.
+/// The number of mistakes that are kept before the first are reported, since a walk does not find them in the order of the file.
 const MOST_KEPT: usize = 10_000;
 
 /// The mistakes of a file, without their lines yet: the search for the lines of all mistakes of a large file takes long, and
-/// few of them are told.
+/// few of them are reported.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     kept: Vec<Note>,
@@ -160,7 +160,7 @@ impl Notes {
         self.number == 0
     }
 
-    /// Returns whether few of them are told.
+    /// Returns whether few of them are reported.
     pub(super) fn are_many(&self) -> bool {
         self.number > 10 * MOST_LISTED
     }

@@ -2,7 +2,7 @@
 
 use super::tree::quoted;
 
-/// How many known names are told.
+/// The number of known names in a message.
 const MOST_LISTED: usize = 60;
 
 /// Longer names are not compared.

@@ -65,7 +65,7 @@ impl<'w> Walk<'w> {
         name: &str,
         known: &[&'k str],
     ) -> Option<&'k str> {
-        // Few of many are told, and the search for the nearest name takes long.
+        // Few of many are reported, and the search for the nearest name takes long.
         if self.mistakes.borrow().are_many() {
             self.note(span, path, briefly_unknown(what, name));
             return None;

@@ -163,7 +163,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the length of the present window in seconds, where windows differ in length and no other limit is told.
+    /// Returns the length of the present window in seconds, where windows differ in length and the outcome has no other limit.
     fn present_window(&self) -> Option<u32> {
         let window = self.flags();
         (window & PRESENT != 0).then_some(window & NO_WINDOW)

@@ -57,7 +57,7 @@ impl<L: ?Sized> Limiter<L> {
     ///   [`override_limit_now`](Limiter::override_limit_now), which changes the limit of one key.
     /// - **It holds** for all decisions that begin from now on, in this process: each node has limits of its own, also over a
     ///   shared store. A restart, and a reload of a configuration file, put the declared limits in force.
-    /// - **A wait** that was told stays exact under the limit that then held. Under a lower one the request may have to wait
+    /// - **A wait** in an earlier decision stays exact under the limit that then held. Under a lower one the request may have to wait
     ///   longer.
     /// - **Other rules**, which give limits by key or by operation, overrides, and the limits of a resolver come first, as
     ///   [before](crate::plan#which-limit-holds).

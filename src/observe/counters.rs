@@ -219,7 +219,7 @@ impl Counters {
         }
     }
 
-    /// Returns whether operators may be told now that this policy has denied a request.
+    /// Returns whether a refusal by this policy may be logged now.
     #[inline]
     pub(crate) fn is_refusal_told(&self, policy: usize, now: Micros) -> bool {
         let metered = self.policies.get(policy);

@@ -42,7 +42,7 @@ pub(super) struct Waiter {
     timer: Timer,
     /// Reports slots that are given back, once the request has asked for one.
     vacancy: Option<Vacancy>,
-    /// How often the request asks for a slot, whatever wait it is told.
+    /// How often the request asks for a slot, whatever its wait is.
     asks_every: Duration,
     pub(super) step: Step,
     has_ended: bool,

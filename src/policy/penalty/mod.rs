@@ -88,7 +88,7 @@ impl Penalty {
     }
 
     /// Lets each refusal during a block begin the block again. By default, a block ends at the time that the
-    /// client was told.
+    /// response has announced.
     ///
     /// A client that waits as told still passes, since it sends nothing meanwhile.
     pub fn extended_by_refusals(mut self) -> Self {

@@ -34,7 +34,7 @@ pub(in crate::store) struct Remembering {
 #[derive(Debug)]
 pub(in crate::store) struct SharedDenials {
     epochs: Arc<KeyEpochs>,
-    /// The number of denials that were told without a call.
+    /// The number of denials that were repeated without a call.
     times: AtomicU64,
 }
 

@@ -16,7 +16,7 @@ use crate::algorithm::{
 use crate::clock::Micros;
 
 /// States are packed if that is exact for all times up to this one, in the year 2540, which is the end of the
-/// longest wait that can be told before the year 2255.
+/// longest possible wait before the year 2255.
 const PACKED_UNTIL: Micros = Micros::new(2 * Micros::LONGEST.get());
 
 const END_OF_TIME: Micros = Micros::new(u64::MAX);

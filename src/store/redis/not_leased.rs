@@ -38,7 +38,7 @@ pub(super) fn terms(policies: &[Policy], life: Micros) -> Box<[Option<Terms>]> {
 }
 
 /// Finds limits that are too small for leases, and have another source than the policy: a plan, an override, a factor. Each
-/// policy with such a limit is told once.
+/// policy with such a limit is logged once.
 pub(super) struct SmallLimits(Box<[LeasedPolicy]>);
 
 struct LeasedPolicy {

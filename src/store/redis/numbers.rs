@@ -16,7 +16,7 @@ pub(super) enum Numbers {
 }
 
 impl Numbers {
-    /// Chooses the form for a denial that is told for this long.
+    /// Chooses the form for a denial that is remembered for this long.
     pub(super) fn of(told: &KeyReply, counted: &OpenedPolicy, length: Micros) -> Self {
         let first = told.outcome(counted, Micros::ZERO);
         let last = told.outcome(counted, length);

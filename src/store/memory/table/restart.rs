@@ -14,7 +14,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Calls `write_outcome` with each key that is not as good as new, and its state at some moment of the call. No
     /// page is locked for longer than one key takes.
     ///
-    /// A key may be told twice if its page is split meanwhile.
+    /// A key may be visited twice if its page is split meanwhile.
     pub(in crate::store::memory) fn each_key(
         &self,
         now: Micros,
