@@ -29,7 +29,7 @@ use smallvec::SmallVec;
 pub use self::amendment::{Amendment, Taken};
 pub use self::charged::{Charged, Wanted};
 pub(crate) use self::charged::{answered, check};
-pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
+pub use self::memory::{MemoryLedger, MemoryStore, RestoreStatus, Restored, Usage};
 pub use self::outage::Availability;
 pub(crate) use self::outage::Guarded;
 #[cfg(feature = "redis")]

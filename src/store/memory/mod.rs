@@ -32,7 +32,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::ledger::MemoryLedger;
-pub use self::snapshot::{Fate, Restored};
+pub use self::snapshot::{RestoreStatus, Restored};
 pub use self::usage::Usage;
 
 use self::opened::Opened;

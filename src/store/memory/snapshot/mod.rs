@@ -3,7 +3,7 @@
 mod format;
 mod past;
 
-pub use self::past::{Fate, Restored};
+pub use self::past::{RestoreStatus, Restored};
 
 pub(super) use self::past::Past;
 

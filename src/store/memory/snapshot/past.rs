@@ -21,7 +21,7 @@ use crate::store::memory::timed::Override;
 pub struct Restored {
     policy: String,
     algorithm: String,
-    fate: Fate,
+    status: RestoreStatus,
     /// The bytes of the keys in the snapshot; empty once they have been restored.
     keys: Arc<[u8]>,
     /// The bytes of the keys that have overrides.
@@ -31,12 +31,12 @@ pub struct Restored {
 /// The result of restoring one policy's part of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fate {
+pub enum RestoreStatus {
     /// No policy of this name has been opened yet.
     Waiting,
     /// The policy that was opened under this name has another algorithm, period or number of slots, and has
     /// started empty.
-    Unlike,
+    Mismatch,
     /// The part was restored.
     Restored {
         /// The number of keys that were restored. Keys that had become as good as new meanwhile do not count.
@@ -65,8 +65,8 @@ impl Restored {
     }
 
     /// Returns what happened to the part.
-    pub fn fate(&self) -> Fate {
-        self.fate
+    pub fn status(&self) -> RestoreStatus {
+        self.status
     }
 
     pub(super) fn read(mut section: Reader<'_>) -> Option<Self> {
@@ -79,7 +79,7 @@ impl Restored {
         Some(Self {
             policy,
             algorithm,
-            fate: Fate::Waiting,
+            status: RestoreStatus::Waiting,
             keys: keys.into(),
             overrides: Arc::default(),
         })
@@ -111,7 +111,7 @@ impl Restored {
     }
 
     fn is_waiting(&self) -> bool {
-        !matches!(self.fate, Fate::Restored { .. })
+        !matches!(self.status, RestoreStatus::Restored { .. })
     }
 
     /// Returns the algorithm, or `None` if a later version wrote it.
@@ -164,7 +164,7 @@ impl Restored {
             .map(|(fingerprint, limit, _)| (fingerprint, limit));
         let (counter, restored) = counter_with(algorithm, bound, states, limits.collect(), now);
         let (keys, left_out) = restored;
-        self.fate = Fate::Restored { keys, left_out };
+        self.status = RestoreStatus::Restored { keys, left_out };
         self.keys = Arc::default();
         self.overrides = Arc::default();
         counter
@@ -284,7 +284,7 @@ fn revived(
         return Some(restored[found].restore_table(algorithm, bound, now));
     }
     for one in restored.iter_mut().filter(|one| is_its_own(one)) {
-        one.fate = Fate::Unlike;
+        one.status = RestoreStatus::Mismatch;
         let subject = format!("policy {policy:?}: {} then, {algorithm} now", one.algorithm);
         warn_once_of(&UNLIKE, subject);
     }
