@@ -16,7 +16,7 @@ test: servers ## all tests, those of the documentation too
 	cargo test --workspace --exclude tower-ratelimit-benches --all-features --lib --tests
 	cargo test --workspace --exclude tower-ratelimit-benches --all-features --doc
 
-servers: ## redis-server, memcached and nginx, which tests start; installs what is missing
+servers: ## redis-server, memcached and nginx, which tests start; installs missing ones
 	tests/servers/install
 
 faults: servers ## Redis in trouble, one fault after the other, in a minute and a half; ends with a table
@@ -32,16 +32,16 @@ simulate: ## leases in virtual time: ten workloads and seven algorithms, then 10
 	done
 	cargo test --release --package tower-ratelimit --lib --features redis simulation::search -- --nocapture
 
-model: ## every order in which threads can meet in the store, by loom
+model: ## all interleavings of threads in the store, by loom
 	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --package tower-ratelimit --lib --no-default-features loom_
 
-interop: ## curl, urllib3, grpcio, ky and Chromium against the examples; installs what is missing
+interop: ## curl, urllib3, grpcio, ky and Chromium against the examples; installs missing ones
 	tests/interop/run
 
 loadtest: servers ## the load tester against our algorithms, two crates and nginx, in two minutes; ends with a table
 	examples/loadtest/check
 
-day: ## a day of 10^9 decisions, simulated in two minutes: what watching costs, and that memory stays flat
+day: ## a day of 10^9 decisions, simulated in two minutes: the cost of snapshots, and flat memory
 	cargo run --release --quiet --example day
 
 lint: ## format and clippy, warnings denied
@@ -53,8 +53,8 @@ docs: ## the documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --no-deps
 	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --no-deps --no-default-features
 
-# What a run measures goes into a folder of its own: the table shows nothing older. What is compared is measured
-# again in each round, within seconds of each other: see `Rounds` in benches/src/figures.rs.
+# The results of a run go into a folder of their own, so the table shows nothing older. Rows that are compared are
+# measured in each round, within seconds of each other: see `Rounds` in benches/src/figures.rs.
 bench bench-quick bench-redis: export CRITERION_HOME := $(FIGURES)
 bench: ROUNDS := 1 2 3 4 5 6 7 8 9
 bench-quick: ROUNDS := 1 2 3
@@ -71,7 +71,7 @@ bench bench-quick: servers
 	cargo bench --package tower-ratelimit-benches --bench memory --bench redis -- $(SLICES)
 	cargo run --release --quiet --package tower-ratelimit-benches --bin table
 
-bench-redis: servers ## one decision in Redis beside what a round trip costs, in two minutes
+bench-redis: servers ## one decision in Redis beside the cost of a round trip, in two minutes
 	rm -rf "$(FIGURES)"
 	cargo bench --package tower-ratelimit-benches --bench redis
 	cargo run --release --quiet --package tower-ratelimit-benches --bin table -- redis
@@ -84,8 +84,8 @@ bench-once: servers ## tests of the tables, and every benchmark once, unmeasured
 redis-memory: servers ## bytes of Redis for each key, by algorithm
 	cargo run --release --quiet --package tower-ratelimit-benches --bin redis-memory
 
-instructions: ## counts instructions of the core paths, and fails if one has grown
+instructions: ## instruction counts of the core paths; fails if one has grown
 	benches/count-instructions
 
-instructions-accept: ## makes today's counts the reference
+instructions-accept: ## makes the current counts the reference
 	benches/count-instructions --accept

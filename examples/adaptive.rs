@@ -1,11 +1,11 @@
 //! A service whose limit follows the load of the machine.
 //!
-//! `cargo run --example adaptive`, and then what it prints.
+//! Run `cargo run --example adaptive`. It prints commands to try.
 //!
-//! - `ADDR` chooses the address, and `BASE` the limit of each key in a minute when nothing presses (100).
-//! - `LOAD` names a file that tells the load in place of the kernel, read anew at each sample: lines such as `cpu=93.0`
-//!   and `memory=40.0`, in percent.
-//! - `IMMEDIATE=1` follows each sample as it is, without smoothing and holds, and never above the base.
+//! - `ADDR` is the address, and `BASE` the limit of each key per minute under no load (default 100).
+//! - `LOAD` names a file with the load, which replaces the signals of the kernel. It is read at each sample and has
+//!   lines such as `cpu=93.0` and `memory=40.0`, in percent.
+//! - `IMMEDIATE=1` applies each sample without smoothing and without holds. The limit never exceeds the base.
 
 use std::env;
 use std::error::Error;
@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let steps = Steps::standard();
     let steps = match env::var("IMMEDIATE").as_deref() {
         Ok("1") => steps.immediate(),
-        // While all is calm and limits are reached: a twentieth more every ten seconds, up to five times the base.
+        // Under low load, while clients reach their limits: 5 % more every ten seconds, up to five times the base.
         _ => steps.grow(Factor::thousandths(50), Factor::thousandths(5_000)),
     };
     let adapt = with_signals(Adapt::builder(steps)).build()?;
@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The kernel's signals, or those of a file.
+/// Returns the signals of the kernel, or those of a file.
 fn with_signals(builder: AdaptBuilder) -> AdaptBuilder {
     match env::var("LOAD") {
         Ok(path) => builder
@@ -103,7 +103,7 @@ impl Signal for FromFile {
     }
 }
 
-/// The factor, its cause and age, and what the signals tell.
+/// Returns the factor, its cause and age, and the readings of the signals.
 async fn explain(State(adapt): State<Adapt>) -> impl IntoResponse {
     let explanation = adapt.explain();
     let since = explanation

@@ -1,7 +1,6 @@
-//! Pages of axum and calls of gRPC on one port, with one budget: each is refused in its own language.
+//! axum routes and gRPC calls on one port, with one budget. Each refusal has the form of its protocol.
 //!
-//! `cargo run --example axum_and_tonic --features tonic`, and then what it prints. `ADDR` chooses the
-//! address.
+//! Run `cargo run --example axum_and_tonic --features tonic`. It prints commands to try. `ADDR` is the address.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -16,7 +15,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let (_reporter, health) = tonic_health::server::health_reporter();
 
-    // One layer around both; what is a call, it sees by the content type of each request.
+    // One layer for both. It detects a gRPC call by the content type of the request.
     let limit = RateLimitLayer::new(key::client_ip(), TokenBucket::per_minute(6).burst(3));
     let app: Router = Routes::new(health)
         .into_axum_router()

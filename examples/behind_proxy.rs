@@ -1,8 +1,7 @@
-//! Clients behind a proxy that is trusted, told their limits in two dialects; some are never limited
-//! and some never served.
+//! Clients behind a trusted proxy, with rate limit headers in two dialects, an allow list and a deny list.
 //!
-//! `cargo run --example behind_proxy`, and then what it prints: this machine plays the proxy, which
-//! appends the client's address to `X-Forwarded-For`. `ADDR` chooses the address.
+//! Run `cargo run --example behind_proxy`. It prints commands to try: this machine acts as the proxy, which appends
+//! the address of the client to `X-Forwarded-For`. `ADDR` is the address.
 
 use std::net::SocketAddr;
 
@@ -42,8 +41,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The last address that is no proxy of ours. What a client has put to the left of it is not read,
-/// and neither is anything that comes past the proxy.
+/// Returns the last address that is not one of our proxies. The layer ignores all addresses to the left of it, which a client
+/// can invent, and the header of a request that did not come through the proxy.
 fn client() -> ClientIp {
     let proxies = Proxies::in_networks(["127.0.0.0/8", "::1"]);
     key::client_ip().behind(proxies, Forwarding::XForwardedFor)
@@ -52,7 +51,7 @@ fn client() -> ClientIp {
 fn limit() -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder()
         .policy(Policy::new("client", TokenBucket::per_minute(6).burst(3)).key(client()))
-        // Draft 11, and beside it the headers that older clients read.
+        // Draft 11, and the headers that older clients read.
         .dialects([Dialect::Draft11, Dialect::XRateLimit(Reset::DeltaSeconds)])
         .refusal_body(RefusalBody::Json)
         .allow(client().within(["10.0.0.0/8"]))

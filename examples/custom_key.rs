@@ -1,8 +1,7 @@
-//! Keys of one's own making: a tenant from the path, a token of which only a hash is kept, a user
-//! who has logged in, and visitors.
+//! Custom keys: a tenant from the path, a hashed token, a user who has logged in, and visitors.
 //!
-//! `cargo run --example custom_key`, and then what it prints. `ADDR` chooses the address, and
-//! `SECRET` what tokens are hashed with: 16 bytes or more, the same on nodes that share a store.
+//! Run `cargo run --example custom_key`. It prints commands to try. `ADDR` is the address. `SECRET` hashes tokens: at
+//! least 16 bytes, and the same on all nodes that share a store.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -17,7 +16,7 @@ use tower_ratelimit::key::{self, IntoKey, Secret};
 use tower_ratelimit::policy::NoKey;
 use tower_ratelimit::{ConfigError, Policy, RateLimitLayer, TokenBucket};
 
-/// Who has logged in; visitors have not.
+/// A user who has logged in. Visitors have no such extension.
 #[derive(Clone)]
 struct User {
     id: u64,
@@ -66,16 +65,16 @@ fn bucket() -> TokenBucket {
     TokenBucket::per_minute(6).burst(3)
 }
 
-/// `extension` reads what a layer outside has verified, `map` takes of it what tells users apart,
-/// and `or` counts clients that have not logged in by address.
+/// `extension` reads the user that an outer layer has verified, `map` takes the identity of the user, and `or` counts
+/// clients that have not logged in by address.
 fn by_user_or_address() -> Result<RateLimitLayer, ConfigError> {
     let user = key::extension::<User>().optional();
     let caller = user.map(|user: &User| user.id).or(key::client_ip());
     one_policy(Policy::new("caller", bucket()).key(caller))
 }
 
-/// The store keeps 128 bits of a keyed hash in place of the token. Nothing here verifies that it is
-/// a good one: a client that makes up tokens is counted by address too.
+/// The store keeps 128 bits of a keyed hash in place of the token. This example does not verify the token, so a
+/// client that invents tokens is counted by its address too.
 fn by_token(secret: &Secret) -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder()
         .policy(
@@ -87,7 +86,7 @@ fn by_token(secret: &Secret) -> Result<RateLimitLayer, ConfigError> {
         .build()
 }
 
-/// Any closure over the request's head. `None` is a request without a key.
+/// Any closure over the head of the request. A request without a key gets `None`.
 fn by_tenant() -> Result<RateLimitLayer, ConfigError> {
     let tenant = key::from_fn(|head| {
         let tenant = head.path().strip_prefix("/tenants/")?.split('/').next();
@@ -96,8 +95,8 @@ fn by_tenant() -> Result<RateLimitLayer, ConfigError> {
     one_policy(Policy::new("tenant", bucket()).key(tenant))
 }
 
-/// Both together: one client that guesses passwords does not use up the limit of its network, and no client can
-/// lock a name out from elsewhere.
+/// User name and address together: a client that guesses passwords does not use up the limit of its network, and no
+/// client can lock out a user at another address.
 fn by_address_and_name() -> Result<RateLimitLayer, ConfigError> {
     let both = key::client_ip().and(key::query("user"));
     one_policy(Policy::new("login", bucket()).key(both))
@@ -109,7 +108,7 @@ fn one_policy(
     RateLimitLayer::builder().policy(policy).build()
 }
 
-/// In place of a session: it believes what the cookie says, which yours must not.
+/// Stands for a session. It trusts the cookie, which your service must not do.
 async fn log_in(mut request: Request, next: Next) -> Response {
     let cookie = request.headers().get("cookie");
     let id = cookie.and_then(|cookie| cookie.to_str().ok()?.strip_prefix("user="));

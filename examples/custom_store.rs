@@ -1,6 +1,7 @@
-//! A store of your own, over memcached: one atomic read-modify-write, and every algorithm works.
+//! A custom store over memcached: with one atomic read-modify-write, every algorithm works.
 //!
-//! `cargo run --example custom_store --features testing -- 127.0.0.1:11211`, where a memcached is.
+//! Run `cargo run --example custom_store --features testing -- 127.0.0.1:11211` with the address of a memcached
+//! server.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -18,10 +19,10 @@ use tower_ratelimit::testing::Conformance;
 use tower_ratelimit::{FixedWindow, Limiter, Policy, StoreError, TokenBucket};
 
 const CONNECTIONS: usize = 8;
-/// For one update, however often another node was faster.
+/// The deadline of one update, including all its retries.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// memcached compares and swaps one item at a time. It has no clock to ask: the nodes' own have to
+/// memcached compares and swaps one item at a time. It has no clock, so the clocks of the nodes have to agree.
 /// agree.
 #[derive(Clone, Debug)]
 pub(crate) struct Memcached(Arc<Pool>);
@@ -65,9 +66,9 @@ impl Items for Memcached {
 impl Pool {
     async fn update(&self, change: &Change) -> std::io::Result<Changed> {
         let name = &change.names()[0];
-        // Requests of one key wait for each other here, and do not race for it over there.
+        // Requests of one key wait for each other here instead of competing in memcached.
         let mut place = self.place(name).await;
-        // Taken out, so that one whose answer was not read is never used again.
+        // Taken out, so that a connection with an unread answer is never used again.
         let mut connection = match place.take() {
             Some(connection) => connection,
             None => BufReader::new(TcpStream::connect(self.address).await?),
@@ -95,7 +96,7 @@ impl Pool {
     }
 }
 
-/// The value, and the number of the write that it is from.
+/// Returns the value, and the version of the write that made it.
 async fn gets(connection: &mut Connection, name: &str) -> std::io::Result<Option<(Vec<u8>, u64)>> {
     connection
         .write_all(format!("gets {name}\r\n").as_bytes())
@@ -119,7 +120,7 @@ async fn gets(connection: &mut Connection, name: &str) -> std::io::Result<Option
     }
 }
 
-/// Writes the item, unless it is another one by now.
+/// Writes the item, unless another write has changed it.
 async fn swap(
     connection: &mut Connection,
     name: &str,
@@ -142,8 +143,8 @@ async fn swap(
     }
 }
 
-/// In whole seconds; as a moment if it is longer than 30 days; 0 is never. A second has begun already,
-/// and a part of one counts as one, so that no item goes too early.
+/// Returns the time to live in whole seconds, as a moment if it exceeds 30 days; 0 is never. It is rounded up, and one second
+/// is added for the second that has begun, so that no item expires early.
 fn expiry(ttl: Duration) -> u64 {
     let seconds = ttl.as_secs() + 2;
     if seconds <= 30 * 86_400 {
@@ -151,7 +152,7 @@ fn expiry(ttl: Duration) -> u64 {
     }
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let moment = now.as_secs() + seconds;
-    // It keeps moments in 32 bits.
+    // memcached stores moments in 32 bits.
     if moment < 1 << 31 { moment } else { 0 }
 }
 
@@ -164,7 +165,7 @@ async fn line(connection: &mut Connection) -> std::io::Result<String> {
     }
 }
 
-/// Its first word alone, since a name may follow.
+/// Returns the first word of the line, because a name may follow.
 fn unexpected(line: &str) -> std::io::Error {
     let word = line.split(' ').next().unwrap_or_default();
     std::io::Error::other(format!("memcached answered {word:?}"))
@@ -177,7 +178,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     run(address.parse()?).await
 }
 
-/// The tests run this too, and start a memcached for it.
+/// A test runs this too, and starts memcached for it.
 pub(crate) async fn run(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     let memcached = Memcached::at(address);
     Conformance::of_items(memcached.clone()).run().await?;

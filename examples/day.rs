@@ -1,12 +1,13 @@
-//! A day of a thousand million decisions in a minute or two: what it costs to be watched, and that memory stays flat.
+//! A day of 10^9 decisions in a minute or two: the cost of snapshots, and the memory, which stays flat.
 //!
 //! ```sh
 //! cargo run --release --example day               # a thousand million decisions; `make day`
 //! cargo run --release --example day -- 20000000   # fewer
 //! ```
 //!
-//! Time is simulated: each of 86,400 seconds has its share of the decisions, and a snapshot at its end, as a page or an
-//! exporter takes it. Half of the decisions are of a thousand clients, and half of keys that are never seen again.
+//! Time is simulated. Each of 86,400 seconds has its share of the decisions, and a snapshot at its end, as a
+//! dashboard or an exporter takes it. Half of the decisions are for a thousand clients, and half for keys that occur
+//! once.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use tower_ratelimit::{Gcra, Limiter, ManualClock, MemoryStore, Policy};
 
 const SECONDS: u64 = 86_400;
 
-/// Numbers that look random, and are the same in each run.
+/// Pseudorandom numbers that are the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -39,19 +40,19 @@ impl Numbers {
     }
 }
 
-/// The memory of this process in KiB; `None` where the system does not tell.
+/// Returns the memory of this process in KiB; `None` if the system does not report it.
 fn memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Rounds are short, so that some have a processor to themselves on a busy machine. The fastest counts.
+/// Rounds are short, so that some have a processor to themselves on a busy machine. The fastest one counts.
 const ROUNDS: u32 = 2_000;
 
 const ROUND: u32 = 2_000;
 
-/// How long a decision takes with the heaviest keys and without, in turns so that both have the same machine.
+/// Measures a decision with the heaviest keys and without, in turns, so that both run on the same machine.
 fn cost_of_heaviest_keys() -> Result<(), Box<dyn Error>> {
     let limiter = |policy: Policy| {
         let store = MemoryStore::new().clock(ManualClock::new());
@@ -78,7 +79,7 @@ fn cost_of_heaviest_keys() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How long a snapshot of a hundred policies takes.
+/// Measures a snapshot of a hundred policies.
 fn cost_of_a_snapshot() -> Result<(), Box<dyn Error>> {
     let policies =
         (0..100).map(|number| Policy::new(format!("policy {number}"), Gcra::per_second(9)));

@@ -1,8 +1,8 @@
-//! A tonic server in which each peer has five calls a second, and five at once.
+//! A tonic server in which each peer has five calls a second, and a burst of five.
 //!
-//! `cargo run --example grpc --features tonic`. It serves the standard health service over gRPC, and over
-//! gRPC-Web on HTTP/1.1; with grpcurl, six times at once:
-//! `grpcurl -plaintext 127.0.0.1:50051 grpc.health.v1.Health/Check`. `ADDR` chooses the address.
+//! Run `cargo run --example grpc --features tonic`. It serves the standard health service over gRPC, and over
+//! gRPC-Web on HTTP/1.1. With grpcurl, try six times at once: `grpcurl -plaintext 127.0.0.1:50051
+//! grpc.health.v1.Health/Check`. `ADDR` is the address.
 
 use std::error::Error;
 
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
 
     Server::builder()
-        // For gRPC-Web; gRPC itself does without.
+        // gRPC-Web needs this, and gRPC does not.
         .accept_http1(true)
         .layer(limit()?)
         .layer(GrpcWebLayer::new())
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn limit() -> Result<RateLimitLayer, ConfigError> {
-    // What a client is told of itself it knows.
+    // A client may learn its own limits.
     let grpc = Grpc::detected().subject(|head, _policy| {
         let peer = head.extension::<TcpConnectInfo>()?.remote_addr()?;
         Some(format!("clientip:{}", peer.ip()))

@@ -1,13 +1,13 @@
-//! How many decisions several processes make over one Redis, with leases and without.
+//! The decisions of several processes over one Redis, with leases and without.
 //!
 //! ```text
 //! cargo run --release --features redis --example leases
 //! ```
 //!
-//! The server is `REDIS_URL` (default `redis://127.0.0.1:6379/`). `PROCESSES` (default 8) ask about `KEYS` (default 100) for
-//! `SECONDS` (default 3), once without leases and once with leases of `LEASE_MS` (default 1000). Each process is this program
-//! again, with `ROLE=worker`. The limit is so high that most requests pass. `asked/s` counts the questions about a key, and
-//! `calls/s` the calls that they share.
+//! The server is `REDIS_URL` (default `redis://127.0.0.1:6379/`). `PROCESSES` (default 8) decide about `KEYS`
+//! (default 100) for `SECONDS` (default 3), once without leases and once with leases of `LEASE_MS` (default 1000).
+//! Each process is this program again, with `ROLE=worker`. The limit is so high that most requests pass. `asked/s`
+//! counts the questions about a key, and `calls/s` the calls that carry them.
 
 use std::env;
 use std::error::Error;
@@ -21,9 +21,9 @@ use tokio::task::{JoinSet, yield_now};
 use tower_ratelimit::store::{Lease, RedisLedger};
 use tower_ratelimit::{Gcra, Limiter, Policy, RedisStore};
 
-/// Requests that a process has in flight.
+/// The number of requests that a process has in flight.
 const TASKS: u32 = 64;
-/// After so many decisions a task lets others run, as a server does between requests.
+/// After this many decisions a task yields, as a server does between requests.
 const TURN: u32 = 16;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What each process has counted.
+/// The counts of each process.
 fn run(processes: u32, lease: u64) -> Result<Vec<[u64; 5]>, Box<dyn Error>> {
     let program = env::current_exe()?;
     let start = |_| {
@@ -107,7 +107,7 @@ async fn work() -> Result<(), Box<dyn Error>> {
     let snapshot = limiter.snapshot();
     let store = snapshot.store();
     let lapsed = store.leases().map_or(0, |leases| leases.lapsed());
-    // Questions that are put at once share a call.
+    // Simultaneous questions share a call.
     let asked = store.calls() + store.batched();
     println!("{decisions} {asked} {} {refused} {lapsed}", store.calls());
     Ok(())

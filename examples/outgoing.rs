@@ -1,9 +1,8 @@
-//! A client that keeps to the limit that a service tells: many calls at once, of which hardly one is
-//! refused.
+//! A client that obeys the rate limit headers of a server: it makes many calls at once, and hardly any is refused.
 //!
-//! `cargo run --example quickstart` in one terminal, `cargo run --features client --example outgoing`
-//! in another; it ends by itself after ten seconds. `URL`, `SECONDS` and `CALLERS` choose where, how
-//! long and how many at once.
+//! Run `cargo run --example quickstart` in one terminal, and `cargo run --features client --example outgoing` in
+//! another. The example ends after ten seconds. `URL`, `SECONDS` and `CALLERS` change the server, the length of the
+//! run and the number of simultaneous callers.
 
 use std::env;
 use std::error::Error;
@@ -21,12 +20,12 @@ use tokio::time::{Instant, timeout_at};
 use tower::{Layer, ServiceExt};
 use tower_ratelimit::client::LearnedLimitLayer;
 
-/// What the service has answered.
+/// The answers of the server.
 #[derive(Debug, Default)]
 struct Answers {
     served: AtomicU32,
     refused: AtomicU32,
-    /// How often there was nothing left, having been something before.
+    /// The number of times that the remaining requests fell to zero.
     reached: AtomicU32,
     is_spent: AtomicBool,
 }
@@ -62,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         count.count(&response);
         response
     });
-    // All that it takes. The callers have a clone each, and what one is told concerns all.
+    // This layer is all that it takes. Each caller has a clone, and all clones share what they learn.
     let client = LearnedLimitLayer::new().layer(client);
 
     println!("{callers} callers for {seconds} s, each as quick as it may, to {url}");

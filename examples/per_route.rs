@@ -1,6 +1,6 @@
-//! Routes with limits of their own, a limit for all of them, and probes without any.
+//! Routes with their own limits, a limit for all of them, and probes without a limit.
 //!
-//! `cargo run --example per_route`, and then what it prints. `ADDR` chooses the address.
+//! Run `cargo run --example per_route`. It prints commands to try. `ADDR` is the address.
 
 use std::net::SocketAddr;
 
@@ -12,14 +12,14 @@ use tower_ratelimit::{ConfigError, Policy, RateLimitLayer, TokenBucket, key};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().init();
 
-    // One layer for two routes is one limit for both: a client that searches has less left for exports.
-    // `route_layer` leaves out what matches no route, so that a mistyped path costs nothing of it.
+    // One layer on two routes is one limit for both: a client that searches has less left for exports. `route_layer`
+    // skips requests that match no route, so a mistyped path costs nothing.
     let costly = Router::new()
         .route("/search", get(|| async { "found\n" }))
         .route("/export", get(|| async { "exported\n" }))
         .route_layer(limit("costly", TokenBucket::per_minute(6).burst(3))?);
 
-    // Only `POST` of this path: the `get` that is added behind the layer is outside it.
+    // Only `POST`: the `get` that is added after the layer is outside it.
     let login = post(|| async { "welcome\n" })
         .layer(limit("login", TokenBucket::per_minute(2).burst(2))?)
         .get(|| async { "a form\n" });
@@ -51,15 +51,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A name for each, which clients see: two layers of the same name could not be told apart.
+/// Each layer needs its own name. Clients see it, and could not distinguish two layers of the same name.
 fn limit(name: &str, bucket: TokenBucket) -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder()
         .policy(Policy::new(name, bucket).key(key::client_ip()))
         .build()
 }
 
-/// Outside of the others. A layer around the probes must know them, or a busy address is found
-/// dead by its load balancer.
+/// Outside the other layers. A layer around the probes must exempt them, or the load balancer removes a node whose
+/// clients are busy.
 fn everything() -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder()
         .policy(Policy::new("address", TokenBucket::per_second(1).burst(60)).key(key::client_ip()))

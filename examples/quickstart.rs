@@ -1,6 +1,6 @@
 //! An axum service that is rate limited in one line.
 //!
-//! `cargo run --example quickstart`, and then what it prints. `ADDR` chooses the address.
+//! Run `cargo run --example quickstart`. It prints commands to try. `ADDR` is the address.
 
 use std::net::SocketAddr;
 
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!("  what a refusal says:           curl -i 'http://{address}/?[1-12]'");
 
-    // The layer counts clients by their address, which axum tells only if it is asked to.
+    // The layer counts clients by address, which axum provides only on request.
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service).await?;
     Ok(())

@@ -1,8 +1,8 @@
-//! What limits from a file cost while they can change.
+//! The cost of limits from a file that can change.
 //!
-//! `cargo run --release --features config --example reload` prints how much longer a request takes behind a layer that
-//! follows its file, how long a file with 10,000 limits by key takes to read, and whether requests are slower while such a
-//! file comes into force again and again. Times are those of this machine: compare the columns.
+//! `cargo run --release --features config --example reload` measures how much longer a request takes behind a layer
+//! that follows its file, how long a file with 10,000 limits by key takes to read, and whether requests are slower
+//! while such a file is reloaded again and again. Times differ between machines: compare the columns.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     measured
 }
 
-/// A file with limits for so many keys.
+/// Returns a file with limits for this many keys.
 fn limits(overrides: u32, other: u32) -> String {
     let mut text = format!(
         "[policies.a]\nquota = \"{other}/day\"\nkey = {{ header = \"x-id\" }}\n[policies.a.key_limits.keys]\n"
@@ -49,7 +49,7 @@ fn config(path: &PathBuf) -> Result<Config, Box<dyn Error>> {
     Ok(Config::builder().max_bytes(8 << 20).read(path)?)
 }
 
-/// Asks through a layer, one request after the other.
+/// Sends requests through a layer, one after the other.
 fn asking(layer: &RateLimitLayer) -> impl FnMut() + use<> {
     let mut service = layer.layer(service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(Response::new(Body::empty()))
@@ -67,7 +67,7 @@ fn asking(layer: &RateLimitLayer) -> impl FnMut() + use<> {
     }
 }
 
-/// The nanoseconds of a request, in the fastest of several rounds.
+/// Returns the nanoseconds of a request, in the fastest of several rounds.
 fn nanos(ask: &mut impl FnMut()) -> f64 {
     const REQUESTS: u32 = 20_000;
     let begun = Instant::now();
@@ -83,7 +83,7 @@ fn swap(path: &PathBuf) -> Result<(), Box<dyn Error>> {
     let watched = config.watch()?;
     let (mut fixed, mut following) = (asking(&config.layer()?), asking(&watched.layer()));
     let mut best = [f64::MAX; 2];
-    // In turns, so that both have the quiet moments of the machine.
+    // In turns, so that both run in the quiet moments of the machine.
     for _ in 0..200 {
         best[0] = best[0].min(nanos(&mut fixed));
         best[1] = best[1].min(nanos(&mut following));
@@ -125,7 +125,7 @@ fn reload(path: &PathBuf) -> Result<(), Box<dyn Error>> {
         times
     };
     let ended = AtomicBool::new(false);
-    // The same work on the other thread, without a change of what is in force.
+    // The same work on the other thread, without a reload.
     let (before, _) = beside(&ended, &mut measure, || read_only(path), TIME);
     let mut version = 0;
     let (during, reloads) = beside(
@@ -171,7 +171,7 @@ fn read_only(path: &Path) -> bool {
     config(&path.to_owned()).is_ok()
 }
 
-/// Measures while another thread does this, over and over.
+/// Measures while another thread does this work repeatedly.
 fn beside(
     ended: &AtomicBool,
     measure: &mut impl FnMut(&dyn Fn() -> bool) -> Vec<Duration>,

@@ -1,7 +1,6 @@
-//! A slow backend behind a queue: a burst comes in at once, and goes on at the backend's own pace.
+//! A slow backend behind a queue: a burst arrives at once, and goes on at the pace of the backend.
 //!
-//! `cargo run --example shaping`. The burst is sent within the process, and the example ends by
-//! itself after a second.
+//! Run `cargo run --example shaping`. It sends the burst within the process, and ends after a second.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use tokio::task::JoinSet;
 use tower::ServiceExt;
 use tower_ratelimit::{Decision, LeakyQueue, Policy, RateLimitLayer, key};
 
-/// Ten turns in a second, 100 ms apart; eight may wait for theirs.
+/// Ten turns a second, 100 ms apart; eight requests may wait.
 const QUEUE: LeakyQueue = LeakyQueue::per_second(10).places(8);
 const BURST: u32 = 12;
 
@@ -23,8 +22,8 @@ const BURST: u32 = 12;
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
 
-    // One queue for all clients, since the limit protects the backend. With
-    // `key::client_ip()` each client would have a queue of its own.
+    // One queue for all clients, because the limit protects the backend. With `key::client_ip()`, each client would
+    // have its own queue.
     let limit = RateLimitLayer::builder()
         .policy(Policy::new("backend", QUEUE).key(key::global()))
         .expose_decision()
@@ -60,7 +59,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Says when each request reaches it, and works on it for a while.
+/// Prints when each request reaches it, and works on it for a while.
 async fn backend(State(start): State<Arc<Instant>>, Extension(decision): Extension<Decision>) {
     let at = start.elapsed().as_millis();
     let told = decision.delay().as_millis();

@@ -1,8 +1,8 @@
-//! Two layers: outside by address, so that guessing tokens is limited too, and inside by user,
-//! behind the authentication that tells who it is.
+//! Two layers: a limit by address outside authentication, which also limits guesses of tokens, and a limit by user
+//! inside.
 //!
-//! `cargo run --example stacked`, and then what it prints. `ADDR` chooses the address. The tokens
-//! `ann` and `bob` are known.
+//! Run `cargo run --example stacked`. It prints commands to try. `ADDR` is the address. The known tokens are `ann`
+//! and `bob`.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use tower_ratelimit::key::{self, IntoKey, Key};
 use tower_ratelimit::middleware::OverLimit;
 use tower_ratelimit::{ConfigError, Policy, RateLimitLayer, TokenBucket};
 
-/// Who has been authenticated.
+/// The authenticated user.
 #[derive(Clone)]
 struct UserId(String);
 
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Counts all clients, whatever name they give; probes of a load balancer are not counted.
+/// Counts all clients, whatever token they send. The probes of a load balancer are not counted.
 fn by_address() -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder()
         .policy(Policy::new("address", TokenBucket::per_second(2).burst(40)).key(key::client_ip()))
@@ -70,7 +70,7 @@ fn by_address() -> Result<RateLimitLayer, ConfigError> {
         .build()
 }
 
-/// Counts verified identities: a client cannot choose what it is counted under.
+/// Counts verified users: a client cannot choose its key.
 fn by_user() -> Result<RateLimitLayer, ConfigError> {
     let user = key::extension::<UserId>;
     RateLimitLayer::builder()

@@ -1,6 +1,6 @@
-//! A worker without HTTP: mails for several customers, each of which may send so many.
+//! A worker without HTTP, which sends mails for several customers. Each customer has a limit.
 //!
-//! `cargo run --example without_http`; it ends by itself after two seconds or so.
+//! Run `cargo run --example without_http`. It ends after about two seconds.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -16,8 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Each customer has a bucket of its own and a quota for the day; a job is charged to both or to
-/// neither.
+/// Each customer has a bucket and a daily quota; a job is charged to both or to neither.
 fn customers() -> Result<Limiter, ConfigError> {
     Limiter::builder()
         .policy(Policy::new("burst", TokenBucket::per_second(4).burst(3)))
@@ -38,7 +37,7 @@ async fn one_by_one() -> Result<(), Box<dyn Error>> {
         ("ann", "asa@example.org"),
     ] {
         loop {
-            // With a store in this process `check_now` decides without waiting; this is for any.
+            // With a store in this process, `check_now` decides without waiting; this function works with any store.
             let decision = limiter.check(customer, 1).await?;
             if decision.is_allowed() {
                 break;
@@ -47,19 +46,19 @@ async fn one_by_one() -> Result<(), Box<dyn Error>> {
                 return Err(format!("{customer} may never send this much").into());
             };
             println!("  {customer} waits {} ms, as told", wait.as_millis());
-            // The wait is exact, but another caller may be faster. So it asks again.
+            // The wait is exact, but another caller may be faster, so the worker asks again.
             sleep(wait).await;
         }
         if send(address).await {
             let at = start.elapsed().as_millis();
             println!("  {at:>4} ms  {customer} to {address}");
         } else {
-            // Charged, and then not done: ann has it back.
+            // The job was charged and not done, so ann gets the unit back.
             limiter.refund(customer, 1).await?;
             println!("           {customer}: {address:?} is no address; given back");
         }
     }
-    // Asks, and charges nothing.
+    // Asks without a charge.
     for (policy, outcome) in limiter.peek("ann", 1).await?.policies() {
         let (used, limit) = (outcome.used(), outcome.limit());
         println!("  ann has used {used} of {limit} under {policy:?}");
@@ -67,7 +66,7 @@ async fn one_by_one() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Takes what there is, and not all or nothing.
+/// Takes as many units as there are.
 async fn in_batches() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder()
         .policy(Policy::new("api", TokenBucket::per_second(50).burst(20)))
@@ -84,14 +83,14 @@ async fn in_batches() -> Result<(), Box<dyn Error>> {
             println!("  {at:>4} ms  a batch of {batch}, {left} left");
             continue;
         }
-        // The wait for one; a batch is worth waiting somewhat longer.
+        // The wait for one unit; for a batch, it is worth waiting somewhat longer.
         let wait = decision.retry_after().ok_or("nothing is ever to be had")?;
         sleep(wait.max(Duration::from_millis(200))).await;
     }
     Ok(())
 }
 
-/// A queue gives each caller a turn: the caller is told how long to wait, and waits.
+/// A queue gives each caller a turn: the decision has the delay, and the caller waits.
 async fn at_a_steady_pace() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder()
         .policy(Policy::new("printer", LeakyQueue::per_second(8).places(4)))
@@ -116,7 +115,7 @@ async fn at_a_steady_pace() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// In place of a mail server.
+/// Stands for a mail server.
 async fn send(address: &str) -> bool {
     sleep(Duration::from_millis(5)).await;
     !address.ends_with('@')

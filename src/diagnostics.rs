@@ -46,22 +46,22 @@ impl Diagnostic {
         }
     }
 
-    /// The stable code, such as `TRL001`.
+    /// Returns the stable code, such as `TRL001`.
     pub fn code(&self) -> &'static str {
         self.code
     }
 
-    /// What it is about.
+    /// Returns the subject, such as a policy or a path.
     pub fn subject(&self) -> &'static str {
         self.subject
     }
 
-    /// What is wrong.
+    /// Returns the mistake.
     pub fn problem(&self) -> &'static str {
         self.problem
     }
 
-    /// The line of code that mends it.
+    /// Returns the line of code that mends it.
     pub fn remedy(&self) -> &'static str {
         self.remedy
     }
@@ -92,7 +92,7 @@ pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
 }
 
 fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
-    static SAID: LazyLock<Mutex<Said>> = LazyLock::new(Mutex::default);
+    static SAID: LazyLock<Mutex<LoggedDiagnostics>> = LazyLock::new(Mutex::default);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     let new = said.note(diagnostic, subject);
     drop(said);
@@ -107,7 +107,7 @@ fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
 /// A subject may be long, such as all mistakes of a file, so its hash is kept. Two subjects have the same
 /// hash with a probability of less than one in 10^13.
 #[derive(Default)]
-struct Said {
+struct LoggedDiagnostics {
     young: HashSet<u64>,
     old: HashSet<u64>,
     hasher: RandomState,
@@ -115,7 +115,7 @@ struct Said {
 
 const MOST_SAID: usize = 1_000;
 
-impl Said {
+impl LoggedDiagnostics {
     /// Records a message, and returns the subject if it was not recorded yet.
     fn note(
         &mut self,
@@ -159,13 +159,13 @@ impl Warning {
 
     /// Logs it if `is_so` holds, which is called only until the warning is logged.
     #[inline]
-    pub(crate) fn say_if(&self, is_so: impl FnOnce() -> bool) {
-        self.say_of(|| is_so().then_some(self.diagnostic.subject()));
+    pub(crate) fn log_if(&self, is_so: impl FnOnce() -> bool) {
+        self.log_for(|| is_so().then_some(self.diagnostic.subject()));
     }
 
     /// Logs it for this subject, if there is one. `subject` is called only until the warning is logged.
     #[inline]
-    pub(crate) fn say_of<S: AsRef<str>>(&self, subject: impl FnOnce() -> Option<S>) {
+    pub(crate) fn log_for<S: AsRef<str>>(&self, subject: impl FnOnce() -> Option<S>) {
         // Read first: a write by every request would be shared by all processors.
         if !self.was_said.load(Ordering::Relaxed)
             && let Some(subject) = subject()
@@ -218,7 +218,7 @@ mod tests {
     /// Once, 200,000 limiters with a warning each left 348 MB behind.
     #[test]
     fn the_record_of_logged_diagnostics_is_bounded_and_without_repeats() {
-        let mut said = Said::default();
+        let mut said = LoggedDiagnostics::default();
         for number in 0..200_000 {
             let subject = format!("limiter {number}");
             assert!(said.note(&NEVER_BINDS, subject.clone().into()).is_some());

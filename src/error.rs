@@ -56,12 +56,12 @@ impl ConfigError {
         Self::new(field, format_args!("{shown:?}"), remedy)
     }
 
-    /// The name of the field, as code calls the setting: `max_keys`.
+    /// Returns the name of the field, as code calls the setting: `max_keys`.
     pub fn field(&self) -> &str {
         self.field
     }
 
-    /// The refused value, as text.
+    /// Returns the refused value, as text.
     pub fn value(&self) -> &str {
         &self.value
     }
@@ -109,7 +109,7 @@ pub struct StoreError {
     kind: StoreErrorKind,
     reason: Option<&'static str>,
     /// Whether the store logs by itself that it fails.
-    is_told: bool,
+    is_logged: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -137,7 +137,7 @@ impl StoreError {
         Self {
             kind,
             reason: None,
-            is_told: false,
+            is_logged: false,
             source: None,
         }
     }
@@ -151,24 +151,24 @@ impl StoreError {
     }
 
     /// Marks the error of a store that logs its failures by itself.
-    pub(crate) fn told(self) -> Self {
+    pub(crate) fn already_logged(self) -> Self {
         Self {
-            is_told: true,
+            is_logged: true,
             ..self
         }
     }
 
     /// Copies the error for another request that has waited for the same answer.
     #[cfg(feature = "redis")]
-    pub(crate) fn again(&self) -> Self {
+    pub(crate) fn copied(&self) -> Self {
         Self {
             source: self.source.as_ref().map(|source| source.to_string().into()),
             ..*self
         }
     }
 
-    pub(crate) fn is_told(&self) -> bool {
-        self.is_told
+    pub(crate) fn is_logged(&self) -> bool {
+        self.is_logged
     }
 
     /// Adds the cause. The cause is logged, so it must not contain secrets such as the password in an
@@ -180,12 +180,12 @@ impl StoreError {
         }
     }
 
-    /// The kind of the error.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// The reason in one or two constant words: a label for metrics and alarms, which contains nothing of the
+    /// Returns the reason in one or two constant words: a label for metrics and alarms, which contains nothing of the
     /// request. `None` if the store gives none.
     ///
     /// The page on reliability lists the reasons of `RedisStore`.
@@ -193,7 +193,7 @@ impl StoreError {
         self.reason
     }
 
-    /// Whether a later attempt can succeed.
+    /// Returns whether a later attempt can succeed.
     pub fn is_transient(&self) -> bool {
         !matches!(
             self.kind,
@@ -254,7 +254,7 @@ impl RestoreError {
         Self { kind }
     }
 
-    /// The kind of the error.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> RestoreErrorKind {
         self.kind
     }

@@ -47,12 +47,12 @@
 //!   waiting, gRPC, stores, many nodes, testing, migrating from `tower_governor`
 //! - [`middleware`]: the layer and its defaults
 //! - [`algorithm`]: what each algorithm admits
-//! - [`key`]: who is counted
+//! - [`key`]: what a limit counts by
 //! - [`policy`]: costs, conditions, soft limits, requests without a key
 //! - [`plan`]: limits by plan, by key and by operation
-//! - [`response`]: what clients are told
+//! - [`response`]: headers, bodies and status of responses
 //! - [`service`]: the layer for services that are not HTTP
-//! - [`client`]: the layer around a client, which keeps to the limits that servers tell
+//! - [`client`]: the layer around a client, which obeys the limits in the responses of servers
 //! - [`limiter`]: the limiter without a service
 //! - [`clock`]: the time, and a clock for tests
 //! - [`store`]: where state lives

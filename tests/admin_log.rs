@@ -1,6 +1,6 @@
-//! What the log says of a change by an operator.
+//! The log of a change by an operator.
 //!
-//! In a process of its own: a place that logs nothing on another thread may be taken for one that never does.
+//! In a process of its own, because `tracing` may cache that a call site logs nothing on another thread.
 
 #[path = "support/log.rs"]
 mod log;

@@ -1,4 +1,4 @@
-//! The house: imports point down its floors, and what its log says has a page.
+//! The architecture: imports between floors, and a page for each diagnostic.
 
 #[path = "circles.rs"]
 mod circles;
@@ -8,18 +8,18 @@ mod examples;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Each room with its floor, and the rooms of its own floor that it may look into.
+/// Each room with its floor, and the rooms of the same floor from which it may import.
 const HOUSE: &[(&str, u8, &[&str])] = &[
     ("error", 0, &[]),
     ("clock", 0, &[]),
     ("factor", 0, &[]),
-    // A period is a length of time, and a quota that cannot be is an error.
+    // A period is a length of time, and an invalid quota is an error.
     ("quota", 0, &["clock", "error"]),
     ("decision", 1, &[]),
     ("diagnostics", 1, &[]),
     // It counts outcomes.
     ("observe", 1, &["decision"]),
-    // A window may be one of a calendar.
+    // A window may be a calendar window.
     ("algorithm", 2, &["calendar"]),
     ("calendar", 2, &[]),
     ("key", 2, &[]),
@@ -28,7 +28,7 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("policy", 3, &["plan"]),
     ("store", 4, &[]),
     ("line", 5, &[]),
-    // It holds the requests that its store tells to wait.
+    // It holds the requests that wait.
     ("limiter", 5, &["line"]),
     ("adapt", 6, &[]),
     ("response", 6, &[]),
@@ -66,7 +66,7 @@ fn no_files_import_each_other_in_a_circle() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The number of lines from which a file has to begin with what it is and why it is so.
+/// A file with this many lines has to begin with a description.
 const LARGE: usize = 150;
 
 #[test]
@@ -129,7 +129,7 @@ fn the_map_has_every_room_on_its_floor() {
     assert_eq!(drawn, listed);
 }
 
-/// An operator who reads a code in a log searches for it.
+/// An operator searches for the code that is in the log.
 #[test]
 fn every_diagnostic_has_a_code_of_its_own_and_a_page() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
@@ -210,7 +210,7 @@ fn violations(file: &str, text: &str) -> Vec<String> {
                 report("looks up");
             }
         }
-        // Only a room's first file has the root above it.
+        // Only the `mod.rs` of a room has the root above it.
         let first = file == format!("{room}.rs") || file == format!("{room}/mod.rs");
         let rooms = HOUSE.iter().map(|(name, ..)| *name);
         for path in paths(line, "super::") {
@@ -222,7 +222,7 @@ fn violations(file: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-/// The names that follow `root` on this line; what is not a name (`{`, a type) comes as it is.
+/// Returns the names that follow `root` on this line. Other tokens (`{`, a type) are returned as they are.
 fn paths<'a>(line: &'a str, root: &str) -> Vec<&'a str> {
     line.split(root)
         .skip(1)

@@ -1,7 +1,6 @@
-//! A memcached that is killed and comes back, and what the log tells of it.
+//! A memcached that is killed and restarted, and the log of the outage.
 //!
-//! In a process of its own: a place that logs nothing on another thread may be taken for one that never
-//! does.
+//! In a process of its own, because `tracing` may cache that a call site logs nothing on another thread.
 
 #[path = "../examples/custom_store.rs"]
 #[allow(dead_code, reason = "the example's `main` is not called")]
@@ -18,11 +17,11 @@ use tower_ratelimit::{FixedWindow, Limiter, OnStoreFailure, Policy};
 
 use crate::custom_store::Memcached;
 use crate::servers::Server;
-use crate::support::log::{Line, Log};
+use crate::support::log::{Log, LogLine};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Far longer than a request takes that does not wait for the store, and far shorter than the deadline.
+/// Far longer than a request that does not wait for the store, and far shorter than the deadline.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 fn store(server: &Server) -> SharedStore<Memcached> {
@@ -36,7 +35,7 @@ fn limiter(store: &SharedStore<Memcached>, policy: Policy) -> Limiter<SharedLedg
     limiter.store(store.clone()).build().unwrap()
 }
 
-/// Asks until the store decides again.
+/// Sends requests until the store decides again.
 async fn is_back(limiter: &Limiter<SharedLedger<Memcached>>) {
     let began = Instant::now();
     while limiter.check("back", 0).await.unwrap().is_degraded() {
@@ -45,7 +44,7 @@ async fn is_back(limiter: &Limiter<SharedLedger<Memcached>>) {
     }
 }
 
-fn run(scene: impl Future<Output = ()>) -> Vec<Line> {
+fn run(scene: impl Future<Output = ()>) -> Vec<LogLine> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -77,7 +76,7 @@ fn requests_go_on_limited_by_the_node_and_the_log_tells_the_loss_and_the_return(
         assert!(logins.check("ann", 1).await.is_err());
         let server = Server::memcached_at(server.address());
         is_back(&reads).await;
-        // It has forgotten what it knew, and its node has not counted there meanwhile.
+        // The server has lost its data, and the node has not counted there meanwhile.
         let decision = reads.check("ann", 10).await.unwrap();
         assert!(
             decision.is_allowed() && !decision.is_degraded(),

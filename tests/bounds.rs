@@ -1,9 +1,9 @@
-//! The most that an adversary who knows the algorithm, its windows and the time can get, held
-//! against the bounds that the documentation states ("choosing").
+//! The most requests that an adversary gets who knows the algorithm, its windows and the time, compared with the
+//! bounds in the documentation ("choosing").
 //!
-//! The adversary tries every sequence of a few attempts at the moments where something changes:
-//! the edges of windows, and a microsecond before and after them. Each bound is never exceeded,
-//! and it is reached, so that none is larger than it has to be.
+//! The adversary tries every sequence of a few attempts at the moments at which something changes: the edges of
+//! windows, and a microsecond before and after them. No sequence exceeds a bound, and one reaches it, so that no
+//! bound is larger than necessary.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ const MOMENTS: [i64; 16] = {
 };
 const ATTEMPTS: usize = 4;
 
-/// An attempt asks for one request, or for all but one of the limit, or until it is denied.
+/// An attempt sends one request, or all but one of the limit, or requests until one is denied.
 const GREEDS: [u32; 3] = [1, N - 1, u32::MAX];
 
 #[test]
@@ -115,7 +115,7 @@ fn token_bucket_by_interval() {
     }
 }
 
-/// Twice the limit at the edge of two windows, as a fixed window.
+/// Twice the limit at the edge of two windows, as in a fixed window.
 #[cfg(feature = "calendar")]
 #[test]
 fn calendar_window() {
@@ -144,7 +144,7 @@ fn calendar_window() {
         }
         admitted.push(count);
     }
-    // In two microseconds twice the limit, and nothing more to the end of the day of 25 hours.
+    // Twice the limit in two microseconds, and nothing more to the end of the day of 25 hours.
     assert_eq!(admitted, [N, N, 0, 0, N]);
 }
 
@@ -152,7 +152,7 @@ fn within_a_window(most: u32) -> impl Fn(u64) -> Option<u64> {
     move |x| (x < W).then_some(most.into())
 }
 
-/// No attack gets more in a closed span of length `x` than `bound(x)`, and one gets as much.
+/// No attack gets more in a closed span of length `x` than `bound(x)`, and one attack gets that much.
 fn hold(algorithms: &[Algorithm], bound: impl Fn(u64) -> Option<u64>) {
     for algorithm in algorithms {
         let mut reached = false;
@@ -183,8 +183,8 @@ fn hold(algorithms: &[Algorithm], bound: impl Fn(u64) -> Option<u64>) {
     }
 }
 
-/// Every sequence of attempts that goes on from here. What was admitted is told by moment, and
-/// again without each of its beginnings, since a span may start anywhere.
+/// Returns every sequence of attempts that continues this one. Admissions are listed by moment, and also without each
+/// prefix, because a span may start anywhere.
 fn attack(
     algorithm: &Algorithm,
     admitted: &mut Vec<(u64, u64)>,

@@ -1,12 +1,12 @@
 //! Files that import each other in a circle.
 //!
-//! An edge leads from a file to the file of each path that it imports. A `mod.rs` is the front of its folder, so what
-//! it takes from its own files is no edge. What a file takes from the `mod.rs` above it is one, for that may import
-//! other files in turn.
+//! An edge leads from a file to the file of each path that it imports. A `mod.rs` is the front of its folder, so its
+//! imports from its own files are no edges. An import from the `mod.rs` above is an edge, because that `mod.rs` may
+//! import other files in turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The files of each circle, sorted; `sources` are the paths below `src`, with their texts.
+/// Returns the files of each circle, sorted; `sources` are the paths below `src`, with their texts.
 pub(crate) fn circles(sources: &[(String, String)]) -> Vec<Vec<String>> {
     let files: BTreeMap<Vec<String>, &str> = sources
         .iter()
@@ -30,7 +30,7 @@ pub(crate) fn circles(sources: &[(String, String)]) -> Vec<Vec<String>> {
     circles.into_iter().collect()
 }
 
-/// The path of the module that a file has.
+/// Returns the path of the module that a file has.
 fn module(file: &str) -> Vec<String> {
     let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
     match path {
@@ -39,7 +39,7 @@ fn module(file: &str) -> Vec<String> {
     }
 }
 
-/// Every file that is reached from this one by one edge or more.
+/// Returns every file that this one reaches by one edge or more.
 fn reachable<'a>(from: &str, edges: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut ahead: Vec<&str> = edges.get(from).into_iter().flatten().copied().collect();
@@ -59,7 +59,7 @@ fn imports<'a>(
     let me = module(file);
     let found = paths(text).into_iter().filter_map(|path| {
         let path = absolute(&path, &me)?;
-        // The longest part of the path that is a module; behind it stand its items.
+        // The longest prefix of the path that is a module; its items follow.
         let modules = (1..=path.len()).rev().map(|len| &path[..len]);
         modules.into_iter().find_map(|module| files.get(module))
     });
@@ -71,7 +71,7 @@ fn imports<'a>(
         .collect()
 }
 
-/// The paths in the code, without its tests, that begin at the crate or near the file.
+/// Returns the paths in the code, without its tests, that begin at the crate or near the file.
 fn paths(text: &str) -> Vec<Vec<String>> {
     let code = text.split("\nmod tests {").next().unwrap_or(text);
     let lines = code.lines().map(str::trim_start);
@@ -88,7 +88,7 @@ fn paths(text: &str) -> Vec<Vec<String>> {
     paths
 }
 
-/// Adds each path of an import tree: of `a::{b, c::d}`, `a::b` and `a::c::d`. Returns what stands behind it.
+/// Adds each path of an import tree: of `a::{b, c::d}`, `a::b` and `a::c::d`. Returns the rest of the text.
 fn expand<'a>(mut rest: &'a str, head: &[String], paths: &mut Vec<Vec<String>>) -> &'a str {
     let mut path = head.to_vec();
     loop {
@@ -116,7 +116,7 @@ fn expand<'a>(mut rest: &'a str, head: &[String], paths: &mut Vec<Vec<String>>) 
     }
 }
 
-/// The path from the root of the crate.
+/// Returns the path from the root of the crate.
 fn absolute(path: &[String], me: &[String]) -> Option<Vec<String>> {
     let (root, mut rest) = path.split_first()?;
     let mut base = match root.as_str() {

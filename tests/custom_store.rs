@@ -1,4 +1,4 @@
-//! The example of a store of one's own is right, and short.
+//! The example of a custom store is correct and short.
 
 #[path = "../examples/custom_store.rs"]
 #[allow(dead_code, reason = "the example's `main` is not called")]
@@ -24,7 +24,7 @@ async fn the_store_over_memcached_conforms() {
     }
 }
 
-/// Two nodes of one memcached, which take turns: what one has locked the other has not.
+/// Two nodes over one memcached in turn: each one sees the blocks of the other.
 #[derive(Debug)]
 struct Nodes {
     each: [Memcached; 2],

@@ -1,4 +1,4 @@
-//! The examples of documentation that need more than the crate itself is tested with.
+//! Examples in the documentation that need more dependencies than the crate's own tests.
 
 #[cfg(all(
     doctest,

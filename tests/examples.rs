@@ -1,4 +1,4 @@
-//! Every example runs from the root by its name, with the features that the README says.
+//! Every example runs from the root by its name, with the features in the README.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +19,7 @@ fn texts(list: &Value) -> BTreeSet<String> {
     texts.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The examples that `cargo run --example` finds in the root: those of the default members.
+/// Returns the examples that `cargo run --example` finds in the root: those of the default members.
 fn examples() -> Examples {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
@@ -41,12 +41,12 @@ fn examples() -> Examples {
     examples
 }
 
-/// The text between the ticks of a line, such as names and commands.
+/// Returns the texts between backticks in a line, such as names and commands.
 fn codes(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// What the README says that `cargo run --example NAME` needs: names, and then their `--features`.
+/// Returns what `cargo run --example NAME` needs according to the README: names, and then their `--features`.
 fn said_to_need(readme: &str) -> Examples {
     let (_, below) = readme.split_once("`cargo run --example NAME`. ").unwrap();
     let (said, _) = below.split_once("With `--all-features`").unwrap();
@@ -89,7 +89,7 @@ fn the_readme_lists_every_example_and_its_file_is_there() {
     assert_eq!(listed, examples().into_keys().collect());
 }
 
-/// A command in the documentation finds its example, and says the features that it needs.
+/// A command in the documentation names an example and all features that it needs.
 #[test]
 fn every_command_that_runs_an_example_is_complete() {
     let examples = examples();

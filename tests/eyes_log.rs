@@ -1,7 +1,6 @@
-//! What the log says of refusals and of changes: the table of the page.
+//! The log of refusals and of changes: the table in the documentation.
 //!
-//! In a process of their own: a place that logs nothing on another thread may be taken for one that never
-//! does.
+//! In a process of their own, because `tracing` may cache that a call site logs nothing on another thread.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -23,7 +22,7 @@ use tower_ratelimit::{
     RedisStore, StoreError,
 };
 
-use crate::support::log::{Line, Log};
+use crate::support::log::{Log, LogLine};
 use crate::support::redis::Server;
 
 fn limiter(clock: &ManualClock) -> Limiter {
@@ -35,7 +34,7 @@ fn limiter(clock: &ManualClock) -> Limiter {
         .unwrap()
 }
 
-fn refusals(lines: &[Line], level: tracing::Level) -> Vec<&Line> {
+fn refusals(lines: &[LogLine], level: tracing::Level) -> Vec<&LogLine> {
     let lines = lines
         .iter()
         .filter(|line| line.target == "tower_ratelimit::refusal");
@@ -66,7 +65,7 @@ fn each_refusal_is_told_at_debug_and_the_first_of_a_minute_at_info() {
     assert!(!format!("{lines:?}").contains("secret"));
 }
 
-/// The field was called `key`, and a reader took `key="address"` for the key.
+/// The field was called `key`, and an operator took `key="address"` for the key.
 #[cfg(feature = "http")]
 #[test]
 fn a_refusal_tells_the_kind_of_its_key_as_the_page_names_it() {
@@ -99,7 +98,7 @@ fn a_refusal_tells_the_kind_of_its_key_as_the_page_names_it() {
         .unwrap();
     let (named, _) = below.split_once(". Targets").unwrap();
     let named: BTreeSet<&str> = named.split('`').skip(1).step_by(2).collect();
-    let of_key = |line: &&Line| line.fields["key_kind"].clone();
+    let of_key = |line: &&LogLine| line.fields["key_kind"].clone();
     let told = kinds.map(|(kind, key)| {
         let limiter = limiter(&ManualClock::new());
         let (_, lines) = Log::of_all(|| [(); 2].map(|()| limiter.check_now(key, 1)));
@@ -130,10 +129,10 @@ fn a_signal_that_tells_nothing_is_told_once_with_its_code_and_its_name() {
             }
         };
         let ((), lines) = Log::of_all(|| runtime.block_on(sample));
-        let absent = |line: &&Line| format!("{line:?}").contains("TRL022");
+        let absent = |line: &&LogLine| format!("{line:?}").contains("TRL022");
         lines.iter().filter(absent).cloned().collect::<Vec<_>>()
     };
-    // The first reading of a counter tells nothing, and that is no reason to wake an operator.
+    // The first reading of a counter shows no change, and must not raise an alert.
     assert!(after(5).is_empty());
     let told = after(30);
     assert_eq!(told.len(), 1, "{told:?}");
@@ -142,7 +141,7 @@ fn a_signal_that_tells_nothing_is_told_once_with_its_code_and_its_name() {
     assert_eq!(adapt.loads().get("a gauge that is gone"), None);
 }
 
-/// A store that is not shared, so that no guard decides for it.
+/// A store that is not shared, so that no guard decides in its place.
 #[derive(Clone, Debug, Default)]
 struct Flaky(Arc<AtomicBool>);
 
@@ -169,7 +168,7 @@ impl Ledger for FlakyLedger {
     }
 }
 
-/// The verbs of a limiter told of it in their results alone, and a layer told the log.
+/// The verbs of a limiter only returned the failure, while a layer also logged it.
 #[test]
 fn a_limiter_without_a_layer_tells_once_that_its_store_fails_and_once_that_it_answers() {
     let store = Flaky::default();
@@ -196,8 +195,8 @@ fn a_limiter_without_a_layer_tells_once_that_its_store_fails_and_once_that_it_an
     assert!(told[0].contains("has failed") && told[1].contains("answers again"));
 }
 
-/// Things happen, each of which is told once.
-fn scene() -> Vec<Line> {
+/// Each of these events is logged once.
+fn scene() -> Vec<LogLine> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -312,7 +311,7 @@ fn the_page_has_what_the_log_says_with_target_level_and_fields() {
         }
         seen.insert(row.clone());
     }
-    // A store that fails for some requests, and one without a guard, have tests of their own.
+    // Other tests have a store that fails for some requests, and a store without a guard.
     let missing: Vec<_> = documented.difference(&seen).map(|row| &row.2).collect();
     assert!(
         missing

@@ -1,4 +1,4 @@
-//! What a factor changes of a limit, and what it does not.
+//! The effect of a factor on a limit.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn still() -> MemoryStore {
     MemoryStore::new().clock(ManualClock::new())
 }
 
-/// How many requests of one unit pass one after another.
+/// Returns how many requests of one unit pass one after another.
 fn passes(limiter: &Limiter, key: &str) -> u32 {
     (0..1_000)
         .take_while(|_| limiter.admit_now(key, 1))
@@ -29,7 +29,7 @@ fn passes(limiter: &Limiter, key: &str) -> u32 {
         .unwrap()
 }
 
-/// Ten for the request and ten that its price has more, whatever the factor.
+/// Ten for the request and ten for its higher price, whatever the factor.
 #[test]
 fn a_charge_leaves_at_most_one_capacity_of_debt_beyond_empty() {
     for factor in [100, 50, 1] {
@@ -43,7 +43,7 @@ fn a_charge_leaves_at_most_one_capacity_of_debt_beyond_empty() {
     }
 }
 
-/// The verdict alone has a path of its own.
+/// The verdict alone has its own code path.
 #[test]
 fn the_verdict_alone_and_all_numbers_decide_alike() {
     for thousandths in [1_000, 999, 750, 500, 333, 100] {
@@ -79,7 +79,7 @@ fn the_verdict_alone_and_all_numbers_decide_alike() {
     }
 }
 
-/// Each node charges by its own factor, and nothing of it is in the store.
+/// Each node charges by its own factor, and the store knows no factor.
 #[test]
 fn nodes_that_share_a_store_each_charge_by_their_own_factor() {
     let store = still();

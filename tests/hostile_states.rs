@@ -1,5 +1,5 @@
-//! A state may come from elsewhere, and be anything. Whatever it is, a step answers, its numbers
-//! make sense, and what it leaves behind is survived as well.
+//! A state may come from another program, and contain any words. For any state, a step answers with plausible
+//! numbers, and leaves a state for which that holds again.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tower_ratelimit::{
     SlidingSlots, SlidingWindow, TokenBucket,
 };
 
-/// Numbers near the edges of everything, and any others.
+/// Numbers near all edges, and any others.
 fn number() -> impl Strategy<Value = u64> {
     let edges = prop::sample::select(vec![
         0,
@@ -78,7 +78,7 @@ fn calendar(limit: u32, pick: u32) -> Algorithm {
     text.parse().unwrap()
 }
 
-/// No state locks a key out for longer than the largest debt under any limit takes to drain at the rate of now.
+/// No state locks a key out for longer than the largest debt under any limit takes to drain at the present rate.
 fn longest_wait(algorithm: &Algorithm) -> u128 {
     let longest = match algorithm {
         Algorithm::TokenBucket(bucket) => most_owed(bucket.quota()),
@@ -133,7 +133,7 @@ proptest! {
                 prop_assert!(wait.as_micros() <= longest_wait(&algorithm), "{:?} of {:?}", outcome, before);
                 let possible = (1..=outcome.limit()).contains(&cost);
                 prop_assert!(possible || outcome.retry_after().is_none());
-                // What it leaves is what it would leave of that again.
+                // The state that it leaves is the state that it would leave of that state again.
                 let (_, again) = algorithm.step(after.clone(), Micros::new(now), cost);
                 prop_assert_eq!(&again, &after, "{:?} of {:?}", after, before);
             }

@@ -1,4 +1,4 @@
-//! What the compiler says of code that cannot be right: our own words, whatever its own are.
+//! The compiler's messages for wrong code, in the words of this crate.
 
 #![cfg(feature = "http")]
 
@@ -34,7 +34,7 @@ fn keyed() -> Policy<Http> {
     policy().key(|head: &Head<'_>| head.header("x").map(IntoKey::into_key))
 }
 
-/// As a router takes a layer.
+/// Like a router that takes a layer.
 fn add<L: Layer<u32> + Clone + Send + Sync + 'static>(_: L)
 where
     L::Service: Clone + Send + Sync + 'static,
@@ -57,7 +57,7 @@ const NEEDS_A_KEY: &str = "add one: `Policy::new(…).key(key::client_ip())`";
 const PARSE_IT: &str = "parse it: `\"token-bucket 5/second burst 10\".parse::<Algorithm>()?`";
 const MAP_THE_EXTENSION: &str = "`key::extension::<User>().map(|user: &User| user.id)`";
 
-/// What the compiler says of a program that is right but for these statements.
+/// Compiles a program that is right except for these statements, and returns the messages.
 fn said_of(statements: &[&str]) -> (bool, String) {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("messages");
@@ -79,7 +79,7 @@ fn said_of(statements: &[&str]) -> (bool, String) {
     (output.status.success(), stderr)
 }
 
-/// The errors that the compiler reports in each line of such a program, from the first statement on.
+/// Returns the errors of the compiler in each line of such a program, from the first statement on.
 fn errors_of(said: &str, statement: usize) -> Vec<&str> {
     let line = PROGRAM.lines().count() + 1 + statement;
     let place = format!("--> src/main.rs:{line}:");
@@ -90,8 +90,8 @@ fn errors_of(said: &str, statement: usize) -> Vec<&str> {
     errors.collect()
 }
 
-/// A builder that was not built, a policy without a key and text for an algorithm were answered with the
-/// types that did not match, and with no word of what was left out.
+/// A builder that was not built, a policy without a key, and text for an algorithm gave errors about mismatched
+/// types, without a hint at what was missing.
 #[test]
 fn each_mistake_is_answered_with_a_remedy() {
     let (compiles, said) = said_of(&[]);
@@ -152,7 +152,7 @@ fn each_mistake_is_answered_with_a_remedy() {
     ];
     let (compiles, said) = said_of(&wrong.map(|(statement, _)| statement));
     assert!(!compiles);
-    // All are looked at, so that a run tells each message that is lost.
+    // All messages are checked, so that one run reports each missing message.
     let lost = wrong.iter().enumerate().filter_map(|(number, case)| {
         let (statement, expected) = case;
         let errors = errors_of(&said, number);

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Concurrency, Limiter, OnStoreFailure, Policy, RedisStore};
 
-use crate::support::log::{Line, Log};
+use crate::support::log::{Log, LogLine};
 use crate::support::redis::Server;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,12 +52,13 @@ async fn fill(server: &Server, limiter: &Limiter<RedisLedger>, is_full: bool) {
 }
 
 /// Returns the lines about the store that a scene logs.
-fn logged(scene: impl Future<Output = ()>) -> Vec<Line> {
+fn logged(scene: impl Future<Output = ()>) -> Vec<LogLine> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let ((), lines) = Log::of(|| runtime.unwrap().block_on(scene));
-    let of_the_store = |line: &Line| line.fields["message"].starts_with("the rate limiter's store");
+    let of_the_store =
+        |line: &LogLine| line.fields["message"].starts_with("the rate limiter's store");
     lines.into_iter().filter(of_the_store).collect()
 }
 
@@ -125,7 +126,7 @@ fn slots_that_were_lost_and_taken_again_are_told() {
         .enable_all()
         .build();
     let ((), lines) = Log::of(|| runtime.unwrap().block_on(scene));
-    let told = |line: &&Line| line.fields.get("code").is_some_and(|code| code == "TRL027");
+    let told = |line: &&LogLine| line.fields.get("code").is_some_and(|code| code == "TRL027");
     assert_eq!(lines.iter().filter(told).count(), 1, "{lines:?}");
 }
 
@@ -183,9 +184,9 @@ fn an_error_about_keys_is_logged_once_and_names_none() {
 }
 
 /// Returns the lines with this code that setting up logs.
-fn said(code: &str, set_up: impl FnOnce()) -> Vec<Line> {
+fn said(code: &str, set_up: impl FnOnce()) -> Vec<LogLine> {
     let ((), lines) = Log::of(set_up);
-    let is_of_it = |line: &Line| line.fields.get("code").is_some_and(|said| said == code);
+    let is_of_it = |line: &LogLine| line.fields.get("code").is_some_and(|said| said == code);
     lines.into_iter().filter(is_of_it).collect()
 }
 

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, thread};
 
-use tower_ratelimit::store::Fate;
+use tower_ratelimit::store::RestoreStatus;
 use tower_ratelimit::{Algorithm, Limiter, MemoryStore, Policy};
 
 const NAME: &str = "after_kill_9_every_exhausted_and_every_blocked_key_is_still_refused";
@@ -144,7 +144,7 @@ fn find_all_refused() {
     }
     for policy in restored.restored() {
         assert!(
-            matches!(policy.fate(), Fate::Restored { left_out: 0, .. }),
+            matches!(policy.status(), RestoreStatus::Restored { left_out: 0, .. }),
             "{policy:?}"
         );
     }

@@ -40,7 +40,7 @@ fn job(owner: u32, size: u32) -> Job {
 }
 
 #[derive(Debug, PartialEq)]
-enum Answer {
+enum JobResult {
     Done(u32),
     Refused(Option<Duration>),
 }
@@ -58,9 +58,9 @@ impl Clone for Worker {
 }
 
 impl Service<Job> for Worker {
-    type Response = Answer;
+    type Response = JobResult;
     type Error = Infallible;
-    type Future = std::future::Ready<Result<Answer, Infallible>>;
+    type Future = std::future::Ready<Result<JobResult, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.is_ready = true;
@@ -69,7 +69,7 @@ impl Service<Job> for Worker {
 
     fn call(&mut self, job: Job) -> Self::Future {
         assert!(std::mem::take(&mut self.is_ready), "not polled ready");
-        std::future::ready(Ok(Answer::Done(job.size)))
+        std::future::ready(Ok(JobResult::Done(job.size)))
     }
 }
 
@@ -83,12 +83,12 @@ fn in_time() -> MemoryStore {
 }
 
 /// Of a type that can be written down.
-fn limit<L: Ledger>(limiter: Limiter<L>) -> LimitLayer<Job, Answer, Infallible> {
+fn limit<L: Ledger>(limiter: Limiter<L>) -> LimitLayer<Job, JobResult, Infallible> {
     let key = |job: &Job| {
         job.owner
             .map_or(Key::MISSING, tower_ratelimit::key::IntoKey::into_key)
     };
-    let refuse = |refused: Refused| Ok(Answer::Refused(refused.retry_after()));
+    let refuse = |refused: Refused| Ok(JobResult::Refused(refused.retry_after()));
     LimitLayer::new(limiter, key, refuse)
 }
 
@@ -102,15 +102,15 @@ const HOUR: Duration = Duration::from_secs(3_600);
 async fn each_key_has_its_own_limit_and_a_refusal_is_the_response_that_was_made_of_the_decision() {
     let worker = limit(limiter(hourly(1))).layer(Worker::default());
     let ask = |job| worker.clone().oneshot(job);
-    assert_eq!(ask(job(1, 9)).await, Ok(Answer::Done(9)));
-    assert_eq!(ask(job(1, 9)).await, Ok(Answer::Refused(Some(HOUR))));
-    assert_eq!(ask(job(2, 9)).await, Ok(Answer::Done(9)));
+    assert_eq!(ask(job(1, 9)).await, Ok(JobResult::Done(9)));
+    assert_eq!(ask(job(1, 9)).await, Ok(JobResult::Refused(Some(HOUR))));
+    assert_eq!(ask(job(2, 9)).await, Ok(JobResult::Done(9)));
     let ownerless = Job {
         owner: None,
         size: 9,
     };
-    assert_eq!(ask(ownerless).await, Ok(Answer::Done(9)));
-    assert_eq!(ask(ownerless).await, Ok(Answer::Refused(Some(HOUR))));
+    assert_eq!(ask(ownerless).await, Ok(JobResult::Done(9)));
+    assert_eq!(ask(ownerless).await, Ok(JobResult::Refused(Some(HOUR))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,13 +120,13 @@ async fn a_request_takes_what_it_costs_and_one_that_can_never_pass_is_told_no_wa
         .cost(|job| job.size)
         .layer(Worker::default());
     let ask = |size| worker.clone().oneshot(job(1, size));
-    assert_eq!(ask(11).await, Ok(Answer::Refused(None)));
-    assert_eq!(ask(8).await, Ok(Answer::Done(8)));
-    assert_eq!(ask(3).await, Ok(Answer::Refused(Some(HOUR))));
-    assert_eq!(ask(0).await, Ok(Answer::Done(0)));
+    assert_eq!(ask(11).await, Ok(JobResult::Refused(None)));
+    assert_eq!(ask(8).await, Ok(JobResult::Done(8)));
+    assert_eq!(ask(3).await, Ok(JobResult::Refused(Some(HOUR))));
+    assert_eq!(ask(0).await, Ok(JobResult::Done(0)));
     // The limiter is the caller's too.
     limiter.refund_now(1_u32, 1);
-    assert_eq!(ask(3).await, Ok(Answer::Done(3)));
+    assert_eq!(ask(3).await, Ok(JobResult::Done(3)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +147,7 @@ async fn a_request_has_the_limit_of_its_plan_and_of_its_operation() {
         .layer(Worker::default());
     let done = async |owner, size| {
         let asked = worker.clone().oneshot(job(owner, size)).await;
-        asked == Ok(Answer::Done(size))
+        asked == Ok(JobResult::Done(size))
     };
     for (owner, size, at_most) in [(1, 9, 2), (7, 9, 4), (1, 101, 1), (7, 101, 1)] {
         for _ in 0..at_most {
@@ -192,7 +192,7 @@ async fn a_queue_holds_requests_until_their_turn_and_refuses_those_without_a_pla
     // The refused one is answered at once, as the first is.
     served.dedup();
     assert_eq!(served, [after(0), after(500), after(1_000)]);
-    let refused = (Answer::Refused(Some(after(500))), after(0));
+    let refused = (JobResult::Refused(Some(after(500))), after(0));
     assert!(answers.contains(&refused), "{answers:?}");
 }
 
@@ -201,12 +201,12 @@ async fn one_that_goes_away_while_it_waits_gives_the_last_place_back() {
     let queue = Policy::new("jobs", LeakyQueue::per_second(2).places(1));
     let worker = limit(limiter(queue)).layer(Worker::default());
     let ask = || worker.clone().oneshot(job(1, 1));
-    assert_eq!(ask().await, Ok(Answer::Done(1)));
+    assert_eq!(ask().await, Ok(JobResult::Done(1)));
     let mut waiting = polled(ask());
     assert!(waiting.poll().is_pending());
-    assert!(matches!(ask().await, Ok(Answer::Refused(Some(_)))));
+    assert!(matches!(ask().await, Ok(JobResult::Refused(Some(_)))));
     drop(waiting);
-    assert_eq!(ask().await, Ok(Answer::Done(1)));
+    assert_eq!(ask().await, Ok(JobResult::Done(1)));
 }
 
 /// As in `tests/http/leaving.rs`: the timeout cancels those that would have gone on next, and their turns
@@ -249,7 +249,7 @@ async fn under_any_algorithm_requests_wait_in_order_and_no_newcomer_overtakes() 
         let asked = worker.clone().oneshot(job(owner, size));
         polled(async move { (asked.await.unwrap(), start.elapsed()) })
     };
-    assert_eq!(ask(1, 1).await.0, Answer::Done(1));
+    assert_eq!(ask(1, 1).await.0, JobResult::Done(1));
     let mut waiting = [ask(1, 2), ask(1, 1), ask(1, 1)];
     for it in &mut waiting {
         assert!(it.poll().is_pending());
@@ -257,15 +257,15 @@ async fn under_any_algorithm_requests_wait_in_order_and_no_newcomer_overtakes() 
     let Poll::Ready((refused, _)) = ask(1, 1).poll() else {
         panic!("it waits where there is no place");
     };
-    assert_eq!(refused, Answer::Refused(Some(Duration::from_secs(2))));
+    assert_eq!(refused, JobResult::Refused(Some(Duration::from_secs(2))));
     // Another key does not wait.
-    assert_eq!(ask(2, 1).await, (Answer::Done(1), Duration::ZERO));
+    assert_eq!(ask(2, 1).await, (JobResult::Done(1), Duration::ZERO));
     let [first, second, third] = waiting;
     // Its place and its turn are free.
     drop(first);
     let newcomer = ask(1, 1);
     let (second, third, newcomer) = tokio::join!(second, third, newcomer);
-    let after = |millis| (Answer::Done(1), Duration::from_millis(millis));
+    let after = |millis| (JobResult::Done(1), Duration::from_millis(millis));
     assert_eq!([second, third, newcomer], [500, 1_000, 1_500].map(after));
 }
 
@@ -284,8 +284,8 @@ async fn the_verbs_of_a_limiter_wait_for_nothing_and_all_its_layers_share_one_li
     assert!(limiter.check_now(2_u32, 1).is_allowed());
     let refused = polled(other.clone().oneshot(job(2, 1))).poll();
     let wait = Some(Duration::from_millis(500));
-    assert_eq!(refused, Poll::Ready(Ok(Answer::Refused(wait))));
-    assert_eq!(waiting.await, Ok(Answer::Done(1)));
+    assert_eq!(refused, Poll::Ready(Ok(JobResult::Refused(wait))));
+    assert_eq!(waiting.await, Ok(JobResult::Done(1)));
     let mut waiting = polled(other.oneshot(job(1, 1)));
     assert!(waiting.poll().is_pending());
     let snapshot = limiter.snapshot();
@@ -297,8 +297,11 @@ async fn the_verbs_of_a_limiter_wait_for_nothing_and_all_its_layers_share_one_li
 fn a_request_that_would_wait_is_refused_where_nothing_would_wake_it() {
     let worker = limit(limiter(patient(3))).layer(Worker::default());
     let ask = || polled(worker.clone().oneshot(job(1, 1))).poll();
-    assert_eq!(ask(), Poll::Ready(Ok(Answer::Done(1))));
-    assert!(matches!(ask(), Poll::Ready(Ok(Answer::Refused(Some(_))))));
+    assert_eq!(ask(), Poll::Ready(Ok(JobResult::Done(1))));
+    assert!(matches!(
+        ask(),
+        Poll::Ready(Ok(JobResult::Refused(Some(_))))
+    ));
 }
 
 /// It waited by tokio's timers for a turn that it was given by the store's clock: a test that moved the clock
@@ -313,16 +316,16 @@ fn a_clock_that_is_moved_to_its_turn_lets_a_request_go_on_without_a_runtime() {
     let worker = limit(limiter.build().unwrap()).layer(Worker::default());
     let [mut first, mut second, mut third] =
         [1, 2, 3].map(|size| polled(worker.clone().oneshot(job(1, size))));
-    assert_eq!(first.poll(), Poll::Ready(Ok(Answer::Done(1))));
+    assert_eq!(first.poll(), Poll::Ready(Ok(JobResult::Done(1))));
     assert!(second.poll().is_pending());
     assert!(third.poll().is_pending());
     clock.advance(Duration::from_micros(499_999));
     assert!(second.poll().is_pending());
     clock.advance(Duration::from_micros(1));
     assert!(third.poll().is_pending());
-    assert_eq!(second.poll(), Poll::Ready(Ok(Answer::Done(2))));
+    assert_eq!(second.poll(), Poll::Ready(Ok(JobResult::Done(2))));
     clock.advance(Duration::from_secs(1));
-    assert_eq!(third.poll(), Poll::Ready(Ok(Answer::Done(3))));
+    assert_eq!(third.poll(), Poll::Ready(Ok(JobResult::Done(3))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -330,13 +333,16 @@ async fn a_waiting_request_takes_nothing_of_the_inner_service() {
     let queue = Policy::new("jobs", LeakyQueue::per_second(2).places(5));
     let one_at_a_time = ConcurrencyLimit::new(Worker::default(), 1);
     let worker = limit(limiter(queue)).layer(one_at_a_time);
-    assert_eq!(worker.clone().oneshot(job(1, 1)).await, Ok(Answer::Done(1)));
+    assert_eq!(
+        worker.clone().oneshot(job(1, 1)).await,
+        Ok(JobResult::Done(1))
+    );
     let mut waiting = polled(worker.clone().oneshot(job(1, 2)));
     assert!(waiting.poll().is_pending());
     // Another key need not wait, and finds the permit.
-    assert_eq!(worker.oneshot(job(2, 3)).await, Ok(Answer::Done(3)));
+    assert_eq!(worker.oneshot(job(2, 3)).await, Ok(JobResult::Done(3)));
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(waiting.poll(), Poll::Ready(Ok(Answer::Done(2))));
+    assert_eq!(waiting.poll(), Poll::Ready(Ok(JobResult::Done(2))));
 }
 
 #[test]
@@ -403,10 +409,10 @@ async fn an_answer_that_comes_later_is_heeded_as_one_that_is_there() {
         assert!(asked.poll().is_pending());
     }
     released.add_permits(3);
-    assert_eq!(first.await, Ok(Answer::Done(1)));
-    assert_eq!(second.await, Ok(Answer::Done(2)));
+    assert_eq!(first.await, Ok(JobResult::Done(1)));
+    assert_eq!(second.await, Ok(JobResult::Done(2)));
     assert_eq!(start.elapsed(), Duration::from_millis(500));
-    assert_eq!(third.await, Ok(Answer::Refused(Some(HOUR))));
+    assert_eq!(third.await, Ok(JobResult::Refused(Some(HOUR))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -461,11 +467,11 @@ async fn a_request_in_a_line_keeps_the_price_at_which_it_joined() {
         let asked = worker.clone().oneshot(job(1, 1));
         polled(async move { (asked.await.unwrap(), start.elapsed()) })
     };
-    assert_eq!(ask().await.0, Answer::Done(1));
+    assert_eq!(ask().await.0, JobResult::Done(1));
     let mut waiting = ask();
     assert!(waiting.poll().is_pending());
     factor.set(Factor::thousandths(500), "cpu 80 %");
-    let after = |millis| (Answer::Done(1), Duration::from_millis(millis));
+    let after = |millis| (JobResult::Done(1), Duration::from_millis(millis));
     assert_eq!(waiting.await, after(500));
     // One unit was charged, and not two.
     let told = limiter.peek_now(1_u32, 1);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use sha2::{Digest, Sha256};
 use tower_ratelimit::error::RestoreErrorKind;
-use tower_ratelimit::store::Fate;
+use tower_ratelimit::store::RestoreStatus;
 use tower_ratelimit::{Algorithm, FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
 
 const KINDS: [&str; 10] = [
@@ -37,10 +37,10 @@ fn restart(store: &MemoryStore) -> MemoryStore {
     store.restore(&store.snapshot()).unwrap()
 }
 
-fn fates(store: &MemoryStore) -> Vec<(String, Fate)> {
+fn statuses(store: &MemoryStore) -> Vec<(String, RestoreStatus)> {
     let restored = store.restored().into_iter();
     restored
-        .map(|one| (one.policy().to_owned(), one.fate()))
+        .map(|one| (one.policy().to_owned(), one.status()))
         .collect()
 }
 
@@ -107,13 +107,16 @@ fn a_policy_that_counts_in_another_way_starts_empty_and_that_is_told() {
         let before = limiter(&store, "a", then);
         assert!(before.admit_now("ann", 5));
         let store = restart(&store);
-        assert_eq!(fates(&store), [("a".to_owned(), Fate::Waiting)]);
+        assert_eq!(statuses(&store), [("a".to_owned(), RestoreStatus::Waiting)]);
         let other_name = limiter(&store, "b", then);
         assert!(other_name.admit_now("ann", 5));
-        assert_eq!(fates(&store), [("a".to_owned(), Fate::Waiting)]);
+        assert_eq!(statuses(&store), [("a".to_owned(), RestoreStatus::Waiting)]);
         let after = limiter(&store, "a", now);
         assert!(after.admit_now("ann", 1), "{now}");
-        assert_eq!(fates(&store), [("a".to_owned(), Fate::Unlike)]);
+        assert_eq!(
+            statuses(&store),
+            [("a".to_owned(), RestoreStatus::Mismatch)]
+        );
         // The limit changes back.
         let store = restart(&store);
         assert!(!limiter(&store, "a", then).admit_now("ann", 1), "{then}");
@@ -130,8 +133,8 @@ fn a_policy_that_is_not_opened_is_in_the_next_snapshot_until_its_keys_are_new() 
     let store = restart(&store);
     let refuses = limiter(&store, "a", "fixed-window 5/hour");
     assert!(!refuses.admit_now("ann", 1));
-    let fate = |keys| Fate::Restored { keys, left_out: 0 };
-    assert_eq!(fates(&store), [("a".to_owned(), fate(1))]);
+    let status = |keys| RestoreStatus::Restored { keys, left_out: 0 };
+    assert_eq!(statuses(&store), [("a".to_owned(), status(1))]);
     // A state is restored once only.
     drop(refuses);
     let again = limiter(&store, "a", "fixed-window 5/hour");
@@ -144,7 +147,7 @@ fn a_policy_that_is_not_opened_is_in_the_next_snapshot_until_its_keys_are_new() 
     assert_eq!(late.snapshot().len(), len);
     let admits = limiter(&late, "a", "fixed-window 5/hour");
     assert!(admits.admit_now("ann", 5));
-    assert_eq!(fates(&late), [("a".to_owned(), fate(0))]);
+    assert_eq!(statuses(&late), [("a".to_owned(), status(0))]);
 }
 
 #[test]

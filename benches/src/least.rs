@@ -12,13 +12,13 @@ use quanta::Clock;
 pub struct Least {
     clock: Clock,
     hash: RandomState,
-    lines: Box<[Line]>,
+    lines: Box<[CacheLine]>,
 }
 
 /// A cache line, like ours: a fingerprint and a state of four keys.
 #[repr(align(64))]
 #[derive(Default)]
-struct Line([AtomicU64; 8]);
+struct CacheLine([AtomicU64; 8]);
 
 const KEYS_IN_A_LINE: u64 = 4;
 
@@ -35,7 +35,7 @@ impl Least {
         Self {
             clock: Clock::new(),
             hash: RandomState::new(),
-            lines: (0..lines).map(|_| Line::default()).collect(),
+            lines: (0..lines).map(|_| CacheLine::default()).collect(),
         }
     }
 
@@ -60,7 +60,7 @@ impl Least {
     fn word(&self, hash: u64) -> &AtomicU64 {
         let keys = self.lines.len() as u64 * KEYS_IN_A_LINE;
         let key = ((hash >> 32) * keys) >> 32;
-        let Line(words) = &self.lines[(key / KEYS_IN_A_LINE) as usize];
+        let CacheLine(words) = &self.lines[(key / KEYS_IN_A_LINE) as usize];
         &words[(key % KEYS_IN_A_LINE * 2 + 1) as usize]
     }
 }
@@ -73,11 +73,11 @@ mod tests {
     #[test]
     fn every_key_is_admitted_and_all_words_are_used() {
         let least = Least::of(10_000);
-        assert_eq!(least.lines.len() * size_of::<Line>(), 250_048);
+        assert_eq!(least.lines.len() * size_of::<CacheLine>(), 250_048);
         for key in Walk::over(100_000, 1).all() {
             assert!(least.admits(key));
         }
-        let words = least.lines.iter().flat_map(|Line(words)| words);
+        let words = least.lines.iter().flat_map(|CacheLine(words)| words);
         let used = words.filter(|word| word.load(Ordering::Relaxed) > 0);
         let all = least.lines.len() * 4;
         assert!(used.count() > all * 99 / 100);

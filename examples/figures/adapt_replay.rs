@@ -1,4 +1,4 @@
-//! What would a controller have done under these loads?
+//! Applies a controller to a recorded trace of loads.
 //!
 //! ```text
 //! cargo run --example adapt_replay -- loads.csv [picture.svg]
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! with loads in percent, nothing for a signal that was absent, and the requests that arrived in that second. The limit
-//! is 100 requests a second. A controller reads no clock, and so the picture is always the same.
+//! is 100 requests a second. A controller reads no clock, so the picture is always the same.
 
 use std::error::Error;
 use std::fs;
@@ -24,7 +24,7 @@ use plotters::prelude::*;
 use tower_ratelimit::adapt::{Controller, Load, Loads, Steps};
 use tower_ratelimit::factor::Factor;
 
-/// Requests in a second, under a factor of 1.
+/// Requests per second under a factor of 1.
 const LIMIT: f64 = 100.0;
 
 const WIDTH: u32 = 1_000;
@@ -44,7 +44,7 @@ struct Sample {
     demand: f64,
 }
 
-/// What became of it.
+/// The result of one line.
 struct Step {
     sample: Sample,
     factor: Factor,
@@ -136,7 +136,7 @@ type Curve = (&'static str, RGBColor, Vec<(f64, f64)>);
 fn replay(mut controller: impl Controller, samples: Vec<Sample>) -> Vec<Step> {
     let mut factor = Factor::ONE;
     let steps = samples.into_iter().map(|sample| {
-        // The limit was reached if more came than it admitted.
+        // The limit was reached if more requests arrived than it admitted.
         let is_wanted = sample.demand > LIMIT * f64::from(factor.get()) / 1_000.0;
         let loads = sample.loads.clone().wanted(is_wanted);
         let target = controller.step(Duration::from_secs_f64(sample.second), &loads);

@@ -1,29 +1,28 @@
-//! One route for each algorithm; an allowed request is answered with its decision as JSON.
+//! One route for each algorithm. The body of an allowed response is the decision as JSON.
 //!
-//! `cargo run --example algorithms`, with `ADDR` (default 127.0.0.1:3000), `LIMIT` (default 5)
-//! and `WINDOW_MS` (default 10000). Clients are told apart by the header `x-api-key`, and those
-//! without one by their address. Pages of any origin may ask, and may read what they are told.
+//! Run `cargo run --example algorithms`, with `ADDR` (default 127.0.0.1:3000), `LIMIT` (default 5) and `WINDOW_MS`
+//! (default 10000). The header `x-api-key` identifies a client, or its address if it sends no key. Pages of any
+//! origin may send requests and read the headers.
 //!
-//! Of an API key a hash is kept, under `SECRET`: 16 bytes or more, the same for processes that share a
-//! server. The example has a fixed one, which is public; a service has its own.
+//! API keys are hashed with `SECRET`: 16 bytes or more, and the same for all processes that share a server. The
+//! default is public; a service needs a secret of its own.
 //!
-//! State is in this process, or, with `REDIS_URL`, on a server that several such processes share:
+//! State is in this process or, with `REDIS_URL`, on a server that several processes share:
 //!
 //! ```text
 //! REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis --example algorithms
 //! ```
 //!
-//! A request that the server does not answer within `DEADLINE_MS` (default 100) is decided by this
-//! process alone, as are all once the server is known to be away, and when it was never there; `degraded`
-//! tells so. `NODES` is how many such processes there are: each then keeps to its share of `LIMIT`
-//! meanwhile, and to all of it if that was not said. With `LEASE_MS`, a process takes several units of a key at once and
-//! spends them itself; one lasts for so long at most, from 10 to 60000. That the server is away, that it has come back,
-//! and what it refuses, such as a password, stands in the log.
+//! If the server does not answer within `DEADLINE_MS` (default 100), this process decides the request alone, and
+//! `degraded` is true. It does the same while the server is known to be away. Set `NODES` to the number of processes: each
+//! one then admits its share of `LIMIT` meanwhile, and otherwise the whole limit. With `LEASE_MS`, a process takes
+//! several units of a key at once and spends them itself; such a lease lasts for at most this time, from 10 to 60000.
+//! The log reports an outage, its end, and errors of the server, such as a wrong password.
 //!
 //! `/calendar-day` has a limit for each day of the time zone `ZONE` (default UTC), such as Europe/London.
 //!
-//! `/leaky-queue` holds requests until their turn: one in each `WINDOW_MS / LIMIT`, and `LIMIT - 1`
-//! may wait; `delay_us` tells how long it was to be.
+//! `/leaky-queue` holds requests until their turn: one in each `WINDOW_MS / LIMIT`, and `LIMIT - 1` may wait.
+//! `delay_us` is the time for which a request was held.
 
 use std::env::VarError;
 use std::error::Error;
@@ -61,8 +60,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let route = get(decision).layer(layer(algorithm, &secret, &state)?);
         app = app.route(&format!("/{}", algorithm.name()), route);
     }
-    // Outside the limits: a browser shows a page a refusal only if it carries these fields too,
-    // and preflights, which are answered here, cost nothing.
+    // Outside the limits: without these headers, a browser hides a refusal from the page. Preflights are answered
+    // here and cost nothing.
     let cors = CorsLayer::new()
         .allow_origin(Any)
         .allow_headers([HeaderName::from_static("x-api-key")])
@@ -100,7 +99,7 @@ fn algorithms(limit: u32, window: Duration, zone: Zone) -> Result<Vec<Algorithm>
     ])
 }
 
-/// Where state is kept.
+/// The store that keeps the state.
 enum State {
     Here,
     #[cfg(feature = "redis")]
@@ -127,7 +126,7 @@ impl State {
             let life = Duration::from_millis(life);
             store = store.lease(tower_ratelimit::store::Lease::up_to(life));
         }
-        // The first request connects, so that this starts while the server is away.
+        // The first request connects, so that the example starts while the server is away.
         let store = store.open(url).map_err(|error| {
             format!("REDIS_URL, NODES, LEASE_MS or DEADLINE_MS cannot be used: {error}")
         })?;
@@ -155,7 +154,7 @@ fn layer(
     })
 }
 
-/// As `axum::Json` answers, whose feature all examples would be built with.
+/// As `axum::Json` does. Its feature would be built for all examples.
 async fn decision(Extension(decision): Extension<Decision>) -> impl IntoResponse {
     (
         [(CONTENT_TYPE, "application/json")],

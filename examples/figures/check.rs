@@ -1,14 +1,14 @@
-//! Checks a file of limits, and tells what it says.
+//! Checks a file of limits, and prints its policies or its mistakes.
 //!
-//! `cargo run --example check -- limits.toml` prints all mistakes and ends with exit code 1, or prints each policy with the
-//! line of its limit. With a request it prints which limits hold for it, and which lines give them:
+//! `cargo run --example check -- limits.toml` prints all mistakes and ends with exit code 1, or prints each policy
+//! with the line of its limit. With a request it prints the limits for that request, and their lines:
 //!
 //! ```text
 //! cargo run --example check -- limits.toml --method GET --path /x --key k --plan pro --at 2026-03-29T02:30
 //! ```
 //!
-//! A file that it names in `shadow` is checked too. `--schema` prints the JSON Schema. Functions that a program registers
-//! are not known here, so a file that needs them is checked by the program itself, in the same way.
+//! A file that the file names in `shadow` is checked too. `--schema` prints the JSON Schema. This program does not
+//! know the functions that another program registers, so a file that needs them has to be checked by that program.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,13 +31,13 @@ struct Arguments {
     /// A header of the request, such as `x-tenant: acme`.
     #[arg(long, value_parser = header)]
     header: Vec<(HeaderName, HeaderValue)>,
-    /// The key of the request, in place of what the policies read.
+    /// The key of the request, in place of the one that the policies read.
     #[arg(long)]
     key: Option<String>,
-    /// The plan of the request, in place of the one that it has.
+    /// The plan of the request, in place of its own.
     #[arg(long)]
     plan: Option<String>,
-    /// The time of the request, on the clock of each policy's hours, such as 2026-03-29T02:30; now unless said.
+    /// The time of the request, by the clock of each policy's zone, such as 2026-03-29T02:30; the default is now.
     #[arg(long)]
     at: Option<String>,
     /// Prints the JSON Schema.

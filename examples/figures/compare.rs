@@ -1,9 +1,9 @@
-//! One bursty client under every algorithm, drawn: `cargo run --example compare`.
+//! One bursty client under every algorithm, drawn by `cargo run --example compare`.
 //!
-//! A request stands where it goes on: under a leaky queue that is when its turn has come.
+//! The picture shows a request at the moment at which it goes on: under a leaky queue, that is its turn.
 //!
-//! Writes `docs/compare.svg`, or the file that is given. Time is a manual clock, so that the
-//! picture is always the same.
+//! It writes `docs/compare.svg`, or the file in the argument. Time is a manual clock, so the picture is always the
+//! same.
 
 use std::error::Error;
 use std::num::TryFromIntError;
@@ -120,7 +120,7 @@ fn arrivals() -> impl Iterator<Item = u64> {
     bursts.chain(trickle)
 }
 
-/// When each request goes on, or is denied.
+/// Returns the moment at which each request goes on, or `None` if it is denied.
 fn decided(algorithm: Algorithm) -> Result<Vec<(u64, bool)>, Box<dyn Error>> {
     let clock = ManualClock::new();
     let limiter = Limiter::builder()
@@ -129,7 +129,7 @@ fn decided(algorithm: Algorithm) -> Result<Vec<(u64, bool)>, Box<dyn Error>> {
         .build()?;
     Ok(arrivals()
         .map(|ms| {
-            // Windows are aligned to the epoch, so the picture's zero is the edge of one.
+            // Windows are aligned to the epoch, so the zero of the picture is the edge of a window.
             clock.set_micros(Micros::new(1_700_000_000_000_000 + ms * 1_000));
             let decision = limiter.check_now("client", 1);
             let delay = u64::try_from(decision.delay().as_millis())?;

@@ -1,10 +1,10 @@
 //! Limits from a file, which can change while the service runs.
 //!
-//! `cargo run --example from_file`, with `LIMITS` (default `examples/limits.toml`) and `ADDR` (default 127.0.0.1:3000). A
-//! customer is the header `x-api-key`. `GET /` answers with the decision as JSON. `GET /status`, outside the limits,
-//! answers with `{"version", "sha256", "since", "error"}`.
+//! Run `cargo run --example from_file`, with `LIMITS` (default `examples/limits.toml`) and `ADDR` (default
+//! 127.0.0.1:3000). The header `x-api-key` identifies a customer. `GET /` answers with the decision as JSON. `GET
+//! /status`, outside the limits, answers with `{"version", "sha256", "since", "error"}`.
 //!
-//! If the file names another one in `shadow`, `/status` has the differences, too.
+//! If the file names another one in `shadow`, `/status` also has the differences.
 //!
 //! Change the file, and the limits follow within two seconds. A file with a mistake changes nothing: `/status` has the error.
 
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         eprintln!("warning: {warning}");
     }
     let watched = config.watch()?;
-    // Outside the limits, so that a bad file can be found while a client is refused.
+    // Outside the limits, so that an operator sees the error of a bad file while clients are refused.
     let status = watched.clone();
     let app = Router::new()
         .route("/", get(decision))

@@ -1,12 +1,12 @@
-//! A model behind a limit of tokens: 10,000 a minute for each API key, and three requests at once.
+//! A language model behind a token limit: 10,000 tokens a minute for each API key, and three requests at once.
 //!
 //! `cargo run --example llm_tokens`, with `ADDR` (default 127.0.0.1:3000), `TOKENS` (default 10000), the tokens of a
 //! window, and `PERIOD_S` (default 60), the window in seconds. `POST /v1/chat/completions` has the shape that clients of
 //! models know, also streamed; the key is `authorization: Bearer`. The model is a small one of its own: it says the words
 //! of the last message again, until it has said `max_tokens`.
 //!
-//! A request reserves an estimate of its prompt and `max_tokens`, and settles what `usage` tells. When the client goes
-//! away in the middle of a stream, it settles the tokens that were made until then.
+//! A request reserves an estimate of its prompt plus `max_tokens`, and settles the tokens in `usage`. If the client
+//! goes away during a stream, the request settles the tokens that were generated until then.
 //!
 //! State is in this process or, with `REDIS_URL`, on a server that several such processes share:
 //!
@@ -68,7 +68,7 @@ struct Service {
     secret: Secret,
 }
 
-/// The requests of a key that may be under way at the same time. There is no limit on their rate.
+/// The number of requests of a key at once. There is no limit on their rate.
 const AT_ONCE: u32 = 3;
 
 fn limiter() -> Result<Limiter<dyn Ledger>, Box<dyn Error>> {
@@ -109,7 +109,7 @@ struct Message {
     content: Option<Content>,
 }
 
-/// Clients send a text, or a list of parts of which some are text.
+/// Clients send a text, or a list of parts, some of which are text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Content {
@@ -144,11 +144,11 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-/// Of a request that does not say how many tokens it wants.
+/// The default of `max_tokens`.
 const MAX_TOKENS: u32 = 256;
 
 impl Prompt {
-    /// A token has about four bytes. It is an estimate, since a model has its own tokens.
+    /// A token has about four bytes. This is an estimate, because each model has its own tokens.
     fn estimate(&self) -> u32 {
         let texts = self.messages.iter().flat_map(Message::texts);
         let bytes: usize = texts.map(str::len).sum();
@@ -161,10 +161,10 @@ impl Prompt {
         u32::try_from(words.count()).unwrap_or(u32::MAX)
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> Completion {
         let said = self.messages.last().into_iter();
         let words = said.flat_map(Message::words).map(str::to_owned);
-        Answer {
+        Completion {
             words: words.collect(),
             said: 0,
             most: self.max_tokens.unwrap_or(MAX_TOKENS),
@@ -172,14 +172,14 @@ impl Prompt {
     }
 }
 
-/// What the model says: the words of the question, over and over.
-struct Answer {
+/// The completion: the words of the prompt, repeated.
+struct Completion {
     words: Vec<String>,
     said: u32,
     most: u32,
 }
 
-impl Answer {
+impl Completion {
     async fn next(&mut self) -> Option<String> {
         if self.said == self.most || self.words.is_empty() {
             return None;
@@ -191,11 +191,11 @@ impl Answer {
     }
 }
 
-/// A request that is under way. However it ends, it settles what was made until then.
+/// A request in progress. When it ends, for whatever reason, it settles the tokens that were generated.
 struct UnderWay {
     reservation: Option<Reservation<dyn Ledger>>,
     prompt: u32,
-    answer: Answer,
+    answer: Completion,
 }
 
 impl UnderWay {
@@ -278,7 +278,7 @@ fn api_key(headers: &HeaderMap, secret: &Secret) -> Option<Key> {
     let credentials = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = credentials.split_once(' ')?;
     let is_bearer = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty();
-    // A shared store is not to show the keys of customers.
+    // A shared store must not show the keys of customers.
     is_bearer.then(|| secret.hash(token))
 }
 
@@ -373,7 +373,7 @@ fn refused(decision: &Decision, estimate: u32) -> Response {
     response
 }
 
-/// The headers of models: what remains after the estimate, and the slots that are free.
+/// The rate limit headers of model providers: what remains after the estimate, and the free slots.
 fn tell(headers: &mut HeaderMap, decision: &Decision) {
     for (name, told) in decision.policies() {
         put(headers, &format!("x-ratelimit-limit-{name}"), told.limit());
@@ -404,7 +404,7 @@ fn put(headers: &mut HeaderMap, name: &str, value: impl Display) {
     }
 }
 
-/// As these headers have it: `120ms`, `1m5.25s`. Rounded up.
+/// Returns a time in the form of these headers, `120ms` or `1m5.25s`, rounded up.
 fn short(time: Duration) -> String {
     let millis = time.as_micros().div_ceil(1_000);
     match (millis / 60_000, millis % 60_000) {

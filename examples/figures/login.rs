@@ -3,9 +3,9 @@
 //! `cargo run --example login`, with `ADDR` (default 127.0.0.1:3000) and `PERIOD_S` (default 900), the period in seconds.
 //! `POST /login` takes the form `user` and `password`; `secret` is right. It answers 200, 401 or 429.
 //!
-//! A login is charged before the password is checked, and given back what it was charged if that is right. So a client
-//! that guesses in parallel gets no more than five guesses. Three refusals within the period block that user at that
-//! address for a minute.
+//! A login is charged before the password is checked, and gets the charge back if the password is right. So a client
+//! that guesses in parallel has five guesses. Three refusals within the period block that user at that address for a
+//! minute.
 //!
 //! State is in this process or, with `REDIS_URL`, on a server that several such processes share:
 //!
@@ -91,7 +91,7 @@ async fn login(
         reservation.cancel();
         return Ok((StatusCode::OK, "welcome\n"));
     }
-    // Dropped, it stays charged, as it does when the client goes away before the answer.
+    // If the reservation is dropped, as when the client goes away before the answer, the charge stays.
     drop(reservation);
     Ok((
         StatusCode::UNAUTHORIZED,
@@ -99,7 +99,7 @@ async fn login(
     ))
 }
 
-/// In place of a hash that takes its time.
+/// Stands for a slow password hash.
 async fn is_right(password: &str) -> bool {
     tokio::time::sleep(Duration::from_millis(50)).await;
     password == "secret"

@@ -4,8 +4,8 @@
 //! cargo run -p tower-ratelimit-figures --example opentelemetry
 //! ```
 //!
-//! It sends a few requests through a layer and prints what an exporter gets. Put the exporter of your collector in the
-//! place of the one that prints.
+//! It sends a few requests through a layer, and prints the metrics that an exporter gets. Replace the printing
+//! exporter by that of your collector.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use tower::ServiceExt;
 use tower_ratelimit::observe::{Monitor, PolicyStats};
 use tower_ratelimit::{FixedWindow, RateLimitLayer, key};
 
-/// An outcome under a policy, and where its count is.
+/// An outcome under a policy, and its count.
 type Outcome = (&'static str, fn(&PolicyStats) -> u64);
 
 const OUTCOMES: [Outcome; 7] = [

@@ -1,14 +1,14 @@
-//! Three plans, `free`, `pro` and `enterprise`, with a limit for the minute and one for the day.
+//! Three plans, `free`, `pro` and `enterprise`, each with a limit per minute and a limit per day.
 //!
-//! `cargo run --example plans`, with `ADDR` (default 127.0.0.1:3000), `ADMIN` (default 127.0.0.1:3001, a loopback
-//! address) and `SCALE` (default 1), by which each limit is multiplied. A customer is the header `x-api-key`; a request
-//! without it counts by its address. `GET /` answers with the decision as JSON.
+//! Run `cargo run --example plans`, with `ADDR` (default 127.0.0.1:3000), `ADMIN` (default 127.0.0.1:3001, a loopback
+//! address) and `SCALE` (default 1), which multiplies each limit. The header `x-api-key` identifies a customer; a
+//! request without it counts by its address. `GET /` answers with the decision as JSON.
 //!
 //! A key that begins with `free-`, `pro-` or `ent-` has that plan. The prefix stands for a key that authentication has
 //! verified: a real service looks the key up, since a client can invent any prefix.
 //!
-//! `POST /plan?key=K&plan=P` at `ADMIN` gives a key another plan while the service runs. A name that no plan has is
-//! accepted too: the key then has the default plan, `free`.
+//! `POST /plan?key=K&plan=P` at `ADMIN` changes the plan of a key while the service runs. If no plan has this name,
+//! the key has the default plan, `free`.
 //!
 //! State is in this process or, with `REDIS_URL`, on a server that several such processes share:
 //!
@@ -131,7 +131,7 @@ struct Change {
     plan: String,
 }
 
-/// A page of another origin cannot change a plan: a browser tells the origin of each such request.
+/// A page of another origin cannot change a plan: a browser sends the origin with each such request.
 async fn change_plan(
     State(customers): State<Customers>,
     headers: HeaderMap,

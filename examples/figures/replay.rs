@@ -1,132 +1,66 @@
-//! What would this limit have done to that traffic?
+//! Applies a limit to the requests of a log.
 //!
-//! Reads a log of requests as JSON lines, from a file or from standard input, and runs it
-//! through a limit under a clock that follows the log:
+//! It reads requests as JSON lines, from a file or from standard input, and decides them by a clock that follows the
+//! log:
 //!
 //! ```text
 //! {"t_us":1700000000000000,"key":"ann","cost":1,"method":"GET","path":"/"}
 //! ```
 //!
-//! `t_us` is in microseconds since the Unix epoch; `cost` is 1 if it is left out; `method` and
-//! `path` may be left out too, and other fields are passed over.
+//! `t_us` is in microseconds since the Unix epoch. `cost`, `method` and `path` are optional; the default cost is 1.
+//! Other fields are ignored.
 //!
 //! ```text
 //! cargo run --release --example replay -- --algorithm token-bucket --limit 5 --burst 10 \
 //!     --versus 'fixed-window 300/minute' requests.jsonl
 //! ```
 //!
-//! prints whom the limit would have hit, and how often; `--versus` adds another limit beside
-//! it. Of those that are allowed it tells how many a leaky queue would have held. With `--jsonl`
-//! each decision is a line of its own on standard output, and the summary goes to standard error.
+//! prints which keys the limit would have refused, and how often. `--versus` compares another limit. A leaky queue
+//! also reports how many requests it would have held. With `--jsonl`, each decision is a line on standard output, and
+//! the summary goes to standard error.
 //!
-//! `--config` takes the limits of a file, and `--versus` another file whose decisions are held beside those of the first:
+//! `--config` takes the limits from a file, and `--versus` compares those of another file:
 //!
 //! ```text
 //! cargo run --release --example replay -- --config limits.toml --versus next.toml requests.jsonl
 //! ```
 //!
-//! A policy counts what a request shows: `method`, `path` and, if the log has them, `headers` by name. Where a policy reads
-//! what the log does not have, such as an API key, it counts `key`. A `key` that is an address is that of the client, too.
-//! `plan` is the plan of the request. `cost` takes the place of the costs of the file, which hold for requests without it.
-//! A file that needs functions of a program is not for this example: see `Config::replay`.
+//! A policy reads `method`, `path` and, if the log has them, `headers` of a request. If the log lacks what a policy
+//! reads, such as an API key, the policy counts `key`. A `key` that is an address is also the address of the client.
+//! `plan` is the plan of the request. `cost` replaces the costs of the file. This example cannot use a file that
+//! needs functions of a program: see `Config::replay`.
 //!
-//! State is in this process, or with `REDIS_URL` on that server, which is told the time of the log
-//! too: `REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis,testing --example replay …`. Files always have
-//! it in this process.
-//! Each run has keys of its own there. They die as they would have, and in ten minutes at least.
+//! State is in this process or, with `REDIS_URL`, on that server, which then decides by the time of the log:
+//! `REDIS_URL=redis://127.0.0.1:6379/ cargo run --features redis,testing --example replay …`. With files, state is
+//! always in this process. Each run has its own keys on the server. They expire as usual, after ten minutes at least.
 
 #[path = "replay/files.rs"]
 mod files;
+#[path = "replay/options.rs"]
+mod options;
+#[path = "replay/store.rs"]
+mod store;
 #[path = "replay/tally.rs"]
 mod tally;
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use files::Files;
-use indicatif::{ProgressBar, ProgressStyle};
+use options::Options;
 use serde::{Deserialize, Serialize};
+use store::ChosenStore;
 use tally::Tally;
-use tower_ratelimit::algorithm::CalendarWindow;
-use tower_ratelimit::calendar::{Weekday, Zone};
 use tower_ratelimit::store::Ledger;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
-    ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, SlidingLog, SlidingSlots,
-    SlidingWindow, StoreError, TokenBucket,
+    Algorithm, Decision, Limiter, ManualClock, Micros, Outcome, Policy, StoreError,
 };
-
-/// Runs a log of requests through a rate limit.
-#[derive(Parser)]
-struct Options {
-    /// How to count
-    #[arg(long, value_enum, default_value = "token-bucket")]
-    algorithm: Name,
-    /// How many requests in a window
-    #[arg(
-        long,
-        allow_negative_numbers = true,
-        required_unless_present = "config"
-    )]
-    limit: Option<u32>,
-    /// The limits of a file, in place of one algorithm
-    #[arg(long, conflicts_with_all = ["algorithm", "limit", "window_us", "burst", "slots", "zone", "places"])]
-    config: Option<PathBuf>,
-    /// The length of the window, in microseconds
-    #[arg(long, default_value_t = 1_000_000)]
-    window_us: u64,
-    /// How many at once, for a bucket; the limit unless said
-    #[arg(long)]
-    burst: Option<u32>,
-    /// How many slots, for sliding-slots; 10 unless said
-    #[arg(long)]
-    slots: Option<u32>,
-    /// The time zone, for a calendar-day and its kin, such as Europe/London; UTC unless said
-    #[arg(long)]
-    zone: Option<Zone>,
-    /// How many may wait, for leaky-queue; one less than the limit unless said
-    #[arg(long)]
-    places: Option<u32>,
-    /// Another limit to hold beside it, such as 'sliding-window 100/minute'; may be repeated. With --config, another file
-    #[arg(long)]
-    versus: Vec<String>,
-    /// Only requests of this method are limited
-    #[arg(long)]
-    method: Option<String>,
-    /// Only requests whose path begins so are limited
-    #[arg(long)]
-    path: Option<String>,
-    /// Write each decision as a line of JSON
-    #[arg(long)]
-    jsonl: bool,
-    /// The log; standard input unless said
-    file: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Name {
-    FixedWindow,
-    CalendarDay,
-    CalendarWeek,
-    CalendarMonth,
-    CalendarYear,
-    AnchoredWindow,
-    SlidingLog,
-    SlidingWindow,
-    SlidingSlots,
-    TokenBucket,
-    TokenBucketInterval,
-    LeakyBucket,
-    Gcra,
-    LeakyQueue,
-}
 
 #[derive(Deserialize)]
 struct Request {
@@ -168,7 +102,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The reader of the output has closed it.
+/// Returns whether the error says that the reader of the output has closed it.
 fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
     let json = error.downcast_ref::<serde_json::Error>();
@@ -180,7 +114,7 @@ async fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
         return replay_files(options, config);
     }
     let clock = ManualClock::new();
-    let state = State::chosen(&clock)?;
+    let state = ChosenStore::chosen(&clock)?;
     let mut replays = Vec::new();
     let versus: Vec<Algorithm> = options
         .versus
@@ -188,7 +122,7 @@ async fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
         .map(|text| text.parse())
         .collect::<Result<_, _>>()?;
     for algorithm in [options.algorithm()?].iter().chain(&versus) {
-        // A name of its own: limits that differ in numbers alone would share their state in Redis.
+        // Each policy has its own name: limits that differ in numbers alone would share their state in Redis.
         let policy = Policy::new(format!("replay-{}", replays.len()), *algorithm);
         replays.push(Replay::new(*algorithm, state.limiter(policy)?));
     }
@@ -196,7 +130,7 @@ async fn replay(options: &Options) -> Result<(), Box<dyn Error>> {
     let (input, progress) = options.input()?;
     let input = BufReader::new(progress.wrap_read(input));
     let mut output = BufWriter::new(io::stdout().lock());
-    // A line that cannot be read ends the replay, and not what is known so far.
+    // An unreadable line ends the replay, and the results until then are printed.
     let ended = run(options, input, &mut output, &clock, &mut replays).await;
     progress.finish_and_clear();
 
@@ -240,7 +174,7 @@ async fn run(
     Ok(())
 }
 
-/// The same for the limits of files.
+/// Returns the same for the limits of files.
 fn replay_files(options: &Options, config: &Path) -> Result<(), Box<dyn Error>> {
     let versus = match options.versus.as_slice() {
         [] => None,
@@ -312,7 +246,7 @@ impl<R: BufRead> Lines<R> {
                 continue;
             }
             let request: Request = serde_json::from_str(&line).map_err(|error| {
-                // Its own "at line 1" is that of a text of one line.
+                // The error would say "at line 1", because each line is a text of its own.
                 let error = error.to_string();
                 let what = error.split(" at line ").next().unwrap_or_default().to_owned();
                 format!(
@@ -328,82 +262,6 @@ impl<R: BufRead> Lines<R> {
             self.last = request.t_us;
             return Ok(Some((self.number, request)));
         }
-    }
-}
-
-impl Options {
-    fn algorithm(&self) -> Result<Algorithm, Box<dyn Error>> {
-        let limit = self.limit.unwrap_or_default();
-        let quota = Quota::new(limit, Duration::from_micros(self.window_us))?;
-        let burst = self.burst.unwrap_or(limit);
-        let algorithm = match self.algorithm {
-            Name::FixedWindow => FixedWindow::of(quota).into(),
-            Name::CalendarDay => self.in_zone(FixedWindow::per_calendar_day(limit)),
-            Name::CalendarWeek => {
-                self.in_zone(FixedWindow::per_calendar_week(limit, Weekday::Monday))
-            }
-            Name::CalendarMonth => self.in_zone(FixedWindow::per_calendar_month(limit)),
-            Name::CalendarYear => self.in_zone(FixedWindow::per_calendar_year(limit)),
-            Name::AnchoredWindow => AnchoredWindow::of(quota).into(),
-            Name::SlidingLog => SlidingLog::up_to(u32::MAX, quota)?.into(),
-            Name::SlidingWindow => SlidingWindow::of(quota).into(),
-            Name::SlidingSlots => SlidingSlots::cut(quota, self.slots.unwrap_or(10))?.into(),
-            Name::TokenBucket => TokenBucket::of(quota).burst(burst).into(),
-            Name::TokenBucketInterval => TokenBucket::of(quota).burst(burst).by_interval().into(),
-            Name::LeakyBucket => LeakyBucket::of(quota).capacity(burst).into(),
-            Name::Gcra => Gcra::of(quota).burst(burst).into(),
-            Name::LeakyQueue => {
-                let places = self.places.unwrap_or(limit.saturating_sub(1));
-                LeakyQueue::of(quota).places(places).into()
-            }
-        };
-        let is_bucket = matches!(
-            algorithm,
-            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Gcra(_)
-        );
-        if self.burst.is_some() && !is_bucket {
-            return Err(format!("--burst is for buckets: a {} has none", algorithm.name()).into());
-        }
-        if self.zone.is_some() && !matches!(algorithm, Algorithm::CalendarWindow(_)) {
-            let name = algorithm.name();
-            return Err(
-                format!("--zone is for calendar-day and its kin: a {name} has none").into(),
-            );
-        }
-        if self.slots.is_some() && !matches!(algorithm, Algorithm::SlidingSlots(_)) {
-            let name = algorithm.name();
-            return Err(format!("--slots is for sliding-slots: a {name} has none").into());
-        }
-        if self.places.is_some() && !matches!(algorithm, Algorithm::LeakyQueue(_)) {
-            let name = algorithm.name();
-            return Err(format!("--places is for leaky-queue: a {name} has none").into());
-        }
-        Ok(algorithm)
-    }
-
-    fn in_zone(&self, window: CalendarWindow) -> Algorithm {
-        window.zone(self.zone.unwrap_or_else(Zone::utc)).into()
-    }
-
-    fn limits(&self, request: &Request) -> bool {
-        let method = self.method.is_none() || self.method == request.method;
-        let path = self.path.as_ref().is_none_or(|prefix| {
-            let path = request.path.as_ref();
-            path.is_some_and(|path| path.starts_with(prefix))
-        });
-        method && path
-    }
-
-    fn input(&self) -> Result<(Box<dyn Read>, ProgressBar), Box<dyn Error>> {
-        let Some(path) = &self.file else {
-            return Ok((Box::new(io::stdin()), ProgressBar::hidden()));
-        };
-        let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let progress = ProgressBar::new(file.metadata()?.len());
-        progress.set_style(ProgressStyle::with_template(
-            "{wide_bar} {bytes} of {total_bytes}, {eta} left",
-        )?);
-        Ok((Box::new(file), progress))
     }
 }
 
@@ -429,52 +287,7 @@ fn micros(time: Duration) -> u64 {
     Micros::from(time).get()
 }
 
-/// Where state is kept.
-enum State {
-    Here(MemoryStore),
-    #[cfg(all(feature = "redis", feature = "testing"))]
-    InRedis(tower_ratelimit::RedisStore),
-}
-
-impl State {
-    fn chosen(clock: &ManualClock) -> Result<Self, Box<dyn Error>> {
-        match std::env::var("REDIS_URL") {
-            Ok(url) if !url.is_empty() => Self::in_redis(&url, clock),
-            _ => Ok(Self::Here(MemoryStore::new().clock(clock.clone()))),
-        }
-    }
-
-    #[cfg(all(feature = "redis", feature = "testing"))]
-    fn in_redis(url: &str, clock: &ManualClock) -> Result<Self, Box<dyn Error>> {
-        // An earlier run has left states, which are from this one's future.
-        let now = std::time::SystemTime::UNIX_EPOCH.elapsed()?;
-        let prefix = format!("replay-{}-{}", std::process::id(), now.as_micros());
-        let store = tower_ratelimit::RedisStore::builder()
-            .prefix(prefix)
-            .deadline(Duration::from_secs(5))
-            .open(url)?;
-        Ok(Self::InRedis(store.clock(clock.clone())))
-    }
-
-    #[cfg(not(all(feature = "redis", feature = "testing")))]
-    fn in_redis(_: &str, _: &ManualClock) -> Result<Self, Box<dyn Error>> {
-        Err(
-            "REDIS_URL is set: run this with `--features redis,testing`, or without REDIS_URL"
-                .into(),
-        )
-    }
-
-    fn limiter(&self, policy: Policy) -> Result<Limiter<dyn Ledger>, Box<dyn Error>> {
-        let builder = Limiter::builder().policy(policy);
-        Ok(match self {
-            Self::Here(store) => builder.store(store.clone()).build()?.erased(),
-            #[cfg(all(feature = "redis", feature = "testing"))]
-            Self::InRedis(store) => builder.store(store.clone()).build()?.erased(),
-        })
-    }
-}
-
-/// One limit, and what it has done so far.
+/// One limit, and its results so far.
 struct Replay {
     algorithm: Algorithm,
     limiter: Limiter<dyn Ledger>,

@@ -102,7 +102,7 @@ impl Loads {
     }
 
     /// Adds the reading of a signal; `None` if it is absent. It replaces an earlier reading of the same name.
-    pub fn tell(&mut self, name: impl Into<Cow<'static, str>>, load: Option<Load>) {
+    pub fn insert(&mut self, name: impl Into<Cow<'static, str>>, load: Option<Load>) {
         let name = name.into();
         match self.each.iter_mut().find(|(known, _)| *known == name) {
             Some((_, told)) => *told = load,
@@ -110,13 +110,13 @@ impl Loads {
         }
     }
 
-    /// Adds the reading of a signal, and returns the loads; see [`tell`](Self::tell).
+    /// Adds the reading of a signal, and returns the loads; see [`insert`](Self::insert).
     pub fn with(
         mut self,
         name: impl Into<Cow<'static, str>>,
         load: impl Into<Option<Load>>,
     ) -> Self {
-        self.tell(name, load.into());
+        self.insert(name, load.into());
         self
     }
 

@@ -252,7 +252,7 @@ impl Watch {
                 warn_once_of(&ABSENT, format!("signal {name:?}"));
             }
         }
-        loads.tell(name, load);
+        loads.insert(name, load);
     }
 }
 

@@ -30,14 +30,14 @@ const NO_PEER: Diagnostic = Diagnostic::new(
 #[derive(Clone)]
 #[must_use = "access admits no request until a router has it"]
 pub struct Access {
-    who: Who,
+    who: Principal,
     is_writable: bool,
     /// In lower case; `None` for loopback.
     hosts: Option<Arc<[String]>>,
 }
 
 #[derive(Clone)]
-enum Who {
+enum Principal {
     Loopback,
     Check(Arc<Check>),
 }
@@ -57,7 +57,7 @@ impl Access {
     /// local:** use [`check`](Self::check) there. The address is read from axum's `ConnectInfo<SocketAddr>`; without it every
     /// request is refused, and the log says so ([`TRL034`](crate::diagnostics)).
     pub fn loopback() -> Self {
-        Self::of(Who::Loopback)
+        Self::of(Principal::Loopback)
     }
 
     /// Admits requests for which the closure returns the name of the operator, for example from the extension
@@ -68,12 +68,12 @@ impl Access {
     pub fn check<N: Into<String>>(
         operator: impl Fn(&Head<'_>) -> Option<N> + Send + Sync + 'static,
     ) -> Self {
-        Self::of(Who::Check(Arc::new(move |head| {
+        Self::of(Principal::Check(Arc::new(move |head| {
             operator(head).map(Into::into)
         })))
     }
 
-    fn of(who: Who) -> Self {
+    fn of(who: Principal) -> Self {
         Self {
             who,
             is_writable: false,
@@ -119,8 +119,8 @@ impl Access {
             return Err("a page of another origin cannot use this one");
         }
         match &self.who {
-            Who::Loopback => loopback(head),
-            Who::Check(check) => {
+            Principal::Loopback => loopback(head),
+            Principal::Check(check) => {
                 let operator = check(head);
                 operator
                     .map(Operator)
@@ -184,7 +184,7 @@ fn is_of_the_same_origin(headers: &HeaderMap, host: &Authority) -> bool {
 }
 
 fn loopback(head: &Head<'_>) -> Result<Operator, &'static str> {
-    if head.headers().keys().any(tells_of_a_proxy) {
+    if head.headers().keys().any(is_set_by_proxies) {
         return Err(
             "a proxy has passed the request on, and the page serves this machine alone: see `Access::check`",
         );
@@ -200,7 +200,7 @@ fn loopback(head: &Head<'_>) -> Result<Operator, &'static str> {
     }
 }
 
-fn tells_of_a_proxy(name: &HeaderName) -> bool {
+fn is_set_by_proxies(name: &HeaderName) -> bool {
     let text = name.as_str();
     name == VIA || text == "forwarded" || text == "x-real-ip" || text.starts_with("x-forwarded-")
 }
@@ -213,8 +213,8 @@ fn peer(head: &Head<'_>) -> Option<IpAddr> {
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = match self.who {
-            Who::Loopback => "loopback",
-            Who::Check(_) => "check",
+            Principal::Loopback => "loopback",
+            Principal::Check(_) => "check",
         };
         f.debug_struct("Access")
             .field("who", &who)

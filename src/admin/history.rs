@@ -89,7 +89,7 @@ impl History {
     }
 }
 
-/// The second of Unix time.
+/// Returns the second of Unix time.
 pub(super) fn unix_second(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())

@@ -52,7 +52,7 @@
 //! | `GET /history` | what was admitted and refused in the last ten minutes, by second |
 //! | `POST /inspect` | what a client has used, and why it is refused: `{"key": "k3y"}` |
 //! | `POST /block` | blocks a client: `{"key": "k3y", "seconds": 3600}` |
-//! | `POST /pardon` | ends the block: `{"key": "k3y"}` |
+//! | `POST /unblock` | ends the block: `{"key": "k3y"}` |
 //! | `POST /limits` | changes a limit: `{"policy": "minute", "plan": "free", "limit": 20}`, without `plan` where no plan speaks of the policy |
 //! | | gives a client a limit of its own for a time: `{"policy": "minute", "key": "k3y", "limit": 20, "seconds": 3600}`; `null` ends it |
 //!
@@ -102,7 +102,7 @@ mod history;
 mod operator;
 mod page;
 mod routes;
-mod telling;
+mod state;
 mod viewers;
 
 pub use self::access::Access;

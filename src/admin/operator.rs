@@ -89,7 +89,7 @@ impl From<&AdjustableLimit> for ShownLimit {
     }
 }
 
-/// The limits of all policies.
+/// Returns the limits of all policies.
 pub(super) fn limits(handle: &Handle) -> Vec<ShownLimit> {
     let limits = handle.limiter().adjustable_limits();
     limits.iter().map(ShownLimit::from).collect()
@@ -179,19 +179,19 @@ pub(super) async fn block(handle: &Handle, asked: &Block) -> Result<Change, Fail
 }
 
 /// Ends the block of a client.
-pub(super) async fn pardon(handle: &Handle, asked: &OfClient) -> Result<Change, Failed> {
+pub(super) async fn unblock(handle: &Handle, asked: &OfClient) -> Result<Change, Failed> {
     change(handle, &asked.key, Amendment::Unblock).await
 }
 
 async fn change(handle: &Handle, key: &str, amendment: Amendment) -> Result<Change, Failed> {
     let (limiter, charges) = client(handle, key, 0)?;
-    let told = |inspection: &Inspection| match inspection.blocked_for() {
+    let state_text = |inspection: &Inspection| match inspection.blocked_for() {
         Some(left) => format!("blocked for {} s", left.as_secs_f64().ceil()),
         None => "not blocked".to_owned(),
     };
-    let before = told(&limiter.inspect_about(charges.clone()).await?);
+    let before = state_text(&limiter.inspect_about(charges.clone()).await?);
     limiter.amend_about(&charges, amendment).await?;
-    let after = told(&limiter.inspect_about(charges).await?);
+    let after = state_text(&limiter.inspect_about(charges).await?);
     let subject = "a key".to_owned();
     Ok(Change {
         subject,

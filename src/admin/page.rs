@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 pub(super) const PAGE: &str = include_str!("page.html");
 
-/// What a browser allows the page: to run its own script, use its own style, and connect to this service.
+/// The rights of the page in a browser: to run its own script, use its own style, and connect to this service.
 ///
 /// Script and style are named by their digests, so no other text can become either.
 pub(super) static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {

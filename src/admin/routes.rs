@@ -20,7 +20,7 @@ use super::access::{Access, Operator};
 use super::handle::Handle;
 use super::operator::{self, Change, Failed};
 use super::page::{NOTHING, PAGE, POLICY};
-use super::telling::Page;
+use super::state::Page;
 use super::viewers::NoRoom;
 use crate::key::Head;
 
@@ -41,7 +41,7 @@ where
         .route("/snapshot", get(snapshot))
         .route("/inspect", post(inspect))
         .route("/block", post(block))
-        .route("/pardon", post(pardon))
+        .route("/unblock", post(unblock))
         .route("/limits", post(limit))
         // Access is checked for other paths too.
         .fallback(nothing)
@@ -151,15 +151,15 @@ async fn block(State(page): Shared, request: Request) -> Response {
     )
 }
 
-async fn pardon(State(page): Shared, request: Request) -> Response {
+async fn unblock(State(page): Shared, request: Request) -> Response {
     let (operator, asked) = match write(&page, request).await {
         Ok(asked) => asked,
         Err(answer) => return answer,
     };
     done(
-        "pardon",
+        "unblock",
         &operator,
-        operator::pardon(&page.handle, &asked).await,
+        operator::unblock(&page.handle, &asked).await,
     )
 }
 

@@ -72,7 +72,7 @@ impl Viewers {
     }
 
     /// Sends an event to all. A viewer whose last event was not taken misses this one.
-    pub(super) fn tell(&self, event: &Bytes) {
+    pub(super) fn send(&self, event: &Bytes) {
         self.lock()
             .viewers
             .retain_mut(|viewer| match viewer.events.try_send(event.clone()) {
@@ -145,7 +145,7 @@ mod tests {
         for _ in 0..Viewers::MISSED {
             assert_eq!(viewers.lock().viewers.len(), 2);
             reader.0.try_recv().unwrap();
-            viewers.tell(&event());
+            viewers.send(&event());
         }
         assert_eq!(viewers.lock().viewers.len(), 1);
         // The viewer gets the event that was waiting, and no other.

@@ -114,8 +114,8 @@ impl Step for AnyLong {
         ask!(self, rule => rule.size(kept))
     }
 
-    fn squeeze(&self, kept: &mut State) {
-        ask!(self, rule => rule.squeeze(kept));
+    fn compact_state(&self, kept: &mut State) {
+        ask!(self, rule => rule.compact_state(kept));
     }
 
     fn next_unit(&self, kept: &State, now: Micros) -> Micros {

@@ -85,7 +85,7 @@ pub(super) fn narrow(number: u128) -> u64 {
 mod tests {
     use super::*;
 
-    /// The definition, step by step.
+    /// Returns the definition, step by step.
     fn step(drain: Drain, owed: u128) -> u128 {
         let fast = owed.saturating_sub(drain.fast.into()).max(drain.capacity);
         owed.saturating_sub(drain.slow.into()).min(fast)

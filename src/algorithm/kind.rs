@@ -1,4 +1,4 @@
-//! What the room of an algorithm provides for [`Algorithm`](super::Algorithm), and the list of the
+//! The trait that the room of an algorithm implements for [`Algorithm`](super::Algorithm), and the list of the
 //! algorithms.
 //!
 //! `Algorithm` treats all kinds alike: the room of each kind implements [`Kind`], and `each_kind!` lists
@@ -30,17 +30,17 @@ pub(crate) trait Kind: Copy {
         None
     }
 
-    /// The name of this value, if the kind has several.
+    /// Returns the name of this value, if the kind has several.
     fn name(&self) -> &'static str {
         Self::NAME
     }
 
-    /// The most at one instant: the quota's limit, or the capacity of a bucket.
+    /// Returns the most at one instant: the quota's limit, or the capacity of a bucket.
     fn size(&self) -> u32 {
         self.quota().limit()
     }
 
-    /// The number of slots in a period; `None` if it has none.
+    /// Returns the number of slots in a period; `None` if it has none.
     fn slots(&self) -> Option<u32> {
         None
     }
@@ -48,12 +48,12 @@ pub(crate) trait Kind: Copy {
     /// How used units come back.
     fn replenishment(&self) -> Replenishment;
 
-    /// Whether it holds requests until their turn.
+    /// Returns whether it holds requests until their turn.
     fn shapes(&self) -> bool {
         false
     }
 
-    /// The length of its windows or slots, if it counts several of them at a time: a refund then takes from
+    /// Returns the length of its windows or slots, if it counts several of them at a time: a refund then takes from
     /// the newest first.
     fn refunds_newest(&self) -> Option<Micros> {
         None
@@ -66,7 +66,7 @@ pub(crate) trait Kind: Copy {
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result;
 
-    /// The rule in Lua.
+    /// Returns the rule in Lua.
     #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua;
 

@@ -51,19 +51,19 @@ impl LeakyBucket {
         Self(Gcra::of(quota))
     }
 
-    /// How much the bucket holds; by default the quota's limit.
+    /// Sets how much the bucket holds; by default the quota's limit.
     ///
     /// A bucket that holds 0 denies every request, and so does a rate of 0.
     pub const fn capacity(self, capacity: u32) -> Self {
         Self(self.0.burst(capacity))
     }
 
-    /// How much the bucket holds.
+    /// Returns how much the bucket holds.
     pub const fn size(&self) -> u32 {
         self.0.size()
     }
 
-    /// The rate of the leak.
+    /// Returns the rate of the leak.
     pub const fn quota(&self) -> Quota {
         self.0.quota()
     }

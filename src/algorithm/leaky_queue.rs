@@ -100,17 +100,17 @@ impl LeakyQueue {
         Quota::new(limit, period).map(Self::of)
     }
 
-    /// How many requests of cost 1 may wait behind a request that goes on at once.
+    /// Returns how many requests of cost 1 may wait behind a request that goes on at once.
     pub const fn waiting(&self) -> u32 {
         self.0.size() - 1
     }
 
-    /// The rate at which requests leave.
+    /// Returns the rate at which requests leave.
     pub const fn quota(&self) -> Quota {
         self.0.quota()
     }
 
-    /// The time between two requests that leave, rounded up to whole microseconds; `None` for a rate of 0,
+    /// Returns the time between two requests that leave, rounded up to whole microseconds; `None` for a rate of 0,
     /// which denies every request.
     pub fn interval(&self) -> Option<Duration> {
         self.0.emission_interval()
@@ -169,7 +169,7 @@ impl Kind for LeakyQueue {
         Some(self.waiting())
     }
 
-    /// A request that goes on at once, and the places behind it.
+    /// Returns a request that goes on at once, and the places behind it.
     fn size(&self) -> u32 {
         self.0.size()
     }

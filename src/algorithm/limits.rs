@@ -42,12 +42,12 @@ impl Limit {
         }
     }
 
-    /// The limit of the quota, in units per period.
+    /// Returns the limit of the quota, in units per period.
     pub fn quota(self) -> u32 {
         self.quota
     }
 
-    /// The most units at one instant.
+    /// Returns the most units at one instant.
     pub fn size(self) -> u32 {
         self.size
     }
@@ -92,7 +92,7 @@ impl Limit {
         (Self { reserve: 0, ..self }, reserve)
     }
 
-    /// The most units that one request can cost.
+    /// Returns the most units that one request can cost.
     #[cfg(feature = "http")]
     pub(crate) fn most(self) -> u32 {
         #[cfg(feature = "calendar")]

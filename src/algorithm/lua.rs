@@ -94,7 +94,7 @@ impl Lua {
         if let Some(hours) = self.hours {
             let now = now();
             if hours.alone_at(now).is_none() {
-                return hours.told_at(now);
+                return hours.lua_text_at(now);
             }
         }
         let _ = now;

@@ -129,7 +129,7 @@ macro_rules! enumerate {
             }
 
             impl $kind {
-                /// How long a key that has used up its limit waits for the whole limit, at most; `None` if
+                /// Returns how long a key that has used up its limit waits for the whole limit, at most; `None` if
                 /// every request is denied.
                 pub fn longest_wait(&self) -> Option<Duration> {
                     $name::from(*self).longest_wait()
@@ -203,20 +203,20 @@ each_kind! {
 }
 
 impl Algorithm {
-    /// The most that can be admitted at one instant: a window's limit, a bucket's capacity.
+    /// Returns the most that can be admitted at one instant: a window's limit, a bucket's capacity.
     /// `None` if unlimited.
     pub fn limit(&self) -> Option<u32> {
         let limit = with_rule!(self, () -> u32, rule => rule.limit());
         (!matches!(self, Self::Unlimited)).then_some(limit)
     }
 
-    /// The time to which the limit applies: the period of a window, or the time in which an empty bucket
+    /// Returns the time to which the limit applies: the period of a window, or the time in which an empty bucket
     /// fills at its rate. `None` if every request is denied, or if unlimited.
     pub fn period(&self) -> Option<Duration> {
         self.if_limited(with_rule!(self, () -> Micros, rule => rule.window()))
     }
 
-    /// How long a key that has used up its limit waits for the whole limit, at most. `None` if every
+    /// Returns how long a key that has used up its limit waits for the whole limit, at most. `None` if every
     /// request is denied, or if unlimited.
     pub fn longest_wait(&self) -> Option<Duration> {
         self.if_limited(with_rule!(self, () -> Micros, rule => rule.longest_wait()))
@@ -234,7 +234,7 @@ impl Algorithm {
     /// request by `now` could have left this state, which is then from the future: the nearest possible state
     /// replaces it.
     ///
-    /// Any limit may have left the state. What was used stays used: a window compares its counts with the
+    /// Any limit may have left the state. The usage stays: a window compares its counts with the
     /// present limit. The debt of a bucket above its capacity drains at the rate at which it was charged (the
     /// highest, if there were several, or the present rate if that is higher), and the rest at the present
     /// rate.

@@ -4,7 +4,7 @@ use crate::clock::Micros;
 
 impl Algorithm {
     /// Returns how often, at most, a client can be refused within this time that sends one request at a time
-    /// and waits as told. Under a limit of 0 a client is told no wait, so nothing is known about it.
+    /// and waits for `Retry-After`. Under a limit of 0 there is no wait, so nothing is known about it.
     pub(crate) fn most_refusals(&self, within: Micros) -> u64 {
         let (Some(limit), (_, Some(period), slots)) = (self.limits(), self.frame()) else {
             return 0;
@@ -35,7 +35,7 @@ impl Algorithm {
             // All units that were charged at about the same time come back one by one, as quickly.
             Some(Replenishment::Log) => once_in_each(period).saturating_mul(limit.into()),
             Some(Replenishment::Sliding | Replenishment::Steady) => for_each_unit(),
-            // A client is told no wait.
+            // There is no wait.
             Some(Replenishment::Held) => u64::MAX,
             // Nothing is known of consecutive limits.
             #[cfg(feature = "calendar")]

@@ -26,7 +26,7 @@ impl State {
         Self(SmallVec::from_slice(words))
     }
 
-    /// The words, to keep elsewhere.
+    /// Returns the words, to keep elsewhere.
     pub fn words(&self) -> &[u64] {
         &self.0
     }

@@ -27,33 +27,33 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// Writes a state.
     fn write(&self, kept: Self::Kept) -> State;
 
-    /// The most that can be admitted at one instant; 0 if every request is denied.
+    /// Returns the most that can be admitted at one instant; 0 if every request is denied.
     fn limit(&self) -> u32;
 
-    /// The most that can be admitted at this moment, where it depends on the hour.
+    /// Returns the most that can be admitted at this moment, where it depends on the hour.
     fn limit_at(&self, _: Micros) -> u32 {
         self.limit()
     }
 
-    /// The time to which the limit applies: the period of a window, or the time in which an empty bucket
+    /// Returns the time to which the limit applies: the period of a window, or the time in which an empty bucket
     /// fills.
     fn window(&self) -> Micros;
 
-    /// How long a key that has used up its limit waits for the whole limit, at most.
+    /// Returns how long a key that has used up its limit waits for the whole limit, at most.
     fn longest_wait(&self) -> Micros;
 
     /// Returns the nearest possible state, if no request at or before `now` could have left this one: times
     /// are no later than `now`.
     fn moved_back(&self, kept: &Self::Kept, now: Micros) -> Option<Self::Kept>;
 
-    /// Whether a request of this cost is allowed.
+    /// Returns whether a request of this cost is allowed.
     fn admits(&self, kept: &Self::Kept, now: Micros, cost: u32) -> bool;
 
     /// Charges a request that is allowed.
     fn charge(&self, kept: &mut Self::Kept, now: Micros, cost: u32);
 
     /// Charges units even if that exceeds the limit: to a window up to [`MOST_COUNTED`], to a bucket up to
-    /// twice its capacity. What exceeds that already stays.
+    /// twice its capacity. A debt above that stays.
     fn settle(&self, kept: &mut Self::Kept, now: Micros, units: u32);
 
     /// Gives back units of the latest charges, as far as these still count.
@@ -63,16 +63,16 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// them.
     fn give_back(&self, _: &mut Self::Kept, _: Micros, _: u32, _: Micros) {}
 
-    /// How many further requests of cost 1 would be allowed at this instant.
+    /// Returns how many further requests of cost 1 would be allowed at this instant.
     fn remaining(&self, kept: &Self::Kept, now: Micros) -> u32;
 
     /// A measure of how much is used: 0 for a key that is as good as new.
     fn distance(&self, kept: &Self::Kept, now: Micros) -> u64;
 
-    /// How long until the key is as good as new.
+    /// Returns how long until the key is as good as new.
     fn reset_after(&self, kept: &Self::Kept, now: Micros) -> Micros;
 
-    /// How long a request of this cost has to wait if it is denied now.
+    /// Returns how long a request of this cost has to wait if it is denied now.
     fn retry_after(&self, kept: &Self::Kept, now: Micros, cost: u32) -> Micros;
 
     /// Returns the rule that says when a key refuses, whatever limit is in force next: that with the least.
@@ -80,30 +80,30 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
         self.clone()
     }
 
-    /// How long the remaining units have to last if the client is not to be refused.
+    /// Returns how long the remaining units have to last if the client is not to be refused.
     fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
 
-    /// How long the present window is, if windows differ in their lengths.
+    /// Returns how long the present window is, if windows differ in their lengths.
     #[inline]
     fn present_window(&self, _: &Self::Kept, _: Micros) -> Option<Micros> {
         None
     }
 
-    /// How long a request of this cost, which is charged already, is held before it goes on.
+    /// Returns how long a request of this cost, which is charged already, is held before it goes on.
     #[inline]
     fn delay(&self, _: &Self::Kept, _: Micros, _: u32) -> Micros {
         Micros::ZERO
     }
 
-    /// How much room this takes in a store: 1 for a key, or the number of its entries.
+    /// Returns how much room this takes in a store: 1 for a key, or the number of its entries.
     fn size(&self, _: &Self::Kept) -> usize {
         1
     }
 
     /// Takes less room if possible. The rule may then hold requests back for longer, but admits no more.
-    fn squeeze(&self, _: &mut Self::Kept) {}
+    fn compact_state(&self, _: &mut Self::Kept) {}
 
-    /// Until when a charge of now counts in the same window as this moment: a lease of now ends by then.
+    /// Returns until when a charge of now counts in the same window as this moment: a lease of now ends by then.
     /// `now`, if only a request opens a window, and none is open. The default is that of a rule without
     /// windows.
     #[cfg(all(test, feature = "redis"))]
@@ -111,7 +111,7 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
         Micros::new(u64::MAX)
     }
 
-    /// How long until one unit more remains than now, or the window if the whole limit remains.
+    /// Returns how long until one unit more remains than now, or the window if the whole limit remains.
     fn next_unit(&self, kept: &Self::Kept, now: Micros) -> Micros {
         match self.remaining(kept, now) {
             remaining if remaining < self.limit() => self.retry_after(kept, now, remaining + 1),
@@ -163,7 +163,7 @@ pub(crate) trait Fixed: Step<Kept: Copy> {
 
 /// A rule that keeps one word, as long as it is the only limit that a key meets.
 pub(crate) trait Pack: Step<Kept: Copy + PartialEq> {
-    /// The last moment at which one word can hold the state.
+    /// Returns the last moment at which one word can hold the state.
     fn packs_until(&self) -> Micros;
 
     /// Packs the state into one word.
@@ -303,7 +303,7 @@ pub(super) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -
     rule.write(kept)
 }
 
-/// The outcome of a request; see [`Algorithm::outcome`](super::Algorithm::outcome).
+/// Returns the outcome of a request; see [`Algorithm::outcome`](super::Algorithm::outcome).
 #[cfg(feature = "redis")]
 pub(super) fn outcome<S: Step>(
     rule: &S,

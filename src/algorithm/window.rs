@@ -31,7 +31,7 @@ pub(super) trait InWindows: Copy + Send + Sync + 'static {
         false
     }
 
-    /// The last moment at which a window fits into the bits that the count leaves.
+    /// Returns the last moment at which a window fits into the bits that the count leaves.
     fn packs_until(self) -> Micros;
 }
 

@@ -40,12 +40,12 @@ impl TimeOfDay {
         Ok(Self { hour, minute })
     }
 
-    /// The hour, from 0 to 23.
+    /// Returns the hour, from 0 to 23.
     pub fn hour(self) -> u8 {
         self.hour
     }
 
-    /// The minute, from 0 to 59.
+    /// Returns the minute, from 0 to 59.
     pub fn minute(self) -> u8 {
         self.minute
     }

@@ -132,7 +132,7 @@ impl Timetable {
     }
 
     /// Returns whether the interval with this index begins at this moment or later.
-    pub(crate) fn comes_again(self, place: u8, at: Micros) -> bool {
+    pub(crate) fn recurs_from(self, place: u8, at: Micros) -> bool {
         let Some(interval) = self.interval(place) else {
             return true;
         };

@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::advice::Advice;
-use super::learned::Back;
+use super::learned::CallResult;
 use super::lines::{Call, WaitingCall};
 use super::{LearnedLimitError, NotSent};
 use crate::line::{Answering, HeldCall, Holding, Ruling};
@@ -69,8 +69,8 @@ where
     fn answered(call: &mut Option<Call>, answer: Result<Response<R>, S::Error>) -> Self::Output {
         if let Some(call) = call.take() {
             let with = match &answer {
-                Ok(response) => Back::Answered(Advice::by(response, call.wall())),
-                Err(_) => Back::Failed,
+                Ok(response) => CallResult::Answered(Advice::by(response, call.wall())),
+                Err(_) => CallResult::Failed,
             };
             call.back(with);
         }
@@ -79,7 +79,7 @@ where
 
     fn failed(call: Option<Call>, error: S::Error) -> Self::Output {
         if let Some(call) = call {
-            call.back(Back::Failed);
+            call.back(CallResult::Failed);
         }
         Err(LearnedLimitError::Inner(error))
     }

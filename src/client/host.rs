@@ -5,7 +5,7 @@ use http::header::HOST;
 
 use crate::key::{Head, IntoKey, Key};
 
-/// The server to which a call goes: the host and port of its target, or else of its `Host` header; upper and
+/// Returns the server to which a call goes: the host and port of its target, or else of its `Host` header; upper and
 /// lower case are equal. Calls that name no server, as those of a client with one connection, share a key.
 pub fn host(head: &Head<'_>) -> Key {
     let named = of_target(head.uri());

@@ -50,7 +50,7 @@ impl LearnedLimitLayer {
         }
     }
 
-    /// The limit to which a call belongs. Calls that a server counts separately need different keys, such as
+    /// Sets the limit to which a call belongs. Calls that a server counts separately need different keys, such as
     /// their tokens.
     ///
     /// It is one of the extractors of [`key`](crate::key), or a closure over the head of the call. A call
@@ -60,28 +60,28 @@ impl LearnedLimitLayer {
         self
     }
 
-    /// The longest time for which one response holds calls; by default an hour. If a server announces more,
+    /// Sets the longest time for which one response holds calls; by default an hour. If a server announces more,
     /// one call goes ahead after this time, and its response announces the rest.
     pub fn longest_hold(mut self, longest: Duration) -> Self {
         self.bounds.longest_hold = longest.min(FOR_EVER);
         self
     }
 
-    /// The longest time for which a call waits; by default until it may go. A call that would have to wait
+    /// Sets the longest time for which a call waits; by default until it may go. A call that would have to wait
     /// for longer fails at once with [`NotSent`](super::NotSent). With zero no call waits.
     pub fn wait_up_to(mut self, longest: Duration) -> Self {
         self.bounds.longest_wait = Some(longest.min(FOR_EVER));
         self
     }
 
-    /// How many calls of one key may wait; by default 1,024. Each of them is kept in memory. A further call
+    /// Sets how many calls of one key may wait; by default 1,024. Each of them is kept in memory. A further call
     /// fails at once with [`NotSent`](super::NotSent).
     pub fn wait_places(mut self, calls: usize) -> Self {
         self.bounds.waiting = calls;
         self
     }
 
-    /// How many keys the layer remembers; by default 10,000, and at least 1. To make room it forgets a key
+    /// Sets how many keys the layer remembers; by default 10,000, and at least 1. To make room it forgets a key
     /// without calls, the key whose hold ends first. If every key has calls, calls of a new key go at once.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.bounds.keys = keys.max(1);
@@ -100,7 +100,7 @@ impl LearnedLimitLayer {
         self
     }
 
-    /// How much longer calls of this key are held; `None` if they are not.
+    /// Returns how much longer calls of this key are held; `None` if they are not.
     pub fn held_for(&self, key: impl IntoKey) -> Option<Duration> {
         self.lines.held_for(&key.into_key())
     }

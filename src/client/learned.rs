@@ -1,4 +1,4 @@
-//! What is known of the limit of one server: what it has announced, and how many calls went since.
+//! The known limit of one server: its last announcement, and the number of calls since.
 //!
 //! No more calls go than are known to be allowed. A response says how many calls remained when the server decided
 //! on its call. Any other call that was on its way since that call was sent may not have been counted by then.
@@ -42,7 +42,7 @@ enum Allowance {
     Remaining(u64),
 }
 
-/// What was learnt since no call was on its way.
+/// The facts that were learnt since no call was in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct SinceRest {
     fewest: Option<u64>,
@@ -52,7 +52,7 @@ struct SinceRest {
 
 /// Whether a call may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum May {
+pub(super) enum CallPermission {
     Go,
     /// Not before this moment, which the server has announced.
     NotBefore(Instant),
@@ -62,7 +62,7 @@ pub(super) enum May {
 
 /// How a call has come back.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Back {
+pub(super) enum CallResult {
     Answered(Advice),
     /// The call ended with an error of the client.
     Failed,
@@ -90,9 +90,9 @@ impl Learned {
         }
     }
 
-    pub(super) fn may(&self, now: Instant) -> May {
+    pub(super) fn may(&self, now: Instant) -> CallPermission {
         if let Some(until) = self.held_until(now) {
-            return May::NotBefore(until);
+            return CallPermission::NotBefore(until);
         }
         let is_known = match self.allowance {
             Allowance::Unlimited => true,
@@ -102,11 +102,11 @@ impl Learned {
         };
         // A lost call may have been the last that was allowed.
         if is_known || (self.in_flight == 0 && self.since_rest.lost == 0) {
-            return May::Go;
+            return CallPermission::Go;
         }
         match self.last_sent.map(|sent| sent + PACE) {
-            Some(next) if next > now => May::NotBeforeAnswer(next),
-            _ => May::Go,
+            Some(next) if next > now => CallPermission::NotBeforeAnswer(next),
+            _ => CallPermission::Go,
         }
     }
 
@@ -135,12 +135,12 @@ impl Learned {
     }
 
     /// A call has come back.
-    pub(super) fn back(&mut self, call: Sent, with: Back, longest: Duration, now: Instant) {
+    pub(super) fn back(&mut self, call: Sent, with: CallResult, longest: Duration, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         match with {
-            Back::Answered(told) => self.heed(call, told, longest, now),
-            Back::Failed => self.fail(now),
-            Back::Lost => self.since_rest.lost += 1,
+            CallResult::Answered(told) => self.apply_advice(call, told, longest, now),
+            CallResult::Failed => self.fail(now),
+            CallResult::Lost => self.since_rest.lost += 1,
         }
         if self.in_flight == 0 {
             self.rest(now);
@@ -158,7 +158,7 @@ impl Learned {
         };
     }
 
-    fn heed(&mut self, call: Sent, told: Advice, longest: Duration, now: Instant) {
+    fn apply_advice(&mut self, call: Sent, told: Advice, longest: Duration, now: Instant) {
         if told.is_refused {
             return self.hold(told, longest, now);
         }
@@ -205,7 +205,7 @@ impl Learned {
         }
         self.held_until = self.held_until.max(Some(until));
         let tells = told.remaining.is_some() || matches!(self.allowance, Allowance::Remaining(_));
-        // What remains after the hold is unknown, and so one call goes ahead of the others.
+        // The remaining number after the hold is unknown, so one call goes ahead of the others.
         self.allowance = if tells {
             Allowance::Remaining(0)
         } else {

@@ -4,8 +4,8 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-use super::learned::{Learned, May, PACE, Sent};
-use crate::line::{Row, Stand, Woken};
+use super::learned::{CallPermission, Learned, PACE, Sent};
+use crate::line::{Position, Row, Woken};
 
 /// The calls of one key: those on their way, and those that wait, in the order in which they came.
 #[derive(Debug)]
@@ -48,10 +48,10 @@ impl Line {
         self.waiting.len()
     }
 
-    /// Whether a call may go without waiting.
-    pub(super) fn may(&self, now: Instant) -> May {
+    /// Returns whether a call may go without waiting.
+    pub(super) fn may(&self, now: Instant) -> CallPermission {
         match self.standing.may(now) {
-            May::Go if !self.waiting.is_empty() => May::NotBeforeAnswer(now),
+            CallPermission::Go if !self.waiting.is_empty() => CallPermission::NotBeforeAnswer(now),
             may => may,
         }
     }
@@ -73,23 +73,23 @@ impl Line {
         self.waiting.remove(number);
     }
 
-    /// Whether the call of this number may go. If so, it has left the line. If not, its waker is woken when something
+    /// Returns whether the call of this number may go. If so, it has left the line. If not, its waker is woken when something
     /// changes for it.
     pub(super) fn ask(&mut self, number: u64, waker: &Waker, now: Instant) -> Next {
         let may = self.standing.may(now);
         let (held_until, due) = match may {
-            May::Go => (None, now),
-            May::NotBefore(at) => (Some(at), at),
-            May::NotBeforeAnswer(at) => (None, at),
+            CallPermission::Go => (None, now),
+            CallPermission::NotBefore(at) => (Some(at), at),
+            CallPermission::NotBeforeAnswer(at) => (None, at),
         };
         let (stand, woken) = self.waiting.look(number, (now, due), PACE, waker);
         let again_at = match stand {
-            Stand::Front if may == May::Go => {
+            Position::Front if may == CallPermission::Go => {
                 self.leave(number);
                 return Next::Goes(self.send(now));
             }
-            Stand::Front => due,
-            Stand::Behind(acts_by) => acts_by,
+            Position::Front => due,
+            Position::Behind(acts_by) => acts_by,
         };
         Next::Waits {
             held_until,

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use ahash::RandomState;
 use tokio::time::Instant;
 
-use super::learned::{Back, May, Sent};
+use super::learned::{CallPermission, CallResult, Sent};
 use super::line::{Line, Next};
 use super::not_sent::{NotSent, Reason};
 use crate::clock::{Timer, Timers};
@@ -45,7 +45,7 @@ pub(super) struct Bounds {
     pub(super) keys: usize,
 }
 
-/// What happens to a new call.
+/// The result for a new call.
 pub(super) enum Entry {
     /// It goes. `None` if there is no room to learn from its response.
     Go(Option<Call>),
@@ -59,7 +59,7 @@ pub(super) struct Call {
     key: Key,
     sent: Sent,
     longest_hold: Duration,
-    back: Back,
+    back: CallResult,
 }
 
 /// A call that waits. Dropping it leaves the line.
@@ -93,14 +93,16 @@ impl Lines {
             key,
             sent,
             longest_hold: bounds.longest_hold,
-            back: Back::Lost,
+            back: CallResult::Lost,
         };
         let entry = match line.may(now) {
-            May::Go => Entry::Go(Some(call(line.send(now)))),
-            May::NotBefore(at) if bounds.longest_wait.is_some_and(|most| at - now > most) => {
+            CallPermission::Go => Entry::Go(Some(call(line.send(now)))),
+            CallPermission::NotBefore(at)
+                if bounds.longest_wait.is_some_and(|most| at - now > most) =>
+            {
                 Entry::Refuse(NotSent::new(at - now, Reason::TooLong))
             }
-            May::NotBefore(at) | May::NotBeforeAnswer(at) => {
+            CallPermission::NotBefore(at) | CallPermission::NotBeforeAnswer(at) => {
                 if line.waiting() >= bounds.waiting {
                     Entry::Refuse(NotSent::new(at - now, Reason::TooMany))
                 } else if let Some(timer) = self.timers.after(Duration::ZERO) {
@@ -122,7 +124,7 @@ impl Lines {
         entry
     }
 
-    /// How much longer calls of this key are held.
+    /// Returns how much longer calls of this key are held.
     pub(super) fn held_for(&self, key: &Key) -> Option<Duration> {
         let now = self.timers.now();
         let table = self.lock();
@@ -140,7 +142,7 @@ impl Lines {
 }
 
 impl Table {
-    /// The line of this key. `None` if the table is full of lines with calls.
+    /// Returns the line of this key. `None` if the table is full of lines with calls.
     fn line(&mut self, key: Key, most: usize) -> Option<&mut Line> {
         if !self.lines.contains_key(&key) && self.lines.len() >= most {
             let (_, forgotten) = self.resting.pop_first()?;
@@ -179,13 +181,13 @@ fn wake(woken: impl IntoIterator<Item = Waker>) {
 }
 
 impl Call {
-    /// The time on the wall.
+    /// Returns the time on the wall.
     pub(super) fn wall(&self) -> SystemTime {
         self.lines.timers.wall()
     }
 
     /// The call has come back.
-    pub(super) fn back(mut self, with: Back) {
+    pub(super) fn back(mut self, with: CallResult) {
         self.back = with;
     }
 }
@@ -212,7 +214,7 @@ enum Admission {
 }
 
 impl WaitingCall {
-    /// Whether the call may go.
+    /// Returns whether the call may go.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Call, NotSent>> {
         loop {
             let now = self.lines.timers.now();
@@ -244,7 +246,7 @@ impl WaitingCall {
                     key: self.key,
                     sent,
                     longest_hold: self.longest_hold,
-                    back: Back::Lost,
+                    back: CallResult::Lost,
                 }));
             }
             Next::Waits {

@@ -32,7 +32,7 @@ impl NotSent {
         }
     }
 
-    /// How much longer the server wants no calls; the calls that wait go first after that. Zero if the
+    /// Returns how much longer the server wants no calls; the calls that wait go first after that. Zero if the
     /// server has announced no time, and the layer waits for responses.
     pub fn retry_after(&self) -> Duration {
         self.retry_after
@@ -82,7 +82,7 @@ impl<E> LearnedLimitError<E> {
         }
     }
 
-    /// The error of either case, boxed.
+    /// Returns the error of either case, boxed.
     pub fn into_boxed(self) -> Box<dyn Error + Send + Sync>
     where
         E: Into<Box<dyn Error + Send + Sync>>,

@@ -33,17 +33,17 @@ impl<S> LearnedLimit<S> {
         }
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service, mutable.
+    /// Returns the inner service, mutable.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service, without limits.
+    /// Returns the inner service, without limits.
     pub fn into_inner(self) -> S {
         self.inner
     }

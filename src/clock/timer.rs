@@ -110,7 +110,7 @@ impl Timers {
 
 #[cfg(feature = "client")]
 impl Timers {
-    /// The time on the wall.
+    /// Returns the time on the wall.
     pub(crate) fn wall(&self) -> SystemTime {
         let stepped = self.stepped.as_ref();
         let shown = stepped.and_then(|stepped| stepped.clock.now().to_system_time());

@@ -11,7 +11,7 @@ use super::tree::Value;
 use super::walk::{At, Table};
 use crate::key::{Head, normal_path};
 
-/// What a condition does with a path that has several spellings, such as `/admin` and `/%61dmin`. Servers
+/// How a condition treats a path that has several spellings, such as `/admin` and `/%61dmin`. Servers
 /// differ in which spellings are one path.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spelling {

@@ -16,7 +16,7 @@ use crate::error::ConfigError;
 use crate::key::{Head, IntoKey};
 use crate::middleware::{Considered, Explanation};
 
-/// What each policy of a configuration does with a request, and the line that says so.
+/// The effect of each policy of a configuration on a request, with the line of the file.
 ///
 /// The `Display` form is a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Explained {
     rows: Vec<Row>,
 }
 
-/// What a policy does with a request.
+/// The effect of a policy on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     policy: String,
@@ -34,6 +34,15 @@ pub struct Row {
 }
 
 impl Row {
+    fn without_rule(policy: &str, says: &str) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            says: says.to_owned(),
+            rule: String::new(),
+            place: String::new(),
+        }
+    }
+
     /// Returns the name of the policy, or of a table in brackets; empty if a list decides.
     pub fn policy(&self) -> &str {
         &self.policy
@@ -44,7 +53,7 @@ impl Row {
         &self.says
     }
 
-    /// The rule that gave the limit, as [`LimitRule`] shows it; empty if no limit holds. An interval of
+    /// Returns the rule that gave the limit, as [`LimitRule`] shows it; empty if no limit holds. An interval of
     /// [hours](crate::Hours) that changes the limit of another rule follows it, as in `plan pro, hours 22:00-06:00`.
     pub fn rule(&self) -> &str {
         &self.rule
@@ -165,12 +174,6 @@ impl Config {
         plan: Option<&str>,
         at: Option<LocalTime>,
     ) -> Explained {
-        let one = |says: &str| Row {
-            policy: String::new(),
-            says: says.to_owned(),
-            rule: String::new(),
-            place: String::new(),
-        };
         // The layer was built when the file was read, so over the same kind of store it can be built.
         let Ok(layer) = self.settings.layer.clone().build() else {
             return Explained { rows: Vec::new() };
@@ -179,48 +182,36 @@ impl Config {
             Ok(address) => address.into_key(),
             Err(_) => key.into_key(),
         });
-        let policies = match layer.explain(&Head::of(request), plan, key) {
-            Explanation::Denied => {
-                return Explained {
-                    rows: vec![one("denied by a list")],
-                };
-            }
-            Explanation::Allowed => {
-                return Explained {
-                    rows: vec![one("allowed by a list")],
-                };
-            }
-            Explanation::Policies(policies) => policies,
+        let rows = match layer.explain(&Head::of(request), plan, key) {
+            Explanation::Denied => vec![Row::without_rule("", "denied by a list")],
+            Explanation::Allowed => vec![Row::without_rule("", "allowed by a list")],
+            Explanation::Policies(policies) => policies
+                .into_iter()
+                .map(|(policy, considered)| self.explain_policy(&policy, considered, at))
+                .collect(),
         };
-        let rows = policies
-            .into_iter()
-            .map(|(policy, considered)| match considered {
-                Considered::DoesNotApply => Row {
-                    policy,
-                    ..one("does not apply")
-                },
-                Considered::HasNoKey => Row {
-                    policy,
-                    ..one("the request has no key")
-                },
-                Considered::CountsNothing(rule) => {
-                    self.row(&policy, "counts nothing".to_owned(), &[rule])
-                }
-                Considered::Counts { cost, limit, rule } => {
-                    let (limit, rules) = at_an_hour(limit, rule, at);
-                    let says = match cost {
-                        1 => limit,
-                        cost => format!("{limit}, cost {cost}"),
-                    };
-                    self.row(&policy, says, &rules)
-                }
-            });
-        Explained {
-            rows: rows.collect(),
+        Explained { rows }
+    }
+
+    fn explain_policy(&self, policy: &str, considered: Considered, at: Option<LocalTime>) -> Row {
+        match considered {
+            Considered::DoesNotApply => Row::without_rule(policy, "does not apply"),
+            Considered::HasNoKey => Row::without_rule(policy, "the request has no key"),
+            Considered::CountsNothing(rule) => {
+                self.row(policy, "counts nothing".to_owned(), &[rule])
+            }
+            Considered::Counts { cost, limit, rule } => {
+                let (limit, rules) = at_an_hour(limit, rule, at);
+                let says = match cost {
+                    1 => limit,
+                    cost => format!("{limit}, cost {cost}"),
+                };
+                self.row(policy, says, &rules)
+            }
         }
     }
 
-    /// A limit that these rules give together, with the places of all.
+    /// Returns a limit that these rules give together, with the places of all.
     fn row(&self, policy: &str, says: String, rules: &[LimitRule]) -> Row {
         let places = rules.iter().filter_map(|rule| {
             let place = self.settings.places.get(&(policy.to_owned(), rule.clone()));
@@ -241,7 +232,7 @@ impl Config {
 #[derive(Clone, Copy)]
 struct LocalTime;
 
-/// The limit in force at a time, and the rules that give it.
+/// Returns the limit in force at a time, and the rules that give it.
 #[cfg(not(feature = "calendar"))]
 fn at_an_hour(limit: Algorithm, rule: LimitRule, _: Option<LocalTime>) -> (String, Vec<LimitRule>) {
     (limit.to_string(), vec![rule])

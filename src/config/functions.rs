@@ -104,7 +104,7 @@ impl Functions {
         put(&mut self.bodies, name, body);
     }
 
-    pub(super) fn tell_of_decisions(&mut self, hook: Arc<OnDecision>) {
+    pub(super) fn add_decision_hook(&mut self, hook: Arc<OnDecision>) {
         self.on_decision = Some(hook);
     }
 

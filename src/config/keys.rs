@@ -9,7 +9,7 @@ use crate::key::{
     Secret,
 };
 
-/// What the keys and the policies of a file share.
+/// The settings that the keys and the policies of a file share.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Common {
     /// The factor of the policies that follow the load.
@@ -176,7 +176,7 @@ impl Common {
 
     fn client_ip_with(&self, at: &At<'_>) -> Option<ClientIp> {
         let table = at.table(&CLIENT_IP)?;
-        // Each is read, so that all mistakes are told.
+        // Each is read, so that all mistakes are reported.
         let prefix = table.may("ipv6_prefix", |at| {
             at.made(self.client_ip().try_ipv6_prefix(at.whole()?))
         });
@@ -214,7 +214,7 @@ impl Common {
     }
 }
 
-/// The networks of a list, or one alone. Each is checked at its place.
+/// Returns the networks of a list, or one alone. Each is checked at its place.
 pub(super) fn networks<'w>(at: &At<'w>) -> Option<Vec<&'w str>> {
     let each = at.one_or_list();
     let each: Vec<_> = each

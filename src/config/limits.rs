@@ -48,7 +48,7 @@ pub(super) fn algorithm(table: &Table<'_>, other: Option<&At<'_>>) -> Option<Alg
     let has_quota = ["quota", "limit", "per"];
     let has_quota = has_quota.iter().any(|field| table.get(field).is_some());
     let Some(name) = name else {
-        // What stands beside it has mistakes of its own.
+        // The fields beside it have mistakes of their own.
         if has_quota {
             quota(table);
         }
@@ -86,7 +86,7 @@ pub(super) fn algorithm(table: &Table<'_>, other: Option<&At<'_>>) -> Option<Alg
     }
 }
 
-/// The algorithm with the limit of all `other` operations. A mistake in that is noted where the operations are read.
+/// Returns the algorithm with the limit of all `other` operations. A mistake in that is noted where the operations are read.
 fn of_other(table: &Table<'_>, name: &str, other: &At<'_>) -> Option<Algorithm> {
     let Value::Text(text) = &other.node.value else {
         if matches!(other.node.value, Value::Whole(_)) {

@@ -18,7 +18,7 @@ use crate::factor::{Factor, FactorCell};
 use crate::key::Head;
 use crate::middleware::AdaptiveConcurrencyLayer;
 
-/// What limits follow, for [`Config::understood`](super::Config::understood).
+/// The loads that limits follow, for [`Config::understood`](super::Config::understood).
 #[derive(Clone, Debug)]
 pub(super) struct Followed {
     pub(super) says: String,

@@ -44,7 +44,7 @@ fn is_secret(path: &str, line: &str) -> bool {
 
 impl Mistake {
     pub(super) fn new(
-        source: &Source,
+        source: &SourceText,
         span: Option<&Range<usize>>,
         path: String,
         message: String,
@@ -123,13 +123,13 @@ pub struct FileError {
 }
 
 /// The number of mistakes that are kept.
-const MOST_TOLD: usize = 100;
+const MOST_LISTED: usize = 100;
 
-/// How many are kept before the first of them are told, since a walk does not find them in the order of the file.
+/// The number of mistakes that are kept before the first are reported, since a walk does not find them in the order of the file.
 const MOST_KEPT: usize = 10_000;
 
-/// What is wrong in a file, without its line yet: the search for the lines of all mistakes of a large file takes long, and
-/// few of them are told.
+/// The mistakes of a file, without their lines yet: the search for the lines of all mistakes of a large file takes long, and
+/// few of them are reported.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     kept: Vec<Note>,
@@ -160,16 +160,16 @@ impl Notes {
         self.number == 0
     }
 
-    /// Whether few of them are told.
+    /// Returns whether few of them are reported.
     pub(super) fn are_many(&self) -> bool {
-        self.number > 10 * MOST_TOLD
+        self.number > 10 * MOST_LISTED
     }
 
-    /// The first of them, in the order of the file.
-    pub(super) fn first(mut self, source: &Source) -> Vec<Mistake> {
+    /// Returns the first of them, in the order of the file.
+    pub(super) fn first(mut self, source: &SourceText) -> Vec<Mistake> {
         self.kept
             .sort_by_key(|note| note.span.as_ref().map(|span| span.start));
-        self.kept.truncate(MOST_TOLD);
+        self.kept.truncate(MOST_LISTED);
         let kept = self.kept.into_iter();
         kept.map(|note| Mistake::new(source, note.span.as_ref(), note.path, note.message))
             .collect()
@@ -182,7 +182,7 @@ impl FileError {
         Self { mistakes, number }
     }
 
-    pub(super) fn of(notes: Notes, source: &Source) -> Self {
+    pub(super) fn of(notes: Notes, source: &SourceText) -> Self {
         let number = notes.number;
         Self {
             mistakes: notes.first(source),
@@ -206,7 +206,7 @@ impl fmt::Display for FileError {
         }
         match self.number {
             1 => f.write_str("1 mistake"),
-            many if many > MOST_TOLD => write!(f, "the first {MOST_TOLD} of {many} mistakes"),
+            many if many > MOST_LISTED => write!(f, "the first {MOST_LISTED} of {many} mistakes"),
             many => write!(f, "{many} mistakes"),
         }
     }
@@ -223,14 +223,14 @@ impl std::error::Error for FileError {}
 
 /// A text with its name.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct SourceText {
     name: Arc<str>,
     text: Arc<str>,
     /// The offset at which each line begins.
     lines: Arc<[usize]>,
 }
 
-impl Source {
+impl SourceText {
     pub(super) fn new(name: &str, text: &str) -> Self {
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1));

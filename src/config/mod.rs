@@ -92,7 +92,7 @@ pub use self::status::Status;
 pub use self::watching::Watched;
 
 use self::digest::Sha;
-use self::mistake::Source;
+use self::mistake::SourceText;
 use self::settings::Settings;
 use self::shadow::ShadowFile;
 use self::store::ReadStore;
@@ -116,7 +116,7 @@ use crate::store::{Ledger, Store};
 pub struct Config {
     settings: Arc<Settings>,
     warnings: Arc<[Mistake]>,
-    source: Source,
+    source: SourceText,
     /// `None` if the configuration is not a file.
     origin: Option<Arc<Origin>>,
     /// The configuration in shadow beside it, if it names a file for that.

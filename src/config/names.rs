@@ -2,8 +2,8 @@
 
 use super::tree::quoted;
 
-/// How many known names are told.
-const MOST_TOLD: usize = 60;
+/// The number of known names in a message.
+const MOST_LISTED: usize = 60;
 
 /// Longer names are not compared.
 const LONGEST: usize = 100;
@@ -13,7 +13,7 @@ pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     unknown_beside(nearest(name, known), what, name, known)
 }
 
-/// The same message, if the nearest is known.
+/// Returns the same message, if the nearest is known.
 pub(super) fn unknown_beside(
     nearest: Option<&str>,
     what: &str,
@@ -24,7 +24,7 @@ pub(super) fn unknown_beside(
     if known.is_empty() {
         return format!("{says}; there is none");
     }
-    let others = told(known);
+    let others = quoted_list(known);
     match nearest {
         Some(nearest) => format!("{says}; did you mean {nearest:?}? Known are {others}"),
         None => format!("{says}; known are {others}"),
@@ -40,7 +40,7 @@ pub(super) fn briefly_unknown(what: &str, name: &str) -> String {
     }
 }
 
-/// The known name that was probably meant.
+/// Returns the known name that was probably meant.
 pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let is_short = |name: &str| name.len() < LONGEST;
     let known = known
@@ -54,18 +54,18 @@ pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     Some(nearest)
 }
 
-fn told(known: &[&str]) -> String {
-    let told = known.iter().take(MOST_TOLD);
-    let told: Vec<String> = told
+fn quoted_list(known: &[&str]) -> String {
+    let listed = known.iter().take(MOST_LISTED);
+    let listed: Vec<String> = listed
         .map(|name| match name.len() {
             0..LONGEST => (*name).to_owned(),
             _ => quoted(name),
         })
         .collect();
-    let told = told.join(", ");
-    match known.len().saturating_sub(MOST_TOLD) {
-        0 => told,
-        more => format!("{told} and {more} more"),
+    let listed = listed.join(", ");
+    match known.len().saturating_sub(MOST_LISTED) {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
     }
 }
 
@@ -79,9 +79,9 @@ mod tests {
             .map(|number| format!("policy-{number}"))
             .collect();
         let mut known: Vec<&str> = many.iter().map(String::as_str).collect();
-        let told = unknown("policy", "polcy-77", &known);
-        assert!(told.contains("did you mean \"policy-77\"?"), "{told}");
-        assert!(told.ends_with("policy-59 and 4940 more"), "{told}");
+        let listed = unknown("policy", "polcy-77", &known);
+        assert!(listed.contains("did you mean \"policy-77\"?"), "{listed}");
+        assert!(listed.ends_with("policy-59 and 4940 more"), "{listed}");
         let long = "x".repeat(1 << 20);
         known[0] = &long;
         for name in ["polcy-77", &long] {

@@ -54,7 +54,7 @@ pub(super) fn plans(
         }
         plans.push(plan(name.text, at, policies));
     }
-    warn_of_silence(root, &entries, policies);
+    warn_of_unmentioned(root, &entries, policies);
     let names: Vec<&str> = entries.iter().map(|(name, _)| name.text).collect();
     let default = root
         .need(
@@ -79,7 +79,7 @@ pub(super) fn plans(
 }
 
 /// Warns of each policy of which no plan speaks.
-fn warn_of_silence(
+fn warn_of_unmentioned(
     root: &Table<'_>,
     plans: &[(Name<'_>, At<'_>)],
     policies: &[(&str, Option<ReadPolicy>)],

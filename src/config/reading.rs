@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::digest::{Sha, digest};
 use super::functions::Functions;
-use super::mistake::{FileError, Mistake, Notes, Source};
+use super::mistake::{FileError, Mistake, Notes, SourceText};
 #[cfg(feature = "resolver")]
 use super::resolver_options::ResolverOptions;
 use super::settings::{Settings, settings};
@@ -291,7 +291,7 @@ impl ConfigBuilder {
 
     fn parse_as(&self, name: &str, text: &str, format: Format) -> Result<Config, FileError> {
         // A mark that some editors write has no meaning, and no column.
-        let source = Source::new(name, text.strip_prefix('\u{feff}').unwrap_or(text));
+        let source = SourceText::new(name, text.strip_prefix('\u{feff}').unwrap_or(text));
         let mut mistakes = Notes::default();
         let root = match format {
             Format::Toml => {
@@ -334,7 +334,7 @@ impl ConfigBuilder {
         }
     }
 
-    fn walk(&self, source: &Source, root: &Node) -> (Option<Settings>, Notes, Notes) {
+    fn walk(&self, source: &SourceText, root: &Node) -> (Option<Settings>, Notes, Notes) {
         let walk = Walk::new(source, &self.functions);
         let settings = settings(&At::root(&walk, root));
         let (mut mistakes, warnings) = walk.end();
@@ -356,11 +356,11 @@ pub(super) fn is_no_file(path: &Path) -> bool {
 
 /// Returns the error for a mistake of a whole file.
 pub(super) fn whole(name: &str, message: String) -> FileError {
-    let source = Source::new(name, "");
+    let source = SourceText::new(name, "");
     FileError::new(vec![Mistake::new(&source, None, String::new(), message)])
 }
 
-/// The message of an error in JSON without its place, with which it ends.
+/// Returns the message of an error in JSON without its place, with which it ends.
 fn json_message(source: &str, span: &Range<usize>, error: &serde_json::Error) -> String {
     if source.trim().is_empty() {
         return "the file is empty; a file without policies limits nothing".to_owned();

@@ -110,7 +110,7 @@ impl ConfigBuilder {
         self,
         hook: impl Fn(&Head<'_>, Key, &Decision) + Send + Sync + 'static,
     ) -> Self {
-        self.with(|functions| functions.tell_of_decisions(Arc::new(hook)))
+        self.with(|functions| functions.add_decision_hook(Arc::new(hook)))
     }
 }
 
@@ -120,7 +120,7 @@ impl ConfigBuilder {
     /// up, as for [`RateLimitLayerBuilder::resolver`](crate::middleware::RateLimitLayerBuilder::resolver).
     ///
     /// The file may set the options of the [builder](crate::plan::Resolver::builder). A file that sets any
-    /// has a cache of its own, which it keeps through reloads that do not change them. What the resolver
+    /// has a cache of its own, which it keeps through reloads that do not change them. A key that the resolver
     /// [invalidates](crate::plan::Resolver::invalidate) is invalid there too.
     ///
     /// ```

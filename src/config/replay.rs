@@ -20,7 +20,7 @@ pub struct Replay {
     clock: ManualClock,
 }
 
-/// What the limits of a file would have done to a request.
+/// The decision of a file's limits on a request of a log.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Replayed {

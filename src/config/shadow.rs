@@ -195,7 +195,7 @@ impl Followed for ShadowFile {
             }
         }
         let error = state.error.as_ref().map(ToString::to_string);
-        self.shadow.tell(error);
+        self.shadow.set_error(error);
     }
 }
 

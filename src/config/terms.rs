@@ -9,7 +9,7 @@ use crate::algorithm::Algorithm;
 use crate::key::Head;
 use crate::policy::{HeaviestKeys, Http, Penalty, Policy};
 
-/// Adds the ceiling and the reserve, and rejects those that do not fit the limit.
+/// Adds the demands of the table, and rejects those that do not fit the limit.
 pub(super) fn with_terms(
     common: &Common,
     mut policy: Policy,
@@ -23,38 +23,62 @@ pub(super) fn with_terms(
         policy = policy.heaviest_keys(keys);
     }
     let limit = own.and_then(Algorithm::limit);
-    if let Some(at) = table.get("most")
-        && let Some(most) = at.whole::<u32>()
+    policy = with_ceiling(policy, table, limit);
+    policy = with_reserve(policy, table, limit);
+    policy = with_penalty(policy, table, own);
+    if own.is_some_and(Algorithm::is_held)
+        && let Err(error) = policy.check_held()
     {
-        let highest = limit.unwrap_or(u32::MAX).min(u32::MAX - 1);
-        if (1..=highest).contains(&most) {
-            policy = policy.most(most);
-        } else {
+        table.at.refuse::<()>(error.to_string());
+    }
+    policy
+}
+
+fn with_ceiling(policy: Policy, table: &Table<'_>, limit: Option<u32>) -> Policy {
+    let Some(at) = table.get("most") else {
+        return policy;
+    };
+    let Some(most) = at.whole::<u32>() else {
+        return policy;
+    };
+    let highest = limit.unwrap_or(u32::MAX).min(u32::MAX - 1);
+    if (1..=highest).contains(&most) {
+        return policy.most(most);
+    }
+    at.refuse::<()>(format!(
+        "{most} is no ceiling; give 1 to {highest}, the limit of the policy"
+    ));
+    policy
+}
+
+fn with_reserve(mut policy: Policy, table: &Table<'_>, limit: Option<u32>) -> Policy {
+    let Some(at) = table.get("reserve") else {
+        return policy;
+    };
+    let Some(reserve) = at.whole::<u32>() else {
+        return policy;
+    };
+    match limit {
+        Some(limit) if reserve >= limit => {
             at.refuse::<()>(format!(
-                "{most} is no ceiling; give 1 to {highest}, the limit of the policy"
+                "{reserve} leaves nothing to low priority; give less than {limit}, the limit of the policy"
             ));
         }
+        _ => policy = policy.reserve(reserve),
     }
-    if let Some(at) = table.get("reserve")
-        && let Some(reserve) = at.whole::<u32>()
-    {
-        match limit {
-            Some(limit) if reserve >= limit => {
-                at.refuse::<()>(format!(
-                    "{reserve} leaves nothing to low priority; give less than {limit}, the limit of the policy"
-                ));
-            }
-            _ => policy = policy.reserve(reserve),
-        }
-        if table.lacks("low_priority") {
-            at.refuse::<()>(
-                "`low_priority` is missing; say which requests leave the reserve, or leave `reserve` out",
-            );
-        }
+    if table.lacks("low_priority") {
+        at.refuse::<()>(
+            "`low_priority` is missing; say which requests leave the reserve, or leave `reserve` out",
+        );
     }
-    if let Some(at) = table.get("penalty")
-        && let Some(penalty) = penalty(at)
-    {
+    policy
+}
+
+fn with_penalty(mut policy: Policy, table: &Table<'_>, own: Option<&Algorithm>) -> Policy {
+    let Some(at) = table.get("penalty") else {
+        return policy;
+    };
+    if let Some(penalty) = penalty(at) {
         policy = policy.penalty(penalty);
         if let Some(own) = own.filter(|own| !own.is_held()) {
             // Other mistakes of the policy are reported elsewhere.
@@ -64,13 +88,8 @@ pub(super) fn with_terms(
             }
         }
     }
-    if own.is_some_and(Algorithm::is_held)
-        && let Err(error) = policy.check_held()
-    {
-        table.at.refuse::<()>(error.to_string());
-    }
     for other in ["soft", "wait_up_to"] {
-        if table.get("penalty").is_some() && is_said(table, other) {
+        if is_present(table, other) {
             table.either("penalty", other);
         }
     }
@@ -113,7 +132,7 @@ fn most(at: &At<'_>) -> Option<HeaviestKeys> {
     }
 }
 
-fn is_said(table: &Table<'_>, field: &str) -> bool {
+fn is_present(table: &Table<'_>, field: &str) -> bool {
     match field {
         "soft" => table.get(field).and_then(At::flag) == Some(true),
         _ => table.get(field).is_some(),

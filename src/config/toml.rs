@@ -63,7 +63,7 @@ fn without_consequences(text: &str, mut errors: Vec<toml::de::Error>) -> Vec<tom
     errors
 }
 
-/// The message of the parser, which says nothing of the first of two equal names.
+/// Returns the message of the parser, which says nothing of the first of two equal names.
 fn message(text: &str, error: &toml::de::Error) -> String {
     let message = error.message();
     match error.span() {
@@ -83,7 +83,7 @@ fn message(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-/// The value in whose line the error is, if it is text without quotes.
+/// Returns the value in whose line the error is, if it is text without quotes.
 fn unquoted(text: &str, at: usize) -> Option<&str> {
     let start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
     let line = text[start..].lines().next()?;
@@ -96,7 +96,7 @@ fn unquoted(text: &str, at: usize) -> Option<&str> {
     (is_in_it && is_text && value.len() < 100).then_some(value)
 }
 
-/// The line in which a name or a table stands first that is there again here; `None` if it is not spelt alike.
+/// Returns the line in which a name or a table stands first that is there again here; `None` if it is not spelt alike.
 fn line_of_the_first(text: &str, again: &Range<usize>) -> Option<usize> {
     let bare = |part: &str| part.replace([' ', '\t', '\r'], "");
     let before = text.get(..again.start)?;

@@ -13,7 +13,7 @@ use http::HeaderName;
 
 use super::fields::Fields;
 use super::functions::Functions;
-use super::mistake::{Notes, Source};
+use super::mistake::{Notes, SourceText};
 use super::names::{briefly_unknown, nearest, unknown_beside};
 use super::tree::{Entry, Node, Value, quoted};
 use super::whole::{Bounded, is_whole, number_meant};
@@ -24,7 +24,7 @@ use crate::quota::Quota;
 /// The state that all steps of a walk share.
 #[derive(Debug)]
 pub(super) struct Walk<'w> {
-    source: &'w Source,
+    source: &'w SourceText,
     functions: &'w Functions,
     mistakes: RefCell<Notes>,
     warnings: RefCell<Notes>,
@@ -36,7 +36,7 @@ pub(super) struct Walk<'w> {
 pub(super) type Places = HashMap<(String, LimitRule), String>;
 
 impl<'w> Walk<'w> {
-    pub(super) fn new(source: &'w Source, functions: &'w Functions) -> Self {
+    pub(super) fn new(source: &'w SourceText, functions: &'w Functions) -> Self {
         Self {
             source,
             functions,
@@ -65,7 +65,7 @@ impl<'w> Walk<'w> {
         name: &str,
         known: &[&'k str],
     ) -> Option<&'k str> {
-        // Few of many are told, and the search for the nearest name takes long.
+        // Few of many are reported, and the search for the nearest name takes long.
         if self.mistakes.borrow().are_many() {
             self.note(span, path, briefly_unknown(what, name));
             return None;
@@ -426,12 +426,12 @@ impl<'w> Table<'w> {
         self.get(field)
     }
 
-    /// Whether a field is not there, and not under a wrong name either, of which the walk has told.
+    /// Returns whether a field is not there, and not under a wrong name either, of which the walk has told.
     pub(super) fn lacks(&self, field: &str) -> bool {
         self.get(field).is_none() && !self.meant.contains(&field)
     }
 
-    /// Whether the walk has told of a field with a wrong name.
+    /// Returns whether the walk has told of a field with a wrong name.
     pub(super) fn has_unknown(&self) -> bool {
         self.has_unknown
     }

@@ -106,7 +106,7 @@ impl Config {
         let shadow = self.shadow.as_ref().map(|file| file.shadow());
         let (layer, swap) = self.live_layer()?.replaceable(shadow);
         let status = Status::first(origin.sha256);
-        swap.tell(status.stats());
+        swap.set_config_stats(status.stats());
         let maybe = Arc::new(Notify::new());
         let directories = Directories::telling(Arc::clone(&maybe));
         let shared = Arc::new(Shared {
@@ -257,7 +257,7 @@ impl Shared {
                 Err(error)
             }
         };
-        self.swap.tell(state.status.stats());
+        self.swap.set_config_stats(state.status.stats());
         drop(state);
         self.watch_directories();
         reloaded

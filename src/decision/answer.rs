@@ -63,7 +63,7 @@ impl Decision {
 
     /// Returns what responses say of the policies, and their outcomes.
     #[cfg(feature = "http")]
-    pub(crate) fn told(&self) -> (&[Rule], &Outcomes) {
+    pub(crate) fn rules_and_outcomes(&self) -> (&[Rule], &Outcomes) {
         (&self.names.policies, &self.outcomes)
     }
 
@@ -77,32 +77,32 @@ impl Decision {
         change(&mut self.outcomes);
     }
 
-    /// Whether the request may go on: every policy that was asked allows it.
+    /// Returns whether the request may go on: every policy that was asked allows it.
     pub fn is_allowed(&self) -> bool {
         self.outcomes.is_allowed()
     }
 
-    /// The shortest wait after which the same request would be allowed, if no other request arrives.
+    /// Returns the shortest wait after which the same request would be allowed, if no other request arrives.
     ///
     /// `None` if it was allowed, and if no wait can help.
     pub fn retry_after(&self) -> Option<Duration> {
         self.outcomes.retry_after().map(Micros::to_duration)
     }
 
-    /// How long an allowed request is held before it goes on; zero for a denied request, and zero unless a
+    /// Returns how long an allowed request is held before it goes on; zero for a denied request, and zero unless a
     /// policy is a [`LeakyQueue`](crate::LeakyQueue).
     pub fn delay(&self) -> Duration {
         self.outcomes.delay().to_duration()
     }
 
-    /// Whether it was decided without the configured store, as while Redis is away. Each policy then follows
+    /// Returns whether it was decided without the configured store, as while Redis is away. Each policy then follows
     /// its [`OnStoreFailure`](crate::OnStoreFailure); policies that allow every request are not among
     /// [`policies`](Self::policies).
     pub fn is_degraded(&self) -> bool {
         self.outcomes.is_degraded()
     }
 
-    /// The policies that were not asked, by name.
+    /// Returns the policies that were not asked, by name.
     pub(crate) fn not_asked(&self) -> impl Iterator<Item = &str> {
         let names = self.names.iter().enumerate();
         let was_asked = |policy| self.outcomes.iter().any(|(asked, _)| asked == policy);
@@ -118,21 +118,21 @@ impl Decision {
             .map(|(policy, outcome)| (self.name(policy), outcome))
     }
 
-    /// The soft policies whose limit the request exceeds, in the order of declaration. If there are any, the
+    /// Returns the soft policies whose limit the request exceeds, in the order of declaration. If there are any, the
     /// service may do less for this request.
     pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {
         self.policies()
             .filter(|(_, outcome)| outcome.is_soft() && !outcome.allowed && !outcome.is_blocked())
     }
 
-    /// The policies in [shadow](crate::policy::Mode::Shadow) that would have denied the request, in the order of
+    /// Returns the policies in [shadow](crate::policy::Mode::Shadow) that would have denied the request, in the order of
     /// declaration.
     pub fn would_refuse(&self) -> impl Iterator<Item = (&str, &Outcome)> {
         self.policies()
             .filter(|(_, outcome)| outcome.is_shadow() && !outcome.is_allowed())
     }
 
-    /// The policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with
+    /// Returns the policies whose limits are [reduced](Outcome::is_reduced), in the order of declaration, each with
     /// its factor: how much of the limit is in force, why and since when. The factor is that of now, and not
     /// of the decision.
     ///
@@ -163,7 +163,7 @@ impl Decision {
         })
     }
 
-    /// The policies with [hours](crate::Hours), in the order of declaration, each with the interval in which
+    /// Returns the policies with [hours](crate::Hours), in the order of declaration, each with the interval in which
     /// it decided. Policies under which the key has an override are left out, since that holds at all hours.
     ///
     /// ```
@@ -191,7 +191,7 @@ impl Decision {
         })
     }
 
-    /// The policy that binds. `None` if no policy was asked, for example because all are unlimited.
+    /// Returns the policy that binds. `None` if no policy was asked, for example because all are unlimited.
     ///
     /// For an allowed request this is the policy with the least remaining, and a soft policy only if all are
     /// soft. A policy in [shadow](crate::policy::Mode::Shadow) never binds. For a denied request it is the
@@ -220,12 +220,12 @@ impl Decision {
         let rule = self.names.rules.get(place.rule);
         #[cfg(feature = "calendar")]
         if rule == LimitRule::Policy
-            && let Some(tell) = self
+            && let Some(hours_at) = self
                 .names
                 .policies
                 .get(place.policy())
                 .and_then(|rule| rule.hours.as_ref())
-            && let hours = tell(self.outcomes.at())
+            && let hours = hours_at(self.outcomes.at())
             && hours.gives_limit
             && let Some(interval) = hours.interval
         {
@@ -241,12 +241,12 @@ impl Decision {
         each.find_map(|(place, _)| Resolution::noted(place.rule))
     }
 
-    /// When it was decided, by the store's clock; `None` if the platform cannot represent the moment.
+    /// Returns when it was decided, by the store's clock; `None` if the platform cannot represent the moment.
     pub fn at(&self) -> Option<SystemTime> {
         self.outcomes.at().to_system_time()
     }
 
-    /// When the whole limit of this outcome is available again, if no other request arrives, by the store's
+    /// Returns when the whole limit of this outcome is available again, if no other request arrives, by the store's
     /// clock; `None` if the platform cannot represent the moment.
     pub fn reset_at(&self, outcome: &Outcome) -> Option<SystemTime> {
         self.outcomes

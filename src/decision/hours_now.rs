@@ -16,22 +16,22 @@ pub struct HoursNow {
 }
 
 /// Tells of the hours of a policy at a moment.
-pub(crate) type TellHours = Arc<dyn Fn(Micros) -> HoursNow + Send + Sync>;
+pub(crate) type HoursAt = Arc<dyn Fn(Micros) -> HoursNow + Send + Sync>;
 
 impl HoursNow {
-    /// The interval as it was written, such as `22:00-06:00`; `None` outside all intervals, where the policy's own limit
+    /// Returns the interval as it was written, such as `22:00-06:00`; `None` outside all intervals, where the policy's own limit
     /// holds.
     pub fn interval(&self) -> Option<&'static str> {
         self.interval
     }
 
-    /// When the interval ends, or the next begins if there is none, by the clock of the store. `None` if that is more
+    /// Returns when the interval ends, or the next begins if there is none, by the clock of the store. `None` if that is more
     /// than five years away.
     pub fn ends(&self) -> Option<SystemTime> {
         self.ends.and_then(Micros::to_system_time)
     }
 
-    /// The zone by whose clock the hours are.
+    /// Returns the zone by whose clock the hours are.
     pub fn zone(&self) -> &'static str {
         self.zone
     }

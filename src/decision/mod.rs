@@ -27,9 +27,9 @@ pub use self::outcomes::Outcomes;
 pub use self::resolution::{Resolution, Unresolved};
 
 #[cfg(feature = "calendar")]
-pub(crate) use self::hours_now::TellHours;
+pub(crate) use self::hours_now::HoursAt;
 pub(crate) use self::names::{Names, Rule, RuleNames};
-pub(crate) use self::outcome::{Units, Weight};
+pub(crate) use self::outcome::{DenialEffect, Units};
 pub(crate) use self::outcomes::OwnWindow;
 #[cfg(feature = "resolver")]
 pub(crate) use self::resolution::ResolvedNames;

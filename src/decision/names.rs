@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "calendar")]
-use super::hours_now::TellHours;
+use super::hours_now::HoursAt;
 use super::limit_rule::LimitRule;
 #[cfg(feature = "resolver")]
 use super::resolution::{self, ResolvedNames};
@@ -61,13 +61,13 @@ impl RuleNames {
     }
 }
 
-/// What decisions and responses say of a policy, independent of the request.
+/// The description of a policy in decisions and responses, independent of the request.
 #[derive(Clone)]
 pub(crate) struct Rule {
     name: String,
     pub(super) factor: Option<FactorCell>,
     #[cfg(feature = "calendar")]
-    pub(super) hours: Option<TellHours>,
+    pub(super) hours: Option<HoursAt>,
     #[cfg(feature = "http")]
     limit: Option<u32>,
     #[cfg(feature = "http")]
@@ -106,7 +106,7 @@ impl Rule {
 
     /// Adds the hours of the policy.
     #[cfg(feature = "calendar")]
-    pub(crate) fn by_hours(self, hours: Option<TellHours>) -> Self {
+    pub(crate) fn by_hours(self, hours: Option<HoursAt>) -> Self {
         Self { hours, ..self }
     }
 

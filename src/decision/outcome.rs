@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock::Micros;
 
-/// What one policy decides about one request, at one moment.
+/// The decision of one policy on one request, at one moment.
 ///
 /// If the request was allowed, the numbers include its charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ use crate::clock::Micros;
 pub struct Outcome {
     pub(super) allowed: bool,
     pub(super) counted_together: bool,
-    pub(super) weight: Weight,
+    pub(super) effect: DenialEffect,
     pub(super) blocked: Blocked,
     pub(super) limit: u32,
     pub(super) remaining: u32,
@@ -30,9 +30,9 @@ pub struct Outcome {
     pub(super) wait: Option<Wait>,
 }
 
-/// What a denial by one policy does to the request.
+/// The effect of a denial by one policy on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Weight {
+pub(crate) enum DenialEffect {
     /// It is denied.
     Full,
     /// It goes on, marked.
@@ -56,14 +56,14 @@ const PRESENT: u32 = 1 << 29;
 const NO_WINDOW: u32 = PRESENT - 1;
 
 /// Cuts a number of seconds to 1 up to less than [`NO_WINDOW`].
-fn tellable(seconds: u64) -> u32 {
+fn clamp_secs(seconds: u64) -> u32 {
     let seconds = u32::try_from(seconds).unwrap_or(NO_WINDOW);
     seconds.clamp(1, NO_WINDOW - 1)
 }
 
 /// Rounds up. A duration has its seconds apart, so this divides nothing.
 fn whole_seconds(window: Duration) -> u32 {
-    tellable(window.as_secs() + u64::from(window.subsec_nanos() > 0))
+    clamp_secs(window.as_secs() + u64::from(window.subsec_nanos() > 0))
 }
 
 /// The numbers of an outcome in units; see [`Outcome::in_units`].
@@ -86,7 +86,7 @@ impl Outcome {
         Self {
             allowed: true,
             counted_together: false,
-            weight: Weight::Full,
+            effect: DenialEffect::Full,
             blocked: Blocked::No,
             limit,
             remaining,
@@ -158,24 +158,24 @@ impl Outcome {
     /// Sets the length of the present window, where windows differ in length.
     pub(crate) fn in_window(self, window: Micros) -> Self {
         Self {
-            own_window: NonZeroU32::new(tellable(window.ceil_secs()) | PRESENT),
+            own_window: NonZeroU32::new(clamp_secs(window.ceil_secs()) | PRESENT),
             ..self
         }
     }
 
-    /// The length of the present window in seconds, where windows differ in length and no other limit is told.
+    /// Returns the length of the present window in seconds, where windows differ in length and the outcome has no other limit.
     fn present_window(&self) -> Option<u32> {
         let window = self.flags();
         (window & PRESENT != 0).then_some(window & NO_WINDOW)
     }
 
-    /// Whether the limit is not the policy's own: the key has an override, or the request a limit by plan, key or
+    /// Returns whether the limit is not the policy's own: the key has an override, or the request a limit by plan, key or
     /// operation.
     pub(crate) fn has_another_limit(&self) -> bool {
         self.flags() & NO_WINDOW != 0 && self.present_window().is_none()
     }
 
-    /// The limit and the number of seconds to which it applies, if they differ from what the policy says.
+    /// Returns the limit and the number of seconds to which it applies, if they differ from what the policy says.
     pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {
         let window = self.flags() & NO_WINDOW;
         if window == 0 {
@@ -237,8 +237,8 @@ impl Outcome {
         }
     }
 
-    /// The outcome after this time, if nothing but the times has changed.
-    pub(crate) fn run_down(self, by: Micros) -> Self {
+    /// Returns the outcome after this time, if nothing but the times has changed.
+    pub(crate) fn aged_by(self, by: Micros) -> Self {
         let left = |time: Wait| Wait::new(time.get().saturating_sub(by.get()));
         Self {
             reset_after: self.reset_after.saturating_sub(by),
@@ -259,7 +259,7 @@ impl Outcome {
         }
     }
 
-    /// The outcome in units, for a policy whose store counts in parts of them.
+    /// Returns the outcome in units, for a policy whose store counts in parts of them.
     pub(crate) fn in_units(self, units: &Units) -> Self {
         let told = Self {
             limit: units.limit,
@@ -305,50 +305,50 @@ impl Outcome {
         wait.map_or(Micros::ZERO, |wait| Micros::new(wait.get()))
     }
 
-    /// Whether the request is within the limit of this policy. If so, it was charged, unless another policy
+    /// Returns whether the request is within the limit of this policy. If so, it was charged, unless another policy
     /// denied it. If not, it goes on all the same under a [soft](Self::is_soft) policy.
     pub fn is_allowed(&self) -> bool {
         self.allowed
     }
 
-    /// Whether the policy is [soft](crate::Policy::soft): it denies only the requests of blocked keys.
+    /// Returns whether the policy is [soft](crate::Policy::soft): it denies only the requests of blocked keys.
     pub fn is_soft(&self) -> bool {
-        self.weight == Weight::Soft
+        self.effect == DenialEffect::Soft
     }
 
-    /// Whether the policy is in [shadow](crate::policy::Mode::Shadow): it denies no request.
+    /// Returns whether the policy is in [shadow](crate::policy::Mode::Shadow): it denies no request.
     pub fn is_shadow(&self) -> bool {
-        self.weight == Weight::Shadow
+        self.effect == DenialEffect::Shadow
     }
 
-    /// Whether a request is denied because of this policy.
+    /// Returns whether a request is denied because of this policy.
     pub(crate) fn denies(&self) -> bool {
-        match self.weight {
-            Weight::Full => !self.allowed,
-            Weight::Soft => !self.allowed && self.is_blocked(),
-            Weight::Shadow => false,
+        match self.effect {
+            DenialEffect::Full => !self.allowed,
+            DenialEffect::Soft => !self.allowed && self.is_blocked(),
+            DenialEffect::Shadow => false,
         }
     }
 
-    /// Whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
+    /// Returns whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
     /// the request is denied even if the policy is soft.
     pub fn is_blocked(&self) -> bool {
         self.blocked != Blocked::No
     }
 
-    /// Whether this refusal began a block: the key is [blocked](Self::is_blocked) from now on, by the
+    /// Returns whether this refusal began a block: the key is [blocked](Self::is_blocked) from now on, by the
     /// [penalty](crate::Policy::penalty) of the policy.
     pub fn is_penalized(&self) -> bool {
         self.blocked == Blocked::FromNowOn
     }
 
-    /// Whether the store had no room for this new key, could evict no other key, and counted it together
+    /// Returns whether the store had no room for this new key, could evict no other key, and counted it together
     /// with all such keys. The numbers are those of all of them.
     pub fn is_overflow(&self) -> bool {
         self.counted_together
     }
 
-    /// Whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is
+    /// Returns whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is
     /// in force. It is `false` for a [blocked](Self::is_blocked) key, which is denied for another reason.
     pub fn is_reduced(&self) -> bool {
         self.flags() & REDUCED != 0 && !self.is_blocked()
@@ -358,33 +358,33 @@ impl Outcome {
         self.own_window.map_or(0, NonZeroU32::get)
     }
 
-    /// Whether the key has an [override](crate::Limiter::override_limit_now), or the decision
+    /// Returns whether the key has an [override](crate::Limiter::override_limit_now), or the decision
     /// [is degraded](crate::Decision::is_degraded) and this is the node's share of the limit.
     pub fn is_overridden(&self) -> bool {
         self.flags() & OVERRIDDEN != 0
     }
 
-    /// The most that can be admitted at one instant: the limit of a window, the capacity of a bucket.
+    /// Returns the most that can be admitted at one instant: the limit of a window, the capacity of a bucket.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// How much of the limit is used.
+    /// Returns how much of the limit is used.
     pub fn used(&self) -> u32 {
         self.limit - self.remaining
     }
 
-    /// How many further requests of cost 1 would be allowed at the same instant.
+    /// Returns how many further requests of cost 1 would be allowed at the same instant.
     pub fn remaining(&self) -> u32 {
         self.remaining
     }
 
-    /// How long until the whole limit is available again, if no other request arrives.
+    /// Returns how long until the whole limit is available again, if no other request arrives.
     pub fn reset_after(&self) -> Duration {
         self.reset_after.to_duration()
     }
 
-    /// The shortest wait after which the same request would be allowed, if no other request arrives.
+    /// Returns the shortest wait after which the same request would be allowed, if no other request arrives.
     ///
     /// `None` if the request was allowed, and if no wait can help, because the limit is 0 or the cost is above
     /// the limit. For a [blocked](Self::is_blocked) key it is the time to the end of the block, whatever the
@@ -393,13 +393,13 @@ impl Outcome {
         self.retry_micros().map(Micros::to_duration)
     }
 
-    /// How long an allowed request is held before it goes on: the time to its turn in a
+    /// Returns how long an allowed request is held before it goes on: the time to its turn in a
     /// [`LeakyQueue`](crate::LeakyQueue), and zero under any other algorithm.
     pub fn delay(&self) -> Duration {
         self.delay_micros().to_duration()
     }
 
-    /// The time for which [`remaining`](Self::remaining) has to last if the client is not to be refused:
+    /// Returns the time for which [`remaining`](Self::remaining) has to last if the client is not to be refused:
     /// until the end of a window; for a bucket, `remaining` divided by its rate. If nothing remains, it is
     /// the wait for the next unit. `None` for a limit of 0.
     pub fn effective_window(&self) -> Option<Duration> {

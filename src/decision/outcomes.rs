@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::each::{Each, PolicyRule};
-use super::outcome::{Outcome, Wait, Weight};
+use super::outcome::{DenialEffect, Outcome, Wait};
 use crate::clock::Micros;
 
 /// The time to which a limit applies that is not the policy's own; `None` if it denies every request.
@@ -51,7 +51,7 @@ impl Outcomes {
         self.is_degraded = true;
     }
 
-    /// Whether they were decided without the configured store.
+    /// Returns whether they were decided without the configured store.
     pub fn is_degraded(&self) -> bool {
         self.is_degraded
     }
@@ -150,13 +150,13 @@ impl Outcomes {
         self.at
     }
 
-    /// The outcome of the policy that was declared first among those that were asked.
+    /// Returns the outcome of the policy that was declared first among those that were asked.
     #[inline]
     pub(crate) fn first(&self) -> Option<&Outcome> {
         self.each.first().map(|(_, outcome)| outcome)
     }
 
-    /// The outcomes, each with the place of its policy in the limiter's list.
+    /// Returns the outcomes, each with the place of its policy in the limiter's list.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &Outcome)> + Clone {
         let each = self.each.iter();
         each.map(|(place, outcome)| (place.policy(), outcome))
@@ -176,9 +176,9 @@ impl Outcomes {
     }
 
     /// Marks the outcomes of soft policies, and of those in shadow.
-    pub(crate) fn weigh(&mut self, weight: impl Fn(usize) -> Weight) {
+    pub(crate) fn set_effects(&mut self, effect: impl Fn(usize) -> DenialEffect) {
         for (place, outcome) in &mut *self.each {
-            outcome.weight = weight(place.policy());
+            outcome.effect = effect(place.policy());
         }
     }
 
@@ -190,7 +190,7 @@ impl Outcomes {
         in_force
     }
 
-    /// The policies in shadow that would have denied the request.
+    /// Returns the policies in shadow that would have denied the request.
     #[cfg(feature = "http")]
     pub(crate) fn would_refuse(&self) -> impl Iterator<Item = usize> {
         let denied = self
@@ -199,18 +199,18 @@ impl Outcomes {
         denied.map(|(policy, _)| policy)
     }
 
-    /// Whether every policy lets the request pass.
+    /// Returns whether every policy lets the request pass.
     pub fn is_allowed(&self) -> bool {
         !self.each.iter().any(|(_, outcome)| outcome.denies())
     }
 
-    /// The shortest wait after which the same request would pass every policy.
+    /// Returns the shortest wait after which the same request would pass every policy.
     pub(crate) fn retry_after(&self) -> Option<Micros> {
         let (_, outcome) = self.binding()?;
         outcome.retry_micros().filter(|_| outcome.denies())
     }
 
-    /// Whether the request is denied because it costs more than a policy ever admits.
+    /// Returns whether the request is denied because it costs more than a policy ever admits.
     pub(crate) fn are_too_large(&self) -> bool {
         let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
         // A limit on concurrency has no time.
@@ -218,7 +218,7 @@ impl Outcomes {
         denying.any(|(_, outcome)| outcome.wait.is_none() && is_rate(outcome))
     }
 
-    /// Whether the request is denied because too many are in flight, and would pass when some have ended.
+    /// Returns whether the request is denied because too many are in flight, and would pass when some have ended.
     pub(crate) fn are_too_many_at_once(&self) -> bool {
         let at_once = |outcome: &Outcome| {
             outcome.limit > 0 && outcome.effective_window.is_none() && !outcome.is_blocked()
@@ -269,7 +269,7 @@ impl Outcomes {
         }
     }
 
-    /// How long the request is held, if it is allowed.
+    /// Returns how long the request is held, if it is allowed.
     pub(crate) fn delay(&self) -> Micros {
         if !self.is_allowed() {
             return Micros::ZERO;
@@ -278,7 +278,7 @@ impl Outcomes {
         delays.max().unwrap_or(Micros::ZERO)
     }
 
-    /// The policy that binds: for an allowed request the one with the least remaining, for a denied request
+    /// Returns the policy that binds: for an allowed request the one with the least remaining, for a denied request
     /// the one with the longest wait, where "never" is the longest. Ties go to the policy declared first.
     pub(crate) fn binding(&self) -> Option<(usize, &Outcome)> {
         let (place, outcome) = self.binding_place()?;

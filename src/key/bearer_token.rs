@@ -107,7 +107,7 @@ fn token(credentials: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && is_token(token)).then_some(token)
 }
 
-/// Whether this has the form of a token (RFC 6750, section 2.1, `b64token`).
+/// Returns whether this has the form of a token (RFC 6750, section 2.1, `b64token`).
 fn is_token(token: &str) -> bool {
     let unpadded = token.trim_end_matches('=');
     let is_b64 = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);

@@ -35,7 +35,7 @@ macro_rules! combinators {
                 crate::key::Prefix::new(prefix.into_key(), self)
             }
 
-            /// The key that counts a request with this value: what an operator gives a
+            /// Returns the key that counts a request with this value: what an operator gives a
             /// [`Limiter`](crate::Limiter) to block or to inspect a client. See
             /// [keys for an operator](crate::key#keys-for-an-operator).
             ///
@@ -52,7 +52,7 @@ macro_rules! combinators {
                 crate::key::KeyOf::make(self, value)
             }
 
-            /// Whether what is read is one of these: a condition for
+            /// Returns whether what is read is one of these: a condition for
             /// [`Policy::when`](crate::Policy::when), and for lists.
             ///
             /// The condition compares the value as it is read from the request, without hash,
@@ -93,7 +93,7 @@ macro_rules! hashed {
 macro_rules! map {
     ($extractor:ty, $value:ty $(; $($generics:tt)+)?) => {
         impl $(<$($generics)+>)? $extractor {
-            /// A key made by a closure from the value; see [`Map`](crate::key::Map).
+            /// Returns a key made by a closure from the value; see [`Map`](crate::key::Map).
             pub fn map<F, K>(self, map: F) -> crate::key::Map<Self, F>
             where
                 F: Fn($value) -> K + Send + Sync + 'static,
@@ -109,7 +109,7 @@ macro_rules! map {
 macro_rules! within {
     ($extractor:ty) => {
         impl $extractor {
-            /// Whether the address is in one of these networks, or is one of these addresses: a
+            /// Returns whether the address is in one of these networks, or is one of these addresses: a
             /// condition for [`Policy::when`](crate::Policy::when), and for lists.
             ///
             /// The condition does not hold if there is no address, nor if a trusted proxy does not
@@ -128,7 +128,7 @@ macro_rules! within {
                 crate::error::or_panic(self.try_within(networks))
             }
 
-            /// Whether the address is in one of these networks; see
+            /// Returns whether the address is in one of these networks; see
             #[doc = concat!("[`within`](", stringify!($extractor), "::within).")]
             ///
             /// # Errors

@@ -116,7 +116,7 @@ impl KeyOf for Cookie {
     }
 }
 
-/// The value, if the pair has this name.
+/// Returns the value, if the pair has this name.
 fn value_of<'a>(name: &[u8], pair: &'a [u8]) -> Option<&'a [u8]> {
     let rest = pair.trim_ascii().strip_prefix(name)?;
     let value = rest.trim_ascii_start().strip_prefix(b"=")?.trim_ascii();

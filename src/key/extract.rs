@@ -108,7 +108,7 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// What a closure may return as a key.
+/// A type that a closure may return as a key.
 ///
 /// It is implemented for every [`IntoKey`] type, for an `Option` of one (`None` is
 /// [`Missing::ByClient`]), and for `Result<_, Missing>`. Any other type gets an error with the

@@ -6,7 +6,7 @@ use super::{Extract, Extracted, Head, Key, Missing};
 /// A closure over the head of the request, as an extractor with the combining methods.
 ///
 /// A bare closure is an extractor too, but has no methods, and its argument has to be annotated.
-/// What the closure returns must not borrow from the request: `IntoKey::into_key` copies without
+/// The returned value must not borrow from the request: `IntoKey::into_key` copies without
 /// allocating.
 ///
 /// ```

@@ -12,7 +12,7 @@ pub trait KeyOf {
     /// The value that the extractor reads from a request.
     type Value<'a>;
 
-    /// The key that counts a request with this value.
+    /// Returns the key that counts a request with this value.
     ///
     /// # Errors
     ///

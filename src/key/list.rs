@@ -10,7 +10,7 @@ use super::{Extract, Head, IntoKey, Key, Missing};
 use crate::diagnostics::diagnose;
 use crate::error::ConfigError;
 
-/// Whether the value that an extractor reads is listed.
+/// Returns whether the value that an extractor reads is listed.
 pub(super) fn one_of<E: Extract, K: IntoKey>(
     extractor: E,
     listed: impl IntoIterator<Item = K>,
@@ -20,7 +20,7 @@ pub(super) fn one_of<E: Extract, K: IntoKey>(
     move |head: &Head<'_>| holds(list.0.plain(head), |key| list.1.contains(&key))
 }
 
-/// Whether the address that an extractor reads is in one of these networks.
+/// Returns whether the address that an extractor reads is in one of these networks.
 pub(super) fn within<E, N>(
     extractor: E,
     networks: N,
@@ -31,7 +31,7 @@ where
 {
     let networks = Networks::parse("within", networks)?;
     let list = Arc::new((extractor, networks));
-    Ok(move |head: &Head<'_>| holds(list.0.told(head), |address| list.1.contains(address)))
+    Ok(move |head: &Head<'_>| holds(list.0.list_value(head), |address| list.1.contains(address)))
 }
 
 /// A condition does not hold for an absent value. If the server has not provided it, the diagnostic

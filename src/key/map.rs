@@ -32,7 +32,7 @@ where
     }
 
     fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        (self.map)(self.of.told(head)?).extracted()
+        (self.map)(self.of.list_value(head)?).extracted()
     }
 
     /// Two closures of one type without captures return the same result.

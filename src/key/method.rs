@@ -32,7 +32,7 @@ impl Take for Method {
     }
 }
 
-/// The method itself if HTTP has it, and one name for all inventions.
+/// Returns the method itself if HTTP has it, and one name for all inventions.
 fn known(method: &str) -> &str {
     match method {
         "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => {

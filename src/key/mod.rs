@@ -244,7 +244,7 @@
 //! # Ok::<(), tower_ratelimit::ConfigError>(())
 //! ```
 //!
-//! What the crate cannot detect:
+//! The crate cannot detect:
 //!
 //! - With [networks](Proxies::in_networks): a proxy in them that passes the header on as the client
 //!   sent it. Then each client chooses its own address.

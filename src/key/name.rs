@@ -161,7 +161,7 @@ impl KeyName {
     }
 }
 
-/// The hexadecimal digit of a number below 16.
+/// Returns the hexadecimal digit of a number below 16.
 fn hex(nibble: u8) -> u8 {
     b"0123456789ABCDEF"[usize::from(nibble & 15)]
 }

@@ -48,13 +48,13 @@ impl Networks {
         })
     }
 
-    /// Whether the set contains all IPv4 addresses or all IPv6 addresses.
+    /// Returns whether the set contains all IPv4 addresses or all IPv6 addresses.
     pub(super) fn hold_all(&self) -> bool {
         let v4 = self.v4.iter().any(|network| network.prefix_len() == 0);
         v4 || self.v6.iter().any(|network| network.prefix_len() == 0)
     }
 
-    /// Whether the set contains this address, which is in canonical form.
+    /// Returns whether the set contains this address, which is in canonical form.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         // The networks are disjoint: only the last one that begins at or before the address can
         // contain it.

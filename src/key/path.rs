@@ -26,7 +26,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The normal form of a path: see [`Head::normal_path`].
+/// Returns the normal form of a path: see [`Head::normal_path`].
 pub(crate) fn normal_path(path: &str) -> Cow<'_, str> {
     let pairs = path.as_bytes().windows(2);
     let may_differ = |pair: &[u8]| pair[0] == b'%' || matches!(pair, b"//" | b"/.");
@@ -73,7 +73,7 @@ fn without_needless_escapes(path: &str) -> String {
     decoded
 }
 
-/// The character that is escaped at the beginning of this text, if it needs no escape.
+/// Returns the character that is escaped at the beginning of this text, if it needs no escape.
 fn unreserved(text: &str) -> Option<char> {
     let digits = text.get(1..3)?;
     let is_hexadecimal = digits.bytes().all(|digit| digit.is_ascii_hexdigit());

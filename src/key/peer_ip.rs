@@ -76,7 +76,7 @@ impl PeerIp {
     /// use std::net::SocketAddr;
     /// use tower_ratelimit::key::{self, Extract, Head, IntoKey};
     ///
-    /// /// What a PROXY protocol listener knows about a connection.
+    /// /// The connection info of a PROXY protocol listener.
     /// #[derive(Clone)]
     /// struct Connection {
     ///     socket: SocketAddr,
@@ -122,7 +122,7 @@ impl PeerIp {
     /// Returns the address from axum or from a custom server.
     #[inline]
     pub(super) fn socket<'a>(&self, head: &Head<'a>) -> Option<&'a SocketAddr> {
-        if self.is_told() {
+        if self.is_custom() {
             return None;
         }
         connection(head)
@@ -142,9 +142,9 @@ impl PeerIp {
         }
     }
 
-    /// Whether a closure of the application reads the peer.
+    /// Returns whether a closure of the application reads the peer.
     #[inline]
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn is_custom(&self) -> bool {
         self.told.is_some()
     }
 

@@ -116,7 +116,7 @@ impl Secret {
 
 #[cfg(feature = "http")]
 impl Secret {
-    /// A hash of the key for clients. It differs from the hash in a store.
+    /// Returns a hash of the key for clients. It differs from the hash in a store.
     pub(crate) fn partition(&self, key: &Key) -> [u8; 16] {
         // A key begins with the number of its kind, which is never that of a letter.
         self.half("pk", key)

@@ -9,11 +9,11 @@ pub trait Take: Send + Sync + 'static {
     fn take<'a>(&self, head: &Head<'a>) -> Result<Self::Out<'a>, Missing>;
 
     /// Returns the value that lists compare: the value taken, unless it replaces another one.
-    fn told<'a>(&self, head: &Head<'a>) -> Result<Self::Out<'a>, Missing> {
+    fn list_value<'a>(&self, head: &Head<'a>) -> Result<Self::Out<'a>, Missing> {
         self.take(head)
     }
 
-    /// The text for [`Extract::identity`](super::Extract::identity), for the value taken.
+    /// Returns the text for [`Extract::identity`](super::Extract::identity), for the value taken.
     fn reads(&self) -> Option<String> {
         None
     }

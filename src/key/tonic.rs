@@ -39,7 +39,7 @@ pub(super) enum Certificate<D> {
     NoTls,
     /// The client has shown none, or was not asked for one.
     NotShown,
-    /// What the closure has read from its DER encoding.
+    /// The value that the closure has read from its DER encoding.
     Shown(D),
 }
 

@@ -285,7 +285,7 @@ impl Key {
     }
 }
 
-/// The lowest bits of the first word.
+/// Returns the lowest bits of the first word.
 #[inline]
 fn head(kind: Kind, len: usize) -> u64 {
     kind as u64 | (len as u64) << 8

@@ -23,7 +23,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let policies = Arc::clone(&self.policies);
         async move {
             let mut outcomes = answered(&charges, reply.wait().await)?;
-            policies.prices.tell(&charges, &mut outcomes);
+            policies.prices.convert_to_units(&charges, &mut outcomes);
             Ok(Decision::new(Arc::clone(&policies.names), outcomes))
         }
     }

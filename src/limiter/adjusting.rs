@@ -8,7 +8,7 @@ use super::Limiter;
 use crate::algorithm::Algorithm;
 use crate::decision::Names;
 use crate::error::ConfigError;
-use crate::plan::{Given, Limits};
+use crate::plan::{Limits, RuleLimit};
 
 /// A limit of a policy, for all requests or for those of a plan; see [`Limiter::adjustable_limits`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl<L: ?Sized> Limiter<L> {
     ///   [`override_limit_now`](Limiter::override_limit_now), which changes the limit of one key.
     /// - **It holds** for all decisions that begin from now on, in this process: each node has limits of its own, also over a
     ///   shared store. A restart, and a reload of a configuration file, put the declared limits in force.
-    /// - **A wait** that was told stays exact under the limit that then held. Under a lower one the request may have to wait
+    /// - **A wait** in an earlier decision stays exact under the limit that then held. Under a lower one the request may have to wait
     ///   longer.
     /// - **Other rules**, which give limits by key or by operation, overrides, and the limits of a resolver come first, as
     ///   [before](crate::plan#which-limit-holds).
@@ -142,11 +142,11 @@ impl<L: ?Sized> Limiter<L> {
     fn limits_of(&self, policy: usize, name: &str, own: &Algorithm) -> Vec<AdjustableLimit> {
         let name: Arc<str> = name.into();
         let whole = self.policies.prices.whole(policy).unwrap_or(*own);
-        let one = |plan: Option<&str>, [declared, in_force]: [Given; 2], can_change| {
+        let one = |plan: Option<&str>, [declared, in_force]: [RuleLimit; 2], can_change| {
             let algorithm = |given| match given {
-                Given::Own => whole,
-                Given::Nothing => Algorithm::Unlimited,
-                Given::Limit(limit) => {
+                RuleLimit::Own => whole,
+                RuleLimit::Nothing => Algorithm::Unlimited,
+                RuleLimit::Limit(limit) => {
                     let limit = self.policies.prices.in_units(policy, limit);
                     whole.under(limit).unwrap_or(whole)
                 }
@@ -165,7 +165,7 @@ impl<L: ?Sized> Limiter<L> {
             .as_ref()
             .map(super::RequestLimits::limits)
         else {
-            return vec![one(None, [Given::Own; 2], false)];
+            return vec![one(None, [RuleLimit::Own; 2], false)];
         };
         let can_change = limits.is_adjustable(policy);
         let of_plans = limits.of_plans(policy);

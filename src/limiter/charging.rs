@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Charges, Limiter, heed};
+use super::{Charges, Limiter, require_plan};
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::algorithm::Limit;
@@ -11,7 +11,7 @@ use crate::clock::Micros;
 use crate::error::{ConfigError, StoreError};
 use crate::factor::Class;
 use crate::key::{IntoKey, Key};
-use crate::plan::{Asker, Finding};
+use crate::plan::{Finding, LimitContext};
 use crate::store::{Charge, Ledger, Slot};
 
 impl<L: Ledger + ?Sized> Limiter<L> {
@@ -43,14 +43,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// with the finding of a resolver.
     pub(crate) fn alike_for(
         &self,
-        asker: Asker,
+        asker: LimitContext,
         key: Key,
         cost: u32,
         finding: Option<&Finding>,
     ) -> Charges {
         self.policies.mistakes.are_asked_alike();
         let mut charges = self.charges_for(asker, key, cost, finding);
-        self.policies.heed_modes(&mut charges);
+        self.policies.apply_modes(&mut charges);
         charges
     }
 
@@ -103,7 +103,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     pub(super) fn charges_for(
         &self,
-        asker: Asker,
+        asker: LimitContext,
         key: Key,
         cost: u32,
         finding: Option<&Finding>,
@@ -242,7 +242,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     pub(super) fn unpriced(
         &self,
-        asker: Asker,
+        asker: LimitContext,
         key: Key,
         cost: u32,
         finding: Option<&Finding>,
@@ -301,11 +301,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         findings: &[Option<Finding>],
     ) -> Result<Charges, StoreError> {
-        findings.iter().flatten().try_for_each(heed)?;
+        findings.iter().flatten().try_for_each(require_plan)?;
         let mut charges = self.limited_each(charges, findings);
         self.demand_of_all(&mut charges);
         self.price_all(&mut charges);
-        self.policies.heed_modes(&mut charges);
+        self.policies.apply_modes(&mut charges);
         Ok(charges)
     }
 

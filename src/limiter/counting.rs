@@ -24,7 +24,7 @@ use crate::policy::{HeaviestKeys, Policy};
 use crate::store::{Amendment, Charge, Ledger};
 
 /// The counters of a limiter, and its policies.
-pub(super) struct Counting {
+pub(super) struct LimiterCounters {
     pub(super) counters: Arc<Counters>,
     pub(super) rules: Box<[(Described, Option<FactorCell>)]>,
     since: SystemTime,
@@ -41,7 +41,7 @@ struct Finder {
     options: HeaviestKeys,
 }
 
-impl Counting {
+impl LimiterCounters {
     /// Creates counters at zero.
     pub(super) fn new(policies: &[Policy]) -> Self {
         let rules: Box<[_]> = policies.iter().map(Policy::described).collect();
@@ -69,7 +69,7 @@ fn finders(policies: &[Policy]) -> Option<Box<[Option<Finder>]>> {
     finders.iter().any(Option::is_some).then_some(finders)
 }
 
-impl Counting {
+impl LimiterCounters {
     /// Returns the heaviest keys of this policy.
     pub(super) fn heaviest(&self, policy: usize) -> Option<HeavyKeys> {
         let Finder { heaviest, options } = self.heaviest.as_ref()?.get(policy)?.as_ref()?;
@@ -149,7 +149,7 @@ impl Policies {
     pub(super) fn count_decided(&self, charges: &[Charge], outcomes: &Outcomes) {
         let units = self.units(charges);
         if !self.counted.counters.decided(units, outcomes) {
-            self.tell_refusal(charges, outcomes);
+            self.log_refusal(charges, outcomes);
         }
         if self.counted.heaviest.is_some() {
             self.note_keys(charges, outcomes);
@@ -180,7 +180,7 @@ impl Policies {
     fn count_refused(&self, policy: usize, key: &Key, units: u32, outcomes: &Outcomes) {
         let counters = &self.counted.counters;
         if !counters.decided([(policy, units)], outcomes) {
-            self.tell_refusal(&[Charge::new(policy, *key, units)], outcomes);
+            self.log_refusal(&[Charge::new(policy, *key, units)], outcomes);
         }
     }
 
@@ -236,7 +236,7 @@ impl Policies {
     }
 
     #[cold]
-    fn tell_refusal(&self, charges: &[Charge], outcomes: &Outcomes) {
+    fn log_refusal(&self, charges: &[Charge], outcomes: &Outcomes) {
         let counters = &self.counted.counters;
         for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
             let is_told = counters.is_refusal_told(policy, outcomes.at());
@@ -247,10 +247,10 @@ impl Policies {
             let charge = charges.find(|charge| charge.policy == policy);
             let key_kind = charge.map_or("unknown", |charge| charge.key.kind_name());
             if outcome.is_penalized() {
-                counters.tell_penalty(policy, key_kind, outcome);
+                counters.log_penalty(policy, key_kind, outcome);
             }
             if is_told {
-                counters.tell_refusal(policy, key_kind, outcome, outcomes.at());
+                counters.log_refusal(policy, key_kind, outcome, outcomes.at());
             }
         }
     }
@@ -261,7 +261,7 @@ impl Policies {
             .iter()
             .map(|charge| (charge.policy, charge.cost.min(units)));
         if !self.counted.counters.decided(taken, outcomes) {
-            self.tell_refusal(charges, outcomes);
+            self.log_refusal(charges, outcomes);
         }
     }
 
@@ -330,7 +330,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.policies.count_allowed(charges);
     }
 
-    /// Counts a decided request. The outcomes are [told](Self::told).
+    /// Counts a decided request. The outcomes are [reported](Self::reported).
     #[inline]
     pub(crate) fn count_decided(&self, charges: &[Charge], told: &Outcomes) {
         self.policies.count_decided(charges, told);

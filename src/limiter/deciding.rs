@@ -42,7 +42,9 @@ impl Deciding {
                 Ok(()) => {
                     policies.store.answered();
                     policies.look_at_costs(charges, &this.outcomes);
-                    policies.prices.tell(charges, &mut this.outcomes);
+                    policies
+                        .prices
+                        .convert_to_units(charges, &mut this.outcomes);
                     policies.count_decided(charges, &this.outcomes);
                 }
                 Err(error) => {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use super::leased::AllLeased;
-use super::refusals::AllCounting;
+use super::refusals::RefusalCounts;
 #[cfg(feature = "calendar")]
 use crate::decision::HoursNow;
 use crate::decision::{Decision, LimitRule, Outcome};
@@ -20,12 +20,12 @@ use crate::decision::{Decision, LimitRule, Outcome};
 pub struct Inspection {
     /// The decision about a request of cost 0.
     told: Decision,
-    refusals: AllCounting,
+    refusals: RefusalCounts,
     leased: AllLeased,
 }
 
 impl Inspection {
-    pub(super) fn new(told: Decision, refusals: AllCounting, leased: AllLeased) -> Self {
+    pub(super) fn new(told: Decision, refusals: RefusalCounts, leased: AllLeased) -> Self {
         Self {
             told,
             refusals,

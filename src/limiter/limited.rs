@@ -6,7 +6,7 @@ use super::Limiter;
 use crate::clock::Micros;
 use crate::decision::{Decision, Names, Outcomes, OwnWindow};
 use crate::key::Key;
-use crate::plan::{Choice, Given};
+use crate::plan::{Choice, RuleLimit};
 
 impl Limiter {
     /// Returns the limit of a request under the only policy. The key becomes that of the state.
@@ -31,9 +31,9 @@ impl Limiter {
         self.policies.mistakes.are_asked_alike();
         let choice = self.choice(policy, &mut key);
         let limit = match choice.given {
-            Given::Nothing => return true,
-            Given::Own => None,
-            Given::Limit(limit) => Some(limit),
+            RuleLimit::Nothing => return true,
+            RuleLimit::Own => None,
+            RuleLimit::Limit(limit) => Some(limit),
         };
         let ledger = self.ledger.inner();
         let is_admitted = match limit {
@@ -60,9 +60,9 @@ impl Limiter {
         let mut decision = Decision::new(names, Outcomes::new(Micros::ZERO));
         decision.change(|outcomes| {
             let (is_allowed, window) = match choice.given {
-                Given::Nothing => return,
-                Given::Own => (ledger.charge_one(policy, &key, cost, outcomes), None),
-                Given::Limit(limit) => {
+                RuleLimit::Nothing => return,
+                RuleLimit::Own => (ledger.charge_one(policy, &key, cost, outcomes), None),
+                RuleLimit::Limit(limit) => {
                     let is_allowed = ledger.charge_one_under(policy, &key, cost, limit, outcomes);
                     (is_allowed, Some(OwnWindow(choice.window)))
                 }

@@ -13,7 +13,8 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::{
-    Asker, Choice, ChosenPlan, Coming, Finding, Given, Limited, Limits, Look, Plans,
+    Choice, ChosenPlan, Finding, LimitContext, Limited, Limits, PendingLookup, PlanLookup, Plans,
+    RuleLimit,
 };
 use crate::policy::Policy;
 use crate::store::{Charge, Ledger, Reply};
@@ -49,11 +50,13 @@ pub(crate) struct Sources {
 #[derive(Clone)]
 pub(crate) struct ResolverOf(Arc<LookUp>);
 
-type LookUp = dyn Fn(&Key) -> Option<Look> + Send + Sync;
+type LookUp = dyn Fn(&Key) -> Option<PlanLookup> + Send + Sync;
 
 #[cfg(feature = "resolver")]
 impl ResolverOf {
-    pub(super) fn new(look_up: impl Fn(&Key) -> Option<Look> + Send + Sync + 'static) -> Self {
+    pub(super) fn new(
+        look_up: impl Fn(&Key) -> Option<PlanLookup> + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(look_up))
     }
 }
@@ -91,7 +94,7 @@ impl PreparedLimits {
         let later = (sources.are_resolved, sources.is_adjustable);
         let (limits, rules) = Limits::prepare(plans, &limited, nodes, later.0, later.1)?;
         if let Some(plans) = plans {
-            plans.warn_of_those_out_of_reach(!sources.is_no_plan_named, |name| {
+            plans.warn_of_unreachable(!sources.is_no_plan_named, |name| {
                 let its = limited.iter().find(|policy| policy.name == name);
                 its.is_some_and(Limited::leaves_no_request_out)
             });
@@ -132,7 +135,7 @@ impl RequestLimits {
 
     /// Returns the key of the state and the limit of a request, without a resolver.
     #[inline(never)]
-    pub(super) fn choice(&self, policy: usize, asker: Asker, key: Key) -> (Key, Choice) {
+    pub(super) fn choice(&self, policy: usize, asker: LimitContext, key: Key) -> (Key, Choice) {
         self.limits
             .choice(policy, asker, &|| Some(key), &|| None, key)
     }
@@ -161,7 +164,7 @@ impl RequestLimits {
     pub(crate) fn apply(
         &self,
         charge: &mut Charge,
-        asker: Asker,
+        asker: LimitContext,
         finding: Option<&Finding>,
         plain: &dyn Fn() -> Option<Key>,
         of_head: &dyn Fn() -> Option<Algorithm>,
@@ -176,13 +179,13 @@ impl RequestLimits {
             charge.rule = finding.note(choice.rule);
         }
         match choice.given {
-            Given::Own => true,
-            Given::Limit(limit) => {
+            RuleLimit::Own => true,
+            RuleLimit::Limit(limit) => {
                 charge.limit = Some(limit);
                 charge.window = choice.window;
                 true
             }
-            Given::Nothing => false,
+            RuleLimit::Nothing => false,
         }
     }
 }
@@ -193,7 +196,7 @@ impl<L: ?Sized> Limiter<L> {
     /// An unknown name stands for the default plan: see [`Plans`]. Without plans nothing changes.
     pub fn plan(&self, name: &str) -> Self {
         let plan = self.plan_named(Some(name));
-        self.asking(|asker| Asker {
+        self.asking(|asker| LimitContext {
             plan: plan.or(asker.plan),
             ..asker
         })
@@ -204,19 +207,19 @@ impl<L: ?Sized> Limiter<L> {
     /// See [`Operations`](crate::plan::Operations) for an example. A policy without operations ignores it.
     pub fn operation(&self, name: impl IntoKey) -> Self {
         let operation = Some(name.into_key());
-        self.asking(|asker| Asker { operation, ..asker })
+        self.asking(|asker| LimitContext { operation, ..asker })
     }
 
     /// Returns this limiter for requests of low priority, which leave the [reserve](Policy::reserve) of each
     /// policy to other requests. It shares all state.
     pub fn low_priority(&self) -> Self {
-        self.asking(|asker| Asker {
+        self.asking(|asker| LimitContext {
             is_low_priority: true,
             ..asker
         })
     }
 
-    fn asking(&self, change: impl FnOnce(Asker) -> Asker) -> Self {
+    fn asking(&self, change: impl FnOnce(LimitContext) -> LimitContext) -> Self {
         Self {
             asker: Some(Arc::new(change(self.asker()))),
             ..self.clone()
@@ -224,7 +227,7 @@ impl<L: ?Sized> Limiter<L> {
     }
 
     /// Returns the plan and the operation of the requests, as far as they are set.
-    pub(crate) fn asker(&self) -> Asker {
+    pub(crate) fn asker(&self) -> LimitContext {
         self.asker.as_deref().copied().unwrap_or_default()
     }
 
@@ -253,9 +256,14 @@ impl<L: ?Sized> Limiter<L> {
     }
 
     /// Adds the plan of this key, unless the asker names a plan.
-    pub(super) fn with_plan_of(&self, asker: Asker, key: &Key, finding: Option<&Finding>) -> Asker {
+    pub(super) fn with_plan_of(
+        &self,
+        asker: LimitContext,
+        key: &Key,
+        finding: Option<&Finding>,
+    ) -> LimitContext {
         match &self.policies.limits {
-            Some(limits) => Asker {
+            Some(limits) => LimitContext {
                 plan: asker
                     .plan
                     .or_else(|| self.plan_found(finding))
@@ -287,7 +295,7 @@ impl<L: ?Sized> Limiter<L> {
 
     /// Starts to look up this key, or returns `None` if there is no resolver or the plan is named.
     #[inline]
-    pub(crate) fn look(&self, key: &Key) -> Option<Look> {
+    pub(crate) fn look(&self, key: &Key) -> Option<PlanLookup> {
         let ResolverOf(look_up) = self.policies.limits.as_ref()?.sources.resolver.as_ref()?;
         if self
             .asker
@@ -302,14 +310,14 @@ impl<L: ?Sized> Limiter<L> {
     /// Returns the finding of a resolver that is known now, for a request that does not wait.
     #[inline]
     pub(super) fn found_now(&self, key: &Key) -> Option<Finding> {
-        self.look(key).map(Look::now)
+        self.look(key).map(PlanLookup::now)
     }
 
     /// Returns the charge under the limit of its request, or `None` if the policy does not count the request.
     pub(super) fn limited(
         &self,
         mut charge: Charge,
-        asker: Asker,
+        asker: LimitContext,
         finding: Option<&Finding>,
     ) -> Option<Charge> {
         let Some(limits) = &self.policies.limits else {
@@ -331,24 +339,24 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             .collect();
         if looks
             .iter()
-            .any(|look| matches!(look, Some(Look::Coming(_))))
+            .any(|look| matches!(look, Some(PlanLookup::Pending(_))))
         {
             return Reply::later(async move {
                 let mut findings = Vec::new();
                 // All lookups run at the same time.
                 for look in looks {
                     findings.push(match look {
-                        Some(Look::Coming(coming)) => Some(coming.await),
-                        Some(Look::Known(finding)) => Some(finding),
+                        Some(PlanLookup::Pending(coming)) => Some(coming.await),
+                        Some(PlanLookup::Known(finding)) => Some(finding),
                         None => None,
                     });
                 }
                 findings
             });
         }
-        let known = |look: Option<Look>| match look {
-            Some(Look::Known(finding)) => Some(finding),
-            look => look.map(Look::now),
+        let known = |look: Option<PlanLookup>| match look {
+            Some(PlanLookup::Known(finding)) => Some(finding),
+            look => look.map(PlanLookup::now),
         };
         Reply::Now(looks.into_iter().map(known).collect())
     }
@@ -365,8 +373,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         T: Send + 'static,
     {
         let asked = match self.look(&key) {
-            Some(Look::Coming(coming)) => Err((self.clone(), coming, ask)),
-            Some(Look::Known(finding)) => Ok(heed(&finding).map(|()| ask(self, Some(&finding)))),
+            Some(PlanLookup::Pending(coming)) => Err((self.clone(), coming, ask)),
+            Some(PlanLookup::Known(finding)) => {
+                Ok(require_plan(&finding).map(|()| ask(self, Some(&finding))))
+            }
             None => Ok(Ok(ask(self, None))),
         };
         async move {
@@ -374,7 +384,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Ok(asked) => asked?.await,
                 Err((limiter, coming, ask)) => {
                     let finding = coming.await;
-                    heed(&finding)?;
+                    require_plan(&finding)?;
                     ask(&limiter, Some(&finding)).await
                 }
             }
@@ -384,14 +394,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Decides after a resolver has found the plan of this key.
     pub(super) fn check_after(
         &self,
-        coming: Coming,
+        coming: PendingLookup,
         key: Key,
         cost: u32,
     ) -> impl Future<Output = Result<Outcomes, StoreError>> + Send + 'static + use<L> {
         let limiter = self.clone();
         async move {
             let finding = coming.await;
-            heed(&finding)?;
+            require_plan(&finding)?;
             let charges = limiter.alike_for(limiter.asker(), key, cost, Some(&finding));
             let outcomes = limiter.ask(&charges).wait().await;
             limiter.policies.answered(&charges, outcomes)
@@ -400,7 +410,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 }
 
 /// Returns an error for a request whose plan is unknown, if its resolver was built that way.
-pub(crate) fn heed(finding: &Finding) -> Result<(), StoreError> {
+pub(crate) fn require_plan(finding: &Finding) -> Result<(), StoreError> {
     match finding.refusal() {
         None => Ok(()),
         Some(kind) => Err(StoreError::new(kind)),

@@ -58,9 +58,9 @@ pub(crate) use crate::store::Charges;
 pub(crate) use self::builder::{WAIT_PLACES, check_policies, in_parts, split};
 #[cfg(feature = "http")]
 pub(crate) use self::limits::Sources;
-pub(crate) use self::limits::{PreparedLimits, RequestLimits, heed};
+pub(crate) use self::limits::{PreparedLimits, RequestLimits, require_plan};
 
-use self::counting::Counting;
+use self::counting::LimiterCounters;
 use self::deciding::Deciding;
 use self::demands::Demands;
 use self::mistakes::Mistakes;
@@ -73,7 +73,7 @@ use crate::error::{ConfigError, StoreError};
 use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::observe::StoreHealth;
-use crate::plan::{Asker, Finding, Look};
+use crate::plan::{Finding, LimitContext, PlanLookup};
 use crate::policy::{DeclaredModes, Modes, Policy, Unsettled};
 use crate::store::{Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Reply, Wanted};
 
@@ -98,7 +98,7 @@ use crate::store::{Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Re
 pub struct Limiter<L: ?Sized = MemoryLedger> {
     policies: Arc<Policies>,
     /// The plan and the operation of the requests, if they are set.
-    asker: Option<Arc<Asker>>,
+    asker: Option<Arc<LimitContext>>,
     ledger: Guarded<L>,
 }
 
@@ -146,13 +146,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.deciding(charge.as_slice())
     }
 
-    fn deciding_for(&self, look: Look, key: Key, cost: u32) -> Deciding {
+    fn deciding_for(&self, look: PlanLookup, key: Key, cost: u32) -> Deciding {
         match look {
-            Look::Known(finding) => match heed(&finding) {
+            PlanLookup::Known(finding) => match require_plan(&finding) {
                 Ok(()) => self.deciding_found(key, cost, Some(&finding)),
                 Err(error) => Deciding::later(&self.policies, ready(Err(error))),
             },
-            Look::Coming(coming) => {
+            PlanLookup::Pending(coming) => {
                 Deciding::later(&self.policies, self.check_after(coming, key, cost))
             }
         }
@@ -203,13 +203,19 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Converts the store's answer to these charges into the outcomes of the decision.
     #[inline]
-    pub(crate) fn told<'a>(&self, charges: &[Charge], outcomes: &'a Outcomes) -> Cow<'a, Outcomes> {
+    pub(crate) fn reported<'a>(
+        &self,
+        charges: &[Charge],
+        outcomes: &'a Outcomes,
+    ) -> Cow<'a, Outcomes> {
         if !self.policies.prices.are_any() {
             return Cow::Borrowed(outcomes);
         }
-        let mut told = outcomes.clone();
-        self.policies.prices.tell(charges, &mut told);
-        Cow::Owned(told)
+        let mut reported = outcomes.clone();
+        self.policies
+            .prices
+            .convert_to_units(charges, &mut reported);
+        Cow::Owned(reported)
     }
 
     /// Decides, and writes the outcomes where the caller needs them: see [`Ledger::charge`].
@@ -282,7 +288,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.modes
     }
 
-    /// Makes a decision of outcomes that are [told](Self::told).
+    /// Makes a decision of outcomes that are [reported](Self::reported).
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
     }
@@ -356,7 +362,7 @@ impl<L: Ledger> Limiter<L> {
                 demands,
                 has_slots,
                 prices: Prices::of(policies),
-                counted: Counting::new(policies),
+                counted: LimiterCounters::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
                 lost: Lost::default(),
                 penalties: refusals::Penalties::of(policies),

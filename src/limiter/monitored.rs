@@ -18,7 +18,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             stats.keys = self.ledger.keys(policy);
             stats.queue = queue;
             stats.heaviest = counted.heaviest(policy);
-            stats.factor = factor.as_ref().map(told);
+            stats.factor = factor.as_ref().map(factor_stats);
             stats
         });
         let (policies, store) = (policies.collect(), self.ledger.stats());
@@ -38,7 +38,7 @@ impl<L: Ledger + ?Sized> Monitored for Limiter<L> {
 }
 
 /// Converts a factor for a snapshot.
-fn told(cell: &FactorCell) -> FactorStats {
+fn factor_stats(cell: &FactorCell) -> FactorStats {
     let explanation = cell.explain();
     let share = |factor: Factor| f64::from(factor.get()) / 1_000.0;
     let signals = cell.signals().into_iter();

@@ -27,7 +27,7 @@ impl Limiter {
     ///   limit drains at the rate at which it was charged (the highest, if there were several), and
     ///   the rest at the current rate. So a limit that is lowered and raised again grants nothing,
     ///   and 10,000 a day lowered to 100 a day locks out for about a day after a full burst.
-    /// - **The wait** that a request is told is exact under the current limit. If a lower limit begins
+    /// - **The wait** of a denied request is exact under the current limit. If a lower limit begins
     ///   or a higher one ends meanwhile, the request may have to wait longer.
     /// - **A second override** of the key replaces the first, whichever ends later. Neither
     ///   [`reset_now`](Self::reset_now) nor a block ends an override.

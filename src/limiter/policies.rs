@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Charges;
-use super::counting::Counting;
+use super::counting::LimiterCounters;
 use super::demands::Demands;
 use super::limits::RequestLimits;
 use super::mistakes::Mistakes;
@@ -49,7 +49,7 @@ pub(super) struct Policies {
     pub(super) has_slots: bool,
     /// The prices of the policies that have a factor.
     pub(super) prices: Prices,
-    pub(super) counted: Counting,
+    pub(super) counted: LimiterCounters,
     /// How each policy settles a request that is not settled; `None` if all keep their estimates.
     pub(super) unless_settled: Option<Box<[Unsettled]>>,
     pub(super) lost: Lost,
@@ -90,7 +90,7 @@ impl Policies {
         if let Ok(outcomes) = &mut answer {
             self.store.answered();
             self.look_at_costs(charges, outcomes);
-            self.prices.tell(charges, outcomes);
+            self.prices.convert_to_units(charges, outcomes);
         }
         self.count(charges, &answer);
         answer
@@ -99,7 +99,7 @@ impl Policies {
     /// Reports to operators that the store fails, unless the store does so itself.
     #[cold]
     pub(super) fn store_has_failed(&self, error: &StoreError) {
-        if !error.is_told() {
+        if !error.is_logged() {
             self.store.failed(error);
         }
     }
@@ -121,14 +121,14 @@ impl Policies {
 
     /// Removes charges of policies that are off, and marks those in shadow.
     #[inline]
-    pub(super) fn heed_modes(&self, charges: &mut Charges) {
+    pub(super) fn apply_modes(&self, charges: &mut Charges) {
         if !self.modes.are_plain() {
-            self.heed_each_mode(charges);
+            self.apply_each_mode(charges);
         }
     }
 
     #[cold]
-    pub(super) fn heed_each_mode(&self, charges: &mut Charges) {
+    pub(super) fn apply_each_mode(&self, charges: &mut Charges) {
         charges.retain(|charge| {
             let mode = self.modes.of(charge.policy);
             if mode == Mode::Shadow {

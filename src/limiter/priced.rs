@@ -57,7 +57,7 @@ impl Limiter {
                     None => ledger.charge_one(policy, key, parts, outcomes),
                     Some(limit) => ledger.charge_one_under(policy, key, parts, limit, outcomes),
                 };
-                prices.tell(slice::from_ref(&charge), outcomes);
+                prices.convert_to_units(slice::from_ref(&charge), outcomes);
                 let asked = (policy, key, cost);
                 self.policies.count_one(asked, is_allowed, outcomes);
             });
@@ -65,7 +65,7 @@ impl Limiter {
         }
         let charges = self.alike(key, cost);
         let mut decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
-        decision.change(|outcomes| prices.tell(&charges, outcomes));
+        decision.change(|outcomes| prices.convert_to_units(&charges, outcomes));
         self.policies.count_decided(&charges, decision.outcomes());
         decision
     }

@@ -148,17 +148,17 @@ impl Prices {
 
     /// Converts outcomes from parts to units.
     #[inline]
-    pub(super) fn tell(&self, charges: &[Charge], outcomes: &mut Outcomes) {
+    pub(super) fn convert_to_units(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         if self.0.is_some() {
-            self.tell_each(charges, outcomes);
+            self.convert_each(charges, outcomes);
         }
     }
 
-    fn tell_each(&self, charges: &[Charge], outcomes: &mut Outcomes) {
+    fn convert_each(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         outcomes.change_each(|policy, outcome| {
             let charge = charges.iter().find(|charge| charge.policy == policy);
             if let (Some(price), Some(charge)) = (self.of_policy(policy), charge) {
-                *outcome = price.told(charge, outcome);
+                *outcome = price.outcome_in_units(charge, outcome);
             }
         });
     }
@@ -227,7 +227,7 @@ impl Price {
         u32::try_from(cost).unwrap_or(u32::MAX)
     }
 
-    fn told(&self, charge: &Charge, outcome: &Outcome) -> Outcome {
+    fn outcome_in_units(&self, charge: &Charge, outcome: &Outcome) -> Outcome {
         let (factor, beyond) = (charge.factor, charge.beyond);
         let of_request = self.limit_of(charge);
         // Without the store, a node may have a share of the limit.

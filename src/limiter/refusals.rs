@@ -12,13 +12,13 @@ pub(super) struct Penalties(Box<[Option<u32>]>);
 
 /// How many refusals of a key count under a policy, and how many block the key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counting {
+pub(super) struct RefusalCount {
     pub(super) policy: usize,
     pub(super) refusals: u32,
     pub(super) of: u32,
 }
 
-pub(super) type AllCounting = SmallVec<[Counting; 1]>;
+pub(super) type RefusalCounts = SmallVec<[RefusalCount; 1]>;
 
 impl Penalties {
     pub(super) fn of(policies: &[Policy]) -> Self {
@@ -40,7 +40,7 @@ impl Penalties {
 
 impl Limiter {
     /// Returns how many refusals of this key count.
-    pub(super) fn refusals_now(&self, key: Key) -> AllCounting {
+    pub(super) fn refusals_now(&self, key: Key) -> RefusalCounts {
         let penalties = &self.policies.penalties;
         let asked = penalties.about(key);
         let counting = asked.iter().filter_map(|charge| {
@@ -48,7 +48,7 @@ impl Limiter {
                 return None;
             };
             let (policy, of) = (charge.policy, penalties.of_policy(charge.policy)?);
-            Some(Counting {
+            Some(RefusalCount {
                 policy,
                 refusals,
                 of,
@@ -63,7 +63,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     pub(super) fn refusals(
         &self,
         key: Key,
-    ) -> impl Future<Output = AllCounting> + Send + 'static + use<L> {
+    ) -> impl Future<Output = RefusalCounts> + Send + 'static + use<L> {
         self.refusals_about(self.policies.penalties.about(key))
     }
 
@@ -71,7 +71,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     pub(super) fn refusals_about(
         &self,
         charges: Charges,
-    ) -> impl Future<Output = AllCounting> + Send + 'static + use<L> {
+    ) -> impl Future<Output = RefusalCounts> + Send + 'static + use<L> {
         let penalties = &self.policies.penalties;
         let asked = charges.into_iter().filter_map(|charge| {
             let of = penalties.of_policy(charge.policy)?;
@@ -79,10 +79,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         });
         let asked: Vec<_> = asked.collect();
         async move {
-            let mut all = AllCounting::new();
+            let mut all = RefusalCounts::new();
             for (policy, of, reply) in asked {
                 if let Ok(refusals) = reply.wait().await {
-                    all.push(Counting {
+                    all.push(RefusalCount {
                         policy,
                         refusals,
                         of,

@@ -74,7 +74,7 @@ impl Limiter {
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Reservation, ConfigError> {
         let mut charges = self.asked_now_by_name(asked)?;
-        self.policies.heed_modes(&mut charges);
+        self.policies.apply_modes(&mut charges);
         Ok(self.reserve_charges_now(&mut charges))
     }
 
@@ -241,7 +241,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     fn reserved_so(&self, charges: &[Charge], reservation: &mut Reservation<L>) {
         reservation.change(|outcomes| {
             self.look_at_costs(charges, outcomes);
-            self.policies.prices.tell(charges, outcomes);
+            self.policies.prices.convert_to_units(charges, outcomes);
             self.policies.count_decided(charges, outcomes);
         });
     }

@@ -36,12 +36,12 @@ pub(crate) enum Ruled {
 pub(crate) struct Question {
     charges: Charges,
     caller: Option<Caller>,
-    coming: Coming,
+    coming: Pending,
 }
 
-enum Coming {
+enum Pending {
     /// Waits for the finding of a resolver; nothing is charged yet.
-    Plan(plan::Coming),
+    Plan(plan::PendingLookup),
     Outcomes(StoreAnswer),
     /// The request was denied, and waits for its turn.
     Turn(Box<dyn Wait>),
@@ -110,7 +110,7 @@ pub(crate) fn asked<'a>(charges: &'a [Charge], outcomes: &Outcomes) -> Cow<'a, [
 
 impl ChargedRequest<'_> {
     #[inline(never)]
-    fn later(self, coming: Coming) -> Ruled {
+    fn later(self, coming: Pending) -> Ruled {
         Ruled::Later(Box::new(Question {
             charges: Charges::from_slice(self.charges),
             caller: self.caller,
@@ -121,7 +121,7 @@ impl ChargedRequest<'_> {
 
 impl Late {
     /// Returns the outcomes of a request that its queue denies.
-    fn told(&self, numbers: Option<Outcomes>) -> Outcomes {
+    fn outcomes(&self, numbers: Option<Outcomes>) -> Outcomes {
         let numbers = numbers.filter(|numbers| numbers.iter().any(|(it, _)| it == self.queue));
         let mut told = numbers.unwrap_or_else(|| self.before.clone());
         told.deny(self.queue, self.wait);
@@ -131,11 +131,11 @@ impl Late {
 
 impl Question {
     /// Waits for the finding of a resolver.
-    pub(crate) fn of_plan(coming: plan::Coming) -> Box<Self> {
+    pub(crate) fn of_plan(coming: plan::PendingLookup) -> Box<Self> {
         Box::new(Self {
             charges: Charges::new(),
             caller: None,
-            coming: Coming::Plan(coming),
+            coming: Pending::Plan(coming),
         })
     }
 
@@ -145,7 +145,7 @@ impl Question {
 
     /// Returns whether the request waits for others, and not for the store.
     pub(crate) fn waits_its_turn(&self) -> bool {
-        matches!(self.coming, Coming::Turn(_))
+        matches!(self.coming, Pending::Turn(_))
     }
 
     /// Continues the request. Its numbers are written into `outcomes`.
@@ -160,10 +160,10 @@ impl Question {
             caller: self.caller,
         };
         Poll::Ready(Resumed::Ruled(match &mut self.coming {
-            Coming::Plan(coming) => {
+            Pending::Plan(coming) => {
                 return Poll::Ready(Resumed::Found(ready!(Pin::new(coming).poll(cx))));
             }
-            Coming::Outcomes(answer) => {
+            Pending::Outcomes(answer) => {
                 match answered(asked.charges, ready!(answer.as_mut().poll(cx))) {
                     Ok(told) => {
                         *outcomes = told;
@@ -172,7 +172,7 @@ impl Question {
                     Err(error) => limiter.failed(error),
                 }
             }
-            Coming::Turn(waiter) => match ready!(waiter.poll(cx)) {
+            Pending::Turn(waiter) => match ready!(waiter.poll(cx)) {
                 Ok(Ended::Charged(told)) => {
                     *outcomes = told;
                     limiter.ruled(asked, outcomes)
@@ -183,13 +183,13 @@ impl Question {
                 }
                 Err(error) => limiter.failed(error),
             },
-            Coming::Late(late) => {
+            Pending::Late(late) => {
                 let numbers = answered(asked.charges, ready!(late.numbers.as_mut().poll(cx)));
                 match &numbers {
                     Ok(_) => limiter.policies.store.answered(),
                     Err(error) => limiter.policies.store_has_failed(error),
                 }
-                *outcomes = late.told(numbers.ok());
+                *outcomes = late.outcomes(numbers.ok());
                 Ruled::Denied
             }
         }))
@@ -215,9 +215,9 @@ impl Limiter<dyn Ledger> {
         let asked = ChargedRequest { charges, caller };
         if let Some(waits) = &self.policies.waits
             && let Some(caller) = caller
-            && let Some(waiter) = waits.behind_others(self, charges, caller)
+            && let Some(waiter) = waits.wait_behind_others(self, charges, caller)
         {
-            return asked.later(Coming::Turn(waiter));
+            return asked.later(Pending::Turn(waiter));
         }
         match self.charge(charges, wanted, outcomes) {
             Charged::Now(Ok(true)) if !wanted.includes(true) => {
@@ -231,7 +231,7 @@ impl Limiter<dyn Ledger> {
                 Err(error) => self.failed(error),
             },
             Charged::Now(Err(error)) => self.failed(error),
-            Charged::Later(answer) => asked.later(Coming::Outcomes(match asking.hold_answer {
+            Charged::Later(answer) => asked.later(Pending::Outcomes(match asking.hold_answer {
                 Some(HoldAnswer(hold)) => hold(self, charges, answer),
                 None => answer,
             })),
@@ -262,7 +262,7 @@ impl Limiter<dyn Ledger> {
         {
             let numbers = self.take_back(charges, outcomes, &queued);
             self.free_slots(charges, outcomes);
-            return asked.later(Coming::Late(Box::new(Late {
+            return asked.later(Pending::Late(Box::new(Late {
                 numbers: Box::pin(numbers.wait()),
                 before: outcomes.clone(),
                 queue: queued.policy(),
@@ -285,7 +285,7 @@ impl Limiter<dyn Ledger> {
             && let Some(waiter) = waits.denied(self, asked.charges, caller, outcomes)
         {
             self.policies.store.answered();
-            return asked.later(Coming::Turn(waiter));
+            return asked.later(Pending::Turn(waiter));
         }
         self.denied()
     }

@@ -54,11 +54,11 @@ impl Limiter {
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Decision, ConfigError> {
         let mut charges = self.asked_now_by_name(asked)?;
-        self.policies.heed_modes(&mut charges);
+        self.policies.apply_modes(&mut charges);
         let names = Arc::clone(&self.policies.names);
         let mut decision = Decision::new(names, self.charge_all(&charges));
         self.look_at_costs(&charges, decision.outcomes());
-        decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
+        decision.change(|outcomes| self.policies.prices.convert_to_units(&charges, outcomes));
         self.policies.count_decided(&charges, decision.outcomes());
         Ok(decision)
     }
@@ -115,10 +115,10 @@ impl Limiter {
     /// ```
     pub fn peek_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let mut charges = self.charges(key.into_key(), cost);
-        self.policies.heed_modes(&mut charges);
+        self.policies.apply_modes(&mut charges);
         let names = Arc::clone(&self.policies.names);
         let mut decision = Decision::new(names, self.ledger.inner().peek_now(&charges));
-        decision.change(|outcomes| self.policies.prices.tell(&charges, outcomes));
+        decision.change(|outcomes| self.policies.prices.convert_to_units(&charges, outcomes));
         decision
     }
 
@@ -150,7 +150,7 @@ impl Limiter {
         }
         let most = self.most_at_once(key, most);
         let mut charges = self.charges(key, most);
-        self.policies.heed_modes(&mut charges);
+        self.policies.apply_modes(&mut charges);
         if most == 0 || charges.is_empty() {
             return (most, self.peek_now(key, 0));
         }
@@ -255,7 +255,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.once_found(key, move |limiter, finding| {
             let most = limiter.most_at_once(key, most);
             let mut charges = limiter.charges_found(key, most, finding);
-            limiter.policies.heed_modes(&mut charges);
+            limiter.policies.apply_modes(&mut charges);
             let taken = match (most, &*charges) {
                 // There is nothing to take, or no policy that limits it.
                 (0, _) | (_, []) => {
@@ -272,7 +272,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                     Err(priced) => return Box::pin(priced.take_priced_in_any(key, most)).await,
                 };
                 let mut outcomes = answered(&charges, Ok(outcomes))?;
-                policies.prices.tell(&charges, &mut outcomes);
+                policies.prices.convert_to_units(&charges, &mut outcomes);
                 if most > 0 {
                     policies.count_taken(&charges, units, &outcomes);
                 }
@@ -309,12 +309,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let key = key.into_key();
         self.once_found(key, move |limiter, finding| {
             let mut charges = limiter.charges_found(key, cost, finding);
-            limiter.policies.heed_modes(&mut charges);
+            limiter.policies.apply_modes(&mut charges);
             let reply = limiter.ledger.peek(&charges);
             let policies = Arc::clone(&limiter.policies);
             async move {
                 let mut outcomes = answered(&charges, reply.wait().await)?;
-                policies.prices.tell(&charges, &mut outcomes);
+                policies.prices.convert_to_units(&charges, &mut outcomes);
                 Ok(Decision::new(Arc::clone(&policies.names), outcomes))
             }
         })

@@ -12,11 +12,11 @@ use tower_service::Service;
 
 use super::Turn;
 
-/// What a layer keeps of a request while it is held.
+/// The data that a layer keeps of a request while it is held.
 pub(crate) trait Holding {
     /// The state of a request that has no ruling yet.
     type Awaited;
-    /// What a request keeps from its ruling until its answer.
+    /// The data that a request keeps from its ruling until its answer.
     type Kept;
     type Refusal;
 
@@ -53,7 +53,7 @@ pub(crate) trait Answering<S: Service<Req>, Req>: Holding + Sized {
     fn refused(refusal: Self::Refusal) -> Self::Output;
 }
 
-/// What happens to a request.
+/// The ruling on a request.
 pub(crate) enum Ruling<H: Holding> {
     /// The request goes to the inner service.
     Pass(H::Kept),
@@ -232,71 +232,87 @@ where
     /// Moves to the next state after a wait, or ends. A function of its own, since most requests never wait.
     #[inline(never)]
     fn next(self, cx: &mut Context<'_>) -> Poll<Result<State<S, Req, H>, H::Output>> {
-        Poll::Ready(Ok(match self {
-            StateProj::Waiting {
-                question,
-                held,
-                layer,
-                inner_is_ready,
-            } => loop {
-                let (inner, request) = held.as_deref_mut().expect(AGAIN);
-                let asked = question.as_deref_mut().expect(AGAIN);
-                match ready!(layer.resume(asked, request, cx)) {
-                    Ruling::Pass(kept) if !*inner_is_ready => {
-                        break State::having_waited(question.take(), kept, held.take());
-                    }
-                    Ruling::Pass(kept) => {
-                        let (mut inner, request) = *held.take().expect(AGAIN);
-                        break State::calling(&mut inner, request, kept);
-                    }
-                    Ruling::Refuse(refusal) => {
-                        let refusal = Some(refusal);
-                        break State::Refused { refusal };
-                    }
-                    Ruling::Hold(turn, kept) => {
-                        let (inner, request) = *held.take().expect(AGAIN);
-                        let not_ready = inner.clone();
-                        break State::held(turn, kept, (not_ready, request));
-                    }
-                    Ruling::Wait(unanswered) => {
-                        if H::waits_its_turn(&unanswered) {
-                            // Gives up the readiness, so that other requests can use it meanwhile.
-                            *inner = inner.clone();
-                            *inner_is_ready = false;
-                        }
-                        *question = Some(unanswered);
-                    }
+        match self {
+            StateProj::Waiting { .. } => self.resume(cx).map(Ok),
+            StateProj::Held { .. } => self.take_turn(cx),
+            StateProj::Calling { .. } | StateProj::Refused { .. } => Poll::Pending,
+        }
+    }
+
+    /// Asks the layer again about a request that waits for a ruling.
+    fn resume(self, cx: &mut Context<'_>) -> Poll<State<S, Req, H>> {
+        let StateProj::Waiting {
+            question,
+            held,
+            layer,
+            inner_is_ready,
+        } = self
+        else {
+            return Poll::Pending;
+        };
+        loop {
+            let (inner, request) = held.as_deref_mut().expect(AGAIN);
+            let asked = question.as_deref_mut().expect(AGAIN);
+            return Poll::Ready(match ready!(layer.resume(asked, request, cx)) {
+                Ruling::Pass(kept) if !*inner_is_ready => {
+                    State::having_waited(question.take(), kept, held.take())
                 }
-            },
-            StateProj::Held {
-                turn,
-                is_its_turn,
-                place,
-                kept,
-                held,
-            } => {
-                if !*is_its_turn {
-                    ready!(turn.as_deref_mut().expect(AGAIN).poll(cx));
-                    *is_its_turn = true;
+                Ruling::Pass(kept) => {
+                    let (mut inner, request) = *held.take().expect(AGAIN);
+                    State::calling(&mut inner, request, kept)
                 }
-                let (inner, _) = held.as_deref_mut().expect(AGAIN);
-                let readiness = inner.poll_ready(cx);
-                if readiness.is_pending() {
-                    // A request that waits for a limit does not wait for the inner service.
-                    drop(place.take());
+                Ruling::Refuse(refusal) => State::Refused {
+                    refusal: Some(refusal),
+                },
+                Ruling::Hold(turn, kept) => {
+                    let (inner, request) = *held.take().expect(AGAIN);
+                    let not_ready = inner.clone();
+                    State::held(turn, kept, (not_ready, request))
                 }
-                let readiness = ready!(readiness);
-                let kept = kept.take().expect(AGAIN);
-                if let Err(error) = readiness {
-                    return Poll::Ready(Err(H::failed(kept, error)));
+                Ruling::Wait(unanswered) => {
+                    if H::waits_its_turn(&unanswered) {
+                        // Gives up the readiness, so that other requests can use it meanwhile.
+                        *inner = inner.clone();
+                        *inner_is_ready = false;
+                    }
+                    *question = Some(unanswered);
+                    continue;
                 }
-                let (mut inner, request) = *held.take().expect(AGAIN);
-                let calling = State::calling(&mut inner, request, kept);
-                // The request is on its way: let the requests behind it go on.
-                drop((turn.take(), place.take()));
-                calling
-            }
-            StateProj::Calling { .. } | StateProj::Refused { .. } => return Poll::Pending,
-        }))
+            });
+        }
+    }
+
+    /// Waits for the turn of a held request, and then calls the inner service.
+    fn take_turn(self, cx: &mut Context<'_>) -> Poll<Result<State<S, Req, H>, H::Output>> {
+        let StateProj::Held {
+            turn,
+            is_its_turn,
+            place,
+            kept,
+            held,
+        } = self
+        else {
+            return Poll::Pending;
+        };
+        if !*is_its_turn {
+            ready!(turn.as_deref_mut().expect(AGAIN).poll(cx));
+            *is_its_turn = true;
+        }
+        let (inner, _) = held.as_deref_mut().expect(AGAIN);
+        let readiness = inner.poll_ready(cx);
+        if readiness.is_pending() {
+            // A request that waits for a limit does not wait for the inner service.
+            drop(place.take());
+        }
+        let readiness = ready!(readiness);
+        let kept = kept.take().expect(AGAIN);
+        if let Err(error) = readiness {
+            return Poll::Ready(Err(H::failed(kept, error)));
+        }
+        let (mut inner, request) = *held.take().expect(AGAIN);
+        let calling = State::calling(&mut inner, request, kept);
+        // The request is on its way: let the requests behind it go on.
+        drop((turn.take(), place.take()));
+        Poll::Ready(Ok(calling))
     }
 }

@@ -27,7 +27,7 @@ pub(crate) use self::future::{Answering, HeldCall, Holding, Ruling};
 pub(crate) use self::leaving::Leaving;
 pub(crate) use self::lines::{Lines, NoTimer};
 pub(crate) use self::order::Free;
-pub(crate) use self::row::Stand;
+pub(crate) use self::row::Position;
 #[cfg(feature = "client")]
 pub(crate) use self::row::{Row, Woken};
 pub(crate) use self::stretch::Place;

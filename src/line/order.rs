@@ -43,7 +43,7 @@ struct Member {
 
 type Turns = SmallVec<[Stretch; 1]>;
 
-/// What a request does next.
+/// The next step of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     GoesOn,

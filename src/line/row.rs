@@ -32,7 +32,7 @@ struct Member<N, T> {
 
 /// Where a request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum Position {
     Front,
     /// Behind a request that has acted by this moment, or is overdue then.
     Behind(Instant),
@@ -92,7 +92,7 @@ impl<N: Copy + Ord, T> Row<N, T> {
         (now, due): (Instant, Instant),
         patience: Duration,
         waker: &Waker,
-    ) -> (Stand, Option<Waker>) {
+    ) -> (Position, Option<Waker>) {
         let place = self.place(number);
         let mut before = self.members.iter_mut().take(place);
         let Some(front) = before.find(|member| !member.is_overdue(now)) else {
@@ -100,7 +100,7 @@ impl<N: Copy + Ord, T> Row<N, T> {
                 member.acts_by = Some(due.max(now) + patience);
                 member.waker = Some(waker.clone());
             }
-            return (Stand::Front, None);
+            return (Position::Front, None);
         };
         let is_new = front.acts_by.is_none();
         let woken = is_new.then(|| front.is_to_act(now + patience)).flatten();
@@ -108,7 +108,7 @@ impl<N: Copy + Ord, T> Row<N, T> {
         if let Some(member) = self.at(place, number) {
             member.waker = Some(waker.clone());
         }
-        (Stand::Behind(acts_by), woken)
+        (Position::Behind(acts_by), woken)
     }
 
     /// Returns whether another request goes before this one.
@@ -128,7 +128,7 @@ impl<N: Copy + Ord, T> Row<N, T> {
         members.filter(move |member| !member.is_overdue(now))
     }
 
-    /// How many requests are before this one.
+    /// Returns how many requests are before this one.
     fn place(&self, number: N) -> usize {
         self.members
             .partition_point(|member| member.number < number)
@@ -192,14 +192,20 @@ mod tests {
         let mut look =
             |number: u32, now, due| row.look(number, (now, due), PATIENCE, Waker::noop());
         let due = start + 3 * PATIENCE;
-        assert_eq!(look(0, start, due).0, Stand::Front);
+        assert_eq!(look(0, start, due).0, Position::Front);
         let overdue = due + PATIENCE;
-        assert_eq!(look(1, start, due).0, Stand::Behind(overdue));
+        assert_eq!(look(1, start, due).0, Position::Behind(overdue));
         // The second request may do nothing either; that is not known yet.
-        assert_eq!(look(2, overdue, due).0, Stand::Behind(overdue + PATIENCE));
-        assert_eq!(look(1, overdue, due).0, Stand::Front);
-        assert_eq!(look(0, overdue, due).0, Stand::Front);
-        assert_eq!(look(1, overdue, due).0, Stand::Behind(overdue + PATIENCE));
+        assert_eq!(
+            look(2, overdue, due).0,
+            Position::Behind(overdue + PATIENCE)
+        );
+        assert_eq!(look(1, overdue, due).0, Position::Front);
+        assert_eq!(look(0, overdue, due).0, Position::Front);
+        assert_eq!(
+            look(1, overdue, due).0,
+            Position::Behind(overdue + PATIENCE)
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::row::{Row, Stand};
+use super::row::{Position, Row};
 use crate::clock::Timers;
 use crate::key::Key;
 
@@ -147,11 +147,11 @@ impl Lines {
 impl WaitPlace {
     /// Returns where the request stands, given that it can go on at `due` if it is at the front. If it stands
     /// behind another request, it is woken when it comes to the front.
-    pub(crate) fn look(&self, cx: &Context<'_>, now: Instant, due: Instant) -> Stand {
+    pub(crate) fn look(&self, cx: &Context<'_>, now: Instant, due: Instant) -> Position {
         let patience = self.queue.patience();
         let mut lines = self.queue.lock();
         let Some(row) = lines.of.get_mut(&self.line) else {
-            return Stand::Front;
+            return Position::Front;
         };
         let (stand, woken) = row.look(self.number, (now, due), patience, cx.waker());
         drop(lines);

@@ -63,15 +63,15 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_requests_total",
         Unit::Count,
         "Requests, each counted once, by what became of them",
-        |snapshot, tell| each(&REQUESTS, snapshot.requests(), &[], tell),
+        |snapshot, emit| each(&REQUESTS, snapshot.requests(), &[], emit),
     ),
     counter(
         "ratelimit_decisions_total",
         Unit::Count,
         "Requests under a policy, by what became of them",
-        |snapshot, tell| {
+        |snapshot, emit| {
             for policy in snapshot.policies() {
-                each(&DECISIONS, policy, &[("policy", policy.name())], tell);
+                each(&DECISIONS, policy, &[("policy", policy.name())], emit);
             }
         },
     ),
@@ -79,50 +79,50 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_degraded_total",
         Unit::Count,
         "Requests under a policy that were decided without the store",
-        |snapshot, tell| policies(snapshot, tell, PolicyStats::degraded),
+        |snapshot, emit| policies(snapshot, emit, PolicyStats::degraded),
     ),
     counter(
         "ratelimit_near_limit_total",
         Unit::Count,
         "Allowed requests that left a fifth of the limit or less",
-        |snapshot, tell| policies(snapshot, tell, PolicyStats::near_limit),
+        |snapshot, emit| policies(snapshot, emit, PolicyStats::near_limit),
     ),
     counter(
         "ratelimit_blocked_total",
         Unit::Count,
         "Requests that were refused because their key is blocked",
-        |snapshot, tell| policies(snapshot, tell, PolicyStats::blocked),
+        |snapshot, emit| policies(snapshot, emit, PolicyStats::blocked),
     ),
     counter(
         "ratelimit_penalized_total",
         Unit::Count,
         "Refusals that were one too many, so that a block of their key began",
-        |snapshot, tell| policies(snapshot, tell, PolicyStats::penalized),
+        |snapshot, emit| policies(snapshot, emit, PolicyStats::penalized),
     ),
     counter(
         "ratelimit_cost_total",
         Unit::Count,
         "Units that requests were charged",
-        |snapshot, tell| policies(snapshot, tell, PolicyStats::cost),
+        |snapshot, emit| policies(snapshot, emit, PolicyStats::cost),
     ),
     counter(
         "ratelimit_settled_total",
         Unit::Count,
         "Charges that were corrected after the fact",
-        |snapshot, tell| policies(snapshot, tell, PolicyStats::settled),
+        |snapshot, emit| policies(snapshot, emit, PolicyStats::settled),
     ),
     counter(
         "ratelimit_waited_total",
         Unit::Count,
         "Requests that waited for their turn, and have gone on or away",
-        |snapshot, tell| policies(snapshot, tell, PolicyStats::waited),
+        |snapshot, emit| policies(snapshot, emit, PolicyStats::waited),
     ),
     counter(
         "ratelimit_waited_microseconds_total",
         Unit::Microseconds,
         "How long these requests waited, all together",
-        |snapshot, tell| {
-            policies(snapshot, tell, |policy| {
+        |snapshot, emit| {
+            policies(snapshot, emit, |policy| {
                 u64::try_from(policy.time_waited().as_micros()).unwrap_or(u64::MAX)
             });
         },
@@ -131,8 +131,8 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_queue_length",
         Unit::Count,
         "Requests that wait for their turn now",
-        |snapshot, tell| {
-            some_policies(snapshot, tell, |policy| {
+        |snapshot, emit| {
+            some_policies(snapshot, emit, |policy| {
                 Some(number(policy.queue()?.length()))
             });
         },
@@ -141,8 +141,8 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_wait_seconds",
         Unit::Seconds,
         "The longest wait that ended in the last one to two minutes",
-        |snapshot, tell| {
-            some_policies(snapshot, tell, |policy| {
+        |snapshot, emit| {
+            some_policies(snapshot, emit, |policy| {
                 Some(policy.queue()?.longest_wait().as_secs_f64())
             });
         },
@@ -151,30 +151,30 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_limit",
         Unit::Count,
         "The limit of a policy as it is declared",
-        |snapshot, tell| some_policies(snapshot, tell, |policy| Some(policy.limit()?.into())),
+        |snapshot, emit| some_policies(snapshot, emit, |policy| Some(policy.limit()?.into())),
     ),
     gauge(
         "ratelimit_keys",
         Unit::Count,
         "Keys that the store in this process keeps",
-        |snapshot, tell| {
-            some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.kept())));
+        |snapshot, emit| {
+            some_policies(snapshot, emit, |policy| Some(number(policy.keys()?.kept())));
         },
     ),
     gauge(
         "ratelimit_keys_max",
         Unit::Count,
         "Keys that it may keep",
-        |snapshot, tell| {
-            some_policies(snapshot, tell, |policy| Some(number(policy.keys()?.most())));
+        |snapshot, emit| {
+            some_policies(snapshot, emit, |policy| Some(number(policy.keys()?.most())));
         },
     ),
     gauge(
         "ratelimit_keys_bytes",
         Unit::Bytes,
         "Memory that these keys take",
-        |snapshot, tell| {
-            some_policies(snapshot, tell, |policy| {
+        |snapshot, emit| {
+            some_policies(snapshot, emit, |policy| {
                 Some(number(policy.keys()?.bytes()))
             });
         },
@@ -183,51 +183,51 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_evictions_total",
         Unit::Count,
         "Keys that were forgotten at the bound, though they had used some of their limit",
-        |snapshot, tell| keys(snapshot, tell, KeyStats::forgotten_at_the_bound),
+        |snapshot, emit| keys(snapshot, emit, KeyStats::forgotten_at_the_bound),
     ),
     counter(
         "ratelimit_overflows_total",
         Unit::Count,
         "Requests whose keys had no room and were counted together",
-        |snapshot, tell| keys(snapshot, tell, KeyStats::counted_together),
+        |snapshot, emit| keys(snapshot, emit, KeyStats::counted_together),
     ),
     gauge(
         "ratelimit_adapt_factor",
         Unit::Count,
         "The share of the limit that is in force: 1 is all of it",
-        |snapshot, tell| some_policies(snapshot, tell, |policy| Some(policy.factor()?.factor())),
+        |snapshot, emit| some_policies(snapshot, emit, |policy| Some(policy.factor()?.factor())),
     ),
     gauge(
         "ratelimit_adapt_load",
         Unit::Count,
-        "What a signal told last: 1 is all that it can bear",
-        |snapshot, tell| signals(snapshot, tell, |load| load),
+        "The last reading of a signal: 1 is full load",
+        |snapshot, emit| signals(snapshot, emit, |load| load),
     ),
     gauge(
         "ratelimit_adapt_signal_up",
         Unit::Count,
-        "Whether a signal tells anything: 1 or 0",
-        |snapshot, tell| signals(snapshot, tell, |load| Some(flag(load.is_some()))),
+        "Whether a signal has a reading: 1 or 0",
+        |snapshot, emit| signals(snapshot, emit, |load| Some(flag(load.is_some()))),
     ),
     gauge(
         "ratelimit_store_up",
         Unit::Count,
         "Whether the store answers: 1 or 0",
-        |snapshot, tell| {
+        |snapshot, emit| {
             let store = snapshot.store();
-            tell(&[("store", store.kind())], flag(store.is_up()));
+            emit(&[("store", store.kind())], flag(store.is_up()));
         },
     ),
     gauge(
         "ratelimit_store_seconds",
         Unit::Seconds,
         "How long calls to the store took in the last one to two minutes",
-        |snapshot, tell| {
+        |snapshot, emit| {
             let store = snapshot.store();
             if let Some(latency) = store.latency() {
                 for (quantile, took) in [("0.5", latency.p50()), ("0.99", latency.p99())] {
                     let labels = [("store", store.kind()), ("quantile", quantile)];
-                    tell(&labels, took.as_secs_f64());
+                    emit(&labels, took.as_secs_f64());
                 }
             }
         },
@@ -236,64 +236,64 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_store_calls_total",
         Unit::Count,
         "Calls to the store",
-        |snapshot, tell| store(snapshot, tell, StoreStats::calls),
+        |snapshot, emit| store(snapshot, emit, StoreStats::calls),
     ),
     counter(
         "ratelimit_store_failures_total",
         Unit::Count,
         "Calls to the store that failed",
-        |snapshot, tell| store(snapshot, tell, StoreStats::failures),
+        |snapshot, emit| store(snapshot, emit, StoreStats::failures),
     ),
     counter(
         "ratelimit_store_batched_total",
         Unit::Count,
         "Requests that shared a call which another one began",
-        |snapshot, tell| store(snapshot, tell, StoreStats::batched),
+        |snapshot, emit| store(snapshot, emit, StoreStats::batched),
     ),
     counter(
         "ratelimit_store_remembered_total",
         Unit::Count,
         "Requests that were denied without a call, because the same was denied before",
-        |snapshot, tell| store(snapshot, tell, StoreStats::remembered_denials),
+        |snapshot, emit| store(snapshot, emit, StoreStats::remembered_denials),
     ),
     counter(
         "ratelimit_lease_granted_total",
         Unit::Count,
         "Units that the store has leased to this node",
-        |snapshot, tell| leases(snapshot, tell, LeaseStats::granted),
+        |snapshot, emit| leases(snapshot, emit, LeaseStats::granted),
     ),
     counter(
         "ratelimit_lease_spent_total",
         Unit::Count,
         "Leased units that requests have spent",
-        |snapshot, tell| leases(snapshot, tell, LeaseStats::spent),
+        |snapshot, emit| leases(snapshot, emit, LeaseStats::spent),
     ),
     counter(
         "ratelimit_lease_given_back_total",
         Unit::Count,
         "Leased units that were given back unspent",
-        |snapshot, tell| leases(snapshot, tell, LeaseStats::given_back),
+        |snapshot, emit| leases(snapshot, emit, LeaseStats::given_back),
     ),
     counter(
         "ratelimit_lease_lapsed_total",
         Unit::Count,
         "Leased units that ended unspent",
-        |snapshot, tell| leases(snapshot, tell, LeaseStats::lapsed),
+        |snapshot, emit| leases(snapshot, emit, LeaseStats::lapsed),
     ),
     counter(
         "ratelimit_lease_saved_total",
         Unit::Count,
         "Requests that were decided by what this node has leased, without a call",
-        |snapshot, tell| leases(snapshot, tell, LeaseStats::calls_saved),
+        |snapshot, emit| leases(snapshot, emit, LeaseStats::calls_saved),
     ),
     gauge(
         "ratelimit_lease_held",
         Unit::Count,
         "Leased units that this node may spend yet",
-        |snapshot, tell| {
+        |snapshot, emit| {
             let store = snapshot.store();
             if let Some(leases) = store.leases() {
-                tell(&[("store", store.kind())], number(leases.held()));
+                emit(&[("store", store.kind())], number(leases.held()));
             }
         },
     ),
@@ -301,9 +301,9 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_config_version",
         Unit::Count,
         "The number of the configuration in force",
-        |snapshot, tell| {
+        |snapshot, emit| {
             if let Some(configuration) = snapshot.configuration() {
-                tell(&[], number(configuration.version()));
+                emit(&[], number(configuration.version()));
             }
         },
     ),
@@ -311,9 +311,9 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_config_error",
         Unit::Count,
         "Whether the newest file of limits was refused: 1 or 0",
-        |snapshot, tell| {
+        |snapshot, emit| {
             if let Some(configuration) = snapshot.configuration() {
-                tell(&[], flag(configuration.error().is_some()));
+                emit(&[], flag(configuration.error().is_some()));
             }
         },
     ),
@@ -321,9 +321,9 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_shadow_compared_total",
         Unit::Count,
         "Requests on which the file in shadow has decided beside the file in force",
-        |snapshot, tell| {
+        |snapshot, emit| {
             if let Some(shadow) = snapshot.shadow() {
-                tell(&[], shadow.compared());
+                emit(&[], shadow.compared());
             }
         },
     ),
@@ -331,10 +331,10 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_shadow_differences_total",
         Unit::Count,
         "Requests that the file in shadow would have refused or allowed otherwise than the file in force",
-        |snapshot, tell| {
+        |snapshot, emit| {
             if let Some(shadow) = snapshot.shadow() {
-                tell(&[("would", "refuse")], shadow.would_refuse());
-                tell(&[("would", "allow")], shadow.would_allow());
+                emit(&[("would", "refuse")], shadow.would_refuse());
+                emit(&[("would", "allow")], shadow.would_allow());
             }
         },
     ),
@@ -342,9 +342,9 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         "ratelimit_shadow_error",
         Unit::Count,
         "Whether the newest file in shadow was refused: 1 or 0",
-        |snapshot, tell| {
+        |snapshot, emit| {
             if let Some(shadow) = snapshot.shadow() {
-                tell(&[], flag(shadow.error().is_some()));
+                emit(&[], flag(shadow.error().is_some()));
             }
         },
     ),
@@ -357,19 +357,19 @@ pub(super) const OF_CONCURRENCY: &[Metric<AdaptiveConcurrency>] = &[
         "ratelimit_concurrency_limit",
         Unit::Count,
         "How many requests may be in flight at once, as an adaptive concurrency has learnt",
-        |limit, tell| tell(&[("policy", limit.name())], limit.limit().into()),
+        |limit, emit| emit(&[("policy", limit.name())], limit.limit().into()),
     ),
     gauge(
         "ratelimit_in_flight",
         Unit::Count,
         "How many requests hold a slot of an adaptive concurrency",
-        |limit, tell| tell(&[("policy", limit.name())], limit.in_flight().into()),
+        |limit, emit| emit(&[("policy", limit.name())], limit.in_flight().into()),
     ),
     counter(
         "ratelimit_saturated_total",
         Unit::Count,
         "Requests that were refused because all slots of an adaptive concurrency were taken",
-        |limit, tell| tell(&[("policy", limit.name())], limit.refused()),
+        |limit, emit| emit(&[("policy", limit.name())], limit.refused()),
     ),
 ];
 
@@ -395,68 +395,68 @@ const DECISIONS: [Outcome<PolicyStats>; 7] = [
 ];
 
 /// Reports the count of each outcome.
-fn each<S>(outcomes: &[Outcome<S>], stats: &S, labels: Labels<'_>, tell: &mut Emit<'_, u64>) {
+fn each<S>(outcomes: &[Outcome<S>], stats: &S, labels: Labels<'_>, emit: &mut Emit<'_, u64>) {
     for (outcome, read) in outcomes {
         let with_outcome: Vec<_> = labels
             .iter()
             .copied()
             .chain([("outcome", *outcome)])
             .collect();
-        tell(&with_outcome, read(stats));
+        emit(&with_outcome, read(stats));
     }
 }
 
-fn leases(snapshot: &Snapshot, tell: &mut Emit<'_, u64>, read: fn(&LeaseStats) -> u64) {
+fn leases(snapshot: &Snapshot, emit: &mut Emit<'_, u64>, read: fn(&LeaseStats) -> u64) {
     let store = snapshot.store();
     if let Some(leases) = store.leases() {
-        tell(&[("store", store.kind())], read(&leases));
+        emit(&[("store", store.kind())], read(&leases));
     }
 }
 
-fn policies(snapshot: &Snapshot, tell: &mut Emit<'_, u64>, read: impl Fn(&PolicyStats) -> u64) {
+fn policies(snapshot: &Snapshot, emit: &mut Emit<'_, u64>, read: impl Fn(&PolicyStats) -> u64) {
     for policy in snapshot.policies() {
-        tell(&[("policy", policy.name())], read(policy));
+        emit(&[("policy", policy.name())], read(policy));
     }
 }
 
 fn some_policies(
     snapshot: &Snapshot,
-    tell: &mut Emit<'_, f64>,
+    emit: &mut Emit<'_, f64>,
     read: impl Fn(&PolicyStats) -> Option<f64>,
 ) {
     for policy in snapshot.policies() {
         if let Some(value) = read(policy) {
-            tell(&[("policy", policy.name())], value);
+            emit(&[("policy", policy.name())], value);
         }
     }
 }
 
-fn keys(snapshot: &Snapshot, tell: &mut Emit<'_, u64>, read: fn(&KeyStats) -> u64) {
+fn keys(snapshot: &Snapshot, emit: &mut Emit<'_, u64>, read: fn(&KeyStats) -> u64) {
     for policy in snapshot.policies() {
         if let Some(keys) = policy.keys() {
-            tell(&[("policy", policy.name())], read(keys));
+            emit(&[("policy", policy.name())], read(keys));
         }
     }
 }
 
 fn signals(
     snapshot: &Snapshot,
-    tell: &mut Emit<'_, f64>,
+    emit: &mut Emit<'_, f64>,
     read: impl Fn(Option<f64>) -> Option<f64>,
 ) {
     for policy in snapshot.policies() {
         for signal in policy.factor().map_or(&[][..], |factor| factor.signals()) {
             if let Some(value) = read(signal.load()) {
                 let labels = [("policy", policy.name()), ("signal", signal.name())];
-                tell(&labels, value);
+                emit(&labels, value);
             }
         }
     }
 }
 
-fn store(snapshot: &Snapshot, tell: &mut Emit<'_, u64>, read: fn(&StoreStats) -> u64) {
+fn store(snapshot: &Snapshot, emit: &mut Emit<'_, u64>, read: fn(&StoreStats) -> u64) {
     let store = snapshot.store();
-    tell(&[("store", store.kind())], read(store));
+    emit(&[("store", store.kind())], read(store));
 }
 
 #[expect(

@@ -62,12 +62,12 @@ impl Publisher {
     pub fn publish_snapshot(&self, snapshot: &Snapshot) {
         with_recorder(|recorder| {
             for metric in METRICS {
-                self.tell(metric, snapshot, recorder);
+                self.publish_metric(metric, snapshot, recorder);
             }
             #[cfg(feature = "adapt")]
             for concurrency in &self.concurrency {
                 for metric in OF_CONCURRENCY {
-                    self.tell(metric, concurrency, recorder);
+                    self.publish_metric(metric, concurrency, recorder);
                 }
             }
         });
@@ -84,7 +84,7 @@ impl Publisher {
         }
     }
 
-    fn tell<S>(&self, metric: &Metric<S>, source: &S, recorder: &dyn Recorder) {
+    fn publish_metric<S>(&self, metric: &Metric<S>, source: &S, recorder: &dyn Recorder) {
         let name = metric.name;
         let key = |labels: Labels<'_>| self.key(name, labels);
         let metadata = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));

@@ -6,14 +6,14 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::kept::Kept;
-use super::source::Source;
+use super::source::BodySource;
 
 pin_project! {
     /// The body of a response: that of the inner service, or that of a refusal.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
-        source: Source<B, Kept>,
+        source: BodySource<B, Kept>,
     }
 }
 
@@ -25,13 +25,13 @@ impl<B> ResponseBody<B> {
     /// Creates a body at whose end a request is settled.
     pub(super) fn kept(body: B, kept: Kept) -> Self {
         Self {
-            source: Source::Inner { body, kept },
+            source: BodySource::Inner { body, kept },
         }
     }
 
     pub(super) fn refusal(text: Bytes) -> Self {
         Self {
-            source: Source::refusal(text),
+            source: BodySource::refusal(text),
         }
     }
 }
@@ -40,7 +40,7 @@ impl<B> ResponseBody<B> {
 impl<B: Default> Default for ResponseBody<B> {
     fn default() -> Self {
         Self {
-            source: Source::Inner {
+            source: BodySource::Inner {
                 body: B::default(),
                 kept: Kept::default(),
             },

@@ -1,4 +1,4 @@
-//! What a request holds until its response has ended, and how it is settled.
+//! The charges and slots that a request holds until its response has ended, and their settlement.
 //!
 //! The end of a body can be a last frame, a drop, an error or a length, so one type observes all of them.
 
@@ -28,7 +28,7 @@ struct Keeping {
     began: Option<(Timers, Instant)>,
     /// `None` before the head of the response.
     answer: Option<SentResponse>,
-    /// What the same request holds under the file in shadow, until the same end.
+    /// The charges of the same request under the file in shadow, until the same end.
     #[cfg(feature = "config")]
     beside: Kept,
 }
@@ -40,7 +40,7 @@ struct SentResponse {
     headers: HeaderMap,
     grpc_status: Option<u32>,
     /// The costs that the head and the trailers have reported, by policy.
-    told: SmallVec<[(usize, ReportedCost); 1]>,
+    reported: SmallVec<[(usize, ReportedCost); 1]>,
     bytes: u64,
     end: End,
 }
@@ -158,13 +158,13 @@ impl ToSettle for Option<Keeping> {
 impl Keeping {
     fn answered(&mut self, head: &Parts, body: &dyn SentBody) {
         let headers = &head.headers;
-        let told = self.held.policies().filter_map(|policy| {
+        let reported = self.held.policies().filter_map(|policy| {
             let settling = self.settles.of(policy)?.settling.as_ref()?;
-            Some((policy, settling.told(headers, &head.extensions)?))
+            Some((policy, settling.reported_cost(headers, &head.extensions)?))
         });
         self.answer = Some(SentResponse {
             status: head.status,
-            told: told.collect(),
+            reported: reported.collect(),
             headers: if self.settles.asks_about_the_end() {
                 headers.clone()
             } else {
@@ -187,10 +187,11 @@ impl Keeping {
             for policy in self.held.policies() {
                 let settled = self.settles.of(policy);
                 let settling = settled.and_then(|settled| settled.settling.as_ref());
-                let told = settling.and_then(|it| it.told(trailers, &Extensions::new()));
-                if let Some(told) = told {
-                    answer.told.retain(|(of, _)| *of != policy);
-                    answer.told.push((policy, told));
+                let reported =
+                    settling.and_then(|it| it.reported_cost(trailers, &Extensions::new()));
+                if let Some(reported) = reported {
+                    answer.reported.retain(|(of, _)| *of != policy);
+                    answer.reported.push((policy, reported));
                 }
             }
         }
@@ -240,19 +241,19 @@ impl Keeping {
                 // A closure that panics during a panic would end the process.
                 return RealCost::Unsettled;
             }
-            let told = answer.told.iter().find(|(of, _)| *of == policy);
-            let told = told.map(|(_, told)| *told);
-            if let Some(units) = settling.cost(told, spent, &ended.ending()) {
+            let reported = answer.reported.iter().find(|(of, _)| *of == policy);
+            let reported = reported.map(|(_, reported)| *reported);
+            if let Some(units) = settling.cost(reported, spent, &ended.ending()) {
                 return RealCost::Units(units);
             }
             if ended.is_complete && ended.status.is_success() && settling.expects_a_cost() {
-                settled.is_untold();
+                settled.is_unreported();
             }
             RealCost::Estimate
         });
     }
 
-    /// Settles a request without an answer. What its handler has spent counts.
+    /// Settles a request without an answer. The sum of its handler's `Spend` counts.
     fn settle_unanswered(&mut self) {
         let spent = self.spent();
         let settles = &self.settles;

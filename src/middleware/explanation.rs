@@ -3,20 +3,20 @@ use super::lists::Listed;
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{Head, Key};
-use crate::plan::Asker;
+use crate::plan::LimitContext;
 
-/// What a layer would do with a request, without deciding it.
+/// The effect of a layer on a request, without a decision.
 #[derive(Debug)]
 pub(crate) enum Explanation {
     /// A list denies it.
     Denied,
     /// A list allows it.
     Allowed,
-    /// What each policy does with it, by name.
+    /// The effect of each policy, by its name.
     Policies(Vec<(String, Considered)>),
 }
 
-/// What a policy does with a request.
+/// The effect of a policy on a request.
 #[derive(Debug)]
 pub(crate) enum Considered {
     DoesNotApply,
@@ -62,10 +62,10 @@ impl Gate {
                 let operations = limits.limits().operations(*policy);
                 let operation =
                     operations.and_then(|operations| reader.operation(head, operations));
-                let asker = Asker {
+                let asker = LimitContext {
                     plan,
                     operation,
-                    ..Asker::default()
+                    ..LimitContext::default()
                 };
                 let unhashed = || key.or_else(|| reader.plain_key(head));
                 limits.apply(&mut charge, asker, None, &unhashed, &|| reader.limit(head))

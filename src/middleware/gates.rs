@@ -56,7 +56,7 @@ impl Newest {
     }
 
     /// Sets the configuration that snapshots show.
-    pub(super) fn tell(&self, configuration: ConfigStats) {
+    pub(super) fn set_config_stats(&self, configuration: ConfigStats) {
         *self.configuration() = Some(configuration);
     }
 

@@ -1,4 +1,4 @@
-//! What a request holds until its response has ended, as the rest of the layer sees it.
+//! The charges and slots that a request holds until its response has ended, as the rest of the layer sees them.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::decision::Outcomes;
 use crate::limiter::{HoldAnswer, Limiter};
 use crate::store::{Charge, Ledger};
 
-/// What a request holds until its end: first in the future of the response, and then in the body. It is dropped exactly
+/// The charges and slots that a request holds until its end: first in the future of the response, and then in the body. It is dropped exactly
 /// once, which settles the request. For most requests it is empty.
 #[derive(Default)]
 pub(crate) struct Kept(Option<Box<dyn ToSettle>>);

@@ -239,8 +239,8 @@ impl Swap {
     }
 
     /// Sets the configuration that snapshots show.
-    pub(crate) fn tell(&self, configuration: ConfigStats) {
-        self.newest.tell(configuration);
+    pub(crate) fn set_config_stats(&self, configuration: ConfigStats) {
+        self.newest.set_config_stats(configuration);
     }
 }
 

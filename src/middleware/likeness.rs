@@ -1,7 +1,7 @@
 use super::gate::Gate;
 use crate::key::Head;
 use crate::limiter::Charges;
-use crate::plan::{Asker, Look};
+use crate::plan::{LimitContext, PlanLookup};
 use crate::store::Charge;
 
 impl Gate {
@@ -25,10 +25,10 @@ impl Gate {
                 let operations = limits.limits().operations(*policy);
                 let operation =
                     operations.and_then(|operations| reader.operation(head, operations));
-                let asker = Asker {
+                let asker = LimitContext {
                     plan,
                     operation,
-                    ..Asker::default()
+                    ..LimitContext::default()
                 };
                 let unhashed = || reader.plain_key(head);
                 let finding = finding.as_ref();
@@ -45,6 +45,6 @@ impl Gate {
     }
 
     fn known_of(&self, head: &Head<'_>) -> Option<crate::plan::Finding> {
-        self.look_up(head).map(Look::now)
+        self.look_up(head).map(PlanLookup::now)
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Lists {
 
 type Condition = dyn Fn(&Head<'_>) -> bool + Send + Sync;
 
-/// What the lists say about a request.
+/// The decision of the lists on a request.
 pub(super) enum Listed {
     Denied,
     Allowed,

@@ -179,7 +179,7 @@
 //!   there is enough for the newcomer alone. A client that goes away leaves no gap. Under several such policies a
 //!   request stands in the line of the policy with the longest wait.
 //! - A waiting request is charged nothing by any policy. The request at the front asks all policies again when its
-//!   wait is over. If another request was faster, it waits for as long as it is told then.
+//!   wait is over. If another request was faster, it waits for the new wait.
 //! - A request is refused at once, with `429` and a wait that counts the requests before it, if:
 //!   - its turn would come later than all policies that deny it allow, or after its [`Deadline`] or `grpc-timeout`;
 //!   - a policy without `wait_up_to` denies it;
@@ -188,7 +188,7 @@
 //!     taken.
 //! - While the store is away, a policy that [allows everything](crate::OnStoreFailure::Allow) makes no
 //!   newcomer wait: newcomers go on as far as the other policies allow. Requests that wait already ask when
-//!   the wait that they were told is over.
+//!   their wait is over.
 //! - A request that waits and is refused in the end is refused at most 50 ms or so after the longest wait:
 //!   timers are a little late, and a request does not lose its promised turn because of that.
 //! - The response has the numbers of the moment when the request was admitted.

@@ -56,7 +56,7 @@ impl Drop for Within {
 /// Warns once if this thread is already within this gate.
 #[inline]
 pub(super) fn look_for_itself(gate: usize) {
-    TWICE.say_if(|| WITHIN.get().contains(&gate));
+    TWICE.log_if(|| WITHIN.get().contains(&gate));
 }
 
 /// The number of a gate, and its requests, counted up to "more than one".
@@ -100,7 +100,7 @@ impl Drop for Life {
         static SHORT: AtomicU32 = AtomicU32::new(0);
         let saw_one = self.requests.load(Ordering::Relaxed) == 1;
         FOR_EACH_REQUEST
-            .say_if(|| saw_one && SHORT.fetch_add(1, Ordering::Relaxed) + 1 >= SHORT_LIVED);
+            .log_if(|| saw_one && SHORT.fetch_add(1, Ordering::Relaxed) + 1 >= SHORT_LIVED);
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::key::Head;
-use crate::plan::Look;
+use crate::plan::PlanLookup;
 #[cfg(feature = "config")]
 use crate::policy::Logged;
 
@@ -30,11 +30,13 @@ pub(super) struct Sources {
 #[derive(Clone)]
 pub(crate) struct ResolverOf(Arc<LookUp>);
 
-type LookUp = dyn Fn(&Head<'_>) -> Option<Look> + Send + Sync;
+type LookUp = dyn Fn(&Head<'_>) -> Option<PlanLookup> + Send + Sync;
 
 impl ResolverOf {
     #[cfg(feature = "resolver")]
-    pub(crate) fn new(look_up: impl Fn(&Head<'_>) -> Option<Look> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        look_up: impl Fn(&Head<'_>) -> Option<PlanLookup> + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(look_up))
     }
 
@@ -43,11 +45,11 @@ impl ResolverOf {
     pub(super) fn without_waiting(self) -> Self {
         let Self(look_up) = self;
         Self(Arc::new(move |head| {
-            Some(Look::Known(look_up(head)?.now()))
+            Some(PlanLookup::Known(look_up(head)?.now()))
         }))
     }
 
-    pub(super) fn look(&self, head: &Head<'_>) -> Option<Look> {
+    pub(super) fn look(&self, head: &Head<'_>) -> Option<PlanLookup> {
         (self.0)(head)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::policy::{Http, Policy, Settling};
 
-const UNTOLD: Diagnostic = Diagnostic::new(
+const UNREPORTED: Diagnostic = Diagnostic::new(
     "TRL025",
     "",
     "a complete response of success does not tell what its request cost, so that the request costs its estimate",
@@ -31,7 +31,7 @@ impl Settles {
         let each = policies.iter().zip(readers).zip(holds);
         let each = each.map(|((policy, reader), holds)| {
             (*holds && policy.is_limited()).then(|| Settled {
-                name: policy.told_name().to_owned(),
+                name: policy.shown_name().to_owned(),
                 settling: reader.settling().cloned(),
             })
         });
@@ -70,8 +70,8 @@ impl Settles {
 impl Settled {
     /// Warns that a response should have reported the cost and has not.
     #[cold]
-    pub(super) fn is_untold(&self) {
-        warn_once_of(&UNTOLD, format!("policy {:?}", self.name));
+    pub(super) fn is_unreported(&self) {
+        warn_once_of(&UNREPORTED, format!("policy {:?}", self.name));
     }
 }
 

@@ -61,7 +61,7 @@ impl Shadow {
     }
 
     /// Sets why the newest file does not decide, for snapshots.
-    pub(crate) fn tell(&self, error: Option<String>) {
+    pub(crate) fn set_error(&self, error: Option<String>) {
         *self.error() = error;
     }
 

@@ -17,9 +17,9 @@ pub(super) trait ToTheEnd {
 
 pin_project! {
     /// The source of a response's body: the inner service, or the text of a refusal.
-    #[project = SourceProj]
+    #[project = BodySourceProj]
     #[derive(Debug)]
-    pub(super) enum Source<B, K> {
+    pub(super) enum BodySource<B, K> {
         Inner {
             #[pin]
             body: B,
@@ -32,14 +32,14 @@ pin_project! {
     }
 }
 
-impl<B, K> Source<B, K> {
+impl<B, K> BodySource<B, K> {
     pub(super) fn refusal(text: Bytes) -> Self {
         let text = (!text.is_empty()).then(|| Box::new(text));
         Self::Refusal { text }
     }
 }
 
-impl<B, K> Body for Source<B, K>
+impl<B, K> Body for BodySource<B, K>
 where
     B: Body,
     B::Data: From<Bytes>,
@@ -53,12 +53,12 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project() {
-            SourceProj::Inner { mut body, kept } => {
+            BodySourceProj::Inner { mut body, kept } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
                 kept.frame(frame.as_ref(), || body.is_end_stream());
                 Poll::Ready(frame)
             }
-            SourceProj::Refusal { text } => {
+            BodySourceProj::Refusal { text } => {
                 let text = text.take();
                 Poll::Ready(text.map(|text| Ok(Frame::data((*text).into()))))
             }

@@ -68,7 +68,7 @@ impl Calls {
     }
 
     /// Adds these counts to those of the store.
-    pub(crate) fn tell(&self, stats: &mut StoreStats) {
+    pub(crate) fn add_to(&self, stats: &mut StoreStats) {
         stats.calls = self.ended.load(Ordering::Relaxed);
         stats.failures = self.failures.load(Ordering::Relaxed);
         stats.batched = self.batched.load(Ordering::Relaxed);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::penalty::penalized;
 use super::queue::Queue;
-use super::refusal::{LastLogged, Refusal, is_told, tell};
+use super::refusal::{LastLogged, Refusal, log, may_be_logged};
 use super::rows::{Count, Request, Row, Rows, Sums};
 use super::slot::{OWN, SHARED, slot};
 use super::snapshot::QueueStats;
@@ -29,7 +29,7 @@ pub(crate) struct Metered {
     name: Arc<str>,
     /// `None` if no request waits under it.
     pub(super) queue: Option<Queue>,
-    last_told: LastLogged,
+    last_logged: LastLogged,
 }
 
 /// All counts at one moment.
@@ -44,7 +44,7 @@ impl Metered {
         Self {
             name,
             queue: may_wait.then(Queue::new),
-            last_told: LastLogged::default(),
+            last_logged: LastLogged::default(),
         }
     }
 
@@ -219,23 +219,23 @@ impl Counters {
         }
     }
 
-    /// Returns whether operators may be told now that this policy has denied a request.
+    /// Returns whether a refusal by this policy may be logged now.
     #[inline]
     pub(crate) fn is_refusal_told(&self, policy: usize, now: Micros) -> bool {
         let metered = self.policies.get(policy);
-        metered.is_some_and(|metered| is_told(&metered.last_told, now))
+        metered.is_some_and(|metered| may_be_logged(&metered.last_logged, now))
     }
 
     /// Reports to operators that this policy has blocked a key of this kind, because it has denied too many
     /// requests of it.
-    pub(crate) fn tell_penalty(&self, policy: usize, key_kind: &'static str, outcome: &Outcome) {
+    pub(crate) fn log_penalty(&self, policy: usize, key_kind: &'static str, outcome: &Outcome) {
         if let Some(metered) = self.policies.get(policy) {
             penalized(&metered.name, key_kind, outcome);
         }
     }
 
     /// Reports to operators that this policy has denied a request with a key of this kind.
-    pub(crate) fn tell_refusal(
+    pub(crate) fn log_refusal(
         &self,
         policy: usize,
         key_kind: &'static str,
@@ -249,7 +249,7 @@ impl Counters {
                 wait: outcome.retry_micros(),
                 is_blocked: outcome.is_blocked(),
             };
-            tell(&refusal, &metered.last_told, now);
+            log(&refusal, &metered.last_logged, now);
         }
     }
 

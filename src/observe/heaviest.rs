@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ahash::RandomState;
 
-use super::sketch::{Sketch, Weighed};
+use super::sketch::{Sketch, SketchEstimate};
 use super::slot::{SHARED, slot};
 use crate::clock::Micros;
 
@@ -85,7 +85,7 @@ impl<K: Copy + Hash> Heaviest<K> {
             total += sketch.total();
             error += sketch.lightest();
             for (hash, (_, weight)) in &mut keys {
-                weight.add(sketch.weigh(*hash));
+                weight.add(sketch.estimate(*hash));
             }
         });
         let mut keys: Vec<_> = keys.into_values().collect();
@@ -109,7 +109,7 @@ impl<K: Copy + Hash> Heaviest<K> {
 }
 
 impl Weight {
-    fn add(&mut self, weighed: Weighed) {
+    fn add(&mut self, weighed: SketchEstimate) {
         self.cost += weighed.weight;
         self.error += weighed.error;
         self.refused += weighed.refused;

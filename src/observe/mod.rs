@@ -46,7 +46,7 @@
 //!
 //! A policy with [`heaviest_keys`](crate::Policy::heaviest_keys) finds the keys that ask for most units, in fixed memory
 //! and however many keys there are. A snapshot tells them, each with how much its number may be too high. Keys are shown
-//! as hashes, unless the policy is told otherwise.
+//! as hashes, unless the policy sets another form.
 //!
 //! ```
 //! use tower_ratelimit::policy::HeaviestKeys;

@@ -25,17 +25,17 @@ const MINUTE: u64 = 60_000_000;
 
 impl LastLogged {
     fn may_be_due(&self, now: Micros) -> Option<(u64, u64)> {
-        let (now, told) = (now.get().max(1), self.0.load(Ordering::Relaxed));
+        let (now, logged) = (now.get().max(1), self.0.load(Ordering::Relaxed));
         // A clock may step back.
-        let is_due = told == 0 || now.abs_diff(told) >= MINUTE;
-        is_due.then_some((told, now))
+        let is_due = logged == 0 || now.abs_diff(logged) >= MINUTE;
+        is_due.then_some((logged, now))
     }
 
     /// Returns whether a refusal is reported now: once in a minute.
     fn is_due(&self, now: Micros) -> bool {
-        self.may_be_due(now).is_some_and(|(told, now)| {
+        self.may_be_due(now).is_some_and(|(logged, now)| {
             self.0
-                .compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(logged, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         })
     }
@@ -44,20 +44,20 @@ impl LastLogged {
 /// Returns whether a refusal may be reported at this moment. Under attack, that is nearly always `false`.
 #[cfg(feature = "tracing")]
 #[inline]
-pub(super) fn is_told(last: &LastLogged, now: Micros) -> bool {
+pub(super) fn may_be_logged(last: &LastLogged, now: Micros) -> bool {
     last.may_be_due(now).is_some()
         || tracing::enabled!(target: "tower_ratelimit::refusal", tracing::Level::DEBUG)
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(super) fn is_told(last: &LastLogged, now: Micros) -> bool {
+pub(super) fn may_be_logged(last: &LastLogged, now: Micros) -> bool {
     last.may_be_due(now).is_some()
 }
 
 /// Reports a refusal to operators, at this moment of the store's clock.
 #[cfg(feature = "tracing")]
 #[cold]
-pub(super) fn tell(refusal: &Refusal<'_>, last: &LastLogged, now: Micros) {
+pub(super) fn log(refusal: &Refusal<'_>, last: &LastLogged, now: Micros) {
     tracing::debug!(
         target: "tower_ratelimit::refusal",
         policy = refusal.policy,
@@ -77,7 +77,7 @@ pub(super) fn tell(refusal: &Refusal<'_>, last: &LastLogged, now: Micros) {
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(super) fn tell(_: &Refusal<'_>, last: &LastLogged, now: Micros) {
+pub(super) fn log(_: &Refusal<'_>, last: &LastLogged, now: Micros) {
     let _ = last.is_due(now);
 }
 
@@ -89,10 +89,10 @@ mod tests {
     fn it_is_told_once_in_a_minute_whatever_the_clock_does() {
         let last = LastLogged::default();
         let due = |seconds| last.is_due(Micros::from_secs(seconds));
-        let told = [0, 1, 59, 60, 61, 119, 121, 70, 62, 61].map(due);
+        let logged = [0, 1, 59, 60, 61, 119, 121, 70, 62, 61].map(due);
         let expected = [
             true, false, false, false, true, false, true, false, false, true,
         ];
-        assert_eq!(told, expected);
+        assert_eq!(logged, expected);
     }
 }

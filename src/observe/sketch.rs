@@ -28,7 +28,7 @@ struct Group<T> {
 
 /// The numbers of a thing.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Weighed {
+pub(super) struct SketchEstimate {
     pub(super) weight: u64,
     /// The most by which the weight may be too high.
     pub(super) error: u64,
@@ -66,9 +66,9 @@ impl<T: Copy> Sketch<T> {
     }
 
     /// Returns the most that the thing with this hash weighs.
-    pub(super) fn weigh(&self, hash: u64) -> Weighed {
+    pub(super) fn estimate(&self, hash: u64) -> SketchEstimate {
         let group = self.groups.get(self.index(hash));
-        group.map_or_else(Weighed::default, |group| group.weigh(hash.max(1)))
+        group.map_or_else(SketchEstimate::default, |group| group.estimate(hash.max(1)))
     }
 
     /// Returns the tracked things, with their hashes.
@@ -125,14 +125,14 @@ impl<T: Copy> Group<T> {
         self.weights[self.place_of_lightest()]
     }
 
-    fn weigh(&self, hash: u64) -> Weighed {
+    fn estimate(&self, hash: u64) -> SketchEstimate {
         match self.hashes.iter().position(|kept| *kept == hash) {
-            Some(at) => Weighed {
+            Some(at) => SketchEstimate {
                 weight: self.weights[at],
                 error: self.errors[at],
                 refused: self.refused[at],
             },
-            None => Weighed {
+            None => SketchEstimate {
                 weight: self.lightest(),
                 error: self.lightest(),
                 refused: 0,
@@ -175,7 +175,7 @@ mod tests {
                 prop_assert_eq!(*hash, hasher.hash_one(thing).max(1));
             }
             for (thing, exact) in exact {
-                let told = sketch.weigh(hasher.hash_one(thing));
+                let told = sketch.estimate(hasher.hash_one(thing));
                 prop_assert!(exact <= told.weight && told.weight <= exact + told.error);
                 prop_assert!(told.error <= lightest);
                 prop_assert!(told.refused <= refused[&thing]);
@@ -193,7 +193,7 @@ mod tests {
             sketch.add(hasher.hash_one(thing), thing, 1, false);
             sketch.add(hasher.hash_one(1_u64 << 40), 1 << 40, 1, false);
         }
-        let heavy = sketch.weigh(hasher.hash_one(1_u64 << 40));
+        let heavy = sketch.estimate(hasher.hash_one(1_u64 << 40));
         assert!((100_000..100_010).contains(&heavy.weight), "{heavy:?}");
         let (share, error) = (100_000 / 128, sketch.lightest());
         assert!(

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::choice::{Choice, Given, Rules};
+use super::choice::{Choice, RuleLimit, Rules};
 use super::plans::{ChosenPlan, LimitsByPlan};
 use crate::algorithm::{Algorithm, Limit};
 
@@ -127,19 +127,19 @@ impl OfPolicy {
     #[inline]
     fn adjust(&self, slot: &Slot, choice: Choice) -> Option<Choice> {
         let declared = match choice.given {
-            Given::Limit(limit) => limit,
-            Given::Own | Given::Nothing => self.own.limits()?,
+            RuleLimit::Limit(limit) => limit,
+            RuleLimit::Own | RuleLimit::Nothing => self.own.limits()?,
         };
         let limit = slot.limit(declared)?;
         if self.own.limits() == Some(limit) {
             return Some(Choice {
-                given: Given::Own,
+                given: RuleLimit::Own,
                 window: None,
                 ..choice
             });
         }
         Some(Choice {
-            given: Given::Limit(limit),
+            given: RuleLimit::Limit(limit),
             // The window of a bucket depends on both numbers.
             window: self.own.under(limit)?.period(),
             ..choice

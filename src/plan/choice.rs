@@ -32,16 +32,16 @@ pub(crate) struct Subject<'a> {
 /// The limit that a policy has for one request, and the rule that gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
-    pub(crate) given: Given,
+    pub(crate) given: RuleLimit,
     /// The index of the rule in [`Rules`].
     pub(crate) rule: u32,
     /// The time to which a limit that is not the policy's own applies; `None` if it denies every request.
     pub(crate) window: Option<Duration>,
 }
 
-/// What a rule sets for a policy.
+/// The limit that a rule sets for a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum RuleLimit {
     /// The limit with which the policy was declared.
     Own,
     Limit(Limit),
@@ -51,7 +51,7 @@ pub(crate) enum Given {
 
 impl Choice {
     pub(crate) const OWN: Self = Self {
-        given: Given::Own,
+        given: RuleLimit::Own,
         rule: Rules::OWN,
         window: None,
     };
@@ -101,7 +101,7 @@ impl Rules {
         self.nodes
     }
 
-    pub(super) fn choice(&mut self, rule: LimitRule, given: Given) -> Choice {
+    pub(super) fn choice(&mut self, rule: LimitRule, given: RuleLimit) -> Choice {
         Choice {
             given,
             rule: self.place(rule),
@@ -149,13 +149,13 @@ pub(super) fn choice(
 }
 
 /// Returns what this limit means for a policy.
-fn given(policy: Subject<'_>, limit: &Algorithm) -> Result<Given, ConfigError> {
+fn given(policy: Subject<'_>, limit: &Algorithm) -> Result<RuleLimit, ConfigError> {
     let Subject { name, own, parts } = policy;
     let Some(numbers) = limit.limits() else {
-        return Ok(Given::Nothing);
+        return Ok(RuleLimit::Nothing);
     };
     if limit == own {
-        return Ok(Given::Own);
+        return Ok(RuleLimit::Own);
     }
     if !limit.differs_in_its_limit_alone(own) {
         let remedy = format!(
@@ -165,12 +165,12 @@ fn given(policy: Subject<'_>, limit: &Algorithm) -> Result<Given, ConfigError> {
         return Err(ConfigError::new("limit", limit, remedy));
     }
     if parts == 1 {
-        return Ok(Given::Limit(numbers));
+        return Ok(RuleLimit::Limit(numbers));
     }
     let numbers = numbers.in_parts(parts).ok_or_else(|| {
         let most = Limit::MOST_PARTS / parts;
         let remedy = format!("give policy {name:?}, which has a factor, at most {most}");
         ConfigError::new("limit", limit, remedy)
     })?;
-    Ok(Given::Limit(numbers))
+    Ok(RuleLimit::Limit(numbers))
 }

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 use super::Finding;
 use super::adjusted::Adjusted;
-use super::choice::{Choice, Given, Rules, Subject};
+use super::choice::{Choice, RuleLimit, Rules, Subject};
 use super::key_limits::{KeyLimits, LimitsByKey};
 use super::limit_by::{LimitBy, LimitsByClosure};
 use super::operations::{LimitsByOperation, Operations};
@@ -51,7 +51,7 @@ impl<'a> Limited<'a> {
 #[derive(Debug)]
 pub(crate) struct Limits {
     by_plan: Option<LimitsByPlan>,
-    /// What sets limits of each policy besides a plan.
+    /// The rules of each policy that set limits besides a plan.
     each: Box<[Option<Box<dyn BesidePlans>>]>,
     /// `None` if limits cannot change.
     adjusted: Option<Adjusted>,
@@ -120,9 +120,9 @@ impl BesidePlans for OfPolicy {
     }
 }
 
-/// What determines the limit of one request.
+/// The values that determine the limit of one request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asker {
+pub(crate) struct LimitContext {
     pub(crate) plan: Option<ChosenPlan>,
     /// The name of the operation, as a key.
     pub(crate) operation: Option<Key>,
@@ -234,7 +234,7 @@ impl Limits {
     pub(crate) fn choice(
         &self,
         policy: usize,
-        asker: Asker,
+        asker: LimitContext,
         plain: &dyn Fn() -> Option<Key>,
         of_head: &dyn Fn() -> Option<Algorithm>,
         key: Key,
@@ -291,7 +291,7 @@ impl Limits {
     pub(crate) fn of_plans(
         &self,
         policy: usize,
-    ) -> impl Iterator<Item = (Option<(ChosenPlan, &str)>, [Given; 2])> {
+    ) -> impl Iterator<Item = (Option<(ChosenPlan, &str)>, [RuleLimit; 2])> {
         let table = self.by_plan.as_ref().filter(|table| {
             let mut plans = table.names();
             plans.any(|(plan, _)| table.choice(plan, policy) != Choice::OWN)

@@ -69,13 +69,13 @@ pub use self::plans::{Plan, Plans};
 #[cfg(feature = "resolver")]
 pub use self::resolver::{Resolved, Resolver, ResolverBuilder, ResolverUsage};
 
-pub(crate) use self::choice::{Choice, Given};
+pub(crate) use self::choice::{Choice, RuleLimit};
 pub(crate) use self::limit_by::LimitBy;
-pub(crate) use self::limits::{Asker, Limited, Limits};
+pub(crate) use self::limits::{LimitContext, Limited, Limits};
 #[cfg(not(feature = "resolver"))]
-pub(crate) use self::no_resolver::{Coming, Finding, Look};
+pub(crate) use self::no_resolver::{Finding, PendingLookup, PlanLookup};
 #[cfg(feature = "http")]
 pub(crate) use self::operations::LimitsByOperation;
 pub(crate) use self::plans::ChosenPlan;
 #[cfg(feature = "resolver")]
-pub(crate) use self::resolver::{Coming, Finding, Look};
+pub(crate) use self::resolver::{Finding, PendingLookup, PlanLookup};

@@ -11,19 +11,19 @@ pub(crate) struct Finding(Infallible);
 
 #[derive(Debug)]
 #[expect(dead_code, reason = "no value of it can be")]
-pub(crate) enum Look {
+pub(crate) enum PlanLookup {
     Known(Finding),
-    Coming(Coming),
+    Pending(PendingLookup),
 }
 
 #[derive(Debug)]
-pub(crate) struct Coming(Infallible);
+pub(crate) struct PendingLookup(Infallible);
 
-impl Look {
+impl PlanLookup {
     pub(crate) fn now(self) -> Finding {
         match self {
             Self::Known(finding) => finding,
-            Self::Coming(Coming(never)) => match never {},
+            Self::Pending(PendingLookup(never)) => match never {},
         }
     }
 }
@@ -42,7 +42,7 @@ impl Finding {
     }
 }
 
-impl Future for Coming {
+impl Future for PendingLookup {
     type Output = Finding;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Finding> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::choice::{Choice, Given, Rules, Subject};
+use super::choice::{Choice, RuleLimit, Rules, Subject};
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::diagnostics::{Diagnostic, warn_once_of};
@@ -136,7 +136,7 @@ impl Plans {
                 choices.push(match its {
                     Some((_, limit)) => rules.add(rule.clone(), policy, *limit)?,
                     None if self.speak_of(policy.name) => {
-                        rules.choice(rule.clone(), Given::Nothing)
+                        rules.choice(rule.clone(), RuleLimit::Nothing)
                     }
                     None => Choice::OWN,
                 });
@@ -164,7 +164,7 @@ impl Plans {
 
     /// Warns of each plan that no request can have: all but the default plan if nothing names plans, and
     /// plans whose policies all have a table with limits for every request.
-    pub(crate) fn warn_of_those_out_of_reach(
+    pub(crate) fn warn_of_unreachable(
         &self,
         is_named: bool,
         leaves_none_out: impl Fn(&str) -> bool,

@@ -321,7 +321,7 @@ impl Http {
 
     /// Returns whether the policy can affect a request: a policy without a limit can if it refuses requests
     /// without a key.
-    pub(crate) fn has_a_say(&self) -> bool {
+    pub(crate) fn can_affect(&self) -> bool {
         self.is_limited || matches!(self.no_key, Some(NoKey::Refuse(_)))
     }
 

@@ -26,9 +26,9 @@ mod names;
 mod never_binds;
 mod on_store_failure;
 mod penalty;
+mod shown;
 mod stored;
 mod terms;
-mod told;
 mod unsettled;
 
 use std::sync::Arc;
@@ -130,7 +130,7 @@ pub struct Policy<R = Unkeyed> {
     is_unleased: bool,
     /// The name and the algorithm in units for clients, if the [ledger](Policy::into_stored) has the policy
     /// under another name.
-    told: Option<(String, Algorithm)>,
+    shown: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
     unsettled: Unsettled,
     patience: Patience,
@@ -169,7 +169,7 @@ impl Policy {
             terms: Terms::default(),
             penalty: None,
             is_unleased: false,
-            told: None,
+            shown: None,
             on_store_failure: OnStoreFailure::default(),
             unsettled: Unsettled::default(),
             patience: Patience::default(),
@@ -334,7 +334,7 @@ impl<R> Policy<R> {
             terms: self.terms,
             penalty: self.penalty,
             is_unleased: self.is_unleased,
-            told: self.told,
+            shown: self.shown,
             on_store_failure: self.on_store_failure,
             unsettled: self.unsettled,
             patience: self.patience,

@@ -15,7 +15,7 @@ const ALL_OFF: Diagnostic = Diagnostic::new(
     "switch them on again with `Modes::set_all(Mode::Enforce)`, or with `mode` in the file of limits",
 );
 
-/// What a policy does with its decisions. The default is [`Enforce`](Self::Enforce).
+/// The effect of a policy's decisions. The default is [`Enforce`](Self::Enforce).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Mode {

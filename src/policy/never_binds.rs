@@ -61,13 +61,13 @@ pub(crate) struct Pointless {
 }
 
 impl Pointless {
-    /// The name of the policy.
+    /// Returns the name of the policy.
     #[cfg(feature = "config")]
     pub(crate) fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// The name of the stricter one.
+    /// Returns the name of the stricter one.
     #[cfg(feature = "config")]
     pub(crate) fn beside(&self) -> &str {
         &self.beside
@@ -315,14 +315,14 @@ mod tests {
 
     #[track_caller]
     fn assert_never_binds(expected: bool, lenient: &str, strict: &str) {
-        let told = never_binds(&lenient.parse().unwrap(), &strict.parse().unwrap());
-        assert_eq!(told, expected, "{lenient} beside {strict}");
+        let found = never_binds(&lenient.parse().unwrap(), &strict.parse().unwrap());
+        assert_eq!(found, expected, "{lenient} beside {strict}");
     }
 
     #[test]
     fn a_policy_that_follows_the_load_is_hidden_by_one_below_its_floor_and_by_no_other() {
         let cell = FactorCell::between(Factor::thousandths(100), Factor::thousandths(2_000));
-        let told = |lenient: &str, strict: &str, adaptive: [bool; 2]| {
+        let found_pointless = |lenient: &str, strict: &str, adaptive: [bool; 2]| {
             let algorithms = [lenient, strict].map(|text| text.parse::<Algorithm>().unwrap());
             let scope = |place: usize| Scope {
                 name: ["api", "fixed"][place],
@@ -342,13 +342,25 @@ mod tests {
         };
         let api = "fixed-window 100/min";
         let hidden = [(r#"policy "api" beside "fixed""#.to_owned(), true)];
-        assert_eq!(told(api, "fixed-window 10/min", [true, false]), hidden);
+        assert_eq!(
+            found_pointless(api, "fixed-window 10/min", [true, false]),
+            hidden
+        );
         // At a tenth of its limit the policy denies requests that the other allows.
-        assert_eq!(told(api, "fixed-window 11/min", [true, false]), []);
+        assert_eq!(
+            found_pointless(api, "fixed-window 11/min", [true, false]),
+            []
+        );
         // The stricter policy may grow to twice its limit.
-        assert_eq!(told(api, "fixed-window 60/min", [false, true]), []);
+        assert_eq!(
+            found_pointless(api, "fixed-window 60/min", [false, true]),
+            []
+        );
         let plain = [(r#"policy "api" beside "fixed""#.to_owned(), false)];
-        assert_eq!(told(api, "fixed-window 50/min", [false, true]), plain);
+        assert_eq!(
+            found_pointless(api, "fixed-window 50/min", [false, true]),
+            plain
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@ use http::StatusCode;
 use crate::error::ConfigError;
 use crate::key::Missing;
 
-/// What happens to requests without a key for a policy.
+/// The treatment of requests without a key for a policy.
 ///
 /// [`Policy::no_key`](super::Policy::no_key) sets it. The default depends on the cause:
 ///

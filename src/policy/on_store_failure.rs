@@ -1,6 +1,6 @@
 use super::Policy;
 
-/// What happens to requests under a policy while its store cannot decide.
+/// The treatment of requests under a policy while its store cannot decide.
 ///
 /// Each policy has [its own setting](Policy::on_store_failure): a login may refuse while reads go
 /// on. A request to which several policies apply is refused if one of them refuses. The page on
@@ -10,10 +10,10 @@ use super::Policy;
 /// use tower_ratelimit::{FixedWindow, OnStoreFailure, Policy, TokenBucket};
 ///
 /// let reads = Policy::new("reads", TokenBucket::per_second(50));
-/// assert_eq!(reads.when_store_fails(), OnStoreFailure::Local);
+/// assert_eq!(reads.store_failure(), OnStoreFailure::Local);
 ///
 /// let logins = Policy::new("logins", FixedWindow::per_hour(20)).on_store_failure(OnStoreFailure::Refuse);
-/// assert_eq!(logins.when_store_fails(), OnStoreFailure::Refuse);
+/// assert_eq!(logins.store_failure(), OnStoreFailure::Refuse);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -45,7 +45,7 @@ impl<R> Policy<R> {
     }
 
     /// Returns what [`on_store_failure`](Self::on_store_failure) has set.
-    pub fn when_store_fails(&self) -> OnStoreFailure {
+    pub fn store_failure(&self) -> OnStoreFailure {
         self.on_store_failure
     }
 }

@@ -44,11 +44,11 @@ impl Policy {
         };
         let name = std::mem::replace(&mut self.name, was);
         let mut stored = self.in_parts()?;
-        let units = match stored.told.take() {
+        let units = match stored.shown.take() {
             Some((_, units)) => units,
             None => stored.algorithm,
         };
-        stored.told = Some((name, units));
+        stored.shown = Some((name, units));
         Ok(stored)
     }
 
@@ -82,7 +82,7 @@ impl Policy {
         Ok(Self {
             algorithm,
             name: format!("{}{PARTS}", self.name),
-            told: Some((self.name, self.algorithm)),
+            shown: Some((self.name, self.algorithm)),
             has_several_limits: true,
             ..self
         })
@@ -90,7 +90,7 @@ impl Policy {
 
     /// Rejects the mark of a policy that counts in parts in the name of one that does not.
     pub(crate) fn check_mark(&self) -> Result<(), ConfigError> {
-        if self.told.is_none() && self.name.ends_with(PARTS) {
+        if self.shown.is_none() && self.name.ends_with(PARTS) {
             return Err(ConfigError::quoting("name", &self.name, PRINTABLE));
         }
         Ok(())

@@ -111,12 +111,12 @@ impl Quota {
         Self { limit, period }
     }
 
-    /// The limit: how many units each period has.
+    /// Returns the limit: how many units each period has.
     pub const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// The period.
+    /// Returns the period.
     pub const fn period(&self) -> Duration {
         self.period.to_duration()
     }
@@ -145,7 +145,7 @@ impl fmt::Display for Quota {
     }
 }
 
-/// The number, if the text has only digits and no sign.
+/// Returns the number, if the text has only digits and no sign.
 pub(crate) fn whole_number(text: &str) -> Option<u32> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
@@ -200,7 +200,7 @@ const fn unit(
     }
 }
 
-/// The period as a whole number of the largest unit that divides it.
+/// Returns the period as a whole number of the largest unit that divides it.
 pub(crate) fn show_period(period: Micros) -> String {
     let [.., smallest] = &UNITS;
     let holds_it = |unit: &&Unit| period.get().is_multiple_of(unit.micros);

@@ -41,7 +41,7 @@ impl Answers {
     }
 
     /// Returns whether the numbers of an allowed request are sent.
-    pub(crate) fn tell_numbers(&self) -> bool {
+    pub(crate) fn writes_numbers(&self) -> bool {
         !matches!(self.writers, Writers::None)
     }
 

@@ -65,8 +65,8 @@ impl Binding {
             zip(names, [limit, remaining].into_iter().chain(reset)).collect()
         };
         let at = outcomes.at();
-        let told = |reset: Reset| time.map(|time| reset.number(at, time).into());
-        let seconds = told(Reset::DeltaSeconds);
+        let reset_value = |reset: Reset| time.map(|time| reset.number(at, time).into());
+        let seconds = reset_value(Reset::DeltaSeconds);
         let mut set = Set::of(self.dialect);
         match self.dialect {
             Dialect::Draft11 => {}
@@ -89,12 +89,14 @@ impl Binding {
                 *first = format!("{limit}, {}", policies()).try_into().ok()?;
                 set.limit(remaining, fields);
             }
-            Dialect::XRateLimit(reset) => set.limit(remaining, numbers(&X_RATELIMIT, told(reset))),
+            Dialect::XRateLimit(reset) => {
+                set.limit(remaining, numbers(&X_RATELIMIT, reset_value(reset)));
+            }
             Dialect::XRateLimitDashed(reset) => {
-                set.limit(remaining, numbers(&X_RATE_LIMIT, told(reset)));
+                set.limit(remaining, numbers(&X_RATE_LIMIT, reset_value(reset)));
             }
             Dialect::GitHub => {
-                let mut fields = numbers(&X_RATELIMIT, told(Reset::EpochSeconds));
+                let mut fields = numbers(&X_RATELIMIT, reset_value(Reset::EpochSeconds));
                 let [.., used, resource] = &X_RATELIMIT;
                 fields.push((used, outcome.used().into()));
                 fields.push((resource, self.policies.get(policy)?.name.clone()));
@@ -110,7 +112,7 @@ impl Binding {
             .iter()
             .filter_map(|(policy, outcome)| Some((policy, outcome, self.policies.get(policy)?)));
         let mut list = String::new();
-        for (policy, outcome, told) in asked.clone() {
+        for (policy, outcome, reset_value) in asked.clone() {
             let limit = outcome.limit();
             let others = asked
                 .clone()
@@ -120,7 +122,7 @@ impl Binding {
             if policy != binding && is_told_otherwise {
                 continue;
             }
-            if let Some(item) = told.item(outcome) {
+            if let Some(item) = reset_value.item(outcome) {
                 let comma = if list.is_empty() { "" } else { ", " };
                 let _ = write!(list, "{comma}{item}");
             }

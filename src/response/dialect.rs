@@ -101,7 +101,7 @@ impl Dialect {
 }
 
 impl Dialect {
-    /// A header that both write.
+    /// Returns a header that both write.
     pub(crate) fn common_header(self, other: Self) -> Option<&'static HeaderName> {
         let mut names = self.names().iter();
         names.find(|name| other.names().contains(name))

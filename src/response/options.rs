@@ -71,7 +71,7 @@ impl AnswerOptions {
 
     /// Returns whether responses have headers that tell limits.
     #[cfg(feature = "tonic")]
-    pub(super) fn tell_limits(&self) -> bool {
+    pub(super) fn writes_limits(&self) -> bool {
         !self.headers.dialects.is_empty()
     }
 

@@ -61,7 +61,7 @@ impl Refusals {
         decision: &Decision,
         head: Option<Head<'_>>,
     ) -> Response<Bytes> {
-        let (_, outcomes) = decision.told();
+        let (_, outcomes) = decision.rules_and_outcomes();
         let seconds = outcomes.retry_after().map(|wait| self.seconds(wait));
         let mut digits = itoa::Buffer::new();
         let wait = seconds.map(|seconds| (seconds, digits.format(seconds)));

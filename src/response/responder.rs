@@ -73,7 +73,7 @@ impl Responder {
     }
 
     pub(super) fn fields(&self, decision: &Decision) -> Option<Fields> {
-        let (rules, outcomes) = decision.told();
+        let (rules, outcomes) = decision.rules_and_outcomes();
         let writers = self.options.writers(rules);
         if decision.is_allowed() {
             writers.allowed(&[], outcomes)
@@ -86,7 +86,7 @@ impl Responder {
         let extensions = &mut Extensions::new();
         match refusal {
             Refusal::Denied(decision) => {
-                let (rules, _) = decision.told();
+                let (rules, _) = decision.rules_and_outcomes();
                 let refusals = Refusals::new(self.options.clone(), rules);
                 let response = refusals.denied(self.fields(&decision), &decision, head);
                 with_reason(response, Refusal::Denied(decision), extensions)

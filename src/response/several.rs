@@ -15,7 +15,7 @@ use crate::decision::{Outcomes, Rule};
 use crate::key::Secret;
 use crate::store::Charge;
 
-/// What a layer was told about its headers.
+/// The options of a layer for its headers.
 #[derive(Clone, Debug)]
 pub(super) struct HeaderOptions {
     pub(super) dialects: Vec<Dialect>,
@@ -128,7 +128,7 @@ impl AddSeveral for Several {
     }
 }
 
-/// Whether the response allows shared caches to keep it (RFC 9111, section 5.2.2).
+/// Returns whether the response allows shared caches to keep it (RFC 9111, section 5.2.2).
 fn is_public(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(CACHE_CONTROL).iter();
     let mut directives = lines

@@ -5,7 +5,7 @@ use crate::decision::Outcomes;
 use crate::limiter::{Held, RealCost};
 use crate::store::{Charge, Ledger};
 
-/// What a request holds until the inner service has answered. Dropping it before that ends the request
+/// The charges and slots that a request holds until the inner service has answered. Dropping it before that ends the request
 /// without an answer.
 pub(super) struct Kept<T, E> {
     held: Held<dyn Ledger>,

@@ -15,7 +15,7 @@ use crate::key::{IntoKey, Key};
 use crate::limiter::{Charges, Limiter};
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
-use crate::plan::{Finding, Look};
+use crate::plan::{Finding, PlanLookup};
 use crate::store::Ledger;
 
 /// Limits the rate of requests to any service, and refuses requests over the limit with a closure.
@@ -50,7 +50,7 @@ pub(super) struct Rules<Q, T, E> {
     key: Reader<Q, Key>,
     cost: Option<Reader<Q, u32>>,
     plan: Option<PlanOf<Q>>,
-    resolver: Option<Reader<Q, Option<Look>>>,
+    resolver: Option<Reader<Q, Option<PlanLookup>>>,
     operation: Option<Reader<Q, Option<Key>>>,
     refuse: Arc<dyn Fn(Refused) -> Result<T, E> + Send + Sync>,
     pub(super) real_cost: Option<Arc<RealCostOf<T, E>>>,
@@ -232,7 +232,7 @@ impl<Q, T, E> Rules<Q, T, E> {
     }
 
     /// Looks up this request.
-    pub(super) fn look(&self, request: &Q) -> Option<Look> {
+    pub(super) fn look(&self, request: &Q) -> Option<PlanLookup> {
         if let Some(look_up) = &self.resolver {
             return look_up(request);
         }

@@ -10,10 +10,10 @@ use super::kept::Kept;
 use super::layer::Rules;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::limiter::{Asking, Caller, HoldAnswer, Question, Resumed, Ruled, heed};
+use crate::limiter::{Asking, Caller, HoldAnswer, Question, Resumed, Ruled, require_plan};
 use crate::line::{self, Answering, Holding};
 use crate::observe::Request;
-use crate::plan::{Finding, Look};
+use crate::plan::{Finding, PlanLookup};
 use crate::store::{Charge, Wanted};
 
 /// The ruling on a request.
@@ -23,14 +23,14 @@ impl<Q, T, E> Rules<Q, T, E> {
     pub(super) fn ask(&self, request: &Q) -> Ruling<Q, T, E> {
         match self.look(request) {
             None => self.ask_as(request, None),
-            Some(Look::Known(finding)) => self.ask_as(request, Some(&finding)),
-            Some(Look::Coming(coming)) => Ruling::Wait(Question::of_plan(coming)),
+            Some(PlanLookup::Known(finding)) => self.ask_as(request, Some(&finding)),
+            Some(PlanLookup::Pending(coming)) => Ruling::Wait(Question::of_plan(coming)),
         }
     }
 
     /// Rules on a request with this finding of a resolver.
     fn ask_as(&self, request: &Q, finding: Option<&Finding>) -> Ruling<Q, T, E> {
-        if let Some(Err(error)) = finding.map(heed) {
+        if let Some(Err(error)) = finding.map(require_plan) {
             self.limiter.count_failed(&[]);
             return Ruling::Refuse(self.refuse(Refused::Store(error)));
         }
@@ -81,16 +81,16 @@ impl<Q, T, E> Rules<Q, T, E> {
             }
             Ruled::Denied => {
                 self.count(charges, outcomes);
-                let told = self.limiter.told(charges, outcomes).into_owned();
-                Refused::OverLimit(self.limiter.decision(told))
+                let reported = self.limiter.reported(charges, outcomes).into_owned();
+                Refused::OverLimit(self.limiter.decision(reported))
             }
         };
         Ruling::Refuse(self.refuse(refused))
     }
 
     fn count(&self, charges: &[Charge], outcomes: &Outcomes) {
-        let told = self.limiter.told(charges, outcomes);
-        self.limiter.count_decided(charges, &told);
+        let reported = self.limiter.reported(charges, outcomes);
+        self.limiter.count_decided(charges, &reported);
     }
 }
 

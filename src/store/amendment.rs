@@ -30,7 +30,7 @@ pub enum Amendment {
     Unblock,
     /// Gives the key this limit for this long from now on, in place of any override that it has.
     ///
-    /// What was used stays used: the state does not change, except that the debt of a bucket has drained
+    /// The usage stays: the state does not change, except that the debt of a bucket has drained
     /// under the previous limit until this moment. Meanwhile the outcomes of the key have
     /// [`Outcome::overridden`](crate::Outcome::overridden).
     Override(Limit, Micros),

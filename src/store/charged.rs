@@ -7,7 +7,7 @@ use std::fmt;
 use std::pin::Pin;
 
 use super::{Charge, Reply};
-use crate::decision::{Outcomes, OwnWindow, Weight};
+use crate::decision::{DenialEffect, Outcomes, OwnWindow};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Selects the requests whose numbers the caller needs; see [`Ledger::charge`](super::Ledger::charge).
@@ -149,14 +149,17 @@ pub(super) fn mark(charges: &[Charge], outcomes: &mut Outcomes) {
         outcomes.ruled_by(charge.policy, charge.rule, own);
     }
     if charges.iter().any(Charge::is_soft) {
-        outcomes.weigh(|policy| {
+        outcomes.set_effects(|policy| {
             let of = |charge: &&Charge| charge.policy == policy;
-            charges.iter().find(of).map_or(Weight::Full, Charge::weight)
+            charges
+                .iter()
+                .find(of)
+                .map_or(DenialEffect::Full, Charge::effect)
         });
     }
 }
 
-/// The error for an override with a limit that the policy's algorithm cannot have.
+/// Returns the error for an override with a limit that the policy's algorithm cannot have.
 pub(super) fn cannot_have() -> StoreError {
     let cause = "the policy's algorithm cannot have this limit";
     StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)

@@ -29,7 +29,7 @@ use smallvec::SmallVec;
 pub use self::amendment::{Amendment, Taken};
 pub use self::charged::{Charged, Wanted};
 pub(crate) use self::charged::{answered, check};
-pub use self::memory::{Fate, MemoryLedger, MemoryStore, Restored, Usage};
+pub use self::memory::{MemoryLedger, MemoryStore, RestoreStatus, Restored, Usage};
 pub use self::outage::Availability;
 pub(crate) use self::outage::Guarded;
 #[cfg(feature = "redis")]
@@ -42,7 +42,7 @@ pub use self::slot::Slot;
 
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
-use crate::decision::{Outcomes, Weight};
+use crate::decision::{DenialEffect, Outcomes};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::factor::Factor;
 use crate::key::Key;
@@ -361,11 +361,11 @@ impl Charge {
     }
 
     /// Returns what a denial of the charge does to the request.
-    pub(crate) fn weight(&self) -> Weight {
+    pub(crate) fn effect(&self) -> DenialEffect {
         match (self.is_shadow, self.is_soft) {
-            (true, _) => Weight::Shadow,
-            (false, true) => Weight::Soft,
-            (false, false) => Weight::Full,
+            (true, _) => DenialEffect::Shadow,
+            (false, true) => DenialEffect::Soft,
+            (false, false) => DenialEffect::Full,
         }
     }
 }

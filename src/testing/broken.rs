@@ -37,12 +37,12 @@ impl Broken {
         Self { law, seen }
     }
 
-    /// The law.
+    /// Returns the law.
     pub fn law(&self) -> &str {
         self.law
     }
 
-    /// What was asked, the right answer, and the answer of the store.
+    /// Returns the question, the right answer, and the answer of the store.
     pub fn seen(&self) -> &str {
         &self.seen
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
-use crate::decision::{Outcome, Weight};
+use crate::decision::{DenialEffect, Outcome};
 use crate::key::Key;
 use crate::store::Charge;
 
@@ -38,7 +38,7 @@ struct Own {
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     told: Outcome,
-    weight: Weight,
+    effect: DenialEffect,
     /// The shortest and the longest time that the block may still last, if the key is blocked.
     blocked: Option<(Micros, Micros)>,
     /// Whether the request goes on, and has a turn to wait for.
@@ -88,7 +88,7 @@ impl Reference {
         (units, self.charge(&at_most(units.max(1)), at))
     }
 
-    /// The answer that a charge would get.
+    /// Returns the answer that a charge would get.
     pub(super) fn peek(&self, charges: &[Charge], at: Micros) -> Vec<Expected> {
         self.clone().charge(charges, at)
     }
@@ -127,7 +127,7 @@ impl Reference {
             }
             expected.push(Expected {
                 told,
-                weight: charge.weight(),
+                effect: charge.effect(),
                 blocked: blocked(charge),
                 goes_on,
             });
@@ -206,7 +206,7 @@ impl Reference {
         }
     }
 
-    /// How long until the next of these ends: the charges of a key under a policy, a block, an override.
+    /// Returns how long until the next of these ends: the charges of a key under a policy, a block, an override.
     pub(super) fn soonest_end(&mut self, charges: &[Charge], at: Micros) -> Option<Micros> {
         self.goes_on_to(at);
         let ends = charges.iter().flat_map(|charge| {
@@ -225,7 +225,7 @@ impl Reference {
         &self.algorithms[policy]
     }
 
-    /// The limit of the key, as of the latest [`goes_on_to`](Self::goes_on_to).
+    /// Returns the limit of the key, as of the latest [`goes_on_to`](Self::goes_on_to).
     fn limit(&self, charge: &Charge) -> &Algorithm {
         let own = self.owns.get(&(charge.policy, charge.key));
         own.map_or(&self.algorithms[charge.policy], |own| &own.limit)
@@ -280,8 +280,11 @@ impl Expected {
             (
                 "is_soft, is_shadow",
                 (told.is_soft(), told.is_shadow())
-                    == (self.weight == Weight::Soft, self.weight == Weight::Shadow),
-                format!("{:?}", self.weight),
+                    == (
+                        self.effect == DenialEffect::Soft,
+                        self.effect == DenialEffect::Shadow,
+                    ),
+                format!("{:?}", self.effect),
             ),
             (
                 "is_overridden",

@@ -11,7 +11,7 @@ use super::random::Random;
 use super::reference::{Expected, Reference};
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, ManualClock, Micros};
-use crate::decision::{Outcomes, Weight};
+use crate::decision::{DenialEffect, Outcomes};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::policy::Policy;
@@ -24,7 +24,7 @@ pub(super) struct Scene<L> {
     law: &'static str,
     reference: Reference,
     clock: Option<ManualClock>,
-    /// What was done so far, for the report of a failure.
+    /// The steps so far, for the report of a failure.
     past: Vec<String>,
     last: Option<Outcomes>,
 }
@@ -62,12 +62,12 @@ impl<L: Ledger> Scene<L> {
 
     pub(super) async fn charge(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
         let answer = self.ledger.decide(charges).wait().await;
-        let told = self.told("charge", charges, answer)?;
-        let expected = self.reference.charge(charges, told.at());
-        self.compare(&expected, &told)?;
-        self.last = Some(told.clone());
-        self.let_end(charges, told.at());
-        Ok(told)
+        let outcomes = self.recorded("charge", charges, answer)?;
+        let expected = self.reference.charge(charges, outcomes.at());
+        self.compare(&expected, &outcomes)?;
+        self.last = Some(outcomes.clone());
+        self.let_end(charges, outcomes.at());
+        Ok(outcomes)
     }
 
     pub(super) async fn take_up_to(&mut self, charges: &[Charge]) -> Result<(), Broken> {
@@ -75,30 +75,30 @@ impl<L: Ledger> Scene<L> {
             Ok((units, outcomes)) => (units, Ok(outcomes)),
             Err(error) => (0, Err(error)),
         };
-        let told = self.told("take up to", charges, answer)?;
-        let (right, expected) = self.reference.take_up_to(charges, told.at());
-        self.compare(&expected, &told)?;
+        let outcomes = self.recorded("take up to", charges, answer)?;
+        let (right, expected) = self.reference.take_up_to(charges, outcomes.at());
+        self.compare(&expected, &outcomes)?;
         if units != right {
             let seen = format!("{units} units were taken of {right} that there were");
             return Err(self.broken(&seen));
         }
-        self.last = Some(told.clone());
-        self.let_end(charges, told.at());
+        self.last = Some(outcomes.clone());
+        self.let_end(charges, outcomes.at());
         Ok(())
     }
 
     /// Charges without the reference.
     pub(super) async fn attempt(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
         let answer = self.ledger.decide(charges).wait().await;
-        self.told("charge", charges, answer)
+        self.recorded("charge", charges, answer)
     }
 
     pub(super) async fn peek(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
         let answer = self.ledger.peek(charges).wait().await;
-        let told = self.told("peek", charges, answer)?;
-        let expected = self.reference.peek(charges, told.at());
-        self.compare(&expected, &told)?;
-        Ok(told)
+        let outcomes = self.recorded("peek", charges, answer)?;
+        let expected = self.reference.peek(charges, outcomes.at());
+        self.compare(&expected, &outcomes)?;
+        Ok(outcomes)
     }
 
     pub(super) async fn refund(&mut self, charges: &[Charge]) -> Result<(), Broken> {
@@ -156,19 +156,19 @@ impl<L: Ledger> Scene<L> {
         amend: impl Fn(&mut Reference, Micros),
     ) -> Result<(), Broken> {
         let answer = self.ledger.peek(charges).wait().await;
-        let told = self.told("peek", charges, answer)?;
+        let outcomes = self.recorded("peek", charges, answer)?;
         let mut amended = self.reference.clone();
         amend(&mut amended, before);
         if self
-            .compare(&amended.peek(charges, told.at()), &told)
+            .compare(&amended.peek(charges, outcomes.at()), &outcomes)
             .is_err()
         {
             amended = self.reference.clone();
-            amend(&mut amended, told.at());
-            self.compare(&amended.peek(charges, told.at()), &told)?;
+            amend(&mut amended, outcomes.at());
+            self.compare(&amended.peek(charges, outcomes.at()), &outcomes)?;
         }
         self.reference = amended;
-        self.let_end(charges, told.at());
+        self.let_end(charges, outcomes.at());
         Ok(())
     }
 
@@ -183,10 +183,11 @@ impl<L: Ledger> Scene<L> {
         let verb = format!("block for {:?}", length.to_duration());
         self.amend(&verb, charges, Amendment::Block(length)).await?;
         let answer = self.ledger.peek(charges).wait().await;
-        let told = self.told("peek", charges, answer)?;
-        self.reference.block(charges, (before, told.at()), length);
-        let expected = self.reference.peek(charges, told.at());
-        self.compare(&expected, &told)
+        let outcomes = self.recorded("peek", charges, answer)?;
+        self.reference
+            .block(charges, (before, outcomes.at()), length);
+        let expected = self.reference.peek(charges, outcomes.at());
+        self.compare(&expected, &outcomes)
     }
 
     pub(super) async fn unblock(&mut self, charges: &[Charge]) -> Result<(), Broken> {
@@ -208,9 +209,9 @@ impl<L: Ledger> Scene<L> {
             return;
         };
         let last = self.last.as_ref().and_then(Outcomes::binding);
-        let (retry, reset) = last.map_or((0, 0), |(_, told)| {
-            let retry = told.retry_micros().unwrap_or_default();
-            (retry.get(), Micros::from(told.reset_after()).get())
+        let (retry, reset) = last.map_or((0, 0), |(_, outcomes)| {
+            let retry = outcomes.retry_micros().unwrap_or_default();
+            (retry.get(), Micros::from(outcomes.reset_after()).get())
         });
         let gap = match self.random.below(10) {
             0 => self.random.below(1_000),
@@ -241,7 +242,7 @@ impl<L: Ledger> Scene<L> {
         }
     }
 
-    fn told(
+    fn recorded(
         &mut self,
         verb: &str,
         charges: &[Charge],
@@ -270,10 +271,10 @@ impl<L: Ledger> Scene<L> {
         let mut note = verb.to_owned();
         for charge in charges {
             let (policy, name, cost) = (charge.policy, charge.key.name(), charge.cost);
-            let soft = match charge.weight() {
-                Weight::Full => "",
-                Weight::Soft => ", softly",
-                Weight::Shadow => ", in shadow",
+            let soft = match charge.effect() {
+                DenialEffect::Full => "",
+                DenialEffect::Soft => ", softly",
+                DenialEffect::Shadow => ", in shadow",
             };
             // Writing to a `String` does not fail.
             let _ = write!(note, " [policy {policy}, key {name}, cost {cost}{soft}]");
@@ -281,9 +282,9 @@ impl<L: Ledger> Scene<L> {
         self.past.push(note);
     }
 
-    fn compare(&self, expected: &[Expected], told: &Outcomes) -> Result<(), Broken> {
-        for (expected, (policy, told)) in expected.iter().zip(told.iter()) {
-            if let Some(difference) = expected.differs_from(told) {
+    fn compare(&self, expected: &[Expected], outcomes: &Outcomes) -> Result<(), Broken> {
+        for (expected, (policy, outcomes)) in expected.iter().zip(outcomes.iter()) {
+            if let Some(difference) = expected.differs_from(outcomes) {
                 let policy = self.reference.algorithm(policy);
                 return Err(self.broken(&format!("under `{policy}` {difference}")));
             }
@@ -292,8 +293,8 @@ impl<L: Ledger> Scene<L> {
     }
 
     pub(super) fn broken(&self, seen: &str) -> Broken {
-        let told = self.past.len().saturating_sub(TOLD);
-        let past = self.past[told..].join("; ");
+        let outcomes = self.past.len().saturating_sub(TOLD);
+        let past = self.past[outcomes..].join("; ");
         Broken::new(self.law, format_args!("{seen}; the last actions: {past}"))
     }
 }

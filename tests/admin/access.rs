@@ -1,4 +1,4 @@
-//! Who may use the page, and that every answer is protected.
+//! Access to the page, and the protection of every answer.
 
 use std::net::SocketAddr;
 

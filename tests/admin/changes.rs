@@ -1,4 +1,4 @@
-//! What an operator asks of a client, and what a writable page changes.
+//! Changes that an operator makes to a client, and to limits on a writable page.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ async fn a_limit_that_is_moved_holds_for_its_plan_and_keeps_what_was_used() {
     assert_eq!(status_of_a_request(&app, "free-ann").await, 200);
     assert_eq!(status_of_a_request(&app, "free-ann").await, 200);
     assert_eq!(status_of_a_request(&app, "free-ann").await, 429);
-    // Another plan has the limit that it had.
+    // The other plan keeps its limit.
     for _ in 0..100 {
         assert_eq!(status_of_a_request(&app, "pro-bob").await, 200);
     }
@@ -35,7 +35,7 @@ async fn a_limit_that_is_moved_holds_for_its_plan_and_keeps_what_was_used() {
     let minute = &snapshot["policies"][0];
     assert_eq!([&minute["allowed"], &minute["refused"]], [112, 3]);
 
-    // A burst moves in proportion.
+    // A burst changes in proportion.
     let half = json!({ "policy": "all", "limit": 250 });
     let (_, change) = told(send(&app, post("/dashboard/limits", &half)).await).await;
     assert_eq!(change["after"], "token-bucket 250/second burst 500");
@@ -66,7 +66,7 @@ async fn a_client_is_found_by_what_it_sends_and_told_why_it_is_refused() {
     .await;
     assert_eq!(other["allowed"], true);
     assert_eq!(other["policies"][0]["limit"], 100);
-    // Nothing of that was a request.
+    // None of these changes was counted as a request.
     let snapshot = snapshot(&app).await;
     assert_eq!(snapshot["policies"][0]["allowed"], 10);
     assert_eq!(snapshot["policies"][0]["refused"], 0);
@@ -88,8 +88,8 @@ async fn a_client_is_blocked_pardoned_and_given_a_limit_of_its_own() {
         429,
         "all share the policy `all`"
     );
-    let pardon = json!({ "key": "free-ann" });
-    let (_, change) = told(send(&app, post("/dashboard/pardon", &pardon)).await).await;
+    let unblock = json!({ "key": "free-ann" });
+    let (_, change) = told(send(&app, post("/dashboard/unblock", &unblock)).await).await;
     assert_eq!(
         change,
         json!({ "before": "blocked for 60 s", "after": "not blocked" })

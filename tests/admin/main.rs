@@ -1,4 +1,4 @@
-//! The operator's page: who may use it, what it changes, and how it ends.
+//! The operator's page: access, changes, and its end.
 
 mod access;
 mod changes;
@@ -23,7 +23,7 @@ use tower_ratelimit::{FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLa
 
 const HERE: ([u8; 4], u16) = ([127, 0, 0, 1], 40_000);
 
-/// Customers by API key, hashed; the plan is the beginning of the key.
+/// Customers by hashed API key; the prefix of the key is the plan.
 fn layer() -> RateLimitLayer {
     let secret = Secret::new("a secret of sixteen bytes").unwrap();
     let minute = |limit| FixedWindow::per_minute(limit);
@@ -110,11 +110,11 @@ const ROUTES: [(&str, &str); 8] = [
     ("GET", "/snapshot"),
     ("POST", "/inspect"),
     ("POST", "/block"),
-    ("POST", "/pardon"),
+    ("POST", "/unblock"),
     ("POST", "/limits"),
 ];
 
-/// Each route with this question, and a header of the case's own.
+/// Sends this request to each route, with one more header.
 async fn all(app: &Router, header: (&str, &str)) -> Vec<(String, StatusCode)> {
     let mut answers = Vec::new();
     for (method, path) in ROUTES {

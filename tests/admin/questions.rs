@@ -1,4 +1,4 @@
-//! Questions that cannot be answered, and pages that change nothing.
+//! Invalid requests to the page, and pages that cannot change anything.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ async fn a_read_only_page_answers_questions_and_changes_nothing() {
             "/dashboard/block",
             json!({ "key": "free-ann", "seconds": 60 }),
         ),
-        ("/dashboard/pardon", json!({ "key": "free-ann" })),
+        ("/dashboard/unblock", json!({ "key": "free-ann" })),
     ];
     for (path, change) in changes {
         assert_eq!(
@@ -84,7 +84,7 @@ async fn a_question_is_json_of_bounded_length() {
         send(&app, post("/dashboard/inspect", &long)).await.status(),
         413
     );
-    // A key in the address would stand in the log of each proxy.
+    // A key in the URL would appear in the log of each proxy.
     let request = ask("/dashboard/inspect?key=free-ann")
         .body(Body::empty())
         .unwrap();

@@ -1,4 +1,4 @@
-//! What the page tells of a file in shadow.
+//! The file in shadow on the page.
 
 use std::net::SocketAddr;
 

@@ -50,7 +50,7 @@ async fn serve() -> Served {
     }
 }
 
-/// Opens the events, and reads until the first of them is there, or the answer has ended.
+/// Opens the stream, and reads until the first event or the end of the response.
 async fn view(address: SocketAddr) -> (TcpStream, String) {
     let mut socket = TcpStream::connect(address).await.unwrap();
     let request = format!("GET /dashboard/events HTTP/1.1\r\nhost: {address}\r\n\r\n");
@@ -88,7 +88,7 @@ async fn sixteen_of_twenty_viewers_are_served_and_one_that_leaves_frees_a_place(
         first.1
     );
     drop(first);
-    // The server finds out when it has read that the socket was closed.
+    // The server notices when it has read that the socket was closed.
     while !view(service.address).await.1.starts_with("HTTP/1.1 200 ") {}
 }
 
@@ -104,7 +104,7 @@ async fn a_shutdown_does_not_wait_for_viewers() {
     service.stop.take().unwrap().send(()).unwrap();
     let ended = timeout(Duration::from_secs(1), service.ended).await;
     ended.expect("within a second").unwrap().unwrap();
-    // The viewers are still there: it was the service that ended the streams.
+    // The viewers are still there: the service ended the streams.
     for socket in &mut viewers {
         socket.read_to_end(&mut Vec::new()).await.unwrap();
     }
@@ -119,7 +119,7 @@ async fn a_viewer_that_does_not_read_is_dropped() {
         viewers.push(open().await);
     }
     assert_eq!(open().await.status(), 503);
-    // One reads on, and fifteen do not.
+    // One viewer reads on, and fifteen do not.
     let mut reader = viewers.pop().unwrap().into_body();
     for _ in 0..12 {
         let event = reader.frame().await.unwrap().unwrap();

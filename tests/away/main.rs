@@ -1,4 +1,4 @@
-//! What a node does while a shared store other than Redis is away.
+//! A node whose shared store is away, for stores other than Redis.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,7 +14,7 @@ use tower_ratelimit::{FixedWindow, Limiter, OnStoreFailure, Policy};
 
 use switch::Switch;
 
-/// As many failures in a row as it takes.
+/// The number of failures in a row that open the breaker.
 const FAILURES: usize = 5;
 
 /// The longest pause before the first probe.
@@ -32,7 +32,7 @@ fn limiter<I: Items>(
     limiter.store(store.clone()).build().unwrap()
 }
 
-/// Fails so often that the store is taken for away.
+/// Fails until the breaker opens.
 async fn lose(switch: &Switch, limiter: &Limiter<SharedLedger<Switch>>) {
     switch.fail();
     for number in 0..FAILURES {
@@ -75,7 +75,7 @@ async fn it_is_asked_now_and_then_and_decides_again_once_it_writes() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let decision = limiter.check("ann", 0).await.unwrap();
     assert!(!decision.is_degraded());
-    // What was counted here meanwhile stays here.
+    // Units that were counted here meanwhile stay here.
     assert_eq!(decision.binding().unwrap().1.used(), 4);
 }
 
@@ -125,7 +125,7 @@ async fn each_policy_does_what_it_says() {
     assert!(!allow.check("mallory", 1).await.unwrap().is_allowed());
 }
 
-/// Another process has blocked the key, and this one has met the block.
+/// Another process has blocked the key, and this process knows the block.
 #[tokio::test(start_paused = true)]
 async fn a_block_that_the_store_has_told_of_holds_while_it_is_away() {
     let switch = Switch::new();
@@ -170,7 +170,7 @@ async fn a_damaged_key_does_not_affect_the_others() {
     assert!(!limiter.check("bob", 1).await.unwrap().is_degraded());
 }
 
-/// Limits of L that n nodes share: L from the store, and a share from each node.
+/// A limit of L that n nodes share: L from the store, and a share from each node.
 #[tokio::test(start_paused = true)]
 async fn all_nodes_together_admit_no_more_than_the_limit_and_their_shares() {
     const NODES: u32 = 4;

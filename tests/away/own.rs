@@ -1,4 +1,4 @@
-//! A ledger that a user of the crate has written, which only decides.
+//! A ledger of a user of the crate, which implements `charge` alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use tower_ratelimit::{ConfigError, Limiter, MemoryStore, Policy, StoreError};
 
 use crate::{FAILURES, daily};
 
-/// A store that says it is shared, and nothing else of how it can be away.
+/// A store that is shared, with the defaults for outages.
 #[derive(Clone, Debug, Default)]
 struct Own {
     memory: MemoryStore,
@@ -19,7 +19,7 @@ struct Own {
     calls: Arc<AtomicUsize>,
 }
 
-/// The same, with options.
+/// The same store, with options for outages.
 struct Named(Own, Availability);
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Ledger for OwnLedger {
     }
 }
 
-/// Its probe charges a key that no client has: it blocks no keys.
+/// Its probe charges a key that no client has, and blocks none.
 #[tokio::test(start_paused = true)]
 async fn a_store_of_your_own_needs_to_do_nothing() {
     let store = Own::default();
@@ -85,7 +85,7 @@ async fn a_store_of_your_own_needs_to_do_nothing() {
     assert_eq!(error.kind(), StoreErrorKind::Unsupported);
 }
 
-/// The one that was opened first is gone, and the store has to be asked through another.
+/// The ledger that was opened first is dropped, and the probe uses another one.
 #[tokio::test(start_paused = true)]
 async fn limiters_over_a_store_find_out_together_and_outlive_each_other() {
     let store = Own::default();

@@ -1,4 +1,4 @@
-//! Items that are away when they are told to be.
+//! Items that a test can take away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use tower_ratelimit::{ManualClock, StoreError};
 
 use crate::support::items::Map;
 
-/// Answers later, as a place behind a network does. Clones are the same place.
+/// Answers later, as over a network. Clones share the items.
 #[derive(Clone, Debug)]
 pub(crate) struct Switch {
     pub(crate) map: Map,
@@ -47,7 +47,7 @@ impl Switch {
         self.does.store(SUPPORT_NOTHING, Ordering::SeqCst);
     }
 
-    /// How often it was asked.
+    /// Returns the number of calls.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tower_ratelimit::RedisStore;
 
-use crate::load::{Answer, Said, key_name};
+use crate::load::{CallRecord, Said, key_name};
 use crate::node::{DEADLINE, LIMIT, SHARE, policy};
 use crate::nodes::{NODES, Nodes};
 use crate::shards::slot_of;
@@ -15,7 +15,7 @@ use crate::trouble::Trouble;
 const SCHEDULING: Duration = Duration::from_secs(1);
 
 pub(crate) struct Account<'a> {
-    pub(crate) answers: &'a [Answer],
+    pub(crate) answers: &'a [CallRecord],
     pub(crate) nodes: &'a Nodes,
     pub(crate) trouble: &'a Trouble,
     pub(crate) began: Instant,
@@ -48,7 +48,7 @@ impl Worst {
 
 impl Account<'_> {
     /// Returns whether the node of a request was killed or stopped while the request waited.
-    fn is_excused(&self, answer: &Answer) -> bool {
+    fn is_excused(&self, answer: &CallRecord) -> bool {
         self.nodes.was_away(answer.node, answer.began, answer.ended)
     }
 
@@ -142,6 +142,6 @@ impl Account<'_> {
     }
 }
 
-fn took(answer: &Answer) -> Duration {
+fn took(answer: &CallRecord) -> Duration {
     answer.ended.duration_since(answer.began)
 }

@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The answer to a client.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct CallRecord {
     pub(crate) node: usize,
     pub(crate) key: u32,
     pub(crate) began: Instant,
@@ -54,7 +54,7 @@ pub(crate) enum Said {
     Refused {
         is_degraded: bool,
     },
-    /// A status that is neither 200 nor 429, or an answer that does not tell how it was decided.
+    /// Another status than 200 and 429, or an answer that does not say how it was decided.
     Wrong(StatusCode),
     /// No answer, for this reason.
     Lost(String),
@@ -70,7 +70,7 @@ impl Said {
     }
 }
 
-impl Answer {
+impl CallRecord {
     fn is_well(&self) -> bool {
         self.said.is_degraded() == Some(false)
     }
@@ -84,7 +84,7 @@ pub(crate) fn key_name(key: u32) -> String {
 pub(crate) struct Load {
     runtime: Runtime,
     nodes: Arc<Nodes>,
-    answers: Arc<Mutex<Vec<Answer>>>,
+    answers: Arc<Mutex<Vec<CallRecord>>>,
     is_over: Arc<AtomicBool>,
     clients: Vec<JoinHandle<()>>,
     http: Client<HttpConnector, Empty<Bytes>>,
@@ -177,7 +177,7 @@ impl Load {
     }
 
     /// Ends when all requests that are under way have been answered.
-    pub(crate) fn end(self) -> Vec<Answer> {
+    pub(crate) fn end(self) -> Vec<CallRecord> {
         self.is_over.store(true, Ordering::SeqCst);
         for client in self.clients {
             let ended = async { timeout(PATIENCE, client).await };
@@ -205,7 +205,7 @@ async fn ask(
     nodes: &Nodes,
     node: usize,
     key: u32,
-) -> Option<Answer> {
+) -> Option<CallRecord> {
     let began = Instant::now();
     let request = Request::get(nodes.address(node)?).header(KEY, key_name(key));
     let request = request.body(Empty::new()).expect("it is one");
@@ -227,7 +227,7 @@ async fn ask(
         Ok(Err(error)) => Said::Lost(format!("{error:?}")),
         Err(_) => Said::Lost(format!("nothing for {LOST:?}")),
     };
-    Some(Answer {
+    Some(CallRecord {
         node,
         key,
         began,

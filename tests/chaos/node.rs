@@ -110,8 +110,8 @@ pub(crate) fn run(arguments: &[String]) {
     });
 }
 
-/// Sends many calls at once, to servers that may be away. Their answers do not matter: the other requests
-/// must not suffer.
+/// Sends many calls at once to servers that may be away. Their results do not matter, but they must not delay other
+/// requests.
 async fn crowd(limiter: Limiter<RedisLedger>, keys: u32) {
     let mut asked = JoinSet::new();
     for _ in 0..BEATS {

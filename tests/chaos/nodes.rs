@@ -15,11 +15,11 @@ use crate::support::redis::signal;
 
 pub(crate) const NODES: usize = 3;
 
-/// The time after which a node that has not begun something is busy.
+/// A node that has not begun something within this time is busy.
 const SOON: Duration = Duration::from_millis(200);
 
-/// Ends the node when this process has gone, for any reason and even if the node is stopped: our end of the
-/// pipe is closed then.
+/// Ends the node when this process ends, for any reason and even if the node is stopped: the operating system then
+/// closes our end of the pipe.
 const GUARD: &str = r#""$@" & read -r _; kill -9 $! 2>/dev/null; wait"#;
 
 /// All nodes, for the threads that send requests and for the one that kills.
@@ -141,7 +141,7 @@ impl Nodes {
         node.away.iter().any(|away| away.overlaps(from, to))
     }
 
-    /// How often it was killed between these moments, and so has forgotten what it had counted.
+    /// Returns how often it was killed between these moments, which lost the counts of the node itself.
     pub(crate) fn kills(&self, number: usize, from: Instant, to: Instant) -> u32 {
         let node = self.node(number);
         let kills = node.away.iter().filter(|away| away.is_killed);
@@ -149,7 +149,7 @@ impl Nodes {
         u32::try_from(kills).expect("they are few")
     }
 
-    /// Ends them, and says what they have told of panics.
+    /// Ends the nodes, and reports their panics.
     pub(crate) fn end(&self) -> Vec<String> {
         for number in 0..NODES {
             let process = self.node(number).process.take();
@@ -187,14 +187,14 @@ impl Node {
 #[derive(Debug)]
 struct Process {
     guard: Child,
-    /// Closed to end it.
+    /// Closed to end the node.
     alive: Option<ChildStdin>,
     reader: Option<JoinHandle<()>>,
     pid: u32,
 }
 
 impl Process {
-    /// Starts one, and waits until it tells on which port it is.
+    /// Starts a node, and waits until it reports its port.
     fn start(number: usize, urls: &[String], panics: &Arc<Mutex<Vec<String>>>) -> (Self, String) {
         let itself = env::current_exe().expect("this program is somewhere");
         let mut guard = Command::new("sh")
@@ -237,10 +237,10 @@ fn hear(number: usize, told: BufReader<ChildStdout>, panics: &Mutex<Vec<String>>
 impl Drop for Process {
     fn drop(&mut self) {
         drop(self.alive.take());
-        // Whether it was there yet is all one.
+        // The result does not matter: the node may not exist.
         let _ = self.guard.wait();
         if let Some(reader) = self.reader.take() {
-            // It ends with the pipe, and has said what there was to say.
+            // It ends with the pipe, and has printed everything by then.
             let _ = reader.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What the cluster says of itself meanwhile: who has which slots, and how often their counts were lost.
+//! The state of the cluster meanwhile: which server has which slots, and how often their counts were lost.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use crate::support::redis::{Cluster, SLOTS, Server};
 
 pub(crate) const SHARDS: usize = 3;
 
-/// A server that does not say how it is within this time is not well.
+/// A server that does not report its state within this time is not well.
 const SOON: Duration = Duration::from_millis(200);
 
-/// How often a shard has forgotten what it had admitted, or a part of it, at some moment between these.
+/// The number of times that a shard has lost counts, at some moment between these.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loss {
     from: Instant,
@@ -29,7 +29,7 @@ struct Shard {
     failovers: u32,
     last_whole: Instant,
     trouble: Option<Trouble>,
-    /// When it was last looked at.
+    /// The last look.
     is_well: bool,
     misses_none: bool,
     losses: Vec<Loss>,
@@ -38,7 +38,7 @@ struct Shard {
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
     since: Instant,
-    /// With all that it had counted, unless its replica takes over.
+    /// With all of its counts, unless its replica takes over.
     is_primary_killed: bool,
 }
 
@@ -46,7 +46,7 @@ struct Trouble {
 pub(crate) struct Shards([Shard; SHARDS]);
 
 impl Shards {
-    /// Of a cluster that is well, in which the first servers are the primaries.
+    /// Creates the shards of a healthy cluster, in which the first servers are the primaries.
     pub(crate) fn new() -> Self {
         Self([0, 1, 2].map(|shard| Shard {
             servers: [shard, shard + SHARDS],
@@ -72,7 +72,7 @@ impl Shards {
         servers[usize::from(servers[0] == primary)]
     }
 
-    /// Whether nothing has befallen this shard, or it has got over it.
+    /// Returns whether the shard is whole, because nothing has happened to it or it has recovered.
     pub(crate) fn is_whole(&self, shard: usize) -> bool {
         let Shard {
             trouble, is_well, ..
@@ -80,12 +80,12 @@ impl Shards {
         *is_well && trouble.is_none()
     }
 
-    /// Whether all are whole, and no node misses a primary, so that no failover is under way either.
+    /// Returns whether all shards are whole, and no node misses a primary, so that no failover is under way.
     pub(crate) fn are_calm(&self) -> bool {
         (0..SHARDS).all(|shard| self.is_whole(shard) && self.0[shard].misses_none)
     }
 
-    /// Something is about to befall this shard.
+    /// Notes a fault that is about to hit this shard.
     pub(crate) fn strike(&mut self, shard: usize, is_primary_killed: bool) {
         self.0[shard].trouble = Some(Trouble {
             since: Instant::now(),
@@ -93,18 +93,18 @@ impl Shards {
         });
     }
 
-    /// Looks how the shards are; those servers that are away need not be asked.
+    /// Reads the state of the shards. Servers that are away need not be asked.
     pub(crate) fn look(&mut self, cluster: &Cluster, is_away: impl Fn(usize) -> bool) {
         for shard in &mut self.0 {
             let told = shard.servers.map(|server| {
                 let there = (!is_away(server)).then(|| &cluster.nodes[server]);
-                there.and_then(Told::by)
+                there.and_then(ServerInfo::by)
             });
-            shard.heed(&told);
+            shard.update(&told);
         }
     }
 
-    /// How often this slot has lost counts between these moments.
+    /// Returns how often this slot has lost counts between these moments.
     pub(crate) fn losses(&self, slot: u16, from: Instant, to: Instant) -> u32 {
         let last_of = |shard: usize| (shard + 1) * usize::from(SLOTS) / SHARDS;
         let shard = (0..SHARDS).find(|shard| usize::from(slot) < last_of(*shard));
@@ -122,7 +122,7 @@ impl Shards {
 }
 
 impl Shard {
-    fn heed(&mut self, told: &[Option<Told>; 2]) {
+    fn update(&mut self, told: &[Option<ServerInfo>; 2]) {
         for told in told.iter().flatten().filter(|told| told.is_primary) {
             if told.epoch > self.epoch {
                 // It has one from the start.
@@ -140,7 +140,7 @@ impl Shard {
         }
         let now = Instant::now();
         let trouble = self.trouble.take();
-        // A primary whose replica has taken over comes back as a replica, and not with nothing.
+        // A primary whose replica has taken over comes back as a replica, with the counts of the new primary.
         let killed = trouble.is_some_and(|trouble| trouble.is_primary_killed);
         let times = self.failovers.max(u32::from(killed));
         if times > 0 {
@@ -159,16 +159,16 @@ impl Shard {
     }
 }
 
-/// What a server says of itself.
+/// The state that a server reports.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct ServerInfo {
     is_primary: bool,
     is_well: bool,
     misses_none: bool,
     epoch: u64,
 }
 
-impl Told {
+impl ServerInfo {
     fn by(server: &Server) -> Option<Self> {
         let replication = say(server, &["INFO", "replication"])?;
         let cluster = say(server, &["CLUSTER", "INFO"])?;
@@ -187,7 +187,7 @@ impl Told {
     }
 }
 
-/// The answer to a command, given as words, of a server that answers soon.
+/// Returns the answer to a command, if the server answers soon.
 pub(crate) fn say(server: &Server, words: &[&str]) -> Option<String> {
     let client = Client::open(server.url()).ok()?;
     let mut connection = client.get_connection_with_timeout(SOON).ok()?;
@@ -196,7 +196,7 @@ pub(crate) fn say(server: &Server, words: &[&str]) -> Option<String> {
     redis::cmd(name).arg(arguments).query(&mut connection).ok()
 }
 
-/// The slot of a key.
+/// Returns the slot of a key.
 pub(crate) fn slot_of(cluster: &Cluster, key: &str) -> u16 {
     let slot = say(&cluster.nodes[0], &["CLUSTER", "KEYSLOT", key]);
     slot.and_then(|slot| slot.parse().ok())

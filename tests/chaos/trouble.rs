@@ -1,5 +1,5 @@
-//! What befalls the servers and the nodes: drawn from one seed, whether it can be done at that moment or not, so
-//! that the same seed draws the same.
+//! The faults of servers and nodes. They are drawn from one seed, whether or not a fault is possible at that moment,
+//! so that the same seed draws the same faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,15 +14,16 @@ use crate::nodes::{NODES, Nodes};
 use crate::shards::{SHARDS, Shards, say};
 use crate::support::redis::Cluster;
 
-/// Between one blow and the next.
+/// The pause between two faults.
 const PAUSE: [u64; 2] = [50, 900];
-/// How long a server is gone, or stopped: its replica takes over after a second or two, or has no time to.
+/// The time for which a server is dead or stopped: sometimes its replica takes over, after a second or two, and
+/// sometimes it has no time to.
 const SERVER_AWAY: [u64; 2] = [20, 4_000];
 const NODE_AWAY: [u64; 2] = [50, 1_500];
 
-/// How often it is looked at how the shards are.
+/// The interval between two looks at the shards.
 const LOOKS: Duration = Duration::from_millis(250);
-/// So long that a cluster which is not whole by then never will be.
+/// A cluster that is not whole by then never will be.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +40,7 @@ pub(crate) enum Blow {
     Crowd,
 }
 
-/// All of them.
+/// All of the above.
 pub(crate) const BLOWS: [Blow; 10] = [
     Blow::KillPrimary,
     Blow::KillReplica,
@@ -53,7 +54,7 @@ pub(crate) const BLOWS: [Blow; 10] = [
     Blow::Crowd,
 ];
 
-/// How many keys a node is asked about at once, while servers are away or not.
+/// The number of keys that a node is asked about at once, while servers may be away.
 const CROWDS: [u32; 3] = [60, 300, 1_000];
 
 impl fmt::Display for Blow {
@@ -94,7 +95,7 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// For a cluster and nodes that are well.
+    /// Creates the faults for a cluster and nodes that are well.
     pub(crate) fn new(seed: u64, cluster: Cluster, nodes: &Arc<Nodes>) -> Self {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -113,7 +114,7 @@ impl Trouble {
         trouble
     }
 
-    /// Strikes here and there for so long.
+    /// Causes faults for this time.
     pub(crate) fn lasts(&mut self, length: Duration) {
         let end = Instant::now() + length;
         let mut next = Instant::now();
@@ -135,7 +136,7 @@ impl Trouble {
         self.strikes_last();
     }
 
-    /// Kills a primary, if the shards have got over everything else, so that there is something to get over.
+    /// Kills a primary, if the shards have recovered from everything else, so that at least one failover happens.
     fn strikes_last(&mut self) {
         let first = self.random.random_range(0..SHARDS);
         let away = self.length(SERVER_AWAY);
@@ -163,7 +164,7 @@ impl Trouble {
             Blow::FailOver => {
                 let shard = whom % SHARDS;
                 let replica = self.shards.replica(shard);
-                // While most primaries are away no new one is elected; the replica says so, or nothing.
+                // While most primaries are away, no new one is elected: the replica reports that, or nothing.
                 self.shards.is_whole(shard) && self.tell(replica, &["CLUSTER", "FAILOVER"])
             }
             Blow::DropConnections => {
@@ -183,12 +184,12 @@ impl Trouble {
         is_done
     }
 
-    /// One of a shard's two servers at a time, and neither before they are a pair again. A replica that has not all
-    /// its primary had yet does not stand for election, and one that has is the only one that can: if both were
-    /// struck one after the other, the slots could be unserved, or the lost count of one be taken for that of the
-    /// other.
+    /// Hits one of a shard's two servers at a time, and no other before both are a pair again. A replica without all
+    /// the data of its primary does not stand for election, and a replica with it is the only candidate. If both were
+    /// hit one after the other, the slots could remain without a server, or the test could count the loss for the
+    /// wrong server.
     fn strike_a_shard(&mut self, blow: Blow, shard: usize, away: Duration) -> bool {
-        // Who is the primary may have changed since the last look.
+        // Another server may be the primary since the last look.
         self.look();
         if !self.shards.is_whole(shard) {
             return false;
@@ -229,7 +230,7 @@ impl Trouble {
         true
     }
 
-    /// Whether this server was there to be told.
+    /// Returns whether the server was there to be told.
     fn tell(&self, server: usize, words: &[&str]) -> bool {
         !self.servers_away.contains(&server) && say(&self.cluster.nodes[server], words).is_some()
     }
@@ -272,8 +273,8 @@ impl Trouble {
         }
     }
 
-    /// Mends what is broken, and waits until the cluster calls itself whole: when the last thing was mended, and
-    /// since when it was whole.
+    /// Repairs all faults, and waits until the cluster calls itself whole. Returns when the last fault was repaired,
+    /// and since when the cluster was whole.
     pub(crate) fn mends_all(&mut self) -> (Instant, Instant) {
         for (_, mend) in std::mem::take(&mut self.mends) {
             self.mend(mend);

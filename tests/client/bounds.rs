@@ -9,7 +9,7 @@ use tower_ratelimit::key;
 
 use crate::server::{Scripted, answer, polled};
 
-/// A client of a server that refuses the first call of each key, for as long as the key says.
+/// Returns a client of a server that refuses the first call of each key, for as long as the key says.
 fn refuser() -> impl tower::Service<
     http::Request<()>,
     Response = http::Response<()>,

@@ -19,9 +19,8 @@ use tower_ratelimit::clock::{Clock, Micros};
 use tower_ratelimit::key::Key;
 use tower_ratelimit::{AnchoredWindow, MemoryStore, Policy, RateLimitLayer, key};
 
-/// Stands still until it is let go, and then shows what it would if it had never stood: however slow
-/// the machine is, the calls before are of one moment, and the time of those after is no less than
-/// what their client has waited.
+/// A clock that stands still until it is released, and then shows the time as if it had never stood. So the calls
+/// before are at one moment on any machine, and the time of the calls after is at least the wait of their client.
 #[derive(Clone)]
 struct HeldClock {
     start: Instant,
@@ -45,7 +44,7 @@ async fn check(client: &HealthClient<LearnedLimit<Channel>>) -> Result<(), Statu
     client.clone().check(request).await.map(drop)
 }
 
-/// A listener on a free port, and a client of it that heeds what it is told.
+/// Returns a listener on a free port, and a client that obeys the headers.
 async fn connection() -> (
     TcpListener,
     LearnedLimitLayer,
@@ -54,15 +53,15 @@ async fn connection() -> (
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let channel = Channel::from_shared(url).unwrap().connect_lazy();
-    let heed = LearnedLimitLayer::new();
-    let client = HealthClient::new(heed.layer(channel));
-    (listener, heed, client)
+    let layer = LearnedLimitLayer::new();
+    let client = HealthClient::new(layer.layer(channel));
+    (listener, layer, client)
 }
 
 #[tokio::test]
 async fn a_channel_holds_further_calls_for_the_retry_info_and_the_next_passes() {
     const WAIT: Duration = Duration::from_millis(100);
-    let (listener, heed, client) = connection().await;
+    let (listener, layer, client) = connection().await;
     let goes = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
     let clock = HeldClock {
@@ -73,7 +72,7 @@ async fn a_channel_holds_further_calls_for_the_retry_info_and_the_next_passes() 
     let limit = RateLimitLayer::builder()
         .policy(Policy::new("calls", window).key(key::global()))
         .store(MemoryStore::new().clock(clock))
-        // With these the client would know that none is left, and not go on until it is refused.
+        // With these headers the client would know that none remains, and would stop before it is refused.
         .without_headers();
     let limit = limit.build().unwrap();
     let serving = tokio::spawn(async move {
@@ -84,13 +83,13 @@ async fn a_channel_holds_further_calls_for_the_retry_info_and_the_next_passes() 
     });
 
     check(&client).await.unwrap();
-    assert_eq!(heed.held_for(Key::GLOBAL), None);
+    assert_eq!(layer.held_for(Key::GLOBAL), None);
     let refused = check(&client).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     let told = refused.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(told, Some(WAIT));
-    // Not the second that `Retry-After` has to say.
-    let hold = heed.held_for(Key::GLOBAL).unwrap_or_default();
+    // Not the whole second in `Retry-After`.
+    let hold = layer.held_for(Key::GLOBAL).unwrap_or_default();
     assert!(hold <= WAIT, "{hold:?}");
 
     goes.store(true, Ordering::SeqCst);
@@ -105,7 +104,7 @@ async fn a_stream_that_is_reset_tells_of_no_limit_and_holds_nothing() {
         (Reason::ENHANCE_YOUR_CALM, Code::ResourceExhausted),
         (Reason::REFUSED_STREAM, Code::Unavailable),
     ] {
-        let (listener, heed, client) = connection().await;
+        let (listener, layer, client) = connection().await;
         let serving = tokio::spawn(async move {
             let (socket, _) = listener.accept().await.unwrap();
             let mut connection = h2::server::handshake(socket).await.unwrap();
@@ -116,7 +115,7 @@ async fn a_stream_that_is_reset_tells_of_no_limit_and_holds_nothing() {
         for _ in 0..2 {
             let reset = check(&client).await.unwrap_err();
             assert_eq!(reset.code(), code, "{reset:?}");
-            assert_eq!(heed.held_for(Key::GLOBAL), None);
+            assert_eq!(layer.held_for(Key::GLOBAL), None);
         }
         serving.abort();
     }

@@ -20,7 +20,7 @@ use tower_ratelimit::{RateLimitLayer, TokenBucket, key};
 
 use crate::load::Seen;
 
-/// How slow the machine is changes how many calls there are, and nothing else.
+/// The speed of the machine changes the number of calls, and nothing else.
 #[tokio::test]
 async fn three_seconds_of_load_meet_no_more_than_one_refusal_for_each_limit_reached() {
     let limit = RateLimitLayer::new(key::client_ip(), TokenBucket::per_second(5).burst(10));

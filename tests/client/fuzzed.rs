@@ -1,5 +1,4 @@
-//! Whatever a server answers: nothing panics, no hold is longer than it may be, and the calls behind
-//! it go on.
+//! For any answer of a server, nothing panics, no hold is too long, and the next calls go on.
 
 use std::time::Duration;
 

@@ -10,9 +10,9 @@ use tonic_types::{ErrorDetails, StatusExt};
 use tower::Layer;
 use tower_ratelimit::client::LearnedLimitLayer;
 
-use crate::server::{Scripted, answer, call, heed};
+use crate::server::{Scripted, answer, call, client_of};
 
-/// The head of a response that tonic makes of a status.
+/// Returns the head of a response that tonic makes of a status.
 fn failed(status: Status) -> Response<()> {
     status.into_http::<()>().map(|()| ())
 }
@@ -23,7 +23,7 @@ fn refused(code: Code, wait: Option<Duration>) -> Response<()> {
 }
 
 async fn held_by(response: Response<()>) -> Duration {
-    let client = heed(&Scripted::new([response]));
+    let client = client_of(&Scripted::new([response]));
     let start = Instant::now();
     for _ in 0..2 {
         assert_eq!(call(&client, "/a.Service/Method").await.unwrap(), 200);
@@ -39,7 +39,7 @@ async fn retry_info_is_waited_for_to_the_millisecond() {
         wait
     );
     assert_eq!(held_by(refused(Code::Unavailable, Some(wait))).await, wait);
-    // Neither of these says that a limit was reached.
+    // Neither status says that a limit was reached.
     assert_eq!(
         held_by(refused(Code::ResourceExhausted, None)).await,
         Duration::ZERO
@@ -74,7 +74,7 @@ async fn details_that_are_malformed_are_ignored() {
     }
 }
 
-/// A `RetryInfo` of the least number of seconds that its type holds.
+/// Returns a `RetryInfo` of the least number of seconds that its type holds.
 fn least_seconds() -> String {
     use base64::Engine as _;
     let delay: &[u8] = &[

@@ -1,4 +1,4 @@
-//! What is learnt, and how long it holds calls.
+//! The limits that the client learns, and the time for which they hold calls.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tower::Layer;
 use tower_ratelimit::client::{LearnedLimitLayer, host};
 use tower_ratelimit::key::{self, Head};
 
-use crate::server::{Scripted, answer, call, heed, polled};
+use crate::server::{Scripted, answer, call, client_of, polled};
 
 const SERVER: &str = "http://api.example/";
 
-/// How long the second call is held after this answer to the first.
+/// Returns how long the second call is held after this answer to the first.
 async fn held_by(layer: LearnedLimitLayer, status: u16, fields: &[(&str, &str)]) -> Duration {
     let client = layer.layer(Scripted::new([answer(status, fields)]));
     assert_eq!(
@@ -43,10 +43,10 @@ async fn further_calls_are_held_until_the_time_told() {
             30,
         ),
         (429, &[("retry-after", "0")], 0),
-        // No time is told: so long that it is not asked again and again.
+        // The answer has no time, so the hold is long enough not to ask too often.
         (429, &[], 1),
         (200, &[("ratelimit", "\"default\";r=0")], 1),
-        // Nothing is told of a limit.
+        // The answer has no limit.
         (503, &[], 0),
         (200, &[("retry-after", "7")], 0),
         (200, &[("ratelimit", "\"default\";r=1;t=50")], 0),
@@ -126,7 +126,7 @@ async fn the_later_end_of_two_holds_counts() {
         answer(200, &[("ratelimit", "\"a\";r=5;t=3")]),
     ];
     let server = Scripted::stuck(script);
-    let client = heed(&server);
+    let client = client_of(&server);
     server.may_answer.add_permits(1);
     assert_eq!(call(&client, SERVER).await.unwrap(), 200);
     let start = Instant::now();
@@ -144,24 +144,24 @@ async fn the_later_end_of_two_holds_counts() {
 #[tokio::test(start_paused = true)]
 async fn one_call_goes_ahead_until_something_is_known_of_a_server() {
     let server = Scripted::stuck([answer(200, &[("ratelimit", "\"a\";r=2;t=9")])]);
-    let client = heed(&server);
+    let client = client_of(&server);
     let mut calls: Vec<_> = (0..9).map(|_| polled(call(&client, SERVER))).collect();
     assert!(calls.iter_mut().all(|call| call.poll().is_pending()));
     assert_eq!(server.calls(), 1);
     server.may_answer.add_permits(1);
     assert!(calls.remove(0).poll().is_ready());
-    // It was told that two remain.
+    // The response said that two remain.
     assert!(calls.iter_mut().all(|call| call.poll().is_pending()));
     assert_eq!(server.calls(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_in_flight_are_subtracted_from_the_remaining_units() {
-    // Of four at once the first one back says that seven remain: three of them may have been counted
-    // after it was.
+    // Of four calls at once, the first response says that seven remain. The server may have counted three of them
+    // after it.
     let told = |remaining: &str| answer(200, &[("ratelimit", &format!("\"a\";r={remaining};t=9"))]);
     let server = Scripted::stuck(["11", "7", "8", "9", "10"].map(told));
-    let client = heed(&server);
+    let client = client_of(&server);
     server.may_answer.add_permits(1);
     assert_eq!(call(&client, SERVER).await.unwrap(), 200);
     let mut four: Vec<_> = (0..4).map(|_| polled(call(&client, SERVER))).collect();
@@ -174,7 +174,7 @@ async fn calls_in_flight_are_subtracted_from_the_remaining_units() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_tells_nothing_is_called_by_all_at_once_until_it_refuses() {
     let server = Scripted::stuck([answer(200, &[])]);
-    let client = heed(&server);
+    let client = client_of(&server);
     server.may_answer.add_permits(1);
     assert_eq!(call(&client, SERVER).await.unwrap(), 200);
     let mut calls: Vec<_> = (0..500).map(|_| polled(call(&client, SERVER))).collect();
@@ -185,7 +185,7 @@ async fn a_server_that_tells_nothing_is_called_by_all_at_once_until_it_refuses()
 #[tokio::test(start_paused = true)]
 async fn after_a_refusal_without_numbers_calls_come_back_one_by_one_and_then_more() {
     let server = Scripted::stuck([answer(200, &[]), answer(429, &[("retry-after", "5")])]);
-    let client = heed(&server);
+    let client = client_of(&server);
     server.may_answer.add_permits(2);
     assert_eq!(call(&client, SERVER).await.unwrap(), 200);
     assert_eq!(call(&client, SERVER).await.unwrap(), 429);

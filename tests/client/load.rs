@@ -1,5 +1,4 @@
-//! Ten seconds of more calls than a server allows: no more than one is refused for each time that the
-//! limit is reached.
+//! Ten seconds of more calls than a server allows: at most one call is refused each time that the limit is reached.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +26,7 @@ use crate::tokio_clock::TokioClock;
 pub(crate) struct Seen {
     pub(crate) served: AtomicU64,
     pub(crate) refused: AtomicU64,
-    /// How often nothing was left, having been something before.
+    /// The number of times that the remaining calls fell to zero.
     pub(crate) reached: AtomicU64,
     is_spent: AtomicBool,
 }
@@ -61,15 +60,15 @@ impl Seen {
 /// How long each way takes: anything up to this.
 const WAY: u64 = 40;
 
-/// The same numbers each time, up to `most`.
+/// Returns the same numbers each time, up to `most`.
 fn noise(dice: &AtomicU64, most: u64) -> Duration {
     let next = |dice: u64| dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     let dice = dice.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |dice| Some(next(dice)));
     Duration::from_millis((dice.unwrap() >> 33) % (most + 1))
 }
 
-/// So many callers against a server with this limit, whose handler takes up to so many milliseconds;
-/// how many were served and refused, and how often the limit was reached.
+/// Runs this many callers against a server with this limit, whose handler takes up to this many milliseconds. Returns
+/// how many calls were served and refused, and how often the limit was reached.
 async fn load(limit: RateLimitLayerBuilder, callers: u64, handler: u64) -> [u64; 3] {
     let clock = TokioClock::new();
     let layer = limit.store(MemoryStore::new().clock(clock));
@@ -135,7 +134,7 @@ async fn the_quickstart_refuses_none_and_serves_as_many_as_whole_seconds_let_it(
         let layer = limit(quickstart, Dialect::Draft11);
         let [served, refused, reached] = load(layer, callers, 0).await;
         assert_eq!(refused, 0, "{callers}");
-        // Ten at once and fifty in ten seconds; it is told whole seconds, and so it is a little late.
+        // Ten at once and fifty in ten seconds. The client reads whole seconds, so it is a little late.
         assert!((45..=60).contains(&served), "{callers}: {served}");
         assert!(reached >= 8, "{callers}: {reached}");
     }

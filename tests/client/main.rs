@@ -1,5 +1,5 @@
-//! The outgoing side, against servers in this process, under a clock that stands still; the last of
-//! them over real connections.
+//! The client layer against servers in this process, by a clock that stands still; the last tests use real
+//! connections.
 
 #![cfg(feature = "client")]
 

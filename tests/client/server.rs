@@ -1,4 +1,4 @@
-//! Servers of HTTP that do what they are told, or what this crate's own layer does.
+//! HTTP servers with scripted responses, or with the layer of this crate.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt};
 use tower_ratelimit::client::{LearnedLimit, LearnedLimitError, LearnedLimitLayer};
 
-/// Answers in the order of a script, and with 200 and nothing else after it; it counts its calls, and
-/// answers none until it may.
+/// Answers in the order of a script, and then with 200 and no headers. It counts its calls, and answers none until it
+/// may.
 #[derive(Clone)]
 pub(crate) struct Scripted {
     script: Arc<Mutex<VecDeque<Response<()>>>>,
@@ -29,7 +29,7 @@ impl Scripted {
         }
     }
 
-    /// One that answers only as often as it is let.
+    /// Creates a server that answers a call only when it is released.
     pub(crate) fn stuck(script: impl IntoIterator<Item = Response<()>>) -> Self {
         Self {
             may_answer: Arc::new(Semaphore::new(0)),
@@ -70,11 +70,11 @@ pub(crate) fn answer(status: u16, fields: &[(&str, &str)]) -> Response<()> {
     response.body(()).unwrap()
 }
 
-pub(crate) fn heed(server: &Scripted) -> LearnedLimit<Scripted> {
+pub(crate) fn client_of(server: &Scripted) -> LearnedLimit<Scripted> {
     LearnedLimitLayer::new().layer(server.clone())
 }
 
-/// Calls a server and tells the status.
+/// Calls a server and returns the status.
 pub(crate) fn call<S, E>(
     client: &S,
     target: &str,

@@ -1,6 +1,6 @@
-//! Calls that wait by a clock that is moved by hand.
+//! Calls that wait by a clock that the test moves.
 //!
-//! They waited by tokio's timers alone: a test had to pause tokio's time, whatever clock its servers had.
+//! They waited by tokio's timers alone: a test had to pause tokio's time, even if its servers had another clock.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn the_wait_of_a_call_is_measured_by_the_clock() {
     assert!(first.poll().is_pending() && second.poll().is_pending());
     clock.advance(2 * SECOND);
     assert!(matches!(first.poll(), Poll::Ready(Ok(_))));
-    // The server has told the first of nine seconds more.
+    // The server has announced the first of nine more seconds.
     let Poll::Ready(Err(error)) = second.poll() else {
         panic!("it waits still");
     };

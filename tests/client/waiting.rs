@@ -1,5 +1,5 @@
-//! Calls that wait: in order, only so long, only so many, and none for ever behind one that has gone
-//! away or that are not polled.
+//! Calls that wait: in order, for a bounded time, in bounded number, and never behind a call that was dropped or is
+//! not polled.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt};
 use tower_ratelimit::client::{LearnedLimitError, LearnedLimitLayer, NotSent, Reason};
 
-use crate::server::{Scripted, answer, call, heed, polled};
+use crate::server::{Scripted, answer, call, client_of, polled};
 
 const SERVER: &str = "http://api.example/";
 
@@ -26,7 +26,7 @@ fn held<E>(error: &LearnedLimitError<E>) -> &NotSent {
 async fn waiting_calls_go_in_the_order_in_which_they_came() {
     let told = |remaining: u32| answer(200, &[("ratelimit", &format!("\"a\";r={remaining};t=1"))]);
     let server = Scripted::new([spent("5"), told(3), told(2), told(1), told(0), told(9)]);
-    let client = heed(&server);
+    let client = client_of(&server);
     call(&client, SERVER).await.unwrap();
     let start = Instant::now();
     let mut calls = JoinSet::new();
@@ -117,7 +117,7 @@ async fn the_number_of_waiting_calls_is_bounded_and_one_that_leaves_makes_room()
 #[tokio::test(start_paused = true)]
 async fn calls_behind_a_cancelled_one_go_on() {
     let server = Scripted::new([spent("5")]);
-    let client = heed(&server);
+    let client = client_of(&server);
     call(&client, SERVER).await.unwrap();
     let start = Instant::now();
     let mut calls: Vec<_> = (0..100).map(|_| polled(call(&client, SERVER))).collect();
@@ -130,7 +130,7 @@ async fn calls_behind_a_cancelled_one_go_on() {
         number % 3 == 0
     });
     let mut set = JoinSet::new();
-    // Those at the front are dropped once more while they wait.
+    // The calls at the front are dropped once more while they wait.
     for call in calls.into_iter().skip(1) {
         set.spawn(async move { call.await.unwrap() });
     }
@@ -141,7 +141,7 @@ async fn calls_behind_a_cancelled_one_go_on() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_on_its_way_may_have_been_counted_and_lets_another_go_later() {
     let server = Scripted::stuck([]);
-    let client = heed(&server);
+    let client = client_of(&server);
     let mut ahead = polled(call(&client, SERVER));
     let mut behind = polled(call(&client, SERVER));
     assert!(ahead.poll().is_pending() && behind.poll().is_pending());
@@ -157,7 +157,7 @@ async fn a_call_that_is_dropped_on_its_way_may_have_been_counted_and_lets_anothe
 #[tokio::test(start_paused = true)]
 async fn one_that_is_never_answered_holds_up_the_others_for_a_second() {
     let server = Scripted::stuck([]);
-    let client = heed(&server);
+    let client = client_of(&server);
     let mut ahead = polled(call(&client, SERVER));
     assert!(ahead.poll().is_pending());
     let start = Instant::now();
@@ -179,7 +179,7 @@ async fn one_that_is_never_answered_holds_up_the_others_for_a_second() {
 #[tokio::test(start_paused = true)]
 async fn one_that_is_not_polled_holds_up_the_others_for_a_second() {
     let server = Scripted::new([spent("5"), answer(200, &[("ratelimit", "\"a\";r=99;t=1")])]);
-    let client = heed(&server);
+    let client = client_of(&server);
     call(&client, SERVER).await.unwrap();
     let start = Instant::now();
     let mut idle = polled(call(&client, SERVER));
@@ -199,7 +199,7 @@ async fn several_that_are_not_polled_hold_up_the_others_for_a_second_each() {
     for number in 2..=5_u32 {
         let told = answer(200, &[("ratelimit", "\"a\";r=99;t=1")]);
         let server = Scripted::new([spent("5"), told]);
-        let client = heed(&server);
+        let client = client_of(&server);
         call(&client, SERVER).await.unwrap();
         let mut idle: Vec<_> = (0..number).map(|_| polled(call(&client, SERVER))).collect();
         assert!(idle.iter_mut().all(|call| call.poll().is_pending()));
@@ -287,7 +287,7 @@ fn without_timers_no_request_is_held_and_nothing_panics() {
 
 fn no_request_is_held() {
     let server = Scripted::new([spent("5")]);
-    let client = heed(&server);
+    let client = client_of(&server);
     let ask = || polled(call(&client, SERVER)).poll();
     assert!(matches!(ask(), std::task::Poll::Ready(Ok(200))));
     let std::task::Poll::Ready(Err(error)) = ask() else {
@@ -299,7 +299,7 @@ fn no_request_is_held() {
 #[tokio::test]
 async fn its_types_can_be_sent() {
     fn can_be_sent<T: Send>(_: &T) {}
-    let mut client = heed(&Scripted::new([]));
+    let mut client = client_of(&Scripted::new([]));
     can_be_sent(&client);
     let future = client.ready().await.unwrap().call(http::Request::new(()));
     can_be_sent(&future);

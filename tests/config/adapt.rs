@@ -12,7 +12,7 @@ use tower_ratelimit::factor::Factor;
 
 use crate::scene::{config, get, layer, mistakes, now, send, told};
 
-/// A closure that tells these percent.
+/// Returns a closure that returns this load in percent.
 fn from(percent: &Arc<AtomicU32>) -> impl Fn() -> Option<f64> + Send + Sync + 'static {
     let percent = Arc::clone(percent);
     move || Some(f64::from(percent.load(Ordering::Relaxed)) / 100.0)
@@ -89,7 +89,7 @@ fn a_class_is_that_of_the_first_rule_that_holds() {
          {{ class = \"critical_plus\", when = {{ path = \"/checkout\" }} }},\n\
          {{ class = \"sheddable_plus\", when = {{ path = \"/hints\" }} }},\n\"critical\"]\n"
     );
-    // The kernel's signal stands in the file; what this test says of it is set by hand.
+    // The file names the kernel's signal; the test sets its readings by hand.
     let config: Config = text.parse().unwrap();
     let factor = config.adapt().unwrap().factor();
     factor.set(Factor::thousandths(500), "a test");
@@ -253,7 +253,7 @@ fn a_reload_keeps_the_factor_and_refuses_another_table() {
     fs::write(&path, file(200, 10)).unwrap();
     watched.reload().unwrap();
     assert_eq!(told(), "\"api\";q=100;w=60");
-    // It is the same factor still, and the same task writes it.
+    // The factor and its task are the same as before.
     percent.store(10, Ordering::Relaxed);
     adapt.sample();
     assert_eq!(told(), "\"api\";q=200;w=60");

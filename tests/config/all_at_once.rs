@@ -1,10 +1,10 @@
-//! A mistake hides no other one, and is the reason for none.
+//! A mistake hides no other mistake, and causes none.
 
 use tower_ratelimit::config::{Config, Format};
 
 use crate::scene::mistakes;
 
-/// The settings of the mistakes, in the order of the file.
+/// Returns the settings of the mistakes, in the order of the file.
 fn settings(text: &str) -> Vec<String> {
     let found = mistakes(text).into_iter();
     found
@@ -83,7 +83,7 @@ fn the_limit_of_other_operations_is_wrong_once() {
     };
     assert_eq!(of("\"5/fortnight\""), ["policies.a.operations.other"]);
     assert_eq!(of("true"), ["policies.a.operations.other"]);
-    // It is right, and has no period of which the policy could be.
+    // The table is right, but the period of its policy is unknown.
     assert_eq!(of("5"), ["policies.a"]);
 }
 

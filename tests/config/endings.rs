@@ -1,4 +1,4 @@
-//! What requests really cost, as a file says it.
+//! Settings for the real cost of requests.
 
 use std::convert::Infallible;
 use std::fs;
@@ -17,7 +17,8 @@ use crate::scene::{config, mistakes, now};
 
 pub(crate) const UNITS: &str = "[policies.units]\nkey = \"global\"\nquota = \"1000/hour\"\n";
 
-/// What a request costs whose response has this status and these headers, and a body of five bytes that is read or not.
+/// Returns the cost of a request whose response has this status and these headers, and a body of five bytes that is
+/// read or not.
 pub(crate) fn cost(config: &Config, response: &Response<()>, is_read: bool) -> u32 {
     let layer = config
         .layer_over(MemoryStore::new().clock(ManualClock::new()))

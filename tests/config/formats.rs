@@ -1,4 +1,4 @@
-//! Which files are read, and as what.
+//! The format of a file.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ fn the_extension_says_json_and_all_others_are_toml() {
     }
 }
 
-/// It has no byte on the disk: to read it would take minutes, and a terabyte.
+/// It has no byte on the disk. Reading it would take minutes and a terabyte.
 #[test]
 fn a_file_that_is_too_large_is_not_read() {
     let folder = Folder::new("large");

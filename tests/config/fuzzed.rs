@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tower_ratelimit::config::{Config, Format};
 
-/// Pieces of which files are made: most are right somewhere.
+/// Pieces of files, most of which are valid somewhere.
 const PIECES: &[&str] = &[
     "[policies.a]\n",
     "[policies]\n",

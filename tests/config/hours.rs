@@ -7,7 +7,7 @@ use crate::scene::{config, get, mistakes, told};
 
 const POLICY: &str = "[policies.a]\nkey = \"global\"\nquota = \"10/minute\"\n";
 
-/// What is explained of a request at a time.
+/// Returns the explanation of a request at this time.
 fn explained(config: &Config, at: &str) -> String {
     let request = Request::get("/").body(()).unwrap();
     let explained = config.explain_at(&request, None, None, at).unwrap();
@@ -58,7 +58,7 @@ fn each_time_has_the_limit_and_the_line_of_its_interval() {
     assert_eq!(error.field(), "at");
 }
 
-/// An interval with a limit replaces the policy's own, also if a plan repeats that, and no other.
+/// An interval with a limit replaces the policy's own limit, also if a plan repeats it, and no other limit.
 #[test]
 fn of_a_plan_and_an_interval_the_line_that_decides_is_told() {
     let config = config(
@@ -204,7 +204,7 @@ fn a_calendar_window_has_a_limit_and_a_zone() {
     }
 }
 
-/// Each is compared with all before it, and a date with all dates of another.
+/// Each interval is compared with all before it, and a date with all dates of another.
 #[test]
 fn a_file_with_too_many_intervals_or_dates_is_read_at_once() {
     let dates: Vec<String> = (0..30_000)

@@ -16,7 +16,8 @@ use crate::tokio_clock::TokioClock;
 const WAITS: &str = "[policies.a]\nquota = \"1/second\"\nkey = \"global\"\nwait_up_to = \"5s\"\n";
 const HELD: &str = "[policies.a]\nalgorithm = \"leaky-queue\"\nquota = \"1/second\"\nplaces = 5\nkey = \"global\"\n";
 
-/// Whatever the file says meanwhile, the request passes when it was told to, and is told of the limit under which it began.
+/// Whatever the new file says, the request passes at the announced time, and the response has the limit under which
+/// the request began to wait.
 #[tokio::test(start_paused = true)]
 async fn a_request_in_line_keeps_what_it_was_told() {
     for (place, (before, after)) in [

@@ -1,4 +1,4 @@
-//! What went wrong in other limiters that read a file.
+//! Bugs of other limiters that read a file.
 
 use std::fs;
 use std::thread;
@@ -10,7 +10,7 @@ use tower_ratelimit::config::{Config, Format};
 use crate::folder::Folder;
 use crate::scene::{config, get, layer, send};
 
-/// A debounce that kept the last name of a file forgot the other one.
+/// A debounce that kept only the last name of a file lost the other one.
 #[test]
 fn two_files_that_change_together_are_both_followed() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -57,7 +57,7 @@ fn two_files_that_change_together_are_both_followed() {
     }
 }
 
-/// Limits were changed while a candidate was still being made.
+/// Limits changed while a candidate was still being built.
 #[test]
 fn a_file_with_a_mistake_at_its_end_has_no_effect_at_all() {
     let folder = Folder::new("effects");
@@ -147,7 +147,7 @@ fn a_policy_in_shadow_stays_so_whatever_gives_the_limit() {
     }
 }
 
-/// The algorithm that the file named was passed over for one with the same quota.
+/// The algorithm in the file was replaced by another one with the same quota.
 #[test]
 fn a_policy_with_the_quota_of_its_other_operations_has_the_algorithm_that_it_says() {
     let text = "[policies.a]\nkey = \"global\"\nalgorithm = \"token-bucket\"\nburst = 7\noperation = \"method\"\n\

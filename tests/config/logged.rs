@@ -1,4 +1,4 @@
-//! What reloads tell the log.
+//! The log of reloads.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ fn a_bad_file_is_told_once_for_each_content() {
         (2, 0),
         (0, 0),
         (3, 1),
-        // It was told before.
+        // It was logged before.
         (1, 0),
     ] {
         assert_eq!(told(file), times, "file {file}");
@@ -67,7 +67,7 @@ fn the_log_of_a_bad_file_shows_no_secret() {
     }
 }
 
-/// An operator who edits another file than the one that is followed finds it here.
+/// An operator who edits another file than the watched one finds it here.
 #[test]
 fn the_log_says_once_which_file_is_followed_and_where_its_links_lead() {
     let folder = Folder::new("logged-place");

@@ -1,10 +1,11 @@
-//! Limits from a file: what it means, how its mistakes are told, and its schema.
+//! Limits from a file: the settings, the mistakes and the schema.
 
 #[cfg(feature = "adapt")]
 mod adapt;
 mod all_at_once;
 mod endings;
 mod folder;
+mod following;
 mod formats;
 mod fuzzed;
 #[cfg(feature = "calendar")]

@@ -1,4 +1,4 @@
-//! What reloads leave behind: nothing.
+//! Reloads leave no memory behind.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,12 +9,12 @@ use tower_ratelimit::config::{Config, Watched};
 use crate::folder::Folder;
 use crate::scene::{get, send};
 
-/// What is left of the first reloads is kept for good: tables, and which of the last 1,000 mistakes were logged.
+/// The first reloads leave some memory for good: tables, and a record of the last 1,000 logged mistakes.
 const WARM_UP: u32 = 1_050;
 
 const RELOADS: u32 = 200;
 
-/// Reads each of these files, sends a request under it, and returns how many bytes more there are at the end.
+/// Reads each of these files, sends a request under it, and returns the growth in bytes.
 fn left_behind(name: &str, text: impl Fn(u32) -> String) -> i64 {
     let folder = Folder::new(name);
     fs::write(folder.file(), text(0)).unwrap();
@@ -37,7 +37,7 @@ fn rewrite(watched: &Watched, folder: &Folder, text: &str) {
     assert_eq!(send(&watched.layer(), get("/")).status, 200);
 }
 
-/// A file of so many policies, whose limits are those of its number.
+/// Returns a file with this many policies, whose limits depend on its number.
 fn policies(number: u32, many: u32) -> String {
     let mut text = String::new();
     for policy in 0..many {
@@ -113,7 +113,7 @@ fn files_in_shadow_leave_nothing_behind() {
     );
 }
 
-/// What was counted before reloads is told, though the counters are gone.
+/// Snapshots have the counts from before reloads, though the counters are gone.
 #[test]
 fn counts_go_on_over_many_reloads_that_no_reader_has_seen() {
     let folder = Folder::new("counted");
@@ -130,6 +130,6 @@ fn counts_go_on_over_many_reloads_that_no_reader_has_seen() {
         )
     };
     assert_eq!(counted(watched.layer().monitor().snapshot()), (50, 50));
-    // A limiter that code has kept counts with the others.
+    // A limiter that code has kept counts too.
     assert_eq!(counted(old.snapshot()), (50, 50));
 }

@@ -1,4 +1,4 @@
-//! Mistakes: all at once, each with its place and the remedy.
+//! All mistakes of a file at once, each with its place and the remedy.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Modes: a policy that only tries, one that is off, and the switches of both.
+//! Modes: a policy in shadow, a policy that is off, and their switches.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use tower_ratelimit::{
 };
 
 use crate::folder::Folder;
-use crate::scene::{Answer, config, get, layer, mistakes, now, send, sent};
+use crate::scene::{Received, config, get, layer, mistakes, now, send, sent};
 
 const TRIED: &str = "
     [policies.live]
@@ -27,7 +27,7 @@ const TRIED: &str = "
     expose_decision = true
 ";
 
-fn ask(layer: &RateLimitLayer, live: &str, next: &str) -> Answer {
+fn ask(layer: &RateLimitLayer, live: &str, next: &str) -> Received {
     send(
         layer,
         get("/").header("x-live", live).header("x-next", next),
@@ -41,7 +41,7 @@ fn would_have_refused(layer: &RateLimitLayer, policy: &str) -> u64 {
 
 type Found = (Option<WouldRefuse>, Option<Decision>);
 
-/// What the handler finds in the extensions of a request.
+/// Returns the extensions of a request as the handler sees them.
 fn found(layer: &RateLimitLayer, live: &str, next: &str) -> (Option<WouldRefuse>, Decision) {
     use tower::{Layer, ServiceExt, service_fn};
     let request = Request::get("/")
@@ -90,7 +90,7 @@ fn a_policy_in_shadow_refuses_nothing_tells_nothing_and_is_seen() {
     assert_eq!(refused.policies.unwrap(), "\"live\";q=3;w=3600");
     let body = String::from_utf8(refused.body.to_vec()).unwrap();
     assert!(body.contains("\"violated-policies\":[\"live\"]"), "{body}");
-    // The last request was refused anyhow.
+    // The last request was refused by the other policy.
     assert_eq!(would_have_refused(&layer, "next"), 2);
     assert_eq!(would_have_refused(&layer, "live"), 0);
 }
@@ -110,7 +110,7 @@ fn a_policy_in_shadow_is_charged_what_it_allows_if_the_enforced_ones_allow_it() 
     for _ in 0..4 {
         assert_eq!(ask(&layer, "a", "k").status, 429);
     }
-    // Three were charged, and this is the fourth.
+    // Three requests were charged, and this is the fourth.
     let (_, decision) = found(&layer, "b", "k");
     let next = decision.policies().find(|(name, _)| *name == "next");
     assert_eq!(next.unwrap().1.remaining(), 1);
@@ -128,7 +128,7 @@ fn a_key_that_is_blocked_is_not_refused_by_a_policy_in_shadow() {
     let would_refuse = would_refuse.unwrap();
     let (_, outcome) = would_refuse.decision().would_refuse().next().unwrap();
     assert!(outcome.is_blocked());
-    // The enforced one was charged.
+    // The enforced policy was charged.
     assert_eq!(ask(&layer, "a", "k").limits.unwrap(), "\"live\";r=1;t=3600");
 }
 
@@ -143,7 +143,7 @@ fn all_policies_of_a_file_are_switched_together() {
         let second = send(&layer, get("/")).status;
         assert_eq!(second == 429, headers, "{mode}");
         assert_eq!(would_have_refused(&layer, "a"), u64::from(mode == "shadow"));
-        // The handle has the last word.
+        // The handle decides last.
         config.modes().set_all(Mode::Enforce);
         let mut last = send(&layer, get("/"));
         if mode == "off" {
@@ -184,7 +184,7 @@ fn a_queue_in_shadow_holds_no_request() {
         .build()
         .unwrap();
     for _ in 0..10 {
-        // It has its answer when it is first polled.
+        // The answer is there at the first poll.
         assert_eq!(send(&layer, get("/")).status, 200);
     }
     assert_eq!(would_have_refused(&layer, "queue"), 4);

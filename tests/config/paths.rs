@@ -1,4 +1,4 @@
-//! Paths that can be spelt in several ways: no spelling escapes a limit, and none sneaks into an exemption.
+//! Paths with several spellings: no spelling escapes a limit, and none gets an exemption.
 
 use tower_ratelimit::config::Config;
 
@@ -6,7 +6,7 @@ use crate::scene::{config, get, layer, mistakes, send};
 
 const POLICY: &str = "[policies.a]\nkey = \"global\"\nquota = \"100/day\"\n";
 
-/// All spellings of one path. Servers differ in what they take for the same.
+/// All spellings of one path. Servers differ in which of them they treat as equal.
 const ADMIN: [&str; 6] = [
     "/admin/users",
     "/%61dmin/users",
@@ -16,7 +16,7 @@ const ADMIN: [&str; 6] = [
     "/x/%2E%2e/admin/./users",
 ];
 
-/// Whether a policy has an answer to a request to this path.
+/// Returns whether a policy decides a request to this path.
 fn is_limited(config: &Config, path: &str) -> bool {
     send(&layer(config), get(path)).policies.is_some()
 }
@@ -68,7 +68,7 @@ fn an_operation_by_path_has_every_spelling_of_it() {
         let told = send(&layer(&config), get(path)).policies.unwrap();
         assert_eq!(told, "\"a\";q=3;w=86400", "{path}");
     }
-    // All of them are one operation, with one state.
+    // All spellings are one operation, with one state.
     let layer = layer(&config);
     let statuses: Vec<u16> = ADMIN
         .iter()

@@ -1,4 +1,4 @@
-//! After what time a change is in force.
+//! The time until a change is in force.
 
 use std::fs;
 use std::os::unix::fs::symlink;

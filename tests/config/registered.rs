@@ -1,4 +1,4 @@
-//! What a file calls by a name under which code has registered it.
+//! Functions that code registers by name, and files that use them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

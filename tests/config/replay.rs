@@ -1,4 +1,4 @@
-//! A log that is decided on again by the limits of a file.
+//! A log that the limits of a file decide again.
 
 use http::Request;
 use tower_ratelimit::Micros;
@@ -12,7 +12,7 @@ fn replay(text: &str) -> Replay {
     config(text).replay().unwrap()
 }
 
-/// A request of this key, so many seconds behind the start.
+/// Returns a request of this key, this many seconds after the start.
 fn ask(replay: &Replay, second: u64, key: &str) -> Replayed {
     let at = Micros::new((START + second) * 1_000_000);
     replay.decide(at, Request::new(()), Some(key), None, None)

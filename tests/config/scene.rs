@@ -1,4 +1,4 @@
-//! A service behind the layer of a text.
+//! A service behind the layer of a configuration text.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,13 +21,13 @@ pub(crate) fn config(text: &str) -> Config {
     }
 }
 
-/// The mistakes of a text in TOML, one line each.
+/// Returns the mistakes of a text in TOML, one line each.
 #[track_caller]
 pub(crate) fn mistakes(text: &str) -> Vec<String> {
     mistakes_of(text.parse::<Config>())
 }
 
-/// The mistakes of a text in JSON, one line each.
+/// Returns the mistakes of a text in JSON, one line each.
 #[track_caller]
 pub(crate) fn mistakes_in_json(text: &str) -> Vec<String> {
     mistakes_of(Config::builder().parse(text, Format::Json))
@@ -39,9 +39,9 @@ fn mistakes_of(read: Result<Config, tower_ratelimit::config::FileError>) -> Vec<
     error.mistakes().iter().map(ToString::to_string).collect()
 }
 
-/// What a client sees of a response.
+/// The response that a client receives.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Received {
     pub(crate) status: u16,
     pub(crate) policies: Option<String>,
     pub(crate) limits: Option<String>,
@@ -49,7 +49,7 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-/// A layer of a configuration whose clock stands still.
+/// Returns a layer of a configuration whose clock stands still.
 pub(crate) fn layer(config: &Config) -> RateLimitLayer {
     let store = MemoryStore::new().clock(ManualClock::new());
     config.layer_over(store).unwrap()
@@ -57,12 +57,12 @@ pub(crate) fn layer(config: &Config) -> RateLimitLayer {
 
 /// Sends a request through the layer. It comes from 192.0.2.1, unless it says otherwise.
 #[track_caller]
-pub(crate) fn send(layer: &RateLimitLayer, request: request::Builder) -> Answer {
+pub(crate) fn send(layer: &RateLimitLayer, request: request::Builder) -> Received {
     now(sent(layer, request))
 }
 
 /// The same, for a layer that may have to wait.
-pub(crate) async fn sent(layer: &RateLimitLayer, request: request::Builder) -> Answer {
+pub(crate) async fn sent(layer: &RateLimitLayer, request: request::Builder) -> Received {
     let mut request = request.body(()).unwrap();
     if request.extensions().get::<SocketAddr>().is_none() {
         let peer = SocketAddr::from(([192, 0, 2, 1], 4711));
@@ -75,7 +75,7 @@ pub(crate) async fn sent(layer: &RateLimitLayer, request: request::Builder) -> A
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let field = |name: &str| Some(head.headers.get(name)?.to_str().unwrap().to_owned());
-    Answer {
+    Received {
         status: head.status.as_u16(),
         policies: field("ratelimit-policy"),
         limits: field("ratelimit"),
@@ -88,12 +88,12 @@ pub(crate) fn get(path: &str) -> request::Builder {
     Request::get(path)
 }
 
-/// What the layer tells of its policies to a request.
+/// Returns the `RateLimit-Policy` header of the response to a request.
 pub(crate) fn told(config: &Config, request: request::Builder) -> String {
     send(&layer(config), request).policies.unwrap_or_default()
 }
 
-/// The output of a future that has nothing to wait for.
+/// Returns the output of a future that has nothing to wait for.
 #[track_caller]
 pub(crate) fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

@@ -1,4 +1,4 @@
-//! The JSON Schema: it is the one that is checked in, and it agrees with the reader.
+//! The JSON Schema is checked in, and agrees with the reader.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ impl Example {
     }
 }
 
-/// The files of the examples, and the blocks of all pages that are files of limits.
+/// Returns the files of the examples, and all code blocks of the documentation that are files of limits.
 fn examples() -> Vec<Example> {
     let mut examples = Vec::new();
     for name in ["examples/limits.toml", "examples/gateway/limits.toml"] {
@@ -129,7 +129,7 @@ fn every_example_of_the_documentation_is_read_without_a_warning() {
     }
 }
 
-/// A schema that takes everything would make the test above pass.
+/// A schema that accepts everything would pass the test above.
 #[test]
 fn the_schema_refuses_each_wrong_type_that_the_reader_refuses() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
@@ -163,7 +163,7 @@ fn the_schema_refuses_each_wrong_type_that_the_reader_refuses() {
     assert!(!validator.is_valid(&json!({})));
 }
 
-/// A field that stands in no example has no documentation but its sentence.
+/// A field that is in no example has only its sentence as documentation.
 #[test]
 fn every_field_of_a_policy_and_of_the_file_is_in_the_documentation() {
     let page = fs::read_to_string(root().join("docs/config.md")).unwrap();

@@ -1,4 +1,4 @@
-//! A whole file in shadow: it decides beside the file in force, and what it decides otherwise is told.
+//! A whole file in shadow decides beside the file in force, and its differences are reported.
 
 use std::convert::Infallible;
 use std::fs;
@@ -14,14 +14,14 @@ use tower_ratelimit::middleware::Difference;
 use tower_ratelimit::{MemoryStore, RateLimitLayer};
 
 use crate::folder::Folder;
-use crate::scene::{Answer, get, now, send, sent};
+use crate::scene::{Received, get, now, send, sent};
 use crate::tokio_clock::TokioClock;
 
 fn policy(name: &str, limit: u32) -> String {
     format!("[policies.{name}]\nquota = \"{limit}/day\"\nkey = \"global\"\n")
 }
 
-/// The file in force, which names `next.toml`.
+/// Returns the file in force, which names `next.toml`.
 fn live(limit: u32) -> String {
     format!("shadow = \"next.toml\"\n{}", policy("a", limit))
 }
@@ -30,7 +30,7 @@ fn next(folder: &Folder) -> PathBuf {
     folder.file().with_file_name("next.toml")
 }
 
-/// A folder with both files, and the layer of the one in force.
+/// Returns a folder with both files, and the layer of the one in force.
 fn both(name: &str, live: &str, shadow: &str) -> (Folder, Watched) {
     let folder = Folder::new(&format!("shadow-{name}"));
     fs::write(folder.file(), live).unwrap();
@@ -48,7 +48,7 @@ fn shadow(watched: &Watched) -> ShadowStatus {
     watched.shadow().expect("a file in shadow")
 }
 
-/// The requests that were compared, would be refused, and would be allowed.
+/// Returns the number of requests that were compared, would be refused, and would be allowed.
 fn counts(watched: &Watched) -> (u64, u64, u64) {
     let shadow = shadow(watched);
     (
@@ -64,8 +64,8 @@ fn it_refuses_nothing_tells_clients_nothing_and_charges_only_its_own_state() {
     let without: Config = policy("a", 3).parse().unwrap();
     let without = without.layer().unwrap();
     for number in 0..4 {
-        // Without the times, which go on.
-        let told = |answer: Answer| {
+        // Without the times, which change.
+        let told = |answer: Received| {
             let mut names: Vec<String> = answer
                 .head
                 .headers
@@ -97,10 +97,10 @@ fn it_refuses_nothing_tells_clients_nothing_and_charges_only_its_own_state() {
 #[test]
 fn a_request_that_it_would_allow_is_a_difference_of_the_response() {
     let (_folder, watched) = both("allows", &live(1), &policy("a", 5));
-    let answers: Vec<Answer> = (0..2)
+    let answers: Vec<Received> = (0..2)
         .map(|_| send(&watched.layer(), get("/search?q=secret")))
         .collect();
-    let found = |answer: &Answer| answer.head.extensions.get::<Difference>().cloned();
+    let found = |answer: &Received| answer.head.extensions.get::<Difference>().cloned();
     assert!(found(&answers[0]).is_none());
     let difference = found(&answers[1]).unwrap();
     assert!(!difference.would_refuse());
@@ -111,7 +111,7 @@ fn a_request_that_it_would_allow_is_a_difference_of_the_response() {
     assert_eq!(counts(&watched), (2, 0, 1));
 }
 
-/// What the handler finds.
+/// Returns the extensions that the handler sees.
 fn found(layer: &RateLimitLayer) -> Option<Difference> {
     let service = layer.layer(service_fn(async |request: Request<()>| {
         let mut response = Response::new(Full::<Bytes>::default());
@@ -236,7 +236,7 @@ fn a_bad_file_in_shadow_is_told_and_does_not_concern_the_one_in_force() {
     assert_eq!(statuses(&watched.layer(), 1), [200]);
     assert_eq!(counts(&watched), (1, 1, 0));
 
-    // It decides as before while its newest version is bad, or away.
+    // It decides as before while its newest version is invalid or missing.
     for bad in [Some("nonsense"), None] {
         match bad {
             Some(bad) => fs::write(next(&folder), bad).unwrap(),
@@ -342,7 +342,7 @@ fn observers_are_told() {
     );
     assert_eq!(counted, (2, 1, 0));
     assert!(shadow.error().is_none());
-    // What it decides is not counted as decided.
+    // Its decisions are not counted as decisions.
     assert_eq!(snapshot.requests().allowed(), 1);
     assert_eq!(snapshot.requests().refused(), 1);
 }

@@ -1,4 +1,4 @@
-//! Ceilings, shares and penalties, as a file says them.
+//! Settings for ceilings, shares and penalties.
 
 use crate::scene::{config, get, layer, mistakes, send, told};
 

@@ -1,4 +1,4 @@
-//! What is no mistake, and yet worth a look.
+//! Settings that are valid and suspicious.
 
 use tower_ratelimit::config::{Config, Format};
 
@@ -75,7 +75,7 @@ fn a_limit_that_can_never_bind_is_told_with_both_lines() {
     assert!(of("quota = \"1000/hour\"").is_empty());
     assert!(of("quota = \"50/hour\"\nwhen = { path = \"/a\" }").is_empty());
     assert!(of("quota = \"50/hour\"\nsoft = true").is_empty());
-    // It is tried beside the other, and refuses none.
+    // It is in shadow beside the other policy, and refuses nothing.
     assert!(of("quota = \"50/hour\"\nmode = \"shadow\"").is_empty());
 
     // Under one plan, and not under the other.

@@ -1,12 +1,12 @@
-//! Files as a newcomer writes them: each mistake is told once, at its place, with a remedy.
+//! Files with the mistakes of newcomers: each mistake is reported once, at its place, with a remedy.
 
 use crate::scene::{mistakes, mistakes_in_json};
 
 /// The place and the setting of each mistake of a file, and words of its message.
-type Told = &'static [(&'static str, &'static str)];
+type ExpectedMistakes = &'static [(&'static str, &'static str)];
 
 #[track_caller]
-fn assert_told(text: &str, found: &[String], told: Told) {
+fn assert_told(text: &str, found: &[String], told: ExpectedMistakes) {
     assert_eq!(found.len(), told.len(), "{text}\n{found:#?}");
     for (found, (place, says)) in found.iter().zip(told) {
         assert!(
@@ -21,7 +21,7 @@ const POLICY: &str = "[policies.a]\nkey = \"client_ip\"\nquota = \"5/minute\"\n"
 
 #[test]
 fn of_a_policy() {
-    let wrong: &[(&str, Told)] = &[
+    let wrong: &[(&str, ExpectedMistakes)] = &[
         (
             "key = \"client_ip\"\nquota = 100/minute",
             &[(":3:12", "text stands in quotes; write \"100/minute\"")],
@@ -109,7 +109,7 @@ fn of_a_policy() {
 #[cfg(feature = "calendar")]
 #[test]
 fn of_a_calendar() {
-    let wrong: &[(&str, Told)] = &[
+    let wrong: &[(&str, ExpectedMistakes)] = &[
         (
             "algorithm = \"calendar-month\"\nquota = \"100/month\"\nzone = \"UTC\"",
             &[(
@@ -130,7 +130,7 @@ fn of_a_calendar() {
 
 #[test]
 fn of_the_whole() {
-    let wrong: &[(&str, Told)] = &[
+    let wrong: &[(&str, ExpectedMistakes)] = &[
         (
             "[policy.a]\nkey = \"global\"",
             &[(":1:2: policy", "did you mean \"policies\"?")],
@@ -154,7 +154,7 @@ fn of_the_whole() {
     for (text, told) in wrong {
         assert_told(text, &mistakes(text), told);
     }
-    let beside: &[(&str, Told)] = &[
+    let beside: &[(&str, ExpectedMistakes)] = &[
         (
             "[proxies]\nnetworks = [\"10.0.0.0/8\", \"fe80::/200\"]\nheader = \"X Forwarded\"",
             &[
@@ -208,7 +208,7 @@ fn of_the_whole() {
 
 #[test]
 fn in_json() {
-    let wrong: &[(&str, Told)] = &[
+    let wrong: &[(&str, ExpectedMistakes)] = &[
         ("", &[(":1:1", "the file is empty")]),
         ("[]", &[("", "a list is not a table")]),
         ("{\n  // limits\n}", &[(":2:3", "JSON has no comments")]),

@@ -1,4 +1,4 @@
-//! Each breaks one law, on purpose.
+//! Stores that each break one law.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn of_items(items: impl Items) -> Result<(), tower_ratelimit::testing::Bro
     Conformance::of_items(items).run().await
 }
 
-/// Reads and writes, with room for others between.
+/// Reads and then writes, so that other changes can come between.
 #[derive(Clone, Debug)]
 struct NotAtomic(Scratch);
 
@@ -68,7 +68,7 @@ async fn a_store_that_admits_a_crowd_is_found() {
     );
 }
 
-/// Begins anew, and answers what came of the first time.
+/// Starts again, and returns the result of the first attempt.
 #[derive(Clone, Debug)]
 struct AnswersTheFirst(Scratch);
 
@@ -165,7 +165,7 @@ async fn a_clock_that_was_not_given_is_said() {
     assert_breaks(ran, "no state is forgotten before");
 }
 
-/// A store in memory of which one thing was done otherwise.
+/// A store in memory with one deviation.
 #[derive(Clone, Debug)]
 struct Otherwise {
     store: MemoryStore,
@@ -218,7 +218,7 @@ impl Store for Otherwise {
     }
 }
 
-/// Both policies of the first key at the first amount, whatever was named.
+/// Changes both policies of the first key by the first amount, whatever the call names.
 fn all_of_the_first(charges: &[Charge]) -> Vec<Charge> {
     let first = charges[0];
     let all = (0..2).map(|policy| Charge::new(policy, first.key(), first.cost()));

@@ -1,4 +1,4 @@
-//! The conformance suite passes stores that are right, and names the law that one breaks.
+//! The conformance suite accepts correct stores, and names the law that a store breaks.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -60,7 +60,7 @@ async fn items_that_answer_later_and_one_at_a_time_conform() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_over_redis_conforms() {
     let server = crate::support::redis::Server::start(&[]);
-    // What is told of a denial that is remembered is of the moment when it was denied.
+    // A remembered denial has the numbers of the moment at which it was denied.
     let builder = || RedisStore::builder().remember_denials_for(Duration::ZERO);
     let store = builder().open(server.url()).unwrap();
     Conformance::of(store).run().await.unwrap();

@@ -9,15 +9,15 @@ use tower_ratelimit::store::{Change, Changed, Items, Reply, Write};
 /// Each value, and until when it is kept.
 type Kept = HashMap<String, (Instant, Vec<u8>)>;
 
-/// Items that expire in real time, and what can be wrong with them.
+/// Items that expire in real time, with optional faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Scratch {
     pub(crate) items: Arc<Mutex<Kept>>,
-    /// What it calls the item of this name.
+    /// The name under which it stores an item.
     pub(crate) name: fn(&str) -> String,
-    /// How long it keeps what lives so long.
+    /// The time for which it keeps an item with this time to live.
     pub(crate) keep: fn(Duration) -> Duration,
-    /// Of a list of writes, those that it makes.
+    /// The writes of a list that it makes.
     pub(crate) writes: fn(&[Write]) -> &[Write],
     /// How often it applies a change that has been written.
     pub(crate) applications: usize,

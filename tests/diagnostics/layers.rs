@@ -14,7 +14,7 @@ use tower_ratelimit::key::{self, Head};
 use tower_ratelimit::policy::Settle;
 use tower_ratelimit::{FixedWindow, LeakyQueue, MemoryStore, Policy, RateLimitLayer, TokenBucket};
 
-use super::log::{Line, Log};
+use super::log::{Log, LogLine};
 use super::tokio_clock::TokioClock;
 use super::{assert_warns_once, block_on, hello, limit, statuses};
 
@@ -24,7 +24,7 @@ fn a_layer_that_stands_on_a_route_twice_is_warned_of_once() {
     let many = || RateLimitLayer::new(constant, TokenBucket::per_second(100));
     let (once, twice) = (many(), many());
 
-    // Two layers one within the other, and one layer on two routes, are meant so.
+    // Two layers, one inside the other, and one layer on two routes, are intended.
     let fine = Router::new()
         .route("/other", get(|| async { "other" }).layer(twice.clone()))
         .merge(hello().layer(twice.clone()))
@@ -43,7 +43,7 @@ fn a_layer_that_stands_on_a_route_twice_is_warned_of_once() {
 
 #[test]
 fn layers_that_are_built_for_each_request_are_warned_of_once() {
-    // As many as a reload of the configuration never makes.
+    // More than reloads of a configuration ever make.
     let ((), lines) = Log::of(|| {
         for _ in 0..300 {
             let app = hello().layer(limit(|_: &Head<'_>| "all"));
@@ -80,8 +80,8 @@ fn requests_that_keep_leaving_a_line_before_their_turn_are_warned_of_once() {
     }
 }
 
-/// Ten a second, and twenty requests a second that are given up after so long.
-fn logged_of_a_queue_under(name: &str, patience: Duration) -> Vec<Line> {
+/// Returns a queue of ten a second, and twenty requests a second that are dropped after this time.
+fn logged_of_a_queue_under(name: &str, patience: Duration) -> Vec<LogLine> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

@@ -1,7 +1,7 @@
-//! A server that was set up wrongly: what its clients and its operators are told.
+//! A server with a wrong set-up: the responses to its clients, and the log for its operators.
 //!
-//! In a process of their own, since each diagnostic is logged once per process, and one test for
-//! each diagnostic.
+//! In a process of their own, because each diagnostic is logged once per process. There is one test for each
+//! diagnostic.
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
@@ -29,9 +29,9 @@ use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{RateLimitLayer, TokenBucket};
 use tracing::Level;
 
-use self::log::{Line, Log};
+use self::log::{Log, LogLine};
 
-struct Answer {
+struct Received {
     status: StatusCode,
     content_type: String,
     body: String,
@@ -39,7 +39,7 @@ struct Answer {
 }
 
 /// The answers to this many requests, and what was logged meanwhile.
-fn ask(limit: &RateLimitLayer, times: usize) -> (Vec<Answer>, Vec<Line>) {
+fn ask(limit: &RateLimitLayer, times: usize) -> (Vec<Received>, Vec<LogLine>) {
     let app: Router = Router::new()
         .route("/", get(|| async { "hello" }))
         .layer(limit.clone());
@@ -50,7 +50,7 @@ fn ask(limit: &RateLimitLayer, times: usize) -> (Vec<Answer>, Vec<Line>) {
         let response = app.clone().oneshot(Request::new(Body::empty())).await;
         let (head, body) = response.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        Answer {
+        Received {
             status: head.status,
             content_type: head.headers["content-type"].to_str().unwrap().to_owned(),
             body: String::from_utf8(body.into()).unwrap(),
@@ -64,10 +64,10 @@ fn limit(key: impl Extract) -> RateLimitLayer {
     RateLimitLayer::new(key, TokenBucket::per_second(1))
 }
 
-/// Each answer is a 500 that says nothing of the cause to the client; the diagnostic that all of
-/// them carry for layers outside.
+/// Asserts that each answer is a 500 that does not show the cause to the client, and carries the diagnostic for outer
+/// layers.
 #[track_caller]
-fn diagnostic_of(answers: &[Answer]) -> Diagnostic {
+fn diagnostic_of(answers: &[Received]) -> Diagnostic {
     let diagnostics = answers.iter().map(|answer| {
         assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(answer.content_type, "application/problem+json");
@@ -85,9 +85,9 @@ fn diagnostic_of(answers: &[Answer]) -> Diagnostic {
     diagnostics[0]
 }
 
-/// The log has one line, a warning with this code about this subject.
+/// Asserts that the log has one line, a warning with this code and this subject.
 #[track_caller]
-fn assert_warns_once(lines: &[Line], code: &str, subject: &str) {
+fn assert_warns_once(lines: &[LogLine], code: &str, subject: &str) {
     let [line] = lines else {
         panic!("{lines:?}");
     };
@@ -101,9 +101,9 @@ fn assert_warns_once(lines: &[Line], code: &str, subject: &str) {
     );
 }
 
-/// The log has one line, an error that says all of a diagnostic.
+/// Asserts that the log has one line, an error with all parts of a diagnostic.
 #[track_caller]
-fn assert_logs_once(lines: &[Line], diagnostic: &Diagnostic) {
+fn assert_logs_once(lines: &[LogLine], diagnostic: &Diagnostic) {
     let [line] = lines else {
         panic!("{lines:?}");
     };
@@ -118,8 +118,8 @@ fn assert_logs_once(lines: &[Line], diagnostic: &Diagnostic) {
     assert_eq!(line.fields, expected.into());
 }
 
-/// The answers of a router to so many requests that have no key, and what was logged meanwhile.
-fn statuses(app: &Router, times: usize) -> (Vec<StatusCode>, Vec<Line>) {
+/// Returns the answers of a router to this many requests without a key, and the log meanwhile.
+fn statuses(app: &Router, times: usize) -> (Vec<StatusCode>, Vec<LogLine>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();

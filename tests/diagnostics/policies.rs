@@ -30,14 +30,14 @@ fn a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
         .1
     };
     for apart in [
-        // Other clients, other requests, other costs, or one that denies nothing.
+        // Other clients, other requests, other costs, or a policy that denies nothing.
         [minute().key_of_another_type(), hour()],
         [minute(), hour().when(|head| head.method() == "POST")],
         [minute(), hour().cost(|_| 2)],
         [minute(), hour().soft()],
         [minute(), hour().no_key(NoKey::Skip)],
         [minute(), by_header("hour", FixedWindow::per_hour(100))],
-        // The first refuses those whom the second lets share a quota.
+        // The first policy refuses requests that share a quota under the second.
         [
             minute().no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED)),
             hour(),
@@ -75,7 +75,7 @@ fn a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
     assert_warns_once(&lines, "TRL006", r#"policy "m" beside "h""#);
 }
 
-/// The log told of `policy "same" beside "same"`, beside the error.
+/// The log reported `policy "same" beside "same"`, beside the error.
 #[test]
 fn two_policies_of_one_name_are_an_error_and_no_warning() {
     let policy = |limit| Policy::new("same", limit).key(key::global());
@@ -86,7 +86,7 @@ fn two_policies_of_one_name_are_an_error_and_no_warning() {
     assert!(lines.is_empty(), "{lines:?}");
 }
 
-/// A limiter is told keys and costs with each question, so that nothing is proved when it is built.
+/// A limiter gets keys and costs with each call, so nothing is known when it is built.
 #[test]
 fn a_policy_of_a_limiter_never_binds_where_all_are_asked_alike() {
     let twice = || {
@@ -110,8 +110,8 @@ fn a_policy_of_a_limiter_never_binds_where_all_are_asked_alike() {
     assert_warns_once(&lines, "TRL006", r#"policy "two" beside "one""#);
 }
 
-/// Found in the field: 60 requests and 100,000 tokens a minute, each asked at a cost of its own, and
-/// the log told the operator to leave the tokens out.
+/// A limiter with 60 requests and 100,000 tokens a minute, each asked at its own cost: the log told the operator to
+/// remove the tokens.
 #[test]
 fn policies_that_are_asked_at_costs_of_their_own_are_not_accused() {
     let limiter = || {
@@ -126,14 +126,14 @@ fn policies_that_are_asked_at_costs_of_their_own_are_not_accused() {
         let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
         for _ in 0..300 {
             let _ = limiter.check_with_now(asked).unwrap();
-            // What asks all of them alike is an operator's question then.
+            // A call that asks all of them alike comes from an operator.
             let _ = limiter.check_now("ann", 1);
         }
     });
     assert!(lines.is_empty(), "{lines:?}");
 }
 
-/// Found by running the example of a file: a table of operations beside a stricter policy was accused.
+/// The example of a file had a table of operations beside a stricter policy, and the log reported it.
 #[test]
 fn policies_whose_limits_differ_between_requests_are_not_accused() {
     let window = FixedWindow::per_minute;
@@ -158,7 +158,7 @@ fn policies_whose_limits_differ_between_requests_are_not_accused() {
     assert!(lines.is_empty(), "{lines:?}");
 }
 
-/// A batch of 50 under a burst of 20 is refused for ever, and its client is told no wait.
+/// A batch of 50 under a burst of 20 is refused for ever, and the response has no wait.
 #[test]
 fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
     let burst = |name: &str| Policy::new(name, TokenBucket::per_second(10).burst(20));
@@ -177,7 +177,7 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
         let _ = limiter.peek_now("ann", 50);
         let _ = limiter.take_up_to_now("ann", 50);
         let _ = block_on(limiter.take_up_to("ann", 50)).unwrap();
-        // A limit of its own that is lower, and a block.
+        // An override with a lower limit, and a block.
         let one = TokenBucket::per_second(10).burst(1);
         let day = Duration::from_secs(86_400);
         limiter
@@ -218,7 +218,7 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
         let inner = tower::service_fn(async |()| Ok(true));
         block_on(limit.layer(inner).oneshot(())).unwrap()
     };
-    let ways: [(&str, Asked<'_>); 7] = [
+    let ways: [(&str, IsAllowed<'_>); 7] = [
         ("now", &now),
         ("verdict", &verdict),
         ("later", &later),
@@ -237,8 +237,8 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
     }
 }
 
-/// Asks at a cost above the limit; tells whether that was allowed.
-type Asked<'a> = &'a dyn Fn(&str) -> bool;
+/// Sends a request above the limit, and returns whether it was allowed.
+type IsAllowed<'a> = &'a dyn Fn(&str) -> bool;
 
 macro_rules! by_user_of_its_own {
     ($name:literal, $algorithm:expr) => {{

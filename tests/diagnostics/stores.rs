@@ -16,7 +16,7 @@ use tower_ratelimit::{
 };
 use tracing::Level;
 
-use super::log::{Line, Log};
+use super::log::{Log, LogLine};
 use super::{ask, assert_warns_once, block_on, hello};
 
 #[derive(Debug)]
@@ -81,14 +81,14 @@ impl Store for SharedByAll {
     }
 }
 
-/// What is logged when a layer over a shared store is built with this key.
-fn logged_of_shared(name: &str, key: impl Extract) -> Vec<Line> {
+/// Returns the log of building a layer over a shared store with this key.
+fn logged_of_shared(name: &str, key: impl Extract) -> Vec<LogLine> {
     let policy = Policy::new(name, FixedWindow::per_day(5)).key(key);
     let builder = RateLimitLayer::builder().policy(policy).store(SharedByAll);
     Log::of(|| builder.build().unwrap()).1
 }
 
-/// `key::header("x-api-key")` stood in Redis as it was sent, for every user who may list its keys.
+/// `key::header("x-api-key")` stored API keys in Redis in the clear, for every user who may list its keys.
 #[test]
 fn a_credential_that_reaches_a_shared_store_in_the_clear_is_warned_of() {
     let secret = Secret::new([7; 32]).unwrap();
@@ -122,7 +122,7 @@ fn a_credential_that_reaches_a_shared_store_in_the_clear_is_warned_of() {
         assert_warns_once(&lines, "TRL015", r#"policy "call", header authorization"#);
     }
 
-    // Whatever it is combined with.
+    // In any combination.
     let header = || key::header("x-api-key");
     for lines in [
         logged_of_shared("1", header().or(key::client_ip())),
@@ -146,7 +146,7 @@ fn a_credential_that_reaches_a_shared_store_in_the_clear_is_warned_of() {
     ] {
         assert!(quiet.is_empty(), "{quiet:?}");
     }
-    // Of a closure it is seen in the requests.
+    // For a closure, the check looks at the requests.
     let by_closure = |head: &Head<'_>| {
         let authorization = head.header("authorization")?;
         Some(("token", authorization.strip_prefix("Bearer ")?).into_key())
@@ -185,7 +185,7 @@ fn a_credential_that_reaches_a_shared_store_in_the_clear_is_warned_of() {
     assert!(here.is_empty(), "{here:?}");
 }
 
-/// A store that charges and changes nothing else.
+/// A store that implements `charge` alone.
 #[derive(Debug)]
 struct ChargesOnly<T>(T);
 
@@ -220,7 +220,8 @@ fn a_settlement_that_is_lost_is_warned_of_once_and_counted() {
     assert_eq!(limiter.lost_settlements(), 2);
 }
 
-/// Each of these asks Redis for every request, though the store leases. No server is there: the store connects later.
+/// Each of these policies calls Redis for every request, though the store leases. There is no server, because the
+/// store connects later.
 #[cfg(feature = "redis")]
 #[test]
 fn policies_whose_units_cannot_be_leased_are_named_once_with_the_reasons() {

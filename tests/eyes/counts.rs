@@ -7,7 +7,7 @@ use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::observe::Snapshot;
 use tower_ratelimit::{Concurrency, FixedWindow, Limiter, Policy, TokenBucket};
 
-/// Of each policy, the sum of the outcomes.
+/// Returns the sum of the outcomes of each policy.
 fn asked(snapshot: &Snapshot, policy: &str) -> u64 {
     let told = snapshot.policy(policy).unwrap();
     told.allowed()
@@ -67,7 +67,7 @@ fn threads_lose_no_count_however_many_they_are() {
         .policy(Policy::new("all", FixedWindow::per_day(200_000)))
         .build()
         .unwrap();
-    // More at a time than have a place of their own among the counters, and some after others have ended.
+    // More threads at a time than the counters have rows, and some after others have ended.
     for _ in 0..2 {
         let together = Barrier::new(100);
         thread::scope(|scope| {

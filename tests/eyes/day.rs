@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_ratelimit::policy::HeaviestKeys;
 use tower_ratelimit::{Gcra, Limiter, ManualClock, MemoryStore, Policy};
 
-/// So many decisions, half of them of keys that are never seen again, with a snapshot for each second.
+/// This many decisions, half of them for keys that occur once, with a snapshot for each second.
 fn seconds(limiter: &Limiter, clock: &ManualClock, seconds: std::ops::Range<u32>) {
     for second in seconds {
         for number in 0..100_u32 {
@@ -26,7 +26,7 @@ fn an_hour_of_decisions_leaves_no_memory_behind() {
         .store(MemoryStore::new().max_keys(2_048).clock(clock.clone()))
         .build()
         .unwrap();
-    // Until the store is full and both sketches are there.
+    // Until the store is full and both sketches exist.
     seconds(&limiter, &clock, 0..700);
     let measured = allocation_counter::measure(|| seconds(&limiter, &clock, 700..3_600));
     assert!(measured.bytes_current.abs() < 16_384, "{measured:?}");
@@ -37,7 +37,7 @@ fn an_hour_of_decisions_leaves_no_memory_behind() {
     let heaviest = all.heaviest().unwrap();
     assert_eq!(heaviest.keys().len(), 20);
     assert!(heaviest.total() <= 240_000);
-    // The hundred known keys ask once in each second; none of the others asks twice.
+    // The hundred known keys occur once in each second, and all other keys occur once.
     let at_least = heaviest.keys().iter().map(|key| key.cost() - key.error());
     assert!(at_least.min() > Some(400), "{heaviest:?}");
 }

@@ -1,4 +1,4 @@
-//! The hooks of a layer: a closure that is told of decisions, and the decision in the response.
+//! The hooks of a layer: a closure that gets each decision, and the decision in the response.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};

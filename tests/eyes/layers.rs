@@ -1,4 +1,4 @@
-//! What layers count.
+//! The counts of layers.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tower_ratelimit::{
     TokenBucket, key,
 };
 
-type Answer = http::Response<Body>;
+type HttpResponse = http::Response<Body>;
 
 fn app(
     layer: &RateLimitLayer,
@@ -25,8 +25,9 @@ fn app(
 > + Clone
 + Send
 + 'static {
-    let handler =
-        service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Answer::new(Body::empty())) });
+    let handler = service_fn(|_: Request<Body>| async {
+        Ok::<_, Infallible>(HttpResponse::new(Body::empty()))
+    });
     layer.layer(handler)
 }
 
@@ -97,7 +98,7 @@ async fn a_layer_counts_what_its_clients_see() {
     assert_eq!(told("uploads"), [1, 1, 0, 2]);
 }
 
-/// A layer without fields does not know the numbers of what it admits.
+/// A layer without headers does not know the numbers of requests that it admits.
 #[tokio::test]
 async fn a_layer_without_headers_counts_too() {
     let layer = RateLimitLayer::builder()

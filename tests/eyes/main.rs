@@ -1,4 +1,4 @@
-//! What is counted, and where it is shown.
+//! Counters, and where they are shown.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! The metrics are those of the page, however late a recorder comes.
+//! The metrics equal those of the page, however late the recorder is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,12 +18,12 @@ use tower_ratelimit::{FixedWindow, LeakyQueue, Limiter, ManualClock, Policy, Red
 
 use crate::support::redis::Server;
 
-/// What a metric is: kind, unit and help.
+/// The kind, the unit and the help of a metric.
 type Described = (&'static str, String, String);
 
-/// Keeps all that it is told.
+/// A recorder that keeps all metrics.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Series>>);
+struct TestRecorder(Arc<Mutex<Series>>);
 
 #[derive(Default)]
 struct Series {
@@ -34,9 +34,9 @@ struct Series {
     labels: BTreeMap<String, BTreeSet<String>>,
 }
 
-struct Handle(Told, String);
+struct Handle(TestRecorder, String);
 
-impl Told {
+impl TestRecorder {
     fn describe(
         &self,
         kind: &'static str,
@@ -109,7 +109,7 @@ impl GaugeFn for Handle {
     }
 }
 
-impl Recorder for Told {
+impl Recorder for TestRecorder {
     fn describe_counter(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
         self.describe("counter", &name, unit, &help);
     }
@@ -135,7 +135,7 @@ impl Recorder for Told {
     }
 }
 
-/// Snapshots in which all that can be told is there.
+/// Snapshots with every value that a snapshot can have.
 async fn full() -> Vec<Snapshot> {
     let server = Server::start(&[]);
     let store = RedisStore::builder().nodes(1).open(server.url()).unwrap();
@@ -176,7 +176,7 @@ async fn full() -> Vec<Snapshot> {
     ]
 }
 
-/// A limiter that holds units of a key, and has spent some of them.
+/// Returns a limiter that has leased units of a key, and has spent some of them.
 async fn leasing(server: &Server) -> Limiter<RedisLedger> {
     let store = RedisStore::builder()
         .deadline(Duration::from_secs(20))
@@ -200,7 +200,7 @@ async fn the_fate_of_leased_units_is_counted() {
     let server = Server::start(&[]);
     let limiter = leasing(&server).await;
     let leases = limiter.snapshot().store().leases().unwrap();
-    let told = Told::default();
+    let told = TestRecorder::default();
     with_local_recorder(&told, || Publisher::new(limiter.monitor()).publish());
     for (name, value) in [
         ("granted_total", leases.granted()),
@@ -217,7 +217,7 @@ async fn the_fate_of_leased_units_is_counted() {
     assert!(leases.spent() > 50 && leases.held() > 0, "{leases:?}");
 }
 
-/// The rows of the first table below this heading, as cells.
+/// Returns the rows of the first table below this heading, as cells.
 fn table(heading: &str) -> Vec<Vec<String>> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
     let page = fs::read_to_string(page).unwrap();
@@ -238,7 +238,7 @@ fn nobody() -> Monitor {
 
 #[tokio::test]
 async fn the_page_has_each_metric_with_its_kind_labels_unit_and_help() {
-    let told = Told::default();
+    let told = TestRecorder::default();
     let snapshots = full().await;
     with_local_recorder(&told, || {
         for snapshot in &snapshots {
@@ -278,7 +278,7 @@ async fn the_page_has_each_metric_with_its_kind_labels_unit_and_help() {
 
 #[tokio::test]
 async fn the_page_has_each_outcome() {
-    let told = Told::default();
+    let told = TestRecorder::default();
     let snapshots = full().await;
     with_local_recorder(&told, || {
         Publisher::new(nobody()).publish_snapshot(&snapshots[0]);
@@ -315,7 +315,7 @@ fn a_recorder_that_comes_late_misses_nothing() {
         let _ = limiter.check_now("ann", 1);
     }
     publisher.publish();
-    let told = Told::default();
+    let told = TestRecorder::default();
     with_local_recorder(&told, || publisher.publish());
     let decisions = "ratelimit_decisions_total{layer=inner,policy=mails,outcome";
     assert!((told.value(&format!("{decisions}=allowed}}")) - 5.0).abs() < 0.1);
@@ -335,7 +335,7 @@ fn an_adaptive_concurrency_is_told_under_its_name() {
     let _first = queries.try_enter().unwrap();
     let _second = queries.try_enter().unwrap();
     assert!(queries.try_enter().is_err());
-    let told = Told::default();
+    let told = TestRecorder::default();
     with_local_recorder(&told, || publisher.publish());
     for (metric, value) in [
         ("ratelimit_concurrency_limit", 2.0),
@@ -347,7 +347,7 @@ fn an_adaptive_concurrency_is_told_under_its_name() {
     }
 }
 
-/// Nothing that a client chooses becomes a label.
+/// No text of a client becomes a label.
 #[test]
 fn no_key_is_told() {
     let limiter = Limiter::builder()
@@ -355,8 +355,8 @@ fn no_key_is_told() {
         .build()
         .unwrap();
     let publisher = Publisher::new(limiter.monitor());
-    let series = |told: &Told| told.0.lock().unwrap().values.len();
-    let told = Told::default();
+    let series = |told: &TestRecorder| told.0.lock().unwrap().values.len();
+    let told = TestRecorder::default();
     with_local_recorder(&told, || publisher.publish());
     let before = series(&told);
     for number in 0..1_000_u32 {
@@ -368,7 +368,7 @@ fn no_key_is_told() {
     assert!(told.values.keys().all(|series| !series.contains("secret")));
 }
 
-/// The names in the alerts, and the alerts on the page, are real ones.
+/// The names in the alerts exist, and the alerts on the page are those of the file.
 #[test]
 fn each_alert_is_on_the_page_and_asks_for_metrics_that_are_there() {
     let read = |file: &str| {

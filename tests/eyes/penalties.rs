@@ -19,7 +19,7 @@ fn limiter<S: Store>(store: S) -> Limiter<S::Ledger> {
     builder.build().unwrap()
 }
 
-/// Whether each of so many requests is refused, and whether a block of its key begins with it.
+/// Returns, for this many requests, whether each is refused, and whether a block of its key begins with it.
 async fn asked<L: Ledger>(limiter: &Limiter<L>, requests: usize) -> String {
     let mut seen = String::new();
     for _ in 0..requests {
@@ -63,7 +63,7 @@ async fn in_a_shared_store() {
     each_block_that_begins_is_told_and_counted(limiter(store)).await;
 }
 
-/// The last refusals come from what the node remembers.
+/// The last refusals are remembered denials.
 #[tokio::test]
 async fn in_redis() {
     let server = Server::start(&[]);

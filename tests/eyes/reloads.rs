@@ -53,7 +53,7 @@ fn counts_go_on_over_a_reload_and_its_state_is_told() {
     let since = monitor.snapshot().since();
     (0..3).for_each(|_| send(&layer));
 
-    // A handle of the limits before, as of a request that has begun before.
+    // A handle of the limits before, like a request that began before the reload.
     let before = layer.limiter();
     for limit in 4..=6 {
         file.write(&(policy("new", 100) + &policy("a", limit)));

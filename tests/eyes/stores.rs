@@ -1,4 +1,4 @@
-//! What is counted of stores.
+//! The counts of stores.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ async fn calls_denials_and_an_outage_of_redis_are_counted() {
         let told = snapshot.policy(policy).unwrap();
         assert_eq!((told.degraded(), told.allowed()), (10, 12), "{policy}");
     }
-    // What went on unasked was not charged.
+    // A request that went on without a decision was not charged.
     assert_eq!(snapshot.policy("free").unwrap().cost(), 2);
     assert_eq!(snapshot.requests().degraded(), 10);
 }

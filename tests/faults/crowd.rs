@@ -44,7 +44,7 @@ enum Fault {
 
 /// The answers for one key.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct KeyResult {
     key: u64,
     is_of_struck: bool,
     is_allowed: bool,
@@ -88,7 +88,7 @@ impl Crowd {
     /// Sends requests for all keys at once, this many times, and waits for all answers. The next round waits
     /// for the answers about keys of healthy servers: a busy machine gets fewer requests, and none that it
     /// has no time for.
-    fn beats(&self, times: usize) -> Vec<Told> {
+    fn beats(&self, times: usize) -> Vec<KeyResult> {
         self.runtime.block_on(async {
             let mut beat = interval(BEAT);
             beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -117,12 +117,12 @@ impl Crowd {
         })
     }
 
-    fn ask(&self, key: u64, is_of_struck: bool) -> impl Future<Output = Told> + use<> {
+    fn ask(&self, key: u64, is_of_struck: bool) -> impl Future<Output = KeyResult> + use<> {
         let limiter = self.limiter.clone();
         async move {
             let began = Instant::now();
             let decision = limiter.check(key, 1).await.unwrap();
-            Told {
+            KeyResult {
                 key,
                 is_of_struck,
                 is_allowed: decision.is_allowed(),
@@ -204,7 +204,7 @@ fn loses_a_primary(keys: u64, requests: usize, fault: Fault) {
     assert!(grown.is_none_or(|grown| grown < GROWTH), "{grown:?} bytes");
 
     let over = over_admission(before.iter().chain(all()), fault);
-    let median = |told: &[Told]| median(told.iter().map(|told| told.took).collect());
+    let median = |told: &[KeyResult]| median(told.iter().map(|told| told.took).collect());
     let (usual, during) = (median(&before), [&finding[..], &knowing].concat());
     let longest = during.iter().map(|told| told.took).max().unwrap();
     let what = match fault {
@@ -229,7 +229,7 @@ fn loses_a_primary(keys: u64, requests: usize, fault: Fault) {
 }
 
 /// Returns the largest excess over the limit of a key. A killed node loses its counts.
-fn over_admission<'a>(all: impl Iterator<Item = &'a Told>, fault: Fault) -> u32 {
+fn over_admission<'a>(all: impl Iterator<Item = &'a KeyResult>, fault: Fault) -> u32 {
     let mut admitted: HashMap<(u64, bool), [u32; 2]> = HashMap::new();
     for told in all.filter(|told| told.is_allowed) {
         let key = admitted.entry((told.key, told.is_of_struck)).or_default();

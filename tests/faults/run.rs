@@ -10,7 +10,7 @@ const FULL: usize = 20;
 
 /// An answer to a request, with its time.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct CallRecord {
     pub(crate) key: u64,
     /// The phase in which the request was sent.
     pub(crate) phase: Phase,
@@ -28,7 +28,7 @@ pub(crate) enum Said {
 }
 
 /// Returns whether the answers end with full service to requests of this phase.
-pub(crate) fn are_well(answers: &[Answer], phase: Phase) -> bool {
+pub(crate) fn are_well(answers: &[CallRecord], phase: Phase) -> bool {
     let last = answers.iter().rev().take(FULL);
     let well = last.filter(|answer| answer.phase == phase && !answer.is_degraded);
     well.count() == FULL
@@ -37,7 +37,7 @@ pub(crate) fn are_well(answers: &[Answer], phase: Phase) -> bool {
 /// The answers to all requests of a scene.
 pub(crate) struct Run {
     /// The answers of each task, with its node.
-    pub(crate) answers: Vec<(u32, Vec<Answer>)>,
+    pub(crate) answers: Vec<(u32, Vec<CallRecord>)>,
     pub(crate) struck: Instant,
     pub(crate) mended: Instant,
     /// The worst excess over a limit, and the allowed excess.
@@ -48,11 +48,11 @@ impl Run {
     /// Returns the time from the end of the fault to the first good answers in a row of each task.
     pub(crate) fn time_to_recover(&self) -> Duration {
         let backs = self.answers.iter().map(|(_, answers)| {
-            let after: Vec<&Answer> = answers
+            let after: Vec<&CallRecord> = answers
                 .iter()
                 .filter(|answer| answer.phase == Phase::After)
                 .collect();
-            let is_well = |row: &[&Answer]| row.iter().all(|answer| !answer.is_degraded);
+            let is_well = |row: &[&CallRecord]| row.iter().all(|answer| !answer.is_degraded);
             let first = after.windows(FULL).position(is_well);
             match first.expect("it has come back") {
                 0 => Duration::ZERO,
@@ -65,12 +65,12 @@ impl Run {
         backs.max().unwrap_or_default()
     }
 
-    fn all(&self) -> impl Iterator<Item = &Answer> {
+    fn all(&self) -> impl Iterator<Item = &CallRecord> {
         self.answers.iter().flat_map(|(_, answers)| answers)
     }
 
     /// Returns whether the fault was there when the answer came.
-    fn is_since(&self, answer: &Answer) -> bool {
+    fn is_since(&self, answer: &CallRecord) -> bool {
         answer.began + answer.took >= self.struck
     }
 
@@ -122,7 +122,7 @@ impl Run {
         self
     }
 
-    fn allowed(&self, key: u64, which: impl Fn(u32, &Answer) -> bool) -> u32 {
+    fn allowed(&self, key: u64, which: impl Fn(u32, &CallRecord) -> bool) -> u32 {
         let counts = self.answers.iter().map(|(node, answers)| {
             let answers = answers.iter().filter(|answer| {
                 answer.key == key && answer.said == Said::Allowed && which(*node, answer)
@@ -142,7 +142,7 @@ impl Run {
         let usual = median(usual.map(|answer| answer.took).collect());
         let back = self.mended + self.time_to_recover();
         let since = self.all().filter(|answer| self.is_since(answer));
-        let (meanwhile, later): (Vec<&Answer>, Vec<&Answer>) =
+        let (meanwhile, later): (Vec<&CallRecord>, Vec<&CallRecord>) =
             since.partition(|answer| answer.began <= back);
         let felt = if meanwhile.is_empty() {
             later

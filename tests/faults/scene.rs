@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
 use tower_ratelimit::{AnchoredWindow, Decision, Limiter, OnStoreFailure, Policy, RedisStore};
 
-use crate::run::{Answer, Run, Said, are_well};
+use crate::run::{CallRecord, Run, Said, are_well};
 
 /// The number of nodes, each with a store of its own.
 pub(crate) const NODES: u32 = 3;
@@ -94,7 +94,7 @@ impl Stage {
 /// A task that sends requests.
 struct Asker {
     node: u32,
-    answers: Arc<Mutex<Vec<Answer>>>,
+    answers: Arc<Mutex<Vec<CallRecord>>>,
     task: JoinHandle<()>,
 }
 
@@ -178,7 +178,11 @@ pub(crate) fn store_key(key: u64) -> String {
     anywhere.store_key(&policy(), key)
 }
 
-async fn ask(limiter: Limiter<RedisLedger>, stage: Arc<Stage>, answers: Arc<Mutex<Vec<Answer>>>) {
+async fn ask(
+    limiter: Limiter<RedisLedger>,
+    stage: Arc<Stage>,
+    answers: Arc<Mutex<Vec<CallRecord>>>,
+) {
     for number in 0..MOST {
         if stage.is_over.load(Ordering::SeqCst) {
             return;
@@ -190,7 +194,7 @@ async fn ask(limiter: Limiter<RedisLedger>, stage: Arc<Stage>, answers: Arc<Mute
         let began = Instant::now();
         let told = limiter.check(key, 1).await;
         let took = began.elapsed();
-        let answer = Answer {
+        let answer = CallRecord {
             key,
             phase,
             began,
@@ -301,12 +305,17 @@ impl Scene {
         run
     }
 
-    fn wait(&self, what: &str, is_so: impl FnMut(&[Answer]) -> bool) {
+    fn wait(&self, what: &str, is_so: impl FnMut(&[CallRecord]) -> bool) {
         self.wait_for(PATIENCE, what, is_so);
     }
 
     /// Waits until the answers of each task satisfy `is_so`.
-    fn wait_for(&self, longest: Duration, what: &str, mut is_so: impl FnMut(&[Answer]) -> bool) {
+    fn wait_for(
+        &self,
+        longest: Duration,
+        what: &str,
+        mut is_so: impl FnMut(&[CallRecord]) -> bool,
+    ) {
         let started = Instant::now();
         let mut waiting: Vec<&Asker> = self.askers.iter().collect();
         while !waiting.is_empty() {

@@ -14,7 +14,7 @@ use tower_ratelimit::{
 
 use crate::echo::{Running, answered, global, post};
 
-/// Never answers as it should.
+/// A service that never answers in time.
 #[derive(Clone, Copy, Debug)]
 struct Broken;
 
@@ -77,7 +77,7 @@ async fn a_client_on_the_deny_list_gets_permission_denied() {
     ));
 }
 
-/// What a call without its key gets, if its policy refuses such with this status.
+/// Returns the answer to a call without a key, if its policy refuses such calls with this status.
 async fn keyless(status: StatusCode) -> Status {
     let token = Policy::new("token", FixedWindow::per_day(1))
         .key(key::metadata("token"))

@@ -1,4 +1,4 @@
-//! Callers that do not wait for ever.
+//! Calls with a deadline.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tower_ratelimit::{AnchoredWindow, LeakyQueue, Policy, RateLimitLayer};
 
 use crate::echo::{Running, UNARY, global, still};
 
-/// A call that would be held for an hour, whose caller waits for a minute.
+/// A call that would be held for an hour, and whose caller waits for a minute.
 async fn is_refused_at_once(patient: Policy<Http>) {
     let (_, store) = still();
     let layer = RateLimitLayer::builder().policy(patient).store(store);

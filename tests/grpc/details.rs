@@ -1,4 +1,4 @@
-//! The details of a refusal, to the byte.
+//! The details of a refusal, byte by byte.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn blocked(grpc: Grpc) -> http::Response<String> {
 }
 
 #[tokio::test]
-async fn g1_retry_info_alone() {
+async fn retry_info_alone() {
     let refused = blocked(Grpc::detected().without_quota_failure()).await;
     assert_eq!(refused.status(), StatusCode::OK);
     assert_eq!(refused.headers()["grpc-status"], "8");
@@ -46,7 +46,7 @@ async fn g1_retry_info_alone() {
 }
 
 #[tokio::test]
-async fn g7_retry_info_and_quota_failure_with_the_users_subject() {
+async fn retry_info_and_quota_failure_with_the_users_subject() {
     let subject = |head: &key::Head<'_>, policy: &str| {
         assert_eq!(policy, "burst");
         Some(format!("client:{}", head.header("who")?))
@@ -68,7 +68,7 @@ async fn unless_it_is_given_no_subject_is_told() {
     );
 }
 
-/// The status of the second of two calls, and its response.
+/// Returns the status of the second of two calls, and its response.
 async fn second(layer: &RateLimitLayer) -> (Status, http::Response<String>) {
     let first = answered(layer, post("application/grpc")).await;
     assert_eq!(first.body(), "hello");
@@ -99,7 +99,7 @@ async fn a_wait_is_told_to_the_microsecond() {
     );
 }
 
-/// February has 28 days in 2026, and the usual month 31.
+/// February has 28 days in 2026, and the longest month has 31.
 #[cfg(feature = "calendar")]
 #[tokio::test]
 async fn the_length_of_the_present_month_is_told() {

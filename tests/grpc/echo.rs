@@ -1,4 +1,4 @@
-//! A service with a method of each kind, written by hand so that no protoc is needed; servers and
+//! A service with a method of each kind, written by hand so that no protoc is needed, with servers and clients.
 //! clients of it.
 
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ use tower_ratelimit::middleware::OverLimit;
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::{Algorithm, Decision, ManualClock, MemoryStore, Policy, RateLimitLayer, key};
 
-/// Repeats what it is told, in one message or several.
+/// Repeats the request, in one message or several.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Echo;
 
@@ -94,14 +94,14 @@ impl Service<http::Request<Body>> for Echo {
     }
 }
 
-/// A server on a port of its own, until it is dropped.
+/// A server on its own port, until it is dropped.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl Running {
-    /// Starts what `serve` makes of a listener.
+    /// Starts the server that `serve` makes of a listener.
     pub(crate) async fn start<F>(serve: impl FnOnce(TcpListener) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -135,7 +135,7 @@ impl Drop for Running {
     }
 }
 
-/// tonic's own client of [`Echo`].
+/// The client of [`Echo`], by tonic.
 #[derive(Clone)]
 pub(crate) struct Client(tonic::client::Grpc<Channel>);
 
@@ -144,7 +144,7 @@ impl Client {
         Self(tonic::client::Grpc::new(channel))
     }
 
-    /// Says something, and returns what comes back.
+    /// Sends a text, and returns the answer.
     pub(crate) async fn say(&mut self, word: &str) -> Result<String, Status> {
         let said = self.call(UNARY, Request::new(word.to_owned())).await;
         said.map(Response::into_inner)
@@ -160,7 +160,7 @@ impl Client {
         self.0.unary(request, path, ProstCodec::default()).await
     }
 
-    /// Says these words to the method of this kind, and returns all that comes back.
+    /// Sends these words to the method of this kind, and returns all answers.
     pub(crate) async fn stream(
         &mut self,
         path: &'static str,
@@ -193,24 +193,24 @@ impl Client {
     }
 }
 
-/// A policy with one key for all clients.
+/// Returns a policy with one key for all clients.
 pub(crate) fn global(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
     Policy::new(name, algorithm).key(key::global())
 }
 
-/// A store under a clock that stands still until it is moved.
+/// Returns a store under a clock that stands still until it is moved.
 pub(crate) fn still() -> (ManualClock, MemoryStore) {
     let clock = ManualClock::new();
     (clock.clone(), MemoryStore::new().clock(clock))
 }
 
-/// A call of no server, with this content type.
+/// Returns a call of no server, with this content type.
 pub(crate) fn post(content_type: &str) -> http::Request<String> {
     let request = http::Request::post(UNARY).header("content-type", content_type);
     request.body(String::new()).unwrap()
 }
 
-/// What a layer answers to a call, without a server around it.
+/// Returns the response of a layer to a call, without a server around it.
 pub(crate) async fn answered<B: Send + 'static>(
     layer: &RateLimitLayer,
     request: http::Request<B>,

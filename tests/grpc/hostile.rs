@@ -1,4 +1,4 @@
-//! Clients that mean no good, and inner services that do odd things.
+//! Malicious clients, and inner services with unusual responses.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ use tower_ratelimit::{FixedWindow, LeakyQueue, Policy, RateLimitLayer, key};
 
 use crate::echo::{Running, answered, global, post, still};
 
-/// What is wrong with a response, as one of gRPC without a body; a client of gRPC reads it without a
+/// Returns the mistake in a response without a body, by the rules of gRPC. A gRPC client reads it without a panic.
 /// panic.
 fn fault(response: &Response<String>) -> Option<String> {
     let headers = response.headers();
@@ -129,7 +129,7 @@ async fn a_large_message_costs_nothing_once_its_call_is_refused() {
     let refused = client.say(&message).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert_eq!(refused.message(), "rate limit exceeded");
-    // The connection is as good as before.
+    // The connection still works.
     let refused = client.say("a").await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
 }

@@ -14,7 +14,7 @@ use tower_ratelimit::{AnchoredWindow, FixedWindow, LeakyQueue, Policy, RateLimit
 
 use crate::echo::{Client, Echo, Running, global, still};
 
-/// A server of [`Echo`] with this interceptor before it.
+/// Returns a server of [`Echo`] with this interceptor before it.
 async fn intercepted(limit: RateLimitInterceptor) -> Running {
     Running::start(|listener| async move {
         let echo = InterceptorLayer::new(limit).layer(Echo);

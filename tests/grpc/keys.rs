@@ -1,4 +1,4 @@
-//! Who is counted.
+//! The keys of calls.
 
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ fn a_method_and_its_service_are_read_from_the_path() {
     }
 }
 
-/// As `IntoKey` makes it, for `map`.
+/// Like `IntoKey`, for `map`.
 trait FromText {
     fn from_text(text: &str) -> Key;
 }
@@ -236,7 +236,7 @@ async fn clients_are_told_apart_by_what_they_send() {
     assert!(say("bob").await);
 }
 
-/// A client of a server in this process, which are joined by no socket.
+/// Returns a client of a server in this process, without a socket between them.
 async fn in_process(layer: RateLimitLayer) -> Client {
     let (near, far) = tokio::io::duplex(1 << 16);
     tokio::spawn(async move {

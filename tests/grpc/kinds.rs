@@ -8,7 +8,7 @@ use tower_ratelimit::{AnchoredWindow, FixedWindow, Policy, RateLimitLayer, Token
 
 use crate::echo::{BOTH_STREAM, CLIENT_STREAM, Echo, Running, SERVER_STREAM, UNARY, global, still};
 
-/// One call in ten seconds, under a clock that stands still.
+/// One call in ten seconds, by a clock that stands still.
 fn one_in_ten_seconds() -> (tower_ratelimit::ManualClock, RateLimitLayer) {
     let (clock, store) = still();
     let window = AnchoredWindow::new(1, Duration::from_secs(10)).unwrap();

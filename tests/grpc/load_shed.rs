@@ -1,4 +1,4 @@
-//! Beside tower's `LoadShed`, whose error tonic makes a status of.
+//! The layer beside tower's `LoadShed`, whose error tonic converts into a status.
 
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
@@ -16,7 +16,7 @@ fn two_a_day() -> RateLimitLayer {
     layer.build().unwrap()
 }
 
-/// Whether this was shed, which nothing but its message tells.
+/// Returns whether the call was shed, which only the message shows.
 fn is_shed(status: &Status) -> bool {
     assert_eq!(status.code(), Code::ResourceExhausted);
     let is_shed = status.message() == "Too many active requests for the connection";
@@ -65,7 +65,7 @@ async fn a_request_shed_before_the_layer_costs_nothing() {
         assert!(is_shed(&client.say("a").await.unwrap_err()));
     }
 
-    // The same budget, where nothing is shed.
+    // The same budget in a server where nothing is shed.
     let server = Running::echo(limit).await;
     let mut client = server.client().await;
     for _ in 0..2 {

@@ -1,5 +1,4 @@
-//! The layer as a tonic server sees it, and its answers as clients of gRPC do: real servers and
-//! clients over loopback.
+//! The layer in a tonic server, and its answers to gRPC clients: real servers and clients over loopback.
 
 mod codes;
 mod deadlines;

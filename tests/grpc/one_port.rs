@@ -13,7 +13,7 @@ use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
 
 use crate::echo::{Echo, Running, still};
 
-/// `GET /`, and the head of its answer.
+/// Sends `GET /`, and returns the head of the response.
 async fn page(server: &Running) -> String {
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     let request = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
@@ -23,7 +23,7 @@ async fn page(server: &Running) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Three a day for each address, of pages and calls together.
+/// Three a day for each address, HTTP requests and calls together.
 async fn both() -> Running {
     let (_, store) = still();
     let address = Policy::new("address", FixedWindow::per_day(3)).key(key::client_ip());

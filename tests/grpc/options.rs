@@ -1,4 +1,4 @@
-//! What can be said of refusals of calls.
+//! The options for refusals of calls.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ fn a_message_that_is_too_long_is_refused() {
     assert_eq!(error.field(), "message");
 }
 
-/// What a call that has to wait for ten seconds is told.
+/// Returns the answer to a call that would have to wait for ten seconds.
 async fn told(grpc: Grpc, jitter: Duration) -> http::Response<String> {
     let (_, store) = still();
     let window = AnchoredWindow::new(1, Duration::from_secs(10)).unwrap();
@@ -127,7 +127,7 @@ async fn the_jitter_of_retry_after_is_that_of_retry_info() {
         .unwrap();
     assert_eq!(wait, Duration::from_secs(seconds));
     assert!((10..=most + 10).contains(&seconds), "{seconds}");
-    // `t` is the wait without it.
+    // `t` is the wait without jitter.
     assert_eq!(refused.headers()["ratelimit"], "\"calls\";r=0;t=10");
 
     let longest = told(Grpc::detected(), Duration::from_secs(u64::MAX)).await;

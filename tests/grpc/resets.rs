@@ -1,5 +1,5 @@
-//! What a client is told by a reset, or by a status of HTTP, in which there are no details: they alone
-//! tell a limit from a connection that was lost or a message that is too large.
+//! A reset and an HTTP status have no details. A client has to tell a limit from a lost connection or a large message
+//! by the code alone.
 
 use axum::Router;
 use h2::Reason;
@@ -11,7 +11,7 @@ use tower_ratelimit::{FixedWindow, RateLimitLayer};
 
 use crate::echo::{Running, global};
 
-/// A server that resets each stream for this reason.
+/// Returns a server that resets each stream with this code.
 async fn resetting(reason: Reason) -> Running {
     Running::start(move |listener| async move {
         while let Ok((socket, _)) = listener.accept().await {
@@ -24,7 +24,7 @@ async fn resetting(reason: Reason) -> Running {
     .await
 }
 
-/// What a client is told by a layer that lets no call pass.
+/// Returns the status that a client gets from a layer that lets no call pass.
 async fn refused(grpc: Grpc, status: StatusCode, body: RefusalBody) -> Status {
     let nothing = global("calls", FixedWindow::per_day(0));
     let layer = RateLimitLayer::builder().policy(nothing).grpc(grpc);
@@ -42,7 +42,7 @@ async fn a_stream_that_is_reset_has_the_code_of_a_refusal_and_none_of_its_detail
     ] {
         let server = resetting(reason).await;
         let mut client = server.client().await;
-        // The second of them is of the same connection.
+        // The second call uses the same connection.
         for _ in 0..2 {
             let reset = client.say("a").await.unwrap_err();
             assert_eq!(reset.code(), code, "{reset:?}");
@@ -65,7 +65,7 @@ async fn a_status_of_http_is_for_clients_of_grpc_to_read_only_if_calls_are_not_t
         let told = refused(Grpc::never(), status, empty.clone()).await;
         assert_eq!(told.code(), Code::Unavailable, "{status}");
         assert_eq!(told.details(), b"");
-        // tonic takes the problem for a message, and a malformed one.
+        // tonic reads the problem as a message, and reports a malformed one.
         let told = refused(Grpc::never(), status, RefusalBody::Problem).await;
         assert_eq!(told.code(), Code::Internal, "{status}");
 

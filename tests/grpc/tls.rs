@@ -1,4 +1,4 @@
-//! A tonic server that ends TLS, and asks clients for certificates.
+//! A tonic server that terminates TLS, and requests client certificates.
 
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ impl Authority {
         Identity::from_pem(signed.pem(), key.serialize_pem())
     }
 
-    /// A server that counts by this key, one call a day, and is given connections of which another program
-    /// else has ended TLS.
+    /// Returns a server that counts by this key, one call a day. Another program has terminated TLS before it gets a
+    /// connection.
     async fn server_behind_tls(&self, key: impl Extract) -> Running {
         let policy = Policy::new("client", FixedWindow::per_day(1)).key(key);
         let layer = RateLimitLayer::builder().policy(policy).build().unwrap();
@@ -72,7 +72,7 @@ impl Authority {
         .await
     }
 
-    /// A server that counts by this key, one call a day.
+    /// Returns a server that counts by this key, one call a day.
     async fn server(&self, key: impl Extract) -> Running {
         let policy = Policy::new("client", FixedWindow::per_day(1)).key(key);
         let layer = RateLimitLayer::builder().policy(policy).build().unwrap();
@@ -101,7 +101,7 @@ impl Authority {
         Client::of(endpoint.connect().await.unwrap())
     }
 
-    /// What becomes of a call over a connection of its own.
+    /// Makes a call over a connection of its own, and returns the result.
     async fn call(&self, server: &Running, identity: Option<&Identity>) -> Result<(), Code> {
         let mut client = self.client(server, identity).await;
         let said = client.say("a").await;
@@ -136,7 +136,7 @@ async fn clients_are_told_apart_by_their_certificates() {
     let again = authority.call(&server, Some(&ann)).await;
     assert_eq!(again, Err(Code::ResourceExhausted));
     assert_eq!(authority.call(&server, Some(&bob)).await, Ok(()));
-    // Nothing has said that it may be left out.
+    // The certificate is required.
     assert_eq!(authority.call(&server, None).await, Err(Code::Internal));
 }
 
@@ -156,7 +156,7 @@ async fn where_a_certificate_may_be_left_out_something_else_counts() {
 async fn a_certificate_can_be_read() {
     let authority = Authority::new();
     let [ann, another] = ["ann", "ann"].map(|name| authority.identity(name));
-    // What stands for its subject here: whether the name is somewhere in it.
+    // Stands for the subject: whether the certificate contains the name.
     let named = |der: Vec<u8>| der.windows(3).any(|part| part == b"ann").then_some("ann");
     let server = authority.server(key::client_certificate().map(named)).await;
     assert_eq!(authority.call(&server, Some(&ann)).await, Ok(()));

@@ -11,7 +11,7 @@ use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer};
 
 use crate::echo::{Client, Echo, UNARY};
 
-/// A client of a server that counts by this key, one call a day.
+/// Returns a client of a server that counts by this key, one call a day.
 async fn client(name: &str, key: ClientIp) -> Client {
     let policy = Policy::new("client", FixedWindow::per_day(1)).key(key);
     let layer = RateLimitLayer::builder().policy(policy).build().unwrap();

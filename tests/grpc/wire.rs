@@ -19,8 +19,7 @@ fn nothing() -> RateLimitLayer {
     RateLimitLayer::builder().policy(nothing).build().unwrap()
 }
 
-/// The header section of the response to a call whose client has more to say, and whether it ends
-/// the stream.
+/// Returns the header section of the response to a call whose client still sends, and whether it ends the stream.
 async fn open_call(
     server: &Running,
     path: &str,
@@ -74,8 +73,8 @@ async fn http1(server: &Running, content_type: &str) -> Vec<String> {
     answer.split("\r\n").map(str::to_owned).collect()
 }
 
-/// A server of both protocols, with this layer outside of `GrpcWebLayer`, whose work the layer then
-/// does, or inside.
+/// Returns a server of both protocols, with this layer outside or inside `GrpcWebLayer`. Outside, the layer encodes gRPC-Web
+/// itself.
 async fn grpc_web(limit: RateLimitLayer, is_outside: bool) -> Running {
     Running::start(move |listener| async move {
         let incoming = TcpListenerStream::new(listener);
@@ -111,7 +110,7 @@ async fn a_refused_call_of_grpc_web_is_one_over_http1_too() {
                     .iter()
                     .any(|line| line.starts_with("grpc-status-details-bin: CAgS"))
             );
-            // The status stands in the header section, and nothing comes after it.
+            // The status is in the header section, and no frame follows.
             let head = answer.iter().position(String::is_empty).unwrap();
             let body = answer[head + 1..].concat();
             assert!(["", "0"].contains(&body.as_str()), "{answer:?}");

@@ -1,4 +1,4 @@
-//! A limit on requests in flight that is learnt, as a layer.
+//! A layer with an adaptive limit on requests in flight.
 
 use std::convert::Infallible;
 
@@ -20,7 +20,7 @@ fn of(slots: u32) -> AdaptiveConcurrency {
     builder.build().unwrap()
 }
 
-/// Answers with the status in the path, and fails if that is no status.
+/// Answers with the status in the path, and fails if the path is no status.
 async fn status(request: Request<()>) -> Result<Response<Full<Bytes>>, &'static str> {
     let status = request.uri().path().trim_start_matches('/').parse();
     let mut response = Response::new(Full::from("hello"));
@@ -91,7 +91,7 @@ fn a_call_of_grpc_without_a_slot_is_unavailable() {
     assert!(refused.body.is_empty());
 }
 
-/// A service that is not ready is no overload, and holds no slot.
+/// A service that is not ready is not overloaded, and holds no slot.
 #[test]
 fn nothing_is_shed_on_pending_alone() {
     let concurrency = of(1);
@@ -129,7 +129,7 @@ fn a_slot_is_free_when_the_body_has_ended_or_either_is_dropped() {
     drop(call);
     assert_eq!(concurrency.in_flight(), 0);
 
-    // Trailers are the end, even if the body is kept.
+    // Trailers end the request, even if the body is kept.
     let frames = || {
         let frames = [
             Ok::<_, Infallible>(Frame::data(Bytes::from("a"))),
@@ -208,7 +208,7 @@ fn a_failure_is_classified_before_it_is_a_sample() {
     }
 }
 
-/// Behind it, a rate limit refuses in no time: that is no sign of health.
+/// An inner rate limit refuses at once, and that is no sign of a healthy service.
 #[test]
 fn a_refusal_of_a_rate_limit_teaches_nothing_and_a_shed_request_is_charged_nothing() {
     let concurrency = of(1);

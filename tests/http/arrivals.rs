@@ -1,4 +1,4 @@
-//! Who arrives at an inner service, and when, under a clock that tokio has paused.
+//! Arrivals of requests at an inner service, by a clock that tokio has paused.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -14,14 +14,14 @@ use tower_ratelimit::clock::Clock;
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::{MemoryStore, Micros, Policy, RateLimitLayer};
 
-use crate::exchange::{Answer, Behind, Hello, answer, get_with};
+use crate::exchange::{Behind, Hello, Received, answer, get_with};
 use crate::tokio_clock::TokioClock;
 
 pub(crate) fn store() -> MemoryStore {
     MemoryStore::new().clock(TokioClock::new())
 }
 
-/// Stands still, and leaves it to tokio's timers to wake requests, if there are any.
+/// A clock that stands still, so that tokio's timers wake requests.
 struct StillClock;
 
 impl Clock for StillClock {
@@ -30,17 +30,17 @@ impl Clock for StillClock {
     }
 }
 
-/// A service behind a policy whose requests wait by tokio's timers.
+/// Returns a service behind a policy whose requests wait by tokio's timers.
 pub(crate) fn hello_by_tokio(policy: Policy<Http>) -> Hello {
     let store = MemoryStore::new().clock(StillClock);
     let layer = RateLimitLayer::builder().policy(policy).store(store);
     Hello::behind(&layer.build().unwrap())
 }
 
-/// After a sleep of this much more, whatever is due has been done.
+/// After a sleep of this much more, everything that was due has happened.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// Who has arrived at the inner service, and when.
+/// The requests that have arrived at the inner service, with their times.
 #[derive(Clone)]
 pub(crate) struct Arrivals {
     start: Instant,
@@ -108,8 +108,8 @@ pub(crate) fn request(user: u32, number: u32) -> Request<()> {
     get_with([("x-user", user), ("x-number", number)])
 }
 
-/// Sends a request, and lets it come to its place.
-pub(crate) async fn send<S, B>(service: &S, request: Request<()>) -> JoinHandle<Answer>
+/// Sends a request, and lets it reach its place.
+pub(crate) async fn send<S, B>(service: &S, request: Request<()>) -> JoinHandle<Received>
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible, Future: Send>
         + Clone

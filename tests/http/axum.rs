@@ -1,4 +1,4 @@
-//! Where the layer can stand in an application, and that it counts each request once.
+//! The places of the layer in an application, and that it counts each request once.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -17,8 +17,7 @@ use tower_ratelimit::{RateLimit, RateLimitLayer, TokenBucket};
 
 use crate::exchange::{ask, now};
 
-/// Two requests at once, all clients together, and hours until the next; the type is written
-/// out.
+/// Two requests at once for all clients, and hours until the next. The type is written out.
 fn limit() -> RateLimitLayer {
     RateLimitLayer::new(|_: &Head<'_>| "global", TokenBucket::per_day(2))
 }
@@ -35,7 +34,7 @@ fn to(path: &str) -> Request<Body> {
     Request::get(path).body(Body::empty()).unwrap()
 }
 
-/// Asks for these paths in turn: the statuses, and what each answer says remains.
+/// Sends requests for these paths in turn. Returns their statuses, and the remaining units in each response.
 fn statuses<S, R, const N: usize>(service: &S, paths: [&str; N]) -> [(u16, Option<u32>); N]
 where
     S: Service<Request<Body>, Response = Response<R>, Error = Infallible> + Clone,
@@ -131,7 +130,7 @@ async fn inside_layers_that_answer_with_an_empty_body_of_their_own() {
     for _ in 0..3 {
         let answer = app.clone().oneshot(Request::new(Body::empty())).await;
         let answer = answer.unwrap();
-        // What a browser needs to be allowed to see the refusal.
+        // A browser needs these headers to show the refusal to the page.
         let cors = answer.headers().contains_key("access-control-allow-origin");
         told.push((answer.status().as_u16(), cors));
     }

@@ -1,4 +1,4 @@
-//! Keys that the operator has blocked by the layer's limiter.
+//! Keys that an operator has blocked through the limiter of the layer.
 
 use std::time::Duration;
 

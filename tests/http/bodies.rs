@@ -1,4 +1,4 @@
-//! Bodies of any type, and what becomes of them.
+//! Bodies of any type.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ fn once() -> RateLimitLayer {
     RateLimitLayer::new(|_: &Head<'_>| "global", TokenBucket::per_day(1))
 }
 
-/// A service over these bodies, asked twice.
+/// A service over these bodies, called twice.
 macro_rules! passes_once {
     ($request:expr, $response:expr, $expected:expr) => {
         let service = once().layer(service_fn(|_: Request<_>| async {
@@ -52,7 +52,7 @@ fn the_body_of_the_request_arrives_as_it_was() {
     assert_eq!(ask(&service, Request::new("hello".into())).text(), "hello!");
 }
 
-/// Data of a body that is not `Bytes`, but can be made of them.
+/// Body data that is not `Bytes`, and converts from it.
 #[derive(Debug)]
 struct Chunk(Bytes);
 

@@ -1,4 +1,4 @@
-//! What responses tell of windows of a calendar.
+//! The headers under windows of a calendar.
 
 use http::StatusCode;
 use tower_ratelimit::algorithm::CalendarWindow;

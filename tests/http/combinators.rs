@@ -1,4 +1,4 @@
-//! Keys made of other keys, and conditions on them.
+//! Keys that combine other keys, and conditions on them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -11,7 +11,7 @@ use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket};
 use crate::exchange::{Behind, Hello, ask, get};
 use crate::extractors::{read, sent};
 
-/// Not a key by itself, and nothing that could be cloned unnoticed.
+/// A value that is not a key by itself, and is not `Clone`.
 #[derive(Debug)]
 struct User {
     id: u64,
@@ -104,7 +104,7 @@ fn no_request_is_counted_as_another_by_the_servers_fault() {
     let request = from("192.0.2.1", &[]);
     assert!(by_server(read(&user().or(key::client_ip()), &request)));
     assert!(by_server(read(&key::header("x").or(user()), &request)));
-    // Of a part as well, and whichever part the client has left out beside it.
+    // Also for a part, and for each part that the client leaves out.
     let x = || key::header("x");
     assert!(by_server(read(&x().and(user()), &request)));
     assert!(by_server(read(&user().and(x()), &request)));
@@ -343,7 +343,7 @@ proptest! {
         let second = read(&sources(), &sent(&[(names[to], &b)])).unwrap();
         prop_assert_eq!(first == second, from == to && a == b);
         prop_assert_ne!(first, Key::MISSING);
-        // Nor is any the key of its value alone, or of a pair.
+        // Nor does any key equal that of its value alone, or of a pair.
         prop_assert_ne!(first, read(&key::header("a"), &sent(&[("a", &a)])).unwrap());
         prop_assert_ne!(first, (b.as_slice(), a.as_slice()).into_key());
     }

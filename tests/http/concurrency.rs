@@ -26,7 +26,7 @@ use tower_ratelimit::{
 
 use crate::exchange::{Behind, Hello, ask, get, global, limit, now, poll};
 
-/// A body of so many frames that the test lets go on.
+/// A body of this many frames, which the test releases.
 struct Frames {
     left: usize,
 }
@@ -66,7 +66,7 @@ where
     }
 }
 
-/// A layer that lets so many requests go on at once.
+/// Returns a layer that lets this many requests go on at once.
 fn at_once(most: u32) -> RateLimitLayer {
     limit([global("at once", Concurrency::of(most))]).1
 }
@@ -86,7 +86,7 @@ fn streaming(
     }))
 }
 
-/// How many slots are free, as the next request is told.
+/// Returns the number of free slots, by the headers of the next request.
 fn free(layer: &RateLimitLayer) -> u32 {
     let hello = Hello::behind(layer);
     let answer = ask(&hello, get());
@@ -107,7 +107,7 @@ fn a_slot_is_free_when_the_body_has_ended_or_is_dropped() {
         let mut first = now(service.clone().oneshot(get())).unwrap().into_body();
         let second = now(service.clone().oneshot(get())).unwrap();
         assert_eq!(free(&layer), 0);
-        // Dropped, read or not: a client that goes away, and a stream that is reset.
+        // Dropped, read or not: the client has gone away, or the stream was reset.
         drop(second);
         assert_eq!(free(&layer), 1);
         assert!(poll_body(&mut first).is_some() && poll_body(&mut first).is_some());
@@ -284,7 +284,7 @@ fn a_service_of_any_type_holds_a_slot_to_its_answer() {
     let seen = Arc::clone(&busy);
     let check = limiter.clone();
     let service = layer.layer(service_fn(move |number: u32| {
-        // In the call, its slot is taken.
+        // During the call, the slot is taken.
         let told = check.peek_now("key", 1);
         seen.fetch_add(usize::from(!told.is_allowed()), Ordering::Relaxed);
         async move { Ok::<_, &str>(number) }
@@ -370,7 +370,7 @@ fn a_text_says_it() {
     );
 }
 
-/// A layer that lets requests wait for a slot, and what it lets go on.
+/// Returns a layer that lets requests wait for a slot, and the requests that it lets go on.
 fn patient(longest: Duration) -> RateLimitLayer {
     let policy = global("at once", Concurrency::of(1)).wait_up_to(longest);
     RateLimitLayer::builder().policy(policy).build().unwrap()

@@ -1,4 +1,4 @@
-//! Callers who wait until a moment of their own, under a clock that tokio has paused.
+//! Requests with a deadline, by a clock that tokio has paused.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tower_ratelimit::{
 };
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
-use crate::exchange::{Answer, global, now};
+use crate::exchange::{Received, global, now};
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -49,16 +49,16 @@ fn call(number: u32, timeout: &'static str) -> Request<()> {
     request
 }
 
-/// Whatever the status is: with feature `tonic` that of a call is another.
+/// For any status: with feature `tonic`, a call has another one.
 #[track_caller]
-fn told(answer: &Answer) -> Duration {
+fn told(answer: &Received) -> Duration {
     match &answer.refusal {
         Some(Refusal::Denied(decision)) => decision.retry_after().unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
-/// Sends one of those that go on, and then each of these, which may wait for `turn` intervals.
+/// Sends a request that goes on, and then each of these, which may wait for `turn` intervals.
 async fn refused_of(requests: Vec<(Request<()>, u32)>) {
     for (late, turn) in requests {
         let service = behind(&patient(), &Arrivals::new());
@@ -102,10 +102,10 @@ async fn a_request_whose_turn_comes_in_time_waits_for_it() {
     assert_eq!(long.moment(), None);
     let mut for_ever = request(1, 9);
     for_ever.extensions_mut().insert(long);
-    // Without the content type of gRPC the field means nothing.
+    // Without the content type of gRPC, the header has no effect.
     let mut no_call = call(9, "1n");
     no_call.headers_mut().remove("content-type");
-    // One that only began like that of gRPC was once taken for it.
+    // A content type that only began like that of gRPC was treated as gRPC.
     let mut no_grpc = call(9, "1n");
     let content_type = "application/grpcfoo".parse().unwrap();
     no_grpc.headers_mut().insert("content-type", content_type);
@@ -151,7 +151,7 @@ async fn a_request_that_leaves_at_its_deadline_wakes_the_next() {
     assert_eq!(arrivals.log(), [(0, Duration::ZERO), (2, turn)]);
 }
 
-/// Tells no numbers.
+/// A response without numbers.
 struct Mute(MemoryStore);
 
 #[derive(Debug)]
@@ -178,8 +178,8 @@ impl Ledger for MuteLedger {
     }
 }
 
-/// The store goes away once it has said that the request would leave its queue too late. That was an
-/// answer of 503, though the request was decided.
+/// The store goes away after it has said that the request would leave its queue too late. The answer was 503, though
+/// the request was decided.
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_turn_comes_too_late_is_refused_even_if_the_store_fails_then() {
     let arrivals = Arrivals::new();
@@ -223,7 +223,7 @@ async fn in_a_queue_too_and_the_place_and_all_that_was_charged_is_given_back() {
     for hurried in [until(8, patience), call(9, "500m")] {
         let refused = timeout(TICK, send(&service, hurried).await);
         let refused = refused.await.unwrap().unwrap();
-        // After this the same request, as patient as it is, leaves in time.
+        // After this wait, the same request with the same deadline leaves in time.
         assert_eq!(told(&refused), INTERVAL / 2);
         assert_eq!(refused.field("ratelimit"), Some(r#""queue";r=7;t=1"#));
         assert_eq!(numbers(), [7, 97]);

@@ -1,5 +1,5 @@
-//! Every dialect is true and legal, whatever the configuration: a request that waits what it says passes,
-//! nothing is told after `Retry-After`, and a parser that is not ours reads it.
+//! Every dialect is true and valid, whatever the configuration: a request that waits as announced passes, no time
+//! exceeds `Retry-After`, and a third-party parser reads the headers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tower_ratelimit::response::Reset::{DeltaMillis, DeltaSeconds, EpochSeconds};
 use tower_ratelimit::response::{Dialect, EXPOSED_HEADERS};
 
-use crate::exchange::{Answer, ask, get_of_cost};
+use crate::exchange::{Received, ask, get_of_cost};
 use crate::scene::{self, NAMES, Scene, arrivals, rules};
 use crate::structured::{dictionary, integer, list, quotas};
 
@@ -31,17 +31,17 @@ fn dialects() -> impl Strategy<Value = Dialect> {
     ]
 }
 
-/// What one answer says of the policy that binds, in microseconds from the decision.
+/// The headers of a response about the binding policy, in microseconds from the decision.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct FieldValues {
     limit: Option<u64>,
     remaining: Option<u64>,
     reset: Option<u64>,
 }
 
-impl Told {
-    /// Reads the fields of this dialect, and fails at what its specification forbids.
-    fn by(answer: &Answer, dialect: Dialect, now: u64) -> Self {
+impl FieldValues {
+    /// Reads the headers of this dialect, and fails if they violate its specification.
+    fn by(answer: &Received, dialect: Dialect, now: u64) -> Self {
         let field = |name: &str| answer.field(name);
         let three = |limit: Option<u64>, prefix: &str, reset| {
             let [remaining, time] =
@@ -155,7 +155,7 @@ proptest! {
             scene.pause(pause);
             let now = scene.now();
             let answer = send(cost);
-            let told = Told::by(&answer, dialect, now);
+            let told = FieldValues::by(&answer, dialect, now);
             for name in &EXPOSED_HEADERS {
                 prop_assert!(answer.lines(name.as_str()).len() <= 1);
             }
@@ -167,12 +167,12 @@ proptest! {
                 continue;
             }
             prop_assert_eq!(answer.status, 429);
-            // One without the other would be a wait that does not help, or a help that is kept.
+            // One without the other would be a wait that does not help, or a missing wait.
             prop_assert_eq!(told.reset.is_some(), retry_after.is_some());
             let (Some(reset), Some(retry_after)) = (told.reset, retry_after) else {
                 continue;
             };
-            // The end of a second on the wall is less than a second after that of the wait.
+            // A second by the wall clock ends less than a second after the wait.
             let slack = if is_epoch(dialect) { 999_999 } else { 0 };
             prop_assert!(reset <= retry_after * 1_000_000 + slack, "{:?}", told);
             prop_assert!(reset + jitter * 1_000_000 + 1_000_000 > retry_after * 1_000_000);
@@ -200,7 +200,7 @@ proptest! {
                 scenes[scene].pause(pause);
                 let dialect = [Dialect::GitHub, dialect][scene];
                 let answer = ask(&scenes[scene].service, get_of_cost(cost));
-                (answer.status, Told::by(&answer, dialect, scenes[scene].now()))
+                (answer.status, FieldValues::by(&answer, dialect, scenes[scene].now()))
             });
             prop_assert_eq!(github.0, told.0);
             let (github, told) = (github.1, told.1);

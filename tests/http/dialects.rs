@@ -1,4 +1,4 @@
-//! The fields in every dialect, byte by byte: the golden examples.
+//! The headers in every dialect, byte by byte.
 
 use tower_ratelimit::response::Dialect::{
     self, Draft03, Draft06, Draft07, Draft11, GitHub, XRateLimitDashed,
@@ -8,56 +8,57 @@ use tower_ratelimit::{FixedWindow, RateLimitLayer};
 
 use crate::exchange::global;
 use crate::states::{
-    Closed, ClosedBeside, H1, H2, H3, H5, H6, H8, H11, H20, M1, M3, SameLimit, SameLimitLater,
-    TWITTER, X_DELTA, X_EPOCH, X_MILLIS, rows,
+    AboveTheLimit, Closed, ClosedBeside, DayDenies, LargestLimit, LastUsed, NoPolicy, OneUsed,
+    Refused, SameLimit, SameLimitLater, StoreFailed, TWITTER, TwoAllow, WaitBelowASecond, X_DELTA,
+    X_EPOCH, X_MILLIS, rows,
 };
 
-/// The golden set for H3, complete.
+/// The complete golden set of a refusal.
 #[test]
-fn h3_is_told_in_every_dialect() {
+fn a_refusal_in_every_dialect() {
     rows! {
-        "drafts 08 to 11", H3, [Draft11] => r#"429
+        "drafts 08 to 11", Refused, [Draft11] => r#"429
             retry-after: 50
             cache-control: no-store
             ratelimit-policy: "default";q=100;w=60
             ratelimit: "default";r=0;t=50"#;
-        "draft 07", H3, [Draft07] => "429
+        "draft 07", Refused, [Draft07] => "429
             retry-after: 50
             cache-control: no-store
             ratelimit-policy: 100;w=60
             ratelimit: limit=100, remaining=0, reset=50";
-        "drafts 04 to 06", H3, [Draft06] => "429
+        "drafts 04 to 06", Refused, [Draft06] => "429
             retry-after: 50
             cache-control: no-store
             ratelimit-limit: 100
             ratelimit-remaining: 0
             ratelimit-reset: 50
             ratelimit-policy: 100;w=60";
-        "drafts 00 to 03", H3, [Draft03] => "429
+        "drafts 00 to 03", Refused, [Draft03] => "429
             retry-after: 50
             cache-control: no-store
             ratelimit-limit: 100, 100;w=60
             ratelimit-remaining: 0
             ratelimit-reset: 50";
-        "X, delta", H3, [X_DELTA] => "429
+        "X, delta", Refused, [X_DELTA] => "429
             retry-after: 50
             cache-control: no-store
             x-ratelimit-limit: 100
             x-ratelimit-remaining: 0
             x-ratelimit-reset: 50";
-        "X, milliseconds", H3, [X_MILLIS] => "429
+        "X, milliseconds", Refused, [X_MILLIS] => "429
             retry-after: 50
             cache-control: no-store
             x-ratelimit-limit: 100
             x-ratelimit-remaining: 0
             x-ratelimit-reset: 49200";
-        "X, epoch", H3, [X_EPOCH] => "429
+        "X, epoch", Refused, [X_EPOCH] => "429
             retry-after: 50
             cache-control: no-store
             x-ratelimit-limit: 100
             x-ratelimit-remaining: 0
             x-ratelimit-reset: 1800000050";
-        "X, GitHub", H3, [GitHub] => "429
+        "X, GitHub", Refused, [GitHub] => "429
             retry-after: 50
             cache-control: no-store
             x-ratelimit-limit: 100
@@ -65,22 +66,22 @@ fn h3_is_told_in_every_dialect() {
             x-ratelimit-reset: 1800000050
             x-ratelimit-used: 100
             x-ratelimit-resource: default";
-        "X, Twitter", H3, [TWITTER] => "429
+        "X, Twitter", Refused, [TWITTER] => "429
             retry-after: 50
             cache-control: no-store
             x-rate-limit-limit: 100
             x-rate-limit-remaining: 0
             x-rate-limit-reset: 1800000050";
-        "X with dashes, delta", H3, [XRateLimitDashed(DeltaSeconds)] => "429
+        "X with dashes, delta", Refused, [XRateLimitDashed(DeltaSeconds)] => "429
             retry-after: 50
             cache-control: no-store
             x-rate-limit-limit: 100
             x-rate-limit-remaining: 0
             x-rate-limit-reset: 50";
-        "none", H3, [] => "429
+        "none", Refused, [] => "429
             retry-after: 50
             cache-control: no-store";
-        "dialects that share no field", H3, [TWITTER, Draft11, X_DELTA, Draft03] => r#"429
+        "dialects that share no field", Refused, [TWITTER, Draft11, X_DELTA, Draft03] => r#"429
             retry-after: 50
             cache-control: no-store
             ratelimit-policy: "default";q=100;w=60
@@ -98,93 +99,93 @@ fn h3_is_told_in_every_dialect() {
 }
 
 #[test]
-fn h1_h2_h20_m1_m3_what_is_left_is_told_in_every_dialect() {
+fn the_remaining_units_in_every_dialect() {
     rows! {
-        "draft 11", H1, [Draft11] => r#"200
+        "draft 11", OneUsed, [Draft11] => r#"200
             ratelimit-policy: "default";q=100;w=60
             ratelimit: "default";r=99;t=50"#;
-        "draft 07", H1, [Draft07] => "200
+        "draft 07", OneUsed, [Draft07] => "200
             ratelimit-policy: 100;w=60
             ratelimit: limit=100, remaining=99, reset=50";
-        "draft 06", H1, [Draft06] => "200
+        "draft 06", OneUsed, [Draft06] => "200
             ratelimit-limit: 100
             ratelimit-remaining: 99
             ratelimit-reset: 50
             ratelimit-policy: 100;w=60";
-        "draft 03", H1, [Draft03] => "200
+        "draft 03", OneUsed, [Draft03] => "200
             ratelimit-limit: 100, 100;w=60
             ratelimit-remaining: 99
             ratelimit-reset: 50";
-        "X", H1, [X_MILLIS] => "200
+        "X", OneUsed, [X_MILLIS] => "200
             x-ratelimit-limit: 100
             x-ratelimit-remaining: 99
             x-ratelimit-reset: 49200";
-        "GitHub", H1, [GitHub] => "200
+        "GitHub", OneUsed, [GitHub] => "200
             x-ratelimit-limit: 100
             x-ratelimit-remaining: 99
             x-ratelimit-reset: 1800000050
             x-ratelimit-used: 1
             x-ratelimit-resource: default";
-        "Twitter", H1, [TWITTER] => "200
+        "Twitter", OneUsed, [TWITTER] => "200
             x-rate-limit-limit: 100
             x-rate-limit-remaining: 99
             x-rate-limit-reset: 1800000050";
-        "draft 11", H2, [Draft11] => r#"200
+        "draft 11", LastUsed, [Draft11] => r#"200
             ratelimit-policy: "default";q=100;w=60
             ratelimit: "default";r=0;t=50"#;
-        "draft 07", H2, [Draft07] => "200
+        "draft 07", LastUsed, [Draft07] => "200
             ratelimit-policy: 100;w=60
             ratelimit: limit=100, remaining=0, reset=50";
-        "GitHub", H2, [GitHub] => "200
+        "GitHub", LastUsed, [GitHub] => "200
             x-ratelimit-limit: 100
             x-ratelimit-remaining: 0
             x-ratelimit-reset: 1800000050
             x-ratelimit-used: 100
             x-ratelimit-resource: default";
         // Of 32 bits: no limit has more digits than an integer of a structured field.
-        "draft 11", H20, [Draft11] => r#"200
+        "draft 11", LargestLimit, [Draft11] => r#"200
             ratelimit-policy: "huge";q=4294967295;w=60
             ratelimit: "huge";r=4294967295;t=60"#;
-        "draft 07", H20, [Draft07] => "200
+        "draft 07", LargestLimit, [Draft07] => "200
             ratelimit-policy: 4294967295;w=60
             ratelimit: limit=4294967295, remaining=4294967295, reset=60";
-        "draft 11 and X", M1, [Draft11, X_DELTA] => "200";
-        "draft 06 and GitHub", M1, [Draft06, GitHub] => "200";
-        "draft 11 and X", M3, [Draft11, X_DELTA] => "503
+        "draft 11 and X", NoPolicy, [Draft11, X_DELTA] => "200";
+        "draft 06 and GitHub", NoPolicy, [Draft06, GitHub] => "200";
+        "draft 11 and X", StoreFailed, [Draft11, X_DELTA] => "503
             retry-after: 5
             cache-control: no-store";
-        "draft 07 and GitHub", M3, [Draft07, GitHub] => "503
+        "draft 07 and GitHub", StoreFailed, [Draft07, GitHub] => "503
             retry-after: 5
             cache-control: no-store";
     }
 }
 
 #[test]
-fn h5_no_reset_is_rounded_down() {
+fn no_reset_is_rounded_down() {
     rows! {
-        "draft 11", H5, [Draft11] => r#"429
+        "draft 11", WaitBelowASecond, [Draft11] => r#"429
             retry-after: 1
             cache-control: no-store
             ratelimit-policy: "burst";q=10;w=1
             ratelimit: "burst";r=0;t=1"#;
-        "draft 07", H5, [Draft07] => "429
+        "draft 07", WaitBelowASecond, [Draft07] => "429
             retry-after: 1
             cache-control: no-store
             ratelimit-policy: 10;w=1
             ratelimit: limit=10, remaining=0, reset=1";
-        "X, delta", H5, [X_DELTA] => "429
+        "X, delta", WaitBelowASecond, [X_DELTA] => "429
             retry-after: 1
             cache-control: no-store
             x-ratelimit-limit: 10
             x-ratelimit-remaining: 0
             x-ratelimit-reset: 1";
-        "X, milliseconds", H5, [X_MILLIS] => "429
+        "X, milliseconds", WaitBelowASecond, [X_MILLIS] => "429
             retry-after: 1
             cache-control: no-store
             x-ratelimit-limit: 10
             x-ratelimit-remaining: 0
             x-ratelimit-reset: 40";
-        "X, epoch", H5, [X_EPOCH] => "429
+        "X, epoch", WaitBelowASecond, [X_EPOCH] => "429
             retry-after: 1
             cache-control: no-store
             x-ratelimit-limit: 10
@@ -194,57 +195,57 @@ fn h5_no_reset_is_rounded_down() {
 }
 
 #[test]
-fn h6_h8_of_several_policies_the_binding_one_is_told() {
+fn of_several_policies_a_dialect_shows_the_binding_one() {
     rows! {
-        "draft 11", H6, [Draft11] => r#"200
+        "draft 11", TwoAllow, [Draft11] => r#"200
             ratelimit-policy: "burst";q=10;w=1, "daily";q=5000;w=86400
             ratelimit: "burst";r=7;t=1, "daily";r=100;t=36000"#;
-        "draft 07", H6, [Draft07] => "200
+        "draft 07", TwoAllow, [Draft07] => "200
             ratelimit-policy: 10;w=1, 5000;w=86400
             ratelimit: limit=10, remaining=7, reset=1";
-        "draft 06", H6, [Draft06] => "200
+        "draft 06", TwoAllow, [Draft06] => "200
             ratelimit-limit: 10
             ratelimit-remaining: 7
             ratelimit-reset: 1
             ratelimit-policy: 10;w=1, 5000;w=86400";
-        "draft 03", H6, [Draft03] => "200
+        "draft 03", TwoAllow, [Draft03] => "200
             ratelimit-limit: 10, 10;w=1, 5000;w=86400
             ratelimit-remaining: 7
             ratelimit-reset: 1";
-        "X", H6, [X_MILLIS] => "200
+        "X", TwoAllow, [X_MILLIS] => "200
             x-ratelimit-limit: 10
             x-ratelimit-remaining: 7
             x-ratelimit-reset: 700";
-        "GitHub", H6, [GitHub] => "200
+        "GitHub", TwoAllow, [GitHub] => "200
             x-ratelimit-limit: 10
             x-ratelimit-remaining: 7
             x-ratelimit-reset: 1800021601
             x-ratelimit-used: 3
             x-ratelimit-resource: burst";
-        "draft 11", H8, [Draft11] => r#"429
+        "draft 11", DayDenies, [Draft11] => r#"429
             retry-after: 36000
             cache-control: no-store
             ratelimit-policy: "hour";q=1000;w=3600, "day";q=5000;w=86400
             ratelimit: "day";r=0;t=36000"#;
-        "draft 07", H8, [Draft07] => "429
+        "draft 07", DayDenies, [Draft07] => "429
             retry-after: 36000
             cache-control: no-store
             ratelimit-policy: 1000;w=3600, 5000;w=86400
             ratelimit: limit=5000, remaining=0, reset=36000";
-        "draft 06", H8, [Draft06] => "429
+        "draft 06", DayDenies, [Draft06] => "429
             retry-after: 36000
             cache-control: no-store
             ratelimit-limit: 5000
             ratelimit-remaining: 0
             ratelimit-reset: 36000
             ratelimit-policy: 1000;w=3600, 5000;w=86400";
-        "draft 03", H8, [Draft03] => "429
+        "draft 03", DayDenies, [Draft03] => "429
             retry-after: 36000
             cache-control: no-store
             ratelimit-limit: 5000, 1000;w=3600, 5000;w=86400
             ratelimit-remaining: 0
             ratelimit-reset: 36000";
-        "GitHub", H8, [GitHub] => "429
+        "GitHub", DayDenies, [GitHub] => "429
             retry-after: 36000
             cache-control: no-store
             x-ratelimit-limit: 5000
@@ -252,7 +253,7 @@ fn h6_h8_of_several_policies_the_binding_one_is_told() {
             x-ratelimit-reset: 1800057600
             x-ratelimit-used: 5000
             x-ratelimit-resource: day";
-        "Twitter", H8, [TWITTER] => "429
+        "Twitter", DayDenies, [TWITTER] => "429
             retry-after: 36000
             cache-control: no-store
             x-rate-limit-limit: 5000
@@ -262,31 +263,31 @@ fn h6_h8_of_several_policies_the_binding_one_is_told() {
 }
 
 #[test]
-fn h11_no_time_is_told_where_no_wait_can_help() {
+fn no_time_is_sent_where_no_wait_helps() {
     rows! {
-        "draft 11", H11, [Draft11] => r#"429
+        "draft 11", AboveTheLimit, [Draft11] => r#"429
             cache-control: no-store
             ratelimit-policy: "api";q=10;w=10
             ratelimit: "api";r=10"#;
-        "draft 07, which requires a reset", H11, [Draft07] => "429
+        "draft 07, which requires a reset", AboveTheLimit, [Draft07] => "429
             cache-control: no-store
             ratelimit-policy: 10;w=10";
-        "draft 06, which requires a reset", H11, [Draft06] => "429
+        "draft 06, which requires a reset", AboveTheLimit, [Draft06] => "429
             cache-control: no-store
             ratelimit-policy: 10;w=10";
-        "draft 03, which requires a reset", H11, [Draft03] => "429
+        "draft 03, which requires a reset", AboveTheLimit, [Draft03] => "429
             cache-control: no-store";
-        "X", H11, [X_EPOCH] => "429
+        "X", AboveTheLimit, [X_EPOCH] => "429
             cache-control: no-store
             x-ratelimit-limit: 10
             x-ratelimit-remaining: 10";
-        "GitHub", H11, [GitHub] => "429
+        "GitHub", AboveTheLimit, [GitHub] => "429
             cache-control: no-store
             x-ratelimit-limit: 10
             x-ratelimit-remaining: 10
             x-ratelimit-used: 0
             x-ratelimit-resource: api";
-        "Twitter", H11, [TWITTER] => "429
+        "Twitter", AboveTheLimit, [TWITTER] => "429
             cache-control: no-store
             x-rate-limit-limit: 10
             x-rate-limit-remaining: 10";

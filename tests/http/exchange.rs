@@ -1,4 +1,4 @@
-//! Requests, a service for them, and its answers taken apart.
+//! Requests, a service for them, and its responses.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -15,17 +15,17 @@ use tower_ratelimit::policy::Http;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{Algorithm, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
-/// The response that a client sees, and the typed reason beside it.
+/// The response that a client receives, and the typed reason beside it.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Received {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) refusal: Option<Refusal>,
 }
 
-impl Answer {
-    /// Returns the value of a header; one that is there twice fails the test.
+impl Received {
+    /// Returns the value of a header. A header that appears twice fails the test.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let lines = self.lines(name);
         assert!(lines.len() <= 1, "{name} is there twice: {lines:?}");
@@ -66,7 +66,7 @@ pub(crate) fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> 
 
 /// Sends a request to a clone of a service that answers at once.
 #[track_caller]
-pub(crate) fn ask<S, B, R>(service: &S, request: Request<B>) -> Answer
+pub(crate) fn ask<S, B, R>(service: &S, request: Request<B>) -> Received
 where
     S: Service<Request<B>, Response = Response<R>, Error: Debug> + Clone,
     R: Body<Error: Debug>,
@@ -76,9 +76,9 @@ where
 
 /// Takes a response apart whose body is complete.
 #[track_caller]
-pub(crate) fn answer<R: Body<Error: Debug>>(response: Response<R>) -> Answer {
+pub(crate) fn answer<R: Body<Error: Debug>>(response: Response<R>) -> Received {
     let (head, body) = response.into_parts();
-    Answer {
+    Received {
         status: head.status,
         headers: head.headers,
         body: now(body.collect()).unwrap().to_bytes(),
@@ -134,7 +134,7 @@ pub(crate) fn limit(
     (clock, builder.build().unwrap())
 }
 
-/// Returns a service behind [`limit`] that says hello.
+/// Returns a service behind [`limit`] that answers `hello`.
 pub(crate) fn limited_hello(
     policies: impl IntoIterator<Item = Policy<Http>>,
 ) -> (ManualClock, Hello) {
@@ -142,7 +142,7 @@ pub(crate) fn limited_hello(
     (clock, Hello::behind(&layer))
 }
 
-/// A service behind a layer that says hello to requests without a body.
+/// A service behind a layer that answers `hello` to requests without a body.
 pub(crate) type Hello = tower_ratelimit::RateLimit<Greeter>;
 
 type Greeter = tower::util::ServiceFn<fn(Request<()>) -> Greeting>;

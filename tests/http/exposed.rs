@@ -1,4 +1,4 @@
-//! The decision among a request's extensions, when the layer exposes it.
+//! The decision in the extensions of a request, if the layer exposes it.
 
 use std::convert::Infallible;
 
@@ -10,7 +10,7 @@ use tower_ratelimit::{AnchoredWindow, Decision, Policy, RateLimitLayer};
 
 use crate::exchange::{ask, get, get_with, global, limit};
 
-/// Says which policies were asked, and what remains of each.
+/// Answers with the policies of the decision, and what remains of each.
 async fn decided(request: Request<()>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
     let told = match request.extensions().get::<Decision>() {
         Some(decision) => decision

@@ -1,5 +1,4 @@
-//! What each extractor reads of a request, and what it makes of requests that are meant to
-//! confuse it.
+//! The key that each extractor makes of a request, and of a request that is written to confuse it.
 
 use axum::Router;
 use axum::body::Body;
@@ -15,7 +14,7 @@ pub(crate) fn read(extractor: &impl Extract, request: &Request<()>) -> Result<Ke
     extractor.extract(&Head::of(request))
 }
 
-/// `GET /` with these header fields, of any bytes that a field can have.
+/// `GET /` with these headers, of any bytes that a header can have.
 pub(crate) fn sent(fields: &[(&'static str, &[u8])]) -> Request<()> {
     let mut request = get();
     for (name, value) in fields {
@@ -107,7 +106,7 @@ fn tokens_and_cookies_are_hashed_with_the_secret_of_the_process_unless_another_i
         read(&key::cookie("sid").hashed(&secret()), &request),
         Ok(given)
     );
-    // What a closure makes of a token is hashed as well.
+    // The result of a closure over a token is hashed as well.
     let mapped = token.map(|token: &str| token.to_uppercase());
     assert_eq!(read(&mapped, &request), Ok(secret().hash("A")));
     let mapped = key::cookie("sid").hashed(&secret());
@@ -294,7 +293,7 @@ fn hostile_values_are_keys_of_48_bytes_or_none() {
         assert_ne!(key(&a), key(&b), "{name}");
     }
 
-    // A header cannot hold these, a decoded parameter can.
+    // A header cannot contain these bytes, and a decoded parameter can.
     let values = ["", "%00", "%00%00", "%0A", "*", "%2A", "[a-z]", "?", "%20"];
     let mut keys: Vec<Key> = values
         .iter()
@@ -307,7 +306,7 @@ fn hostile_values_are_keys_of_48_bytes_or_none() {
     }
 }
 
-/// Asks for a target of this router.
+/// Sends a request for a target to this router.
 fn status(router: &Router, method: &str, target: &str) -> StatusCode {
     let request = Request::builder().method(method).uri(target);
     ask(router, request.body(Body::empty()).unwrap()).status
@@ -332,7 +331,7 @@ fn routes_are_told_apart_by_their_paths_as_they_were_written() {
         ("/about", 200),
         ("/nested/1", 200),
         ("/nested/2", 429),
-        // All that no route has are one.
+        // All requests without a route have one key.
         ("/nothing", 404),
         ("/nowhere", 429),
         ("/users/%7Bid%7D", 429),

@@ -1,4 +1,4 @@
-//! What clients are told of a limit of which only a part is in force.
+//! The headers under a limit of which only a part is in force.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tower_ratelimit::{
     Algorithm, Decision, FixedWindow, Quota, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
-use crate::exchange::{Answer, Hello, ask, get, global, limited_hello};
+use crate::exchange::{Hello, Received, ask, get, global, limited_hello};
 
 fn reduced(thousandths: u32) -> FactorCell {
     let factor = FactorCell::new();
@@ -23,8 +23,8 @@ fn at(path: &str) -> Request<()> {
     request
 }
 
-/// The refusal, after this many requests that pass.
-fn refused_after(service: &Hello, passes: u32) -> Answer {
+/// Returns the refusal after this many requests that pass.
+fn refused_after(service: &Hello, passes: u32) -> Received {
     for number in 0..passes {
         assert_eq!(ask(service, get()).status, 200, "request {number}");
     }
@@ -33,7 +33,7 @@ fn refused_after(service: &Hello, passes: u32) -> Answer {
     answer
 }
 
-fn decision(answer: &Answer) -> &Decision {
+fn decision(answer: &Received) -> &Decision {
     match &answer.refusal {
         Some(Refusal::Denied(decision)) => decision,
         other => panic!("{other:?}"),
@@ -53,7 +53,7 @@ fn the_headers_tell_the_part_in_force() {
     let left = answer.field("ratelimit").unwrap();
     assert!(left.starts_with(r#""api";r=49;t="#), "{left}");
 
-    // What was charged stays charged, and from now on a request costs one of a hundred.
+    // The charges stay, and from now on a request costs one of a hundred.
     factor.set(Factor::ONE, "");
     let answer = ask(&service, get());
     assert_eq!(
@@ -92,7 +92,7 @@ fn a_refusal_says_that_the_capacity_is_reduced_only_while_it_is() {
     assert_eq!(decision(&answer).reduced().count(), 0);
 }
 
-/// Another policy denies: that its capacity is whole is what the client is told.
+/// Another policy denies, and the response says that the capacity of this one is whole.
 #[test]
 fn a_reduced_policy_that_does_not_deny_is_not_the_reason() {
     let (_, service) = limited_hello([
@@ -128,7 +128,7 @@ fn a_class_that_matters_less_runs_out_first() {
     }
 }
 
-/// Ten seconds in which each class asks for all of its limit, while the factor is at its floor.
+/// Ten seconds in which each class uses all of its limit, while the factor is at its floor.
 #[test]
 fn a_critical_class_keeps_all_of_its_limit_while_the_rest_is_cut() {
     let cell = reduced(100);
@@ -163,7 +163,7 @@ fn at_least_one_request_is_told_and_passes() {
     );
 }
 
-/// The response that leaves nothing tells when the next request passes, whatever the factor does until then.
+/// The response that leaves nothing says when the next request passes, whatever the factor does until then.
 #[test]
 fn the_time_to_the_next_request_is_true_when_nothing_is_left() {
     let minute = Quota::per_minute(60);

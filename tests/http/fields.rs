@@ -1,4 +1,4 @@
-//! The fields, byte by byte: the golden examples of the draft's reading that we follow.
+//! The headers of draft 11, byte by byte.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{
-    Answer, Behind, Hello, ask, cost, cost_in, get, get_of_cost, get_with, global, limit,
+    Behind, Hello, Received, ask, cost, cost_in, get, get_of_cost, get_with, global, limit,
     limited_hello,
 };
 
 /// Status, `RateLimit-Policy`, `RateLimit` and `Retry-After`.
-type Told<'a> = (u16, Option<&'a str>, Option<&'a str>, Option<&'a str>);
+type StatusAndFields<'a> = (u16, Option<&'a str>, Option<&'a str>, Option<&'a str>);
 
-fn told(answer: &Answer) -> Told<'_> {
+fn told(answer: &Received) -> StatusAndFields<'_> {
     (
         answer.status.as_u16(),
         answer.field("ratelimit-policy"),
@@ -30,11 +30,15 @@ fn told(answer: &Answer) -> Told<'_> {
     )
 }
 
-fn allowed<'a>(policy: &'a str, limit: &'a str) -> Told<'a> {
+fn allowed<'a>(policy: &'a str, limit: &'a str) -> StatusAndFields<'a> {
     (200, Some(policy), Some(limit), None)
 }
 
-fn denied<'a>(policy: &'a str, limit: &'a str, retry_after: Option<&'a str>) -> Told<'a> {
+fn denied<'a>(
+    policy: &'a str,
+    limit: &'a str,
+    retry_after: Option<&'a str>,
+) -> StatusAndFields<'a> {
     (429, Some(policy), Some(limit), retry_after)
 }
 
@@ -46,7 +50,7 @@ fn a_hundred_a_minute() -> (tower_ratelimit::ManualClock, Hello) {
 }
 
 #[test]
-fn h1_h2_h3_a_fixed_window_is_told_to_its_end() {
+fn the_headers_of_a_fixed_window_until_its_end() {
     let policy = r#""default";q=100;w=60"#;
     let (_, service) = a_hundred_a_minute();
 
@@ -61,7 +65,7 @@ fn h1_h2_h3_a_fixed_window_is_told_to_its_end() {
 }
 
 #[test]
-fn h5_a_wait_shorter_than_a_second_is_told_as_one_second() {
+fn a_wait_below_a_second_is_sent_as_one_second() {
     let (clock, service) = limited_hello([global("burst", TokenBucket::per_second(10))]);
     for _ in 0..10 {
         assert_eq!(ask(&service, get()).status, StatusCode::OK);
@@ -73,7 +77,7 @@ fn h5_a_wait_shorter_than_a_second_is_told_as_one_second() {
 }
 
 #[test]
-fn h6_all_policies_that_applied_are_listed_on_success() {
+fn all_policies_that_applied_are_listed_on_success() {
     let burst = global("burst", TokenBucket::per_second(10)).cost(cost_in("x-burst"));
     let daily = global("daily", FixedWindow::per_day(5000)).cost(cost_in("x-daily"));
     let (clock, service) = limited_hello([burst, daily]);
@@ -89,7 +93,7 @@ fn h6_all_policies_that_applied_are_listed_on_success() {
 }
 
 #[test]
-fn h8_only_the_violated_policies_are_listed_on_a_refusal() {
+fn only_the_violated_policies_are_listed_on_a_refusal() {
     let hour = global("hour", FixedWindow::per_hour(1000)).cost(cost_in("x-hour"));
     let day = global("day", FixedWindow::per_day(5000)).cost(cost);
     let (clock, service) = limited_hello([hour, day]);
@@ -107,7 +111,7 @@ fn h8_only_the_violated_policies_are_listed_on_a_refusal() {
 }
 
 #[test]
-fn h11_no_time_is_told_where_no_wait_can_help() {
+fn no_time_is_sent_where_no_wait_helps() {
     let algorithms: [Algorithm; 3] = [
         FixedWindow::new(10, Duration::from_secs(10))
             .unwrap()
@@ -133,9 +137,10 @@ fn a_limit_of_0_is_told_without_any_time() {
     );
 }
 
-/// Table C of the protocol facts, in column (c): `t` is how long `r` lasts at the bucket's rate.
+/// The IETF draft leaves the window of a bucket open. In our reading, `t` is the time in which the rate of the bucket
+/// gives `r` units.
 #[test]
-fn table_c_what_remains_of_a_bucket_is_told_to_last_as_long_as_its_rate_takes_for_it() {
+fn the_window_of_a_bucket_is_the_time_in_which_its_rate_gives_the_remaining_units() {
     let state = |spent, rested| {
         let policy = global("c", TokenBucket::per_minute(100)).cost(cost);
         let (clock, service) = limited_hello([policy]);
@@ -219,12 +224,12 @@ fn where_one_policy_can_never_pass_no_wait_of_another_is_told() {
     );
 }
 
-/// A service behind the layer that answers with this status and these fields.
+/// Returns a service behind the layer that answers with this status and these fields.
 fn answering(
     layer: &RateLimitLayer,
     status: u16,
     fields: &[(&'static str, &'static str)],
-) -> Answer {
+) -> Received {
     let mut inner = Response::builder().status(status);
     for (name, value) in fields {
         inner = inner.header(*name, *value);
@@ -244,7 +249,7 @@ fn h1() -> RateLimitLayer {
 }
 
 #[test]
-fn m5_a_redirect_gets_no_fields_and_not_modified_does() {
+fn a_redirect_gets_no_headers_and_not_modified_does() {
     for status in [300, 301, 302, 303, 307, 308] {
         let answer = answering(&h1(), status, &[]);
         assert_eq!(answer.status, status);
@@ -269,7 +274,7 @@ fn an_informational_response_gets_no_fields() {
 }
 
 #[test]
-fn m6_fields_that_the_inner_service_sent_stay_and_ours_stand_behind_them() {
+fn headers_of_the_inner_service_stay_before_ours() {
     let inner = [
         ("ratelimit", r#""inner";r=1;t=1"#),
         ("ratelimit-policy", r#""inner";q=1;w=1"#),
@@ -286,7 +291,7 @@ fn m6_fields_that_the_inner_service_sent_stay_and_ours_stand_behind_them() {
 }
 
 #[test]
-fn m8_the_inner_services_own_retry_after_is_kept() {
+fn the_retry_after_of_the_inner_service_is_kept() {
     let answer = answering(&h1(), 429, &[("retry-after", "120")]);
     let expected = denied(
         r#""default";q=100;w=60"#,

@@ -1,4 +1,4 @@
-//! Whatever a client writes into forwarding header fields, it does not choose who it is.
+//! A client does not choose its key, whatever it writes into forwarding headers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -36,15 +36,15 @@ fn forwarding() -> impl Strategy<Value = Forwarding> {
     ])
 }
 
-/// Bytes that can stand in a header field, those that mean something more often than not.
+/// Bytes of a header, most of which have a meaning in these headers.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let meaningful = prop::sample::select(b"for=FOR;by\"\\,:[]._ \t0123456789abcdef%/".to_vec());
-    // All but controls, which a header field cannot have.
+    // All bytes but controls, which a header cannot contain.
     let any = prop_oneof![Just(b'\t'), 32..127_u8, 128..=255_u8];
     vec(prop_oneof![4 => meaningful, 1 => any], 0..200)
 }
 
-/// What an attacker sends: addresses, proxies that are trusted, names, and garbage.
+/// Returns the headers of an attacker: addresses, trusted proxies, names, and garbage.
 fn forged() -> impl Strategy<Value = Vec<u8>> {
     let text = prop::sample::select(vec![
         "10.0.0.1",
@@ -64,7 +64,7 @@ fn forged() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![3 => text.prop_map(|text| text.as_bytes().to_vec()), 1 => bytes()]
 }
 
-/// A client that no configuration here trusts.
+/// Returns a client that no configuration here trusts.
 fn client() -> impl Strategy<Value = IpAddr> {
     let v4 = any::<[u8; 3]>().prop_map(|[b, c, d]| Ipv4Addr::new(203, b, c, d).into());
     let v6 =
@@ -72,7 +72,7 @@ fn client() -> impl Strategy<Value = IpAddr> {
     prop_oneof![v4, v6]
 }
 
-/// An address as an element of `X-Forwarded-For`, in one of its spellings.
+/// Returns an address as an element of `X-Forwarded-For`, in one of its spellings.
 fn element(address: IpAddr, spelling: u8, port: u16) -> String {
     match (address, spelling % 3) {
         (IpAddr::V4(_), 0) => format!("{address}:{port}"),
@@ -83,7 +83,7 @@ fn element(address: IpAddr, spelling: u8, port: u16) -> String {
     }
 }
 
-/// The same as an element of `Forwarded`.
+/// Returns the same address as an element of `Forwarded`.
 fn forwarded(address: IpAddr, spelling: u8, port: u16) -> String {
     match (address, spelling % 3) {
         (IpAddr::V4(_), 0) => format!("for=\"{address}:{port}\";proto=https"),
@@ -161,7 +161,7 @@ proptest! {
 
         for key in [in_networks(Forwarding::Forwarded), by_hops(proxies + 1, Forwarding::Forwarded)] {
             let found = extract(&key, &request);
-            // A quote that is left open on the line of the proxy makes it unusable, and that is all.
+            // A quote that stays open in the line of the proxy makes that line unusable, and has no other effect.
             let may_fall_back = !lines && is_open(&forged);
             let expected = if may_fall_back { key_of(PROXY) } else { client.into_key() };
             prop_assert_eq!(found, Ok(expected));
@@ -227,7 +227,7 @@ fn request_of_peer(peer: IpAddr) -> Request<()> {
     request(Some(peer), &[])
 }
 
-/// Whether a quote is open at the end.
+/// Returns whether a quote is open at the end.
 fn is_open(text: &[u8]) -> bool {
     let mut is_open = false;
     let mut bytes = text.iter();

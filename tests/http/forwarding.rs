@@ -1,4 +1,4 @@
-//! Addresses behind proxies: which addresses are trusted, and the fallback when none is.
+//! Addresses behind proxies: the trusted addresses, and the fallback without one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -41,7 +41,7 @@ pub(crate) fn key_of(address: &str) -> Key {
     address.parse::<IpAddr>().unwrap().into_key()
 }
 
-/// The proxies (`nobody`, or some of `networks`, `mapped`, `unix`, `hops:2`; none are declared with
+/// Returns the proxies (`nobody`, or some of `networks`, `mapped`, `unix`, `hops:2`; none are declared with
 /// `peer`), the field they maintain, and `strict` without a fallback.
 fn configuration(text: &str) -> ClientIp {
     let mut words = text.split(' ');
@@ -91,10 +91,9 @@ fn field(name: &str) -> Forwarding {
     }
 }
 
-/// Checks a table. Each row has a name, a configuration, the peer (`unix` for none), header lines with ` + `
-/// between them (`-` for none), and the key: an address, `peer`, `nobody` if the client left it out, `none`
-/// if the server does not tell it.
-/// client left it out, `none` if the server does not tell it.
+/// Checks a table. Each row has a name, a configuration, the peer (`unix` for none), header lines with ` + ` between
+/// them (`-` for none), and the key: an address, `peer`, `nobody` if the client left it out, or `none` if the server
+/// does not provide it.
 #[track_caller]
 fn check(table: &str) {
     let rows: Vec<_> = table.lines().filter(|row| !row.is_empty()).collect();
@@ -373,7 +372,7 @@ a translated proxy and client | networks x-forwarded-for nat64 | 64:ff9b::10.0.0
     );
 }
 
-/// The connection as a listener of the PROXY protocol, or on two sockets, knows it.
+/// The connection as a PROXY protocol listener reports it, or a listener on two sockets.
 #[derive(Clone)]
 struct Connection(Peer);
 
@@ -381,7 +380,7 @@ struct Connection(Peer);
 fn the_peer_is_read_from_connection_info_of_ones_own() {
     let with = |extension: fn(Connection, &mut http::Extensions), peer: Peer| {
         let mut request = request(None, &[("x-forwarded-for", b"203.0.113.7")]);
-        // The layer does not read an address that another layer has left there.
+        // The layer does not read an address that another layer has put there.
         request
             .extensions_mut()
             .insert(SocketAddr::from(([192, 0, 2, 99], 0)));

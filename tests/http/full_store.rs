@@ -1,5 +1,4 @@
-//! Requests of newcomers to a store that is full of refused keys: they wait and go away, under a clock that
-//! tokio has paused.
+//! Newcomers to a store that is full of refused keys: they wait and go away, by a clock that tokio has paused.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use tower_ratelimit::{
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
 use crate::waiting::{SECOND, by_user, told};
 
-/// A layer with these policies over a store without room for newcomers, and a limiter over that.
+/// Returns a layer with these policies over a store without room for newcomers, and a limiter over that.
 fn full(policies: impl IntoIterator<Item = Policy<Http>>) -> (RateLimitLayer, Limiter) {
     let (store, policies) = (store().max_keys(2), Vec::from_iter(policies));
     let over = |policies: &[Policy<Http>]| -> Limiter {
@@ -26,7 +25,7 @@ fn full(policies: impl IntoIterator<Item = Policy<Http>>) -> (RateLimitLayer, Li
     };
     let limiter = over(&policies);
     for policy in &policies {
-        // As much as stays on a page.
+        // As many keys as stay on a page.
         let most = 2 * policy.algorithm().limit().unwrap();
         for key in ["one", "two"] {
             over(std::slice::from_ref(policy)).settle_now(key, most);
@@ -43,8 +42,8 @@ fn queue() -> Policy<Http> {
 
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Both requests are told three seconds, and wait. The second one, which is denied again then, was told to
-/// come back at once, as if its key had an entry of its own.
+/// Both requests get a wait of three seconds. The second one, which is denied again then, was told to come back at
+/// once, as if its key had its own entry.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waited_in_vain_is_told_the_true_wait() {
     let bucket = TokenBucket::per_minute(20).burst(10);

@@ -9,7 +9,7 @@ use tower_ratelimit::key::{self, Extract, IntoKey, Missing};
 
 use crate::extractors::{read, sent};
 
-/// Bytes that a header field can have, those that mean something more often than others.
+/// Bytes of a header, most of which have a meaning for the parsers.
 fn field() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         4 => prop::sample::select(b"; =,\"sid%&+?#".to_vec()),
@@ -19,8 +19,7 @@ fn field() -> impl Strategy<Value = Vec<u8>> {
     vec(byte, 0..40)
 }
 
-/// What a cookie is, in one sentence: what stands behind `sid=` between semicolons, without blanks
-/// around.
+/// Returns the cookie by a simple rule: the text behind `sid=` between semicolons, without surrounding blanks.
 fn cookie_of(lines: &[Vec<u8>]) -> Option<Vec<u8>> {
     let pairs = lines
         .iter()
@@ -99,7 +98,7 @@ proptest! {
     }
 }
 
-/// Percent-decoding by hand: `+` is a blank, and what is no escape stays.
+/// Percent-decoding by hand: `+` is a blank, and an invalid escape stays.
 fn decoded(text: &str) -> Cow<'static, str> {
     let bytes = text.as_bytes();
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Requests whose client goes away while they are held: what they were charged is settled, and their slot is free.
+//! Requests whose client goes away while they are held: their charges are settled, and their slots are free.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tower_ratelimit::{Concurrency, FixedWindow, LeakyQueue, Policy, RateLimitLay
 use crate::arrivals::{TICK, store};
 use crate::exchange::{get, global, poll};
 
-/// Ready when it is told to be.
+/// A service that the test makes ready.
 #[derive(Clone, Default)]
 struct Worker {
     is_busy: Arc<AtomicBool>,
@@ -53,7 +53,7 @@ fn layer(policies: impl IntoIterator<Item = Policy<Http>>) -> RateLimitLayer {
     builder.store(store()).build().unwrap()
 }
 
-/// What is used under the policies of these names.
+/// Returns the usage under the policies of these names.
 async fn used<const N: usize>(layer: &RateLimitLayer, names: [&str; N]) -> [u32; N] {
     let key = key::global().key_of(()).unwrap();
     let told = layer.limiter().peek(key, 0).await.unwrap();
@@ -66,7 +66,7 @@ async fn used<const N: usize>(layer: &RateLimitLayer, names: [&str; N]) -> [u32;
 
 type Answering<S> = Pin<Box<tower::util::Oneshot<S, Request<()>>>>;
 
-/// A request that has to wait.
+/// Returns a request that has to wait.
 fn held<S: Service<Request<()>> + Clone>(service: &S) -> Answering<S> {
     let mut call = Box::pin(service.clone().oneshot(get()));
     assert!(poll(call.as_mut()).is_pending());
@@ -111,7 +111,7 @@ async fn in_a_line_for_a_slot() {
     assert_eq!(used(&layer, ["units", "at once"]).await, [20, 0]);
 }
 
-/// A closure of the policy panics, which is a mistake of the program, and not of the client.
+/// A closure of the policy panics, which is a bug of the program, and not a fault of the client.
 #[tokio::test(start_paused = true)]
 async fn a_closure_that_panics_at_the_end_leaves_the_estimate_and_frees_the_slot() {
     let units = units().settle(Settle::from_ending(|_| panic!("in the closure")));

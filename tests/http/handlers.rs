@@ -1,4 +1,4 @@
-//! A handler that asks a limiter itself answers as a layer would.
+//! A handler that uses a limiter itself answers like a layer.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -21,7 +21,7 @@ use tower_ratelimit::{
     TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, Hello, answer, ask, cost, get, get_of_cost, global, now};
+use crate::exchange::{Behind, Hello, Received, answer, ask, cost, get, get_of_cost, global, now};
 use crate::slow_store::{BrokenStore, When};
 
 fn policies() -> [Policy; 3] {
@@ -43,7 +43,7 @@ fn limiter(clock: &ManualClock) -> Limiter {
         .unwrap()
 }
 
-/// A layer of the same policies around a service that says hello.
+/// Returns a layer with the same policies around a service that answers `hello`.
 fn layered(
     clock: &ManualClock,
     options: impl FnOnce(RateLimitLayerBuilder) -> RateLimitLayerBuilder,
@@ -54,8 +54,8 @@ fn layered(
     Hello::behind(&builder.build().unwrap())
 }
 
-/// The same hello, by a handler that asks the limiter.
-fn handled(limiter: &Limiter, responder: &Responder, cost: u32) -> Answer {
+/// Returns the same service, as a handler that uses the limiter.
+fn handled(limiter: &Limiter, responder: &Responder, cost: u32) -> Received {
     let decision = limiter.check_now("ann", cost);
     let response = match decision.or_refuse() {
         Ok(decision) => {
@@ -69,7 +69,7 @@ fn handled(limiter: &Limiter, responder: &Responder, cost: u32) -> Answer {
 }
 
 #[track_caller]
-fn assert_alike(handled: &Answer, layered: &Answer) {
+fn assert_alike(handled: &Received, layered: &Received) {
     assert_eq!(handled.status, layered.status);
     assert_eq!(handled.headers, layered.headers);
     assert_eq!(handled.text(), layered.text());
@@ -83,7 +83,7 @@ fn page() -> RefusalBody {
     })
 }
 
-/// A handler that asked a limiter had to write status, fields and body by hand.
+/// Without a `Responder`, such a handler had to write status, headers and body by hand.
 #[test]
 fn a_responder_answers_as_a_layer_with_the_same_options() {
     let dialects: [&[Dialect]; 6] = [
@@ -118,7 +118,7 @@ fn a_responder_answers_as_a_layer_with_the_same_options() {
                 let builder = builder.dialects(dialects.iter().copied());
                 builder.refusal_body(body.clone()).refusal_status(status)
             });
-            // The last can never pass; the one before it is denied by both policies.
+            // The last one can never pass; both policies deny the one before it.
             for (pause, cost) in [(0, 2), (0, 2), (10, 2), (10, 1), (0, 1), (7, 1), (0, 6)] {
                 clock.advance(Duration::from_secs(pause));
                 let layered = ask(&service, get_of_cost(cost));
@@ -165,7 +165,7 @@ fn a_handler_of_axum_answers_with_a_question_mark() {
         let layered = ask(&service, get_of_cost(cost));
         let mut handled = ask(&app, get_of_cost(cost).map(|()| Body::empty()));
         if layered.status == 200 {
-            // Those of a text.
+            // The headers of a text.
             handled.headers.remove("content-type");
             handled.headers.remove("content-length");
         }
@@ -269,7 +269,7 @@ fn a_responder_spreads_its_waits_too() {
         })
         .collect();
     assert!(told.iter().all(|wait| (10..=1_010).contains(wait)));
-    // That a hundred of a thousand give fewer than fifty has no chance worth a number.
+    // The probability that a hundred of a thousand give fewer than fifty is negligible.
     assert!(told.len() > 50, "{told:?}");
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of the fields that the inner service has sent, in every dialect.
+//! Rate limit headers of the inner service, in every dialect.
 
 use tower::Layer;
 use tower_ratelimit::FixedWindow;
@@ -9,7 +9,7 @@ use crate::exchange::{ask, get, global};
 use crate::states::{Bare, Inner, Limited, State, TWITTER, X_DELTA, rows, told};
 
 #[test]
-fn m5_redirects_get_no_fields_and_304_does() {
+fn redirects_get_no_headers_and_304_does() {
     for (status, tells) in [
         (101, false),
         (301, false),
@@ -35,7 +35,7 @@ fn m5_redirects_get_no_fields_and_304_does() {
 }
 
 #[test]
-fn m6_lists_get_a_second_line() {
+fn lists_get_a_second_line() {
     rows! {
         "ours behind theirs", Inner(200, &[
             ("ratelimit", r#""inner";r=1;t=1"#),
@@ -77,7 +77,7 @@ fn m6_lists_get_a_second_line() {
 }
 
 #[test]
-fn m7_of_two_sets_of_x_fields_the_lower_stays_as_a_whole() {
+fn of_two_sets_of_x_headers_the_lower_stays_as_a_whole() {
     const OURS_X: &str = "200
         x-ratelimit-limit: 100
         x-ratelimit-remaining: 99
@@ -152,7 +152,7 @@ fn m7_of_two_sets_of_x_fields_the_lower_stays_as_a_whole() {
 }
 
 #[test]
-fn m7_of_two_sets_of_an_older_draft_the_lower_stays_as_a_whole() {
+fn of_two_sets_of_an_older_draft_the_lower_stays_as_a_whole() {
     rows! {
         "draft 07, theirs is lower", Inner(200, &[
             ("ratelimit", "limit=5, remaining=3, reset=7"),
@@ -209,7 +209,7 @@ fn m7_of_two_sets_of_an_older_draft_the_lower_stays_as_a_whole() {
 }
 
 #[test]
-fn m8_a_retry_after_of_the_inner_service_is_not_touched() {
+fn a_retry_after_of_the_inner_service_is_not_touched() {
     const INNER: State = Inner(
         429,
         &[("retry-after", "120"), ("cache-control", "max-age=9")],
@@ -223,7 +223,7 @@ fn m8_a_retry_after_of_the_inner_service_is_not_touched() {
     }
 }
 
-/// Nothing is told twice where two layers stand one in the other.
+/// With one layer inside the other, no header appears twice.
 #[test]
 fn the_lower_of_two_layers_is_announced_and_a_refusal_of_the_inner_one_stands_alone() {
     for (dialect, remaining) in [

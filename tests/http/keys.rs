@@ -1,4 +1,4 @@
-//! Who is counted: what each extractor reads of a request.
+//! The key that each extractor makes of a request.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -158,12 +158,12 @@ fn an_extension_that_a_layer_outside_has_put_there_is_the_key() {
     assert!(!passes(&service, with(UserId(1))));
     assert!(passes(&service, with(UserId(2))));
 
-    // Another type with the same content is not there at all.
+    // An extension of another type with the same content does not count.
     let answer = ask(&service, with(1_u64));
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
 }
 
-/// The service passes "a" once and "b" once.
+/// The service accepts "a" once and "b" once.
 #[track_caller]
 fn tells_a_and_b_apart(service: &Hello) {
     assert!(passes(service, with_header(b"a")));
@@ -219,7 +219,7 @@ struct Customer {
     id: u64,
 }
 
-/// The recipe of the README. A policy for requests without the header was escaped by any invented key.
+/// The recipe of the README. An invented key escaped a policy for requests without the header.
 #[test]
 fn an_invented_api_key_escapes_no_limit() {
     let customer = key::extension::<Customer>().map(|customer: &Customer| customer.id);

@@ -1,5 +1,5 @@
-//! Requests that leave a leaky queue before their turn: clients that disconnect, and a timeout outside
-//! of the layer. Under a clock that tokio has paused.
+//! Requests that leave a leaky queue before their turn, because the client disconnects or a timeout outside the layer
+//! fires. The clock is paused by tokio.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -21,20 +21,20 @@ use crate::tokio_clock::TokioClock;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Ten a second, with so many places.
+/// Ten a second, with this many places.
 fn queue(places: u32) -> RateLimitLayer {
     let queue = LeakyQueue::per_second(10).places(places);
     let builder = RateLimitLayer::builder().policy(global("queue", queue));
     builder.store(store()).build().unwrap()
 }
 
-/// How many arrive in each whole second.
+/// Returns how many requests arrive in each whole second.
 fn in_each_second(log: &[(u32, Duration)], seconds: u64) -> Vec<usize> {
     let within = |second| log.iter().filter(|(_, at)| at.as_secs() == second).count();
     (0..seconds).map(within).collect()
 }
 
-/// In order, each at its turn or at a later one, and no two in one.
+/// In order, each at its turn or later, and no two in one turn.
 #[track_caller]
 fn assert_spaced(log: &[(u32, Duration)]) {
     for pair in log.windows(2) {
@@ -49,9 +49,9 @@ fn assert_spaced(log: &[(u32, Duration)]) {
     }
 }
 
-/// The timeout cancels the oldest requests, those that would have gone on next. Only the last place of the
-/// queue was given back, so their turns passed unused: the queue served 15 requests in two seconds, and then
-/// none, for as long as there were more requests than turns.
+/// The timeout cancels the oldest requests, which would go on next. Only the last place of the queue was given back,
+/// so their turns passed unused: the queue served 15 requests in two seconds, and then none while there were more
+/// requests than turns.
 #[tokio::test(start_paused = true)]
 async fn under_a_timeout_shorter_than_the_longest_wait_a_queue_serves_at_its_rate() {
     let arrivals = Arrivals::new();
@@ -95,8 +95,8 @@ impl Items for Shared {
     }
 }
 
-/// Of two processes each has a line of its own, and moves its requests up along its own turns alone. A turn that
-/// the store could not take back, since the other process has one behind it, goes to the next request.
+/// Two processes have a line each, and each moves its requests up along its own turns. If the store cannot take a
+/// turn back, because the other process has a later one, the next request gets it.
 #[tokio::test(start_paused = true)]
 async fn two_processes_that_share_a_queue_serve_at_its_rate_together() {
     let items = Shared(Arc::default(), TokioClock::new());
@@ -150,7 +150,7 @@ async fn clients_that_disconnect_the_oldest_first_leave_no_turn_unused() {
         .map(|(n, turn)| (n, turn * INTERVAL))
         .collect();
     assert_eq!(arrivals.log(), expected);
-    // The places at the end were given back: as many requests find one.
+    // The places at the end were given back: as many requests find a place.
     for number in 51..=101 {
         send(&service, request(1, number)).await;
     }

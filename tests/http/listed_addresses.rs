@@ -1,4 +1,4 @@
-//! What a client cannot have by making its address unreadable, and lists of whole addresses.
+//! Lists of whole addresses, which a client cannot avoid by making its address unreadable.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,13 +10,13 @@ use crate::exchange::{Behind, Hello, ask, global};
 
 const PROXY: [u8; 4] = [10, 0, 0, 1];
 
-/// Behind a proxy of 10.0.0.0/8 that appends to the line which a client has sent.
+/// Behind a proxy in 10.0.0.0/8, which appends to the header of the client.
 fn behind_a_proxy() -> ClientIp {
     let proxies = Proxies::in_networks(["10.0.0.0/8"]);
     key::client_ip().behind(proxies, Forwarding::Forwarded)
 }
 
-/// By way of the proxy, from 203.0.113.7.
+/// Through the proxy, from 203.0.113.7.
 fn appended_to(line: &str) -> Request<()> {
     Request::get("/")
         .extension(SocketAddr::from((PROXY, 4711)))

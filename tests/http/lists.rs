@@ -1,4 +1,4 @@
-//! Requests that are decided without asking a policy.
+//! Requests that a list decides, and no policy.
 
 use http::{Request, StatusCode};
 use tower_ratelimit::key::Head;

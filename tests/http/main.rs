@@ -1,5 +1,4 @@
-//! The layer as a service of HTTP sees it: where it can stand, what it reads of a request, what
-//! its answers say, and that what they say is true.
+//! The layer in HTTP services: its place, the requests that it reads, its responses, and that the responses are true.
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 

@@ -1,4 +1,4 @@
-//! An operator names a client, and concerns the very requests that are counted under that key.
+//! An operator names a client, and changes exactly the key under which its requests are counted.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -32,7 +32,7 @@ struct User {
     id: u64,
 }
 
-/// A request with something for each extractor to read.
+/// Returns a request with a value for each extractor.
 fn request() -> Request<()> {
     let mut request = sent(&[
         ("x-api-key", b"k3y"),
@@ -49,8 +49,8 @@ fn request() -> Request<()> {
     request
 }
 
-/// One after the other: an operator inspects what the request was counted under, blocks it, and the
-/// request is refused; unblocked, it goes on.
+/// An operator inspects the key of the request and blocks it, and the request is refused. After the block is ended,
+/// the request goes on.
 #[track_caller]
 fn assert_names(extractor: impl Extract, key: Result<Key, Missing>, request: &Request<()>) {
     let key = key.unwrap();
@@ -71,8 +71,8 @@ fn assert_names(extractor: impl Extract, key: Result<Key, Missing>, request: &Re
     assert_eq!(status(), StatusCode::OK);
 }
 
-/// An operator blocked the text of a leaked API key, was told that all was well, and the client went
-/// on: the extractor counts a hash.
+/// An operator blocked the text of a leaked API key without an error, and the client went on, because the extractor
+/// counts a hash.
 #[test]
 fn a_text_is_another_key_than_what_an_extractor_makes_of_it() {
     let layer = RateLimitLayer::new(key::api_key(), FixedWindow::per_day(9));
@@ -114,7 +114,7 @@ fn an_operator_names_the_key_under_which_a_request_counts() {
         key::peer_ip() => ip("10.0.0.1"),
         key::peer_ip() => ip("::ffff:10.0.0.1"),
         key::client_ip() => ip("10.0.0.1"),
-        // What is made of these.
+        // The extractors of combined keys.
         header().prefix("app") => "acme",
         header().hashed(&secret()) => "acme",
         header().prefix("app").hashed(&secret()).prefix(1_u8) => "acme",
@@ -131,12 +131,12 @@ fn an_operator_names_the_key_under_which_a_request_counts() {
         key::header("y").or(key::client_ip()) => Source::Second(ip("10.0.0.1")),
         key::header("y").or(key::api_key().or(key::peer_ip())).hashed(&secret())
             => Source::Second(Source::First("k3y")),
-        // Of closures there are keys of a request, which may be made up.
+        // A closure has no `key_of`, but the operator can make up a request.
         key::from_fn(|head| head.header("x-tenant").map(IntoKey::into_key)).named() => &request(),
     );
 }
 
-/// What has no value, by a request that is like the client's.
+/// A key without a value is found by a request like that of the client.
 trait Named: Sized {
     fn named(self) -> OfRequest<Self> {
         OfRequest(self)
@@ -200,7 +200,7 @@ fn a_route_is_named_by_its_method_and_path() {
     assert_eq!(path, Ok("/users/{id}".into_key()));
 }
 
-/// An operator who pastes a whole `Authorization` must not be told that nothing was used.
+/// If an operator pastes a whole `Authorization` header, the answer must not be that nothing was used.
 #[test]
 fn a_value_that_no_request_can_have_has_no_key() {
     let token = key::bearer_token();

@@ -46,7 +46,7 @@ fn any_printable_name_is_escaped_so_that_others_read_it_as_it_was() {
     assert_eq!(read, names);
 }
 
-/// What a layer and a limiter both say about these names.
+/// Returns the error of a layer and of a limiter about these names.
 #[track_caller]
 fn error_of(names: &[&str]) -> ConfigError {
     let algorithm = FixedWindow::per_day(1);

@@ -1,4 +1,4 @@
-//! Requests from which no key can be taken.
+//! Requests without a key.
 
 use http::StatusCode;
 use tower_ratelimit::key::{self, Forwarding, Head, Missing};
@@ -35,7 +35,7 @@ fn requests_without_a_key_share_one_quota_by_default() {
         assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
         assert!(matches!(answer.refusal, Some(Refusal::Denied(_))));
     }
-    // Apart from all who have one, even an empty one.
+    // Separate from all requests with a key, even an empty one.
     let service = by_header(None);
     for request in [get(), get_with([("x-api-key", 1)])] {
         assert_eq!(ask(&service, request).status, StatusCode::OK);

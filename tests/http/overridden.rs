@@ -1,4 +1,4 @@
-//! What a client is told that has a limit of its own for a while.
+//! The headers of a client with an override.
 
 use std::time::Duration;
 

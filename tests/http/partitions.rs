@@ -1,4 +1,4 @@
-//! Partition keys: who is counted together is told, and not who that is.
+//! Partition keys: they show which requests are counted together, and do not show the key.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use tower_ratelimit::key::{self, Secret};
 use tower_ratelimit::response::Dialect;
 use tower_ratelimit::{FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
-use crate::exchange::{Answer, Behind, Hello, ask, get_with};
+use crate::exchange::{Behind, Hello, Received, ask, get_with};
 
 /// Two policies by user and one by tenant.
 fn service(secret: &Secret, dialects: &[Dialect]) -> Hello {
@@ -22,11 +22,11 @@ fn service(secret: &Secret, dialects: &[Dialect]) -> Hello {
     Hello::behind(&layer.build().unwrap())
 }
 
-fn send(service: &Hello, user: u32, tenant: u32) -> Answer {
+fn send(service: &Hello, user: u32, tenant: u32) -> Received {
     ask(service, get_with([("x-user", user), ("x-tenant", tenant)]))
 }
 
-/// Each item's name and partition key, and the field as it is without them.
+/// Returns the name and the partition key of each item, and the header without the partition keys.
 fn partitions(field: &str) -> (Vec<(String, Vec<u8>)>, String) {
     let mut list: List = Parser::new(field).parse().unwrap();
     assert_eq!(list.serialize().as_deref(), Some(field), "not canonical");
@@ -69,7 +69,7 @@ fn both_fields_have_the_partition_key_of_each_policy() {
     );
     assert_eq!(policies, limits);
     assert!(policies.iter().all(|(_, key)| key.len() == 16));
-    // By the same key they are one partition, by another one they are not.
+    // The same key gives the same partition key, and other keys give others.
     assert_eq!(of(&policies, "minute"), of(&policies, "day"));
     assert_ne!(of(&policies, "minute"), of(&policies, "tenant"));
 

@@ -1,4 +1,4 @@
-//! Limits by plan, key and operation, as clients of a layer are told them.
+//! The headers of clients under limits by plan, key and operation.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use tower_ratelimit::{
     RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, Hello, answer, ask, now};
+use crate::exchange::{Behind, Hello, Received, answer, ask, now};
 
-/// What authentication leaves among the extensions.
+/// The extension of the authentication layer.
 #[derive(Clone)]
 struct Customer {
     id: u32,
@@ -66,7 +66,7 @@ fn plan_of(head: &Head<'_>) -> Option<&'static str> {
     head.extension::<Customer>()?.plan
 }
 
-fn told(answer: &Answer) -> (u16, Option<&str>, Option<&str>) {
+fn told(answer: &Received) -> (u16, Option<&str>, Option<&str>) {
     let policy = answer.field("ratelimit-policy");
     (answer.status.as_u16(), policy, answer.field("ratelimit"))
 }
@@ -107,7 +107,7 @@ fn a_plan_without_limits_goes_on_without_headers() {
     answer.assert_no_fields();
 }
 
-/// A client is refused under the lower plan, with a wait that is true, and goes on at once under the higher.
+/// A client is refused under the lower plan, with an exact wait, and goes on at once under the higher plan.
 #[test]
 fn a_change_of_plan_counts_from_the_next_request() {
     let service = Hello::behind(&layer(plan_of));
@@ -135,7 +135,7 @@ fn a_change_of_plan_counts_from_the_next_request() {
 fn a_request_reads_one_plan_for_all_its_policies() {
     let reads = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&reads);
-    // Each reading says something else: no request may have half of both.
+    // Each reading returns another plan: no request may mix two.
     let plan_of =
         move |_: &Head<'_>| Some(["free", "pro"][counted.fetch_add(1, Ordering::Relaxed) % 2]);
     let service = Hello::behind(&layer(plan_of));
@@ -223,7 +223,7 @@ fn a_closure_over_the_head_gives_the_limit_and_the_decision_names_it() {
     assert_eq!(ask(&service, of(Some(0))).field("retry-after"), None);
 }
 
-/// A closure over the key compares what the client has sent, and not its hash.
+/// The rule compares the value that the client sends, and not its hash.
 #[test]
 fn a_closure_over_the_key_sees_it_before_it_is_hashed() {
     let policy = Policy::new("a", FixedWindow::per_minute(1)).limit_by(|key| {
@@ -298,7 +298,7 @@ fn a_path_is_the_operation_with_the_longest_prefix() {
     }
 }
 
-/// The names are routes and calls: what a client puts into a path is no part of them.
+/// The names are routes and calls, and contain nothing of a client's path.
 #[test]
 fn a_matched_path_is_an_operation_and_so_is_a_grpc_method() {
     let operations = Operations::new()

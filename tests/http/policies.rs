@@ -1,4 +1,4 @@
-//! When policies apply, what requests cost, and several policies on one request.
+//! Conditions, costs, and several policies for one request.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::exchange::{
 };
 
 #[test]
-fn m1_a_request_to_which_no_policy_applies_goes_on_as_if_there_were_no_layer() {
+fn a_request_to_which_no_policy_applies_goes_on_as_if_there_were_no_layer() {
     let writes = global("writes", FixedWindow::per_day(1))
         .when(|head: &Head<'_>| head.method() == Method::POST);
     let (_, service) = limited_hello([writes]);
@@ -160,7 +160,7 @@ fn layers_over_clones_of_one_store_count_a_policy_of_the_same_name_together() {
     assert_eq!(ask(&service("b", daily), get()).status, 200);
     let hourly = service("a", FixedWindow::per_hour(1));
     assert_eq!(ask(&hourly, get()).status, 200);
-    // State lives as long as something counts by it.
+    // The state lives as long as a layer uses it.
     drop((one, other));
     assert_eq!(ask(&service("a", daily), get()).status, 200);
 }

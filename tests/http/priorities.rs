@@ -1,4 +1,4 @@
-//! What clients are told of a ceiling on the cost, and of a limit of which low priority leaves a part to others.
+//! The headers under a ceiling on the cost, and under a limit with a reserve.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tower_ratelimit::{
     RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, ask, cost, get, get_of_cost, global, limited_hello};
+use crate::exchange::{Behind, Received, ask, cost, get, get_of_cost, global, limited_hello};
 
 fn export() -> Request<()> {
     Request::get("/export").body(()).unwrap()
@@ -24,7 +24,7 @@ fn with_low_exports(policy: Policy<Http>) -> Policy<Http> {
     policy.low_priority(|head| head.path().starts_with("/export"))
 }
 
-fn told(answer: &Answer) -> (u16, Option<&str>, Option<&str>) {
+fn told(answer: &Received) -> (u16, Option<&str>, Option<&str>) {
     (
         answer.status.as_u16(),
         answer.field("ratelimit-policy"),
@@ -54,13 +54,13 @@ fn low_priority_is_told_the_limit_without_the_reserve_and_waits_for_that() {
     for _ in 0..5 {
         assert_eq!(ask(&service, export()).status, 200);
     }
-    // Nothing remains to low priority, and four to all others.
+    // Nothing remains for low priority, and four for other requests.
     let refused = ask(&service, export());
     assert_eq!(told(&refused), (429, Some(r#""api";q=6;w=6"#), Some("1")));
     let others = ask(&service, get());
     assert_eq!(told(&others), (200, Some(r#""api";q=10;w=10"#), None));
     assert_eq!(others.field("ratelimit"), Some(r#""api";r=3;t=3"#));
-    // What others have used of the reserve has to come back first.
+    // The used part of the reserve has to come back first.
     assert_eq!(told(&ask(&service, export())).2, Some("2"));
     clock.advance(Duration::from_secs(2));
     assert_eq!(ask(&service, export()).status, 200);
@@ -162,7 +162,7 @@ fn too_large_a_request_has_its_own_status_in_the_response_and_in_the_problem() {
         for _ in 0..2 {
             assert_eq!(ask(&service, get_of_cost(50)).status, 200);
         }
-        // A wait helps these.
+        // A wait helps these requests.
         let answer = ask(&service, get_of_cost(50));
         assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
         assert!(
@@ -226,7 +226,7 @@ fn taking_what_there_is_takes_no_more_than_the_ceiling() {
     let taken: Vec<_> = (0..5).map(|_| low.take_up_to_now("ann", 50).0).collect();
     assert_eq!(taken, [30, 30, 20, 0, 0]);
     assert_eq!(limiter.take_up_to_now("ann", 50).0, 20);
-    // What is settled is not a request.
+    // A settlement is not a request.
     limiter.settle_now("bob", 31);
     assert_eq!(limiter.peek_now("bob", 0).binding().unwrap().1.used(), 31);
 }

@@ -1,4 +1,4 @@
-//! A listener of the PROXY protocol, whose connection info is a type of the user's own.
+//! A listener of the PROXY protocol, whose connection info is a type of the user.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -16,15 +16,15 @@ use tower_ratelimit::{AnchoredWindow, RateLimitLayer};
 /// Expects one line of version 1 before each connection's requests.
 struct ProxyListener(TcpListener);
 
-/// What it knows of a connection: `None` where the proxy says `UNKNOWN`.
+/// The address of a connection: `None` if the proxy says `UNKNOWN`.
 #[derive(Clone, Copy, Debug)]
-struct Source(Option<IpAddr>);
+struct ProxiedAddr(Option<IpAddr>);
 
 impl Listener for ProxyListener {
     type Io = tokio::net::TcpStream;
-    type Addr = Source;
+    type Addr = ProxiedAddr;
 
-    async fn accept(&mut self) -> (Self::Io, Source) {
+    async fn accept(&mut self) -> (Self::Io, ProxiedAddr) {
         loop {
             let Ok((stream, _)) = self.0.accept().await else {
                 continue;
@@ -43,16 +43,18 @@ impl Listener for ProxyListener {
                 .split(' ')
                 .nth(2)
                 .and_then(|source| source.parse().ok());
-            return (stream, Source(source));
+            return (stream, ProxiedAddr(source));
         }
     }
 
-    fn local_addr(&self) -> std::io::Result<Source> {
-        Ok(Source(self.0.local_addr().ok().map(|address| address.ip())))
+    fn local_addr(&self) -> std::io::Result<ProxiedAddr> {
+        Ok(ProxiedAddr(
+            self.0.local_addr().ok().map(|address| address.ip()),
+        ))
     }
 }
 
-impl Connected<IncomingStream<'_, ProxyListener>> for Source {
+impl Connected<IncomingStream<'_, ProxyListener>> for ProxiedAddr {
     fn connect_info(stream: IncomingStream<'_, ProxyListener>) -> Self {
         *stream.remote_addr()
     }
@@ -72,7 +74,7 @@ impl Server {
         let app = Router::new()
             .route("/", get(|| async { "hello" }))
             .layer(RateLimitLayer::new(key, AnchoredWindow::per_day(1)));
-        let service = app.into_make_service_with_connect_info::<Source>();
+        let service = app.into_make_service_with_connect_info::<ProxiedAddr>();
         runtime.spawn(async { axum::serve(ProxyListener(listener), service).await });
         Self {
             address,
@@ -80,7 +82,7 @@ impl Server {
         }
     }
 
-    /// The status of a request on a connection that the proxy announces so.
+    /// Returns the status of a request on a connection with this announcement of the proxy.
     fn ask(&self, announced: &str, forwarded_for: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let limit = Some(Duration::from_secs(60));
@@ -96,7 +98,7 @@ impl Server {
     }
 }
 
-fn source(source: &Source) -> Peer {
+fn source(source: &ProxiedAddr) -> Peer {
     source.0.into()
 }
 
@@ -125,9 +127,9 @@ fn a_chain_may_go_on_behind_the_source_if_it_is_trusted() {
     for (announced, forwarded_for, status) in [
         ("TCP4 10.0.0.1 192.0.2.1 1 443", "203.0.113.7", "200"),
         ("TCP4 10.0.0.2 192.0.2.1 1 443", "203.0.113.7", "429"),
-        // Not trusted: what it claims is not read.
+        // The peer is not trusted, so its announcement is not read.
         ("TCP4 203.0.113.7 192.0.2.1 1 443", "198.51.100.2", "429"),
-        // A listener that does not know is no Unix socket, though one is trusted.
+        // An unknown peer is no Unix socket, even if Unix sockets are trusted.
         ("UNKNOWN", "198.51.100.3", "500"),
     ] {
         let seen = server.ask(announced, forwarded_for);

@@ -1,5 +1,4 @@
-//! Only an instance that was polled ready is called, and a future that is dropped leaves
-//! nothing behind.
+//! The layer calls only an instance that was polled ready, and a dropped future leaves nothing behind.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -20,7 +19,7 @@ use tower_test::mock::{self, Spawn};
 use crate::exchange::{answer, global, limit, now, poll};
 use crate::slow_store::SlowStore;
 
-/// What is alive of a probe, and how often it was called.
+/// Counts of live parts of a probe, and of its calls.
 #[derive(Clone, Default)]
 struct Watch {
     alive: Arc<()>,
@@ -28,7 +27,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// How many services, requests and futures there are.
+    /// Returns how many services, requests and futures are alive.
     fn alive(&self) -> usize {
         Arc::strong_count(&self.alive) - 1
     }
@@ -42,8 +41,8 @@ impl Watch {
     }
 }
 
-/// A service that panics if it is called without having been polled ready, which its clones
-/// never have been; it answers as soon as it may.
+/// A service that panics if it is called without having been polled ready; clones start unready. It answers as soon
+/// as it may.
 struct Probe {
     ready: bool,
     alive: Arc<()>,

@@ -1,4 +1,4 @@
-//! What can be chosen of a refusal: its status, its body, and how its waits are spread.
+//! The options of a refusal: its status, its body, and jitter.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tower_ratelimit::{
     Algorithm, FixedWindow, ManualClock, MemoryStore, Micros, RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, Hello, ask, cost, get, get_of_cost, global, now};
+use crate::exchange::{Behind, Hello, Received, ask, cost, get, get_of_cost, global, now};
 use crate::slow_store::{BrokenStore, Reciting, When};
 use crate::structured::list;
 
@@ -33,9 +33,9 @@ fn once(names: &[&str], options: fn(RateLimitLayerBuilder) -> RateLimitLayerBuil
     service
 }
 
-/// The refusal, whose body is as long as it says.
+/// Returns the refusal, whose body is as long as its header says.
 #[track_caller]
-fn refused(service: &Hello, cost: u32) -> Answer {
+fn refused(service: &Hello, cost: u32) -> Received {
     let response = now(service.clone().oneshot(get_of_cost(cost))).unwrap();
     let length = response.body().size_hint().exact();
     let answer = crate::exchange::answer(response);
@@ -48,7 +48,7 @@ fn refused(service: &Hello, cost: u32) -> Answer {
 const PROBLEM: &str = "application/problem+json";
 
 #[test]
-fn p1_a_problem_may_go_without_its_detail() {
+fn a_problem_can_leave_out_its_detail() {
     let bare = |builder: RateLimitLayerBuilder| builder.refusal_body(RefusalBody::BareProblem);
     let answer = refused(&once(&["default"], bare), 1);
     assert_eq!(
@@ -67,7 +67,7 @@ fn p1_a_problem_may_go_without_its_detail() {
 }
 
 #[test]
-fn p2_the_default_has_a_detail_and_all_names() {
+fn the_default_problem_has_a_detail_and_all_names() {
     let answer = refused(&once(&["burst", "daily"], |builder| builder), 1);
     assert_eq!(
         answer.text(),
@@ -126,8 +126,8 @@ fn a_body_of_ones_own_is_made_of_the_decision() {
     assert_eq!(refused(&empty, 1).text(), "");
 }
 
-/// A page that told its reader when to come back read the wait of the decision, and sent the reader back
-/// up to ten seconds before the `Retry-After` beside it. Nor could it answer in the client's language.
+/// A page showed the wait of the decision to its reader, up to ten seconds less than the `Retry-After` beside it. The
+/// page could not use the client's language either.
 #[test]
 fn a_body_of_ones_own_sees_the_wait_that_is_sent_and_the_head_of_the_request() {
     let service = once(&["a"], |builder| {
@@ -179,7 +179,7 @@ fn the_status_of_a_problem_is_that_of_the_response() {
 }
 
 #[test]
-fn p7_a_store_that_fails_is_told_as_ever() {
+fn the_answer_to_a_store_failure_does_not_depend_on_the_options() {
     let kind = StoreErrorKind::Unavailable;
     let layer = RateLimitLayer::builder()
         .policy(global("a", FixedWindow::per_day(1)))
@@ -216,7 +216,7 @@ fn a_status_that_is_no_error_is_refused() {
     }
 }
 
-/// A service that has refused no request yet, 50 s before any request passes.
+/// Returns a service that has refused no request yet, 50 s before any request passes.
 fn jittery(options: fn(RateLimitLayerBuilder) -> RateLimitLayerBuilder) -> Hello {
     once(&["a"], options)
 }
@@ -237,16 +237,16 @@ fn a_thousand_requests_refused_at_once_get_the_true_wait_or_some_seconds_more() 
                     .text()
                     .contains(&format!("Retry after {seconds} seconds."))
             );
-            // The moment at which it can pass is told as it is.
+            // The moment at which the request can pass has no jitter.
             let limits = list(answer.field("ratelimit").unwrap());
             assert_eq!(limits[0].number("t"), Some(50));
             assert_eq!(answer.field("x-ratelimit-reset"), Some("50"));
             seconds
         })
         .collect();
-    // That one of eleven does not appear has a chance of 4 in 10^41.
+    // The probability that one of eleven values is missing is 4 in 10^41.
     assert_eq!(told, (50..=60).collect());
-    // Where no wait can help, none is made up.
+    // Where no wait helps, there is no `Retry-After`.
     assert_eq!(refused(&service, 2).field("retry-after"), None);
 }
 
@@ -315,7 +315,7 @@ fn jitter_that_is_not_whole_seconds_is_refused() {
     }
 }
 
-/// By the state that a larger limit left behind, in a store that outlives the configuration.
+/// The state is left by a larger limit, in a store that outlives the configuration.
 #[test]
 fn a_limit_lowered_below_what_is_used_leaves_nothing_and_tells_a_wait_that_works() {
     let at = Micros::new(1_800_000_010_000_000);

@@ -1,4 +1,4 @@
-//! What a refusal says: status, fields, problem and the typed reason.
+//! The refusal of a layer: status, headers, problem and the typed reason.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{
-    Answer, Behind, Hello, ask, cost, get, get_of_cost, global, limit, limited_hello, now,
+    Behind, Hello, Received, ask, cost, get, get_of_cost, global, limit, limited_hello, now,
 };
 use crate::slow_store::{BrokenStore, Reciting, When};
 
@@ -27,9 +27,9 @@ fn problem(detail: &str, names: &str) -> String {
         .replace("NAMES", names)
 }
 
-/// What every refusal of ours has, whatever its status.
+/// Asserts the parts that every refusal of the layer has, whatever its status.
 #[track_caller]
-fn assert_is_a_problem_that_no_cache_keeps(answer: &Answer) {
+fn assert_is_a_problem_that_no_cache_keeps(answer: &Received) {
     assert_eq!(answer.field("cache-control"), Some("no-store"));
     assert_eq!(
         answer.field("content-type"),
@@ -41,7 +41,7 @@ fn assert_is_a_problem_that_no_cache_keeps(answer: &Answer) {
 }
 
 #[test]
-fn p1_the_problem_names_the_policy_that_denied_and_the_wait() {
+fn the_problem_names_the_policy_that_denied_and_the_wait() {
     let (clock, service) = limited_hello([global("default", FixedWindow::per_minute(1))]);
     clock.advance(Duration::from_millis(10_800));
     ask(&service, get());
@@ -56,7 +56,7 @@ fn p1_the_problem_names_the_policy_that_denied_and_the_wait() {
 }
 
 #[test]
-fn p2_the_problem_names_all_policies_that_denied() {
+fn the_problem_names_all_policies_that_denied() {
     let window = FixedWindow::per_minute(1);
     let policies = [
         global("burst", window),
@@ -180,7 +180,7 @@ fn a_key_that_the_server_does_not_provide_is_500_and_charges_no_request() {
 }
 
 #[test]
-fn m3_p7_a_store_that_fails_is_503_and_never_429() {
+fn a_store_failure_is_503_and_never_429() {
     for when in [When::Now, When::Later] {
         for kind in [StoreErrorKind::Unavailable, StoreErrorKind::Misconfigured] {
             let layer = RateLimitLayer::builder()

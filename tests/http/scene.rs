@@ -12,7 +12,7 @@ use tower_ratelimit::{
     Quota, RateLimitLayer, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
-use crate::exchange::{Answer, Behind, Hello, ask, cost, get_of_cost, global};
+use crate::exchange::{Behind, Hello, Received, ask, cost, get_of_cost, global};
 use crate::structured::list;
 
 pub(crate) const NAMES: [&str; 3] = ["first", "second", "third"];
@@ -85,7 +85,7 @@ pub(crate) fn rules() -> impl Strategy<Value = Vec<Rule>> {
     prop::collection::vec(rule, 1..=NAMES.len())
 }
 
-/// A pause as a share of the longest wait, in thousandths, and a cost.
+/// Returns a pause as a share of the longest wait, in thousandths, and a cost.
 pub(crate) fn arrivals() -> impl Strategy<Value = Vec<(u64, u32)>> {
     let pause = prop_oneof![3 => Just(0_u64), 3 => 0_u64..100, 1 => 0_u64..2_000];
     let cost = prop_oneof![6 => Just(1_u32), 3 => 0_u32..10, 1 => 0_u32..70];
@@ -136,8 +136,8 @@ impl Scene {
         self.clock.advance(Duration::from_micros(micros));
     }
 
-    pub(crate) fn ask(&self, cost: u32) -> Told {
-        Told::by(&ask(&self.service, get_of_cost(cost)))
+    pub(crate) fn ask(&self, cost: u32) -> RateLimitFields {
+        RateLimitFields::by(&ask(&self.service, get_of_cost(cost)))
     }
 
     pub(crate) fn rule(&self, name: &str) -> &Rule {
@@ -150,7 +150,7 @@ impl Scene {
     }
 
     /// Sends the arrivals, and returns the answer to an allowed request after them, if there can be one.
-    pub(crate) fn after(&self, arrivals: &[(u64, u32)]) -> Option<Told> {
+    pub(crate) fn after(&self, arrivals: &[(u64, u32)]) -> Option<RateLimitFields> {
         let mut last = None;
         for (pause, cost) in arrivals {
             self.pause(*pause);
@@ -162,7 +162,7 @@ impl Scene {
 
 /// The content of one answer.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct RateLimitFields {
     pub(crate) passed: bool,
     pub(crate) retry_after: Option<u64>,
     /// The name, `q` and `w` of each policy.
@@ -171,8 +171,8 @@ pub(crate) struct Told {
     pub(crate) limits: Vec<(String, u64, Option<u64>)>,
 }
 
-impl Told {
-    pub(crate) fn by(answer: &Answer) -> Self {
+impl RateLimitFields {
+    pub(crate) fn by(answer: &Received) -> Self {
         let read = |field, number, time| {
             let members = list(answer.field(field).unwrap());
             let read = members.into_iter().map(|member| {
@@ -200,7 +200,7 @@ impl Told {
     }
 }
 
-pub(crate) fn passed(answer: &Answer) -> bool {
+pub(crate) fn passed(answer: &Received) -> bool {
     match answer.status.as_u16() {
         200 => true,
         429 => false,

@@ -1,4 +1,4 @@
-//! Requests that wait for their turn in a leaky queue, under a clock that tokio has paused.
+//! Requests that wait in a leaky queue, by a clock that tokio has paused.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -19,7 +19,7 @@ use crate::slow_store::SlowStore;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Five a second by the header `x-user`, with so many places.
+/// Five a second by the header `x-user`, with this many places.
 fn queue(places: u32) -> RateLimitLayer {
     let queue = LeakyQueue::per_second(5).places(places);
     RateLimitLayer::builder()
@@ -85,7 +85,7 @@ async fn requests_that_stay_leave_in_order_one_in_each_turn() {
     for number in 0..=100 {
         waiting.push(send(&service, request(1, number)).await);
     }
-    // Any thirty: some at once, some while others leave.
+    // Any thirty requests: some at once, some while others leave.
     let leaves = |number: u32| number % 10 < 3 && number > 0;
     for (number, sent) in (0..).zip(&waiting) {
         if leaves(number) && number % 2 == 0 {
@@ -204,7 +204,7 @@ async fn a_waiting_request_holds_no_permit_of_the_inner_service() {
     for number in 0..3 {
         send(&service, request(1, number)).await;
     }
-    // Another client is not held up by those.
+    // Another client does not wait for them.
     let other = send(&service, request(2, 9)).await;
     let answered = timeout(Duration::from_millis(1), other).await;
     assert_eq!(answered.unwrap().unwrap().status, StatusCode::OK);
@@ -248,7 +248,7 @@ async fn one_that_is_due_and_looked_too_early_goes_on_right_after_the_one_before
     let mut first = Box::pin(service.clone().oneshot(request(1, 1)));
     let mut second = Box::pin(service.clone().oneshot(request(1, 2)));
     assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
-    // Both timers have fired, as when the runtime was busy, and another thread is quicker.
+    // Both timers have fired, as on a busy runtime, and the other thread is quicker.
     tokio::time::advance(2 * INTERVAL + TICK).await;
     assert!(poll(second.as_mut()).is_pending());
     assert!(poll(first.as_mut()).is_ready());

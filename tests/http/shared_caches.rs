@@ -1,4 +1,4 @@
-//! Fields that are left out where a shared cache would tell them to others.
+//! Headers that are left out where a shared cache would serve them to other clients.
 
 use std::convert::Infallible;
 
@@ -7,10 +7,10 @@ use tower::{Layer, service_fn};
 use tower_ratelimit::response::Dialect;
 use tower_ratelimit::{FixedWindow, RateLimitLayer};
 
-use crate::exchange::{Answer, ask, get, global};
+use crate::exchange::{Received, ask, get, global};
 
-/// What is told beside these lines of `Cache-Control`.
-fn beside(cache_control: &'static [&'static str], dialects: &[Dialect], spares: bool) -> Answer {
+/// Returns the response beside these `Cache-Control` headers.
+fn beside(cache_control: &'static [&'static str], dialects: &[Dialect], spares: bool) -> Received {
     let builder = RateLimitLayer::builder()
         .policy(global("a", FixedWindow::per_minute(2)))
         .dialects(dialects.iter().copied());

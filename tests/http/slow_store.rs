@@ -1,5 +1,5 @@
-//! Stores of our own: one that answers when it is told to, one that only fails, one that always
-//! says the same.
+//! Stores for tests: one that answers when it is released, one that always fails, one that always gives the same
+//! outcomes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted};
 use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Policy, StoreError};
 
-/// Decides at once, in memory and at one moment, and keeps each answer back until it is released.
+/// Decides at once, in memory, and holds each answer back until it is released.
 #[derive(Clone)]
 pub(crate) struct SlowStore {
     memory: MemoryStore,
@@ -25,7 +25,7 @@ impl SlowStore {
         }
     }
 
-    /// Lets this many answers out, to the requests that ask first.
+    /// Releases this many answers, of the earliest requests.
     pub(crate) fn release(&self, answers: usize) {
         self.released.add_permits(answers);
     }
@@ -104,7 +104,7 @@ impl Ledger for BrokenStore {
     }
 }
 
-/// Answers with these outcomes each time. If it answers at once, its verdict is always that they deny.
+/// Answers with these outcomes each time. If it answers at once, its verdict is always a denial.
 #[derive(Clone, Debug)]
 pub(crate) struct Reciting {
     pub(crate) when: When,

@@ -1,4 +1,4 @@
-//! Soft policies: what is over their limit goes on, marked.
+//! Soft policies: a request over their limit goes on, marked.
 
 use std::convert::Infallible;
 
@@ -106,7 +106,7 @@ fn a_request_over_a_soft_limit_is_charged_to_the_hard_limits_alone() {
         second.field("ratelimit"),
         Some(r#""soft";r=1;t=86400, "hard";r=0;t=86400"#)
     );
-    // Denied by the hard one, and charged to neither.
+    // The hard policy denies the request, and both charge nothing.
     assert_eq!(
         ask(&service, get_of_cost(1)).status,
         StatusCode::TOO_MANY_REQUESTS
@@ -153,8 +153,8 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
         .prop_map(|(kind, limit, secs)| format!("{kind} {limit}/{secs}s").parse().unwrap())
 }
 
-/// Law 10 with soft policies in it: the hard ones decide as if these were not there, and each of
-/// these as if it were alone among the requests that went on.
+/// Law 10 with soft policies: the hard policies decide as if the soft ones did not exist, and each soft policy
+/// decides as if it were alone among the requests that went on.
 fn law_10(policies: &[(Algorithm, bool)], attempts: &[(u64, u32)]) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
     let store = || MemoryStore::new().clock(clock.clone());
@@ -202,7 +202,7 @@ fn law_10(policies: &[(Algorithm, bool)], attempts: &[(u64, u32)]) -> Result<(),
             prop_assert!(decision.is_allowed());
         }
         for index in (0..policies.len()).filter(|index| policies[*index].1) {
-            // Of a request that does not go on, nothing is charged.
+            // A request that does not go on is charged nothing.
             if !decision.is_allowed() {
                 continue;
             }

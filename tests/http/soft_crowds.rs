@@ -5,7 +5,7 @@ use std::thread;
 
 use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, SlidingLog};
 
-/// Exactly so many are within the soft limit, and exactly so many pass, in any order.
+/// Exactly this many requests are within the soft limit, and exactly this many pass, in any order.
 #[test]
 fn many_threads_pass_and_are_marked_exactly_as_the_limits_say() {
     let (soft, hard, attempts) = (300_u16, 700_u32, 500);

@@ -1,4 +1,4 @@
-//! A request that waits as told passes, soft policies and jitter or not, in every dialect.
+//! A request that waits for `Retry-After` passes, in every dialect, with soft policies and jitter or without.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! States of a limit, and tables of what is told in them.
+//! States of a limit, and tables of the headers in them.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{
-    Answer, Behind, Hello, ask, cost, cost_in, get, get_of_cost, get_with, global,
+    Behind, Hello, Received, ask, cost, cost_in, get, get_of_cost, get_with, global,
 };
 use crate::slow_store::{BrokenStore, When};
 
@@ -29,25 +29,25 @@ pub(crate) const TWITTER: Dialect = XRateLimitDashed(EpochSeconds);
 
 pub(crate) type Lines = &'static [(&'static str, &'static str)];
 
-/// What has happened before the request of which a row tells.
+/// The requests before the request of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum State {
     /// 100 in 60 s, one used, 49.2 s to the window's end at 1,800,000,050.
-    H1,
+    OneUsed,
     /// The last unit was just taken.
-    H2,
-    /// The next request.
-    H3,
+    LastUsed,
+    /// The request after that.
+    Refused,
     /// 10 per 1 s, next token in 0.04 s.
-    H5,
+    WaitBelowASecond,
     /// Two policies at 14:00, burst is the lower remaining.
-    H6,
+    TwoAllow,
     /// Two policies at 14:00, only day violated.
-    H8,
+    DayDenies,
     /// Cost 50 with a limit of 10.
-    H11,
+    AboveTheLimit,
     /// The largest limit that a policy can have.
-    H20,
+    LargestLimit,
     /// A limit of 0.
     Closed,
     /// One that can never pass beside one that can wait.
@@ -57,12 +57,12 @@ pub(crate) enum State {
     /// A second later, with 9, 8 and 18 left.
     SameLimitLater,
     /// No policy is about the request.
-    M1,
+    NoPolicy,
     /// The store has failed.
-    M3,
-    /// H1, where the inner service answers with this status and these fields.
+    StoreFailed,
+    /// `OneUsed`, where the inner service answers with this status and these fields.
     Inner(u16, Lines),
-    /// H1, where the response of the inner service has never had a field.
+    /// `OneUsed`, where the response of the inner service has never had a field.
     Bare,
 }
 pub(crate) use State::*;
@@ -106,38 +106,38 @@ impl Limited {
 const TWO_O_CLOCK: i64 = 6 * 3_600_000;
 
 impl State {
-    pub(crate) fn answer(self, dialects: &[Dialect]) -> Answer {
+    pub(crate) fn answer(self, dialects: &[Dialect]) -> Received {
         match self {
-            H1 => ask(&Limited::hundred(dialects, 1).hello(), get_of_cost(0)),
-            H2 => ask(&Limited::hundred(dialects, 99).hello(), get()),
-            H3 => ask(&Limited::hundred(dialects, 100).hello(), get()),
-            H5 => {
+            OneUsed => ask(&Limited::hundred(dialects, 1).hello(), get_of_cost(0)),
+            LastUsed => ask(&Limited::hundred(dialects, 99).hello(), get()),
+            Refused => ask(&Limited::hundred(dialects, 100).hello(), get()),
+            WaitBelowASecond => {
                 let bucket = global("burst", TokenBucket::per_second(10)).cost(cost);
                 let scene = Limited::new(dialects, 0, [bucket]);
                 ask(&scene.hello(), get_of_cost(10));
                 scene.clock.advance(Duration::from_millis(60));
                 ask(&scene.hello(), get())
             }
-            H6 => {
+            TwoAllow => {
                 let burst = global("burst", TokenBucket::per_second(10)).cost(cost_in("x-a"));
                 let daily = global("daily", FixedWindow::per_day(5000)).cost(cost_in("x-b"));
                 let scene = Limited::new(dialects, TWO_O_CLOCK, [burst, daily]);
                 ask(&scene.hello(), get_with([("x-b", 4899)]));
                 ask(&scene.hello(), get_with([("x-a", 3), ("x-b", 1)]))
             }
-            H8 => {
+            DayDenies => {
                 let hour = global("hour", FixedWindow::per_hour(1000)).cost(cost_in("x-a"));
                 let day = global("day", FixedWindow::per_day(5000)).cost(cost_in("x-b"));
                 let scene = Limited::new(dialects, TWO_O_CLOCK, [hour, day]);
                 ask(&scene.hello(), get_with([("x-a", 1), ("x-b", 5000)]));
                 ask(&scene.hello(), get_with([("x-b", 1)]))
             }
-            H11 => {
+            AboveTheLimit => {
                 let window = FixedWindow::new(10, Duration::from_secs(10)).unwrap();
                 let scene = Limited::new(dialects, 0, [global("api", window).cost(cost)]);
                 ask(&scene.hello(), get_of_cost(50))
             }
-            H20 => {
+            LargestLimit => {
                 let huge = global("huge", FixedWindow::per_minute(u32::MAX)).cost(cost);
                 ask(&Limited::new(dialects, 0, [huge]).hello(), get_of_cost(0))
             }
@@ -165,11 +165,11 @@ impl State {
                     _ => ask(&scene.hello(), get()),
                 }
             }
-            M1 => {
+            NoPolicy => {
                 let never = global("never", FixedWindow::per_day(1)).when(|_| false);
                 ask(&Limited::new(dialects, 0, [never]).hello(), get())
             }
-            M3 => {
+            StoreFailed => {
                 let broken = BrokenStore {
                     when: When::Now,
                     kind: StoreErrorKind::Unavailable,
@@ -206,8 +206,8 @@ impl State {
     }
 }
 
-/// The status, and every line of a field that tells of limits; a name's lines in their order.
-pub(crate) fn told(answer: &Answer) -> Vec<String> {
+/// Returns the status, and every line of a field that tells of limits; a name's lines in their order.
+pub(crate) fn told(answer: &Received) -> Vec<String> {
     let tells = |headers: &HeaderMap| {
         let mut lines = Vec::new();
         for name in EXPOSED_HEADERS.iter().chain([&http::header::CACHE_CONTROL]) {

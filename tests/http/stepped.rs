@@ -1,7 +1,7 @@
-//! Requests that wait by a clock that is moved by hand: no time passes but what a test lets pass.
+//! Requests that wait by a clock that the test moves.
 //!
-//! They waited by tokio's timers for turns that the store's clock gave them. A test that moved the clock
-//! to a turn found the request waiting still, and had to pause tokio's time and move both clocks alike.
+//! They waited by tokio's timers for turns of the store's clock. A test that moved the clock to a turn found the
+//! request still waiting, and had to move tokio's paused time as well.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tower_ratelimit::{
     FixedWindow, LeakyQueue, ManualClock, MemoryStore, Policy, RateLimitLayer, TokenBucket,
 };
 
-use crate::exchange::{Answer, answer, get_with, global};
+use crate::exchange::{Received, answer, get_with, global};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -39,8 +39,8 @@ impl Scene {
         }
     }
 
-    /// Sends the request of this number, and lets it come to its place.
-    async fn send(&self, number: u32) -> JoinHandle<Answer> {
+    /// Sends the request of this number, and lets it reach its place.
+    async fn send(&self, number: u32) -> JoinHandle<Received> {
         self.send_with(number, |_| {}).await
     }
 
@@ -48,7 +48,7 @@ impl Scene {
         &self,
         number: u32,
         change: impl FnOnce(&mut Request<()>),
-    ) -> JoinHandle<Answer> {
+    ) -> JoinHandle<Received> {
         let arrived = Arc::clone(&self.arrived);
         let service = self.layer.layer(service_fn(move |request: Request<()>| {
             let number = request.headers()["x-number"].to_str().unwrap();

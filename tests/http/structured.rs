@@ -17,7 +17,7 @@ impl Member {
     }
 }
 
-/// The members of a field in the draft's shape, which must be in its canonical form.
+/// Returns the members of a field in the draft's shape, which must be in its canonical form.
 #[track_caller]
 pub(crate) fn list(field: &str) -> Vec<Member> {
     let list: List = Parser::new(field)
@@ -45,7 +45,7 @@ fn member(entry: ListEntry) -> Member {
     }
 }
 
-/// A field that is one integer.
+/// Returns a field that is one integer.
 #[track_caller]
 pub(crate) fn integer(field: &str) -> u64 {
     let item: Item = Parser::new(field)

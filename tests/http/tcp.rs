@@ -192,7 +192,7 @@ fn refusing(body: RefusalBody, names: &[&str]) -> Router {
 }
 
 #[test]
-fn p1_p2_p7_a_refusal_is_as_long_as_its_content_length_says() {
+fn a_refusal_is_as_long_as_its_content_length_says() {
     let html = || HeaderValue::from_static("text/html");
     let broken = RateLimitLayer::builder()
         .policy(global("a", FixedWindow::per_minute(1)))

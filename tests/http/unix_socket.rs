@@ -39,7 +39,7 @@ impl Server {
         }
     }
 
-    /// The status of a request that the proxy passes on for this client.
+    /// Returns the status of a request that the proxy passes on for this client.
     fn ask(&self, client: &str) -> String {
         let mut stream = UnixStream::connect(&self.path).unwrap();
         let limit = Some(Duration::from_secs(60));

@@ -29,7 +29,7 @@ type Meanwhile = Box<dyn FnOnce() + Send>;
 
 /// A store in this process that counts how often it is asked.
 #[derive(Clone)]
-struct Counting {
+struct CountingStore {
     memory: MemoryStore,
     asked: Arc<AtomicUsize>,
     /// What happens between the answer to this question and the next step of its request.
@@ -38,10 +38,10 @@ struct Counting {
 
 struct CountingLedger {
     memory: <MemoryStore as Store>::Ledger,
-    store: Counting,
+    store: CountingStore,
 }
 
-impl Counting {
+impl CountingStore {
     fn new() -> Self {
         Self {
             memory: MemoryStore::new().clock(TokioClock::new()),
@@ -59,7 +59,7 @@ impl Counting {
     }
 }
 
-impl Store for Counting {
+impl Store for CountingStore {
     type Ledger = CountingLedger;
 
     fn open(&self, policies: &[Policy]) -> Result<CountingLedger, ConfigError> {
@@ -107,21 +107,24 @@ impl fmt::Debug for CountingLedger {
 
 const LONGEST: Duration = Duration::from_secs(60);
 
-fn layer(most: u32, store: &Counting) -> RateLimitLayer {
+fn layer(most: u32, store: &CountingStore) -> RateLimitLayer {
     let policy = global("at once", Concurrency::of(most)).wait_up_to(LONGEST);
     let builder = RateLimitLayer::builder().policy(policy);
     builder.store(store.clone()).build().unwrap()
 }
 
-type Answer = Response<ResponseBody<Full<Bytes>>>;
+type HttpResponse = Response<ResponseBody<Full<Bytes>>>;
 
 trait Served:
-    Service<Request<()>, Response = Answer, Error = Infallible, Future: Send> + Clone + Send + 'static
+    Service<Request<()>, Response = HttpResponse, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static
 {
 }
 
 impl<S> Served for S where
-    S: Service<Request<()>, Response = Answer, Error = Infallible, Future: Send>
+    S: Service<Request<()>, Response = HttpResponse, Error = Infallible, Future: Send>
         + Clone
         + Send
         + 'static
@@ -144,7 +147,7 @@ async fn rest() {
 #[tokio::test(start_paused = true)]
 async fn a_slot_is_handed_on_at_once_and_in_order() {
     const WORKS: Duration = Duration::from_millis(7);
-    let store = Counting::new();
+    let store = CountingStore::new();
     let layer = layer(1, &store);
     let service = hello(&layer);
     let first = service.clone().oneshot(get()).await.unwrap();
@@ -182,7 +185,7 @@ async fn a_slot_is_handed_on_at_once_and_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_has_gone_away_is_skipped_whenever_it_went() {
-    let store = Counting::new();
+    let store = CountingStore::new();
     let layer = layer(1, &store);
     let service = hello(&layer);
     // Before the slot is free, at the front and behind it; and after it was woken, before it could ask.
@@ -216,7 +219,7 @@ async fn a_request_that_has_gone_away_is_skipped_whenever_it_went() {
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_is_given_back_while_a_request_asks_is_not_missed() {
     for question in [2, 3] {
-        let store = Counting::new();
+        let store = CountingStore::new();
         let layer = layer(1, &store);
         let service = hello(&layer);
         let first = service.clone().oneshot(get()).await.unwrap();
@@ -230,7 +233,7 @@ async fn a_slot_that_is_given_back_while_a_request_asks_is_not_missed() {
 
 #[tokio::test(start_paused = true)]
 async fn several_slots_go_to_as_many_requests_and_a_large_one_waits_until_it_has_enough() {
-    let store = Counting::new();
+    let store = CountingStore::new();
     let policy = global("at once", Concurrency::of(4))
         .cost(crate::exchange::cost)
         .wait_up_to(LONGEST);
@@ -273,7 +276,7 @@ async fn several_slots_go_to_as_many_requests_and_a_large_one_waits_until_it_has
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_is_free_again_helps_no_request_before_its_rate_does() {
-    let store = Counting::new();
+    let store = CountingStore::new();
     let layer = RateLimitLayer::builder()
         .policy(global("rate", TokenBucket::per_minute(6).burst(1)).wait_up_to(LONGEST))
         .policy(global("at once", Concurrency::of(1)).wait_up_to(LONGEST))

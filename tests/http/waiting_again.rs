@@ -1,5 +1,5 @@
-//! Requests that wait when their turn does not come as it was told: another request takes it, a clock stands
-//! still, a store is slow, a future is not polled. Under a clock that tokio has paused.
+//! Requests whose turn comes later than announced: another request takes it, a clock stands still, a store is slow,
+//! or a future is not polled. The clock is paused by tokio.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,7 +31,7 @@ async fn a_client_that_is_denied_again_waits_as_it_is_told_then_and_is_refused_i
     send(&service, request(1, 0)).await;
     let waiting = send(&service, request(1, 1)).await;
     let limiter = layer.limiter();
-    // Another request takes each turn, a moment earlier; the last is too late for a refusal of ours.
+    // Another request takes each turn, a moment earlier. The last one does so too late for a refusal.
     let start = Instant::now();
     for turn in 1..=6 {
         let moment = start + turn * INTERVAL;
@@ -73,14 +73,14 @@ async fn a_request_from_another_line_overtakes_none_either() {
     assert_eq!(arrivals.log(), log);
 }
 
-/// Counts how often it is asked.
+/// A store that counts its decisions.
 #[derive(Clone)]
-struct Counting(MemoryStore, Arc<AtomicU32>);
+struct CountingStore(MemoryStore, Arc<AtomicU32>);
 
 #[derive(Debug)]
 struct CountingLedger(MemoryLedger, Arc<AtomicU32>);
 
-impl Store for Counting {
+impl Store for CountingStore {
     type Ledger = CountingLedger;
 
     fn open(&self, policies: &[Policy]) -> Result<CountingLedger, ConfigError> {
@@ -102,7 +102,7 @@ impl Ledger for CountingLedger {
 #[tokio::test(start_paused = true)]
 async fn a_store_whose_clock_stands_still_is_asked_after_each_wait_and_not_more_often() {
     let asked = Arc::new(AtomicU32::new(0));
-    let store = Counting(MemoryStore::new().clock(ManualClock::new()), asked.clone());
+    let store = CountingStore(MemoryStore::new().clock(ManualClock::new()), asked.clone());
     let builder = RateLimitLayer::builder().policy(global("a", bucket()).wait_up_to(SECOND));
     let arrivals = Arrivals::new();
     let service = behind(&builder.store(store).build().unwrap(), &arrivals);
@@ -122,7 +122,7 @@ async fn a_store_whose_clock_stands_still_is_asked_after_each_wait_and_not_more_
 #[tokio::test(start_paused = true)]
 async fn a_herd_at_the_edge_of_a_window_asks_one_by_one() {
     let asked = Arc::new(AtomicU32::new(0));
-    let store = Counting(store(), asked.clone());
+    let store = CountingStore(store(), asked.clone());
     let patient = global("a", FixedWindow::per_second(10)).wait_up_to(20 * SECOND);
     let builder = RateLimitLayer::builder().policy(patient).store(store);
     let arrivals = Arrivals::new();
@@ -133,7 +133,7 @@ async fn a_herd_at_the_edge_of_a_window_asks_one_by_one() {
     sleep(20 * SECOND).await;
     let expected: Vec<_> = (0..100).map(|n| (n, n / 10 * SECOND)).collect();
     assert_eq!(arrivals.log(), expected);
-    // Each once for its turn; and once more who came to the front of the line too early.
+    // Each request asks once at its turn, and once more if it reached the front too early.
     assert!(asked.load(Ordering::Relaxed) <= 110, "{asked:?}");
 }
 
@@ -152,7 +152,7 @@ async fn a_store_that_answers_later_keeps_the_order_too() {
     }
     slow.release(3);
     sleep(SECOND / 2).await;
-    // Its clock stands still: no request's turn comes, and each is refused when its time is up.
+    // The clock stands still, so no turn comes, and each request is refused when its time is up.
     let third = send(&service, request(1, 3)).await;
     slow.release(100);
     assert!(told(&third.await.unwrap()) >= Some(2 * SECOND));

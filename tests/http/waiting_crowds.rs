@@ -1,4 +1,4 @@
-//! Random crowds of waiting requests: never one too many, none overtakes, none starves.
+//! Random crowds of waiting requests: none too many passes, none overtakes, none starves.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tower_ratelimit::{
 };
 
 use crate::arrivals::{Arrivals, behind, request, send, store};
-use crate::exchange::{Answer, cost};
+use crate::exchange::{Received, cost};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -37,8 +37,8 @@ fn visit() -> impl Strategy<Value = Visit> {
     })
 }
 
-/// Each with the most that it admits in a second or less, as `docs/choosing.md` has it, and whether
-/// waits behind costs above 1 can be foreseen.
+/// Each algorithm with the most that it admits in a second or less (see `docs/choosing.md`), and whether waits behind
+/// costs above 1 are known in advance.
 fn algorithm() -> impl Strategy<Value = (Algorithm, u32, bool)> {
     (1..6_u32, 1..6_u32, 0..8).prop_map(|(limit, burst, which)| match which {
         0 => (FixedWindow::per_second(limit).into(), 2 * limit, true),
@@ -69,7 +69,7 @@ struct Sent {
     number: u32,
     visit: Visit,
     at: Duration,
-    answer: JoinHandle<Option<(Answer, Instant)>>,
+    answer: JoinHandle<Option<(Received, Instant)>>,
 }
 
 async fn crowd(algorithm: Algorithm, most: u32, patience: Duration, visits: Vec<Visit>) {
@@ -104,7 +104,7 @@ async fn crowd(algorithm: Algorithm, most: u32, patience: Duration, visits: Vec<
             answer,
         });
     }
-    // No request waits for longer than it may, and as much as timers are late.
+    // No request waits for longer than allowed, plus the delay of timers.
     sleep_until(Instant::now() + patience + SECOND / 10).await;
     let mut answered = Vec::new();
     for mut sent in sent {
@@ -144,8 +144,8 @@ async fn crowd(algorithm: Algorithm, most: u32, patience: Duration, visits: Vec<
             let Some(Refusal::Denied(decision)) = &answer.refusal else {
                 panic!("{answer:?}");
             };
-            // The store's and tokio's clock are one and no other request is charged: a refusal comes
-            // at once, but for what others have changed by going away.
+            // The clocks of the store and of tokio are one, and no other request is charged. So a refusal comes at
+            // once, unless other requests have gone away.
             let told = decision.retry_after();
             assert!(told.is_none() || told > Some(Duration::ZERO));
             assert!(waited.is_zero(), "{} was kept for {waited:?}", sent.number);
@@ -172,8 +172,7 @@ proptest! {
     }
 }
 
-/// The real clock and real threads: whatever the order, all who stay get their turn, and nothing is
-/// left behind.
+/// The real clock and real threads: in any order, all requests that stay get their turn, and nothing is left behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn each_request_that_stays_gets_its_turn_on_many_threads() {
     let bucket = TokenBucket::per_second(2_000).burst(1);

@@ -1,4 +1,4 @@
-//! A layer that tells no limits.
+//! A layer without rate limit headers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -66,15 +66,15 @@ fn fields_of_a_layer_inside_stay() {
     assert_eq!(answer.lines("ratelimit"), [r#""inner";r=4;t=60"#]);
 }
 
-/// Counts how it is asked.
+/// A store that counts how it is asked.
 #[derive(Clone, Debug)]
-struct Counting {
+struct CountingLedger {
     memory: Arc<MemoryLedger>,
     with_numbers: Arc<AtomicU32>,
     without: Arc<AtomicU32>,
 }
 
-impl Counting {
+impl CountingLedger {
     fn new() -> Self {
         let store = MemoryStore::new().clock(ManualClock::new());
         let policy = Policy::new("a", FixedWindow::per_minute(2));
@@ -90,7 +90,7 @@ impl Counting {
     }
 }
 
-impl Store for Counting {
+impl Store for CountingLedger {
     type Ledger = Self;
 
     fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
@@ -98,7 +98,7 @@ impl Store for Counting {
     }
 }
 
-impl Ledger for Counting {
+impl Ledger for CountingLedger {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         let count = if wanted.includes(true) {
             &self.with_numbers
@@ -112,7 +112,7 @@ impl Ledger for Counting {
 
 #[test]
 fn numbers_that_are_not_told_are_not_asked_for() {
-    let store = Counting::new();
+    let store = CountingLedger::new();
     let service = Hello::behind(&two_a_minute(store.clone()));
     let statuses = [(); 3].map(|()| ask(&service, get()).status.as_u16());
     assert_eq!(statuses, [200, 200, 429]);
@@ -121,7 +121,7 @@ fn numbers_that_are_not_told_are_not_asked_for() {
 
 #[test]
 fn a_decision_that_is_exposed_has_its_numbers() {
-    let store = Counting::new();
+    let store = CountingLedger::new();
     let layer = RateLimitLayer::builder()
         .policy(global("a", FixedWindow::per_minute(2)))
         .store(store.clone())

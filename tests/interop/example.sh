@@ -10,10 +10,10 @@ work=$(mktemp -d)
 server=
 # Other processes that end with the part.
 others=
-# A process that a part has stopped ends only once it goes on.
+# A stopped process ends only after it continues.
 trap 'for process in $server $others; do kill "$process" && kill -CONT "$process" || true; done 2>/dev/null
     rm -rf "$work"' EXIT
-# What the example says; a part that starts several gives each a file of its own.
+# The output of the example; a part that starts several gives each one a file.
 log=$work/log
 
 # Stops the example, so that another can be started.
@@ -28,7 +28,7 @@ build() { # example
     cargo build --quiet --profile "$profile" --workspace --exclude tower-ratelimit-benches --all-features --example "$1"
 }
 
-# The port is chosen by the system and told by the example; `url` is set to its address.
+# The system chooses the port, and the example prints it; `url` is set to its address.
 start() { # example, NAME=value…
     local example=$1
     shift
@@ -36,11 +36,11 @@ start() { # example, NAME=value…
     run "examples/$example" "$@"
 }
 
-# Starts a program of the target directory, which tells its address as an example does.
+# Starts a program of the target directory, which prints its address like an example.
 run() { # program, NAME=value…
     local program=$1
     shift
-    # Before the example is there to write it, since it is read at once.
+    # Created before the example writes it, because it is read at once.
     : >"$log"
     env ADDR=127.0.0.1:0 "$@" "$programs/$program" >>"$log" 2>&1 &
     server=$!

@@ -17,7 +17,7 @@ sql() { # statements
     psql --quiet --no-psqlrc --tuples-only --no-align --variable ON_ERROR_STOP=1 "$database" --command "$1"
 }
 
-# Sets `postgres` to the process that the others of the server are children of; fails if it does not start.
+# Sets `postgres` to the parent process of the server. Fails if it does not start.
 run_postgres() { # port
     as_postgres "$postgres_bin/postgres" -D "$work/postgres" -p "$1" -c listen_addresses=127.0.0.1 \
         -c unix_socket_directories= -c fsync=off >>"$work/postgres.log" 2>&1 &
@@ -35,7 +35,7 @@ run_postgres() { # port
     return 1
 }
 
-# On a port of our choice, which is set, with `database`, its URL; if it is taken already, on the next one.
+# On a port that is set, with its URL in `database`; if another process has it, on the next one.
 start_postgres() {
     # The user of the server reaches its folder.
     chmod 755 "$work"
@@ -54,13 +54,13 @@ start_postgres() {
     exit 1
 }
 
-# With all of its processes, so that nothing is written and no client is told.
+# With all of its processes, so that nothing is written and no client gets a message.
 kill_postgres() {
     local children
     children=$(pgrep --parent "$postgres" || true)
     others=${others/ $postgres/}
     {
-        # The parent first, or it would start its children again.
+        # The parent first, because it would start its children again.
         kill -9 "$postgres" $children || true
         while kill -0 "$postgres"; do sleep 0.05; done
     } 2>/dev/null

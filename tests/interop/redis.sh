@@ -1,8 +1,8 @@
 # Sourced by the parts that need Redis.
 
-# Sets `redis` to the process; fails if it does not start, as when another process has the port already.
+# Sets `redis` to the process. Fails if it does not start, for example because another process has the port.
 run_redis() { # port
-    # Before the server is there to write it, since it is read at once, and may tell of one that ran before.
+    # Created before the server writes it, because it is read at once, and may be that of an earlier server.
     : >"$work/redis.log"
     redis-server --port "$1" --bind 127.0.0.1 --save '' --dir "$work" >>"$work/redis.log" 2>&1 &
     redis=$!
@@ -17,7 +17,7 @@ run_redis() { # port
     return 1
 }
 
-# On a port of our choice, which is set; if another process has it already, on the next one.
+# On a port that is set; if another process has it, on the next one.
 start_redis() {
     for port in $(shuf -i 20000-32000 -n 20); do
         ! run_redis "$port" >"$work/redis.failed" || return 0

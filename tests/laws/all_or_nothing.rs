@@ -5,15 +5,15 @@ use proptest::prelude::*;
 use tower_ratelimit::{Algorithm, Decision};
 
 use crate::MOUNTED;
-use crate::case::{Asked, Case, Numbers, numbers, stepping_back};
+use crate::case::{Case, CaseRequest, Numbers, numbers, stepping_back};
 use crate::laws::{Holds, LONGEST};
 use crate::property::{check, seeds};
 use crate::subject::Subject;
 use crate::support::driver::{Policies, Seen, micros};
 use crate::support::model::{Model, decide_all};
 
-/// Law 10: a request is charged to every policy or to none, and each policy tells its own
-/// numbers, in the order of declaration.
+/// Law 10: a request is charged to every policy or to none, and each policy has its own numbers, in the order of
+/// declaration.
 #[test]
 fn law_10_all_are_charged_or_none() {
     check(seeds!(all_or_nothing), mixed(), &|mixed| {
@@ -31,8 +31,8 @@ fn law_10_all_are_charged_or_none() {
     });
 }
 
-/// Law 10: when allowed, the least remaining binds; when denied, the longest retry, never being
-/// the longest of all; of equals, the first declared.
+/// Law 10: the least remaining binds an allowed request, and the longest wait a denied one, where "never" is the
+/// longest of all. Of equals, the first declared binds.
 #[test]
 fn law_10_the_answer_names_the_policy_that_binds() {
     check(seeds!(all_or_nothing), mixed(), &|mixed| {
@@ -67,7 +67,7 @@ fn binding_place(told: &[Seen]) -> usize {
 #[test]
 fn law_10_the_retry_of_the_whole_is_tight() {
     check(seeds!(all_or_nothing), mixed(), &|mixed| {
-        mixed.play(|policies, Asked { at, cost }, decision| {
+        mixed.play(|policies, CaseRequest { at, cost }, decision| {
             let allowed_after = |wait| policies.fork().decide(at + wait, cost).is_allowed();
             match decision.retry_after().map(micros) {
                 None => prop_assert!(decision.is_allowed() || !allowed_after(LONGEST)),
@@ -85,11 +85,11 @@ fn law_10_the_retry_of_the_whole_is_tight() {
     });
 }
 
-/// Laws 3 and 10: as many more of cost 1 are allowed as the least that remains under any policy.
+/// Laws 3 and 10: as many more requests of cost 1 are allowed as the least that remains under any policy.
 #[test]
 fn law_10_the_remaining_of_the_whole_is_tight() {
     check(seeds!(all_or_nothing), mixed(), &|mixed| {
-        mixed.play(|policies, Asked { at, .. }, decision| {
+        mixed.play(|policies, CaseRequest { at, .. }, decision| {
             let mut policies = policies.fork();
             let least = seen(decision).map(|policy| policy.remaining).min();
             let least = least.expect("policies were asked");
@@ -110,7 +110,7 @@ fn law_10_the_remaining_of_the_whole_is_tight() {
 struct Mixed {
     /// Its numbers are those of the first policy.
     case: Case,
-    /// Places in the list of algorithms, and numbers.
+    /// Indices in the list of algorithms, and numbers.
     policies: Vec<(usize, Numbers)>,
 }
 
@@ -140,7 +140,7 @@ fn is_queue(subject: &Subject) -> bool {
 }
 
 impl Mixed {
-    /// Of two queues, which are refused together, the second is left out.
+    /// Of two queues, which cannot be combined, the second is left out.
     fn subjects(&self) -> Vec<Subject> {
         let policies = self.policies.iter();
         let mut subjects: Vec<Subject> = policies
@@ -155,7 +155,7 @@ impl Mixed {
         subjects
     }
 
-    fn play(&self, mut each: impl FnMut(&Policies, Asked, &Decision) -> Holds) -> Holds {
+    fn play(&self, mut each: impl FnMut(&Policies, CaseRequest, &Decision) -> Holds) -> Holds {
         let subjects = self.subjects();
         let algorithms: Vec<Algorithm> = subjects.iter().map(|each| each.algorithm).collect();
         let mut policies = Policies::new(algorithms);

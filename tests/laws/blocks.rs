@@ -1,8 +1,8 @@
-//! A block denies all that a key asks for, and leaves no other trace.
+//! A block denies all requests of a key, and leaves no other trace.
 
 use proptest::prelude::*;
 
-use crate::case::{Asked, Case};
+use crate::case::{Case, CaseRequest};
 use crate::laws::{Holds, LONGEST};
 use crate::subject::Subject;
 use crate::support::driver::{Blocking, Seen};
@@ -36,14 +36,14 @@ fn now_and_then<D: Blocking>(
     }
 }
 
-/// Up to two periods, in microseconds; any, and the same each time.
+/// Up to two periods, in microseconds: any length, and the same in each run.
 fn length(at: u64, case: &Case) -> u64 {
     let any = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 13;
     any % (2 * case.numbers.period)
 }
 
-/// While it is blocked, all is denied with the wait to the end, or the key's own if that is longer,
-/// and nothing is charged: the model is not asked for it.
+/// During a block, every request is denied until its end, or for the key's own wait if that is longer, and is charged
+/// nothing. The model is not asked.
 pub(crate) fn a_blocked_key_is_denied_and_then_as_if_it_had_not_asked<D: Blocking>(
     subject: &Subject,
     case: &Case,
@@ -54,7 +54,7 @@ pub(crate) fn a_blocked_key_is_denied_and_then_as_if_it_had_not_asked<D: Blockin
     let mut walk = case.walk();
     for number in 0.. {
         let Some(asked) = walk.ask() else { break };
-        let Asked { at, cost } = asked;
+        let CaseRequest { at, cost } = asked;
         now_and_then(&mut driver, &mut block, number, at, case);
         let left = block.map_or(0, |(_, until)| until.saturating_sub(at));
         let expected = if left > 0 {
@@ -78,8 +78,7 @@ pub(crate) fn a_blocked_key_is_denied_and_then_as_if_it_had_not_asked<D: Blockin
     Ok(())
 }
 
-/// What was denied is denied one microsecond before the end of the wait, and allowed at the end if
-/// it can ever be.
+/// A denied request is denied one microsecond before the end of the wait, and allowed at the end if it ever can be.
 pub(crate) fn the_wait_of_a_blocked_key_is_tight<D: Blocking>(
     subject: &Subject,
     case: &Case,
@@ -88,7 +87,7 @@ pub(crate) fn the_wait_of_a_blocked_key_is_tight<D: Blocking>(
     let mut block = None;
     let mut walk = case.walk();
     for number in 0.. {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         now_and_then(&mut driver, &mut block, number, at, case);
@@ -110,8 +109,8 @@ pub(crate) fn the_wait_of_a_blocked_key_is_tight<D: Blocking>(
     Ok(())
 }
 
-/// Law 8: when the clock steps back behind the beginning of a block, it begins anew, and that is
-/// kept unless the request only asked.
+/// Law 8: when the clock steps back behind the beginning of a block, the block begins again, and that is kept unless
+/// the request only asked.
 pub(crate) fn law_8_no_wait_is_longer_than_the_block<D: Blocking>(
     subject: &Subject,
     case: &Case,
@@ -120,7 +119,7 @@ pub(crate) fn law_8_no_wait_is_longer_than_the_block<D: Blocking>(
     let mut block: Option<Block> = None;
     let mut walk = case.walk();
     for number in 0.. {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         now_and_then(&mut driver, &mut block, number, at, case);
@@ -142,7 +141,7 @@ pub(crate) fn law_8_no_wait_is_longer_than_the_block<D: Blocking>(
                 prop_assert!(left <= told && told <= left.max(longest), "{told} µs");
             }
             _ => {
-                // It is forgotten at the first request after its end.
+                // The store forgets it at the first request after its end.
                 if cost > 0 || D::FORGETS_WHEN_ASKED {
                     block = None;
                 }

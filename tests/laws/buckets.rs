@@ -5,7 +5,7 @@ use crate::case::stepping_back;
 use crate::property::{check, seeds};
 use crate::support::driver::{Driver, Step};
 
-/// GCRA, the token bucket and the leaky bucket are one mechanism under three names.
+/// GCRA, the token bucket and the leaky bucket are one algorithm with three names.
 #[test]
 fn gcra_token_bucket_and_leaky_bucket_decide_alike() {
     check(seeds!(buckets), stepping_back(), &|case| {

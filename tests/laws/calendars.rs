@@ -1,4 +1,4 @@
-//! Windows of a calendar: a model that reads the clock on the wall, and laws about a change of zone.
+//! Windows of a calendar: a model that reads the wall clock, and laws about a change of zone.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use tower_ratelimit::{
     Algorithm, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy, SharedStore,
 };
 
-use crate::case::{Asked, Numbers};
+use crate::case::{CaseRequest, Numbers};
 use crate::hours::{AtOnce, Several};
 use crate::laws::{remaining_is_tight, reset_is_tight, retry_is_tight};
 use crate::property::{check_at, seeds};
@@ -266,7 +266,7 @@ proptest! {
             driver.algorithm = window(limit, unit, zone, (0, 0)).algorithm;
             let seen = driver.decide(at, cost);
             prop_assert_eq!(seen.allowed, used + cost <= limit, "{} used in {}", used, zone);
-            let asked = Asked { at, cost };
+            let asked = CaseRequest { at, cost };
             retry_is_tight(&driver, asked, seen)?;
             remaining_is_tight(&driver, asked, seen)?;
             reset_is_tight(&driver, asked, seen)?;
@@ -324,7 +324,7 @@ fn a_store_agrees_with_the_step_about_calendars<S: Several>(moves: BoxedStrategy
             prop_assert!(u128::from(wait) <= longest.as_micros(), "{}", wait);
             // A request that costs nothing writes nothing, and so moves nothing back.
             if cost > 0 {
-                let asked = Asked { at, cost };
+                let asked = CaseRequest { at, cost };
                 retry_is_tight(&step, asked, seen)?;
                 remaining_is_tight(&step, asked, seen)?;
                 reset_is_tight(&step, asked, seen)?;

@@ -7,7 +7,7 @@ use tower_ratelimit::{Micros, Quota};
 
 use crate::support::driver::{Driver, Seen};
 
-/// The numbers from which an algorithm is made; each takes the ones that it has.
+/// The numbers of an algorithm; each algorithm uses some of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
     pub(crate) limit: u32,
@@ -24,7 +24,7 @@ impl Numbers {
         Quota::new(self.limit, Duration::from_micros(self.period)).expect("a period in range")
     }
 
-    /// The same limit and size, with the period and the slots of this case.
+    /// Returns the same limit and size, with the period and the slots of this case.
     fn in_the_frame_of(self, case: &Case) -> Self {
         let Self { period, slots, .. } = case.numbers;
         Self {
@@ -35,7 +35,7 @@ impl Numbers {
     }
 }
 
-/// Numbers, and requests that come one after another.
+/// Numbers, and consecutive requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) numbers: Numbers,
@@ -50,7 +50,7 @@ pub(crate) struct Ask {
     cost: Cost,
 }
 
-/// The time since the request before, in terms of what that one was told.
+/// The time since the previous request, relative to the decision on it.
 #[derive(Clone, Copy, Debug)]
 enum Gap {
     None,
@@ -81,7 +81,7 @@ enum Cost {
 
 const FIFTY_YEARS: u64 = 50 * 366 * 86_400 * 1_000_000;
 
-/// Cases in which time goes on or stands still.
+/// Cases in which time goes forward or stands still.
 pub(crate) fn steadily() -> impl Strategy<Value = Case> {
     cases(16)
 }
@@ -103,7 +103,7 @@ fn cases(gaps: u8) -> impl Strategy<Value = Case> {
     })
 }
 
-/// From 2024 to 2200, half of them where a window begins.
+/// From 2024 to 2200; half of the cases are at the beginning of a window.
 fn start() -> impl Strategy<Value = (bool, u64)> {
     (
         any::<bool>(),
@@ -168,7 +168,7 @@ fn size() -> impl Strategy<Value = Size> {
     ]
 }
 
-/// Drawn as plain numbers: a choice among strategies costs more than the laws do.
+/// Drawn as plain numbers: a choice among strategies would cost more than the laws do.
 fn ask(gaps: u8) -> impl Strategy<Value = Ask> {
     (0..gaps, any::<u16>(), 0..14_u8, any::<u16>()).prop_map(|(gap, by, cost, part)| {
         let (micros, periods) = (u64::from(by % 64), u64::from(by));
@@ -215,16 +215,16 @@ impl Case {
         }
     }
 
-    /// A moment near the first request at which every window and slot begins.
+    /// Returns a moment near the first request at which every window and slot begins.
     pub(crate) fn aligned_start(&self) -> u64 {
         self.start - self.start % self.numbers.period
     }
 
-    /// Puts all requests to the driver; `each` is called after each.
+    /// Sends all requests to the driver, and calls `each` after each of them.
     pub(crate) fn play<D: Driver>(
         &self,
         driver: &mut D,
-        mut each: impl FnMut(&D, Asked, Seen) -> Result<(), TestCaseError>,
+        mut each: impl FnMut(&D, CaseRequest, Seen) -> Result<(), TestCaseError>,
     ) -> Result<(), TestCaseError> {
         let mut walk = self.walk();
         while let Some(asked) = walk.ask() {
@@ -236,14 +236,14 @@ impl Case {
     }
 }
 
-/// A request, as it is put to a driver.
+/// A request for a driver.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CaseRequest {
     pub(crate) at: u64,
     pub(crate) cost: u32,
 }
 
-/// The way through a case: what comes next depends on what was told.
+/// The state of a run: the next request depends on the last decision.
 pub(crate) struct Walk<'a> {
     numbers: &'a Numbers,
     asks: &'a [Ask],
@@ -253,11 +253,11 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    pub(crate) fn ask(&mut self) -> Option<Asked> {
+    pub(crate) fn ask(&mut self) -> Option<CaseRequest> {
         let (ask, rest) = self.asks.split_first()?;
         self.asks = rest;
         self.at = self.moved(ask.gap).min(self.until);
-        Some(Asked {
+        Some(CaseRequest {
             at: self.at,
             cost: self.cost(ask.cost),
         })
@@ -267,7 +267,7 @@ impl Walk<'_> {
         self.last = Some(seen);
     }
 
-    /// Lets the told reset pass; not if it is longer than can be told.
+    /// Lets the announced reset pass, unless it exceeds the longest possible time.
     pub(crate) fn rests_until_reset(&mut self) -> bool {
         let reset = self.last.map_or(0, |seen| seen.reset_after);
         self.at += reset;
@@ -336,12 +336,12 @@ fn with_another(cases: impl Strategy<Value = Case>) -> impl Strategy<Value = (Ca
     })
 }
 
-/// Cases in which each request has one of three limits, which begin with that of the case.
+/// Cases in which each request has one of three limits, the first of which is that of the case.
 pub(crate) fn limited() -> impl Strategy<Value = (Case, [Numbers; 3])> {
     among_three(stepping_back())
 }
 
-/// The same, in which time goes on.
+/// Returns the same, in which time goes forward.
 pub(crate) fn steadily_limited() -> impl Strategy<Value = (Case, [Numbers; 3])> {
     among_three(steadily())
 }
@@ -349,7 +349,7 @@ pub(crate) fn steadily_limited() -> impl Strategy<Value = (Case, [Numbers; 3])> 
 fn among_three(cases: impl Strategy<Value = Case>) -> impl Strategy<Value = (Case, [Numbers; 3])> {
     (cases, numbers(), numbers(), any::<[bool; 2]>()).prop_map(|(case, second, third, near)| {
         let first = case.numbers;
-        // A limit in the vicinity is met by debts that it could nearly have left itself.
+        // A near limit meets debts that it could nearly have left itself.
         let near_the_first = |number: u32, part: u32| number / part + number % part;
         let second = if near[0] {
             Numbers {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tower_ratelimit::algorithm::{Limit, State};
 use tower_ratelimit::{Algorithm, Gcra, Micros, TokenBucket};
 
-use crate::case::{Asked, Case, Numbers};
+use crate::case::{Case, CaseRequest, Numbers};
 use crate::laws::{Holds, LONGEST, remaining_is_tight, reset_is_tight, retry_is_tight};
 use crate::subject::Subject;
 use crate::support::debt::{Debt, Pace};
@@ -105,7 +105,7 @@ impl Now<'_> {
             Now::Owed(debt, pace) => debt.decide(pace, at, cost),
         };
         match seen.limit {
-            // A limit of 0 passes nothing and tells nothing of what another limit has left.
+            // A limit of 0 admits nothing, and says nothing about the usage under another limit.
             0 => Seen {
                 reset_after: 0,
                 ..seen
@@ -129,7 +129,7 @@ impl Now<'_> {
     }
 }
 
-/// Every number is the one that the model finds by trying, under the limit of each request.
+/// Every number equals the one that the model finds by trial, under the limit of each request.
 pub(crate) fn law_11_every_limit_reads_what_is_kept_as_the_model_does<D: Limited>(
     limits: &Limits,
     case: &Case,
@@ -139,7 +139,7 @@ pub(crate) fn law_11_every_limit_reads_what_is_kept_as_the_model_does<D: Limited
         limits,
         case,
         |driver, past, number, asked| {
-            let Asked { at, cost } = asked;
+            let CaseRequest { at, cost } = asked;
             match number % 8 {
                 1 | 4 => {
                     driver.settle(at, cost);
@@ -167,13 +167,13 @@ fn is_as_the_model<D: Limited>(
     driver: &mut D,
     limits: &Limits,
     case: &Case,
-    before: impl Fn(&mut D, Now<'_>, usize, Asked),
+    before: impl Fn(&mut D, Now<'_>, usize, CaseRequest),
 ) -> Holds {
     let mut past = Past::new(&limits.subjects[0]);
     let mut walk = case.walk();
     for number in 0.. {
         let Some(asked) = walk.ask() else { break };
-        let Asked { at, cost } = asked;
+        let CaseRequest { at, cost } = asked;
         let which = limits.of(number, at);
         let subject = &limits.subjects[which];
         limits.put(driver, which);
@@ -186,8 +186,8 @@ fn is_as_the_model<D: Limited>(
     Ok(())
 }
 
-/// Under any charges after the fact, each told wait is exact under the limit that then holds, and no longer
-/// than the waits of all limits together.
+/// After any charges after the fact, each wait is exact under the limit that then holds, and no longer than the waits
+/// of all limits together.
 pub(crate) fn law_11_laws_2_to_4_hold_under_the_limit_of_now<D: Limited>(
     limits: &Limits,
     case: &Case,
@@ -225,8 +225,8 @@ pub(crate) fn law_8_laws_2_to_4_hold_under_the_limit_of_now<D: Limited>(
     law_11_laws_2_to_4_hold_under_the_limit_of_now::<D>(limits, case)
 }
 
-/// No more is admitted than the highest limit would admit alone: no span exceeds its bound, and no request is
-/// admitted that it would deny after all admitted requests.
+/// The algorithm admits no more than under the highest limit alone: no span exceeds its bound, and no request is
+/// admitted that the highest limit would deny after all admitted requests.
 pub(crate) fn law_11_no_change_of_limit_admits_more_than_the_highest_limit<D: Limited>(
     limits: &Limits,
     case: &Case,
@@ -234,7 +234,7 @@ pub(crate) fn law_11_no_change_of_limit_admits_more_than_the_highest_limit<D: Li
     let highest = limits.highest();
     let mut driver: D = limits.driver();
     let mut alone = Step::new(highest.algorithm);
-    let mut admitted: Vec<Asked> = Vec::new();
+    let mut admitted: Vec<CaseRequest> = Vec::new();
     let mut walk = case.walk();
     for number in 0.. {
         let Some(asked) = walk.ask() else { break };
@@ -266,8 +266,8 @@ pub(crate) fn law_11_no_change_of_limit_admits_more_than_the_highest_limit<D: Li
     Ok(())
 }
 
-/// A limit that is lowered and raised again grants nothing, and takes nothing: requests that are denied under
-/// the lower limit leave no trace, and admitted ones count.
+/// A limit that is lowered and raised again grants nothing, and takes nothing: requests that are denied under the
+/// lower limit leave no trace, and admitted ones count.
 pub(crate) fn law_11_down_and_up_again_grants_nothing<D: Limited>(
     limits: &Limits,
     case: &Case,
@@ -278,7 +278,7 @@ pub(crate) fn law_11_down_and_up_again_grants_nothing<D: Limited>(
     let mut walk = case.walk();
     for number in 0.. {
         let Some(asked) = walk.ask() else { break };
-        let Asked { at, cost } = asked;
+        let CaseRequest { at, cost } = asked;
         limits.put(&mut flapping, 0);
         let seen = flapping.decide(at, cost);
         prop_assert_eq!(seen, steady.decide(at, cost), "{:?}", asked);

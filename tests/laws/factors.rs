@@ -1,5 +1,5 @@
-//! A factor changes the charge of a request, and not whether it passes. So no wait becomes false when it
-//! changes.
+//! A factor changes the charge of a request, and not whether the request passes. So a change of the factor makes no
+//! wait false.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -23,7 +23,7 @@ use crate::support::items::Map;
 
 /// One key of a limiter with one policy.
 pub(crate) trait Scaled: Sized {
-    /// The number of cases of a store in this process that count as one of this.
+    /// The number of cases over a store in this process that cost as much as one case here.
     const PRICE: u32 = 1;
 
     fn over(policy: Policy) -> Self;
@@ -146,7 +146,7 @@ fn now<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
 #[derive(Clone, Debug)]
 struct Case {
     algorithm: Algorithm,
-    /// The policy's own limit, if a closure gives its requests that limit.
+    /// The policy's own limit, if a closure returns it for each request.
     own: Option<Algorithm>,
     most: u32,
     start: u64,
@@ -246,7 +246,7 @@ fn cases() -> impl Strategy<Value = Case> {
         })
 }
 
-/// Returns the units that an unused key can take: the base, or with growth the most, in parts of the price.
+/// Returns the units that a new key can take: the base or, with growth, the most, in parts of the price.
 fn quota_told(limit: u32, most: u32, factor: u32) -> u32 {
     let (limit, most, factor) = (u64::from(limit), u64::from(most), u64::from(factor));
     let price = (1_000 * most).div_ceil(factor);
@@ -310,7 +310,7 @@ fn a_wait_stays_true<D: Scaled>(case: &Case) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A client that sends requests whenever it may gets what it was told at once, and the share of the rate in
+/// A client that sends requests as early as possible gets what was announced at once, and its share of the rate in
 /// the long run.
 fn a_share_is_exact<D: Scaled>() {
     let minute = 60_000_000;

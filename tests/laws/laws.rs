@@ -1,21 +1,20 @@
 use proptest::prelude::*;
 use tower_ratelimit::Micros;
 
-use crate::case::{Asked, Case};
+use crate::case::{Case, CaseRequest};
 use crate::subject::Subject;
 use crate::support::driver::{Driver, Seen, micros};
 
 pub(crate) type Holds = Result<(), TestCaseError>;
 
-/// More requests than this are asked for in one, which law 7 says is the same.
+/// The most requests of cost 1 that are sent one by one. Law 7 says that one request of the whole cost is the same.
 const ONE_BY_ONE: u32 = 6;
 
 pub(crate) const LONGEST: u64 = Micros::LONGEST.get();
 
-/// Law 1: in no closed span is more admitted than the algorithm's bound, and what is allowed is
-/// what its rule allows.
+/// Law 1: no closed span has more admissions than the bound of the algorithm, and each admission follows the rule.
 pub(crate) fn law_1_never_one_too_many<D: Driver>(subject: &Subject, case: &Case) -> Holds {
-    let mut admitted: Vec<Asked> = Vec::new();
+    let mut admitted: Vec<CaseRequest> = Vec::new();
     let mut model = subject.model();
     case.play(&mut D::new(subject.algorithm), |_, asked, seen| {
         prop_assert_eq!(seen.allowed, model.decide(asked.at, asked.cost).allowed);
@@ -34,14 +33,14 @@ pub(crate) fn law_1_never_one_too_many<D: Driver>(subject: &Subject, case: &Case
     })
 }
 
-/// Law 2: a request that was denied with a wait is denied one microsecond before its end and
-/// allowed at its end; one that was denied without is never allowed.
+/// Law 2: a request that is denied with a wait is denied one microsecond before its end and allowed at its end. A
+/// request that is denied without a wait is never allowed.
 pub(crate) fn law_2_retry_is_tight<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     case.play(&mut D::new(subject.algorithm), retry_is_tight)
 }
 
-pub(crate) fn retry_is_tight<D: Driver>(driver: &D, asked: Asked, seen: Seen) -> Holds {
-    let Asked { at, cost } = asked;
+pub(crate) fn retry_is_tight<D: Driver>(driver: &D, asked: CaseRequest, seen: Seen) -> Holds {
+    let CaseRequest { at, cost } = asked;
     let allowed_after = |wait: u64| driver.fork().decide(at + wait, cost).allowed;
     match seen.retry_after {
         None if seen.allowed => {}
@@ -63,13 +62,12 @@ pub(crate) fn retry_is_tight<D: Driver>(driver: &D, asked: Asked, seen: Seen) ->
     Ok(())
 }
 
-/// Law 3: as many requests of cost 1 as were said to remain are allowed at the same instant, and
-/// the next is denied.
+/// Law 3: as many requests of cost 1 as remain are allowed at the same instant, and the next is denied.
 pub(crate) fn law_3_remaining_is_tight<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     case.play(&mut D::new(subject.algorithm), remaining_is_tight)
 }
 
-pub(crate) fn remaining_is_tight<D: Driver>(driver: &D, asked: Asked, seen: Seen) -> Holds {
+pub(crate) fn remaining_is_tight<D: Driver>(driver: &D, asked: CaseRequest, seen: Seen) -> Holds {
     let mut fork = driver.fork();
     let ones = seen.remaining.min(ONE_BY_ONE);
     if seen.remaining > ones {
@@ -88,12 +86,12 @@ pub(crate) fn remaining_is_tight<D: Driver>(driver: &D, asked: Asked, seen: Seen
     Ok(())
 }
 
-/// Law 4: the whole limit is available after the told reset, and not one microsecond before.
+/// Law 4: the whole limit is available after the reset, and not one microsecond before.
 pub(crate) fn law_4_reset_is_tight<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     case.play(&mut D::new(subject.algorithm), reset_is_tight)
 }
 
-pub(crate) fn reset_is_tight<D: Driver>(driver: &D, asked: Asked, seen: Seen) -> Holds {
+pub(crate) fn reset_is_tight<D: Driver>(driver: &D, asked: CaseRequest, seen: Seen) -> Holds {
     let Seen {
         limit, reset_after, ..
     } = seen;
@@ -109,13 +107,12 @@ pub(crate) fn reset_is_tight<D: Driver>(driver: &D, asked: Asked, seen: Seen) ->
     Ok(())
 }
 
-/// Law 5: once the reset has passed, no decision differs from those on a key that was never
-/// seen.
+/// Law 5: after the reset, each decision equals that for a new key.
 pub(crate) fn law_5_idle_is_new<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     let mut walk = case.walk();
     let mut old = D::new(subject.algorithm);
     for _ in 0..case.asks.len() / 2 {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         walk.told(old.decide(at, cost));
@@ -124,7 +121,7 @@ pub(crate) fn law_5_idle_is_new<D: Driver>(subject: &Subject, case: &Case) -> Ho
         return Ok(());
     }
     let mut new = D::new(subject.algorithm);
-    while let Some(Asked { at, cost }) = walk.ask() {
+    while let Some(CaseRequest { at, cost }) = walk.ask() {
         let seen = old.decide(at, cost);
         walk.told(seen);
         prop_assert_eq!(seen, new.decide(at, cost));
@@ -132,7 +129,7 @@ pub(crate) fn law_5_idle_is_new<D: Driver>(subject: &Subject, case: &Case) -> Ho
     Ok(())
 }
 
-/// Law 6: requests that are denied change nothing for those that follow.
+/// Law 6: denied requests do not change later decisions.
 pub(crate) fn law_6_a_denial_charges_nothing<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     let mut quiet = D::new(subject.algorithm);
     case.play(&mut D::new(subject.algorithm), |flooded, asked, seen| {
@@ -144,12 +141,12 @@ pub(crate) fn law_6_a_denial_charges_nothing<D: Driver>(subject: &Subject, case:
     })
 }
 
-/// Law 7: a request is allowed exactly when as many requests of cost 1 at the same instant would
-/// all be allowed, and leaves what they leave.
+/// Law 7: a request is allowed exactly if as many requests of cost 1 at the same instant would all be allowed, and
+/// leaves the same state.
 pub(crate) fn law_7_one_cost_one_step<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     let mut walk = case.walk();
     let mut driver = D::new(subject.algorithm);
-    while let Some(Asked { at, cost }) = walk.ask() {
+    while let Some(CaseRequest { at, cost }) = walk.ask() {
         let mut one_by_one = driver.fork();
         let seen = driver.decide(at, cost);
         walk.told(seen);
@@ -172,7 +169,7 @@ pub(crate) fn law_7_one_cost_one_step<D: Driver>(subject: &Subject, case: &Case)
     Ok(())
 }
 
-/// Law 9: every number is the one that the reference model finds by trying.
+/// Law 9: every number equals the one that the reference model finds by trial.
 pub(crate) fn law_9_the_outcome_is_the_models<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     let mut model = subject.model();
     case.play(&mut D::new(subject.algorithm), |_, asked, seen| {
@@ -181,8 +178,7 @@ pub(crate) fn law_9_the_outcome_is_the_models<D: Driver>(subject: &Subject, case
     })
 }
 
-/// A whole limit, used up where windows begin, waits for the longest wait that the algorithm
-/// knows of.
+/// A whole limit, used up at the beginning of windows, has the longest wait of the algorithm.
 pub(crate) fn the_longest_wait_is_reached<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     let at = case.aligned_start();
     let mut driver = D::new(subject.algorithm);

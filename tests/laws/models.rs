@@ -1,4 +1,4 @@
-//! The reference model itself, by examples that were worked out by hand.
+//! Examples of the reference model that were worked out by hand.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::support::windows::{
 
 const ALLOWED: Option<u64> = None;
 
-/// Asks at 10,000 µs and so many more, at this cost, and expects: whether allowed and if not the
-/// wait, what remains, and the reset. No example is of a request that never passes.
+/// Asks this many microseconds after 10,000 µs, at this cost. Expects whether it is allowed, the wait if not, the
+/// remaining units, and the reset. Every request of an example can pass.
 fn expect(rule: impl Rule + 'static, examples: &[(i64, u32, Option<u64>, u32, u64)]) {
     let limit = u32::try_from(rule.limit()).unwrap();
     let mut model = Model::new(Arc::new(rule));
@@ -43,7 +43,7 @@ fn a_fixed_window_starts_again_at_each_multiple_of_its_period() {
             (99, 1, ALLOWED, 0, 1),
             (99, 1, Some(1), 0, 1),
             (100, 3, ALLOWED, 0, 100),
-            // Back into the window before, with the counts.
+            // Back into the previous window, with the counts.
             (30, 1, Some(70), 0, 70),
             (100, 1, ALLOWED, 2, 100),
         ],

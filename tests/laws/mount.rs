@@ -57,7 +57,7 @@ macro_rules! mount {
                 }
             }
 
-            // A small step back is taken for a clock that stands still: law 8 has a test of its own.
+            // A small step back counts as a clock that stands still: law 8 has its own test.
             mod shared {
                 crate::mount::steady_laws!(crate::support::driver::Shared);
                 crate::mount::laws_of_a_store!(crate::support::driver::Shared);
@@ -70,7 +70,7 @@ macro_rules! mount {
 }
 pub(crate) use mount;
 
-/// Mounts the laws that can be seen from outside.
+/// Mounts the laws that a client can observe.
 macro_rules! laws {
     ($driver:ty) => {
         crate::mount::steady_laws!($driver);
@@ -86,7 +86,7 @@ macro_rules! laws {
 }
 pub(crate) use laws;
 
-/// Those of them in which time goes on.
+/// Mounts those of them in which time goes forward.
 macro_rules! steady_laws {
     ($driver:ty) => {
         crate::mount::tests! { steadily, $driver:
@@ -121,7 +121,7 @@ macro_rules! laws_of_state {
 }
 pub(crate) use laws_of_state;
 
-/// Mounts the laws about what a store keeps beside the state.
+/// Mounts the laws about blocks, which a store keeps beside the state.
 macro_rules! laws_of_a_store {
     ($driver:ty) => {
         crate::mount::tests! { steadily, $driver:
@@ -132,7 +132,7 @@ macro_rules! laws_of_a_store {
 }
 pub(crate) use laws_of_a_store;
 
-/// Mounts the laws about a limit of a key's own.
+/// Mounts the laws about overrides.
 macro_rules! laws_of_another_limit {
     ($driver:ty) => {
         crate::mount::tests_of_another_limit! { steadily_with_another, $driver:
@@ -146,7 +146,7 @@ macro_rules! laws_of_another_limit {
 }
 pub(crate) use laws_of_another_limit;
 
-/// Mounts law 11, for requests that have limits of their own.
+/// Mounts law 11, for requests with limits of their own.
 macro_rules! laws_of_limits {
     ($driver:ty) => {
         crate::mount::steady_laws_of_limits!($driver);
@@ -158,7 +158,7 @@ macro_rules! laws_of_limits {
 }
 pub(crate) use laws_of_limits;
 
-/// Those of them in which time goes on.
+/// Mounts those of them in which time goes forward.
 macro_rules! steady_laws_of_limits {
     ($driver:ty) => {
         crate::mount::tests_of_limits! { steadily_limited, $driver:

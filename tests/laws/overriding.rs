@@ -1,17 +1,17 @@
-//! A limit of one key, in place of its policy's, is a change of quota and of nothing else.
+//! An override changes the limit of one key, and nothing else.
 
 use proptest::prelude::*;
 use tower_ratelimit::Algorithm;
 
-use crate::case::{Asked, Case};
+use crate::case::{Case, CaseRequest};
 use crate::laws::{Holds, remaining_is_tight};
 use crate::subject::Subject;
 use crate::support::driver::{Driver, Overriding, Step, micros};
 
-/// Whose limit it is, and when it ends.
+/// The limit of the key, and the end of an override.
 type Own = Option<u64>;
 
-/// Changes the limit, or ends that, before every third request. Tells whether it did.
+/// Changes the limit, or ends the override, before every third request. Returns whether it did.
 fn now_and_then<D: Overriding>(
     driver: &mut D,
     own: &mut Own,
@@ -48,7 +48,7 @@ pub(crate) fn an_overridden_key_goes_by_its_own_limit<D: Overriding>(
     let mut own = None;
     let mut walk = case.walk();
     for number in 0.. {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         own = own.filter(|until| at < *until);
@@ -83,8 +83,7 @@ pub(crate) fn an_overridden_key_goes_by_its_own_limit<D: Overriding>(
     Ok(())
 }
 
-/// The model with its limit swapped: all but the rate of a bucket, a part of a request of which is
-/// not the same part of another's.
+/// The model with another limit, for everything but the rate of a bucket, whose parts differ.
 pub(crate) fn law_8_the_limit_of_a_key_is_a_change_of_quota<D: Overriding>(
     subjects: &[Subject; 2],
     case: &Case,
@@ -101,7 +100,7 @@ pub(crate) fn law_8_the_limit_of_a_key_is_a_change_of_quota<D: Overriding>(
     let (mut own, mut is_own) = (None, false);
     let mut walk = case.walk();
     for number in 0.. {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         own = own.filter(|until| at < *until);
@@ -113,7 +112,7 @@ pub(crate) fn law_8_the_limit_of_a_key_is_a_change_of_quota<D: Overriding>(
         let seen = driver.decide(at, cost);
         let mut expected = model.decide(at, cost);
         if expected.limit == 0 {
-            // What another limit has left is not told under one of 0, which nothing passes.
+            // Under a limit of 0, the usage under another limit does not show.
             expected.reset_after = 0;
         }
         prop_assert_eq!(seen, expected, "{} at {}", cost, at);
@@ -122,8 +121,8 @@ pub(crate) fn law_8_the_limit_of_a_key_is_a_change_of_quota<D: Overriding>(
     Ok(())
 }
 
-/// However the clock steps, and whenever a limit changes: laws 2 and 3 hold under that of the
-/// moment, and no wait is longer than the longest waits of both together.
+/// However the clock steps, and whenever a limit changes: laws 2 and 3 hold under the current limit, and no wait
+/// exceeds the longest waits of both together.
 pub(crate) fn law_8_no_wait_is_longer_than_the_longest_of_both<D: Overriding>(
     subjects: &[Subject; 2],
     case: &Case,

@@ -1,4 +1,4 @@
-//! Penalties: any so many refusals within the time block the key, and nothing else does, in every store.
+//! Penalties: this many refusals within the time block the key, and nothing else does, in every store.
 
 use std::time::Duration;
 
@@ -56,12 +56,12 @@ enum Step {
     GivesBack,
 }
 
-/// The slow way: all refusals and all blocks since the last pardon.
+/// The slow way: all refusals and all blocks since the last `unblock`.
 #[derive(Default)]
 struct Model {
     refusals: Vec<u64>,
     blocks: Vec<(u64, u64)>,
-    /// How many blocks count.
+    /// The number of blocks that count.
     level: u32,
 }
 
@@ -71,7 +71,7 @@ impl Model {
         (*until > now).then(|| until - now)
     }
 
-    /// How many refusals count.
+    /// Returns the number of refusals that count.
     fn counting(&self, now: u64, rules: &Rules) -> usize {
         let counts = |then: &&u64| now - **then < rules.within * SECOND;
         self.refusals.iter().filter(counts).count()
@@ -133,7 +133,7 @@ fn cases() -> impl Strategy<Value = Case> {
             is_extended,
         },
     );
-    // A limit of 0 refuses all, and the others too rarely for a client that waits.
+    // A limit of 0 refuses all requests, and the others refuse a client that waits too rarely.
     let algorithms = select(vec![
         Algorithm::from(FixedWindow::per_minute(0)),
         FixedWindow::of(Quota::new(2, Duration::from_secs(600)).unwrap()).into(),

@@ -3,10 +3,10 @@ use std::env;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, TestRunner};
 
-/// How many cases each property is tried on, unless `PROPTEST_CASES` says.
+/// The number of cases for each property, unless `PROPTEST_CASES` sets another.
 const CASES: u32 = 10_000;
 
-/// Where the seeds of failures are kept; they are checked in and tried first ever after.
+/// The file with the seeds of failures; it is checked in, and its cases run first.
 macro_rules! seeds {
     ($name:ident) => {
         concat!(
@@ -19,8 +19,8 @@ macro_rules! seeds {
 }
 pub(crate) use seeds;
 
-/// Tries a law on many cases. The law is behind a pointer so that what proptest does is compiled
-/// once for each kind of case, and not for each of some hundred tests.
+/// Tests a law with many cases. The law is behind a pointer, so that proptest is compiled once for each kind of case,
+/// and not for each of some hundred tests.
 pub(crate) fn check<S: Strategy>(
     seeds: &'static str,
     cases: S,
@@ -29,7 +29,7 @@ pub(crate) fn check<S: Strategy>(
     check_at(seeds, 1, cases, law);
 }
 
-/// The same on fewer cases, each of which costs as much as so many others.
+/// The same with fewer cases, each of which costs as much as several others.
 pub(crate) fn check_at<S: Strategy>(
     seeds: &'static str,
     price: u32,

@@ -11,8 +11,8 @@ use crate::support::driver::micros;
 use crate::support::driver::{Driver, Seen, Step};
 use crate::support::model::{Admitted, Rule};
 
-/// A request leaves when all that was let in before it has had its turn, not a microsecond sooner
-/// and not one later; so requests leave in the order in which they came, a turn apart.
+/// A request leaves when all requests before it have had their turn, exactly to the microsecond. So requests leave in
+/// the order of arrival, a turn apart.
 #[test]
 fn a_request_leaves_the_queue_at_its_turn() {
     check(seeds!(queue), steadily(), &|case| {
@@ -63,7 +63,7 @@ impl Queue {
         }
         let leaves = at + delay;
         let is_its_turn = |at: u64| self.rule.is_new(&self.admitted, at.into());
-        // The longest time that is ever told.
+        // The longest time in an outcome.
         prop_assert!(is_its_turn(leaves) || delay == Micros::LONGEST.get());
         prop_assert!(delay == 0 || !is_its_turn(leaves - 1));
         prop_assert!(leaves >= self.last_departure);
@@ -76,7 +76,7 @@ impl Queue {
     }
 }
 
-/// Under every other algorithm a request that is allowed goes on at once.
+/// Under every other algorithm, an allowed request goes on at once.
 #[test]
 fn nothing_else_holds_requests() {
     check(seeds!(queue), steadily(), &|case| {

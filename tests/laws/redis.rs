@@ -1,4 +1,4 @@
-//! The laws over Redis: a real server, which is told the time.
+//! The laws over Redis: a real server, which decides by the time of the test.
 
 use std::cell::{Cell, LazyCell, RefCell};
 use std::rc::Rc;
@@ -33,7 +33,7 @@ struct Scene {
     connection: RefCell<Connection>,
     clock: ManualClock,
     store: RedisStore,
-    /// After the store, which has a connection in it.
+    /// After the store, whose connection it drives.
     runtime: Runtime,
     _server: Server,
 }
@@ -54,7 +54,7 @@ impl Scene {
     }
 }
 
-/// One key on a server that the test has for itself.
+/// One key on a server of the test's own.
 #[derive(Debug)]
 pub(crate) struct Redis {
     policy: Policy,
@@ -93,7 +93,7 @@ impl Redis {
         })
     }
 
-    /// The same of a request that has a limit of its own.
+    /// Returns the same for a request with a limit of its own.
     fn ask_under<T>(
         &self,
         at: u64,
@@ -175,12 +175,12 @@ impl crate::hours::Several for SeveralInRedis {
     }
 }
 
-/// What a server has of a key.
+/// The data of a key on a server.
 pub(crate) trait Kept: Driver {
-    /// All of it, byte for byte, but for when it dies.
+    /// All data byte for byte, except when it expires.
     fn dump(&self) -> Option<Vec<u8>>;
 
-    /// In how many milliseconds it dies; -1 for never, and -2 if there is nothing.
+    /// Returns the milliseconds until it expires; -1 for never, and -2 if there is no data.
     fn dies_in(&self) -> i64;
 }
 
@@ -347,7 +347,7 @@ pub(crate) fn law_6_what_a_denial_leaves_is_byte_for_byte_the_same<D: Kept>(
     })
 }
 
-/// Every state that is kept dies, and no sooner than it is as good as new.
+/// Every stored state expires, and not before it is as good as new.
 pub(crate) fn every_state_dies_and_not_too_soon<D: Kept>(subject: &Subject, case: &Case) -> Holds {
     case.play(&mut D::new(subject.algorithm), |driver, _, seen| {
         let left = driver.dies_in();

@@ -1,5 +1,5 @@
-//! Requests of low priority pass if the reserve remains after them, and are told the truth. All requests of a key are
-//! counted together.
+//! Requests of low priority pass if the reserve remains after them, and their waits are exact. All requests of a key
+//! are counted together.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -29,9 +29,9 @@ struct Step {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Alone,
-    /// Waits as it was told, if it was denied.
+    /// Waits as announced, if it was denied.
     Waits,
-    /// Takes what it was told remains.
+    /// Takes as many units as remain.
     Drains,
     GivesBack,
 }
@@ -71,7 +71,7 @@ fn cases() -> impl Strategy<Value = Case> {
 
 fn the_reserve_remains<D: Scaled>(case: &Case) -> Result<(), TestCaseError> {
     let driver = D::over(Policy::new("reserved", case.algorithm).reserve(case.reserve));
-    // The same requests without a reserve: it says what remains of the whole limit.
+    // The same requests without a reserve: the numbers are those of the whole limit.
     let whole = D::over(Policy::new("whole", case.algorithm));
     let limit = case.algorithm.limit().unwrap();
     let period = u64::try_from(case.algorithm.period().unwrap().as_micros()).unwrap();

@@ -1,4 +1,4 @@
-//! What outlives a restart.
+//! The state that outlives a restart.
 
 use proptest::prelude::*;
 use tower_ratelimit::{Limiter, ManualClock, MemoryStore, Micros};
@@ -8,10 +8,10 @@ use crate::laws::Holds;
 use crate::subject::Subject;
 use crate::support::driver::{Seen, limiter_over};
 
-/// More than a case has requests: under a log each is an entry.
+/// More than the requests of a case: under a log, each is an entry.
 const MAX_KEYS: usize = 64;
 
-/// Restarts before every request, some before time goes on and some after it, change nothing.
+/// Restarts before every request, before or after time goes on, change nothing.
 pub(crate) fn a_restart_forgets_nothing(subject: &Subject, case: &Case) -> Holds {
     let clock = ManualClock::new();
     let open = |store: &MemoryStore| limiter_over(store, [("a", subject.algorithm)]);

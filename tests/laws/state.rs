@@ -8,7 +8,7 @@ use crate::support::driver::{Driver, Step};
 
 const TWO_TO_THE_53: u64 = 1 << 53;
 
-/// Law 6: a denial leaves the state byte for byte as it was.
+/// Law 6: a denial leaves the state unchanged, byte for byte.
 pub(crate) fn law_6_a_denial_leaves_the_state_byte_for_byte(
     subject: &Subject,
     case: &Case,
@@ -24,8 +24,8 @@ pub(crate) fn law_6_a_denial_leaves_the_state_byte_for_byte(
     })
 }
 
-/// Every word that is kept and every number that is told is below 2^53, so that a language
-/// whose numbers are doubles holds it exactly.
+/// Every stored word and every number of an outcome is below 2^53, so that a language whose numbers are doubles holds
+/// it exactly.
 pub(crate) fn every_number_is_exact_as_a_double(subject: &Subject, case: &Case) -> Holds {
     case.play(&mut Step::new(subject.algorithm), |driver, _, seen| {
         let told = [seen.reset_after, seen.retry_after.unwrap_or(0)];

@@ -7,8 +7,7 @@ use crate::laws::{Holds, remaining_is_tight, reset_is_tight, retry_is_tight};
 use crate::subject::Subject;
 use crate::support::driver::Driver;
 
-/// Law 8: a state from the future is moved back to now, and kept there even by a denial; no wait
-/// is longer than the longest.
+/// Law 8: a state from the future moves back to now, also by a denial, and no wait exceeds the longest one.
 pub(crate) fn law_8_time_never_hurts<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     let mut model = subject.model();
     case.play(&mut D::new(subject.algorithm), |_, asked, seen| {
@@ -18,8 +17,8 @@ pub(crate) fn law_8_time_never_hurts<D: Driver>(subject: &Subject, case: &Case) 
     })
 }
 
-/// Law 8: what is told after a step back is as tight as ever. (A request of cost 0 writes nothing,
-/// so the next one finds a state of the future again.)
+/// Law 8: the numbers after a step back are as exact as before. (A request of cost 0 writes nothing, so the next one
+/// finds a state of the future again.)
 pub(crate) fn law_8_laws_2_to_4_hold_after_a_step_back<D: Driver>(
     subject: &Subject,
     case: &Case,
@@ -38,8 +37,8 @@ pub(crate) fn law_8_laws_2_to_4_hold_after_a_step_back<D: Driver>(
     })
 }
 
-/// Law 8: over the time that went on, no more is admitted than without steps back, but for one
-/// limit more for each of them.
+/// Law 8: over the time that went forward, no more is admitted than without steps back, except one more limit for
+/// each step back.
 pub(crate) fn law_8_a_step_back_admits_at_most_one_limit_more<D: Driver>(
     subject: &Subject,
     case: &Case,

@@ -5,7 +5,7 @@ use tower_ratelimit::Algorithm;
 use crate::support::driver::{Seen, micros};
 use crate::support::model::{Model, Rule};
 
-/// What is tested, and the rule that it must keep.
+/// The code under test, and the rule that it must follow.
 pub(crate) struct Subject {
     pub(crate) algorithm: Algorithm,
     pub(crate) rule: Arc<dyn Rule>,
@@ -19,7 +19,7 @@ impl Subject {
         }
     }
 
-    /// Whether what was told is no longer than the longest wait of the algorithm.
+    /// Returns whether no wait exceeds the longest wait of the algorithm.
     pub(crate) fn is_within_the_longest_wait(&self, seen: &Seen) -> bool {
         let longest = self.algorithm.longest_wait().map_or(0, micros);
         seen.reset_after <= longest && seen.retry_after.unwrap_or(0) <= longest

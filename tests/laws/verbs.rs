@@ -1,13 +1,13 @@
-//! What can be asked besides a decision.
+//! The verbs besides decisions.
 
 use proptest::prelude::*;
 
-use crate::case::{Asked, Case};
+use crate::case::{Case, CaseRequest};
 use crate::laws::{Holds, LONGEST, remaining_is_tight, reset_is_tight, retry_is_tight};
 use crate::subject::Subject;
 use crate::support::driver::{Driver, micros};
 
-/// A refund takes out what was admitted last: from then on all is as if that had not been asked for.
+/// A refund removes the latest admissions: from then on, everything is as if they had never been requested.
 pub(crate) fn a_refund_takes_out_what_was_admitted_last<D: Driver>(
     subject: &Subject,
     case: &Case,
@@ -28,7 +28,7 @@ pub(crate) fn a_refund_takes_out_what_was_admitted_last<D: Driver>(
     Ok(())
 }
 
-/// To peek changes nothing, and tells what a decision then tells.
+/// A peek changes nothing, and returns the numbers of the decision that follows.
 pub(crate) fn to_peek_tells_what_a_decision_would<D: Driver>(
     subject: &Subject,
     case: &Case,
@@ -46,7 +46,7 @@ pub(crate) fn to_peek_tells_what_a_decision_would<D: Driver>(
     Ok(())
 }
 
-/// After a reset the key is new, whatever it was.
+/// After a reset, the key is new.
 pub(crate) fn a_key_that_is_reset_is_new<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     let mut driver = D::new(subject.algorithm);
     let mut fresh = subject.model();
@@ -64,14 +64,13 @@ pub(crate) fn a_key_that_is_reset_is_new<D: Driver>(subject: &Subject, case: &Ca
     Ok(())
 }
 
-/// What is charged after the fact counts as what was admitted does, as far as a window can count and
-/// a bucket can owe.
+/// A charge after the fact counts like an admission, as far as a window can count and a bucket can owe.
 pub(crate) fn what_is_settled_counts<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     let mut driver = D::new(subject.algorithm);
     let mut model = subject.model();
     let mut walk = case.walk();
     for number in 0.. {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         match number % 8 {
@@ -96,8 +95,7 @@ pub(crate) fn what_is_settled_counts<D: Driver>(subject: &Subject, case: &Case) 
     Ok(())
 }
 
-/// Laws 2 to 4 after a charge after the fact; of a bucket no wait is longer than twice the longest,
-/// and elsewhere than the longest.
+/// Laws 2 to 4 after a charge after the fact. No wait exceeds the longest one, or twice that for a bucket.
 pub(crate) fn laws_2_to_4_hold_after_a_settlement<D: Driver>(
     subject: &Subject,
     case: &Case,
@@ -121,7 +119,7 @@ pub(crate) fn laws_2_to_4_hold_after_a_settlement<D: Driver>(
     Ok(())
 }
 
-/// Law 5: once the reset has passed, it is as if nothing had been charged after the fact.
+/// Law 5: after the reset, it is as if nothing had been charged after the fact.
 pub(crate) fn law_5_idle_is_new_after_a_settlement<D: Driver>(
     subject: &Subject,
     case: &Case,
@@ -129,7 +127,7 @@ pub(crate) fn law_5_idle_is_new_after_a_settlement<D: Driver>(
     let mut walk = case.walk();
     let mut old = D::new(subject.algorithm);
     for _ in 0..case.asks.len() / 2 {
-        let Some(Asked { at, cost }) = walk.ask() else {
+        let Some(CaseRequest { at, cost }) = walk.ask() else {
             break;
         };
         old.settle(at, cost);
@@ -139,7 +137,7 @@ pub(crate) fn law_5_idle_is_new_after_a_settlement<D: Driver>(
         return Ok(());
     }
     let mut new = D::new(subject.algorithm);
-    while let Some(Asked { at, cost }) = walk.ask() {
+    while let Some(CaseRequest { at, cost }) = walk.ask() {
         let seen = old.decide(at, cost);
         walk.told(seen);
         prop_assert_eq!(seen, new.decide(at, cost));
@@ -147,12 +145,12 @@ pub(crate) fn law_5_idle_is_new_after_a_settlement<D: Driver>(
     Ok(())
 }
 
-/// To charge nothing after the fact changes nothing, and neither does anything under a limit of 0.
+/// A charge of nothing after the fact changes nothing, and neither does a charge under a limit of 0.
 pub(crate) fn nothing_is_settled_by_0_units<D: Driver>(subject: &Subject, case: &Case) -> Holds {
     let mut driver = D::new(subject.algorithm);
     let mut quiet = D::new(subject.algorithm);
     let mut walk = case.walk();
-    while let Some(Asked { at, cost }) = walk.ask() {
+    while let Some(CaseRequest { at, cost }) = walk.ask() {
         driver.settle(at, 0);
         let seen = driver.decide(at, cost);
         if seen.limit == 0 {

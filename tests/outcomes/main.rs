@@ -1,4 +1,4 @@
-//! What requests really cost, and what becomes of their charges at their end.
+//! The real costs of requests, and their settlement.
 
 #[path = "../support/mod.rs"]
 mod support;

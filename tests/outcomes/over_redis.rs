@@ -121,7 +121,7 @@ async fn a_reservation_that_was_never_polled_is_not_charged() {
     assert_eq!(used(&limiter, "ann").await, 0);
 }
 
-/// A runtime that looks after each task whether it is to end.
+/// Returns a runtime that looks after each task whether it is to end.
 fn attentive() -> Runtime {
     let mut builder = Builder::new_current_thread();
     builder.event_interval(1).enable_all().build().unwrap()
@@ -145,7 +145,7 @@ fn settlements_go_on_in_another_runtime_whenever_the_first_ends() {
     });
 }
 
-/// How many scripts the server has run.
+/// Returns how many scripts the server has run.
 fn scripts(server: &Server) -> u64 {
     let info = text(&server.ask(&["INFO", "commandstats"]));
     let line = info
@@ -232,7 +232,7 @@ async fn a_settlement_that_cannot_be_fails_alone() {
     assert_eq!(limiter.lost_settlements(), 1);
 }
 
-/// The time of the processor that the server has used until now, in microseconds.
+/// Returns the time of the processor that the server has used until now, in microseconds.
 fn spent(server: &Server) -> f64 {
     let info = text(&server.ask(&["INFO", "cpu"]));
     let seconds = info.lines().filter_map(|line| {

@@ -170,7 +170,7 @@ fn numbers(drawn: &Drawn) -> String {
     format!("{} {} {} {way}", drawn.user, drawn.estimate, drawn.cost)
 }
 
-/// How many tasks there are that last, such as that of a connection.
+/// Returns how many tasks there are that last, such as that of a connection.
 async fn fewest_tasks() -> usize {
     let mut fewest = usize::MAX;
     for _ in 0..100 {

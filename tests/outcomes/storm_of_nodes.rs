@@ -115,7 +115,7 @@ fn listen(node: TcpStream, judge: &Shared) {
 
 /// A report of a node.
 enum Said {
-    Line(u32, String),
+    LogLine(u32, String),
     /// The node has ended.
     Gone(u32),
 }
@@ -133,7 +133,7 @@ impl Node {
         let said = said.clone();
         let hears = move |line: Option<String>| {
             let _ = said.send(match line {
-                Some(line) => Said::Line(number, line),
+                Some(line) => Said::LogLine(number, line),
                 None => Said::Gone(number),
             });
         };
@@ -169,7 +169,7 @@ struct Account {
 impl Account {
     fn hear(&mut self, said: Said) {
         let (node, line) = match said {
-            Said::Line(node, line) => (node, line),
+            Said::LogLine(node, line) => (node, line),
             Said::Gone(node) => {
                 self.gone.insert(node);
                 return;

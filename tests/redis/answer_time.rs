@@ -38,7 +38,7 @@ async fn limits_fall_while_redis_answers_late() {
     }
     let load = signal.read(Duration::ZERO).unwrap();
     assert!(load >= Load::percent(200), "{load}");
-    // What was told is not told again.
+    // A reading is returned once.
     assert_eq!(signal.read(Duration::ZERO), None);
     adapt.sample();
     assert!(adapt.factor().get() < Factor::ONE);

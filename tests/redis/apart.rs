@@ -1,5 +1,5 @@
-//! Keys of one request on several nodes of a cluster. They are charged one after another, and what
-//! was taken is given back when a later one denies.
+//! Keys of one request on several nodes of a cluster. They are charged one after another, and earlier charges are
+//! given back when a later key denies.
 
 use std::time::Duration;
 
@@ -37,14 +37,14 @@ impl Scene {
         limiter(&self.store, policies)
     }
 
-    /// Asks the first policy of the key on the first node, and so on.
+    /// Sends the first policy's key to the first node, and so on.
     async fn check(&self, limiter: &Limiter<RedisLedger>, cost: u32) -> Decision {
         let asked = ["a", "b", "c"].into_iter().zip(&self.keys);
         let asked = asked.map(|(name, key)| (name, *key, cost));
         limiter.check_with(asked).unwrap().await.unwrap()
     }
 
-    /// What is used of each.
+    /// Returns the usage of each key.
     async fn used(&self, limiter: &Limiter<RedisLedger>) -> Vec<u32> {
         used(&self.check(limiter, 0).await)
     }
@@ -108,7 +108,7 @@ async fn giving_back_leaves_each_algorithm_as_it_was() {
 }
 
 impl Scene {
-    /// The second denies it.
+    /// A request that the second node denies.
     async fn check_two(&self, limiter: &Limiter<RedisLedger>) -> Decision {
         let asked = [("a", self.keys[0], 2), ("b", self.keys[1], 2)];
         limiter.check_with(asked).unwrap().await.unwrap()
@@ -125,7 +125,7 @@ async fn a_soft_one_that_was_left_out_is_given_nothing_back() {
     assert!(!told.is_allowed());
     assert_eq!(used(&told), [1, 0, 0]);
     assert_eq!(scene.used(&limiter).await, [1, 0, 0]);
-    // Without a refusal it is left out, and the others are charged.
+    // A soft policy is left out, and the others are charged.
     let told = scene.check(&limiter, 1).await;
     assert!(told.is_allowed());
     assert_eq!(used(&told), [1, 1, 1]);
@@ -149,8 +149,8 @@ async fn an_error_of_a_later_one_gives_back_what_was_taken() {
     assert_eq!([0, 1].map(|node| scene.keys_on(node).len()), [0; 2]);
 }
 
-/// The node that denies may answer late. In the meantime the window has ended in which the first node was charged, and
-/// another request was charged in the next.
+/// The node that denies may answer late. Meanwhile the window of the charge on the first node has ended, and another
+/// request was charged in the next window.
 #[tokio::test]
 async fn units_of_an_ended_window_are_not_given_back_to_the_next() {
     let scene = Scene::new();
@@ -176,7 +176,7 @@ async fn units_of_an_ended_window_are_not_given_back_to_the_next() {
     assert_eq!(used(&ask(&[("a", first, 0)]).await), [3]);
 }
 
-/// What cannot be given back on one node is no reason to keep what another one took.
+/// A charge that cannot be given back on one node does not keep the charges on the others.
 #[tokio::test]
 async fn each_node_is_given_back_to_whatever_the_others_say() {
     let scene = Scene::new();
@@ -205,7 +205,7 @@ async fn each_node_is_given_back_to_whatever_the_others_say() {
     assert_eq!([1, 2].map(|node| scene.keys_on(node).len()), [0; 2]);
 }
 
-/// Settled 4,000 tokens of one key must not be 4,000 requests of another, on whatever node.
+/// A settlement of 4,000 tokens of one key must not count 4,000 requests of another key, on any node.
 #[tokio::test]
 async fn policies_on_several_nodes_are_refunded_and_settled_by_name() {
     let scene = Scene::new();

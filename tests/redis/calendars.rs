@@ -13,7 +13,7 @@ use crate::support::redis::Server;
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
 
-/// Two zones whose clocks are never changed, and how many hours they are ahead of UTC.
+/// Two zones without changes of their clocks, and their distance from UTC in hours.
 const EAST: (&str, i64) = ("Pacific/Kiritimati", 14);
 const WEST: (&str, i64) = ("Pacific/Niue", -11);
 
@@ -27,13 +27,13 @@ fn now() -> i64 {
     since.as_millis().try_into().unwrap()
 }
 
-/// When the day ends in which this moment is.
+/// Returns when the day ends in which this moment is.
 fn midnight(at: i64, hours_ahead: i64) -> i64 {
     let shown = at + hours_ahead * HOUR;
     shown - shown.rem_euclid(DAY) + DAY - hours_ahead * HOUR
 }
 
-/// Asserts that the key dies at the end that is true of the moment at which it was asked, which is in between.
+/// Asserts that the key expires at the end of the window that contains the moment of the request.
 #[track_caller]
 fn dies_at(ends: impl Fn(i64) -> i64, asked: i64, ttl: impl Fn() -> i64) {
     let (before, ttl, after) = (now(), ttl(), now());

@@ -1,4 +1,4 @@
-//! The way to a server: when it is made, over what, and what is said when there is none.
+//! Connections to a server: when they are made, over which transport, and the errors without a server.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::scene::{
     PATIENCE, ask, calls, cluster_store, daily, key_on_each, keys, limiter, over, patient, store,
     story, used,
 };
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::{Cluster, Server};
 
 async fn decides(store: &RedisStore) {
@@ -37,7 +37,7 @@ fn closed_port() -> u16 {
 
 #[tokio::test]
 async fn a_store_connects_with_the_first_request_and_once() {
-    let server = StandIn::start(|_| Answer::Allow);
+    let server = StandIn::start(|_| ScriptedReply::Allow);
     let store = patient().open(server.url()).unwrap();
     let limiters = [daily("a", 5), daily("b", 5)].map(|policy| limiter(&store, [policy]));
     assert_eq!(server.connections(), 0);
@@ -49,7 +49,7 @@ async fn a_store_connects_with_the_first_request_and_once() {
     assert_eq!(server.connections(), 1);
 }
 
-/// A configuration holds its addresses as `String`s: one needed `&`, and several needed
+/// A configuration has its addresses as `String`s: one address needed `&`, and several needed
 /// `.iter().map(String::as_str)`.
 #[tokio::test]
 async fn an_address_may_be_any_text() {
@@ -105,7 +105,7 @@ async fn to_connect_fails_at_once_where_nothing_listens() {
         patient().connect_cluster([&*url]).await,
         StoreErrorKind::Unavailable,
     );
-    // Of twenty seconds that the deadline would give it.
+    // Of the twenty seconds in the deadline.
     assert!(asked.elapsed() < PATIENCE / 2);
 }
 
@@ -138,13 +138,13 @@ async fn a_wrong_password_is_a_misconfiguration_and_is_not_shown() {
 
 #[tokio::test]
 async fn a_password_that_is_missing_is_a_misconfiguration() {
-    let server = StandIn::start(|_| Answer::Say("-NOAUTH Authentication required.\r\n"));
+    let server = StandIn::start(|_| ScriptedReply::Say("-NOAUTH Authentication required.\r\n"));
     let connected = patient().connect(server.url()).await;
     let said = refused(connected, StoreErrorKind::Misconfigured);
     assert!(said.contains("NOAUTH"), "{said}");
 }
 
-/// The server does not read as many arguments as a decision has, from a client that is not authenticated.
+/// The server does not read the arguments of a decision from a client that is not authenticated.
 #[tokio::test]
 async fn a_password_that_is_missing_is_named_without_connecting_first() {
     let server = Server::start(&[]);
@@ -156,7 +156,7 @@ async fn a_password_that_is_missing_is_named_without_connecting_first() {
 
 #[tokio::test]
 async fn a_server_that_is_too_old_is_refused_by_name() {
-    let server = StandIn::start(|_| Answer::Say("$22\r\nredis_version:6.0.16\r\n\r\n"));
+    let server = StandIn::start(|_| ScriptedReply::Say("$22\r\nredis_version:6.0.16\r\n\r\n"));
     let connected = patient().connect(server.url()).await;
     let said = refused(connected, StoreErrorKind::Misconfigured);
     assert!(said.contains("Redis 6.0") && said.contains("6.2"), "{said}");
@@ -214,7 +214,7 @@ async fn a_connection_of_ones_own_is_taken() {
         names.len() == 2 && names.iter().all(|name| name.starts_with("mine:")),
         "{names:?}"
     );
-    // It is unknown what is behind it, so keys are asked for one by one, and none is charged alone.
+    // The server behind it is unknown, so keys are sent one by one, and none is charged alone.
     let limiter = limiter(&store, [daily("c", 5), daily("d", 1)]);
     let asked = limiter
         .check_with([("c", "bob", 2), ("d", "cat", 2)])
@@ -257,7 +257,7 @@ async fn a_cluster_is_found_by_any_one_of_its_nodes() {
     }
 }
 
-/// It is told so, and not that the store is away.
+/// The error says so, and not that the store is away.
 #[tokio::test]
 async fn a_node_of_a_cluster_that_is_opened_as_a_server_is_a_misconfiguration() {
     let cluster = Cluster::start();
@@ -272,7 +272,7 @@ async fn a_node_of_a_cluster_that_is_opened_as_a_server_is_a_misconfiguration() 
     assert!(said.contains("redis-cluster"), "{said}");
 }
 
-/// As in tests of a service, each of which has a runtime.
+/// Like tests of a service, each of which has a runtime.
 fn outlives_a_runtime(store: &RedisStore) {
     let runtime = || -> Runtime { Builder::new_current_thread().enable_all().build().unwrap() };
     let limiter = limiter(store, [daily("a", 5)]);
@@ -372,7 +372,7 @@ async fn a_server_that_restarts_is_found_again() {
     for key in &keys {
         assert!(limiter.check(*key, 1).await.unwrap().is_allowed());
     }
-    // Its connections break, which is what a client sees of a restart.
+    // Its connections break, as in a restart of the server.
     for node in &cluster.nodes {
         node.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
         node.ask(&["SCRIPT", "FLUSH"]);
@@ -410,7 +410,7 @@ async fn a_server_that_takes_no_decision_is_not_connected_to() {
     }
 }
 
-/// Whichever it is, it decides on some keys, and would be found out by others only.
+/// A wrong node decides on some keys, and other keys would reveal it.
 #[tokio::test]
 async fn a_node_of_a_cluster_is_not_connected_to_as_a_server() {
     let cluster = Cluster::start();

@@ -5,7 +5,7 @@ use tower_ratelimit::StoreError;
 use tower_ratelimit::error::StoreErrorKind;
 
 use crate::scene::{MINUTE, ask, daily, every, limiter, patient, store, story, used};
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::Server;
 
 #[track_caller]
@@ -61,8 +61,7 @@ async fn text_that_is_no_state_is_an_error_that_names_the_key() {
     assert_eq!(used(&limiter.check("ann", 1).await.unwrap()), [1]);
 }
 
-/// Words that look like a state, under every algorithm: the answer is a decision or an error, and a reset
-/// helps.
+/// Words that look like a state, under every algorithm. The answer is a decision or an error, and a reset helps.
 #[tokio::test]
 async fn states_that_no_request_can_have_left_cause_no_panic() {
     let server = Server::start(&[]);
@@ -92,7 +91,7 @@ async fn states_that_no_request_can_have_left_cause_no_panic() {
                 } else {
                     server.ask(&["SET", &key, text]);
                 }
-                // Whatever they answer.
+                // The answers do not matter.
                 let _ = limiter.peek("ann", 1).await;
                 let _ = limiter.check("ann", 1).await;
                 let _ = limiter.settle("ann", 1).await;
@@ -133,7 +132,7 @@ async fn answers_that_no_script_gives_are_errors() {
         "$16\r\n1;1;0;=1 2|0 0 0\r\n",
         "$17\r\n1;1;0;0 0 0;1;0;0\r\n",
     ] {
-        let server = StandIn::start(move |_| Answer::Break(answer));
+        let server = StandIn::start(move |_| ScriptedReply::Break(answer));
         let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 5)]);
         let error = limiter.check("ann", 1).await.expect_err(answer);
         let kind = error.kind();
@@ -149,7 +148,7 @@ async fn answers_that_no_script_gives_are_errors() {
     }
 }
 
-/// States of any numbers that fit their words, told by whatever stands there: decided on, and no panic.
+/// States of arbitrary numbers: the store decides, and nothing panics.
 #[tokio::test]
 async fn words_of_any_size_are_read_without_a_panic() {
     let most = u64::MAX.to_string();
@@ -159,7 +158,7 @@ async fn words_of_any_size_are_read_without_a_panic() {
             let text = format!("{most};0;{most};{text}");
             let answer = format!("${}\r\n{text}\r\n", text.len());
             let answer: &'static str = answer.leak();
-            let server = StandIn::start(move |_| Answer::Say(answer));
+            let server = StandIn::start(move |_| ScriptedReply::Say(answer));
             let limiter = limiter(&patient().open(server.url()).unwrap(), [policy]);
             assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
             let _ = limiter.take_up_to("ann", 3).await;
@@ -225,7 +224,7 @@ async fn transient_errors_of_a_server_are_unavailability_and_others_are_named() 
         ("-MOVED 12182 127.0.0.1:7001\r\n", true, "cluster"),
         ("-ASK 12182 127.0.0.1:7001\r\n", true, "cluster"),
     ] {
-        let server = StandIn::start(move |_| Answer::Say(answer));
+        let server = StandIn::start(move |_| ScriptedReply::Say(answer));
         let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 5)]);
         let error = limiter.check("ann", 1).await.unwrap_err();
         let is_misconfigured = error.kind() == StoreErrorKind::Misconfigured;
@@ -249,7 +248,7 @@ async fn a_server_without_memory_is_unavailable_and_says_why() {
         "{}",
         story(&error)
     );
-    // What writes nothing is decided, and what makes room is done.
+    // A request that writes nothing is decided, and a command that frees memory is executed.
     assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
     assert_eq!(used(&limiter.peek("bob", 1).await.unwrap()), [1]);
     limiter.reset("ann").await.unwrap();

@@ -1,4 +1,4 @@
-//! A request that was denied and cannot pass yet is told so without a question to the server.
+//! A denied request that cannot pass yet is denied again without a call to the server.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ async fn a_flood_against_a_denied_key_does_not_reach_the_server() {
         told = retry;
     }
     assert_eq!(scripts_run(&server), before);
-    // To ask for the number is a command or two, on a connection of its own.
+    // Reading the number is a command or two, on a connection of its own.
     assert!(commands(&server) - heard < 10);
 }
 
@@ -78,7 +78,7 @@ async fn a_denial_says_nothing_of_other_costs_keys_and_policies() {
     assert!(limiter.check("ann", 0).await.unwrap().is_allowed());
 }
 
-/// Law 11: what one limit denies another may allow, and the other way round.
+/// Law 11: a request that one limit denies may pass under another, and the other way round.
 #[tokio::test]
 async fn a_denial_says_nothing_of_other_limits() {
     let server = Server::start(&[]);
@@ -110,7 +110,7 @@ async fn a_denial_says_nothing_of_other_limits() {
         assert_eq!(allows(own).await, (true, 10, false));
     }
     assert_eq!(denied(own).await, ((false, 10, false), false));
-    // A limit that is named is the policy's own too, if it is the same.
+    // A named limit is the policy's own limit, if both are equal.
     let named = charge.under(Limit::new(10, 10));
     assert_eq!(allows(named).await, (false, 10, false));
     for limit in 0..10 {
@@ -125,14 +125,14 @@ async fn a_denial_says_nothing_of_other_limits() {
     }
 }
 
-/// Of each verb that changes a key, whether the server is asked after it about one who was denied.
+/// For each verb that changes a key: whether the next denied request calls the server.
 #[tokio::test]
 async fn whatever_changes_a_key_through_the_store_ends_what_is_remembered() {
     let server = Server::start(&[]);
     let store = open(remembering(), &server);
     let policies = || [daily("a", 5)];
     let one = limiter(&store, policies());
-    // Of the same store, such as an operator's beside the layer's.
+    // A limiter of the same store, such as an operator's beside that of the layer.
     let other = limiter(&store.clone(), policies());
     let gone = async |key: &str| {
         let before = scripts_run(&server);
@@ -168,7 +168,7 @@ async fn whatever_changes_a_key_through_the_store_ends_what_is_remembered() {
     }
 }
 
-/// The bound is that of the setting, counted from when the other one was done.
+/// The bound is the setting, counted from the end of the other call.
 #[tokio::test]
 async fn a_refund_by_another_node_is_seen_within_the_configured_time() {
     let longest = Duration::from_millis(150);
@@ -193,12 +193,11 @@ async fn a_refund_by_another_node_is_seen_within_the_configured_time() {
     assert!(unnoticed > 0, "nothing was remembered");
 }
 
-/// A request that asks without a pause passes as soon as there is room, and is never told a wait that is too
-/// short.
+/// A client that asks without a pause passes as soon as there is room, and its wait is never too short.
 #[tokio::test]
 async fn no_request_is_denied_for_longer_than_the_limit_says() {
     let period = Duration::from_millis(300);
-    // The clock that measures here and the server's may differ by so much.
+    // The clock of this test and the server's may differ by this much.
     let slack = Duration::from_millis(5);
     let quota = Quota::new(1, period).unwrap();
     let server = Server::start(&[]);
@@ -250,7 +249,7 @@ async fn with_a_length_of_zero_the_server_is_asked_each_time() {
     assert_eq!(scripts_run(&server).0, before + 10);
 }
 
-/// In a cluster, what the first key was charged is given back each time that the second denies.
+/// In a cluster, the charge of the first key is given back each time that the second denies.
 #[tokio::test]
 async fn a_flood_of_denials_by_the_second_of_two_nodes_reaches_neither() {
     let cluster = Cluster::start();
@@ -271,7 +270,7 @@ async fn a_flood_of_denials_by_the_second_of_two_nodes_reaches_neither() {
         assert_eq!(used(&denied), [1, 1]);
     }
     assert_eq!(run(), before);
-    // What is given back to the key that denies is noticed.
+    // Units that are given back to the key that denies end the remembered denial.
     let asked = limiter.check_with([("a", keys[1], 0)]).unwrap();
     assert!(asked.await.unwrap().is_allowed());
     limiter.reset(keys[1]).await.unwrap();

@@ -1,4 +1,4 @@
-//! A state dies when it is as good as new, by the server's clock, and never later.
+//! A state expires when it is as good as new, by the server's clock, and never later.
 
 use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,14 +11,14 @@ use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
 use crate::scene::{MINUTE, ask, daily, every, keys, limiter, store, until};
 use crate::support::redis::Server;
 
-/// One key under one policy, on the server's time.
+/// One key under one policy, by the server's time.
 struct Scene<'a> {
     server: &'a Server,
     name: String,
     limiter: Limiter<RedisLedger>,
     /// The state's key in Redis.
     key: String,
-    /// Whatever was done last was done after this.
+    /// The last operation happened after this moment.
     looked: Cell<u128>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Scene<'a> {
         ask(self.server, &["PTTL", &self.key])
     }
 
-    /// The key dies in the millisecond in which it is as good as new, or in the one after.
+    /// Asserts that the key expires in the millisecond in which it is as good as new, or in the next one.
     async fn dies_when_new(&self, after: &str) {
         let told = self.limiter.peek("ann", 0).await.unwrap();
         let (_, outcome) = told.binding().unwrap();
@@ -48,13 +48,13 @@ impl<'a> Scene<'a> {
         let after_all = now();
         let about = format!("{}, after {after}: {ttl} ms, {outcome:?}", self.name);
         assert_ne!(ttl, -1, "{about}: it never dies");
-        // Redis counts the milliseconds from the one that has begun.
+        // Redis counts milliseconds from the one that has begun.
         let left = u128::try_from(ttl).unwrap_or(0);
         assert!(
             after_all / 1000 + left >= new_at / 1000,
             "{about}: too soon"
         );
-        // Its clock may have gone on while it was at it.
+        // Its clock may have advanced during the call.
         let took = (before - self.looked.replace(after_all)).div_ceil(1000);
         if left > 0 {
             assert!(
@@ -80,7 +80,7 @@ fn micros(time: SystemTime) -> u128 {
     time.duration_since(UNIX_EPOCH).unwrap().as_micros()
 }
 
-/// Odd ones too, of which no part is whole milliseconds.
+/// Also odd limits, whose parts are no whole milliseconds.
 fn all() -> impl Iterator<Item = Policy> {
     let periods = [1_000, 7_010, 250_000, 61_000_010].map(Duration::from_micros);
     periods.into_iter().flat_map(|period| every(5, period))
@@ -127,7 +127,7 @@ async fn every_verb_leaves_a_ttl_that_ends_with_the_state() {
     assert!(keys(&server).is_empty());
 }
 
-/// An operator's `PERSIST`, or a version that forgot it.
+/// The `PERSIST` of an operator, or a version that forgot the expiry.
 #[tokio::test]
 async fn a_state_that_never_dies_is_repaired_by_an_admission_and_by_a_denial() {
     let server = Server::start(&[]);
@@ -202,7 +202,7 @@ async fn when_all_have_gone_nothing_is_left() {
     until("an empty server", || ask::<u64>(&server, &["DBSIZE"]) == 0).await;
 }
 
-/// Nothing that lasts for a day could be seen to die here.
+/// A state that lasts for a day cannot be observed to expire here.
 #[tokio::test]
 async fn a_state_that_lasts_has_the_ttl_of_its_reset() {
     let server = Server::start(&[]);
@@ -213,7 +213,8 @@ async fn a_state_that_lasts_has_the_ttl_of_its_reset() {
     assert!(scene.ttl() > 86_000_000);
 }
 
-/// Law 11: what a lower limit tells stays true, though the state would have died sooner under the limit before.
+/// Law 11: the wait under a lower limit stays true, though the state would have expired sooner under the limit
+/// before.
 #[tokio::test]
 async fn under_a_lower_limit_a_state_lives_longer_from_the_first_denial_on() {
     const DAY: i64 = 86_400_000;
@@ -239,7 +240,7 @@ async fn under_a_lower_limit_a_state_lives_longer_from_the_first_denial_on() {
         assert!(reset > DAY + DAY / 2, "{reset}");
         assert!((reset - 10_000..=reset + 1).contains(&ttl()), "{}", ttl());
         assert_eq!(state(), kept);
-        // So it does through each way to ask, and with a limit of the request's own.
+        // Each verb does that, and so does a request with a limit of its own.
         server.ask(&["PEXPIRE", &key, "1000000"]);
         assert_eq!(after.take_up_to("ann", 1).await.unwrap().0, 0);
         assert!((reset - 10_000..=reset + 1).contains(&ttl()), "{}", ttl());

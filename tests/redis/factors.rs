@@ -1,4 +1,4 @@
-//! A factor is a node's own: it changes what the node charges, and nothing in Redis.
+//! Each node has its own factor: it changes the charges of the node, and nothing in Redis.
 
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::{AnchoredWindow, ManualClock, Micros, Policy};
@@ -26,7 +26,7 @@ async fn nodes_that_share_a_limit_each_charge_by_their_own_factor() {
     let left = |decision: tower_ratelimit::Decision| decision.binding().unwrap().1.remaining();
     assert_eq!(left(calm.peek("ann", 0).await.unwrap()), 70);
     assert_eq!(left(busy.peek("ann", 0).await.unwrap()), 35);
-    // A node that is calm again reads what it would have read before.
+    // A node whose load has fallen reads the same state as before.
     half.set(Factor::ONE, "");
     assert_eq!(left(busy.peek("ann", 0).await.unwrap()), 70);
 }

@@ -1,4 +1,4 @@
-//! What is told of hours over Redis, by the server's clock, through a limiter and through a layer.
+//! Hours over Redis, by the server's clock, through a limiter and through a layer.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use tower_ratelimit::{AnchoredWindow, Hours, LimitLayer, Policy};
 use crate::scene::{limiter, store};
 use crate::support::redis::Server;
 
-/// The first midnight in UTC after a moment.
+/// Returns the first midnight in UTC after a moment.
 fn midnight(after: SystemTime) -> SystemTime {
     let since = after.duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let days = since.as_secs() / 86_400 + 1;
@@ -66,7 +66,7 @@ async fn a_decision_an_inspection_and_a_refusal_tell_the_interval_and_when_it_en
         let [(text, ends)] = told.as_slice() else {
             panic!("one policy has hours: {told:?}");
         };
-        // In the half of the day that has begun, of which there may be two meanwhile.
+        // In the half of the day that has begun; a second one may begin meanwhile.
         let is_first = *text == "00:00-12:00 (UTC)";
         assert!(is_first || *text == "12:00-24:00 (UTC)", "{text}");
         let ends_after = |moment| {

@@ -1,4 +1,4 @@
-//! Connections that die while no call is under way. The server has restarted, or a firewall has closed them.
+//! Connections that break while no call is in flight, because the server has restarted or a firewall has closed them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{Limiter, RedisStore};
 
 use crate::scene::{cluster_store, daily, limiter, patient, store, story};
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::{Cluster, Server};
 
 const LIMIT: u32 = 20;
@@ -16,8 +16,8 @@ fn hang_up(server: &Server) {
     server.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
 }
 
-/// The request after a restart of Redis found the connection dead and was decided by its node alone, so that 21 of
-/// 20 passed: once for each node and restart.
+/// The request after a restart of Redis found a dead connection and was decided by its node alone. So 21 of 20
+/// passed, once for each node and restart.
 async fn exactly_the_limit_passes(store: &RedisStore, servers: &[Server]) {
     let limiter: Limiter<RedisLedger> = limiter(store, [daily("a", LIMIT)]);
     let mut passed = 0;
@@ -30,7 +30,7 @@ async fn exactly_the_limit_passes(store: &RedisStore, servers: &[Server]) {
     assert_eq!(passed, LIMIT);
 }
 
-/// The thread of this runtime does something else while the connection dies, and hears of it late.
+/// The thread of this runtime is busy while the connection breaks, and learns of it late.
 #[tokio::test]
 async fn a_connection_that_died_while_its_runtime_was_busy_costs_no_request() {
     let server = Server::start(&[]);
@@ -43,7 +43,7 @@ async fn a_connection_that_died_while_idle_costs_no_request() {
     exactly_the_limit_passes(&store(&server), &[server]).await;
 }
 
-/// On one thread, which is busy while they die: with more, it is known before the next request.
+/// With one thread, which is busy while they break; several threads would know before the next request.
 #[tokio::test]
 async fn in_a_cluster_connections_that_died_while_idle_cost_no_request() {
     let cluster = Cluster::start();
@@ -71,7 +71,7 @@ async fn a_server_that_restarted_is_asked_by_the_next_request() {
     }
 }
 
-/// Each request runs the runtime for itself, as a program without an `async` main does.
+/// Each request runs the runtime, as in a program without an `async` main.
 #[test]
 fn a_runtime_that_runs_for_each_request_alone_loses_none() {
     let server = Server::start(&[]);
@@ -83,7 +83,7 @@ fn a_runtime_that_runs_for_each_request_alone_loses_none() {
     }
 }
 
-/// All that were asked at once are asked again, and each is counted once.
+/// All simultaneous requests are sent again, and each is counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_come_together_after_the_connection_died_are_all_counted_once() {
     let server = Server::start(&[]);
@@ -110,9 +110,9 @@ async fn requests_that_come_together_after_the_connection_died_are_all_counted_o
 async fn a_call_that_was_written_on_a_connection_that_was_idle_is_not_sent_again() {
     let server = StandIn::start(|words| {
         if words[3].contains("ann") {
-            Answer::Break("")
+            ScriptedReply::Break("")
         } else {
-            Answer::Allow
+            ScriptedReply::Allow
         }
     });
     let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", LIMIT)]);

@@ -1,4 +1,4 @@
-//! What stands in Redis under which key, and what never does.
+//! The keys and values in Redis, and data that must never be in Redis.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -9,10 +9,10 @@ use tower_ratelimit::key::{self, IntoKey, Key, Secret};
 use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, RedisStore, TokenBucket};
 
 use crate::scene::{MINUTE, ask, cluster_store, daily, every, keys, limiter, patient, store, used};
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::{Cluster, Server};
 
-/// What a client might send.
+/// Values that a client might send.
 fn hostile() -> Vec<Key> {
     let texts = [
         "",
@@ -142,7 +142,7 @@ async fn a_key_is_where_the_store_says_under_every_algorithm() {
     }
 }
 
-/// Nodes of several versions share a server, so this stays as it is.
+/// Nodes of several versions share a server, so this format is stable.
 #[test]
 fn the_layout_is_versioned_and_tells_what_a_state_means_nothing_without() {
     let store = RedisStore::builder().prefix("shop:eu");
@@ -171,7 +171,7 @@ async fn services_with_prefixes_of_their_own_share_a_server_and_no_state() {
     assert_eq!(keys(&server).len(), 3);
 }
 
-/// What the policy is called, and what its states say something only under, is not what a client chooses.
+/// A client does not choose the policy and the frame in a key of Redis.
 #[tokio::test]
 async fn a_policy_that_counts_otherwise_begins_anew_and_one_of_another_limit_goes_on() {
     let server = Server::start(&[]);
@@ -224,7 +224,7 @@ async fn a_token_is_neither_in_redis_nor_on_the_way_there() {
     let all = format!("{names:?}");
     assert!(all.contains("{s:") && !all.contains("s3kr3t"), "{all}");
 
-    let heard = StandIn::start(|_| Answer::Break(""));
+    let heard = StandIn::start(|_| ScriptedReply::Break(""));
     send(patient().open(heard.url()).unwrap()).await;
     let scripts = format!("{:?}", heard.scripts());
     assert!(

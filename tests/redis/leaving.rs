@@ -1,5 +1,5 @@
-//! Requests that leave a leaky queue over Redis before their turn: clients that disconnect, and a timeout outside of the
-//! layer. No time passes but what a test lets pass.
+//! Requests that leave a leaky queue over Redis before their turn, because the client disconnects or a timeout
+//! outside the layer fires. Time passes only when a test moves it.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{Sender, channel};
@@ -22,7 +22,7 @@ use crate::support::tokio_clock::TokioClock;
 const INTERVAL: Duration = Duration::from_millis(100);
 const STEP: Duration = Duration::from_millis(50);
 
-/// The numbers of requests that have arrived at the service, and when.
+/// The requests that have arrived at the service, with their times.
 type Log = Vec<(u32, Duration)>;
 
 /// Processes that share a queue in Redis: ten a second, with fifty places. Each has a line of its own.
@@ -31,10 +31,10 @@ struct Scene {
     log: Arc<Mutex<Log>>,
     processes: Vec<RateLimitLayer>,
     sent: Vec<JoinHandle<()>>,
-    /// How many tasks there are besides those of requests.
+    /// Returns the number of tasks besides those of requests.
     background: usize,
     _server: Server,
-    /// A paused clock moves by itself while all tasks wait, as they do for Redis, but not while this is here.
+    /// A paused clock moves by itself while all tasks wait, as they do for Redis, unless this guard exists.
     _stands_still: Sender<()>,
 }
 
@@ -80,7 +80,7 @@ impl Scene {
             .boxed_clone()
     }
 
-    /// Sends a request to a process, and lets it come to its place. Its client waits for so long.
+    /// Sends a request to a process, and lets it reach its place. Its client waits for this long.
     async fn send(&mut self, process: usize, number: u32, patience: Duration) {
         let answer = self.service(process).oneshot(Request::new(number));
         self.sent.push(tokio::spawn(async move {
@@ -94,7 +94,7 @@ impl Scene {
         self.settle().await;
     }
 
-    /// Waits until Redis has answered all that it was asked.
+    /// Waits until Redis has answered all calls.
     async fn settle(&self) {
         let began = std::time::Instant::now();
         let is_settled = || {
@@ -122,7 +122,7 @@ impl Scene {
         self.log.lock().unwrap().clone()
     }
 
-    /// How many requests were served in each whole second.
+    /// Returns how many requests were served in each whole second.
     fn in_each_second(&self, seconds: u64) -> Vec<usize> {
         let log = self.log();
         let in_second = |second| log.iter().filter(|(_, at)| at.as_secs() == second).count();
@@ -130,7 +130,7 @@ impl Scene {
     }
 }
 
-/// How many tasks there are that last, such as those of connections.
+/// Returns how many tasks there are that last, such as those of connections.
 async fn fewest_tasks() -> usize {
     let mut fewest = usize::MAX;
     for _ in 0..50 {
@@ -155,8 +155,8 @@ fn assert_in_order(log: &Log, is_meant: impl Fn(u32) -> bool) {
     assert!(numbers.is_sorted(), "{numbers:?}");
 }
 
-/// Twenty requests a second, each of which is given up after 700 ms. The oldest leave, and only the last place was given
-/// back: fifteen requests were served, and then none.
+/// Twenty requests a second, each of which is dropped after 700 ms. The oldest leave, and only the last place was
+/// given back: fifteen requests were served, and then none.
 #[tokio::test(start_paused = true)]
 async fn under_a_timeout_shorter_than_the_longest_wait_a_queue_serves_at_its_rate() {
     let mut scene = Scene::new(1).await;
@@ -169,7 +169,7 @@ async fn under_a_timeout_shorter_than_the_longest_wait_a_queue_serves_at_its_rat
     assert_in_order(&scene.log(), |_| true);
 }
 
-/// A turn that is left goes to the next request of the same process. Redis takes back only the last turn of all, so a turn
+/// A free turn goes to the next request of the same process. Redis takes back only the last turn of all, so a turn
 /// that it cannot take back waits for the next request of that process.
 #[tokio::test(start_paused = true)]
 async fn two_processes_that_share_a_queue_serve_at_its_rate_together() {

@@ -14,10 +14,10 @@ use crate::support::redis::{Cluster, Server};
 
 const LIMIT: u32 = 100;
 const TASKS: usize = 64;
-/// Together six times the limit.
+/// All nodes together send six times the limit.
 const EACH: u32 = 10;
 
-/// How many of all that the nodes' tasks ask for is admitted.
+/// Returns how many of the requests of all nodes' tasks are admitted.
 async fn admitted(nodes: [Limiter<RedisLedger>; 2], key: u32) -> u32 {
     let admitted = Arc::new(AtomicU32::new(0));
     let mut tasks = JoinSet::new();
@@ -60,7 +60,7 @@ async fn in_a_cluster_they_do_too() {
     each_algorithm(|| cluster_store(&cluster)).await;
 }
 
-/// On the server's time, and with denials remembered: those whose day begins with the first request.
+/// By the server's time, and with remembered denials; the day of this window begins with the first request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_remember_denials_admit_exactly_the_limit() {
     let server = Server::start(&[]);

@@ -1,4 +1,4 @@
-//! What a user of Redis needs to be allowed.
+//! The permissions that a Redis user needs.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn open(server: &Server) -> RedisStore {
     patient().open(&url).unwrap()
 }
 
-/// All that can be asked for.
+/// All commands that the store can send.
 async fn every_verb(server: &Server) -> Result<(), StoreError> {
     let store = open(server);
     for policy in every(5, MINUTE) {
@@ -50,7 +50,7 @@ async fn every_verb(server: &Server) -> Result<(), StoreError> {
         limiter.unblock("ann").await?;
         limiter.reset("ann").await?;
     }
-    // A log whose first entries have gone, and others have not.
+    // A log without its first entries.
     let clock = ManualClock::new();
     let log = Policy::new("log", SlidingLog::per_second(5));
     let limiter = limiter(&store.clock(clock.clone()), [log]);
@@ -69,7 +69,7 @@ async fn these_commands_are_all_that_is_needed() {
         .await
         .unwrap_or_else(|error| panic!("{}", story(&error)));
     let url = format!("redis://limiter:p4ss@127.0.0.1:{}/", server.port());
-    // A user without that permission does not need the server's version.
+    // A user without that permission works without the server's version.
     let connected = patient().connect(&url).await;
     connected.unwrap_or_else(|error| panic!("{}", story(&error)));
 }

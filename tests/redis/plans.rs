@@ -80,7 +80,7 @@ async fn an_open_reservation_and_a_block_outlive_a_change_of_plan() {
     assert!(pro.check("ann", 1).await.unwrap().is_allowed());
 }
 
-/// A client switches its plan while it asks, and two nodes answer it.
+/// A client changes its plan while it sends requests, and two nodes answer it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_grant_nothing_by_a_change_of_plan() {
     let server = Server::start(&[]);

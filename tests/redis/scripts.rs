@@ -66,8 +66,8 @@ async fn every_verb_is_done_once_by_a_server_that_has_forgotten_the_scripts() {
     }
 }
 
-/// It once took a call for what was asked for, another for what there was, and a peek where there was nothing.
-/// Other requests could come in between, and then it began anew.
+/// It took one call for the requested number, another for the available number, and a peek if there was none. Other
+/// requests could come in between, and then it began again.
 #[tokio::test]
 async fn the_available_units_are_taken_in_one_call() {
     let server = Server::start(&[]);
@@ -128,7 +128,7 @@ async fn scripts_that_are_flushed_under_load_leave_exactly_one_charge_a_call() {
     });
     let told = limiter.peek("ann", 0).await.unwrap();
     assert_eq!(used(&told), [TASKS * CALLS; 2]);
-    // The peek is one more. Those that are asked at once may share a call.
+    // The peek is one more call. Simultaneous requests may share a call.
     let (by_digest, by_text) = scripts_run(&server);
     assert!(by_digest <= u64::from(TASKS * CALLS) + 1);
     assert!(

@@ -1,4 +1,4 @@
-//! A store behind Sentinel: how it finds the master, and finds the next one after a failover.
+//! A store behind Sentinel: how it finds the master, and the next one after a failover.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
 use tower_ratelimit::{Limiter, RedisStore, StoreError};
 
 use crate::scene::{ask, calls, daily, keys, limiter, patient, story, until, used};
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::Server;
 use crate::support::sentinel::{NAME, Watched};
 
-/// Of a failover: sentinels that do not agree at once begin anew after some seconds.
+/// The deadline of a failover: sentinels that do not agree at once begin again after some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// As in a service: a call that meets a server which hangs is over soon.
+/// As in a service: a call to a server that hangs ends soon.
 fn hasty() -> RedisStoreBuilder {
     let builder = RedisStore::builder().deadline(Duration::from_secs(2));
     builder.remember_denials_for(Duration::ZERO)
@@ -61,19 +61,19 @@ fn closed() -> String {
     url(hole().1)
 }
 
-/// In the place of a sentinel: it names the server on this port.
+/// Stands for a sentinel, and names the server on this port.
 fn names(port: impl Fn() -> u16 + Send + Sync + 'static) -> StandIn {
     StandIn::start(move |words| {
         assert_eq!(words[1..], ["GET-MASTER-ADDR-BY-NAME", NAME]);
         let port = port().to_string();
         let answer = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
-        Answer::Say(answer.leak())
+        ScriptedReply::Say(answer.leak())
     })
 }
 
-/// In the place of a sentinel that watches over other masters.
+/// Stands for a sentinel that watches other masters.
 fn knows_no_master() -> StandIn {
-    StandIn::start(|_| Answer::Say("*-1\r\n"))
+    StandIn::start(|_| ScriptedReply::Say("*-1\r\n"))
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn the_master_and_the_sentinels_have_users_of_their_own() {
     let user = [
         "ACL", "SETUSER", "limiter", "reset", "on", ">m4ster", "~*", "+@all",
     ];
-    // Who may not ask whether a server is the master finds out.
+    // A client without the right to ask for the role finds out.
     scene.master.ask(&[user.as_slice(), &["-role"]].concat());
     let by = |password: &str| -> Vec<String> {
         let ports = scene.sentinels.iter().map(Server::port);
@@ -162,7 +162,7 @@ async fn the_master_and_the_sentinels_have_users_of_their_own() {
     );
 }
 
-/// Two of a thousand are taken, and have arrived at the replica.
+/// Two of a thousand units are used, and the replica knows that.
 async fn before_a_failover(scene: &Watched) -> Limiter<RedisLedger> {
     let store = open(hasty(), &scene.urls());
     let limiter = limiter(&store, [daily("a", 1_000)]);
@@ -175,11 +175,11 @@ async fn before_a_failover(scene: &Watched) -> Limiter<RedisLedger> {
     limiter
 }
 
-/// Asks until the replica of before decides.
+/// Sends requests until the former replica decides.
 async fn until_taken_over(scene: &Watched, limiter: &Limiter<RedisLedger>) {
     let started = Instant::now();
     while calls(&scene.replica, "evalsha") == 0 {
-        // It fails, as long as there is no master.
+        // A request fails as long as there is no master.
         let _ = limiter.check("ann", 0).await;
         assert!(started.elapsed() < 3 * PATIENCE, "no replica took over");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -207,7 +207,7 @@ async fn a_store_goes_on_at_the_next_master_when_one_hangs() {
     until_taken_over(&scene, &limiter).await;
 }
 
-/// The sentinels too fare badly: one of them is on the machine that failed.
+/// A sentinel fails too: it is on the machine that failed.
 #[tokio::test]
 async fn a_store_goes_on_at_the_next_master_when_one_hangs_with_a_sentinel() {
     let scene = Watched::start();
@@ -230,7 +230,7 @@ async fn a_store_goes_on_at_the_next_master_after_a_failover_by_hand() {
     .await;
 }
 
-/// Nothing tells a client so: its connection stays, and it may read. The server then answers so.
+/// The client gets no notice: its connection stays, and it may read. Only the next answer of the server says so.
 async fn asks_again(demote: impl FnOnce(&Server, u16), answer: &str) {
     let servers = [Server::start(&[]), Server::start(&[])];
     let [before, after] = [0, 1].map(|index: usize| servers[index].port());
@@ -290,7 +290,7 @@ async fn the_store_takes_the_master_among_several_named_servers() {
         decides(&connect(NAME, &urls).await.unwrap()).await;
         master.ask(&["FLUSHALL"]);
     }
-    // Without the one who knows, what is told is what there was of a master.
+    // Without the sentinel that knows it, the error names the master that was.
     let urls = [closed(), knows_no_master().url(), stale[0].clone()];
     let said = refused(connect(NAME, &urls).await, StoreErrorKind::Unavailable);
     assert!(
@@ -317,7 +317,7 @@ async fn a_store_that_is_built_before_its_sentinels_are_up_works_as_soon_as_they
     for sentinel in &mut scene.sentinels {
         sentinel.restart();
     }
-    // They find that the master is away.
+    // The sentinels detect that the master is away.
     let started = Instant::now();
     while limiter.check("ann", 1).await.is_err() {
         assert!(started.elapsed() < 3 * PATIENCE, "no replica took over");
@@ -355,12 +355,12 @@ async fn a_server_that_is_taken_for_a_sentinel_is_a_misconfiguration() {
 #[cfg(feature = "redis-tls")]
 #[tokio::test]
 async fn the_master_is_talked_to_through_tls_if_its_address_says_so() {
-    // One that is set already is the same.
+    // A setting that exists already stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let server = Server::start(&[]);
     let port = server.port();
     let urls = [names(move || port).url()];
-    // The server does not speak it.
+    // The server does not support it.
     refused(
         connect("rediss://mymaster", &urls).await,
         StoreErrorKind::Unavailable,

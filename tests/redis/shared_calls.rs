@@ -1,4 +1,4 @@
-//! Requests that are asked at once share calls, and none of them notices.
+//! Simultaneous requests share calls, and are decided as if they were alone.
 
 use std::future::poll_fn;
 use std::mem;
@@ -18,27 +18,27 @@ use tower_ratelimit::{Decision, Limiter, ManualClock, Policy, StoreError};
 use crate::scene::{
     MINUTE, PATIENCE, daily, every, limiter, patient, scripts_run, store, story, until, used,
 };
-use crate::stand_in::{Answer, StandIn, keys};
+use crate::stand_in::{ScriptedReply, StandIn, keys};
 use crate::support::redis::Server;
 
-/// How many requests share a call at most.
+/// The most requests that share a call.
 const MOST: usize = 32;
 
-/// While so many calls are under way, the next has to be full.
+/// With this many calls in flight, the next one has to be full.
 const FEW: usize = 8;
 
-type Told = Result<Decision, StoreError>;
+type CheckResult = Result<Decision, StoreError>;
 
-/// Asks about these keys at once, in this order.
+/// Sends requests for these keys at once, in this order.
 fn ask(
     limiter: &Limiter<RedisLedger>,
     keys: impl IntoIterator<Item = u32>,
-) -> Vec<JoinHandle<Told>> {
+) -> Vec<JoinHandle<CheckResult>> {
     let checks = keys.into_iter().map(|key| limiter.check(key, 1));
     checks.map(tokio::spawn).collect()
 }
 
-async fn answers(asked: Vec<JoinHandle<Told>>) -> Vec<Told> {
+async fn answers(asked: Vec<JoinHandle<CheckResult>>) -> Vec<CheckResult> {
     let mut answers = Vec::new();
     for asked in asked {
         answers.push(asked.await.unwrap());
@@ -72,7 +72,7 @@ async fn exactly_the_limit_of_requests_that_ask_at_once_is_admitted() {
     let store = store(&server);
     for policy in every(40, 60 * MINUTE) {
         let name = policy.name().to_owned();
-        // As many as the limit, and a queue has one more beside its places.
+        // As many as the limit; a queue has one more beside its places.
         let limiters = [limiter(&store, [policy.clone()]), limiter(&store, [policy])];
         let mut tasks = JoinSet::new();
         for number in 0..128 {
@@ -159,7 +159,7 @@ async fn each_request_of_a_shared_call_is_charged_what_it_asks_whatever_the_othe
 
 #[tokio::test]
 async fn while_few_calls_are_under_way_no_request_waits_and_then_until_a_call_is_full() {
-    let server = StandIn::start(|_| Answer::Silence);
+    let server = StandIn::start(|_| ScriptedReply::Silence);
     let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 5)]);
     let mut asked = Vec::new();
     for number in 1..=FEW {
@@ -200,7 +200,7 @@ async fn an_unreadable_state_fails_its_own_request_and_none_that_shares_the_call
             };
             failed(&told.unwrap_err(), StoreErrorKind::Misconfigured, said);
         }
-        // Nothing was charged of those.
+        // The requests were charged nothing.
         server.ask(&["DEL", &other_type, &no_state]);
         for key in [3_u32, 4] {
             assert_eq!(used(&limiter.peek(key, 0).await.unwrap()), [0, 0], "{name}");
@@ -234,7 +234,7 @@ async fn a_replica_fails_the_whole_call_and_is_left() {
     for told in answers(ask(&limiter, 0..10)).await {
         failed(&told.unwrap_err(), StoreErrorKind::Unavailable, "read only");
     }
-    // As a whole, so that the client sees that its connection is of no use; and the first did not know the script.
+    // The whole call fails, so that the client drops the connection; the first call did not know the script.
     let info: String = crate::scene::ask(&server, &["INFO", "commandstats"]);
     let scripts = info
         .lines()
@@ -279,7 +279,7 @@ async fn a_request_that_gives_up_before_the_call_is_left_out_and_stops_no_other(
         for check in checks.iter_mut().flatten() {
             assert!(check.as_mut().poll(context).is_pending());
         }
-        // The first too, for whom the call was started: that is a task which has not run yet.
+        // The first request too, for which the call was started: its task has not run yet.
         checks.iter_mut().step_by(2).for_each(|check| *check = None);
         Poll::Ready(())
     })
@@ -325,7 +325,7 @@ async fn a_request_that_gives_up_after_the_call_was_sent_stops_no_other() {
 #[tokio::test]
 async fn a_call_has_so_many_requests_and_charges_and_no_more() {
     for (policies, requests) in [(1, MOST), (8, 16), (4, MOST)] {
-        let server = StandIn::start(|_| Answer::Silence);
+        let server = StandIn::start(|_| ScriptedReply::Silence);
         let store = patient().deadline(Duration::from_secs(1));
         let store = store.open(server.url()).unwrap();
         let policies = (0..policies).map(|number| daily(&number.to_string(), 5));
@@ -338,7 +338,7 @@ async fn a_call_has_so_many_requests_and_charges_and_no_more() {
         let charges: Vec<usize> = scripts.iter().map(|words| keys(words).len()).collect();
         let most = charges.iter().max().unwrap();
         assert_eq!(*most, requests * policies.len(), "{charges:?}");
-        // Each request was asked for once.
+        // The server got each request once.
         let mut asked: Vec<&String> = scripts.iter().flat_map(|words| keys(words)).collect();
         let all = asked.len();
         asked.sort();
@@ -349,7 +349,7 @@ async fn a_call_has_so_many_requests_and_charges_and_no_more() {
 
 #[tokio::test]
 async fn a_server_that_falls_silent_keeps_no_request_longer_than_the_deadline() {
-    let server = StandIn::start(|_| Answer::Silence);
+    let server = StandIn::start(|_| ScriptedReply::Silence);
     let deadline = Duration::from_millis(200);
     let store = patient().deadline(deadline).open(server.url()).unwrap();
     let limiter = Arc::new(limiter(&store, [daily("a", 5)]));
@@ -364,7 +364,7 @@ async fn a_server_that_falls_silent_keeps_no_request_longer_than_the_deadline() 
         });
     }
     for waited in tasks.join_all().await {
-        // Others use the machine too.
+        // Other processes use the machine too.
         assert!(waited < 5 * deadline, "{waited:?}");
     }
 }
@@ -380,7 +380,7 @@ async fn requests_that_are_told_different_times_do_not_share_a_call() {
     for _ in 0..5 {
         asked.push(tokio::spawn(limiter.check("ann", 1)));
         asked.push(tokio::spawn(limiter.check("ann", 1)));
-        // They read the clock.
+        // These policies read the clock.
         yield_now().await;
         clock.advance(MINUTE);
     }
@@ -389,7 +389,7 @@ async fn requests_that_are_told_different_times_do_not_share_a_call() {
     assert_eq!(allowed, [[true, false]; 5].concat());
 }
 
-/// A call is made by a task in the runtime of one that shares it.
+/// A call is a task in the runtime of one of the requests that share it.
 #[test]
 fn a_runtime_that_ends_keeps_no_request_of_another_waiting_for_its_calls() {
     let server = Server::start(&[]);
@@ -410,7 +410,7 @@ fn a_runtime_that_ends_keeps_no_request_of_another_waiting_for_its_calls() {
     for calls_are_made in [false, true] {
         let elsewhere = runtime();
         server.ask(&["CLIENT", "PAUSE", "20000", "WRITE"]);
-        // Each of them starts calls, which are held back.
+        // Each of them starts calls, which the proxy holds back.
         let theirs = elsewhere.block_on(async {
             let checks = poll_once(0..100).await;
             if calls_are_made {
@@ -425,7 +425,7 @@ fn a_runtime_that_ends_keeps_no_request_of_another_waiting_for_its_calls() {
         server.ask(&["CLIENT", "UNPAUSE"]);
         let asked = Instant::now();
         for check in ours {
-            // Told that they were not decided on, or decided on.
+            // The requests get an error, or a decision.
             if let Err(error) = here.block_on(check) {
                 failed(&error, StoreErrorKind::Unavailable, "");
             }
@@ -438,7 +438,7 @@ fn a_runtime_that_ends_keeps_no_request_of_another_waiting_for_its_calls() {
     }
 }
 
-/// As some services are rented: one server, set up as the only node of a cluster.
+/// A hosted service: one server, configured as the only node of a cluster.
 #[tokio::test]
 async fn a_server_that_takes_keys_of_one_slot_only_is_asked_about_each_request_alone() {
     let config = std::env::temp_dir().join(format!("trl-slots-{}.conf", std::process::id()));
@@ -457,14 +457,14 @@ async fn a_server_that_takes_keys_of_one_slot_only_is_asked_about_each_request_a
         }
     }
     drop(server);
-    // Whether it goes is all one to the test.
+    // The result does not matter to the test.
     let _ = std::fs::remove_file(&*config);
 }
 
-/// Or one call that breaks would be as many failures in a row as requests have shared it.
+/// Otherwise one broken call would count as many failures in a row as requests have shared it.
 #[tokio::test]
 async fn a_call_that_fails_is_one_failure_however_many_have_shared_it() {
-    let server = StandIn::start(|_| Answer::Say("-LOADING Redis is loading\r\n"));
+    let server = StandIn::start(|_| ScriptedReply::Say("-LOADING Redis is loading\r\n"));
     let limiter = limiter(&patient().open(server.url()).unwrap(), [daily("a", 1_000)]);
     let mut failed = 0;
     loop {

@@ -1,4 +1,4 @@
-//! A store in Redis among connections that fall silent, callers that give up, and limits that end.
+//! A store in Redis with connections that fall silent, callers that give up, and limits that end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ fn daily(name: &'static str, limit: u32) -> Policy {
     Policy::new(name, AnchoredWindow::per_day(limit))
 }
 
-/// Stands before a server. What arrives on the first `holes` connections goes nowhere.
+/// A proxy before a server. Bytes on the first `holes` connections are lost.
 struct Proxy {
     port: u16,
     holes: Arc<AtomicUsize>,
@@ -164,7 +164,7 @@ async fn a_node_that_does_not_answer_keeps_no_request_from_the_other_nodes() {
     }
 }
 
-/// A connection on which something happens to refunds.
+/// A connection on which refunds have a fault.
 #[derive(Clone)]
 struct Tampered {
     connection: MultiplexedConnection,
@@ -173,9 +173,9 @@ struct Tampered {
 
 #[derive(Clone)]
 enum Tamper {
-    /// They fail.
+    /// Refunds fail.
     Fail,
-    /// They arrive, are done once that is wished, and are never answered.
+    /// Refunds arrive, are executed when the test wishes, and are never answered.
     Hold {
         arrived: Arc<Notify>,
         wished: Arc<Notify>,
@@ -211,7 +211,7 @@ impl ConnectionLike for Tampered {
                     wished.notified().await;
                     let answer = self.connection.req_packed_command(&command).await;
                     if let Err(error) = answer.and_then(Value::extract_error) {
-                        // It comes again, with the text.
+                        // It is sent again, with the text of the script.
                         wished.notify_one();
                         return Err(error);
                     }

@@ -6,10 +6,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::thread;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use http::{Request, Response};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, yield_now};
@@ -19,40 +17,39 @@ use tower_ratelimit::{
     Concurrency, Limiter, OnStoreFailure, Policy, RateLimitLayer, RedisStore, key,
 };
 
-use crate::scene::{
-    self, ask, calls, cluster_store, daily, limiter, node_of, over, patient, store, used,
-};
+use crate::renewed_slots::are_renewed;
+use crate::scene::{self, ask, calls, cluster_store, daily, limiter, patient, store, used};
 use crate::support::proxy::Proxy;
 use crate::support::redis::{Cluster, Server, until};
 
-const LIFE: Duration = Duration::from_secs(1);
+pub(crate) const LIFE: Duration = Duration::from_secs(1);
 
-fn at_once(most: u32) -> Policy {
+pub(crate) fn at_once(most: u32) -> Policy {
     Policy::new("at once", Concurrency::of(most))
 }
 
-fn short_lived(server: &Server) -> RedisStore {
+pub(crate) fn short_lived(server: &Server) -> RedisStore {
     patient().slot_life(LIFE).open(server.url()).unwrap()
 }
 
-/// The name of the set of slots of this key.
-fn set_of(store: &RedisStore, key: u64) -> String {
+/// Returns the name of the set of slots of this key.
+pub(crate) fn set_of(store: &RedisStore, key: u64) -> String {
     store.store_key(&at_once(1), key)
 }
 
-/// How many slots are in the set.
-fn members(server: &Server, set: &str) -> u64 {
+/// Returns how many slots are in the set.
+pub(crate) fn members(server: &Server, set: &str) -> u64 {
     ask(server, &["ZCARD", set])
 }
 
 /// A node that can die: its runtime ends, and nothing is given back.
-struct Node {
-    runtime: Runtime,
-    limiter: Limiter<RedisLedger>,
+pub(crate) struct Node {
+    pub(crate) runtime: Runtime,
+    pub(crate) limiter: Limiter<RedisLedger>,
 }
 
 impl Node {
-    fn new(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Self {
+    pub(crate) fn new(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Self {
         Self {
             runtime: Builder::new_multi_thread()
                 .worker_threads(1)
@@ -64,7 +61,7 @@ impl Node {
     }
 
     /// Takes a slot, which it holds as long as it lives.
-    fn takes(&self, key: u64) -> bool {
+    pub(crate) fn takes(&self, key: u64) -> bool {
         let held = self.runtime.block_on(self.limiter.reserve(key, 1)).unwrap();
         let is_allowed = held.is_allowed();
         mem::forget(held);
@@ -264,92 +261,6 @@ fn a_request_that_goes_away_before_its_answer_holds_no_slot() {
     until("its slot is given back", || members(&server, &set) == 0);
 }
 
-#[test]
-fn all_slots_of_a_node_are_renewed_in_one_call() {
-    let server = Server::start(&[]);
-    let store = short_lived(&server);
-    let node = Node::new(&store, [at_once(100)]);
-    for key in 0..40 {
-        assert!(node.takes(key) && node.takes(key));
-    }
-    let set = set_of(&store, 39);
-    let end = || -> f64 {
-        let members: Vec<(String, f64)> = ask(&server, &["ZRANGE", &set, "-1", "-1", "WITHSCORES"]);
-        members[0].1
-    };
-    let wait_for_a_renewal = || {
-        let before = end();
-        until("they are renewed", || end() > before);
-    };
-    wait_for_a_renewal();
-    let before = calls(&server, "evalsha");
-    wait_for_a_renewal();
-    wait_for_a_renewal();
-    let took = calls(&server, "evalsha") - before;
-    assert_eq!(took, 2);
-}
-
-/// When the last slot of a set ends, by the server's clock, and what time it is there.
-fn end_and_now(server: &Server, set: &str) -> (f64, f64) {
-    let members: Vec<(String, f64)> = ask(server, &["ZRANGE", set, "-1", "-1", "WITHSCORES"]);
-    let (seconds, micros): (f64, f64) = ask(server, &["TIME"]);
-    (members[0].1, seconds * 1e6 + micros)
-}
-
-/// Looks until these slots were renewed past two lives, and sees none of them end.
-fn are_renewed(slots: &[(&Server, String)], life: Duration) {
-    let first: Vec<f64> = slots
-        .iter()
-        .map(|(server, set)| end_and_now(server, set).0)
-        .collect();
-    let lasts = life.as_secs_f64() * 2e6;
-    until("the slots were renewed past two lives", || {
-        slots.iter().zip(&first).all(|((server, set), first)| {
-            let (end, now) = end_and_now(server, set);
-            assert!(end > now, "a slot has ended while its request goes on");
-            end > first + lasts
-        })
-    });
-}
-
-#[test]
-fn a_set_that_cannot_be_read_lets_no_slot_of_the_others_end() {
-    let server = Server::start(&[]);
-    let store = short_lived(&server);
-    let node = Node::new(&store, [at_once(1)]);
-    assert!((0..30).all(|key| node.takes(key)));
-    let set = |key| set_of(&store, key);
-    let _: () = ask(&server, &["SET", &set(29), "text"]);
-    let others: Vec<_> = (0..29).map(|key| (&server, set(key))).collect();
-    are_renewed(&others, LIFE);
-}
-
-#[test]
-fn in_a_cluster_a_server_that_is_away_lets_no_slot_of_the_others_end() {
-    const LIFE: Duration = Duration::from_secs(3);
-    let cluster = Cluster::start();
-    for server in &cluster.nodes {
-        // Else none of them answers while one is away.
-        let _: () = ask(
-            server,
-            &["CONFIG", "SET", "cluster-require-full-coverage", "no"],
-        );
-    }
-    let builder = RedisStore::builder().deadline(Duration::from_millis(500));
-    let store = over(builder.slot_life(LIFE), &cluster);
-    let node = Node::new(&store, [at_once(1)]);
-    assert!((0..60).all(|key| node.takes(key)));
-    let sets = (0..60).map(|key| set_of(&store, key));
-    let slots: Vec<_> = sets.map(|set| (node_of(&cluster, &set), set)).collect();
-    let frozen = slots[0].0.port();
-    slots[0].0.freeze();
-    let others: Vec<_> = slots
-        .into_iter()
-        .filter(|(server, _)| server.port() != frozen)
-        .collect();
-    are_renewed(&others, LIFE);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_hold_for_keys_with_slots_and_what_changes_usage_frees_none() {
     let server = Server::start(&[]);
@@ -446,87 +357,4 @@ async fn while_the_server_is_away_a_node_has_its_share_of_slots() {
     held.pop();
     assert!(!node.reserve(7_u64, 2).await.unwrap().is_allowed());
     assert!(node.reserve(7_u64, 1).await.unwrap().is_allowed());
-}
-
-/// The time of the processor that the server has used until now, in microseconds, and how many scripts it has run. Both
-/// are of one moment: a renewal is in both, or in neither.
-fn spent(server: &Server) -> (f64, u64) {
-    let info: String = ask(server, &["INFO", "all"]);
-    let (mut seconds, mut scripts) = (0.0, 0);
-    for line in info.lines() {
-        match line.split_once(':') {
-            Some(("used_cpu_user" | "used_cpu_sys", used)) => {
-                seconds += used.trim().parse::<f64>().unwrap();
-            }
-            Some(("cmdstat_evalsha", told)) => {
-                let calls = told.strip_prefix("calls=").unwrap();
-                scripts = calls.split(',').next().unwrap().parse().unwrap();
-            }
-            _ => {}
-        }
-    }
-    (seconds * 1e6, scripts)
-}
-
-/// How long the commands take that any renewal needs: an end for each member of each set.
-fn bare_commands(server: &Server, sets: &[String]) -> f64 {
-    let mut sets_and_members = Vec::new();
-    for set in sets {
-        let members: Vec<String> = ask(server, &["ZRANGE", set, "0", "-1"]);
-        sets_and_members.push((format!("copy {set}"), members));
-    }
-    let mut connection = server.connection();
-    let mut least = f64::MAX;
-    for round in 0..4_u64 {
-        let end = (1_700_000_000_000_000 + round).to_string();
-        let mut commands = redis::pipe();
-        for (copy, members) in &sets_and_members {
-            let command = commands.cmd("ZADD").arg(copy);
-            for member in members {
-                command.arg(&end).arg(member);
-            }
-            command.ignore();
-        }
-        let before = spent(server).0;
-        commands.query::<()>(&mut connection).unwrap();
-        least = least.min(spent(server).0 - before);
-    }
-    least
-}
-
-#[test]
-fn ten_thousand_slots_are_renewed_in_one_call_that_takes_less_than_their_commands_alone() {
-    const KEYS: u64 = 100;
-    let server = Server::start(&[]);
-    let store = patient().slot_life(3 * LIFE).open(server.url()).unwrap();
-    let node = Node::new(&store, [at_once(100)]);
-    for _ in 0..100 {
-        let each = (0..KEYS).map(|key| node.limiter.reserve(key, 1));
-        for held in node.runtime.block_on(join_all(each)) {
-            let held = held.unwrap();
-            assert!(held.is_allowed());
-            mem::forget(held);
-        }
-    }
-    let mut renewals = Vec::new();
-    until("it is measured", || {
-        let (before, calls) = spent(&server);
-        // Questions meanwhile would be measured, too.
-        thread::sleep(LIFE);
-        let (after, now) = spent(&server);
-        if now == calls + 1 {
-            renewals.push(after - before);
-        }
-        renewals.len() == 4
-    });
-    let sets: Vec<String> = (0..KEYS).map(|key| set_of(&store, key)).collect();
-    let slots: u64 = sets.iter().map(|set| members(&server, set)).sum();
-    assert_eq!(slots, 10_000);
-    let renewal = renewals.into_iter().fold(f64::MAX, f64::min);
-    let bare = bare_commands(&server, &sets);
-    println!(
-        "10,000 slots renewed in {renewal:.0} us of the server; its commands alone take {bare:.0} us"
-    );
-    // The server keeps the copies as lists, which take longer the longer they are.
-    assert!(renewal < bare, "{renewal} and {bare} us");
 }

@@ -1,4 +1,4 @@
-//! In the place of a server: it hears what a client says, and answers as the test likes.
+//! A stand-in for a server: it records the commands of a client, and answers from a script.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What comes of a command.
+/// The reply to a command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ScriptedReply {
     Say(&'static str),
     /// Allows each request that shares the call; each has one charge.
     Allow,
-    /// Says this, and closes.
+    /// Sends this, and closes the connection.
     Break(&'static str),
     Silence,
 }
@@ -30,8 +30,10 @@ struct Heard {
 }
 
 impl StandIn {
-    /// Answers a script so, and what a sentinel is asked; all else is fine.
-    pub(crate) fn start(answer: impl Fn(&[String]) -> Answer + Send + Sync + 'static) -> Self {
+    /// Sends these replies to scripts and to questions for a sentinel, and accepts everything else.
+    pub(crate) fn start(
+        answer: impl Fn(&[String]) -> ScriptedReply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let (heard, answer) = (Arc::new(Heard::default()), Arc::new(answer));
@@ -50,7 +52,7 @@ impl StandIn {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// The scripts and the questions that arrived, each word of them.
+    /// Returns the scripts and the questions that arrived, each word of them.
     pub(crate) fn scripts(&self) -> Vec<Vec<String>> {
         self.heard.scripts.lock().unwrap().clone()
     }
@@ -60,7 +62,11 @@ impl StandIn {
     }
 }
 
-fn serve(stream: TcpStream, heard: &Heard, answer: &dyn Fn(&[String]) -> Answer) -> Option<()> {
+fn serve(
+    stream: TcpStream,
+    heard: &Heard,
+    answer: &dyn Fn(&[String]) -> ScriptedReply,
+) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
     loop {
@@ -69,28 +75,28 @@ fn serve(stream: TcpStream, heard: &Heard, answer: &dyn Fn(&[String]) -> Answer)
             heard.scripts.lock().unwrap().push(words.clone());
             answer(&words)
         } else {
-            Answer::Say("+OK\r\n")
+            ScriptedReply::Say("+OK\r\n")
         };
         match answer {
-            Answer::Allow => {
+            ScriptedReply::Allow => {
                 let text = vec!["1;1;0;0 0 0"; keys(&words).len()].join("\n");
                 let answer = format!("${}\r\n{text}\r\n", text.len());
                 writer.write_all(answer.as_bytes()).ok()?;
             }
-            Answer::Say(text) => writer.write_all(text.as_bytes()).ok()?,
-            Answer::Break(text) => return writer.write_all(text.as_bytes()).ok(),
-            Answer::Silence => {}
+            ScriptedReply::Say(text) => writer.write_all(text.as_bytes()).ok()?,
+            ScriptedReply::Break(text) => return writer.write_all(text.as_bytes()).ok(),
+            ScriptedReply::Silence => {}
         }
     }
 }
 
-/// The keys of a script.
+/// Returns the keys of a script.
 pub(crate) fn keys(words: &[String]) -> &[String] {
     let keys: usize = words[2].parse().unwrap();
     &words[3..3 + keys]
 }
 
-/// The words of the next command; `None` once the client has gone.
+/// Returns the words of the next command; `None` once the client has gone.
 fn command(reader: &mut impl BufRead) -> Option<Vec<String>> {
     let words = number(reader, '*')?;
     let word = |_| {

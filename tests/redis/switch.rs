@@ -1,4 +1,4 @@
-//! What is on its way while the server goes or comes back.
+//! Requests in flight while the server goes away or comes back.
 
 use std::convert::Infallible;
 use std::sync::mpsc::channel;
@@ -27,7 +27,7 @@ fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Li
     limiter.store(store.clone()).build().unwrap()
 }
 
-/// Lets the server take nothing more, and the store find out.
+/// Makes the server refuse writes, and waits until the store knows.
 async fn lose(server: &Server, store: &RedisStore) {
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
     let limiter = limiter(store, [daily("lose", 1_000)]);
@@ -36,8 +36,8 @@ async fn lose(server: &Server, store: &RedisStore) {
     }
 }
 
-/// A denial that was remembered held for a charge and not for a peek, and so a request that takes what there is asked
-/// both in turn for ever, without a pause.
+/// A remembered denial held for a charge and not for a peek. So a request that takes the available units asked both
+/// in turn for ever, without a pause.
 #[test]
 fn a_client_that_takes_what_there_is_gets_nothing_while_a_denial_is_remembered() {
     let (tell, told) = channel();
@@ -63,7 +63,7 @@ fn a_client_that_takes_what_there_is_gets_nothing_while_a_denial_is_remembered()
     assert!(!decision.is_allowed() && decision.is_degraded());
 }
 
-/// Then there is this node's share, and a policy that lets everything go on limits nothing.
+/// Then this node's share holds, and a policy that allows everything limits nothing.
 #[tokio::test]
 async fn while_the_server_is_away_what_there_is_here_is_taken() {
     let server = Server::start(&[]);
@@ -86,7 +86,7 @@ async fn while_the_server_is_away_what_there_is_here_is_taken() {
     }
 }
 
-/// Then no task runs but while a request waits, and none does while the server is away.
+/// Then a task runs only while a request waits, and none does while the server is away.
 #[test]
 fn a_runtime_that_runs_for_each_request_alone_finds_the_server_again() {
     let server = Server::start(&[]);
@@ -108,7 +108,7 @@ fn a_runtime_that_runs_for_each_request_alone_finds_the_server_again() {
     }
 }
 
-/// A client whose requests end before their answers come could keep a node from its store.
+/// A client whose requests end before their answers could keep a node from its store.
 #[tokio::test]
 async fn callers_that_give_up_do_not_send_away_a_server_that_answers_others_in_time() {
     let server = Server::start(&[]);
@@ -134,15 +134,15 @@ async fn callers_that_give_up_do_not_send_away_a_server_that_answers_others_in_t
     hostile.abort_all();
 }
 
-type Asked = Request<String>;
+type TenantRequest = Request<String>;
 
-fn of(user: &str, tenant: &str) -> Asked {
+fn of(user: &str, tenant: &str) -> TenantRequest {
     let request = Request::get("/").header("x-user", user);
     let request = request.header("x-tenant", tenant);
     request.body(String::new()).unwrap()
 }
 
-/// Everything goes on under the first policy while the server is away; the second lets requests wait.
+/// The first policy allows everything while the server is away; the second lets requests wait.
 fn policies(period: Duration, patience: Duration) -> [Policy<Http>; 2] {
     let open = daily("open", 1_000).on_store_failure(OnStoreFailure::Allow);
     let here = Policy::new("here", AnchoredWindow::new(1, period).unwrap());
@@ -152,14 +152,14 @@ fn policies(period: Duration, patience: Duration) -> [Policy<Http>; 2] {
     ]
 }
 
-/// With these, as long as nothing else is said.
+/// With these replies, unless another is set.
 fn layer(store: &RedisStore, policies: [Policy<Http>; 2]) -> RateLimitLayerBuilder<RedisStore> {
     let layer = RateLimitLayer::builder().policies(policies);
     layer.store(store.clone())
 }
 
-async fn answer(layer: &RateLimitLayer, request: Asked) -> (StatusCode, String) {
-    let service = layer.layer(service_fn(async |_: Asked| {
+async fn answer(layer: &RateLimitLayer, request: TenantRequest) -> (StatusCode, String) {
+    let service = layer.layer(service_fn(async |_: TenantRequest| {
         Ok::<_, Infallible>(Response::new(String::new()))
     }));
     let answer = service.oneshot(request).await.unwrap();
@@ -167,7 +167,7 @@ async fn answer(layer: &RateLimitLayer, request: Asked) -> (StatusCode, String) 
     (answer.status(), told.to_owned())
 }
 
-/// It was asked about by the policies alone that had been kept without the server.
+/// Only the policies that were kept without the server decided it.
 #[tokio::test]
 async fn a_request_that_waits_is_asked_about_as_a_whole_when_the_server_is_back() {
     let server = Server::start(&[]);
@@ -212,7 +212,7 @@ async fn the_policy_that_counts_without_the_server_has_a_partition_key_too() {
     let (_, told) = answer(&layer, of("ann", "shop")).await;
     assert_eq!(counted(&told), ann, "of one that passes");
     let refused = async {
-        // Another has come before it, and waits.
+        // Another request has come before it, and waits.
         tokio::task::yield_now().await;
         let (status, told) = answer(&layer, of("ann", "shop")).await;
         assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);

@@ -1,4 +1,4 @@
-//! The way to a server through TLS.
+//! Connections to a server over TLS.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tower_ratelimit::error::StoreErrorKind;
 use crate::scene::{daily, keys, limiter, patient, story, used};
 use crate::support::redis::{Server, free_port};
 
-/// A server with a certificate that it has signed itself.
+/// A server with a self-signed certificate.
 struct Scene {
     server: Server,
     url: String,
@@ -19,7 +19,7 @@ struct Scene {
 
 impl Scene {
     fn start(name: &str) -> Self {
-        // One that is set already is the same.
+        // A setting that exists already stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let folder = std::env::temp_dir().join(format!("trl-tls-{name}-{}", std::process::id()));
@@ -57,7 +57,7 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         let folder: &Path = &self.folder;
-        // It is all one to the test whether it goes.
+        // The result does not matter to the test.
         let _ = fs::remove_dir_all(folder);
     }
 }

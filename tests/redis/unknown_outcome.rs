@@ -1,4 +1,4 @@
-//! What may have been done is not sent again.
+//! A call that may have been executed is not sent again.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::scene::{
     calls, cluster_store, daily, key_on_each, limiter, node_of, over, patient, store, story, until,
     used,
 };
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::{Cluster, Server};
 
 const SHORT: Duration = Duration::from_millis(60);
@@ -25,10 +25,10 @@ fn assert_unavailable<T>(answer: Result<T, StoreError>) {
     assert!(error.is_transient());
 }
 
-/// Each verb, to a server that behaves so with every script.
-async fn each_verb_arrives_once(answer: Answer, deadline: Duration) {
+/// Sends each verb once to a server with this reply to every script.
+async fn each_verb_arrives_once(answer: ScriptedReply, deadline: Duration) {
     let server = StandIn::start(move |_| answer);
-    // Five failures in a row would have one alone find that the server is away.
+    // Five failures in a row would open the breaker.
     let limiters = [(); 2].map(|()| {
         let store = patient().deadline(deadline).open(server.url()).unwrap();
         limiter(&store, [daily("a", 5), daily("b", 5)])
@@ -52,30 +52,30 @@ async fn each_verb_arrives_once(answer: Answer, deadline: Duration) {
         found.count()
     };
     assert_eq!([0, 1, 2, 3, 4, 5].map(about), [1; 6], "{scripts:?}");
-    // What has failed so is of no use any more.
+    // A connection with this failure is not used again.
     assert_eq!(server.connections(), 6);
 }
 
 #[tokio::test]
 async fn a_connection_that_closes_after_the_command_loses_it_for_good() {
-    each_verb_arrives_once(Answer::Break(""), crate::scene::PATIENCE).await;
+    each_verb_arrives_once(ScriptedReply::Break(""), crate::scene::PATIENCE).await;
 }
 
 #[tokio::test]
 async fn half_an_answer_is_no_reason_to_ask_again() {
-    each_verb_arrives_once(Answer::Break("*4\r\n:17"), crate::scene::PATIENCE).await;
+    each_verb_arrives_once(ScriptedReply::Break("*4\r\n:17"), crate::scene::PATIENCE).await;
 }
 
 #[tokio::test]
 async fn a_server_that_stays_silent_is_asked_once_until_the_deadline() {
-    each_verb_arrives_once(Answer::Silence, SHORT).await;
+    each_verb_arrives_once(ScriptedReply::Silence, SHORT).await;
 }
 
 #[tokio::test]
 async fn a_text_that_was_sent_is_not_sent_again() {
     let server = StandIn::start(|words| match &*words[0] {
-        "EVALSHA" => Answer::Say("-NOSCRIPT No matching script.\r\n"),
-        _ => Answer::Break(""),
+        "EVALSHA" => ScriptedReply::Say("-NOSCRIPT No matching script.\r\n"),
+        _ => ScriptedReply::Break(""),
     });
     let store = patient().open(server.url()).unwrap();
     assert_unavailable(limiter(&store, [daily("a", 5)]).check("ann", 1).await);
@@ -94,19 +94,19 @@ async fn the_deadline_is_that_of_both_round_trips_together() {
     let server = StandIn::start(move |words| {
         std::thread::sleep(deadline * 6 / 10);
         match &*words[0] {
-            "EVALSHA" => Answer::Say("-NOSCRIPT No matching script.\r\n"),
-            _ => Answer::Say("*4\r\n:1\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n"),
+            "EVALSHA" => ScriptedReply::Say("-NOSCRIPT No matching script.\r\n"),
+            _ => ScriptedReply::Say("*4\r\n:1\r\n:1\r\n:0\r\n$5\r\n0 0 0\r\n"),
         }
     });
     let store = patient().deadline(deadline).open(server.url()).unwrap();
     assert_unavailable(limiter(&store, [daily("a", 5)]).check("ann", 1).await);
 }
 
-/// After a failover behind one name, the old connection leads to what is a replica now.
+/// After a failover behind one name, the old connection leads to a server that is a replica now.
 #[tokio::test]
 async fn a_server_that_may_not_write_is_left() {
     let refusal = "-READONLY You can't write against a read only replica.\r\n";
-    let server = StandIn::start(move |_| Answer::Say(refusal));
+    let server = StandIn::start(move |_| ScriptedReply::Say(refusal));
     let store = patient().open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 5)]);
     for connections in 1..=3 {
@@ -115,11 +115,11 @@ async fn a_server_that_may_not_write_is_left() {
     }
 }
 
-/// The server goes on after the deadline, and does then what it was sent.
+/// The server continues after the deadline, and then executes the command.
 async fn is_charged_once(hasty: &RedisStore, calm: &RedisStore, server: &Server, key: u64) {
     let hasty = limiter(hasty, [daily("a", 5)]);
     let calm = limiter(calm, [daily("a", 5)]);
-    // The script is known there, and the connection made.
+    // The script is known there, and the connection exists.
     assert!(calm.check(key, 1).await.unwrap().is_allowed());
     let mut connected = hasty.peek(key, 0).await;
     while connected.is_err() {
@@ -134,7 +134,7 @@ async fn is_charged_once(hasty: &RedisStore, calm: &RedisStore, server: &Server,
         told = calm.peek(key, 0).await.unwrap();
     }
     assert_eq!(used(&told), [3]);
-    // Whatever the client that gave up may have sent again comes before what it sends now.
+    // A command that the client has sent again comes before this one.
     while hasty.peek(key, 0).await.is_err() {}
     assert_eq!(used(&calm.peek(key, 0).await.unwrap()), [3]);
 }
@@ -155,7 +155,7 @@ async fn a_node_of_a_cluster_that_stops_over_the_deadline_charges_once() {
     is_charged_once(&hasty, &calm, &cluster.nodes[1], key).await;
 }
 
-/// Its connections break while it holds the command back, so that the command is never done.
+/// Its connections break while the proxy holds the command back, so that the command is never executed.
 async fn is_lost(store: &RedisStore, server: &Server, key: u64) {
     let limiter = limiter(store, [daily("a", 5)]);
     assert!(limiter.check(key, 1).await.unwrap().is_allowed());

@@ -39,7 +39,7 @@ fn service(
     service.map_response(|response| response.map(drop))
 }
 
-/// One that does not wait for long.
+/// A request that does not wait for long.
 fn hurried() -> Request<()> {
     let mut request = Request::new(());
     let deadline = Deadline::after(Duration::from_secs(1));
@@ -54,9 +54,9 @@ fn wait(response: &Response<()>) -> Duration {
     }
 }
 
-/// A request that finds others waiting asks when its turn would be, and charges nothing. While the server was
-/// away, the answer left out the policy that lets everything go on, and nothing else denied it: so each
-/// request passed by what it had only foreseen, and 200 of 200 passed under a limit of 5 a day.
+/// A request that finds others waiting asks when its turn would be, and charges nothing. While the server was away,
+/// the answer left out the policy that allows everything, and no other policy denied the request: so each request
+/// passed by the estimate, and 200 of 200 passed under a limit of 5 a day.
 #[tokio::test]
 async fn a_request_never_passes_by_an_estimate_alone() {
     let server = Server::start(&[]);
@@ -96,8 +96,8 @@ async fn a_refund_counts_until_the_window_of_the_charge_ends() {
     .await;
 }
 
-/// A layer that has moved requests up may know when a turn begins to a microsecond: a third of a second is no
-/// whole number of them.
+/// A layer that has moved requests up may know the beginning of a turn to the microsecond: a third of a second is not
+/// a whole number of microseconds.
 #[tokio::test]
 async fn the_last_turns_of_a_queue_are_given_back_and_the_store_says_whether_they_were() {
     let server = Server::start(&[]);
@@ -145,7 +145,7 @@ async fn a_queue_keeps_its_order_when_the_server_goes_away() {
         })
     };
     let start = Instant::now();
-    // Each is asked about before the next, since nothing else runs until it waits.
+    // The layer decides each before the next, because nothing else runs until it waits.
     let mut requests = Vec::new();
     for number in 0..10 {
         let asked = scripts_run(&server);

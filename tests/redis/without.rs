@@ -1,4 +1,4 @@
-//! What becomes of requests while the server is away: here it is full, for as long as a test says so.
+//! Requests while the server is away. In these tests it is full, for as long as the test needs.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tower_ratelimit::{
 };
 
 use crate::scene::{PATIENCE, ask, calls, daily, patient, scripts_run, until, used};
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 use crate::support::redis::Server;
 
 /// Two nodes share the store.
@@ -34,7 +34,7 @@ fn allow(policy: Policy) -> Policy {
     policy.on_store_failure(OnStoreFailure::Allow)
 }
 
-/// Lets the server take nothing more, and the store find out.
+/// Makes the server refuse writes, and waits until the store knows.
 pub(crate) async fn lose(server: &Server, store: &RedisStore) {
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
     let limiter = limiter(store, [refuse(daily("lose", 1_000))]);
@@ -82,7 +82,7 @@ async fn a_node_keeps_to_its_share_until_the_server_is_back() {
     let told = limiter.check("ann", 1).await.unwrap();
     assert!(told.is_allowed() && !told.is_degraded());
     assert_eq!(used(&told), [3]);
-    // What was counted here is counted still.
+    // Units that were counted here still count.
     lose(&server, &store).await;
     assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
 }
@@ -153,10 +153,10 @@ async fn blocks_that_a_node_has_made_or_met_hold() {
         assert_eq!(told.is_allowed(), !is_blocked, "{key}");
         let names: Vec<_> = told.policies().map(|(name, _)| name).collect();
         assert_eq!(names.len(), 1 + usize::from(is_blocked), "{key}: {names:?}");
-        // A ledger of its own has seen no key.
+        // Another ledger has seen no key.
         assert!(open.check(key, 1).await.unwrap().is_allowed());
     }
-    // It holds here, and no other node knows.
+    // The block holds here, and no other node knows it.
     here.block("late", long).await.unwrap_err();
     assert!(!here.check("late", 0).await.unwrap().is_allowed());
     here.unblock("late").await.unwrap_err();
@@ -206,7 +206,7 @@ async fn refunds_and_settlements_during_an_outage_count_in_this_process() {
 
 #[tokio::test]
 async fn one_call_that_fails_is_decided_here_too() {
-    let server = StandIn::start(|_| Answer::Say("-LOADING Redis is loading\r\n"));
+    let server = StandIn::start(|_| ScriptedReply::Say("-LOADING Redis is loading\r\n"));
     let store = patient().nodes(2).open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 4)]);
     assert!(limiter.check("ann", 2).await.unwrap().is_degraded());
@@ -214,14 +214,14 @@ async fn one_call_that_fails_is_decided_here_too() {
     assert_eq!(server.scripts().len(), 2);
 }
 
-/// A caller who gives up sooner than the store would never see the deadline.
+/// A caller that gives up before the store would never see the deadline.
 #[tokio::test]
 async fn callers_that_give_up_one_after_the_other_find_the_server_away() {
-    let server = StandIn::start(|_| Answer::Silence);
+    let server = StandIn::start(|_| ScriptedReply::Silence);
     let store = patient().deadline(Duration::from_millis(80));
     let store = store.open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 1_000)]);
-    // To connect takes a while too.
+    // Connecting takes a while too.
     let _ = limiter.check("ann", 1).await;
     let away = async {
         let impatient = Duration::from_millis(40);
@@ -297,7 +297,7 @@ async fn another_type_under_a_key_is_a_failure_of_that_key_alone() {
     assert!(!limiter.check("ann", 1).await.unwrap().is_degraded());
 }
 
-/// Nothing is asked once the server is away.
+/// No call is sent while the server is away.
 #[tokio::test]
 async fn the_server_is_found_again_without_traffic_and_asked_seldom() {
     let server = Server::start(&[]);
@@ -314,11 +314,11 @@ async fn the_server_is_found_again_without_traffic_and_asked_seldom() {
         peeked.is_none_or(|told| !told.unwrap().is_degraded())
     })
     .await;
-    // Four within the first four seconds: after a quarter, a half, one and two.
+    // Four probes within the first four seconds: after a quarter, a half, one and two seconds.
     assert!(calls(&server, "eval") - asked <= 6);
 }
 
-/// What is there already: a decision without the server waits for nothing.
+/// Available data: a decision without the server waits for nothing.
 fn futures_now<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(future).poll(&mut context) {
@@ -370,7 +370,7 @@ async fn the_store_has_one_connection_before_and_after_an_outage() {
     let limiter = limiter(&store, [daily("a", 1_000)]);
     let connections = || -> usize {
         let list: String = ask(&server, &["CLIENT", "LIST"]);
-        // But for the one that asks.
+        // Except the request that asks.
         list.lines().count() - 1
     };
     for round in 0..3 {

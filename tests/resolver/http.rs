@@ -55,7 +55,7 @@ async fn send(layer: &RateLimitLayer, path: &str, customer: Option<&str>) -> (St
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_its_plan_before_it_is_charged() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     source.delay(30 * MILLIS);
     let layer = builder(&source.resolver()).build().unwrap();
@@ -78,7 +78,7 @@ async fn a_request_waits_for_its_plan_before_it_is_charged() {
 /// A request that leaves while it waits for its plan was charged nothing.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_goes_away_before_its_plan_is_known_is_charged_nothing() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     let layer = builder(&source.resolver()).build().unwrap();
     let gate = source.hold();
     let task = {
@@ -101,7 +101,7 @@ async fn a_request_that_goes_away_before_its_plan_is_known_is_charged_nothing() 
 
 #[tokio::test(start_paused = true)]
 async fn a_request_on_a_list_is_not_looked_up() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     let layer = builder(&source.resolver()).build().unwrap();
     assert_eq!(send(&layer, "/health", Some("ann")).await.0, StatusCode::OK);
     assert_eq!(
@@ -113,8 +113,8 @@ async fn a_request_on_a_list_is_not_looked_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_plan_is_not_known_gets_503_by_choice() {
-    let source = Source::new();
-    source.acts("ann", Act::Fail);
+    let source = ScriptedSource::new();
+    source.acts("ann", LookupScript::Fail);
     let resolver = source.builder().refuse_unresolved().build().unwrap();
     let layer = builder(&resolver).build().unwrap();
     let refused = format!("{:?}", Refusal::StoreFailed(StoreErrorKind::Unresolved));
@@ -131,7 +131,7 @@ async fn a_request_whose_plan_is_not_known_gets_503_by_choice() {
 async fn an_interceptor_has_what_is_known_and_begins_a_lookup() {
     use tonic::service::Interceptor;
 
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let resolver = source.builder().refuse_unresolved().build().unwrap();
     let customer = |head: &Head<'_>| Some(head.header("x-customer")?.to_owned());

@@ -6,7 +6,7 @@ use crate::scene::*;
 
 #[tokio::test(start_paused = true)]
 async fn an_invalidated_key_is_looked_up_by_its_next_decision() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "free");
     source.set("bob", "free");
     let resolver = source.resolver();
@@ -29,12 +29,12 @@ async fn an_invalidated_key_is_looked_up_by_its_next_decision() {
 
 #[tokio::test(start_paused = true)]
 async fn the_value_of_an_invalidated_key_serves_failures_alone() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let resolver = source.resolver();
     let limiter = limiter(&resolver);
     ask(&limiter, "ann").await;
-    source.acts("ann", Act::Fail);
+    source.acts("ann", LookupScript::Fail);
     resolver.invalidate(&"ann".to_owned());
     assert_eq!(ask(&limiter, "ann").await, "plan pro, stale: lookup failed");
     // An invalidation ends the second after a failure.
@@ -45,8 +45,8 @@ async fn the_value_of_an_invalidated_key_serves_failures_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_was_not_found_or_has_failed_is_looked_up_after_an_invalidation() {
-    let source = Source::new();
-    source.acts("bob", Act::Fail);
+    let source = ScriptedSource::new();
+    source.acts("bob", LookupScript::Fail);
     let resolver = source.resolver();
     let limiter = limiter(&resolver);
     assert_eq!(ask(&limiter, "ann").await, "plan free, default: not found");
@@ -66,7 +66,7 @@ async fn a_key_that_was_not_found_or_has_failed_is_looked_up_after_an_invalidati
 #[tokio::test(start_paused = true)]
 async fn the_answer_of_a_lookup_that_began_before_the_invalidation_is_not_fresh() {
     for all in [false, true] {
-        let source = Source::new();
+        let source = ScriptedSource::new();
         source.set("ann", "free");
         let resolver = source.resolver();
         let limiter = limiter(&resolver);
@@ -94,7 +94,7 @@ async fn the_answer_of_a_lookup_that_began_before_the_invalidation_is_not_fresh(
 
 #[tokio::test(start_paused = true)]
 async fn a_lookup_that_was_outdated_in_flight_is_kept_for_failure_alone() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "free");
     let resolver = source.resolver();
     let limiter = limiter(&resolver);
@@ -120,7 +120,7 @@ async fn a_lookup_that_was_outdated_in_flight_is_kept_for_failure_alone() {
 /// Each key has one lookup at a time under any invalidations.
 #[tokio::test(start_paused = true)]
 async fn invalidations_begin_no_second_lookup_of_a_key() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let resolver = source.resolver();
     let limiter = limiter(&resolver);

@@ -50,8 +50,11 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 /// Limits that a resolver gives come before those of operations and of keys; a plan that it names comes after.
 #[tokio::test(start_paused = true)]
 async fn limits_of_a_resolver_come_first_and_a_plan_that_it_names_is_a_plan() {
-    let source = Source::new();
-    source.acts("ann", Act::Answer(Resolved::Limits(own("special"))));
+    let source = ScriptedSource::new();
+    source.acts(
+        "ann",
+        LookupScript::Answer(Resolved::Limits(own("special"))),
+    );
     source.set("bob", "pro");
     source.set("eve", "pro");
     let limiter = limiter_of(&source.resolver());
@@ -83,8 +86,11 @@ async fn limits_of_a_resolver_come_first_and_a_plan_that_it_names_is_a_plan() {
 
 #[tokio::test(start_paused = true)]
 async fn an_override_comes_before_a_resolver() {
-    let source = Source::new();
-    source.acts("ann", Act::Answer(Resolved::Limits(own("special"))));
+    let source = ScriptedSource::new();
+    source.acts(
+        "ann",
+        LookupScript::Answer(Resolved::Limits(own("special"))),
+    );
     let limiter = Limiter::builder()
         .policy(Policy::new("minute", FixedWindow::per_minute(10)))
         .resolver(source.resolver(), tower_ratelimit::key::Key::to_text)
@@ -102,7 +108,7 @@ async fn an_override_comes_before_a_resolver() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_is_named_for_a_request_is_not_looked_up() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let limiter = limiter(&source.resolver());
     let decision = limiter.plan("ent").check("ann", 1).await.unwrap();
@@ -112,7 +118,7 @@ async fn a_plan_that_is_named_for_a_request_is_not_looked_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closure_names_the_plan_of_keys_that_a_resolver_does_not_find() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let limiter = Limiter::builder()
         .policy(Policy::new("minute", FixedWindow::per_minute(10)))
@@ -126,7 +132,7 @@ async fn a_closure_names_the_plan_of_keys_that_a_resolver_does_not_find() {
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_no_plan_has_is_the_default_plan() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "gold");
     let limiter = limiter(&source.resolver());
     assert_eq!(ask(&limiter, "ann").await, "plan free, fresh");
@@ -135,13 +141,13 @@ async fn a_name_that_no_plan_has_is_the_default_plan() {
 /// The layer goes on with the limit that it would have had.
 #[tokio::test(start_paused = true)]
 async fn limits_that_cannot_be_are_left_out() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     let odd = Plan::new("odd")
         .limit("minute", AnchoredWindow::per_minute(77))
         .limit("day", FixedWindow::per_hour(77))
         .limit("bucket", TokenBucket::per_second(77))
         .limit("month", FixedWindow::per_day(77));
-    source.acts("cleo", Act::Answer(Resolved::Limits(odd)));
+    source.acts("cleo", LookupScript::Answer(Resolved::Limits(odd)));
     let limiter = limiter_of(&source.resolver());
     let told = rules(&limiter.check("cleo", 1).await.unwrap());
     let wanted = [
@@ -155,8 +161,11 @@ async fn limits_that_cannot_be_are_left_out() {
 /// The prepared limits of one limiter's policies mean nothing to another limiter's.
 #[tokio::test(start_paused = true)]
 async fn limiters_with_other_policies_share_a_resolver() {
-    let source = Source::new();
-    source.acts("ann", Act::Answer(Resolved::Limits(own("special"))));
+    let source = ScriptedSource::new();
+    source.acts(
+        "ann",
+        LookupScript::Answer(Resolved::Limits(own("special"))),
+    );
     let resolver = source.resolver();
     let first = limiter_of(&resolver);
     let second = Limiter::builder()
@@ -183,7 +192,7 @@ async fn limiters_with_other_policies_share_a_resolver() {
 /// Each key of a decision by name is looked up, at the same time.
 #[tokio::test(start_paused = true)]
 async fn a_decision_by_name_waits_for_the_plan_of_each_key() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("eve", "pro");
     source.set("leo", "ent");
     source.delay(40 * MILLIS);

@@ -10,11 +10,11 @@ use tracing::Level;
 #[path = "../support/log.rs"]
 mod log;
 
-use self::log::{Line, Log};
+use self::log::{Log, LogLine};
 use crate::scene::*;
 
 /// Returns the lines that a future logs in a runtime with paused time.
-fn logged<F: Future<Output = ()>>(run: F) -> Vec<Line> {
+fn logged<F: Future<Output = ()>>(run: F) -> Vec<LogLine> {
     let ((), lines) = Log::of(|| {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build();
@@ -23,7 +23,7 @@ fn logged<F: Future<Output = ()>>(run: F) -> Vec<Line> {
     lines
 }
 
-fn codes(lines: &[Line]) -> Vec<(Option<&str>, Option<&str>)> {
+fn codes(lines: &[LogLine]) -> Vec<(Option<&str>, Option<&str>)> {
     assert!(lines.iter().all(|line| line.level == Level::WARN));
     let told = lines
         .iter()
@@ -31,18 +31,18 @@ fn codes(lines: &[Line]) -> Vec<(Option<&str>, Option<&str>)> {
     told.collect()
 }
 
-fn get<'a>(line: &'a Line, name: &str) -> Option<&'a str> {
+fn get<'a>(line: &'a LogLine, name: &str) -> Option<&'a str> {
     line.fields.get(name).map(String::as_str)
 }
 
 #[test]
 fn each_limit_that_cannot_be_is_logged_once() {
     let lines = logged(async {
-        let source = Source::new();
+        let source = ScriptedSource::new();
         let odd = Plan::new("odd and logged")
             .limit("minute", AnchoredWindow::per_minute(7))
             .limit("month", FixedWindow::per_day(7));
-        source.acts("ann", Act::Answer(Resolved::Limits(odd)));
+        source.acts("ann", LookupScript::Answer(Resolved::Limits(odd)));
         let resolver = source.resolver();
         let limiter = limiter(&resolver);
         for _ in 0..3 {
@@ -59,9 +59,9 @@ fn each_limit_that_cannot_be_is_logged_once() {
 #[test]
 fn limits_for_a_limiter_that_takes_none_are_logged_once() {
     let mut lines = logged(async {
-        let source = Source::new();
+        let source = ScriptedSource::new();
         let own = Plan::new("own").limit("minute", FixedWindow::per_minute(7));
-        source.acts("ann", Act::Answer(Resolved::Limits(own)));
+        source.acts("ann", LookupScript::Answer(Resolved::Limits(own)));
         let minute = Policy::new("minute", FixedWindow::per_minute(10));
         let limiter = Limiter::builder()
             .policy(minute)
@@ -78,7 +78,7 @@ fn limits_for_a_limiter_that_takes_none_are_logged_once() {
 #[test]
 fn a_plan_that_is_named_where_there_are_none_is_logged_once() {
     let lines = logged(async {
-        let source = Source::new();
+        let source = ScriptedSource::new();
         source.set("ann", "gold of the log");
         let limiter = Limiter::builder()
             .policy(Policy::new("minute", FixedWindow::per_minute(10)))
@@ -100,8 +100,8 @@ fn a_plan_that_is_named_where_there_are_none_is_logged_once() {
 #[test]
 fn that_lookups_fail_is_logged_when_it_begins_and_when_it_ends() {
     let lines = logged(async {
-        let source = Source::new();
-        source.acts("ann", Act::Fail);
+        let source = ScriptedSource::new();
+        source.acts("ann", LookupScript::Fail);
         source.set("bob", "pro");
         let resolver = source.resolver();
         let limiter = limiter(&resolver);

@@ -10,7 +10,7 @@ use crate::scene::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_fresh_answer_is_served_without_another_lookup() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let limiter = limiter(&source.resolver());
     for _ in 0..100 {
@@ -23,7 +23,7 @@ async fn a_fresh_answer_is_served_without_another_lookup() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stale_answer_is_served_at_once_while_one_lookup_refreshes_it() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "free");
     let limiter = limiter(&source.resolver());
     assert_eq!(ask(&limiter, "ann").await, "plan free, fresh");
@@ -47,7 +47,7 @@ async fn a_stale_answer_is_served_at_once_while_one_lookup_refreshes_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_older_than_it_is_served_is_awaited_and_kept_for_failure() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "free");
     source.set("bob", "free");
     let limiter = limiter(&source.resolver());
@@ -56,7 +56,7 @@ async fn an_answer_older_than_it_is_served_is_awaited_and_kept_for_failure() {
     advance(Duration::from_secs(667)).await;
 
     source.set("ann", "pro");
-    source.acts("bob", Act::Fail);
+    source.acts("bob", LookupScript::Fail);
     assert_eq!(ask(&limiter, "ann").await, "plan pro, fresh");
     let told = ask(&limiter, "bob").await;
     assert_eq!(told, "plan free, stale: lookup failed");
@@ -65,7 +65,7 @@ async fn an_answer_older_than_it_is_served_is_awaited_and_kept_for_failure() {
 /// The random tenth keeps the answers of all keys from ending at the same moment.
 #[tokio::test(start_paused = true)]
 async fn answers_are_fresh_for_the_time_give_or_take_a_tenth() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     let keys: Vec<String> = (0..200).map(|number| format!("key {number}")).collect();
     for key in &keys {
         source.set(key, "pro");
@@ -93,7 +93,7 @@ async fn answers_are_fresh_for_the_time_give_or_take_a_tenth() {
 
 #[tokio::test(start_paused = true)]
 async fn an_absent_answer_is_awaited_for_the_timeout_and_no_longer() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     source.set("bob", "pro");
     let limiter = limiter(&source.resolver());
@@ -115,7 +115,7 @@ async fn an_absent_answer_is_awaited_for_the_timeout_and_no_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_of_a_key_share_one_lookup() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     source.delay(20 * MILLIS);
     let limiter = limiter(&source.resolver());
@@ -126,7 +126,7 @@ async fn requests_of_a_key_share_one_lookup() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_goes_away_cancels_no_lookup() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let limiter = limiter(&source.resolver());
     let gate = source.hold();
@@ -143,7 +143,7 @@ async fn a_request_that_goes_away_cancels_no_lookup() {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_lookups_are_in_flight_than_may_be_and_the_others_do_not_wait() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     let known: Vec<String> = (0..100).map(|number| format!("known {number}")).collect();
     for key in &known {
         source.set(key, "pro");
@@ -190,7 +190,7 @@ fn resolution_of(decision: &tower_ratelimit::Decision) -> Resolution {
 
 #[tokio::test(start_paused = true)]
 async fn invented_keys_take_no_place_of_known_ones() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     let known: Vec<String> = (0..1_000).map(|number| format!("known {number}")).collect();
     for key in &known {
         source.set(key, "pro");
@@ -216,7 +216,7 @@ async fn invented_keys_take_no_place_of_known_ones() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_without_a_plan_is_not_looked_up_again_for_a_while() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     let limiter = limiter(&source.resolver());
     for _ in 0..100 {
         assert_eq!(ask(&limiter, "eve").await, "plan free, default: not found");
@@ -232,14 +232,14 @@ async fn a_key_without_a_plan_is_not_looked_up_again_for_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_is_taken_away_is_the_default_plan() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let resolver = source.resolver();
     let limiter = limiter(&resolver);
     assert_eq!(ask(&limiter, "ann").await, "plan pro, fresh");
     source.acts(
         "ann",
-        Act::Answer(tower_ratelimit::plan::Resolved::NotFound),
+        LookupScript::Answer(tower_ratelimit::plan::Resolved::NotFound),
     );
     advance(SURELY_STALE).await;
     ask(&limiter, "ann").await;

@@ -35,7 +35,7 @@ struct Rules {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum ExpectedResult {
     /// The request passes uncounted.
     Passes,
     Refused(StatusCode),
@@ -44,18 +44,18 @@ enum Answer {
 
 impl Rules {
     /// Returns the answer of the first rule of the table that speaks.
-    fn answer(self) -> Answer {
+    fn answer(self) -> ExpectedResult {
         if self.deny {
-            return Answer::Refused(StatusCode::FORBIDDEN);
+            return ExpectedResult::Refused(StatusCode::FORBIDDEN);
         }
         if self.allow || self.exempt {
-            return Answer::Passes;
+            return ExpectedResult::Passes;
         }
         if self.block {
-            return Answer::Refused(StatusCode::TOO_MANY_REQUESTS);
+            return ExpectedResult::Refused(StatusCode::TOO_MANY_REQUESTS);
         }
         if self.by_override {
-            return Answer::Limited(10);
+            return ExpectedResult::Limited(10);
         }
         let ranks = [
             (self.resolver, 20),
@@ -66,10 +66,10 @@ impl Rules {
         ];
         let first = ranks.into_iter().find(|(speaks, _)| *speaks);
         let chosen = first.map_or(70, |(_, limit)| limit);
-        Answer::Limited(if self.hours { 2 * chosen } else { chosen })
+        ExpectedResult::Limited(if self.hours { 2 * chosen } else { chosen })
     }
 
-    fn layer(self, source: &Source) -> RateLimitLayer {
+    fn layer(self, source: &ScriptedSource) -> RateLimitLayer {
         let of = FixedWindow::per_minute;
         let mut policy = Policy::new("minute", of(70));
         if self.operation {
@@ -107,11 +107,11 @@ impl Rules {
         builder.build().unwrap()
     }
 
-    async fn ask(self) -> Answer {
-        let source = Source::new();
+    async fn ask(self) -> ExpectedResult {
+        let source = ScriptedSource::new();
         if self.resolver {
             let plan = Plan::new("row").limit("minute", FixedWindow::per_minute(20));
-            source.acts("ann", Act::Answer(Resolved::Limits(plan)));
+            source.acts("ann", LookupScript::Answer(Resolved::Limits(plan)));
         }
         let layer = self.layer(&source);
         // Each operation of a key has a state of its own.
@@ -143,9 +143,9 @@ impl Rules {
             response.status(),
             response.extensions().get::<Option<u32>>(),
         ) {
-            (StatusCode::OK, Some(Some(limit))) => Answer::Limited(*limit),
-            (StatusCode::OK, _) => Answer::Passes,
-            (status, _) => Answer::Refused(status),
+            (StatusCode::OK, Some(Some(limit))) => ExpectedResult::Limited(*limit),
+            (StatusCode::OK, _) => ExpectedResult::Passes,
+            (status, _) => ExpectedResult::Refused(status),
         }
     }
 }

@@ -19,18 +19,18 @@ pub(crate) const SURELY_STALE: Duration = Duration::from_secs(67);
 
 /// The result of a lookup.
 #[derive(Clone)]
-pub(crate) enum Act {
+pub(crate) enum LookupScript {
     Answer(Resolved),
     Fail,
     Panic,
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Source(Arc<Mutex<Inside>>);
+pub(crate) struct ScriptedSource(Arc<Mutex<Inside>>);
 
 #[derive(Default)]
 struct Inside {
-    acts: HashMap<String, Act>,
+    acts: HashMap<String, LookupScript>,
     delay: Duration,
     gate: Option<Arc<Semaphore>>,
     begun: Vec<String>,
@@ -38,17 +38,17 @@ struct Inside {
     most_in_flight: usize,
 }
 
-impl Source {
+impl ScriptedSource {
     /// Creates a source without keys, whose lookups find nothing.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
     pub(crate) fn set(&self, key: &str, plan: &'static str) {
-        self.acts(key, Act::Answer(Resolved::plan(plan)));
+        self.acts(key, LookupScript::Answer(Resolved::plan(plan)));
     }
 
-    pub(crate) fn acts(&self, key: &str, act: Act) {
+    pub(crate) fn acts(&self, key: &str, act: LookupScript) {
         self.0.lock().unwrap().acts.insert(key.to_owned(), act);
     }
 
@@ -113,17 +113,17 @@ impl Source {
         drop(flight);
         match act {
             None => Ok(Resolved::NotFound),
-            Some(Act::Answer(resolved)) => Ok(resolved),
-            Some(Act::Fail) => Err(io::Error::other("the database is away")),
-            Some(Act::Panic) => panic!("a lookup that a test lets panic"),
+            Some(LookupScript::Answer(resolved)) => Ok(resolved),
+            Some(LookupScript::Fail) => Err(io::Error::other("the database is away")),
+            Some(LookupScript::Panic) => panic!("a lookup that a test lets panic"),
         }
     }
 }
 
-struct InFlight(Source);
+struct InFlight(ScriptedSource);
 
 impl InFlight {
-    fn begin(source: &Source, key: &str) -> Self {
+    fn begin(source: &ScriptedSource, key: &str) -> Self {
         let mut inside = source.0.lock().unwrap();
         inside.begun.push(key.to_owned());
         inside.in_flight += 1;

@@ -24,7 +24,7 @@ fn mail(customer: &'static str) -> Mail {
     Mail { customer, cost }
 }
 
-type Answer = Result<String, Infallible>;
+type ServiceResult = Result<String, Infallible>;
 type Layered = LimitLayer<Mail, String, Infallible>;
 
 fn layer(limiter: Limiter) -> Layered {
@@ -37,7 +37,7 @@ fn layer(limiter: Limiter) -> Layered {
     LimitLayer::new(limiter, |mail: &Mail| mail.customer, refuse).cost(|mail: &Mail| mail.cost)
 }
 
-async fn send(layer: &Layered, mail: Mail) -> Answer {
+async fn send(layer: &Layered, mail: Mail) -> ServiceResult {
     let inner = service_fn(async |_: Mail| Ok::<_, Infallible>("sent".to_owned()));
     layer.layer(inner).oneshot(mail).await
 }
@@ -62,7 +62,7 @@ pub(crate) async fn asks(
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_the_plan_of_its_key() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     source.delay(30 * MILLIS);
     let layer = layer(limiter(&source.resolver()));
@@ -80,7 +80,7 @@ async fn a_request_waits_for_the_plan_of_its_key() {
 
 #[tokio::test(start_paused = true)]
 async fn a_layer_has_a_resolver_of_its_own_for_what_its_requests_show() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("of ann", "pro");
     let minute = Policy::new("minute", FixedWindow::per_minute(10));
     let with_plans = Limiter::builder()
@@ -94,7 +94,7 @@ async fn a_layer_has_a_resolver_of_its_own_for_what_its_requests_show() {
     assert_eq!(send(&layer, mail("none")).await.unwrap(), "plan free, ");
 
     let own = Plan::new("own").limit("minute", FixedWindow::per_minute(7));
-    source.acts("of bob", Act::Answer(Resolved::Limits(own)));
+    source.acts("of bob", LookupScript::Answer(Resolved::Limits(own)));
     let taking = Limiter::builder()
         .policy(minute)
         .takes_resolved_limits()
@@ -108,8 +108,8 @@ async fn a_layer_has_a_resolver_of_its_own_for_what_its_requests_show() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_plan_is_not_known_is_refused_by_choice() {
-    let source = Source::new();
-    source.acts("ann", Act::Fail);
+    let source = ScriptedSource::new();
+    source.acts("ann", LookupScript::Fail);
     let resolver = source.builder().refuse_unresolved().build().unwrap();
     let refuse = |refused: Refused| match refused {
         Refused::Store(error) => Err(error.kind()),
@@ -142,7 +142,7 @@ async fn the_instance_that_was_ready_is_called_after_the_wait() {
     impl Service<Mail> for Once {
         type Response = String;
         type Error = Infallible;
-        type Future = std::future::Ready<Answer>;
+        type Future = std::future::Ready<ServiceResult>;
 
         fn poll_ready(
             &mut self,
@@ -158,7 +158,7 @@ async fn the_instance_that_was_ready_is_called_after_the_wait() {
             std::future::ready(Ok("sent".to_owned()))
         }
     }
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.delay(10 * MILLIS);
     let inner = Once {
         is_ready: false,

@@ -14,8 +14,8 @@ use crate::scene::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_key_whose_lookup_failed_is_not_looked_up_for_a_second() {
-    let source = Source::new();
-    source.acts("ann", Act::Fail);
+    let source = ScriptedSource::new();
+    source.acts("ann", LookupScript::Fail);
     let limiter = limiter(&source.resolver());
     for _ in 0..100 {
         assert_eq!(
@@ -36,11 +36,11 @@ async fn a_key_whose_lookup_failed_is_not_looked_up_for_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn the_last_known_plan_goes_on_for_as_long_as_the_source_is_away() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let limiter = limiter(&source.resolver());
     assert_eq!(ask(&limiter, "ann").await, "plan pro, fresh");
-    source.acts("ann", Act::Fail);
+    source.acts("ann", LookupScript::Fail);
     advance(SURELY_STALE).await;
     // The failure is not known yet.
     assert_eq!(
@@ -60,9 +60,9 @@ async fn the_last_known_plan_goes_on_for_as_long_as_the_source_is_away() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_without_a_known_plan_is_refused_by_choice() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
-    source.acts("bob", Act::Fail);
+    source.acts("bob", LookupScript::Fail);
     let resolver = source.builder().refuse_unresolved().build().unwrap();
     let limiter = limiter(&resolver);
     let kind = |answer: Result<_, StoreError>| answer.map(drop).map_err(|error| error.kind());
@@ -87,15 +87,15 @@ async fn a_request_without_a_known_plan_is_refused_by_choice() {
     assert_eq!(ask(&limiter, "eve").await, "plan free, default: not found");
     // The last known plan is one.
     assert_eq!(ask(&limiter, "ann").await, "plan pro, fresh");
-    source.acts("ann", Act::Fail);
+    source.acts("ann", LookupScript::Fail);
     resolver.invalidate(&"ann".to_owned());
     assert_eq!(ask(&limiter, "ann").await, "plan pro, stale: lookup failed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lookup_that_panics_has_failed_and_is_tried_again() {
-    let source = Source::new();
-    source.acts("ann", Act::Panic);
+    let source = ScriptedSource::new();
+    source.acts("ann", LookupScript::Panic);
     source.set("bob", "pro");
     let resolver = source.resolver();
     let limiter = limiter(&resolver);
@@ -135,7 +135,7 @@ async fn a_closure_that_panics_has_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lookup_that_never_ends_gives_its_place_back() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     let resolver = source.builder().in_flight(1).build().unwrap();
     let limiter = limiter(&resolver);
     let start = Instant::now();
@@ -162,7 +162,7 @@ async fn a_lookup_that_never_ends_gives_its_place_back() {
 
 #[test]
 fn without_a_runtime_the_last_known_plan_holds_or_else_the_default_plan() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let resolver = source.resolver();
     let limiter = limiter(&resolver);
@@ -187,7 +187,7 @@ fn without_a_runtime_the_last_known_plan_holds_or_else_the_default_plan() {
 /// A runtime without timers cannot bound a wait.
 #[test]
 fn without_timers_no_request_waits() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let limiter = limiter(&source.resolver());
     let runtime = Builder::new_current_thread().build().unwrap();
@@ -203,7 +203,7 @@ fn without_timers_no_request_waits() {
 
 #[test]
 fn a_lookup_whose_runtime_ends_gives_its_place_back_and_is_begun_again_in_another() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let resolver = source.builder().in_flight(1).build().unwrap();
     let limiter = limiter(&resolver);
@@ -241,7 +241,7 @@ fn a_lookup_whose_runtime_ends_gives_its_place_back_and_is_begun_again_in_anothe
 /// A runtime that has ended drops what it is given.
 #[test]
 fn a_lookup_that_begins_in_a_runtime_that_has_ended_gives_its_place_back() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
     let resolver = source.builder().in_flight(1).build().unwrap();
     let limiter = limiter(&resolver);
@@ -260,7 +260,7 @@ fn a_lookup_that_begins_in_a_runtime_that_has_ended_gives_its_place_back() {
 
 #[test]
 fn options_that_cannot_be_are_named() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     let error = |built: Result<Resolver<String>, _>| built.map(drop).unwrap_err();
     for (built, said) in [
         (
@@ -298,9 +298,9 @@ fn options_that_cannot_be_are_named() {
 
 #[tokio::test(start_paused = true)]
 async fn the_longest_times_are_no_mistake() {
-    let source = Source::new();
+    let source = ScriptedSource::new();
     source.set("ann", "pro");
-    source.acts("bob", Act::Fail);
+    source.acts("bob", LookupScript::Fail);
     let most = Duration::MAX;
     let resolver = source
         .builder()

@@ -107,8 +107,7 @@ fn a_period_that_cannot_be_held_is_refused() {
     }
 }
 
-/// How many requests of cost 1 a client gets in so many microseconds, if it asks whenever the
-/// wait that it was told is over.
+/// Returns how many requests of cost 1 a client gets in this many microseconds, if it asks at the end of each wait.
 fn admitted_when_saturated(algorithm: Algorithm, span: u64) -> u64 {
     let (mut state, mut now, mut admitted) = (State::NEW, START, 0);
     while now < START + span {
@@ -128,7 +127,7 @@ fn admitted_when_saturated(algorithm: Algorithm, span: u64) -> u64 {
 #[test]
 fn three_in_ten_milliseconds_is_1_080_000_in_an_hour() {
     let [gcra, ..] = buckets(quota(3, 10 * MILLISECOND), 3);
-    // The bucket was full, and what drips in at the very end of the hour comes too late.
+    // The bucket was full, and a token that arrives at the very end of the hour comes too late.
     let admitted = admitted_when_saturated(gcra, micros(HOUR));
     assert_eq!(admitted, 1_080_000 + 3 - 1, "{gcra}");
 }
@@ -146,10 +145,10 @@ fn three_in_ten_milliseconds_is_18_000_in_a_minute() {
         let admitted = admitted_when_saturated(exact, micros(MINUTE));
         assert_eq!(admitted, 18_000, "{exact}");
     }
-    // The third of each window would have to wait until nothing of the window before counts.
+    // The third request of each window would have to wait until nothing of the previous window counts.
     let admitted = admitted_when_saturated(window, micros(MINUTE));
     assert_eq!(admitted, 18_000 * 2 / 3 + 1, "{window}");
-    // Each counts for the period and the slot that it came in, a tenth more.
+    // Each counts for the period and the slot of its arrival, a tenth more.
     let admitted = admitted_when_saturated(slots, micros(MINUTE));
     assert_eq!(admitted, 3 * 60_000_u64.div_ceil(11), "{slots}");
 }
@@ -186,7 +185,7 @@ fn a_million_periods_admit_a_million_limits() {
             assert!(key.decide(START, capacity).allowed);
             let (mut now, mut admitted) = (0, 0);
             while now < 1_000_000 * micros(SECOND) {
-                // No more than the bucket holds, at moments that are no multiples of anything.
+                // No more than the bucket holds, at odd moments.
                 now += 6_999_999_989.min(999_983 * u64::from(capacity / limit));
                 let free = key.decide(START + now, 0).remaining;
                 assert!(key.decide(START + now, free).allowed);

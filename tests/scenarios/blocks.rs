@@ -1,4 +1,4 @@
-//! Blocked keys: denied everywhere they are asked about, whatever else happens to the store.
+//! Blocked keys are denied by every verb, whatever else happens to the store.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -41,7 +41,7 @@ fn two_policies(store: &MemoryStore) -> Limiter {
 fn one_blocked_key_denies_the_request_and_no_policy_is_charged() {
     let (clock, store) = store();
     let limiter = two_policies(&store);
-    // The block is of a key that only one of the two policies is asked about.
+    // Only one of the two policies decides on the blocked key.
     limiter.block_now("mallory", HOUR);
     let asked = [("user", "mallory", 1), ("address", "192.0.2.1", 1)];
     for _ in 0..20 {
@@ -224,7 +224,7 @@ fn a_block_that_was_seen_before_a_step_back_is_no_longer_after_it() {
     assert!(limiter.check_now("ann", 1).is_allowed());
 }
 
-/// A store that does what it must and no more.
+/// A store with the required methods alone.
 #[derive(Debug)]
 struct Plain;
 

@@ -1,4 +1,4 @@
-//! What a store in memory keeps when more keys come than it may keep.
+//! A store in memory that gets more keys than it may keep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use tower_ratelimit::{
 use crate::support::driver::{Driver, Seen, Step, limiter_over};
 use crate::{DAY, HOUR, MINUTE, START, every, longest_wait, quota};
 
-/// A store with one policy, and a clock that is set by the test.
+/// A store with one policy, and a clock that the test sets.
 struct Bounded {
     clock: ManualClock,
     store: MemoryStore,
@@ -42,8 +42,7 @@ impl Bounded {
         usage(&self.store, "policy")
     }
 
-    /// Asks once for each of these keys at this cost, and expects that all are allowed, each by
-    /// itself.
+    /// Sends one request for each of these keys at this cost, and asserts that each is allowed and has its own entry.
     fn charge(&self, keys: impl IntoIterator<Item = u64>, cost: u32) {
         for key in keys {
             let (allowed, overflow) = asked(&self.limiter, key, cost);
@@ -64,7 +63,7 @@ fn only(decision: &Decision) -> Seen {
     Seen::from(outcome)
 }
 
-/// Whether it is allowed, and whether it was counted with others.
+/// Returns whether it is allowed, and whether it was counted with others.
 fn asked(limiter: &Limiter, key: u64, cost: u32) -> (bool, bool) {
     let decision = limiter.check_now(key, cost);
     let overflow = decision
@@ -107,12 +106,12 @@ fn a_flood_of_new_keys_takes_no_more_memory_than_the_bound() {
     );
 }
 
-/// A client that floods the store with other keys does not get free by it.
+/// A client that floods the store with other keys does not get its key evicted.
 #[test]
 fn a_flood_of_other_keys_frees_no_key_that_is_refused() {
     for algorithm in every(quota(5, DAY)) {
         let bounded = Bounded::new(1_000, algorithm);
-        // In the middle of the flood there would be a new window otherwise.
+        // Otherwise a new window would begin in the middle of the flood.
         bounded.set(START + 1);
         bounded.charge(0..500, 5);
         for (count, key) in flood().take(20_000).enumerate() {
@@ -167,7 +166,7 @@ fn newcomers_get_places_of_their_own_as_soon_as_a_key_is_no_longer_refused() {
             let (allowed, overflow) = asked(&bounded.limiter, newcomer, 3);
             assert!(allowed && !overflow, "{algorithm}: {newcomer}");
         }
-        // The others are refused as long as they would be if they were alone.
+        // The others are refused for as long as if they were alone.
         let expected = refused.decide(late + 1, 1);
         if !expected.allowed {
             for key in 100..200_u64 {
@@ -209,7 +208,7 @@ fn one_key_takes_one_place_however_often_it_comes() {
     }
 }
 
-/// Keys that are as good as new leave their places to others, though no sweep removes them.
+/// Keys that are as good as new make room for others, though no sweep removes them.
 #[test]
 fn the_places_of_idle_keys_are_used_again() {
     for algorithm in every(quota(5, MINUTE)) {
@@ -224,7 +223,7 @@ fn the_places_of_idle_keys_are_used_again() {
     }
 }
 
-/// A newcomer to a full store forgets the idle keys of a page or two, not all there are.
+/// A newcomer to a full store evicts the idle keys of a page or two, and not all of them.
 #[test]
 fn a_newcomer_to_a_full_store_does_not_sweep_it() {
     let bounded = Bounded::new(10_000, Gcra::per_minute(5).into());
@@ -239,7 +238,7 @@ fn a_newcomer_to_a_full_store_does_not_sweep_it() {
     }
 }
 
-/// Nothing runs that could be stopped, or that would have to be waited for.
+/// There is no background task to stop or to wait for.
 #[test]
 fn a_clone_that_is_dropped_stops_nothing() {
     let bounded = Bounded::new(100, Gcra::per_minute(5).into());
@@ -286,7 +285,7 @@ fn keys_that_are_as_good_as_new_go_before_any_that_has_used_something() {
         let later = START + longest_wait(algorithm);
         bounded.set(later);
         bounded.charge(500..1_000, 4);
-        // They find 500 that are idle, wherever these are.
+        // The threads find the 500 idle keys, wherever these are.
         bounded.charge(flood().take(500), 1);
         let usage = bounded.usage();
         assert_eq!((usage.keys(), usage.evicted()), (1_000, 0), "{algorithm}");
@@ -296,19 +295,19 @@ fn keys_that_are_as_good_as_new_go_before_any_that_has_used_something() {
     }
 }
 
-/// Though each of thousands of keys may have become idle for all that is known without a look.
+/// Each of thousands of keys may be idle, as far as the index knows.
 #[test]
 fn while_a_key_can_go_no_request_shares() {
     let bounded = Bounded::new(10_000, Gcra::per_minute(10).into());
     bounded.charge(0..10_000, 1);
     bounded.clock.advance(Duration::from_secs(1));
     bounded.charge(0..10_000, 6);
-    // A first charge alone would be forgotten by now.
+    // By now, a first charge alone would be forgotten.
     bounded.clock.advance(Duration::from_secs(6));
     bounded.charge(flood().take(1_000), 1);
 }
 
-/// Ten thousand keys of which one has something left: it is found at once, wherever it is.
+/// Ten thousand keys, one of which has units left: it is found at once, wherever it is.
 #[test]
 fn the_only_key_that_can_go_goes() {
     let bounded = Bounded::new(10_000, Gcra::per_day(10).into());
@@ -321,7 +320,7 @@ fn the_only_key_that_can_go_goes() {
     assert_eq!(used(&bounded.limiter, 1), 10);
 }
 
-/// Shows an earlier time once, as to a thread that reads it and is then suspended.
+/// Shows an earlier time once, as for a thread that reads the clock and is then suspended.
 #[derive(Clone)]
 struct Late {
     clock: ManualClock,
@@ -336,9 +335,8 @@ impl Clock for Late {
     }
 }
 
-/// A newcomer who makes room, or lets the table grow, looks at pages that others have charged
-/// since he read the clock. By his clock the new window had not begun, so that nothing of it
-/// counted, and refused keys were forgotten as idle.
+/// A newcomer that makes room, or grows the table, looks at pages that others have charged since it read the clock.
+/// By its clock the new window had not begun, so nothing in it counted, and refused keys were evicted as idle.
 #[test]
 fn a_thread_that_is_late_forgets_nothing_that_was_charged_since() {
     for algorithm in every(quota(5, MINUTE)) {
@@ -392,13 +390,13 @@ fn the_entries_of_a_log_count_as_keys_do() {
     for after in 0..10 {
         bounded.set(START + after);
         bounded.charge([1, 2], 1);
-        // What comes at the same moment is one entry.
+        // Requests at the same moment are one entry.
         bounded.charge([1, 2], 1);
         assert_eq!(bounded.usage().keys() as u64, 2 * (after + 1));
     }
     bounded.set(START + longest_wait(SlidingLog::per_minute(50).into()) + 4);
     bounded.charge([1], 1);
-    // Five of them are a minute old, and one is new; the other key does not know yet.
+    // Five of the entries are a minute old, and one is new; the other key does not know yet.
     assert_eq!(bounded.usage().keys(), 10 + 5 + 1);
 }
 
@@ -413,7 +411,7 @@ fn at_the_bound_a_log_counts_its_last_requests_together_and_admits_no_more() {
     }
     assert_eq!(asked(&bounded.limiter, 1, 1), (false, false));
     assert_eq!(bounded.usage().keys(), 10);
-    // Those that have an entry of their own return in their turn, the others with the last.
+    // Keys with their own entry return in turn, the others with the last.
     let mut admitted = 0;
     for after in 0..50 {
         bounded.set(START + minute + after);
@@ -453,7 +451,7 @@ fn a_policy_without_room_shares_and_the_others_do_not() {
         assert_eq!(usage(&store, "full").overflowed(), 5);
         assert!(usage(&store, "free").keys() <= 100);
 
-        // Requests that were denied hold no places: there are 95 for others.
+        // Denied requests take no room: there is room for 95 others.
         for key in 0..95_u64 {
             assert_eq!(asked(&free, key, 1), (true, false), "{key}");
         }

@@ -1,4 +1,4 @@
-//! Policies that are asked by name about keys of their own, and what an operator is told of a key.
+//! Decisions under named policies with their own keys, and the inspection of a key.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -35,7 +35,7 @@ fn remaining(limiter: &Limiter, policy: &str, key: &str) -> u32 {
 #[test]
 fn each_policy_is_charged_its_own_key_and_cost_or_none_is() {
     let (_, limiter) = three();
-    // Not in the order of declaration; an unlimited policy has no say.
+    // Not in the order of declaration; an unlimited policy decides nothing.
     let asked = [("user", "ann", 4), ("plan", "x", 9), ("address", "net", 1)];
     for left in [(2, 6), (1, 2)] {
         let decision = limiter.check_with_now(asked).unwrap();
@@ -79,7 +79,7 @@ fn a_name_that_is_unknown_or_there_twice_is_named_and_nothing_is_charged() {
     assert_eq!(remaining(&limiter, "user", "ann"), 10);
 }
 
-/// How each policy stands with its key, `net` or `ann`.
+/// Returns the state of each policy with its key, `net` or `ann`.
 fn used(limiter: &Limiter) -> [u32; 2] {
     let used = |policy, key| {
         let told = limiter.check_with_now([(policy, key, 0)]).unwrap();
@@ -88,8 +88,7 @@ fn used(limiter: &Limiter) -> [u32; 2] {
     [used("address", "net"), used("user", "ann")]
 }
 
-/// A model's answer of 4,000 tokens was settled, and took 3,000 requests of 3,000: the plain verb
-/// charges every policy that has the key.
+/// A settlement of 4,000 tokens took 3,000 requests of 3,000: the plain verb charges every policy that has the key.
 #[test]
 fn tokens_that_are_settled_by_name_take_no_requests() {
     let (_, limiter) = limiter([
@@ -156,7 +155,7 @@ fn a_wrong_name_refunds_and_settles_nothing() {
     assert_eq!(used(&limiter), [2, 4]);
 }
 
-/// The output of a future over a store in this process, which has nothing to wait for.
+/// Returns the output of a future over a store in this process, which has nothing to wait for.
 fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

@@ -1,4 +1,4 @@
-//! A limit that changes: a layer that is built again, and requests that bring a limit of their own.
+//! A limit that changes: a layer that is built again, and requests with their own limits.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -50,7 +50,7 @@ fn a_layer_that_is_built_again_with_another_limit_finds_what_was_used() {
             limiter = limiter_over(&store, [("a", less)]);
             assert_eq!(told(&limiter, 7_u64), (20, 0), "{more} in round {round}");
             assert!(!limiter.admit_now(round, 1), "{more}");
-            // The old layer lives on for a while, and goes by its limit.
+            // The old layer lives on for a while, with its old limit.
             assert_eq!(told(&old, 7_u64), (100, 40), "{more}");
             drop(old);
             let old = limiter;
@@ -87,7 +87,7 @@ fn a_charge_goes_by_the_limit_that_it_brings() {
             (true, 0),
             "{algorithm}"
         );
-        // Other keys are as they were.
+        // Other keys are unchanged.
         assert!(ledger.admit_now(&[Charge::new(0, "bob".into_key(), 100)]));
         assert!(!ledger.admit_now(&[Charge::new(0, "bob".into_key(), 1)]));
     }
@@ -176,7 +176,7 @@ fn the_bound_holds_when_a_full_table_meets_another_limit() {
     }
 }
 
-/// A key that refuses under a small limit and not under a large one is not evicted: it would be new.
+/// A key that is denied under a small limit, and not under a large one, is not evicted: it would be new.
 #[test]
 fn a_full_table_forgets_no_key_that_refuses_under_any_limit_in_force() {
     for algorithm in every(quota(100, HOUR)) {

@@ -1,4 +1,4 @@
-//! Requests at once, from many threads.
+//! Concurrency limits with many threads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
@@ -9,7 +9,7 @@ use tower_ratelimit::{Concurrency, FixedWindow, Limiter, ManualClock, Policy, To
 
 use crate::support::items::Map;
 
-/// Where a request is served: it counts those that are there.
+/// A service that counts the requests in it.
 #[derive(Default)]
 struct Service {
     inside: AtomicU32,

@@ -1,4 +1,4 @@
-//! Many threads at once, on one key, on many, and on more than a store may keep.
+//! Many threads at once, on one key, on many keys, and on more keys than a store may keep.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
@@ -12,7 +12,7 @@ use tower_ratelimit::{
 use crate::support::driver::{Driver, Step, limiter, limiter_over};
 use crate::{DAY, HOUR, START, every, exhaust, quota};
 
-/// Lets so many threads do this at once, each with its number.
+/// Runs this in many threads at once, each with its number.
 fn at_once<T: Send + 'static>(
     threads: u32,
     work: impl Fn(u32) -> T + Send + Sync + 'static,
@@ -36,7 +36,7 @@ fn at_once<T: Send + 'static>(
     (0..threads).map(result).collect()
 }
 
-/// How many of the requests of all threads are allowed.
+/// Returns how many of the requests of all threads are allowed.
 fn allowed(
     threads: u32,
     limiter: &Limiter,
@@ -103,7 +103,7 @@ fn two_requests_for_one_unit_get_it_once() {
     }
 }
 
-/// What takes more than one word is no more often spent twice than what takes one.
+/// A state of several words is spent twice no more often than a state of one word.
 #[test]
 fn a_state_of_several_words_is_never_spent_twice() {
     for algorithm in [
@@ -130,7 +130,7 @@ fn no_key_is_lost_while_the_table_grows() {
         let bound = 8_000;
         let store = store(bound);
         let limiter = limiter_over(&store, [("policy", algorithm)]);
-        // Every key is asked for by three of eight threads at different times.
+        // Three of eight threads ask for every key, at different times.
         let keys = |thread: u32| {
             let mine = move |key: &u64| (*key + 8 - u64::from(thread)) % 8 < 3;
             (0..8_000).filter(mine).collect()
@@ -191,8 +191,8 @@ fn many_newcomers_at_once_share_one_limit() {
     }
 }
 
-/// Law 10: all or none, for policies that are locked in one order and declared in two, while
-/// their tables are full and keys take each other's places.
+/// Law 10: all or none, for policies that are locked in one order and declared in another, while their tables are
+/// full and keys evict each other.
 #[test]
 fn policies_whose_tables_are_full_charge_all_or_none_and_wait_for_no_request() {
     let store = store(500);

@@ -1,4 +1,4 @@
-//! What windows do at their edges.
+//! Windows at their edges.
 
 use std::time::Duration;
 
@@ -45,10 +45,10 @@ fn two_limits_pass_across_the_edge_of_a_fixed_window_and_one_by_the_log() {
 fn a_sliding_window_gives_an_adversary_one_less_than_two_limits() {
     let mut key = key(SlidingWindow::of(quota(100, MINUTE)).into());
     let edge = START + W;
-    // All at the end of one window, and all that is free just before the end of the next.
+    // All units at the end of one window, and all that are free just before the end of the next.
     assert_eq!(exhaust(&mut key, edge - 1), 100);
     assert_eq!(exhaust(&mut key, edge + W - 2), 99);
-    // Half a window on, no more than half a limit is free.
+    // After half a window, at most half of a limit is free.
     let mut key = self::key(SlidingWindow::of(quota(100, MINUTE)).into());
     assert_eq!(exhaust(&mut key, edge - 1), 100);
     assert_eq!(exhaust(&mut key, edge + W / 2), 50);

@@ -1,7 +1,7 @@
 //! A store in memory that is full of refused keys: newcomers share one entry, and every verb finds it.
 //!
-//! Once a charge looked at the shared entry and every other verb looked at a key without a place. So a
-//! peek allowed what a check denied, and what was given back was lost.
+//! A charge looked at the shared entry, and every other verb looked at a key without a slot. So a peek allowed a
+//! request that a check denied, and refunds were lost.
 
 use std::sync::mpsc;
 use std::thread;
@@ -17,7 +17,7 @@ use crate::{DAY, HOUR, every, quota};
 
 const KEYS: u64 = 100;
 
-/// Keys from here on have no place.
+/// Keys from here on have no slot.
 const NEWCOMER: u64 = 1_000_000;
 
 fn store(keys: usize) -> (MemoryStore, ManualClock) {
@@ -28,7 +28,7 @@ fn store(keys: usize) -> (MemoryStore, ManualClock) {
     )
 }
 
-/// A store whose keys have all used up this policy, and a limiter over it.
+/// Returns a store whose keys have all used up this policy, and a limiter over it.
 fn full_of(algorithm: Algorithm) -> (Limiter, MemoryStore) {
     let (store, _) = store(usize::try_from(KEYS).unwrap());
     let limiter = limiter_over(&store, [("full", algorithm)]);
@@ -56,7 +56,7 @@ fn told(decision: &Decision) -> Vec<Outcome> {
     decision.policies().map(|(_, outcome)| *outcome).collect()
 }
 
-/// What this does in a thread of its own, which must come to an end.
+/// Runs this in a thread of its own, which must end.
 fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     thread::spawn(move || done.send(work()));
@@ -64,7 +64,7 @@ fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     result.recv_timeout(never).expect("it comes to an end")
 }
 
-/// 100,000 keys at their limit: a peek allowed what a check denied, and `take_up_to_now` asked the two in
+/// 100,000 keys at their limit: a peek allowed a request that a check denied, and `take_up_to_now` asked the two in
 /// turn for ever. The asynchronous form did so without yielding.
 #[test]
 fn taking_what_there_is_comes_to_an_end() {
@@ -173,19 +173,19 @@ fn refunds_settlements_and_resets_count_for_every_newcomer() {
         limiter.reset_now(NEWCOMER);
         assert_eq!(used(NEWCOMER + 1), 0, "{algorithm}");
         assert!(limiter.admit_now(NEWCOMER + 1, 3), "{algorithm}");
-        // The keys that have places are as they were.
+        // The keys with slots are unchanged.
         assert!((0..KEYS).all(|key| used(key) == 3), "{algorithm}");
     }
 }
 
-/// A newcomer that asks is told of the place that it would get, and the key that has it stays.
+/// A peek of a newcomer returns the slot that it would get, and the key in that slot stays.
 #[test]
 fn a_question_forgets_no_key_to_make_room() {
     for algorithm in all() {
         let (limiter, store) = full_of(algorithm);
         limiter.reset_now(7_u64);
         assert!(limiter.admit_now(7_u64, 1));
-        // One key can go: a newcomer would get its place.
+        // One key can be evicted: a newcomer would get its slot.
         for cost in [0, 1, 4] {
             let outcome = told(&limiter.peek_now(NEWCOMER, cost))[0];
             assert!(!outcome.is_overflow(), "{algorithm}");
@@ -201,7 +201,7 @@ fn a_question_forgets_no_key_to_make_room() {
     }
 }
 
-/// What was used stays used: for the keys that share the entry, and for the key that leaves it.
+/// The usage stays: for the keys that share the entry, and for the key that leaves it.
 #[test]
 fn a_limit_of_its_own_gives_a_newcomer_no_new_start() {
     for (algorithm, more) in every(quota(3, DAY)).zip(every(quota(5, DAY))) {
@@ -217,13 +217,13 @@ fn a_limit_of_its_own_gives_a_newcomer_no_new_start() {
             "{algorithm}"
         );
         assert!(!outcome.is_overflow() && outcome.is_overridden());
-        // The others share what they shared.
+        // The other keys share the same entry as before.
         assert!(!limiter.admit_now(NEWCOMER + 1, 1), "{algorithm}");
         assert!(limiter.admit_now(NEWCOMER, 2), "{algorithm}");
     }
 }
 
-/// The wait is that of the shared entry, to the microsecond: a newcomer once was told that it could go.
+/// The wait is that of the shared entry, to the microsecond. The decision said that the newcomer could pass.
 #[test]
 fn the_wait_that_a_newcomer_is_told_is_true() {
     let (store, clock) = store(2);
@@ -259,7 +259,7 @@ fn verbs_of_newcomers_come_to_an_end() {
                     };
                     scope.spawn(move || {
                         for number in 0..1_000 {
-                            // Some of them have places.
+                            // Some of them have slots.
                             let key = NEWCOMER - 2 + (number + thread) % 7;
                             match number % 9 {
                                 0 => limiter.refund_now(key, 1),

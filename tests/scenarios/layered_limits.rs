@@ -1,4 +1,4 @@
-//! What gives a key its limit gives it to the requests of any service, too.
+//! Every source of limits works for requests of any service.
 
 use std::convert::Infallible;
 #[cfg(feature = "calendar")]
@@ -34,7 +34,7 @@ impl Service {
         now(self.layer.layer(inner).oneshot(client)).unwrap()
     }
 
-    /// How many requests pass, and the decision about the next one.
+    /// Returns how many requests pass, and the decision about the next one.
     fn use_up(&self, client: &'static str) -> (usize, Decision) {
         let passed = (0..100).map_while(|_| self.ask(client).is_none().then_some(()));
         let passed = passed.count();

@@ -1,4 +1,4 @@
-//! Scenarios that have bitten other rate limiters, each as one test that names it.
+//! Bugs of other rate limiters, each as one test with its name.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,6 +14,8 @@ mod crowds;
 mod edges;
 mod full_store;
 mod given_back;
+#[cfg(feature = "calendar")]
+mod hours_in_decisions;
 mod layered_limits;
 mod overriding;
 mod penalties;
@@ -25,8 +27,6 @@ mod split;
 mod taking;
 mod threads;
 mod time;
-#[cfg(feature = "calendar")]
-mod told_hours;
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn quota(limit: u32, period: Duration) -> Quota {
     Quota::new(limit, period).expect("a period in range")
 }
 
-/// The window family, with this limit and period.
+/// Returns the window family, with this limit and period.
 fn windows(quota: Quota) -> [Algorithm; 5] {
     [
         FixedWindow::of(quota).into(),
@@ -61,7 +61,7 @@ fn windows(quota: Quota) -> [Algorithm; 5] {
     ]
 }
 
-/// The bucket family, with this rate and capacity.
+/// Returns the bucket family, with this rate and capacity.
 fn buckets(quota: Quota, capacity: u32) -> [Algorithm; 4] {
     [
         Gcra::of(quota).burst(capacity).into(),
@@ -77,8 +77,7 @@ fn every(quota: Quota) -> impl Iterator<Item = Algorithm> {
     windows(quota).into_iter().chain(buckets)
 }
 
-/// Asks again and again at one instant, at cost 1, until it is denied; tells how many were
-/// allowed.
+/// Sends requests of cost 1 at one instant until one is denied. Returns how many were allowed.
 fn exhaust(driver: &mut impl Driver, at: u64) -> u32 {
     let mut admitted = 0;
     loop {
@@ -91,7 +90,7 @@ fn exhaust(driver: &mut impl Driver, at: u64) -> u32 {
     }
 }
 
-/// A key of this algorithm through a limiter with a store in memory.
+/// Returns a key of this algorithm through a limiter with a store in memory.
 fn key(algorithm: Algorithm) -> Memory {
     Memory::new(algorithm)
 }

@@ -1,4 +1,4 @@
-//! A limit of one key, in place of its policy's.
+//! Overrides: another limit for one key.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use tower_ratelimit::{
 use crate::support::driver::{limiter, limiter_over};
 use crate::{HOUR, MINUTE, SECOND, every, quota};
 
-/// The output of a future over a store in this process, which has nothing to wait for.
+/// Returns the output of a future over a store in this process, which has nothing to wait for.
 fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -23,7 +23,7 @@ fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Each algorithm, with the same of another limit.
+/// Each algorithm, with the same algorithm under another limit.
 fn pairs(limit: u32, other: u32) -> impl Iterator<Item = (Algorithm, Algorithm)> {
     every(quota(limit, HOUR)).zip(every(quota(other, HOUR)))
 }
@@ -135,7 +135,7 @@ fn threads_admit_exactly_what_was_given_while_limits_change() {
             }
             is_over.store(true, Ordering::Release);
         });
-        // Law 11: what it owes above the smaller capacity is not forgiven.
+        // Law 11: the debt above the smaller capacity is not forgiven.
         assert_eq!(admitted.into_inner(), 3_000, "{algorithm}");
     }
 }
@@ -242,7 +242,7 @@ fn the_number_of_overrides_is_bounded_until_some_have_ended() {
     }
     let error = limiter.override_limit_now("a", "ann", more, MINUTE);
     assert_eq!(error.unwrap_err().field(), "overrides");
-    // Another for a key that has one takes no room.
+    // Another override for a key that has one takes no room.
     limiter.override_limit_now("a", 7_u64, more, HOUR).unwrap();
     assert_eq!(limit_of(&limiter, "ann"), (10, 10));
     assert!(limiter.admit_now("ann", 10));
@@ -254,13 +254,13 @@ fn the_number_of_overrides_is_bounded_until_some_have_ended() {
         .override_limit_now("a", "ann", more, MINUTE)
         .unwrap();
     assert_eq!(limit_of(&limiter, "ann"), (20, 0));
-    // What they had used stays used.
+    // Their usage stays.
     for key in 0..10_000_u64 {
         assert_eq!(limiter.admit_now(key, 1), key == 7, "{key}");
     }
 }
 
-/// Settled keys once took the room of the limits that an operator sets.
+/// Settled keys took the room of the overrides that an operator sets.
 #[test]
 fn keys_that_are_settled_take_no_room_of_overrides() {
     let clock = ManualClock::new();
@@ -282,7 +282,7 @@ fn keys_that_are_settled_take_no_room_of_overrides() {
     for key in 0..11_000_u64 {
         assert_eq!(limiter.admit_now(key, 1), key >= 5_000, "{key}");
     }
-    // What was settled outlives an override, and takes the room of none that comes after it.
+    // A settled charge outlives an override, and takes the room of no later override.
     clock.advance(MINUTE);
     for key in 20_000..30_000_u64 {
         limiter.override_limit_now("a", key, more, MINUTE).unwrap();
@@ -358,7 +358,7 @@ fn a_restart_forgets_no_limit_of_a_key() {
         limiter = limiter_over(&store, [("a", algorithm)]);
         assert_eq!(limit_of(&limiter, "ann"), (15, 3), "{algorithm}");
         store = store.restore(&store.snapshot()).unwrap();
-        // Under another limit of the policy it is still its own.
+        // Under another limit of the policy, the override still holds.
         let another = every(Quota::new(20, HOUR).unwrap());
         let another = another
             .into_iter()

@@ -1,4 +1,4 @@
-//! Penalties: who is blocked, who is not, and what is counted.
+//! Penalties: the keys that are blocked, and the requests that count.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -24,7 +24,7 @@ fn refused(policy: Policy) -> String {
     built.unwrap_err().to_string()
 }
 
-/// The least number of refusals that is accepted.
+/// Returns the least number of refusals that is accepted.
 fn least(algorithm: Algorithm, within: Duration) -> Option<u32> {
     (1..=100).find(|refusals| {
         let policy = Policy::new("p", algorithm).penalty(Penalty::after(*refusals, within));
@@ -32,8 +32,8 @@ fn least(algorithm: Algorithm, within: Duration) -> Option<u32> {
     })
 }
 
-/// Sends one request after the other, as fast as it may, and returns how often it was blocked. It begins `early` before
-/// a window's end.
+/// Sends one request after the other, as fast as it may, and returns how often it was blocked. It begins `early`
+/// before the end of a window.
 fn blocks_of_one_that_waits(policy: Policy, early: u64, costs: &[u32]) -> usize {
     let clock = ManualClock::at(Micros::new(START + 3_600_000_000 - early));
     let store = MemoryStore::new().clock(clock.clone());
@@ -70,10 +70,10 @@ fn a_client_that_waits_as_it_is_told_is_never_blocked() {
     }
 }
 
-/// What is refused when it is built is refused for a reason: one refusal less is reached.
+/// A penalty that the builder rejects could be reached; with one refusal less it is accepted.
 #[test]
 fn the_least_number_of_refusals_is_not_much_more_than_what_a_client_that_waits_reaches() {
-    // The window ends, and after as many as the next one admits it is refused again.
+    // The window ends, and after as many requests as the next one admits, a request is refused again.
     let clock = ManualClock::at(Micros::new(START - 10 + Micros::from(MINUTE).get()));
     let store = MemoryStore::new().clock(clock.clone());
     let limiter = Limiter::builder().policy(Policy::new("p", FixedWindow::per_minute(4)));
@@ -192,7 +192,7 @@ fn a_refusal_of_another_policy_does_not_count() {
         let _ = limiter.check_with_now([("strict", "ann", 1)]);
     }
     assert_eq!(limiter.inspect_now("ann").blocked_for(), None);
-    // Asking does not count, and taking nothing does not either.
+    // A peek does not count, and neither does taking nothing.
     let _ = limiter.peek_now("ann", 1);
     assert_eq!(limiter.take_up_to_now("ann", 5).0, 0);
     assert_eq!(limiter.inspect_now("ann").blocked_for(), None);

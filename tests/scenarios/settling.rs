@@ -12,7 +12,7 @@ use tower_ratelimit::{
 use crate::support::driver::{Driver, limiter, limiter_over, micros};
 use crate::{HOUR, MINUTE, START, every, exhaust, key, longest_wait, quota, retry};
 
-/// The output of a future over a store in this process, which has nothing to wait for.
+/// Returns the output of a future over a store in this process, which has nothing to wait for.
 fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -127,7 +127,7 @@ fn a_newcomer_that_is_settled_takes_the_place_of_no_key_that_refuses() {
         for key in 0..20_u64 {
             assert!(!limiter.check_now(key, 1).is_allowed(), "{algorithm}");
         }
-        // Those for whom there was no room are counted together.
+        // Keys without room are counted together.
         let decision = limiter.check_now(70_u64, 1);
         assert!(!decision.is_allowed(), "{algorithm}");
         assert!(decision.binding().unwrap().1.is_overflow(), "{algorithm}");

@@ -10,7 +10,7 @@ use crate::{DAY, START, quota};
 
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
 
-/// A bucket of this rate, and twice as many at night and at noon.
+/// Returns a bucket of this rate, and twice as many at night and at noon.
 fn by_hours(of: impl Fn(u32) -> Algorithm) -> Algorithm {
     let hours = Hours::in_zone("Europe/Berlin").unwrap();
     let hours = hours.at("22:00-06:00", of(2)).unwrap();
@@ -28,8 +28,8 @@ fn limiter(algorithm: Algorithm) -> (Limiter, ManualClock) {
     (limiter, clock)
 }
 
-/// The debt lasts for longer than the switches that are looked through one by one. What is told then is no longer the
-/// shortest wait, but each client that waits as it was told passes, whenever it has asked.
+/// The debt lasts for longer than the switches that a step looks at. The wait is then not the shortest, but each
+/// client that waits passes, whenever it has asked.
 #[test]
 fn a_wait_of_many_years_is_never_told_too_short() {
     let buckets: [fn(u32) -> Algorithm; 2] = [
@@ -68,7 +68,7 @@ fn a_wait_of_many_years_is_never_told_too_short() {
     }
 }
 
-/// The switches of some years are looked through one by one.
+/// A step looks at the switches of some years one by one.
 #[test]
 fn a_wait_of_three_years_is_told_exactly() {
     let (limiter, clock) = limiter(by_hours(|rate| {
@@ -83,7 +83,7 @@ fn a_wait_of_three_years_is_told_exactly() {
     assert!(limiter.peek_now("ann", 3).is_allowed());
 }
 
-/// 96 switches a day: so many are looked through in a month and a half.
+/// 96 switches a day: a step looks at those of a month and a half.
 #[test]
 fn a_wait_through_a_switch_every_quarter_of_an_hour_is_never_told_too_short() {
     let of = |rate| Algorithm::from(Gcra::of(quota(rate, 30 * DAY)).burst(5));

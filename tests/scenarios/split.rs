@@ -1,4 +1,4 @@
-//! Limits that are split over nodes which share nothing.
+//! Limits that are divided among nodes which share nothing.
 
 use tower_ratelimit::{
     Algorithm, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, ManualClock, MemoryStore,
@@ -18,7 +18,7 @@ fn node(algorithm: Algorithm, nodes: u32, clock: &ManualClock) -> Limiter {
         .unwrap()
 }
 
-/// What a client gets that asks each of them for as much as there is.
+/// Returns the units that a client gets if it asks each node for all that there is.
 fn admitted(algorithm: Algorithm, nodes: u32, clock: &ManualClock) -> Vec<u32> {
     let nodes = (0..nodes).map(|_| node(algorithm, nodes, clock));
     nodes

@@ -10,8 +10,7 @@ use crate::{HOUR, every, quota};
 
 const THREADS: u32 = 8;
 
-/// Asks the limiters from many threads at once, so many times each, and tells how many requests
-/// were allowed in all.
+/// Sends requests from many threads at once, this many from each, and returns how many were allowed in all.
 fn allowed_at_once(limiters: &[Limiter], asks: u32) -> u32 {
     let start = Arc::new(Barrier::new(THREADS as usize));
     let (report, reports) = mpsc::channel();

@@ -3,7 +3,7 @@ use tower_ratelimit::{Algorithm, ManualClock, Micros};
 use crate::support::driver::{Driver, Memory, limiter, micros};
 use crate::{DAY, HOUR, MINUTE, START, every, exhaust, key, longest_wait, quota, retry};
 
-/// A key that has used up its five a minute half a minute into the first hour of 2024.
+/// Returns a key that has used up its five a minute half a minute into the first hour of 2024.
 fn used_up(algorithm: Algorithm) -> (Memory, u64) {
     let mut key = key(algorithm);
     let at = START + micros(MINUTE) / 2;
@@ -102,7 +102,7 @@ fn a_key_is_not_forgotten_one_microsecond_before_it_is_new() {
         for key in 0..1_000_u32 {
             assert!(limiter.check_now(key, 5).is_allowed(), "{algorithm}");
         }
-        // The store grows, and forgets what it may.
+        // The store grows, and evicts idle keys.
         let reset = longest_wait(algorithm);
         clock.set_micros(Micros::new(START + reset - 1));
         for key in 1_000..10_000_u32 {

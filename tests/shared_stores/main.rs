@@ -1,4 +1,4 @@
-//! Stores that are made of one atomic read-modify-write.
+//! Stores over one atomic read-modify-write.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -81,7 +81,7 @@ async fn a_block_is_the_names_whatever_the_algorithm_becomes() {
     assert_eq!(told.retry_after(), Some(Duration::from_secs(60)));
 }
 
-/// Two nodes that take turns, one of them half a second behind.
+/// Two nodes in turn, one of them half a second behind.
 #[tokio::test]
 async fn clocks_that_differ_a_little_do_not_drain_a_bucket_again_and_again() {
     let map = map();
@@ -206,7 +206,7 @@ async fn neither_a_name_nor_a_debug_form_shows_a_secret() {
     );
 }
 
-/// Each amount concerns the policy and the key that it names, and nothing else.
+/// Each amount concerns the named policy and its key, and nothing else.
 #[tokio::test]
 async fn policies_are_refunded_and_settled_by_name() {
     let map = map();
@@ -226,7 +226,7 @@ async fn policies_are_refunded_and_settled_by_name() {
     assert_eq!([used("ann").await, used("bob").await], [[4, 5], [7, 4]]);
 }
 
-/// Changes one item at a time, and says which.
+/// Changes one item at a time, and records which.
 #[derive(Clone, Debug)]
 struct OneByOne(Map);
 
@@ -279,7 +279,7 @@ async fn a_store_of_one_item_at_a_time_charges_no_key_alone_and_amends_one_after
     );
 }
 
-/// Its clock goes on by the time to live of whatever is written.
+/// Its clock advances by the time to live of each write.
 #[derive(Clone, Debug)]
 struct Ttl(Map);
 

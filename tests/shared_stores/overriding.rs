@@ -1,4 +1,4 @@
-//! A limit of a key's own, in what is kept of the key.
+//! Overrides, which are in the item of the key.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use tower_ratelimit::{Algorithm, FixedWindow, Limiter, Micros, Policy, StoreErro
 use crate::support::items::Map;
 use crate::{daily, limiter, map};
 
-/// Forgets what has outlived its time to live.
+/// Forgets items that have outlived their time to live.
 #[derive(Clone, Debug)]
 struct Expiring(Map, Arc<Mutex<HashMap<String, Micros>>>);
 
@@ -38,8 +38,7 @@ impl Items for Expiring {
     }
 }
 
-/// Under the limit of its own a key would be as good as new at once, and under its policy's it is not
-/// for hours.
+/// Under the override a key would be as good as new at once, and under the policy's limit only after hours.
 #[tokio::test]
 async fn the_time_to_live_covers_the_end_of_an_override_and_what_is_left_then() {
     let map = map();
@@ -61,7 +60,7 @@ async fn the_time_to_live_covers_the_end_of_an_override_and_what_is_left_then() 
     let fast = TokenBucket::per_hour(3_600).burst(10);
     overridden(fast, 2).await;
     assert_eq!(told(8).await, (2, Duration::from_secs(8), true));
-    // The limit of now counts from the charge on.
+    // The present limit counts from the charge on.
     let left = hours(8).saturating_sub(Duration::from_secs(2));
     map.clock.advance(Duration::from_secs(2));
     assert_eq!(told(0).await, (2, left, false));
@@ -69,7 +68,7 @@ async fn the_time_to_live_covers_the_end_of_an_override_and_what_is_left_then() 
         .advance(left.saturating_sub(Duration::from_micros(1)));
     assert_eq!(told(0).await, (9, Duration::from_micros(1), false));
 
-    // Nothing is used, and the limit is there to its end.
+    // Nothing is used, and the override holds until its end.
     map.clock.advance(hours(1));
     overridden(fast.burst(20), 3_600).await;
     map.clock
@@ -79,7 +78,7 @@ async fn the_time_to_live_covers_the_end_of_an_override_and_what_is_left_then() 
     assert_eq!(told(0).await, (10, Duration::ZERO, false));
 }
 
-/// A node that does not know a record keeps it, and what it says.
+/// A node keeps records that it does not know.
 #[tokio::test]
 async fn a_node_without_the_policy_leaves_an_override_of_the_key_alone() {
     let map = map();
@@ -100,7 +99,7 @@ async fn a_node_without_the_policy_leaves_an_override_of_the_key_alone() {
     assert!(elsewhere.check("ann", 1).await.unwrap().is_allowed());
     assert_eq!(told(12).await, (true, 12, 0));
     map.clock.advance(length);
-    // What has ended is forgotten with a write.
+    // Ended records are removed with a write.
     assert!(elsewhere.check("ann", 1).await.unwrap().is_allowed());
     // Two above the capacity have drained at the rate of the override.
     assert_eq!(told(1).await, (false, 10, 0));

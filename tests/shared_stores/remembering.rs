@@ -17,7 +17,7 @@ use crate::{daily, map};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A limiter, and the clock of its store, which goes as tokio's does.
+/// A limiter, and the clock of its store, which advances with tokio's.
 struct Node {
     limiter: Limiter<SharedLedger<Map>>,
     clock: ManualClock,
@@ -41,7 +41,7 @@ impl Node {
         self.check(1).await.is_allowed()
     }
 
-    /// How many denials were told without a call.
+    /// Returns how many denials were repeated without a call.
     fn told(&self) -> u64 {
         self.limiter.snapshot().store().remembered_denials()
     }
@@ -104,7 +104,7 @@ fn paused() -> Runtime {
     builder.enable_time().start_paused(true).build().unwrap()
 }
 
-/// Does the same with both, and returns whether both tell the same.
+/// Does the same with both, and returns whether both give the same answers.
 async fn is_same(
     one: &Node,
     other: &Node,

@@ -11,13 +11,13 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 /// One line of a log.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct LogLine {
     pub(crate) level: Level,
     pub(crate) target: String,
     pub(crate) fields: BTreeMap<&'static str, String>,
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.fields.insert(field.name(), format!("{value:?}"));
     }
@@ -29,7 +29,7 @@ impl Visit for Line {
 
 thread_local! {
     /// The lines of this thread, while a test collects them.
-    static LINES: RefCell<Option<Vec<Line>>> = const { RefCell::new(None) };
+    static LINES: RefCell<Option<Vec<LogLine>>> = const { RefCell::new(None) };
 }
 
 /// A subscriber that keeps the lines of each thread apart. It lives as long as the process: if each test had
@@ -38,14 +38,14 @@ pub(crate) struct Log;
 
 impl Log {
     /// Returns the lines that this thread logs while `run` runs, without those of refusals.
-    pub(crate) fn of<T>(run: impl FnOnce() -> T) -> (T, Vec<Line>) {
+    pub(crate) fn of<T>(run: impl FnOnce() -> T) -> (T, Vec<LogLine>) {
         let (output, mut lines) = Self::of_all(run);
         lines.retain(|line| line.target != "tower_ratelimit::refusal");
         (output, lines)
     }
 
     /// Returns all lines that this thread logs while `run` runs.
-    pub(crate) fn of_all<T>(run: impl FnOnce() -> T) -> (T, Vec<Line>) {
+    pub(crate) fn of_all<T>(run: impl FnOnce() -> T) -> (T, Vec<LogLine>) {
         static IS_THERE: Once = Once::new();
         IS_THERE.call_once(|| {
             tracing::subscriber::set_global_default(Self).expect("there is no other subscriber");
@@ -65,7 +65,7 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         LINES.with_borrow_mut(|lines| {
             if let Some(lines) = lines {
-                let mut line = Line {
+                let mut line = LogLine {
                     level: *event.metadata().level(),
                     target: event.metadata().target().to_owned(),
                     fields: BTreeMap::new(),

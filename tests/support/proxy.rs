@@ -135,10 +135,10 @@ impl Proxy {
 
     fn turn(&mut self, change: impl FnOnce(&mut Weather)) {
         change(&mut self.weather);
-        let (known, heeded) = channel();
+        let (known, applied) = channel();
         let orders = self.orders.as_ref().expect("it has not ended");
         orders.send((self.weather, known)).expect("it listens");
-        heeded.recv().expect("it heeds");
+        applied.recv().expect("it applies the order");
     }
 }
 

@@ -22,7 +22,7 @@ fn windows() -> [Algorithm; 5] {
     ]
 }
 
-/// A request took two of five, and its window ended before they could be given back. So two were given back of
+/// Returns a request took two of five, and its window ended before they could be given back. So two were given back of
 /// what others had taken in the next window, and seven passed in it.
 pub(crate) async fn nothing_is_given_back_of_a_window_that_has_ended<L: Ledger>(
     clock: &ManualClock,
@@ -73,7 +73,7 @@ pub(crate) async fn nothing_is_given_back_of_a_window_that_has_ended<L: Ledger>(
     }
 }
 
-/// A program that adds up wrongly settles more than any limit, again and again. Nothing overflows, and a client that waits
+/// Returns a program that adds up wrongly settles more than any limit, again and again. Nothing overflows, and a client that waits
 /// as it is told passes.
 pub(crate) async fn whatever_a_request_cost_the_wait_that_is_told_is_true<L: Ledger>(
     clock: &ManualClock,

@@ -169,7 +169,7 @@ impl SlidingWindow {
         sum(admitted.iter().filter(counts))
     }
 
-    /// The estimate, in parts of a request as many as the period has microseconds.
+    /// Returns the estimate, in parts of a request as many as the period has microseconds.
     fn estimate(self, admitted: &[Admitted], at: i128) -> i128 {
         let period = i128::from(self.period);
         let before = self.used_in(admitted, self.window(at) - 1);

@@ -128,7 +128,7 @@ fn reading(builder: &ConfigBuilder) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How long each request takes, in ns, until it is told to stop.
+/// Returns how long each request takes, in ns, until it is told to stop.
 fn requests(layer: &RateLimitLayer, stop: &AtomicBool) -> Vec<u32> {
     let mut service = layer.layer(hello());
     let mut took = Vec::with_capacity(1 << 24);

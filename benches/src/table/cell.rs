@@ -130,8 +130,8 @@ pub(super) fn significant(figure: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::builder::CellBuilder;
     use super::super::cells;
-    use super::super::source::Source;
     use super::*;
     use crate::figures::Figures;
 
@@ -139,10 +139,7 @@ mod tests {
         let mut figures = Figures::default();
         figures.insert("decision/hot key/ours", ours);
         figures.insert("decision/hot key/governor", peer);
-        let ns = Source {
-            figures: &figures,
-            unit: Unit::Nanoseconds,
-        };
+        let ns = CellBuilder::new(&figures, Unit::Nanoseconds);
         ns.keyed("hot key").at_most(0.6)
     }
 

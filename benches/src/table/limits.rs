@@ -1,18 +1,12 @@
 //! The cells of limits that depend on a plan, a resolver, a calendar or the hour.
 
-use super::{Cell, Source, Unit};
+use super::{Cell, CellBuilder, Unit};
 use crate::figures::Figures;
 
 /// Returns the cells with a target.
 pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
-    let ns = Source {
-        figures,
-        unit: Unit::Nanoseconds,
-    };
-    let bytes = Source {
-        figures,
-        unit: Unit::Bytes,
-    };
+    let ns = CellBuilder::new(figures, Unit::Nanoseconds);
+    let bytes = CellBuilder::new(figures, Unit::Bytes);
     let by_resolver = figures.find("limits/plan of a resolver");
     let by_closure = figures.find("limits/plan by closure");
     vec![
@@ -36,10 +30,7 @@ pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
 
 /// Returns the cells of decisions with all numbers, which have no target.
 pub(super) fn beside(figures: &Figures) -> Vec<Cell> {
-    let ns = Source {
-        figures,
-        unit: Unit::Nanoseconds,
-    };
+    let ns = CellBuilder::new(figures, Unit::Nanoseconds);
     let pairs = [
         ("plan by closure", "anchored window"),
         ("plan of a resolver", "anchored window"),
@@ -55,6 +46,6 @@ pub(super) fn beside(figures: &Figures) -> Vec<Cell> {
     pairs.into_iter().map(all_numbers).collect()
 }
 
-fn verdict(ns: Source<'_>, ours: &str, peer: &str) -> Cell {
+fn verdict(ns: CellBuilder<'_>, ours: &str, peer: &str) -> Cell {
     ns.cell(ours, &format!("limits/{ours}"), &format!("limits/{peer}"))
 }

@@ -1,32 +1,21 @@
 //! One table of what has been measured: ours, the peer's, and whether we are where we want to be.
 
+mod builder;
 mod cell;
 mod limits;
 mod redis;
-mod source;
 
 use std::fmt;
 
+use self::builder::{CellBuilder, rate, rates};
 pub use self::cell::Cell;
 use self::cell::Unit;
-use self::source::{Source, rate, rates};
 use crate::EACH_THREADS_KEYS;
 use crate::figures::Figures;
 
 /// Returns the cells with a target, and then those without one.
 pub fn cells(figures: &Figures) -> Vec<Cell> {
-    let ns = Source {
-        figures,
-        unit: Unit::Nanoseconds,
-    };
-    let bytes = Source {
-        figures,
-        unit: Unit::Bytes,
-    };
-    let count = Source {
-        figures,
-        unit: Unit::Count,
-    };
+    let [ns, bytes, count] = CellBuilder::of_each_unit(figures);
     let mut cells = vec![
         ns.decision("hot key, quanta", "hot key/ours", "hot key/governor")
             .at_most(0.6),
@@ -96,15 +85,12 @@ pub fn cells(figures: &Figures) -> Vec<Cell> {
             .at_most(1.01),
         ns.alone("flood, p99.9 of a decision", "memory/flood/p99.9")
             .at_most(5_000.0),
-        Source {
-            figures,
-            unit: Unit::Truth,
-        }
-        .alone(
-            "flood, a refused key stays refused",
-            "memory/flood/still refused",
-        )
-        .at_least(1.0),
+        CellBuilder::new(figures, Unit::Truth)
+            .alone(
+                "flood, a refused key stays refused",
+                "memory/flood/still refused",
+            )
+            .at_least(1.0),
     ]);
     for keys in EACH_THREADS_KEYS {
         cells.push(rate(figures, keys, "2 threads").at_least(1.8));
@@ -126,18 +112,7 @@ pub fn redis_cells(figures: &Figures) -> Vec<Cell> {
 
 /// Returns the cells without a target, which explain the others.
 fn beside(figures: &Figures) -> Vec<Cell> {
-    let ns = Source {
-        figures,
-        unit: Unit::Nanoseconds,
-    };
-    let bytes = Source {
-        figures,
-        unit: Unit::Bytes,
-    };
-    let count = Source {
-        figures,
-        unit: Unit::Count,
-    };
+    let [ns, bytes, count] = CellBuilder::of_each_unit(figures);
     let mut cells = Vec::new();
     for keys in EACH_THREADS_KEYS {
         cells.push(rate(figures, keys, "2 threads, 2 limiters"));
@@ -207,10 +182,7 @@ fn beside(figures: &Figures) -> Vec<Cell> {
             [bytes_then, "bytes at the bound"].map(|row| format!("memory/{flood}/{row}"));
         cells.push(bytes.cell(&name, &then, &bound));
     }
-    let truth = Source {
-        figures,
-        unit: Unit::Truth,
-    };
+    let truth = CellBuilder::new(figures, Unit::Truth);
     let name = format!("{refused}, one of them stays refused");
     cells.push(truth.alone(&name, &format!("memory/{refused}/still refused")));
     for policies in [2, 4, 8] {

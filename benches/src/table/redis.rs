@@ -1,35 +1,30 @@
 //! The cells of a decision in Redis.
 
-use super::{Cell, Source, Unit};
+use super::{Cell, CellBuilder, Unit};
 use crate::figures::Figures;
 
 const MINIMAL: &str = "minimal script";
 
 /// Returns the cells with a target.
 pub(super) fn cells(figures: &Figures) -> Vec<Cell> {
-    let told_here = || Source {
-        figures,
-        unit: Unit::Nanoseconds,
-    };
+    let ns = CellBuilder::new(figures, Unit::Nanoseconds);
     vec![
         p50(figures, "gcra", "INCR", 1).at_most(1.5),
         rate(figures, "gcra", MINIMAL, 64).at_least(0.65),
         p50(figures, "four policies", "gcra", 1).at_most(2.0),
         each(figures, "four policies", "gcra", 64).at_most(3.0),
-        told_here()
-            .alone("redis, a remembered denial", "redis/remembered denial")
+        ns.alone("redis, a remembered denial", "redis/remembered denial")
             .at_most(200.0),
         served(figures, "anchored window, plan", "anchored window").at_most(1.1),
         served(figures, "calendar day", "fixed window").at_most(1.1),
         served(figures, "fixed window by hours", "fixed window").at_most(1.1),
         served(figures, "gcra by hours", "gcra").at_most(1.1),
-        told_here()
-            .cell(
-                "redis, a leased unit",
-                "redis/leased unit",
-                "redis/remembered denial",
-            )
-            .at_most(1.3),
+        ns.cell(
+            "redis, a leased unit",
+            "redis/leased unit",
+            "redis/remembered denial",
+        )
+        .at_most(1.3),
     ]
 }
 

@@ -42,14 +42,14 @@ pub(crate) fn layer() -> Result<RateLimitLayer, Box<dyn Error>> {
                 .key(customer()),
         )
         .policy(Policy::new("day", AnchoredWindow::per_day(1_000)).key(customer()))
-        // A report is expensive: each customer has one after the other, and ten wait.
+        // A report is expensive: each customer gets one at a time, and ten may wait.
         .policy(
             Policy::new("reports", LeakyQueue::per_second(2).places(10))
                 .for_all_plans()
                 .key(customer())
                 .when(|head| head.path() == "/report"),
         )
-        // All together, and less when the machine has much to do.
+        // All customers together, and fewer requests under high load.
         .policy(
             Policy::new("everyone", TokenBucket::per_second(2_000).burst(2_000))
                 .for_all_plans()
@@ -65,7 +65,7 @@ pub(crate) fn layer() -> Result<RateLimitLayer, Box<dyn Error>> {
     }
 }
 
-/// The beginning of a key stands for what authentication has found: a client can invent any.
+/// The prefix of a key stands for the result of authentication, because a client can invent any prefix.
 fn plan_of(key: &str) -> Option<&'static str> {
     let (plan, _) = key.split_once('-')?;
     ["free", "pro", "ent"]
@@ -73,7 +73,7 @@ fn plan_of(key: &str) -> Option<&'static str> {
         .find(|known| *known == plan)
 }
 
-/// A request like those of the client that an operator names: by an API key, or by an address.
+/// Returns a request like those of the client that an operator names by an API key or an address.
 pub(crate) fn request_of(client: &str) -> Option<Request<()>> {
     let request = Request::get("/report");
     let request = match client.parse::<IpAddr>() {

@@ -1,19 +1,21 @@
-//! A service with plans, a queue and a limit that follows the load, and a page that shows all of it live.
+//! A service with plans, a queue and an adaptive limit, and a page that shows all of it live.
 //!
-//! `cargo run -p dashboard`, and then open the page that it prints: `http://127.0.0.1:3000/dashboard`.
+//! Run `cargo run -p dashboard`, and open the page that it prints: `http://127.0.0.1:3000/dashboard`.
 //!
-//! - `GET /` answers with the decision as JSON, `GET /report` waits for its turn. A customer is the header `x-api-key`; its
-//!   beginning, `free-`, `pro-` or `ent-`, stands for the plan that a real service looks up.
-//! - `/dashboard` is the page, `/dashboard/events` its events, `/dashboard/snapshot` one of them, and
-//!   `POST /dashboard/limits` with `{"policy":"minute","plan":"free","limit":20}` moves a limit. They serve this machine alone.
-//! - `/metrics` has the same numbers for Prometheus, which scrapes them with `examples/dashboard/prometheus.yml`.
+//! - `GET /` answers with the decision as JSON, and `GET /report` waits for its turn. The header `x-api-key`
+//!   identifies the customer. Its prefix, `free-`, `pro-` or `ent-`, stands for the plan that a real service looks
+//!   up.
+//! - `/dashboard` is the page, `/dashboard/events` its events, and `/dashboard/snapshot` one of them. `POST
+//!   /dashboard/limits` with `{"policy":"minute","plan":"free","limit":20}` changes a limit. All of them accept
+//!   requests from this machine alone.
+//! - `/metrics` has the same numbers for Prometheus; `examples/dashboard/prometheus.yml` is its configuration.
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `ADDR` | the address; 127.0.0.1:3000 unless said |
-//! | `TRAFFIC` | 0 stops the customers that this program plays |
-//! | `REDIS_URL` | where the state is kept; in this process unless said |
-//! | `SECRET` | hashes API keys before they are kept |
+//! | `ADDR` | the address; the default is 127.0.0.1:3000 |
+//! | `TRAFFIC` | `0` turns off the customers that this program simulates |
+//! | `REDIS_URL` | the server that keeps the state; the default is this process |
+//! | `SECRET` | hashes API keys before they are stored |
 
 mod limits;
 mod traffic;
@@ -40,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
 
     let limit = limits::layer()?;
-    // Only counters and gauges: they need no upkeep.
+    // Only counters and gauges, which need no upkeep.
     let recorder = PrometheusBuilder::new().install_recorder()?;
     let publisher = Publisher::new(limit.monitor());
     let metrics = move || async move {
@@ -59,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route("/report", get(|| async { "a report\n" }))
         .layer(limit)
         .route("/metrics", get(metrics))
-        // After the layer, so that the operator is not limited.
+        // Added after the layer, so that the operator is not limited.
         .nest(
             "/dashboard",
             admin::router(page, Access::loopback().writable()),
@@ -85,14 +87,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let serving = axum::serve(listener, service).with_graceful_shutdown(stopped(stopping.clone()));
     tokio::select! {
         served = serving.into_future() => served?,
-        // A client that does not read its answer is not waited for.
+        // Does not wait for a client that does not read its answer.
         () = longest(stopping) => {}
     }
     Ok(())
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {
-    // Without its sender, the service stops too.
+    // If the sender is dropped, the service stops too.
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
@@ -101,7 +103,7 @@ async fn longest(stopping: watch::Receiver<bool>) {
     tokio::time::sleep(Duration::from_secs(5)).await;
 }
 
-/// Interrupt or, where there is one, the signal by which services are ended.
+/// The interrupt signal or, on Unix, `SIGTERM`.
 async fn signal() {
     let interrupt = async {
         let _ = tokio::signal::ctrl_c().await;

@@ -1,4 +1,4 @@
-//! Customers that this program plays, so that the page has something to show.
+//! Simulated customers, so that the page has something to show.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Each with its path and with the time between two of its requests. Together they send fewer than forty in a second,
-/// and each waits for its answer.
+/// Each customer with its path and the time between two of its requests. Together they send fewer than forty requests
+/// a second, and each waits for its answer.
 const CUSTOMERS: [(&str, &str, Duration); 8] = [
     ("free-ann", "/", Duration::from_millis(700)),
     ("free-bob", "/", Duration::from_secs(4)),
@@ -23,13 +23,13 @@ const CUSTOMERS: [(&str, &str, Duration); 8] = [
     ("ent-max", "/report", Duration::from_millis(410)),
 ];
 
-/// How often a wave of traffic comes, and for how long.
+/// The period of the waves of traffic, and the length of a wave.
 const WAVE: (Duration, Duration) = (Duration::from_secs(90), Duration::from_secs(30));
 
 pub(crate) async fn customers(address: SocketAddr) {
     let each = CUSTOMERS.map(|customer| tokio::spawn(customer_of(address, customer)));
     for customer in each {
-        // It ends with the program.
+        // The task ends with the program.
         let _ = customer.await;
     }
 }
@@ -45,7 +45,7 @@ async fn customer_of(address: SocketAddr, (key, path, every): (&'static str, &st
     for turn in 0_u64.. {
         ticks.tick().await;
         let at = begin.elapsed().as_millis() % WAVE.0.as_millis();
-        // Outside of a wave, two of three are left out.
+        // Between waves, two of three requests are left out.
         if at > WAVE.1.as_millis() && turn % 3 != 0 {
             continue;
         }
@@ -53,7 +53,7 @@ async fn customer_of(address: SocketAddr, (key, path, every): (&'static str, &st
         *request.uri_mut() = uri.clone();
         let headers = request.headers_mut();
         headers.insert("x-api-key", HeaderValue::from_static(key));
-        // A service that shuts down answers no more.
+        // A service that shuts down no longer answers.
         if let Ok(answer) = client.request(request).await {
             let _ = answer.into_body().collect().await;
         }

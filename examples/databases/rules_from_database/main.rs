@@ -1,20 +1,20 @@
-//! Plans, and which customer has which, in a database. A row that is changed there is obeyed within two seconds.
+//! Plans and customers in a database. The service follows a changed row within two seconds.
 //!
-//! `cargo run --example rules_from_database`, with `ADDR` (default 127.0.0.1:3000) and `DATABASE`: a file of SQLite
-//! (default rules.sqlite, created with two plans if it is not there), or the `postgres://` URL of a PostgreSQL server,
-//! where missing tables are created too. `GET /` answers with the decision as JSON, and `GET /resolver` with what is
-//! kept of the database.
+//! Run `cargo run --example rules_from_database`, with `ADDR` (default 127.0.0.1:3000) and `DATABASE`: a SQLite file
+//! (default rules.sqlite, created with two plans if it does not exist), or the `postgres://` URL of a PostgreSQL
+//! server. Missing tables are created there too. `GET /` answers with the decision as JSON, and `GET /resolver` with
+//! the usage of the cache.
 //!
 //! | table | columns |
 //! | --- | --- |
 //! | `plans` | `name`, `policy` (`minute` or `day`), `quota` (`100/minute`, `10000/day` or `unlimited`) |
 //! | `customers` | `key`, `plan` |
 //!
-//! A customer is the header `x-api-key` as it is sent, which a real service verifies first. A key that is not among the
-//! customers has the limits that stand here, in `DEFAULT`. A policy of which a plan has no row counts nothing of its
-//! requests. A row that cannot be is refused and logged: its policy has the default limit.
+//! The header `x-api-key` identifies the customer; a real service verifies it first. A key that is not in `customers`
+//! has the limits in `DEFAULT`. If a plan has no row for a policy, the policy does not count its requests. An invalid
+//! row is refused and logged: its policy has the default limit.
 //!
-//! When the database is away, the customers that are known keep their plans, and others have the default limits.
+//! While the database is away, known customers keep their plans, and all others have the default limits.
 
 mod postgres;
 mod rules;
@@ -31,10 +31,10 @@ use tower_ratelimit::key::{self, Head, Secret};
 use tower_ratelimit::plan::Resolver;
 use tower_ratelimit::{AnchoredWindow, Decision, Policy, RateLimitLayer};
 
-/// The limits by the minute and by the day of a key that is not among the customers.
+/// The limits per minute and per day of a key that is not in `customers`.
 const DEFAULT: (u32, u32) = (10, 100);
 
-/// A key that is longer is no customer's, and is neither looked up nor kept.
+/// A longer key belongs to no customer. It is neither looked up nor kept.
 const LONGEST_KEY: usize = 200;
 
 #[tokio::main]

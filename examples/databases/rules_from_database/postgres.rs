@@ -14,16 +14,16 @@ use crate::rules::{FIRST_PLANS, resolved};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// How often the tables are compared with what they were.
+/// The interval at which the tables are compared with their last fingerprint.
 const POLL: Duration = Duration::from_secs(1);
 
-/// How long the server may take to be connected to, or to answer a poll.
+/// The timeout of a connection attempt and of a poll.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long after the server was lost it is connected to again.
+/// The pause before the next connection attempt after the server was lost.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The triggers tell listeners at once that a table has changed.
+/// The triggers notify listeners at once when a table changes.
 const TABLES: &str = "
     create table plans (
         name text not null, policy text not null, quota text not null, primary key (name, policy)
@@ -44,7 +44,7 @@ const PLAN_OF: &str = "
     from customers left join plans on plans.name = customers.plan
     where customers.key = $1";
 
-/// A fingerprint of both tables. It reads all rows: where there are millions, let a trigger keep a number.
+/// A fingerprint of both tables. It reads all rows; for millions of rows, let a trigger keep a number.
 const FINGERPRINT: &str = "
     select (select count(*) || ' ' || coalesce(sum(hashtextextended(plans::text, 0)), 0) from plans)
         || ' ' || (select count(*) || ' ' || coalesce(sum(hashtextextended(customers::text, 0)), 0) from customers)";
@@ -56,7 +56,7 @@ struct Session {
     client: Client,
     plan_of: Statement,
     fingerprint: Statement,
-    /// Told by the server that a table has changed, or that the connection has ended.
+    /// Notified by the server when a table changes, or when the connection ends.
     hint: Arc<Notify>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) async fn resolver(url: &str) -> Result<Resolver<String>, Box<dyn Erro
 
 async fn look_up(session: Option<Arc<Session>>, key: &str) -> Result<Resolved, BoxError> {
     let session = session.ok_or("there is no connection to PostgreSQL")?;
-    // Text of PostgreSQL has no zeros.
+    // Text in PostgreSQL has no zero bytes.
     if key.contains('\0') {
         return Ok(Resolved::NotFound);
     }
@@ -87,8 +87,8 @@ async fn look_up(session: Option<Arc<Session>>, key: &str) -> Result<Resolved, B
     Ok(resolved(&rows?))
 }
 
-/// Keeps a connection, and tells the resolver when a table has changed. A notification is a hint that may be lost; the
-/// poll is the truth.
+/// Keeps a connection, and tells the resolver when a table has changed. Notifications may be lost; the poll finds
+/// every change.
 async fn keep(config: tokio_postgres::Config, current: Current, resolver: Resolver<String>) {
     let mut seen: Option<String> = None;
     loop {
@@ -142,7 +142,7 @@ async fn connect(config: &tokio_postgres::Config) -> Result<Session, BoxError> {
     Ok(timeout(PATIENCE, connecting).await??)
 }
 
-/// Creates the tables with two plans, unless one is there.
+/// Creates the tables with two plans, unless they exist.
 async fn create_tables(client: &Client) -> Result<(), tokio_postgres::Error> {
     let has_tables: bool = client.query_one(HAS_TABLES, &[]).await?.try_get(0)?;
     if has_tables {

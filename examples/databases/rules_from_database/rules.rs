@@ -1,4 +1,4 @@
-//! What the rows of a customer's plan are to the policies.
+//! Converts the rows of a customer's plan into limits of policies.
 
 use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use tower_ratelimit::plan::{Plan, Resolved};
 use tower_ratelimit::{AnchoredWindow, Quota};
 
-/// The policies, each with its period as quotas write it.
+/// The policies, each with its period as it is written in a quota.
 const POLICIES: [&str; 2] = ["minute", "day"];
 
 /// The plans of a new database: name, policy and quota.
@@ -17,11 +17,11 @@ pub(crate) const FIRST_PLANS: [(&str, &str, &str); 4] = [
     ("pro", "day", "10000/day"),
 ];
 
-/// A row of the plan of one customer: the name of the plan, and a policy with its quota. A plan without rows has one
-/// row without these.
+/// A row of a customer's plan: the name of the plan, and a policy with its quota. A plan without rows gives one row
+/// without policy and quota.
 pub(crate) type Row = (String, Option<String>, Option<String>);
 
-/// What these rows of a customer mean. A key without rows is no customer's.
+/// Converts the rows of a customer. A key without rows belongs to no customer.
 pub(crate) fn resolved(rows: &[Row]) -> Resolved {
     let Some((name, ..)) = rows.first() else {
         return Resolved::NotFound;
@@ -62,7 +62,7 @@ pub(crate) fn resolved(rows: &[Row]) -> Resolved {
     Resolved::Limits(plan)
 }
 
-/// The limit of a policy; `None` if it is unlimited.
+/// Returns the limit of a policy; `None` if it is unlimited.
 fn limit(policy: &str, quota: &str) -> Result<Option<AnchoredWindow>, String> {
     if quota == "unlimited" {
         return Ok(None);
@@ -79,7 +79,7 @@ fn limit(policy: &str, quota: &str) -> Result<Option<AnchoredWindow>, String> {
     Ok(Some(limit))
 }
 
-/// Logs a row that cannot be, once for each text.
+/// Logs an invalid row, once for each text.
 fn refuse(row: String) {
     const MOST: usize = 1_000;
     static TOLD: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);

@@ -1,4 +1,4 @@
-//! The rules in a file of SQLite.
+//! The rules in a SQLite file.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +13,10 @@ use crate::rules::{FIRST_PLANS, Row, resolved};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// How often it is read whether another process has changed the file.
+/// The interval at which the file is checked for changes by another process.
 const POLL: Duration = Duration::from_millis(500);
 
-/// How long a reader waits for a writer.
+/// The time for which a reader waits for a writer.
 const BUSY: Duration = Duration::from_secs(1);
 
 const TABLES: &str = "
@@ -74,7 +74,8 @@ fn look_up(connection: &Connection, key: &str) -> rusqlite::Result<Resolved> {
     Ok(resolved(&rows))
 }
 
-/// Asks the file for its version, which every commit of another connection changes. Nothing else in this process writes.
+/// Reads the version of the file, which changes with every commit of another connection. Nothing else in this process
+/// writes.
 fn watch(connection: &Connection, resolver: &Resolver<String>) {
     let mut seen: Option<i64> = None;
     loop {

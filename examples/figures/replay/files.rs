@@ -1,4 +1,4 @@
-//! What the limits of whole files would have done: one file, or two and where they differ.
+//! Applies the limits of one file or two, and prints where the two differ.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -13,7 +13,7 @@ use tower_ratelimit::config::{Config, Replay, Replayed};
 use crate::Request;
 use crate::tally::Tally;
 
-/// The limits of a file, and another file that is held beside it.
+/// The limits of a file, and another file to compare.
 pub(crate) struct Files {
     live: File,
     versus: Option<(File, Differences)>,
@@ -21,7 +21,7 @@ pub(crate) struct Files {
 
 /// One line of output.
 #[derive(Serialize)]
-pub(crate) struct Told<'a> {
+pub(crate) struct OutputLine<'a> {
     t_us: u64,
     key: &'a str,
     allowed: bool,
@@ -37,7 +37,7 @@ struct Other {
     policy: Option<String>,
 }
 
-/// What the limits of a file have done so far.
+/// The results of a file so far.
 struct File {
     name: String,
     replay: Replay,
@@ -55,7 +55,7 @@ struct Differences {
     first: Vec<String>,
 }
 
-/// So many differences are told line by line.
+/// The number of differences that are printed line by line.
 const SHOWN: usize = 10;
 
 impl Files {
@@ -73,9 +73,9 @@ impl Files {
         &mut self,
         line: usize,
         request: &'a Request,
-    ) -> Result<Told<'a>, Box<dyn Error>> {
+    ) -> Result<OutputLine<'a>, Box<dyn Error>> {
         let decided = self.live.ask(request)?;
-        let mut told = Told {
+        let mut told = OutputLine {
             t_us: request.t_us,
             key: &request.key,
             allowed: decided.goes_on(),
@@ -94,7 +94,7 @@ impl Files {
     }
 }
 
-/// The policy that refuses a request.
+/// Returns the policy that refuses a request.
 fn refuser(decided: &Replayed) -> Option<String> {
     let decision = decided.decision().filter(|_| !decided.goes_on())?;
     decision.binding().map(|(policy, _)| policy.to_owned())

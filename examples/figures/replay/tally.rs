@@ -1,4 +1,4 @@
-//! What a limit has done so far, and to which keys.
+//! The results of a limit so far, by key.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Default)]
 pub(crate) struct Tally {
     allowed: u64,
-    /// Of the allowed requests, those that wait for their turn.
+    /// The allowed requests that wait for their turn.
     held: u64,
     longest_delay: Duration,
     denied: u64,

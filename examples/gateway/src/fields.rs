@@ -46,7 +46,7 @@ const SET: [&str; 3] = ["ratelimit", "retry-after", "x-ratelimit"];
 /// The one protocol to which a connection may switch.
 const WEBSOCKET: &str = "websocket";
 
-/// Whether the connection is to switch to a WebSocket. With `h2c`, a client could send the upstream any number of requests
+/// Returns whether the connection is to switch to a WebSocket. With `h2c`, a client could send the upstream any number of requests
 /// that are not counted.
 pub(crate) fn switches(headers: &HeaderMap) -> bool {
     let names_it = options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"));

@@ -41,7 +41,7 @@ pub(crate) struct Heads {
 
 #[derive(Debug, Default)]
 struct Framing {
-    place: Place,
+    place: FramingState,
     /// The beginning of an incomplete head or line.
     partial: Vec<u8>,
     /// Whether each request that is not yet served has one length at most.
@@ -50,7 +50,7 @@ struct Framing {
 
 /// The part that comes next on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum FramingState {
     #[default]
     Head,
     /// This many bytes of a body.
@@ -72,14 +72,14 @@ impl Heads {
         let mut framing = self.lock();
         match framing.clear.pop_front() {
             Some(is_clear) => is_clear,
-            None => framing.place == Place::Opaque,
+            None => framing.place == FramingState::Opaque,
         }
     }
 
     /// The bytes to come are not HTTP.
     pub(crate) fn upgrade(&self) {
         let mut framing = self.lock();
-        framing.place = Place::Opaque;
+        framing.place = FramingState::Opaque;
         framing.partial = Vec::new();
     }
 
@@ -92,11 +92,17 @@ impl Framing {
     fn read(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             bytes = match self.place {
-                Place::Opaque | Place::Broken => return,
-                Place::Head => self.head(bytes),
-                Place::Body(left) => self.skip(bytes, left, Place::Body, Place::Head),
-                Place::Chunk(left) => self.skip(bytes, left, Place::Chunk, Place::ChunkEnd),
-                Place::ChunkSize | Place::ChunkEnd | Place::Trailers => self.line(bytes),
+                FramingState::Opaque | FramingState::Broken => return,
+                FramingState::Head => self.head(bytes),
+                FramingState::Body(left) => {
+                    self.skip(bytes, left, FramingState::Body, FramingState::Head)
+                }
+                FramingState::Chunk(left) => {
+                    self.skip(bytes, left, FramingState::Chunk, FramingState::ChunkEnd)
+                }
+                FramingState::ChunkSize | FramingState::ChunkEnd | FramingState::Trailers => {
+                    self.line(bytes)
+                }
             };
         }
     }
@@ -110,7 +116,7 @@ impl Framing {
         }
         self.partial.extend_from_slice(bytes);
         if self.partial.len() >= HTTP2.len() && self.partial.starts_with(HTTP2) {
-            return self.end_at(Place::Opaque);
+            return self.end_at(FramingState::Opaque);
         }
         // A head ends with a line.
         if !bytes.contains(&b'\n') {
@@ -129,7 +135,7 @@ impl Framing {
                     .unwrap_or_default()
             }
             Ok(httparse::Status::Partial) => self.wait_for_more(LONGEST_HEAD),
-            Err(_) => self.end_at(Place::Broken),
+            Err(_) => self.end_at(FramingState::Broken),
         }
     }
 
@@ -137,8 +143,8 @@ impl Framing {
         &mut self,
         bytes: &'b [u8],
         left: u64,
-        rest: fn(u64) -> Place,
-        next: Place,
+        rest: fn(u64) -> FramingState,
+        next: FramingState,
     ) -> &'b [u8] {
         let here = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
         let left = left - here as u64;
@@ -156,15 +162,15 @@ impl Framing {
         // As strict as hyper: a line of blanks is not empty.
         let line = self.partial.strip_suffix(b"\r").unwrap_or(&self.partial);
         self.place = match self.place {
-            Place::ChunkSize => match chunk_size(line) {
-                Some(0) => Place::Trailers,
-                Some(size) => Place::Chunk(size),
-                None => Place::Broken,
+            FramingState::ChunkSize => match chunk_size(line) {
+                Some(0) => FramingState::Trailers,
+                Some(size) => FramingState::Chunk(size),
+                None => FramingState::Broken,
             },
-            Place::ChunkEnd if line.is_empty() => Place::ChunkSize,
-            Place::Trailers if line.is_empty() => Place::Head,
-            Place::Trailers => Place::Trailers,
-            _ => Place::Broken,
+            FramingState::ChunkEnd if line.is_empty() => FramingState::ChunkSize,
+            FramingState::Trailers if line.is_empty() => FramingState::Head,
+            FramingState::Trailers => FramingState::Trailers,
+            _ => FramingState::Broken,
         };
         self.partial.clear();
         &bytes[end + 1..]
@@ -172,12 +178,12 @@ impl Framing {
 
     fn wait_for_more(&mut self, most: usize) -> &'static [u8] {
         if self.partial.len() > most {
-            return self.end_at(Place::Broken);
+            return self.end_at(FramingState::Broken);
         }
         &[]
     }
 
-    fn end_at(&mut self, place: Place) -> &'static [u8] {
+    fn end_at(&mut self, place: FramingState) -> &'static [u8] {
         self.place = place;
         self.partial = Vec::new();
         &[]
@@ -185,7 +191,7 @@ impl Framing {
 }
 
 /// Returns the part that follows a head with these fields, and whether that is clear.
-fn after(fields: &[httparse::Header<'_>]) -> (Place, bool) {
+fn after(fields: &[httparse::Header<'_>]) -> (FramingState, bool) {
     let named = |name: &'static str| {
         let fields = fields.iter();
         fields.filter(move |field| field.name.eq_ignore_ascii_case(name))
@@ -195,19 +201,19 @@ fn after(fields: &[httparse::Header<'_>]) -> (Place, bool) {
         named("content-length").nth(1),
     );
     if named("transfer-encoding").next().is_some() {
-        return (Place::ChunkSize, length.is_none());
+        return (FramingState::ChunkSize, length.is_none());
     }
     if more.is_some() {
-        return (Place::Broken, false);
+        return (FramingState::Broken, false);
     }
     let Some(length) = length else {
-        return (Place::Head, true);
+        return (FramingState::Head, true);
     };
     let text = str::from_utf8(length.value).ok();
     match text.and_then(|text| text.trim().parse().ok()) {
-        Some(0) => (Place::Head, true),
-        Some(length) => (Place::Body(length), true),
-        None => (Place::Broken, false),
+        Some(0) => (FramingState::Head, true),
+        Some(length) => (FramingState::Body(length), true),
+        None => (FramingState::Broken, false),
     }
 }
 
@@ -334,6 +340,6 @@ mod tests {
         assert!(heads.next_is_clear());
         heads.upgrade();
         heads.lock().read(b"\x81\x85\n\n");
-        assert_eq!(heads.lock().place, Place::Opaque);
+        assert_eq!(heads.lock().place, FramingState::Opaque);
     }
 }

@@ -104,7 +104,7 @@ impl Gateway {
         }
         match request.uri().path() {
             "/_limit/check" => question::answer(self.asking, request.map(drop)).await,
-            // If a proxy names a client, the client has sent it.
+            // If a proxy sends the address of a client, the client has sent the request.
             "/_limit/status" if !is_forwarded(request.headers()) => self.status(),
             _ => not_found(),
         }

@@ -47,7 +47,7 @@ fn full(text: impl Into<Bytes>) -> Body {
         .boxed_unsync()
 }
 
-/// A response of the gateway itself, with one line of text.
+/// Returns a response of the gateway itself, with one line of text.
 fn told(status: StatusCode, text: &'static str) -> Response<Body> {
     let mut response = Response::new(full(format!("{text}\n")));
     *response.status_mut() = status;

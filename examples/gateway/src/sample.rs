@@ -1,4 +1,4 @@
-//! A small upstream, for a gateway without another.
+//! A small upstream, for a gateway without one of its own.
 
 use std::convert::Infallible;
 

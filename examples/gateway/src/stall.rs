@@ -1,4 +1,4 @@
-//! The timeout of a request: who of the upstream and the client keeps the other waiting.
+//! The timeout of a request, and the side that caused it: the upstream or the client.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ struct State {
     waits_for_client: bool,
 }
 
-/// Nothing has happened for too long, since one side did not go on.
+/// Nothing has happened for too long, because one side did not continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stalled {
     /// It has neither answered nor taken more of the request.

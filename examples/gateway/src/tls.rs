@@ -1,4 +1,4 @@
-//! TLS on the way to the upstream.
+//! TLS to the upstream.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub enum Roots {
 }
 
 impl Roots {
-    /// The security of connections to an upstream.
+    /// Returns the security of connections to an upstream.
     pub(crate) fn config(&self) -> Result<ClientConfig, String> {
         Ok(match self {
             Self::Platform => builder()?

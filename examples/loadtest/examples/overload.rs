@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p loadtest --example overload -- docs/overload.svg`
 //!
-//! The service has four workers, each of which takes 50 ms for a request: 80 requests a second. The load tester sends 240 a
-//! second at random times, whether the service keeps up or not. A tenth of them is critical, and has a partition. A
-//! client waits for two seconds; an answer within one is a good one. Each run takes twenty seconds on loopback, and what
-//! arrives in a second is counted as that of this second.
+//! The service has four workers, and each needs 50 ms for a request: 80 requests a second. The load tester sends 240
+//! a second at random times, whether the service keeps up or not. A tenth of them is critical, and has a partition. A
+//! client waits for two seconds; an answer within one second is a good one. Each run takes twenty seconds on
+//! loopback. A request counts in the second in which it arrives.
 
 use std::env;
 use std::error::Error;
@@ -32,12 +32,12 @@ const OTHERS: u64 = 216;
 const GOOD: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What became of the requests of a second, or of all.
+/// The results of the requests of a second, or of all.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
-    /// Good answers a second.
+    /// Good answers per second.
     goodput: f64,
-    /// Of the requests that were not refused, in seconds.
+    /// The latency of requests that were not refused, in seconds.
     p99: f64,
     /// The share of critical requests with a good answer, in percent.
     critical: f64,
@@ -67,7 +67,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Answers each request after a worker has had it for a while.
+/// Answers each request after a worker has processed it.
 fn service() -> Router {
     let workers = Arc::new(Semaphore::new(WORKERS));
     let work = move || async move {
@@ -86,7 +86,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// Those of both.
+    /// Sets the results of critical and other requests together.
     fn and(mut self, other: &Self) -> Self {
         self.critical.add(&other.critical);
         self.others.add(&other.others);
@@ -94,7 +94,7 @@ impl Sent {
     }
 }
 
-/// Sends all requests to this service, and tells what became of those of each second.
+/// Sends all requests to this service, and returns the results of each second.
 async fn run(service: Router) -> Result<Vec<Sent>, Box<dyn Error>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -102,7 +102,7 @@ async fn run(service: Router) -> Result<Vec<Sent>, Box<dyn Error>> {
     let begin = Instant::now();
     let mut seconds = Vec::new();
     for second in 0..SECONDS {
-        // What arrives later is sent while the answers to these still come.
+        // The next requests are sent while answers to these still come.
         sleep_until(begin + Duration::from_secs(second)).await;
         seconds.push(tokio::spawn(async move {
             let critical = format!("http://{address}/critical");
@@ -122,7 +122,7 @@ async fn run(service: Router) -> Result<Vec<Sent>, Box<dyn Error>> {
     Ok(sent)
 }
 
-/// Sends so many requests in a second.
+/// Sends this many requests in a second.
 async fn load(url: &str, requests: u64) -> Result<Tally, String> {
     let (number, timeout) = (requests.to_string(), format!("{}s", TIMEOUT.as_secs()));
     let options = Options::try_parse_from([
@@ -145,7 +145,7 @@ async fn load(url: &str, requests: u64) -> Result<Tally, String> {
     Ok(outcome.map_err(|error| error.to_string())?.tally)
 }
 
-/// What became of what was sent in so many seconds.
+/// Adds up the results of these seconds.
 #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
 fn shown(sent: &Sent, seconds: u64) -> Shown {
     let mut all = sent.critical.clone();
@@ -157,14 +157,14 @@ fn shown(sent: &Sent, seconds: u64) -> Shown {
     }
 }
 
-/// Answers that came in time.
+/// The answers that came in time.
 #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
 fn good(tally: &Tally) -> f64 {
     let longest = u64::try_from(GOOD.as_micros()).unwrap_or(u64::MAX);
     tally.allowed_latency.count_between(0, longest) as f64
 }
 
-/// Of the requests that were not refused. One whose client gave up took as long as that.
+/// Returns the latency of requests that were not refused. A request whose client gave up took that long.
 #[expect(clippy::cast_precision_loss, reason = "microseconds of a few seconds")]
 fn p99(tally: &Tally) -> f64 {
     let mut latency = tally.allowed_latency.clone();
@@ -222,7 +222,7 @@ fn draw(without: &[Sent], with: &[Sent], picture: &Path) -> Result<(), Box<dyn E
         {
             let points = (0_u32..).zip(run);
             let points = points.map(|(second, sent)| (second.into(), read(&shown(sent, 1))));
-            // In grey, the two differ in their width.
+            // In grey, the two lines differ in their width.
             let stroke = colour.stroke_width(width);
             chart
                 .draw_series(LineSeries::new(points, stroke))?

@@ -85,7 +85,7 @@ async fn target(url: &str, allowed: &[String], timeout: Duration) -> Result<Targ
     Err(AimError::NoAnswer(format!("{url}: {failure}")))
 }
 
-/// The host, port, authority, and path with query.
+/// Returns the host, port, authority, and path with query.
 fn parts(url: &str) -> Result<(String, u16, String, String), AimError> {
     let wrong = |why: &str| AimError::Usage(format!("{url}: {why}"));
     let uri: Uri = url

@@ -5,9 +5,9 @@
 //! page on it, `docs/loadtest.md`.
 
 pub mod aim;
-pub mod answer;
 pub mod drive;
+pub mod exchange;
+pub mod info;
 pub mod judge;
 pub mod options;
 pub mod report;
-pub mod told;

@@ -55,7 +55,7 @@ async fn loadtest(options: &Options) -> Result<ExitCode, (u8, String)> {
     })
 }
 
-/// Writes the report. A reader that has seen enough is no error.
+/// Writes the report. A reader that closes the pipe is no error.
 fn tell(options: &Options, report: &Report<'_>) -> io::Result<()> {
     let written = if options.json {
         eprint!("{report}");

@@ -8,13 +8,13 @@ use clap::Parser;
 use http::{HeaderName, HeaderValue, Method};
 use tower_ratelimit::{Algorithm, Quota};
 
-/// The most requests of a run.
+/// The largest number of requests of a run.
 pub const MOST_REQUESTS: u64 = 10_000_000;
 
 /// The longest run.
 pub const LONGEST_RUN: Duration = Duration::from_secs(3_600);
 
-/// The rate for a server of another machine, unless an option sets another.
+/// The default rate for a server of another machine.
 pub const REMOTE_RATE: f64 = 50.0;
 
 /// Loads a rate limited server, and checks whether its limiter is right.
@@ -28,19 +28,19 @@ pub const REMOTE_RATE: f64 = 50.0;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "loadtest", max_term_width = 100)]
 pub struct Options {
-    /// Where to send requests; several URLs are nodes of one service, asked in turn
+    /// URL of the server; several URLs are nodes of one service, used in turn
     #[arg(required = true, value_name = "URL")]
     pub urls: Vec<String>,
 
-    /// How many requests; 1000 if neither this nor --duration is given
+    /// Number of requests; 1000 if neither this nor --duration is given
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MOST_REQUESTS))]
     pub requests: Option<u64>,
 
-    /// For how long, such as 12s; an hour at most
+    /// Length of the run, such as 12s; an hour at most
     #[arg(long, value_parser = duration)]
     pub duration: Option<Duration>,
 
-    /// How many requests at once; with --rate or --burst, the most that are on their way
+    /// Requests at once; with --rate or --burst, the most in flight
     #[arg(long, default_value = "50")]
     pub concurrency: NonZeroU32,
 
@@ -52,11 +52,11 @@ pub struct Options {
     #[arg(long, requires = "rate")]
     pub poisson: bool,
 
-    /// So many requests at once, again and again: 50/1s
+    /// Bursts of this many requests in each period: 50/1s
     #[arg(long)]
     pub burst: Option<Quota>,
 
-    /// How many clients, each with a key of its own
+    /// Number of clients, each with its own key
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub clients: u32,
 
@@ -64,9 +64,9 @@ pub struct Options {
     #[arg(long, default_value = "x-api-key")]
     pub key_header: HeaderName,
 
-    /// Clients wait as they are told
+    /// Clients wait for the time in Retry-After
     #[arg(long)]
-    pub heed: bool,
+    pub wait: bool,
 
     /// The method of the requests
     #[arg(long, default_value = "GET")]
@@ -80,7 +80,7 @@ pub struct Options {
     #[arg(long, default_value = "")]
     pub body: String,
 
-    /// Check what the limiter does and says
+    /// Check the behaviour and the headers of the limiter
     #[arg(long)]
     pub check: bool,
 
@@ -88,15 +88,15 @@ pub struct Options {
     #[arg(long, requires = "check")]
     pub policy: Option<Algorithm>,
 
-    /// A host of the URLs that need not be this machine; asked 50 times a second unless --rate or --burst is given
+    /// Host of another machine that the URLs may name; it gets 50 requests a second unless --rate or --burst is given
     #[arg(long, value_name = "HOST")]
     pub allow_remote: Vec<String>,
 
-    /// How long to wait for an answer
+    /// Timeout of a request
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub timeout: Duration,
 
-    /// What chooses the random gaps
+    /// Seed of the random gaps
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 

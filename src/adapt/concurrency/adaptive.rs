@@ -34,7 +34,7 @@ use crate::factor::FactorCell;
 /// let refused: Saturated = queries.try_enter().unwrap_err();
 /// assert_eq!(refused.limit(), 2);
 ///
-/// // What the limit learns from, and then the slot is free.
+/// // The limit learns from this, and the slot is free.
 /// first.answered();
 /// drop(first);
 /// assert!(queries.try_enter().is_ok());

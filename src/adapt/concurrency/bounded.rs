@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::learning::Bounds;
 use super::partitions::Partitions;
 use super::shared::{Ended, Shared};
-use crate::adapt::plant::{End, Gate, How, Law, Random, Service, Weather};
+use crate::adapt::plant::{Conditions, Distribution, End, EndKind, Gate, Random, Service};
 
 /// The results of a second.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +43,8 @@ const CRITICAL: usize = 0;
 impl Gate for Slots {
     type Pass = Slot;
 
-    fn enter(&mut self, _: f64, weather: Weather, random: &mut Random) -> Option<Slot> {
-        let is_critical = weather.critical > 0.0 && random.uniform() < weather.critical;
+    fn enter(&mut self, _: f64, conditions: Conditions, random: &mut Random) -> Option<Slot> {
+        let is_critical = conditions.critical > 0.0 && random.uniform() < conditions.critical;
         let partition = is_critical.then_some(CRITICAL);
         if !self.shared.enter(partition) {
             self.critical_refused += u32::from(is_critical);
@@ -58,12 +58,12 @@ impl Gate for Slots {
         self.critical_good += u32::from(end.is_good() && partition.is_some());
         let ended = Duration::from_micros(end.ended);
         match end.how {
-            How::Served => {
+            EndKind::Served => {
                 let took = Duration::from_micros(end.took());
                 self.shared.note(Ended::Answered(took), epoch, ended);
             }
-            How::Overloaded => self.shared.note(Ended::Overloaded, epoch, ended),
-            How::GivenUp | How::Failed => {}
+            EndKind::Overloaded => self.shared.note(Ended::Overloaded, epoch, ended),
+            EndKind::GivenUp | EndKind::Failed => {}
         }
         self.shared.leave(partition);
     }
@@ -76,7 +76,7 @@ pub(super) struct Bounded {
 }
 
 impl Bounded {
-    pub(super) fn new((seed, law): (u64, Law), servers: u32, bounds: Bounds) -> Self {
+    pub(super) fn new((seed, law): (u64, Distribution), servers: u32, bounds: Bounds) -> Self {
         let partitions = Partitions::new(vec![("critical".into(), 80)]);
         Self {
             slots: Slots {
@@ -89,10 +89,10 @@ impl Bounded {
         }
     }
 
-    pub(super) fn second(&mut self, weather: Weather) -> Second {
+    pub(super) fn second(&mut self, conditions: Conditions) -> Second {
         let slots = &mut self.slots;
         let refused = slots.shared.refused();
-        self.service.second(slots, weather);
+        self.service.second(slots, conditions);
         Second {
             limit: slots.shared.limit(),
             good: std::mem::take(&mut slots.good),
@@ -105,13 +105,16 @@ impl Bounded {
 
 /// Runs a limit in front of a service, for as many seconds as there is weather.
 pub(super) fn run(
-    seed: (u64, Law),
+    seed: (u64, Distribution),
     servers: u32,
     bounds: Bounds,
-    weather: impl IntoIterator<Item = Weather>,
+    conditions: impl IntoIterator<Item = Conditions>,
 ) -> Vec<Second> {
     let mut bounded = Bounded::new(seed, servers, bounds);
-    weather.into_iter().map(|it| bounded.second(it)).collect()
+    conditions
+        .into_iter()
+        .map(|it| bounded.second(it))
+        .collect()
 }
 
 /// Returns how many requests were answered in time in each second, on average.
@@ -131,9 +134,9 @@ pub(super) fn fixed(limit: u32) -> Bounds {
 }
 
 /// Returns the goodput of the best of all constant limits.
-pub(super) fn best_static(seed: (u64, Law), servers: u32, weather: Weather) -> f64 {
+pub(super) fn best_static(seed: (u64, Distribution), servers: u32, conditions: Conditions) -> f64 {
     let limits = (1..=12).map(|quarters| servers * quarters / 4 + 1);
     let goodputs =
-        limits.map(|limit| goodput(&run(seed, servers, fixed(limit), vec![weather; 40])[10..]));
+        limits.map(|limit| goodput(&run(seed, servers, fixed(limit), vec![conditions; 40])[10..]));
     goodputs.fold(0.0, f64::max)
 }

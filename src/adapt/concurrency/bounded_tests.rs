@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::bounded::{Bounded, Second, best_static, fixed, goodput, run};
 use super::learning::Bounds;
 use super::shared::Ended;
-use crate::adapt::plant::{Law, Weather, capacity};
+use crate::adapt::plant::{Conditions, Distribution, capacity};
 
 const BOUNDS: Bounds = Bounds {
     start: 20,
@@ -17,35 +17,35 @@ const BOUNDS: Bounds = Bounds {
 const SERVERS: u32 = 8;
 
 /// Several seeds, because one run may be lucky. The last are of an M/M/c queue.
-fn seeds() -> impl Iterator<Item = (u64, Law)> {
+fn seeds() -> impl Iterator<Item = (u64, Distribution)> {
     let log_normal = (0..8).map(of);
-    log_normal.chain((0..4).map(|seed| (seed, Law::Exponential)))
+    log_normal.chain((0..4).map(|seed| (seed, Distribution::Exponential)))
 }
 
-const fn of(seed: u64) -> (u64, Law) {
-    (seed, Law::LogNormal)
+const fn of(seed: u64) -> (u64, Distribution) {
+    (seed, Distribution::LogNormal)
 }
 
 /// Three times the capacity of the service.
-fn overload(servers: u32) -> Weather {
-    Weather::demand(3.0 * capacity(servers))
+fn overload(servers: u32) -> Conditions {
+    Conditions::demand(3.0 * capacity(servers))
 }
 
 /// Returns a steady overload with a disturbance from the 60th to the 90th second.
-fn disturbed(servers: u32, disturb: impl Fn(&mut Weather)) -> Vec<Weather> {
-    let mut weather = vec![overload(servers); 160];
-    weather[60..90].iter_mut().for_each(disturb);
-    weather
+fn disturbed(servers: u32, disturb: impl Fn(&mut Conditions)) -> Vec<Conditions> {
+    let mut conditions = vec![overload(servers); 160];
+    conditions[60..90].iter_mut().for_each(disturb);
+    conditions
 }
 
 /// Asserts at least nine tenths of the goodput of the best constant limit, under steady load and again from
 /// ten seconds after a disturbance. During the disturbance the limit is not below the least.
-fn keeps_its_goodput(servers: u32, disturb: impl Fn(&mut Weather)) {
-    let weather = disturbed(servers, &disturb);
+fn keeps_its_goodput(servers: u32, disturb: impl Fn(&mut Conditions)) {
+    let conditions = disturbed(servers, &disturb);
     for seed in seeds() {
         let best = best_static(seed, servers, overload(servers));
         assert!(best > 0.9 * capacity(servers), "{best}");
-        let seconds = run(seed, servers, BOUNDS, weather.clone());
+        let seconds = run(seed, servers, BOUNDS, conditions.clone());
         for (from, to) in [(20, 60), (100, 160)] {
             let served = goodput(&seconds[from..to]);
             assert!(
@@ -67,7 +67,7 @@ fn without_a_limit_an_overloaded_service_serves_little() {
 #[test]
 fn ten_times_the_latency_for_30_seconds_is_survived() {
     for servers in [2, SERVERS, 32] {
-        keeps_its_goodput(servers, |weather| weather.slowness = 10.0);
+        keeps_its_goodput(servers, |conditions| conditions.slowness = 10.0);
     }
 }
 
@@ -75,7 +75,7 @@ fn ten_times_the_latency_for_30_seconds_is_survived() {
 #[test]
 fn fast_failures_do_not_raise_the_limit() {
     for failing in [0.5, 0.95] {
-        let fails = |weather: &mut Weather| weather.failing = failing;
+        let fails = |conditions: &mut Conditions| conditions.failing = failing;
         keeps_its_goodput(SERVERS, fails);
         let seconds = run(of(1), SERVERS, BOUNDS, disturbed(SERVERS, fails));
         let most = |seconds: &[Second]| seconds.iter().map(|second| second.limit).max();
@@ -86,9 +86,9 @@ fn fast_failures_do_not_raise_the_limit() {
 
 #[test]
 fn failures_of_overload_make_the_limit_fall_and_it_comes_back() {
-    let tells = |weather: &mut Weather| {
-        weather.failing = 0.5;
-        weather.tells_overload = true;
+    let tells = |conditions: &mut Conditions| {
+        conditions.failing = 0.5;
+        conditions.tells_overload = true;
     };
     keeps_its_goodput(SERVERS, tells);
     let seconds = run(of(1), SERVERS, BOUNDS, disturbed(SERVERS, tells));
@@ -99,11 +99,11 @@ fn failures_of_overload_make_the_limit_fall_and_it_comes_back() {
 /// One lucky sample must not make all others look slow.
 #[test]
 fn one_lucky_sample_does_not_move_the_limit() {
-    keeps_its_goodput(SERVERS, |weather| weather.is_lucky = true);
+    keeps_its_goodput(SERVERS, |conditions| conditions.is_lucky = true);
     let run = |is_lucky| {
-        let mut weather = vec![overload(SERVERS); 90];
-        weather[45].is_lucky = is_lucky;
-        let seconds = run(of(1), SERVERS, BOUNDS, weather);
+        let mut conditions = vec![overload(SERVERS); 90];
+        conditions[45].is_lucky = is_lucky;
+        let seconds = run(of(1), SERVERS, BOUNDS, conditions);
         seconds[60..].iter().map(|second| second.limit).sum::<u32>() / 30
     };
     let (with, without) = (run(true), run(false));
@@ -137,8 +137,8 @@ fn a_steady_load_does_not_make_the_limit_flap() {
 #[test]
 fn below_capacity_next_to_nothing_is_shed() {
     for seed in 0..10 {
-        let weather = vec![Weather::demand(0.7 * capacity(SERVERS)); 300];
-        let seconds = run(of(seed), SERVERS, BOUNDS, weather);
+        let conditions = vec![Conditions::demand(0.7 * capacity(SERVERS)); 300];
+        let seconds = run(of(seed), SERVERS, BOUNDS, conditions);
         let refused: u32 = seconds.iter().map(|second| second.refused).sum();
         let good: u32 = seconds.iter().map(|second| second.good).sum();
         assert!(refused * 1_000 <= good, "seed {seed}: {refused} and {good}");
@@ -149,11 +149,11 @@ fn below_capacity_next_to_nothing_is_shed() {
 #[test]
 fn a_critical_class_is_served_while_the_rest_is_cut() {
     for seed in 0..10 {
-        let weather = Weather {
+        let conditions = Conditions {
             critical: 0.1,
             ..overload(SERVERS)
         };
-        let seconds = run(of(seed), SERVERS, BOUNDS, vec![weather; 120]);
+        let seconds = run(of(seed), SERVERS, BOUNDS, vec![conditions; 120]);
         let sum = |of: fn(&Second) -> u32| seconds[20..].iter().map(of).sum::<u32>();
         let good = sum(|second| second.critical_good);
         let refused = sum(|second| second.critical_refused);
@@ -171,10 +171,10 @@ fn a_critical_class_is_served_while_the_rest_is_cut() {
 
 #[test]
 fn a_service_that_was_idle_for_hours_is_protected_at_once() {
-    let mut weather = vec![overload(SERVERS); 60];
-    weather.extend(vec![Weather::demand(0.0); 2 * 3_600]);
-    weather.extend(vec![overload(SERVERS); 60]);
-    let seconds = run(of(3), SERVERS, BOUNDS, weather);
+    let mut conditions = vec![overload(SERVERS); 60];
+    conditions.extend(vec![Conditions::demand(0.0); 2 * 3_600]);
+    conditions.extend(vec![overload(SERVERS); 60]);
+    let seconds = run(of(3), SERVERS, BOUNDS, conditions);
     let best = best_static(of(3), SERVERS, overload(SERVERS));
     // The previous limit holds: nothing is known against it.
     assert_eq!(seconds[61].limit, seconds[7_250].limit);
@@ -184,16 +184,16 @@ fn a_service_that_was_idle_for_hours_is_protected_at_once() {
 
 #[test]
 fn a_service_that_is_slower_for_good_is_learnt() {
-    let mut weather = vec![overload(32); 60];
-    weather.extend(vec![
-        Weather {
+    let mut conditions = vec![overload(32); 60];
+    conditions.extend(vec![
+        Conditions {
             slowness: 3.0,
             ..overload(32)
         };
         300
     ]);
     for seed in 0..5 {
-        let seconds = run(of(seed), 32, BOUNDS, weather.clone());
+        let seconds = run(of(seed), 32, BOUNDS, conditions.clone());
         let served = goodput(&seconds[90..]);
         assert!(served >= 0.9 * capacity(32) / 3.0, "seed {seed}: {served}");
     }

@@ -93,7 +93,7 @@ impl Learning {
     /// not change.
     pub(super) fn step(&mut self, window: &Window, is_frozen: bool) -> NextWindow {
         let is_calm = u64::from(window.peak) * 2_000 <= self.limit;
-        let is_calm_enough = is_calm || self.is_as_good_as_calm(window);
+        let is_calm_enough = is_calm || self.is_nearly_calm(window);
         if let Some(latency) = window.latency
             && is_calm_enough
             && !is_frozen
@@ -141,7 +141,7 @@ impl Learning {
     }
 
     /// Returns whether requests hardly wait for each other, though more than half of the limit is used.
-    fn is_as_good_as_calm(&self, window: &Window) -> bool {
+    fn is_nearly_calm(&self, window: &Window) -> bool {
         // A probe begins with more in flight, but these do not count in it.
         let is_probed = self.is_probing || self.limit < 2_000;
         // At a quarter of the limit requests are no faster: they are slow for another reason.

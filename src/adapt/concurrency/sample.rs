@@ -15,7 +15,7 @@ pub enum Sample {
 }
 
 impl Sample {
-    pub(crate) fn tell(self, permit: &mut Permit) {
+    pub(crate) fn record(self, permit: &mut Permit) {
         match self {
             Self::Served => permit.answered(),
             Self::Overloaded => permit.overloaded(),

@@ -8,7 +8,9 @@
 use std::time::Duration;
 
 use super::{Controller, Target};
-use crate::adapt::plant::{DEADLINE, End, Gate, How, Law, Random, Service, Weather, capacity};
+use crate::adapt::plant::{
+    Conditions, DEADLINE, Distribution, End, EndKind, Gate, Random, Service, capacity,
+};
 use crate::adapt::{Load, Loads};
 use crate::factor::Factor;
 
@@ -44,7 +46,7 @@ struct Limit {
 impl Gate for Limit {
     type Pass = ();
 
-    fn enter(&mut self, at: f64, _: Weather, _: &mut Random) -> Option<()> {
+    fn enter(&mut self, at: f64, _: Conditions, _: &mut Random) -> Option<()> {
         let earned = (at - self.at) / 1e6 * self.base;
         self.credit = (self.credit + earned).min(self.base);
         self.at = at;
@@ -59,8 +61,8 @@ impl Gate for Limit {
     fn leave(&mut self, end: End, (): ()) {
         self.good += u32::from(end.is_good());
         match end.how {
-            How::Served | How::GivenUp => self.took.push(end.took()),
-            How::Failed | How::Overloaded => {}
+            EndKind::Served | EndKind::GivenUp => self.took.push(end.took()),
+            EndKind::Failed | EndKind::Overloaded => {}
         }
     }
 }
@@ -73,7 +75,7 @@ pub(super) struct Driven {
 }
 
 impl Driven {
-    pub(super) fn new(seed: u64, base: f64, law: Law) -> Self {
+    pub(super) fn new(seed: u64, base: f64, law: Distribution) -> Self {
         Self {
             service: Service::new(seed, SERVERS, law),
             limit: Limit {
@@ -90,14 +92,14 @@ impl Driven {
     }
 
     /// Runs for a second under this factor. Returns how many requests were answered in time.
-    pub(super) fn second(&mut self, factor: Factor, weather: Weather) -> u32 {
+    pub(super) fn second(&mut self, factor: Factor, conditions: Conditions) -> u32 {
         self.limit.factor = f64::from(factor.get()) / 1e3;
-        self.service.second(&mut self.limit, weather);
-        self.loads = self.read(weather);
+        self.service.second(&mut self.limit, conditions);
+        self.loads = self.read(conditions);
         std::mem::take(&mut self.limit.good)
     }
 
-    fn read(&mut self, weather: Weather) -> Loads {
+    fn read(&mut self, conditions: Conditions) -> Loads {
         let mut took = std::mem::take(&mut self.limit.took);
         took.sort_unstable();
         let is_wanted = std::mem::take(&mut self.limit.is_wanted);
@@ -107,11 +109,11 @@ impl Driven {
             .and_then(|time| Load::of(time, LATENCY_TARGET));
         let busy = Load::of(self.service.busy() as u64, SERVERS.into());
         let in_flight = Load::of(self.service.under_way() as u64, 64);
-        let told = |load: Option<Load>| load.filter(|_| weather.tells);
+        let signal = |load: Option<Load>| load.filter(|_| conditions.tells);
         Loads::new()
-            .with("latency", told(latency))
-            .with("cpu", told(busy))
-            .with("in flight", told(in_flight))
+            .with("latency", signal(latency))
+            .with("cpu", signal(busy))
+            .with("in flight", signal(in_flight))
             .wanted(is_wanted)
     }
 
@@ -123,16 +125,16 @@ impl Driven {
 /// Runs a controller in front of a service, for as many seconds as there is weather.
 pub(super) fn run(
     controller: &mut dyn Controller,
-    (seed, law): (u64, Law),
+    (seed, law): (u64, Distribution),
     base: f64,
-    weather: impl IntoIterator<Item = Weather>,
+    conditions: impl IntoIterator<Item = Conditions>,
 ) -> Vec<Second> {
     let mut driven = Driven::new(seed, base, law);
     let (mut factor, mut cause) = (Factor::ONE, None);
     let mut seconds = Vec::new();
-    for (second, weather) in (0_u64..).zip(weather) {
-        let good = driven.second(factor, weather);
-        if weather.ticks {
+    for (second, conditions) in (0_u64..).zip(conditions) {
+        let good = driven.second(factor, conditions);
+        if conditions.ticks {
             let target = controller.step(Duration::from_secs(second), driven.loads());
             factor = target.factor();
             cause = target.cause().map(str::to_owned);
@@ -163,10 +165,10 @@ impl Controller for Fixed {
 }
 
 /// Returns the goodput of the best of all constant factors.
-pub(super) fn best_static(seed: (u64, Law), base: f64, weather: Weather) -> f64 {
+pub(super) fn best_static(seed: (u64, Distribution), base: f64, conditions: Conditions) -> f64 {
     let factors = (5..=50).map(|fiftieths| Factor::thousandths(fiftieths * 20));
     let goodputs = factors.map(|factor| {
-        let seconds = run(&mut Fixed(factor), seed, base, vec![weather; 90]);
+        let seconds = run(&mut Fixed(factor), seed, base, vec![conditions; 90]);
         goodput(&seconds[30..])
     });
     goodputs.fold(0.0, f64::max)

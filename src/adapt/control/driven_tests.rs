@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::driven::{CAPACITY, Driven, Second, best_static, goodput, run};
 use super::{Aimd, Controller, Gradient, Steps, Worst};
 use crate::adapt::Load;
-use crate::adapt::plant::{Law, Weather};
+use crate::adapt::plant::{Conditions, Distribution};
 use crate::factor::Factor;
 
 /// The limit is two and a half times the capacity of the service, and the demand is three times the capacity.
@@ -16,9 +16,9 @@ const OVERLOAD: f64 = 3.0 * CAPACITY;
 const FLOOR: Factor = Factor::thousandths(100);
 
 /// Several seeds, because one run may be lucky. The last are of an M/M/c queue.
-fn seeds() -> impl Iterator<Item = (u64, Law)> {
-    let log_normal = (0..8).map(|seed| (seed, Law::LogNormal));
-    log_normal.chain((0..4).map(|seed| (seed, Law::Exponential)))
+fn seeds() -> impl Iterator<Item = (u64, Distribution)> {
+    let log_normal = (0..8).map(|seed| (seed, Distribution::LogNormal));
+    log_normal.chain((0..4).map(|seed| (seed, Distribution::Exponential)))
 }
 
 fn aimd() -> Aimd {
@@ -39,11 +39,11 @@ fn controllers() -> [(&'static str, Box<dyn Controller>); 3] {
 }
 
 /// Returns a steady overload with a disturbance from the 60th to the 90th second.
-fn disturbed(disturb: impl Fn(usize, &mut Weather)) -> Vec<Weather> {
-    let mut weather = vec![Weather::demand(OVERLOAD); 160];
-    let during = weather.iter_mut().enumerate().skip(60).take(30);
-    during.for_each(|(second, weather)| disturb(second, weather));
-    weather
+fn disturbed(disturb: impl Fn(usize, &mut Conditions)) -> Vec<Conditions> {
+    let mut conditions = vec![Conditions::demand(OVERLOAD); 160];
+    let during = conditions.iter_mut().enumerate().skip(60).take(30);
+    during.for_each(|(second, conditions)| disturb(second, conditions));
+    conditions
 }
 
 fn served(seconds: &[Second], from: usize, to: usize) -> f64 {
@@ -74,14 +74,14 @@ impl Shares {
 
 /// Asserts the goodput of a good limit under steady load, and again from ten seconds after a disturbance.
 /// During the disturbance the factor is not below its floor. A factor below 1 always has a cause.
-fn keeps_its_goodput(disturb: impl Fn(usize, &mut Weather)) {
-    let weather = disturbed(disturb);
+fn keeps_its_goodput(disturb: impl Fn(usize, &mut Conditions)) {
+    let conditions = disturbed(disturb);
     let (mut steady, mut after) = (Shares::default(), Shares::default());
     for seed in seeds() {
-        let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+        let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
         assert!(best > 0.9 * CAPACITY, "the best limit serves {best}");
         for (place, (name, mut controller)) in controllers().into_iter().enumerate() {
-            let seconds = run(&mut controller, seed, BASE, weather.clone());
+            let seconds = run(&mut controller, seed, BASE, conditions.clone());
             steady.note(place, served(&seconds, 20, 60), best);
             after.note(place, served(&seconds, 100, 160), best);
             for second in &seconds {
@@ -97,10 +97,15 @@ fn keeps_its_goodput(disturb: impl Fn(usize, &mut Weather)) {
 
 #[test]
 fn without_a_controller_an_overloaded_service_serves_little() {
-    let seed = (1, Law::LogNormal);
+    let seed = (1, Distribution::LogNormal);
     let mut none = Steps::new();
-    let seconds = run(&mut none, seed, BASE, vec![Weather::demand(OVERLOAD); 60]);
-    let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+    let seconds = run(
+        &mut none,
+        seed,
+        BASE,
+        vec![Conditions::demand(OVERLOAD); 60],
+    );
+    let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
     assert!(goodput(&seconds[20..]) < 0.5 * best);
 }
 
@@ -111,10 +116,15 @@ fn a_steady_overload_is_served_as_by_the_best_limit() {
 
 #[test]
 fn ten_times_the_latency_for_30_seconds_is_survived() {
-    keeps_its_goodput(|_, weather| weather.slowness = 10.0);
-    let weather = disturbed(|_, weather| weather.slowness = 10.0);
+    keeps_its_goodput(|_, conditions| conditions.slowness = 10.0);
+    let conditions = disturbed(|_, conditions| conditions.slowness = 10.0);
     for (name, mut controller) in controllers() {
-        let seconds = run(&mut controller, (1, Law::LogNormal), BASE, weather.clone());
+        let seconds = run(
+            &mut controller,
+            (1, Distribution::LogNormal),
+            BASE,
+            conditions.clone(),
+        );
         assert!(seconds[85].factor.get() < 200, "{name}: {:?}", seconds[85]);
     }
 }
@@ -123,41 +133,41 @@ fn ten_times_the_latency_for_30_seconds_is_survived() {
 #[test]
 fn fast_failures_do_not_raise_the_factor() {
     for failing in [0.5, 0.95] {
-        keeps_its_goodput(|_, weather| weather.failing = failing);
+        keeps_its_goodput(|_, conditions| conditions.failing = failing);
     }
 }
 
 /// One lucky sample must not make all others look slow.
 #[test]
 fn one_lucky_sample_a_second_does_not_move_a_controller() {
-    keeps_its_goodput(|_, weather| weather.is_lucky = true);
+    keeps_its_goodput(|_, conditions| conditions.is_lucky = true);
 }
 
 #[test]
 fn a_burst_of_ten_times_the_demand_is_survived() {
-    keeps_its_goodput(|_, weather| weather.demand *= 10.0);
+    keeps_its_goodput(|_, conditions| conditions.demand *= 10.0);
 }
 
 #[test]
 fn late_ticks_are_survived() {
-    keeps_its_goodput(|second, weather| weather.ticks = second % 7 == 0);
+    keeps_its_goodput(|second, conditions| conditions.ticks = second % 7 == 0);
 }
 
 #[test]
 fn a_gap_without_any_tick_is_survived() {
-    keeps_its_goodput(|_, weather| weather.ticks = false);
+    keeps_its_goodput(|_, conditions| conditions.ticks = false);
 }
 
 #[test]
 fn a_gap_of_an_hour_is_survived() {
-    let seed = (2, Law::LogNormal);
-    let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+    let seed = (2, Distribution::LogNormal);
+    let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
     for (name, mut controller) in controllers() {
-        let mut weather = vec![Weather::demand(OVERLOAD); 60 + 3_600 + 60];
-        weather[60..3_660]
+        let mut conditions = vec![Conditions::demand(OVERLOAD); 60 + 3_600 + 60];
+        conditions[60..3_660]
             .iter_mut()
             .for_each(|it| it.ticks = false);
-        let seconds = run(&mut controller, seed, BASE, weather);
+        let seconds = run(&mut controller, seed, BASE, conditions);
         let good = goodput(&seconds[3_670..]);
         assert!(good >= 0.9 * best, "{name}: {good} of {best}");
     }
@@ -167,12 +177,12 @@ fn a_gap_of_an_hour_is_survived() {
 /// known.
 #[test]
 fn signals_that_tell_no_number_do_not_keep_a_factor_down_and_are_followed_again() {
-    let weather = disturbed(|_, weather| weather.tells = false);
+    let conditions = disturbed(|_, conditions| conditions.tells = false);
     let mut after = Shares::default();
     for seed in seeds() {
-        let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+        let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
         for (place, (name, mut controller)) in controllers().into_iter().enumerate() {
-            let seconds = run(&mut controller, seed, BASE, weather.clone());
+            let seconds = run(&mut controller, seed, BASE, conditions.clone());
             assert_eq!(seconds[89].factor, Factor::ONE, "{name}");
             assert!(seconds[68].factor < Factor::ONE, "{name}");
             after.note(place, served(&seconds, 105, 160), best);
@@ -183,13 +193,13 @@ fn signals_that_tell_no_number_do_not_keep_a_factor_down_and_are_followed_again(
 
 #[test]
 fn a_service_that_was_idle_for_hours_is_protected_at_once() {
-    let seed = (3, Law::LogNormal);
+    let seed = (3, Distribution::LogNormal);
     for (name, mut controller) in controllers() {
-        let mut weather = vec![Weather::demand(OVERLOAD); 60];
-        weather.extend(vec![Weather::demand(0.0); 2 * 3_600]);
-        weather.extend(vec![Weather::demand(OVERLOAD); 60]);
-        let seconds = run(&mut controller, seed, BASE, weather);
-        let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+        let mut conditions = vec![Conditions::demand(OVERLOAD); 60];
+        conditions.extend(vec![Conditions::demand(0.0); 2 * 3_600]);
+        conditions.extend(vec![Conditions::demand(OVERLOAD); 60]);
+        let seconds = run(&mut controller, seed, BASE, conditions);
+        let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
         assert_eq!(seconds[7_000].factor, Factor::ONE, "{name}");
         let good = goodput(&seconds[7_270..]);
         assert!(good >= 0.9 * best, "{name}: {good} of {best}");
@@ -200,12 +210,12 @@ fn a_service_that_was_idle_for_hours_is_protected_at_once() {
 /// apart.
 #[test]
 fn two_controllers_out_of_phase_do_not_swing() {
-    let seed = (5, Law::LogNormal);
+    let seed = (5, Distribution::LogNormal);
     let alone = run(
         &mut aimd(),
         seed,
         BASE,
-        vec![Weather::demand(OVERLOAD); 120],
+        vec![Conditions::demand(OVERLOAD); 120],
     );
     let alone: Vec<u32> = alone[40..]
         .iter()
@@ -219,7 +229,7 @@ fn two_controllers_out_of_phase_do_not_swing() {
         // Both admit their share of the demand of this second.
         let mean = Factor::thousandths(factors.iter().map(|factor| factor.get()).sum::<u32>() / 2);
         if half_second % 2 == 0 {
-            let answered = driven.second(mean, Weather::demand(OVERLOAD));
+            let answered = driven.second(mean, Conditions::demand(OVERLOAD));
             if half_second >= 80 {
                 good += answered;
                 mixed.push(mean.get());
@@ -229,7 +239,7 @@ fn two_controllers_out_of_phase_do_not_swing() {
         let moment = Duration::from_millis(half_second * 500);
         factors[node] = nodes[node].step(moment, driven.loads()).factor();
     }
-    let best = best_static(seed, BASE, Weather::demand(OVERLOAD));
+    let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
     assert!(f64::from(good) / 80.0 >= 0.9 * best, "{good}");
     let swing = |seen: &[u32]| seen.iter().max().unwrap() - seen.iter().min().unwrap();
     let (both, alone) = (swing(&mixed), swing(&alone));
@@ -240,8 +250,8 @@ fn two_controllers_out_of_phase_do_not_swing() {
 #[test]
 fn steps_that_act_on_their_own_load_rise_no_more_often_than_the_hold_allows() {
     for seed in seeds() {
-        let weather = vec![Weather::demand(OVERLOAD); 600];
-        let seconds = run(&mut Steps::standard(), seed, BASE, weather);
+        let conditions = vec![Conditions::demand(OVERLOAD); 600];
+        let seconds = run(&mut Steps::standard(), seed, BASE, conditions);
         let pairs = seconds.windows(2);
         let rises = pairs.filter(|pair| pair[1].factor > pair[0].factor);
         let rises = rises.count();
@@ -255,8 +265,13 @@ fn steps_that_act_on_their_own_load_rise_no_more_often_than_the_hold_allows() {
 #[test]
 fn below_capacity_nothing_is_shed() {
     for (name, mut controller) in controllers() {
-        let weather = vec![Weather::demand(0.7 * CAPACITY); 300];
-        let seconds = run(&mut controller, (6, Law::LogNormal), BASE, weather);
+        let conditions = vec![Conditions::demand(0.7 * CAPACITY); 300];
+        let seconds = run(
+            &mut controller,
+            (6, Distribution::LogNormal),
+            BASE,
+            conditions,
+        );
         let below = seconds
             .iter()
             .filter(|second| second.factor < Factor::ONE)

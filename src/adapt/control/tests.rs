@@ -23,7 +23,7 @@ fn both(cpu: u32, memory: u32) -> Loads {
         .with("memory", Load::millionths(memory))
 }
 
-/// The written rule, for limits: base 100, least 10.
+/// Returns the written rule, for limits: base 100, least 10.
 fn written(cpu: u32, memory: u32) -> u32 {
     if cpu > 900_000 || memory > 900_000 {
         100

@@ -14,7 +14,7 @@ use crate::adapt::Load;
 
 /// The source of the numbers.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+pub(super) enum UsageSource {
     /// All numbers in one hierarchy.
     Unified(Cgroup),
     /// The use and the quota in hierarchies of their own, which may be the same.
@@ -47,19 +47,19 @@ struct Level {
     throttled: Option<(u64, u64)>,
 }
 
-impl Source {
+impl UsageSource {
     pub(super) fn find(files: &dyn Files) -> Self {
         // A machine can have both versions, and then the controller is in version 1.
         if let Some(usage) = Cgroup::of_controller(files, "cpuacct") {
             let quota = Cgroup::of_controller(files, "cpu");
             let source = Self::Apart { usage, quota };
-            if source.tells(files) {
+            if source.is_readable(files) {
                 return source;
             }
         }
         let unified = Cgroup::unified(files).map(Self::Unified);
         unified
-            .filter(|source| source.tells(files))
+            .filter(|source| source.is_readable(files))
             .unwrap_or(Self::Machine)
     }
 
@@ -67,7 +67,7 @@ impl Source {
         matches!(self, Self::Machine)
     }
 
-    fn tells(&self, files: &dyn Files) -> bool {
+    fn is_readable(&self, files: &dyn Files) -> bool {
         self.levels(files)
             .first()
             .is_some_and(|own| own.used.is_some())

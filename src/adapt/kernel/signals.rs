@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::cgroup;
-use super::cpu::{Source, Usage};
+use super::cpu::{Usage, UsageSource};
 use super::files::{Directory, Files};
 use super::memory;
 use super::pressure::{Resource, Waited};
@@ -93,7 +93,7 @@ pub struct Cpu {
 /// The source of the numbers. It is looked up again when the process is in another cgroup, and when the
 /// numbers are gone.
 struct Found {
-    source: Source,
+    source: UsageSource,
     /// The kernel's text about the cgroups of the process at that time.
     cgroups: Option<String>,
 }
@@ -135,7 +135,7 @@ impl Cpu {
             // The counts of another cgroup are not an earlier moment of this one.
             self.counted = None;
         }
-        let source = Source::find(files);
+        let source = UsageSource::find(files);
         let was_cgroup = self.found.as_ref().is_some_and(Found::is_cgroup);
         if was_cgroup && source.is_machine() {
             return None;

@@ -62,7 +62,7 @@ const MEMINFO: &str = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvai
 const V2_MOUNT: &str =
     "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
-/// A service of systemd, in a slice with a quota of its own.
+/// Returns a service of systemd, in a slice with a quota of its own.
 fn systemd() -> Machine {
     let service = "/sys/fs/cgroup/system.slice/shop.service";
     Machine::new(&[

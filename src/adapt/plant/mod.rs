@@ -17,7 +17,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-pub(super) use self::random::{Law, Random};
+pub(super) use self::random::{Distribution, Random};
 
 /// The conditions during one second.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub(super) use self::random::{Law, Random};
     clippy::struct_excessive_bools,
     reason = "each is a disturbance of its own"
 )]
-pub(super) struct Weather {
+pub(super) struct Conditions {
     /// The requests a second that arrive.
     pub(super) demand: f64,
     /// How many times as long as usual the service takes.
@@ -44,7 +44,7 @@ pub(super) struct Weather {
     pub(super) tells: bool,
 }
 
-impl Weather {
+impl Conditions {
     pub(super) fn demand(demand: f64) -> Self {
         Self {
             demand,
@@ -61,11 +61,12 @@ impl Weather {
 
 /// A limit in front of the service.
 pub(super) trait Gate {
-    /// What a request holds while it is in flight.
+    /// The pass that a request holds while it is in flight.
     type Pass: Copy + Ord;
 
     /// Admits or refuses a request that arrives now, in microseconds.
-    fn enter(&mut self, at: f64, weather: Weather, random: &mut Random) -> Option<Self::Pass>;
+    fn enter(&mut self, at: f64, conditions: Conditions, random: &mut Random)
+    -> Option<Self::Pass>;
 
     /// Handles the end of a request.
     fn leave(&mut self, end: End, pass: Self::Pass);
@@ -76,11 +77,11 @@ pub(super) trait Gate {
 pub(super) struct End {
     pub(super) ended: u64,
     pub(super) began: u64,
-    pub(super) how: How,
+    pub(super) how: EndKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum How {
+pub(super) enum EndKind {
     Served,
     /// Its client has given up before it was served.
     GivenUp,
@@ -95,7 +96,7 @@ impl End {
 
     /// Returns whether a client gets an answer for which it still waits.
     pub(super) fn is_good(&self) -> bool {
-        self.how == How::Served && self.took() < DEADLINE
+        self.how == EndKind::Served && self.took() < DEADLINE
     }
 }
 
@@ -113,7 +114,7 @@ pub(super) fn capacity(servers: u32) -> f64 {
 /// The servers, and the requests in flight.
 pub(super) struct Service<P> {
     random: Random,
-    law: Law,
+    distribution: Distribution,
     /// When each server is free.
     free: BinaryHeap<Reverse<u64>>,
     leaving: BinaryHeap<Reverse<(End, P)>>,
@@ -122,10 +123,10 @@ pub(super) struct Service<P> {
 }
 
 impl<P: Copy + Ord> Service<P> {
-    pub(super) fn new(seed: u64, servers: u32, law: Law) -> Self {
+    pub(super) fn new(seed: u64, servers: u32, distribution: Distribution) -> Self {
         Self {
             random: Random::new(seed),
-            law,
+            distribution,
             free: (0..servers).map(|_| Reverse(0)).collect(),
             leaving: BinaryHeap::new(),
             now: 0,
@@ -134,21 +135,21 @@ impl<P: Copy + Ord> Service<P> {
     }
 
     /// Runs for a second behind this gate.
-    pub(super) fn second(&mut self, gate: &mut impl Gate<Pass = P>, weather: Weather) {
+    pub(super) fn second(&mut self, gate: &mut impl Gate<Pass = P>, conditions: Conditions) {
         let ends = self.now + 1_000_000;
-        let mut is_lucky = weather.is_lucky;
+        let mut is_lucky = conditions.is_lucky;
         self.next_arrival = self.next_arrival.max(self.now as f64);
         loop {
             // Without demand, the next request never comes.
-            let gap = self.random.exponential() * 1e6 / weather.demand;
+            let gap = self.random.exponential() * 1e6 / conditions.demand;
             let arrival = self.next_arrival + gap;
             if arrival >= ends as f64 {
                 break;
             }
             self.next_arrival = arrival;
             self.leave_until(arrival as u64, gate);
-            if let Some(pass) = gate.enter(arrival, weather, &mut self.random) {
-                let end = self.serve(arrival as u64, weather, std::mem::take(&mut is_lucky));
+            if let Some(pass) = gate.enter(arrival, conditions, &mut self.random) {
+                let end = self.serve(arrival as u64, conditions, std::mem::take(&mut is_lucky));
                 self.leaving.push(Reverse((end, pass)));
             }
         }
@@ -167,31 +168,31 @@ impl<P: Copy + Ord> Service<P> {
         self.leaving.len()
     }
 
-    fn serve(&mut self, began: u64, weather: Weather, is_lucky: bool) -> End {
+    fn serve(&mut self, began: u64, conditions: Conditions, is_lucky: bool) -> End {
         let end = |ended, how| End { ended, began, how };
         if is_lucky {
-            return end(began + 1, How::Served);
+            return end(began + 1, EndKind::Served);
         }
-        if self.random.uniform() < weather.failing {
-            let how = if weather.tells_overload {
-                How::Overloaded
+        if self.random.uniform() < conditions.failing {
+            let how = if conditions.tells_overload {
+                EndKind::Overloaded
             } else {
-                How::Failed
+                EndKind::Failed
             };
             return end(began + 1, how);
         }
         let Some(Reverse(free)) = self.free.pop() else {
-            return end(began, How::Failed);
+            return end(began, EndKind::Failed);
         };
         let turn = free.max(began);
         if turn - began > DEADLINE {
             self.free.push(Reverse(free));
-            return end(began + DEADLINE, How::GivenUp);
+            return end(began + DEADLINE, EndKind::GivenUp);
         }
-        let time = self.random.time(self.law) * SERVICE * weather.slowness;
+        let time = self.random.time(self.distribution) * SERVICE * conditions.slowness;
         let ended = turn + time as u64;
         self.free.push(Reverse(ended));
-        end(ended, How::Served)
+        end(ended, EndKind::Served)
     }
 
     fn leave_until(&mut self, now: u64, gate: &mut impl Gate<Pass = P>) {

@@ -2,7 +2,7 @@
 
 /// The distribution of the time of a request, in multiples of the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::adapt) enum Law {
+pub(in crate::adapt) enum Distribution {
     /// A log-normal number whose logarithm deviates by a half, as the times of services do.
     LogNormal,
     /// As in an M/M/c queue, for which there are formulas.
@@ -36,11 +36,11 @@ impl Random {
     }
 
     /// Returns a time of this distribution, with a mean of 1.
-    pub(super) fn time(&mut self, law: Law) -> f64 {
+    pub(super) fn time(&mut self, distribution: Distribution) -> f64 {
         const DEVIATION: f64 = 0.5;
-        match law {
-            Law::Exponential => self.exponential(),
-            Law::LogNormal => {
+        match distribution {
+            Distribution::Exponential => self.exponential(),
+            Distribution::LogNormal => {
                 let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
                 let normal = radius * (std::f64::consts::TAU * self.uniform()).cos();
                 (DEVIATION * normal - DEVIATION * DEVIATION / 2.0).exp()

@@ -1,6 +1,6 @@
 //! The simulated service is right: its queue agrees with the formulas.
 
-use super::{End, Gate, How, Law, Random, SERVICE, Service, Weather, capacity};
+use super::{Conditions, Distribution, End, EndKind, Gate, Random, SERVICE, Service, capacity};
 
 /// Admits all requests, and adds up how long they take.
 #[derive(Default)]
@@ -13,23 +13,23 @@ struct Open {
 impl Gate for Open {
     type Pass = ();
 
-    fn enter(&mut self, _: f64, _: Weather, _: &mut Random) -> Option<()> {
+    fn enter(&mut self, _: f64, _: Conditions, _: &mut Random) -> Option<()> {
         self.arrived += 1;
         Some(())
     }
 
     fn leave(&mut self, end: End, (): ()) {
-        if end.how == How::Served {
+        if end.how == EndKind::Served {
             self.served += 1;
             self.took += end.took();
         }
     }
 }
 
-fn run(law: Law, servers: u32, demand: f64, seconds: u32) -> Open {
-    let (mut service, mut open) = (Service::new(1, servers, law), Open::default());
+fn run(distribution: Distribution, servers: u32, demand: f64, seconds: u32) -> Open {
+    let (mut service, mut open) = (Service::new(1, servers, distribution), Open::default());
     for _ in 0..seconds {
-        service.second(&mut open, Weather::demand(demand));
+        service.second(&mut open, Conditions::demand(demand));
     }
     open
 }
@@ -51,7 +51,7 @@ fn by_erlang(servers: u32, demand: f64) -> f64 {
 fn a_queue_of_the_kind_m_m_c_is_as_slow_as_erlang_says() {
     for (servers, share) in [(1, 0.5), (2, 0.7), (8, 0.7), (8, 0.9)] {
         let demand = share * capacity(servers);
-        let open = run(Law::Exponential, servers, demand, 3_000);
+        let open = run(Distribution::Exponential, servers, demand, 3_000);
         let (told, seen) = (
             by_erlang(servers, demand),
             open.took as f64 / f64::from(open.served),
@@ -65,19 +65,19 @@ fn a_queue_of_the_kind_m_m_c_is_as_slow_as_erlang_says() {
 
 #[test]
 fn arrivals_and_times_have_the_mean_that_they_should_have() {
-    for law in [Law::LogNormal, Law::Exponential] {
+    for distribution in [Distribution::LogNormal, Distribution::Exponential] {
         let mut random = Random::new(7);
-        let sum: f64 = (0..200_000).map(|_| random.time(law)).sum();
-        assert!((sum / 2e5 - 1.0).abs() < 0.01, "{law:?}: {sum}");
+        let sum: f64 = (0..200_000).map(|_| random.time(distribution)).sum();
+        assert!((sum / 2e5 - 1.0).abs() < 0.01, "{distribution:?}: {sum}");
     }
-    let open = run(Law::LogNormal, 8, 100.0, 1_000);
+    let open = run(Distribution::LogNormal, 8, 100.0, 1_000);
     assert!((f64::from(open.arrived) / 1e5 - 1.0).abs() < 0.02);
 }
 
 #[test]
 fn more_than_the_servers_can_do_is_given_up() {
     let demand = 3.0 * capacity(4);
-    let open = run(Law::LogNormal, 4, demand, 200);
+    let open = run(Distribution::LogNormal, 4, demand, 200);
     let served = f64::from(open.served) / 200.0;
     assert!((served / capacity(4) - 1.0).abs() < 0.05, "{served}");
 }

@@ -50,7 +50,7 @@ impl AnchoredWindow {
         Self { quota }
     }
 
-    /// How much per how long.
+    /// Returns the quota: the limit and its period.
     pub const fn quota(&self) -> Quota {
         self.quota
     }

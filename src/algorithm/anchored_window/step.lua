@@ -1,7 +1,7 @@
--- The rule of `window.rs` and `step.rs`, function by function. Kept is a window and its count: {begun, used}.
+-- The rule of `window.rs` and `step.rs`, function by function. A state is a window and its count: {begun, used}.
 local anchored_window = {}
 
--- The open window, or the one that would open now.
+-- Returns the open window, or the one that would open now.
 function anchored_window.window_at(kept, now, period)
   if kept[2] > 0 and now - kept[1] < period then
     return kept[1], kept[2]

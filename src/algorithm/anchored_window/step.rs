@@ -26,7 +26,7 @@ impl InWindows for AnchoredWindow {
         now.get()
     }
 
-    /// The open window, or the window that opens now. A window without charges has not opened.
+    /// Returns the open window, or the window that opens now. A window without charges has not opened.
     fn window_at(self, now: Micros, kept: Window) -> Window {
         match kept {
             window if window.used > 0 && age(window, now) < self.period() => window,

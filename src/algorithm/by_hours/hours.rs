@@ -60,7 +60,7 @@ pub struct Hours {
     limits: Vec<HourlyLimit>,
 }
 
-/// What an interval does to a limit.
+/// The limit in an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum HourlyLimit {

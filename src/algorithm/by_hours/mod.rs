@@ -1,10 +1,10 @@
 //! A limit that depends on the hour: another one at night, at weekends or on a date.
 
 mod hours;
+#[cfg(feature = "redis")]
+mod lua_text;
 mod schedule;
 mod step;
-#[cfg(feature = "redis")]
-mod told;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::{Algorithm, AnchoredWindow, AnyLong, AnyRule, FixedWindow, Limit, Pac
 use crate::calendar::LocalTime;
 use crate::calendar::{Interval, Timetable};
 use crate::clock::Micros;
-use crate::decision::{HoursNow, TellHours};
+use crate::decision::{HoursAt, HoursNow};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -119,7 +119,7 @@ impl ByHours {
         (self.in_force_at(now), self.at(now))
     }
 
-    /// Whether the limit that was chosen for the request is the policy's own, which intervals with a limit replace.
+    /// Returns whether the limit that was chosen for the request is the policy's own, which intervals with a limit replace.
     #[cfg(feature = "config")]
     pub(crate) fn is_own(&self) -> bool {
         self.is_own
@@ -216,7 +216,7 @@ impl ByHours {
 
 impl Algorithm {
     /// Returns a description of its hours, if it has any.
-    pub(crate) fn tells_hours(&self) -> Option<TellHours> {
+    pub(crate) fn hours_at_fn(&self) -> Option<HoursAt> {
         match *self {
             Self::ByHours(hours) => Some(Arc::new(move |now| hours.at(now))),
             _ => None,

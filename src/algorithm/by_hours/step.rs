@@ -243,7 +243,7 @@ impl<R: OfAlgorithm> Timed<R> {
     ) -> Option<Micros> {
         let timetable = self.hours.timetable();
         let moment = |place| {
-            if !timetable.comes_again(place, at) {
+            if !timetable.recurs_from(place, at) {
                 return None;
             }
             let wait = wait(&R::of(self.hours.in_force(place)), kept, at)?;
@@ -261,28 +261,34 @@ impl<R: OfAlgorithm> Timed<R> {
     /// Returns the outcome of the limit in force, corrected where a part of it lies beyond the next switch.
     /// It uses the state from before it was caught up, so that it walks no further than the next request.
     #[cold]
-    fn told_beyond(&self, told: Outcome, kept: &R::Kept, now: Micros, cost: u32) -> Outcome {
+    fn corrected_beyond(
+        &self,
+        outcome: Outcome,
+        kept: &R::Kept,
+        now: Micros,
+        cost: u32,
+    ) -> Outcome {
         let admitted = |cost| self.first(kept, now, admitted_at(cost));
         // An outcome with a limit of 0 has no reset.
-        let mut told = if self.drains() || told.limit() == 0 {
-            told.resetting(self.reset_after(kept, now))
+        let mut outcome = if self.drains() || outcome.limit() == 0 {
+            outcome.resetting(self.reset_after(kept, now))
         } else {
-            told
+            outcome
         };
         let mut next = None;
-        if told.remaining() == 0 {
+        if outcome.remaining() == 0 {
             next = Some(admitted(1));
             if let Some(Some(next)) = next {
-                told = told.lasting(next);
+                outcome = outcome.lasting(next);
             }
         }
-        if !told.is_allowed() {
+        if !outcome.is_allowed() {
             let again = next.filter(|_| cost == 1);
-            return told.denied(again.unwrap_or_else(|| admitted(cost)));
+            return outcome.denied(again.unwrap_or_else(|| admitted(cost)));
         }
-        match told.delay_micros() {
-            Micros::ZERO => told,
-            _ => told.held(self.delay(kept, now, cost)),
+        match outcome.delay_micros() {
+            Micros::ZERO => outcome,
+            _ => outcome.held(self.delay(kept, now, cost)),
         }
     }
 }
@@ -415,41 +421,45 @@ impl<R: OfAlgorithm> Step for Timed<R> {
         self.plain().size(kept)
     }
 
-    fn squeeze(&self, kept: &mut R::Kept) {
-        self.plain().squeeze(kept);
+    fn compact_state(&self, kept: &mut R::Kept) {
+        self.plain().compact_state(kept);
     }
 
     #[inline]
     fn outcome(&self, kept: &R::Kept, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let present = self.hours.timetable().at(now);
         let rule = self.rule(present);
-        let mut told = match self.caught_up(kept, present) {
+        let mut outcome = match self.caught_up(kept, present) {
             Some(caught_up) => rule.outcome(&caught_up.kept, now, cost, allowed),
             None => rule.outcome(kept, now, cost, allowed),
         };
         if let (true, window) = self.hours.window_of(present.place) {
-            told.put_within(window);
+            outcome.put_within(window);
         }
-        if self.is_told(&told, present.span.until.saturating_sub(now)) {
-            return told;
+        if self.is_within_stretch(&outcome, present.span.until.saturating_sub(now)) {
+            return outcome;
         }
-        self.told_beyond(told, kept, now, cost)
+        self.corrected_beyond(outcome, kept, now, cost)
     }
 }
 
 impl<R: OfAlgorithm> Timed<R> {
     /// Returns whether no part of this outcome lies beyond the next switch, which is this far away.
     #[inline]
-    fn is_told(&self, told: &Outcome, left: Micros) -> bool {
-        if told.is_allowed() && !self.drains() && told.remaining() > 0 && told.limit() > 0 {
+    fn is_within_stretch(&self, outcome: &Outcome, left: Micros) -> bool {
+        if outcome.is_allowed() && !self.drains() && outcome.remaining() > 0 && outcome.limit() > 0
+        {
             // Counts reset at the same moment under all limits.
             return true;
         }
-        let is_seen = told.is_allowed() || told.retry_micros().is_some_and(|wait| wait < left);
-        let ends_before = told.reset_micros() < left
-            && told.delay_micros() < left
-            && told.effective_micros().is_none_or(|window| window < left);
-        is_seen && ends_before && told.limit() > 0
+        let is_seen =
+            outcome.is_allowed() || outcome.retry_micros().is_some_and(|wait| wait < left);
+        let ends_before = outcome.reset_micros() < left
+            && outcome.delay_micros() < left
+            && outcome
+                .effective_micros()
+                .is_none_or(|window| window < left);
+        is_seen && ends_before && outcome.limit() > 0
     }
 }
 

@@ -129,7 +129,7 @@ impl CalendarWindow {
         )
     }
 
-    /// How many units each window has.
+    /// Returns how many units each window has.
     pub fn limit(&self) -> u32 {
         self.limit
     }
@@ -156,10 +156,10 @@ impl Kind for CalendarWindow {
 
     /// A quota has no zone.
     fn of_number(quota: Quota, _: Option<u32>) -> Result<Self, ConfigError> {
-        Err(text::without_a_zone(quota))
+        Err(text::missing_zone(quota))
     }
 
-    /// The limit, and the usual length of a window: the largest, for a month and a year.
+    /// Returns the limit, and the usual length of a window: the largest, for a month and a year.
     fn quota(&self) -> Quota {
         Quota::of_micros(self.limit, self.unit().usual())
     }

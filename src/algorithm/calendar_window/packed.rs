@@ -15,7 +15,7 @@ use crate::decision::Outcome;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed(CalendarWindow);
 
-/// What a key has used, and when it was charged last, in seconds.
+/// The usage of a key, and its last charge in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Used {
     last: u64,
@@ -291,8 +291,8 @@ mod tests {
                 }
                 prop_assert!(packed.packs(one, now));
                 word = packed.pack(one);
-                let told = |allowed| (wide.outcome(&three, now, units, allowed), packed.outcome(&one, now, units, allowed));
-                let (by_three, by_one) = told(allowed);
+                let numbers = |allowed| (wide.outcome(&three, now, units, allowed), packed.outcome(&one, now, units, allowed));
+                let (by_three, by_one) = numbers(allowed);
                 prop_assert_eq!(by_one, by_three);
                 prop_assert_eq!(packed.distance(&one, now), wide.distance(&three, now));
                 prop_assert_eq!(packed.longest_wait(), Step::longest_wait(&wide));

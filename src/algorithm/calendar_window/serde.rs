@@ -4,7 +4,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::CalendarWindow;
-use super::text::{DAY, MONTH, Said, WEEK, YEAR};
+use super::text::{CalendarFields, DAY, MONTH, WEEK, YEAR};
 use crate::algorithm::Algorithm;
 use crate::calendar::{TimeOfDay, Unit, Weekday, Windows};
 
@@ -59,7 +59,7 @@ impl Table {
     }
 
     fn window(&self, name: &str) -> Result<CalendarWindow, crate::error::ConfigError> {
-        let said = Said {
+        let said = CalendarFields {
             zone: Some(&self.zone),
             start: self.start.as_deref(),
             first_day: self.first_day.as_deref(),

@@ -1,10 +1,11 @@
--- The rule of `step.rs`, function by function. Kept is {until, used, last}, with times in seconds: fewer digits take a server
--- less time. `a`, `b` and `c` are numbers that a node sends. `present` makes `from`, `ends` and `longest` of them, in seconds
--- too, once for all functions.
+-- The rule of `step.rs`, function by function. A state is {until, used, last}, with times in seconds, because a
+-- server takes less time for fewer digits. `a`, `b` and `c` are numbers that a node sends. `present` converts them to
+-- `from`, `ends` and `longest`, in seconds too, once for all functions.
 local calendar_window = {}
 
--- Where the present window begins and ends, and how long the longest one lasts. `a` and `b` are where two windows begin that
--- lie side by side around now; `c` is where they end, times 16,384, and the longest window in hours.
+-- Returns the beginning and the end of the present window, and the length of the longest one. `a` and `b` are the
+-- beginnings of two consecutive windows around now; `c` is the end of the second, times 16,384, plus the longest
+-- window in hours.
 function calendar_window.present(now, a, b, c)
   local hours = c % 16384
   c = (c - hours) / 16384
@@ -17,7 +18,7 @@ function calendar_window.present(now, a, b, c)
   return b, c, hours * 3600
 end
 
--- How much counts now.
+-- Returns how much counts now.
 function calendar_window.used(kept, now, from)
   if kept[3] >= from or kept[1] * 1000000 > now then
     return kept[2]

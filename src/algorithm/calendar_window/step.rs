@@ -7,7 +7,7 @@ use crate::clock::Micros;
 
 pub(super) const SECOND: u64 = 1_000_000;
 
-/// What a key has used, and until when that counts at least.
+/// The usage of a key, and until when that counts at least.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WindowUse {
     /// The end of the window in which it was charged.

@@ -23,13 +23,13 @@ pub(super) fn name(unit: Unit) -> &'static str {
 
 /// The fields of a text or a table about a calendar.
 #[derive(Debug, Default)]
-pub(super) struct Said<'a> {
+pub(super) struct CalendarFields<'a> {
     pub(super) zone: Option<&'a str>,
     pub(super) start: Option<&'a str>,
     pub(super) first_day: Option<&'a str>,
 }
 
-impl Said<'_> {
+impl CalendarFields<'_> {
     /// Returns the windows of the kind with this name.
     pub(super) fn window(&self, name: &str, limit: u32) -> Result<CalendarWindow, ConfigError> {
         let first_day = self.first_day.map(str::parse::<Weekday>).transpose()?;
@@ -43,7 +43,7 @@ impl Said<'_> {
             (YEAR, None) => Unit::Year,
             _ => Unit::Day,
         };
-        let zone = self.zone.ok_or_else(|| without_a_zone(limit))?;
+        let zone = self.zone.ok_or_else(|| missing_zone(limit))?;
         let start = self.start.map(str::parse::<TimeOfDay>).transpose()?;
         let windows = Windows {
             unit,
@@ -54,7 +54,7 @@ impl Said<'_> {
     }
 }
 
-pub(super) fn without_a_zone(said: impl fmt::Display) -> ConfigError {
+pub(super) fn missing_zone(said: impl fmt::Display) -> ConfigError {
     let remedy = "name the time zone of the calendar, such as zone UTC or zone Europe/London";
     ConfigError::new("calendar", said, remedy)
 }
@@ -70,7 +70,7 @@ impl CalendarWindow {
         let limit = whole_number(limit)
             .filter(|_| !limit.is_empty())
             .ok_or_else(|| not_a_number("limit", limit))?;
-        let mut said = Said::default();
+        let mut said = CalendarFields::default();
         while let Some(word) = words.next() {
             let its = match word {
                 "zone" => &mut said.zone,

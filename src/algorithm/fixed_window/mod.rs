@@ -52,7 +52,7 @@ impl FixedWindow {
         Self { quota }
     }
 
-    /// How much per how long.
+    /// Returns the quota: the limit and its period.
     pub const fn quota(&self) -> Quota {
         self.quota
     }

@@ -1,4 +1,4 @@
--- The rule of `window.rs` and `step.rs`, function by function. Kept is a window and its count: {number, used}.
+-- The rule of `window.rs` and `step.rs`, function by function. A state is a window and its count: {number, used}.
 local fixed_window = {}
 
 function fixed_window.window_at(kept, now, period)

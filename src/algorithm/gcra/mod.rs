@@ -68,7 +68,7 @@ impl Gcra {
         }
     }
 
-    /// How many requests may come at one instant; by default the quota's limit.
+    /// Sets how many requests may come at one instant; by default the quota's limit.
     ///
     /// A burst of 0 denies every request, and so does a rate of 0.
     pub const fn burst(self, burst: u32) -> Self {
@@ -80,7 +80,7 @@ impl Gcra {
         self.quota
     }
 
-    /// How many requests may come at one instant.
+    /// Returns how many requests may come at one instant.
     pub const fn size(&self) -> u32 {
         self.burst
     }
@@ -92,7 +92,7 @@ impl Gcra {
         }
     }
 
-    /// The rule under which requests wait for their turn.
+    /// Returns the rule under which requests wait for their turn.
     pub(super) fn with_queue<W: WithRule>(self, act: W) -> W::Result {
         self.with_rule_of(true, act)
     }
@@ -104,7 +104,7 @@ impl Gcra {
         act.in_two_forms(Bucket::of(quota, limit, holds), packed)
     }
 
-    /// The time between two requests at the steady rate, rounded up to whole microseconds;
+    /// Returns the time between two requests at the steady rate, rounded up to whole microseconds;
     /// `None` for a rate of 0.
     ///
     /// Decisions do not use this rounded number: they are exact at any rate.

@@ -50,7 +50,7 @@ impl Packed {
         })
     }
 
-    /// The time in which this number of parts drains, rounded up. With a rate of 0 the limit is 0, and no
+    /// Returns the time in which this number of parts drains, rounded up. With a rate of 0 the limit is 0, and no
     /// outcome tells the wait.
     fn time_to_drain(&self, parts: u64) -> Micros {
         Micros::new(parts.div_ceil(self.drain.max(1))).min(Micros::LONGEST)
@@ -72,7 +72,7 @@ impl Packed {
         self.quota.period_micros().get() / self.parts
     }
 
-    /// The most that a charge after the fact can leave.
+    /// Returns the most that a charge after the fact can leave.
     fn most(&self) -> u64 {
         2 * self.capacity
     }

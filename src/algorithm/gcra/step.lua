@@ -1,8 +1,9 @@
--- The rule of `step.rs`, function by function. A request is `period` parts, and `rate` of them drain in each microsecond.
--- Kept is the debt at one moment, and the highest rate at which any of it was charged: {at, requests, parts, rate}.
+-- The rule of `step.rs`, function by function. A request is `period` parts, and `rate` of them drain in each
+-- microsecond. A state is the debt at one moment, and the highest rate at which any of it was charged: {at, requests,
+-- parts, rate}.
 local gcra = {}
 
--- The time in which this debt drains at a rate: whole microseconds, and the parts that are left then.
+-- Returns the time in which this debt drains at a rate: whole microseconds, and the parts that are left then.
 function gcra.time(requests, rest, rate, period)
   local owed = requests * period + rest
   if owed < 4503599627370496 then
@@ -15,8 +16,8 @@ function gcra.time(requests, rest, rate, period)
   return time + (rest - left) / rate, left
 end
 
--- Of a debt above the capacity: in how many microseconds the excess drains, and what goes on to drain then. What is left
--- of the excess takes a microsecond, in which no more drains than at either rate.
+-- For a debt above the capacity, returns in how many microseconds the excess drains, and the debt that remains then.
+-- The rest of the excess takes a microsecond, in which no more drains than at either rate.
 function gcra.excess(kept, requests, rest, capacity, period, rate)
   local time, left = gcra.time(requests - capacity, rest, math.max(kept[4] or 0, rate, 1), period)
   left = math.min(left, math.max(rate, 1))
@@ -24,7 +25,7 @@ function gcra.excess(kept, requests, rest, capacity, period, rate)
   return time, capacity + (left - rest) / period, rest
 end
 
--- What is owed now: whole requests, and parts of one.
+-- Returns the debt now: whole requests, and parts of one.
 function gcra.owed(kept, now, capacity, period, rate)
   local requests, rest, elapsed = kept[2], kept[3], now - kept[1]
   if requests >= 8589934590 then
@@ -63,7 +64,7 @@ function gcra.owed(kept, now, capacity, period, rate)
   return requests, rest
 end
 
--- The time until nothing of this debt is owed, rounded up.
+-- Returns the time until this debt has drained, rounded up.
 function gcra.wait(kept, requests, rest, capacity, period, rate)
   local waited = 0
   if requests > capacity or requests == capacity and rest > 0 then
@@ -76,7 +77,7 @@ function gcra.wait(kept, requests, rest, capacity, period, rate)
   return waited + time
 end
 
--- Whether it drains more slowly than at a rate at which it was charged.
+-- Returns whether it drains more slowly than at a rate at which it was charged.
 function gcra.is_slower(kept, rate)
   return (kept[4] or 0) > rate
 end
@@ -101,7 +102,7 @@ function gcra.charge(kept, now, cost, capacity, period, _, rate)
   kept[1], kept[2], kept[3], kept[4] = now, requests + cost, rest, rate
 end
 
--- A debt that is above twice the capacity already stays as it is.
+-- A debt that is already above twice the capacity stays as it is.
 function gcra.settle(kept, now, units, capacity, period, _, rate)
   local requests, rest = gcra.owed(kept, now, capacity, period, rate)
   local most = 2 * capacity
@@ -132,8 +133,8 @@ function gcra.refund(kept, now, units, capacity, period, _, rate)
   kept[1], kept[2], kept[3], kept[4] = now, requests, rest, highest
 end
 
--- All requests that have come later have added to the debt: these are the last turns if the debt before
--- them drains when the first of them begins, which can be told a microsecond late.
+-- All later requests have added to the debt. So these are the last turns, if the debt before them drains when the
+-- first of them begins; the result may be a microsecond late.
 function gcra.give_back(kept, now, turns, begins, capacity, period, _, rate)
   local requests, rest = gcra.owed(kept, now, capacity, period, rate)
   if requests >= turns then

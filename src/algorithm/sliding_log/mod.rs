@@ -96,7 +96,7 @@ impl SlidingLog {
         Err(ConfigError::new("limit", quota.limit(), remedy))
     }
 
-    /// How much per how long.
+    /// Returns the quota: the limit and its period.
     pub const fn quota(&self) -> Quota {
         self.quota
     }
@@ -114,7 +114,7 @@ impl Kind for SlidingLog {
         self.quota
     }
 
-    /// The bound, if it was raised.
+    /// Returns the bound, if it was raised.
     fn number(&self) -> Option<u32> {
         Some(self.quota.limit()).filter(|limit| *limit > Self::MOST)
     }

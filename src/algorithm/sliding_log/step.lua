@@ -1,8 +1,8 @@
 -- The rule of `step.rs`, function by function. A log is long, so it is read in place, by bisection, and changed at
--- its ends. It is a list: the marks, the total before the first entry, and for each entry its time and the total
--- with it.
+-- its ends. It is a list: the marks, the total before the first entry, and for each entry its time and the total with
+-- it.
 --
--- Kept is the part of the list that counts, from after `first` to `last`, and entries to append: `tail`.
+-- A state is the part of the list that counts, from after `first` to `last`, and entries to append: `tail`.
 local sliding_log = {}
 
 function sliding_log.load(key)
@@ -18,7 +18,7 @@ function sliding_log.load(key)
   return kept, head[1] ~= '' and marking().of(head[1]) or nil, ''
 end
 
--- The time of an entry, and the total with it.
+-- Returns the time of an entry, and the total with it.
 function sliding_log.entry(kept, index)
   if index > kept.last then
     local entry = kept.tail[index - kept.last]
@@ -37,7 +37,7 @@ function sliding_log.entries(kept)
   return kept.last + #kept.tail
 end
 
--- Drops the entries behind so many, and appends another one.
+-- Drops the entries after the first `entries`, and appends another one.
 function sliding_log.append(kept, entries, at, total)
   for index = #kept.tail, math.max(entries - kept.last, 0) + 1, -1 do
     kept.tail[index] = nil
@@ -54,7 +54,7 @@ function sliding_log.total(kept, index)
   return total
 end
 
--- The first entry for which this holds; it holds for all entries after it.
+-- Returns the first entry for which this holds; it holds for all entries after it.
 function sliding_log.search(kept, holds)
   local low, high = 1, sliding_log.entries(kept) + 1
   while low < high do
@@ -68,7 +68,7 @@ function sliding_log.search(kept, holds)
   return low
 end
 
--- How many entries are a period old or older.
+-- Returns how many entries are a period old or older.
 function sliding_log.expired(kept, now, period)
   local horizon = now - period
   if sliding_log.entries(kept) == 0 or sliding_log.entry(kept, 1) > horizon then
@@ -129,7 +129,7 @@ function sliding_log.refund(kept, now, units, _, period)
     kept.first = math.min(kept.first, kept.last)
     return
   end
-  -- The newest entries go; the last entry that stays may stand for less than before.
+  -- The newest entries are removed; the last entry that stays may stand for fewer units than before.
   local stays = sliding_log.search(kept, function(_, total) return total >= left end)
   local at = sliding_log.entry(kept, stays)
   sliding_log.append(kept, stays - 1, at, left)
@@ -160,7 +160,7 @@ function sliding_log.save(kept, key, marks, ttl)
       redis.call('LSET', key, 0, marks)
     end
   end
-  -- An entry that was appended may be a period old already: units that nodes have held until long ago.
+  -- An appended entry may be a period old already: units that nodes have held for long.
   for index, entry in ipairs(kept.tail) do
     if last + index > first then
       redis.call('RPUSH', key, entry[1], entry[2])
@@ -169,7 +169,7 @@ function sliding_log.save(kept, key, marks, ttl)
   redis.call('PEXPIRE', key, ttl)
 end
 
--- The entries on which the outcome depends, as a log of the form in `step.rs`.
+-- Returns the entries on which the outcome depends, as a log in the form of `step.rs`.
 function sliding_log.told(kept, now, cost, limit, period)
   local expired = sliding_log.expired(kept, now, period)
   local entries = sliding_log.entries(kept)

@@ -233,7 +233,7 @@ impl Step for SlidingLog {
     }
 
     /// Removes forgotten entries. If there are none, counts the last two entries at the time of the last.
-    fn squeeze(&self, state: &mut State) {
+    fn compact_state(&self, state: &mut State) {
         let log = Log::of(state);
         let (left, before) = (log.entries.len(), log.before);
         let words = state.words_mut();
@@ -289,7 +289,7 @@ mod tests {
             let mut remaining = later.map(|then| rule.remaining(&log, then));
             while rule.size(&log) > 1 {
                 let before = (rule.size(&log), remaining);
-                rule.squeeze(&mut log);
+                rule.compact_state(&mut log);
                 remaining = later.map(|then| rule.remaining(&log, then));
                 assert!(
                     rule.size(&log) < before.0,

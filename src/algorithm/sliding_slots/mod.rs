@@ -151,17 +151,17 @@ impl SlidingSlots {
             .map(move |slots| Self { quota, slots })
     }
 
-    /// How much per how long.
+    /// Returns the quota: the limit and its period.
     pub const fn quota(&self) -> Quota {
         self.quota
     }
 
-    /// The number of slots in a period.
+    /// Returns the number of slots in a period.
     pub const fn count(&self) -> u32 {
         self.slots as u32
     }
 
-    /// The number of slots that count: the current slot, and a period of slots before it.
+    /// Returns the number of slots that count: the current slot, and a period of slots before it.
     fn places(self) -> u64 {
         u64::from(self.slots) + 1
     }

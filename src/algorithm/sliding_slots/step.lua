@@ -1,12 +1,12 @@
--- The rule of `step.rs`, function by function. Kept is the newest slot that was charged, and a ring of
--- `places` counts: {newest, …}. The count of slot `n` stands at `n % places`.
+-- The rule of `step.rs`, function by function. A state is the newest slot that was charged, and a ring of `places`
+-- counts: {newest, …}. The count of slot `n` is at `n % places`.
 local sliding_slots = {}
 
 function sliding_slots.place(slot, places)
   return 2 + slot % places
 end
 
--- The slots that count now, from the oldest to the newest; none in a new state.
+-- Returns the slots that count now, from the oldest to the newest; none in a new state.
 function sliding_slots.counting(kept, now, length, places)
   local current = math.floor(now / length)
   if #kept ~= places + 1 then

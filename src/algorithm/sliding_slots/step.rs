@@ -17,7 +17,7 @@ struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// The slots; `None` if the state is new, or has another number of places.
+    /// Returns the slots; `None` if the state is new, or has another number of places.
     fn of(state: &'a State, places: u64) -> Option<Self> {
         let (newest, counts) = state.words().split_first()?;
         (counts.len() as u64 == places).then_some(Self {
@@ -48,7 +48,7 @@ impl SlidingSlots {
         now.get() / self.length().get()
     }
 
-    /// The slots that count at `now`, oldest first, with their counts.
+    /// Returns the slots that count at `now`, oldest first, with their counts.
     fn counting(self, state: &State, now: Micros) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         let current = self.slot_at(now);
         let slots = Slots::of(state, self.places())
@@ -70,7 +70,7 @@ impl SlidingSlots {
         counts.fold(0, u64::saturating_add)
     }
 
-    /// How long until this slot no longer counts.
+    /// Returns how long until this slot no longer counts.
     fn to_its_end(self, slot: u64, now: Micros) -> Micros {
         let age = self.slot_at(now).saturating_sub(slot);
         let slots = self.places().saturating_sub(age);

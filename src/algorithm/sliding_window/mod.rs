@@ -52,7 +52,7 @@ impl SlidingWindow {
         Self { quota }
     }
 
-    /// How much per how long.
+    /// Returns the quota: the limit and its period.
     pub const fn quota(&self) -> Quota {
         self.quota
     }

@@ -1,5 +1,5 @@
--- The rule of `step.rs`, function by function. Kept is the window that was last charged, and two
--- counts: {number, that of the window before it, its own}.
+-- The rule of `step.rs`, function by function. A state is the window that was last charged, and two counts: {number,
+-- count of the window before it, its own count}.
 local sliding_window = {}
 
 function sliding_window.windows_at(kept, now, period)
@@ -19,7 +19,7 @@ function sliding_window.moved_back(kept, now, _, period)
   end
 end
 
--- How many requests the two windows use, rounded up.
+-- Returns how many requests the two windows use, rounded up.
 function sliding_window.used(kept, now, period)
   local number, previous, current = sliding_window.windows_at(kept, now, period)
   local weight = (number + 1) * period - now

@@ -37,19 +37,19 @@ impl SlidingWindow {
         self.quota.period_micros().get()
     }
 
-    /// The number of the window at `now`.
+    /// Returns the number of the window at `now`.
     #[inline]
     fn number(self, now: Micros) -> u64 {
         now.get() / self.period()
     }
 
-    /// The time since the current window began.
+    /// Returns the time since the current window began.
     #[inline]
     fn elapsed(self, now: Micros) -> u64 {
         now.get() % self.period()
     }
 
-    /// The windows at `now`.
+    /// Returns the windows at `now`.
     #[inline]
     fn windows_at(self, now: Micros, kept: Windows) -> Windows {
         let number = self.number(now);
@@ -65,19 +65,19 @@ impl SlidingWindow {
         }
     }
 
-    /// How much the two windows use, weighted.
+    /// Returns how much the two windows use, weighted.
     #[inline]
     fn used(self, windows: Windows, now: Micros) -> u128 {
         let weight = self.period() - self.elapsed(now);
         product(windows.previous, weight) + product(windows.current, self.period())
     }
 
-    /// How much of the limit the two windows leave, weighted; 0 if they exceed it.
+    /// Returns how much of the limit the two windows leave, weighted; 0 if they exceed it.
     fn free(self, windows: Windows, now: Micros) -> u128 {
         product(self.limit().into(), self.period()).saturating_sub(self.used(windows, now))
     }
 
-    /// How far into a window the `count` of the window before it weighs no more than `room` requests.
+    /// Returns how far into a window the `count` of the window before it weighs no more than `room` requests.
     fn slid_out(self, count: u64, room: u64) -> u64 {
         if count <= room {
             return 0;
@@ -202,7 +202,7 @@ impl Pack for SlidingWindow {
         Micros::new(windows.saturating_mul(self.period()))
     }
 
-    /// The number of the window, the count of the window before it, and its own count.
+    /// Returns the number of the window, the count of the window before it, and its own count.
     #[inline]
     fn pack(&self, kept: Windows) -> u64 {
         let bits = bits_of_count(self.limit());
@@ -222,7 +222,7 @@ impl Pack for SlidingWindow {
     }
 }
 
-/// The part of a word above its lowest bits, and these bits.
+/// Returns the part of a word above its lowest bits, and these bits.
 #[inline]
 fn split(word: u64, bits: u32) -> (u64, u64) {
     let above = word >> bits;

@@ -1,16 +1,17 @@
--- The rule of `interval.rs`, function by function. `refill` tokens arrive together, once in each `period`. Kept is what was
--- missing after the last refill, and the highest rate at which any of it was charged: {time of the refill, tokens, rate}.
+-- The rule of `interval.rs`, function by function. `refill` tokens arrive together, once in each `period`. A state is
+-- the missing tokens after the last refill, and the highest rate at which any of them was charged: {time of the
+-- refill, tokens, rate}.
 local by_interval = {}
 
--- What is missing above the capacity: in how many refills it arrives, and what is missing then. What is left of it takes a
--- refill, in which no more tokens arrive than at either rate.
+-- For missing tokens above the capacity, returns in how many refills the excess arrives, and how many are missing
+-- then. The rest of the excess takes a refill, in which no more tokens arrive than at either rate.
 function by_interval.excess(kept, tokens, capacity, refill)
   local excess, fast = tokens - capacity, math.max(kept[3], refill, 1)
   local left = excess % fast
   return (excess - left) / fast, capacity + math.min(left, math.max(refill, 1)), fast
 end
 
--- The time of the last refill, and what is missing since.
+-- Returns the time of the last refill, and the missing tokens since.
 function by_interval.missing_at(kept, now, capacity, period, refill)
   local refills = math.floor((now - kept[1]) / period)
   local tokens = math.min(kept[2], 8589934590)
@@ -30,7 +31,7 @@ function by_interval.missing_at(kept, now, capacity, period, refill)
   return kept[1] + refills * period, tokens
 end
 
--- Whether tokens arrive more slowly than at a rate at which they were charged.
+-- Returns whether tokens arrive more slowly than at a rate at which they were charged.
 function by_interval.is_slower(kept, refill)
   return kept[3] > refill
 end
@@ -46,7 +47,7 @@ function by_interval.admits(kept, now, cost, capacity, period, _, refill)
   return tokens + cost <= capacity
 end
 
--- Keeps what is missing after more was charged, of which `before` was missing until now.
+-- Stores the missing tokens after a charge; `before` were missing until now.
 function by_interval.charged(kept, refilled, before, tokens, rate)
   if before > 0 then
     rate = math.max(kept[3], rate)
@@ -59,7 +60,7 @@ function by_interval.charge(kept, now, cost, capacity, period, _, refill)
   by_interval.charged(kept, refilled, tokens, tokens + cost, refill)
 end
 
--- More than twice the capacity that is missing already stays as it is.
+-- More than twice the capacity stays as it is, if it is missing already.
 function by_interval.settle(kept, now, units, capacity, period, _, refill)
   local refilled, tokens = by_interval.missing_at(kept, now, capacity, period, refill)
   if tokens < 2 * capacity then
@@ -96,7 +97,7 @@ function by_interval.remaining(kept, now, capacity, period, _, refill)
   return math.max(capacity - tokens, 0)
 end
 
--- The next refill. A full bucket waits for none.
+-- Returns the next refill. A full bucket waits for none.
 function by_interval.bin_end(kept, now, capacity, period, _, refill)
   local refilled, tokens = by_interval.missing_at(kept, now, capacity, period, refill)
   if tokens == 0 then

@@ -15,7 +15,7 @@ pub(crate) struct ByInterval {
     pub(super) burst: u32,
 }
 
-/// What is missing from a full bucket after its last refill. A full bucket has no next refill: its next
+/// The tokens that a bucket lacked after its last refill. A full bucket has no next refill: its next
 /// request starts the intervals.
 #[derive(Clone, Copy, Default, PartialEq)]
 pub(crate) struct Missing {
@@ -44,12 +44,12 @@ impl ByInterval {
         self.quota.period_micros().get()
     }
 
-    /// How many tokens arrive together. With a rate of 0 the limit is 0, and no outcome tells the wait.
+    /// Returns how many tokens arrive together. With a rate of 0 the limit is 0, and no outcome tells the wait.
     fn refill(self) -> u64 {
         self.quota.limit().max(1).into()
     }
 
-    /// The rule in Lua.
+    /// Returns the rule in Lua.
     #[cfg(feature = "redis")]
     pub(super) fn lua(self) -> Lua {
         Lua::of_numbers(
@@ -68,7 +68,7 @@ impl ByInterval {
         self.limit().into()
     }
 
-    /// The time in which this number of tokens arrives in the long run.
+    /// Returns the time in which this number of tokens arrives in the long run.
     fn time_at_rate(self, tokens: u32) -> Micros {
         let time = u128::from(tokens) * u128::from(self.period());
         Micros::wait(time.div_ceil(self.refill().into()))
@@ -110,7 +110,7 @@ impl ByInterval {
         }
     }
 
-    /// How long until no more than `left` tokens are missing.
+    /// Returns how long until no more than `left` tokens are missing.
     fn time_to_refill(self, missing: Missing, left: u64, now: Micros) -> Micros {
         if missing.tokens <= left {
             return Micros::ZERO;
@@ -141,7 +141,7 @@ impl Step for ByInterval {
         }
     }
 
-    /// The window of a continuous refill, so that limit and window have the ratio of the rate.
+    /// Returns the window of a continuous refill, so that limit and window have the ratio of the rate.
     fn window(&self) -> Micros {
         self.time_at_rate(self.limit())
     }
@@ -209,7 +209,7 @@ impl Step for ByInterval {
         }
     }
 
-    /// The next refill; `now` for a full bucket, which has none.
+    /// Returns the next refill; `now` for a full bucket, which has none.
     #[cfg(all(test, feature = "redis"))]
     fn bin_end(&self, kept: &Missing, now: Micros) -> Micros {
         match self.missing_at(now, *kept) {
@@ -234,7 +234,7 @@ impl Pack for ByInterval {
         Micros::new(largest_beside(bits_of_count(self.limit())))
     }
 
-    /// The time of the refill, and the tokens in the lowest bits.
+    /// Returns the time of the refill, and the tokens in the lowest bits.
     fn pack(&self, kept: Missing) -> u64 {
         kept.refilled << bits_of_count(self.limit()) | kept.tokens
     }

@@ -71,7 +71,7 @@ impl TokenBucket {
         }
     }
 
-    /// How many tokens the bucket holds; by default the quota's limit.
+    /// Sets how many tokens the bucket holds; by default the quota's limit.
     ///
     /// A bucket that holds 0 denies every request, and so does a rate of 0.
     pub const fn burst(self, burst: u32) -> Self {
@@ -107,22 +107,22 @@ impl TokenBucket {
         }
     }
 
-    /// Whether it refills by interval.
+    /// Returns whether it refills by interval.
     pub const fn is_by_interval(&self) -> bool {
         self.is_by_interval
     }
 
-    /// The rate of the refill.
+    /// Returns the rate of the refill.
     pub const fn quota(&self) -> Quota {
         self.gcra.quota()
     }
 
-    /// How many tokens the bucket holds.
+    /// Returns how many tokens the bucket holds.
     pub const fn size(&self) -> u32 {
         self.gcra.size()
     }
 
-    /// The time in which one token arrives, rounded up to whole microseconds; by interval, the
+    /// Returns the time in which one token arrives, rounded up to whole microseconds; by interval, the
     /// time in which a whole limit arrives. `None` for a rate of 0.
     pub fn refill_interval(&self) -> Option<Duration> {
         let one = self.gcra.emission_interval()?;
@@ -133,7 +133,7 @@ impl TokenBucket {
         })
     }
 
-    /// The rule of a bucket that refills by interval; `None` if it refills continuously.
+    /// Returns the rule of a bucket that refills by interval; `None` if it refills continuously.
     fn interval_rule(self) -> Option<ByInterval> {
         self.is_by_interval.then_some(ByInterval {
             quota: self.quota(),

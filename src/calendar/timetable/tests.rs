@@ -14,7 +14,7 @@ fn at(text: &str) -> Micros {
 }
 
 /// Returns the interval at a moment, and its end.
-fn told(timetable: Timetable, moment: &str) -> (Option<&'static str>, Option<Micros>) {
+fn at_moment(timetable: Timetable, moment: &str) -> (Option<&'static str>, Option<Micros>) {
     let now = at(moment);
     let stretch = timetable.at(now);
     assert_eq!(stretch, timetable.stretch(now));
@@ -39,7 +39,11 @@ fn a_night_belongs_to_the_day_on_which_it_begins_and_ends_before_its_end() {
             "2026-12-24T23:00:00Z",
         ),
     ] {
-        assert_eq!(told(nights, moment), (interval, Some(at(ends))), "{moment}");
+        assert_eq!(
+            at_moment(nights, moment),
+            (interval, Some(at(ends))),
+            "{moment}"
+        );
     }
 }
 
@@ -49,16 +53,16 @@ fn hours_that_the_clocks_skip_or_show_twice() {
     let skipped = timetable("Europe/Berlin", &["02:00-03:00", "03:00-04:00"]);
     let after = Some("03:00-04:00");
     assert_eq!(
-        told(skipped, "2026-03-29T00:59:59Z"),
+        at_moment(skipped, "2026-03-29T00:59:59Z"),
         (None, Some(at("2026-03-29T01:00:00Z")))
     );
     assert_eq!(
-        told(skipped, "2026-03-29T01:00:00Z"),
+        at_moment(skipped, "2026-03-29T01:00:00Z"),
         (after, Some(at("2026-03-29T02:00:00Z")))
     );
     let half = timetable("Europe/Berlin", &["02:30-03:30"]);
     assert_eq!(
-        told(half, "2026-03-29T01:00:00Z"),
+        at_moment(half, "2026-03-29T01:00:00Z"),
         (Some("02:30-03:30"), Some(at("2026-03-29T01:30:00Z")))
     );
     // They show 02:00 to 03:00 twice on 2026-10-25, from 00:00 to 02:00 UTC.
@@ -66,7 +70,7 @@ fn hours_that_the_clocks_skip_or_show_twice() {
     let both = Some("02:00-03:00");
     let ends = Some(at("2026-10-25T02:00:00Z"));
     for moment in ["2026-10-25T00:00:00Z", "2026-10-25T01:59:59Z"] {
-        assert_eq!(told(twice, moment), (both, ends));
+        assert_eq!(at_moment(twice, moment), (both, ends));
     }
 }
 
@@ -75,13 +79,13 @@ fn a_date_that_a_zone_leaves_out_has_no_hours() {
     let apia = timetable("Pacific/Apia", &["2011-12-30", "saturday 00:00-01:00"]);
     // 2011-12-29 ended at 10:00 UTC of the 30th, and Saturday the 31st began.
     assert_eq!(
-        told(apia, "2011-12-30T10:00:00Z"),
+        at_moment(apia, "2011-12-30T10:00:00Z"),
         (
             Some("saturday 00:00-01:00"),
             Some(at("2011-12-30T11:00:00Z"))
         )
     );
-    assert_eq!(told(apia, "2011-12-30T09:59:59Z").0, None);
+    assert_eq!(at_moment(apia, "2011-12-30T09:59:59Z").0, None);
 }
 
 #[test]
@@ -144,9 +148,9 @@ fn an_interval_of_dates_comes_no_more_when_they_are_over() {
         ("2026-12-24T12:00:00Z", true),
         ("2027-01-01T00:00:00Z", false),
     ] {
-        assert_eq!(dates.comes_again(1, at(moment)), comes, "{moment}");
-        assert!(dates.comes_again(2, at(moment)));
-        assert!(dates.comes_again(0, at(moment)));
+        assert_eq!(dates.recurs_from(1, at(moment)), comes, "{moment}");
+        assert!(dates.recurs_from(2, at(moment)));
+        assert!(dates.recurs_from(0, at(moment)));
     }
     assert_eq!(
         dates.ends(at("2027-01-01T00:00:00Z")),

@@ -11,7 +11,7 @@ use super::Quota;
 /// The longest header that is read.
 const LONGEST: usize = 8 * 1024;
 
-/// The policy with the fewest remaining requests; of several, the policy with the longest window.
+/// Returns the policy with the fewest remaining requests; of several, the policy with the longest window.
 pub(super) fn quota(headers: &HeaderMap) -> Option<Quota> {
     let limits = list(headers, "ratelimit")?;
     let others = counted_otherwise(headers);

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-/// Whether the status is `RESOURCE_EXHAUSTED` or `UNAVAILABLE`. It means a limit only together with a wait, since
+/// Returns whether the status is `RESOURCE_EXHAUSTED` or `UNAVAILABLE`. It means a limit only together with a wait, since
 /// a message that is too large and a lost connection have the same codes.
 pub(super) fn is_refusal(headers: &HeaderMap) -> bool {
     let code = headers.get("grpc-status").map(http::HeaderValue::as_bytes);
     matches!(code, Some(b"8" | b"14"))
 }
 
-/// The delay of a `google.rpc.RetryInfo` among the details of the status.
+/// Returns the delay of a `google.rpc.RetryInfo` among the details of the status.
 #[cfg(feature = "tonic")]
 pub(super) fn retry_info(headers: &HeaderMap) -> Option<Duration> {
     use base64::Engine as _;

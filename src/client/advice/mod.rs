@@ -1,4 +1,4 @@
-//! What a response says about the limits of its server.
+//! Reads the limits of a server from its response.
 //!
 //! Each way of saying it is a file. `Retry-After` goes before the headers of a limit, and the standard header
 //! before the older ones.
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use http::header::{AGE, DATE};
 use http::{HeaderMap, Response, StatusCode};
 
-/// What a response says.
+/// The limits and the wait in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Advice {
     /// Whether the call was over a limit.
@@ -65,12 +65,12 @@ impl Advice {
     }
 }
 
-/// The time of the server's clock.
+/// Returns the time of the server's clock.
 fn server_time(headers: &HeaderMap) -> Option<SystemTime> {
     httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok()
 }
 
-/// Whether the response comes from a cache, and its numbers from the past.
+/// Returns whether the response comes from a cache, and its numbers from the past.
 fn is_aged(headers: &HeaderMap) -> bool {
     let age = headers.get(AGE).and_then(|age| age.to_str().ok());
     age.and_then(number::whole).is_some_and(|age| age > 0)
@@ -82,7 +82,7 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
 
-    fn told(status: u16, fields: &[(&'static str, &str)]) -> Advice {
+    fn advice(status: u16, fields: &[(&'static str, &str)]) -> Advice {
         let mut response = Response::builder().status(status);
         for (name, value) in fields {
             response = response.header(*name, *value);
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    const UNTOLD: Advice = Advice {
+    const UNREPORTED: Advice = Advice {
         is_refused: true,
         remaining: None,
         wait: None,
@@ -115,19 +115,19 @@ mod tests {
     #[test]
     fn a_refusal_tells_seconds_or_a_date() {
         for status in [429, 503] {
-            assert_eq!(told(status, &[("retry-after", "7")]), refused(7));
-            assert_eq!(told(status, &[("retry-after", "0")]), refused(0));
+            assert_eq!(advice(status, &[("retry-after", "7")]), refused(7));
+            assert_eq!(advice(status, &[("retry-after", "0")]), refused(0));
             let date = "Fri, 15 Jan 2027 08:00:50 GMT";
-            assert_eq!(told(status, &[("retry-after", date)]), refused(50));
+            assert_eq!(advice(status, &[("retry-after", date)]), refused(50));
             // Both obsolete forms have to be read too (RFC 9110, section 5.6.7).
             let date = "Friday, 15-Jan-27 08:00:50 GMT";
-            assert_eq!(told(status, &[("retry-after", date)]), refused(50));
+            assert_eq!(advice(status, &[("retry-after", date)]), refused(50));
             let date = "Fri Jan 15 08:00:50 2027";
-            assert_eq!(told(status, &[("retry-after", date)]), refused(50));
+            assert_eq!(advice(status, &[("retry-after", date)]), refused(50));
         }
-        assert_eq!(told(200, &[("retry-after", "7")]), Advice::default());
-        assert_eq!(told(503, &[]), Advice::default());
-        assert_eq!(told(429, &[]), UNTOLD);
+        assert_eq!(advice(200, &[("retry-after", "7")]), Advice::default());
+        assert_eq!(advice(503, &[]), Advice::default());
+        assert_eq!(advice(429, &[]), UNREPORTED);
     }
 
     #[test]
@@ -151,24 +151,28 @@ mod tests {
             "Thu, 01 Jan 1960 00:00:00 GMT",
             "\u{fffd}",
         ] {
-            assert_eq!(told(429, &[("retry-after", value)]), UNTOLD, "{value:?}");
+            assert_eq!(
+                advice(429, &[("retry-after", value)]),
+                UNREPORTED,
+                "{value:?}"
+            );
         }
     }
 
     #[test]
     fn the_longest_of_several_waits_counts_and_none_is_too_long_to_be_read() {
         let two = [("retry-after", "3"), ("retry-after", "30")];
-        assert_eq!(told(429, &two), refused(30));
+        assert_eq!(advice(429, &two), refused(30));
         assert_eq!(
-            told(429, &[("retry-after", "9"), ("retry-after", "-1")]),
+            advice(429, &[("retry-after", "9"), ("retry-after", "-1")]),
             refused(9)
         );
         assert_eq!(
-            told(429, &[("retry-after", "99999999999999")]),
+            advice(429, &[("retry-after", "99999999999999")]),
             refused(99_999_999_999_999)
         );
         let digits = "9".repeat(5_000);
-        assert_eq!(told(429, &[("retry-after", &digits)]), refused(u64::MAX));
+        assert_eq!(advice(429, &[("retry-after", &digits)]), refused(u64::MAX));
     }
 
     #[test]
@@ -177,16 +181,16 @@ mod tests {
             ("date", "Fri, 15 Jan 2027 07:00:00 GMT"),
             ("retry-after", "Fri, 15 Jan 2027 07:00:30 GMT"),
         ];
-        assert_eq!(told(429, &fields), refused(30));
+        assert_eq!(advice(429, &fields), refused(30));
         let past = [("retry-after", "Fri, 15 Jan 2027 07:00:00 GMT")];
-        assert_eq!(told(429, &past), refused(0));
+        assert_eq!(advice(429, &past), refused(0));
     }
 
     #[test]
     fn retry_after_is_taken_before_the_fields_of_a_limit() {
         let fields = [("retry-after", "5"), ("ratelimit", "\"a\";r=0;t=50")];
         assert_eq!(
-            told(429, &fields),
+            advice(429, &fields),
             Advice {
                 remaining: Some(0),
                 ..refused(5)
@@ -194,7 +198,7 @@ mod tests {
         );
         let fields = [("ratelimit", "\"a\";r=0;t=50")];
         assert_eq!(
-            told(429, &fields),
+            advice(429, &fields),
             Advice {
                 remaining: Some(0),
                 ..refused(50)
@@ -203,10 +207,10 @@ mod tests {
         // A window in which there is something left says nothing of a wait.
         let fields = [("ratelimit", "\"a\";r=3;t=50")];
         assert_eq!(
-            told(429, &fields),
+            advice(429, &fields),
             Advice {
                 remaining: Some(3),
-                ..UNTOLD
+                ..UNREPORTED
             }
         );
     }
@@ -214,15 +218,15 @@ mod tests {
     #[test]
     fn the_policy_that_allows_the_fewest_counts() {
         let field = "\"burst\";r=2;t=1, \"daily\";r=900;t=3600";
-        assert_eq!(told(200, &[("ratelimit", field)]), left(2, None));
+        assert_eq!(advice(200, &[("ratelimit", field)]), left(2, None));
         let lines = [
             ("ratelimit", "\"a\";r=0;t=5"),
             ("ratelimit", "\"b\";r=0;t=50, \"c\";r=1;t=99"),
         ];
-        assert_eq!(told(200, &lines), left(0, Some(50)));
-        assert_eq!(told(200, &[("ratelimit", "\"a\";r=0")]), left(0, None));
+        assert_eq!(advice(200, &lines), left(0, Some(50)));
+        assert_eq!(advice(200, &[("ratelimit", "\"a\";r=0")]), left(0, None));
         assert_eq!(
-            told(200, &[("ratelimit", "\"a\";x=tok;pk=:cHs=:;r=0; t=0")]),
+            advice(200, &[("ratelimit", "\"a\";x=tok;pk=:cHs=:;r=0; t=0")]),
             left(0, Some(0))
         );
     }
@@ -249,13 +253,13 @@ mod tests {
             "limit=100, remaining=0, reset=30",
         ] {
             assert_eq!(
-                told(200, &[("ratelimit", field)]),
+                advice(200, &[("ratelimit", field)]),
                 Advice::default(),
                 "{field}"
             );
         }
         let long = format!("\"a\";r=0;t=1{}", ", \"b\";r=1".repeat(10_000));
-        assert_eq!(told(200, &[("ratelimit", &long)]), Advice::default());
+        assert_eq!(advice(200, &[("ratelimit", &long)]), Advice::default());
     }
 
     #[test]
@@ -267,18 +271,18 @@ mod tests {
             ),
             ("ratelimit", "\"bytes\";r=0;t=9, \"calls\";r=4;t=1"),
         ];
-        assert_eq!(told(200, &fields), left(4, None));
+        assert_eq!(advice(200, &fields), left(4, None));
         let fields = [
             ("ratelimit-policy", "\"a\";qu="),
             ("ratelimit", "\"a\";r=0;t=9"),
         ];
-        assert_eq!(told(200, &fields), left(0, Some(9)));
+        assert_eq!(advice(200, &fields), left(0, Some(9)));
     }
 
     #[test]
     fn x_rate_limit_resets_after_seconds_or_at_a_moment() {
-        let told_by = |remaining, reset| {
-            told(
+        let advice_by = |remaining, reset| {
+            advice(
                 200,
                 &[
                     ("x-ratelimit-remaining", remaining),
@@ -286,55 +290,58 @@ mod tests {
                 ],
             )
         };
-        assert_eq!(told_by("5", "60"), left(5, None));
-        assert_eq!(told_by("0", "60"), left(0, Some(60)));
-        assert_eq!(told_by("0", "1800000060"), left(0, Some(60)));
-        assert_eq!(told_by("0", "1800000060000"), left(0, Some(60)));
-        assert_eq!(told_by("0", "1700000000"), left(0, Some(0)));
+        assert_eq!(advice_by("5", "60"), left(5, None));
+        assert_eq!(advice_by("0", "60"), left(0, Some(60)));
+        assert_eq!(advice_by("0", "1800000060"), left(0, Some(60)));
+        assert_eq!(advice_by("0", "1800000060000"), left(0, Some(60)));
+        assert_eq!(advice_by("0", "1700000000"), left(0, Some(0)));
         assert_eq!(
-            told_by("0.0", "59.5").wait,
+            advice_by("0.0", "59.5").wait,
             Some(Duration::from_millis(59_500))
         );
-        assert_eq!(told_by("0", "6m0s"), left(0, None));
-        assert_eq!(told_by("0", "-5"), left(0, None));
-        assert_eq!(told_by("-1", "60"), Advice::default());
-        assert_eq!(told_by("1e9", "60"), Advice::default());
+        assert_eq!(advice_by("0", "6m0s"), left(0, None));
+        assert_eq!(advice_by("0", "-5"), left(0, None));
+        assert_eq!(advice_by("-1", "60"), Advice::default());
+        assert_eq!(advice_by("1e9", "60"), Advice::default());
         let fields = [("x-rate-limit-remaining", "0"), ("x-rate-limit-reset", "3")];
-        assert_eq!(told(403, &fields), left(0, Some(3)));
+        assert_eq!(advice(403, &fields), left(0, Some(3)));
         let fields = [("ratelimit-remaining", "0"), ("ratelimit-reset", "3")];
-        assert_eq!(told(200, &fields), left(0, Some(3)));
+        assert_eq!(advice(200, &fields), left(0, Some(3)));
         let fields = [
             ("x-ratelimit-remaining", "0"),
             ("x-ratelimit-reset", "1800000060.123"),
             ("x-ratelimit-reset-after", "64.57"),
         ];
-        assert_eq!(told(429, &fields).wait, Some(Duration::from_millis(64_570)));
+        assert_eq!(
+            advice(429, &fields).wait,
+            Some(Duration::from_millis(64_570))
+        );
     }
 
     #[test]
     fn the_standard_headers_count_before_the_others() {
         let fields = [("ratelimit", "\"a\";r=7"), ("x-ratelimit-remaining", "0")];
-        assert_eq!(told(200, &fields), left(7, None));
+        assert_eq!(advice(200, &fields), left(7, None));
         let fields = [("ratelimit", "bad"), ("x-ratelimit-remaining", "0")];
-        assert_eq!(told(200, &fields), left(0, None));
+        assert_eq!(advice(200, &fields), left(0, None));
     }
 
     #[test]
     fn a_cached_response_gives_no_advice() {
         let fields = [("age", "3"), ("ratelimit", "\"a\";r=0;t=9")];
-        assert_eq!(told(200, &fields), Advice::default());
+        assert_eq!(advice(200, &fields), Advice::default());
         let fields = [("age", "0"), ("ratelimit", "\"a\";r=0;t=9")];
-        assert_eq!(told(200, &fields), left(0, Some(9)));
+        assert_eq!(advice(200, &fields), left(0, Some(9)));
     }
 
     #[test]
     fn a_status_of_grpc_is_a_refusal_if_it_tells_a_wait() {
         for code in ["8", "14"] {
             let fields = [("grpc-status", code), ("retry-after", "2")];
-            assert_eq!(told(200, &fields), refused(2));
-            assert_eq!(told(200, &[("grpc-status", code)]), Advice::default());
+            assert_eq!(advice(200, &fields), refused(2));
+            assert_eq!(advice(200, &[("grpc-status", code)]), Advice::default());
         }
         let fields = [("grpc-status", "5"), ("retry-after", "2")];
-        assert_eq!(told(200, &fields), Advice::default());
+        assert_eq!(advice(200, &fields), Advice::default());
     }
 }

@@ -7,7 +7,7 @@ use http::header::RETRY_AFTER;
 
 use super::number;
 
-/// How long to wait, if the server's clock shows `now`: zero for a date in the past. If there are several headers
+/// Returns how long to wait, if the server's clock shows `now`: zero for a date in the past. If there are several headers
 /// against the specification, the longest wait counts.
 pub(super) fn wait(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let fields = headers.get_all(RETRY_AFTER).iter();

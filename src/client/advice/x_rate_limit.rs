@@ -33,7 +33,7 @@ const MOMENT: u64 = 1_000_000_000;
 /// From here on a moment is in milliseconds: in seconds it would be in the year 33658.
 const MOMENT_IN_MILLIS: u64 = 1_000_000_000_000;
 
-/// The numbers of the first family that says how many calls remain, if the server's clock shows `now`.
+/// Returns the numbers of the first family that says how many calls remain, if the server's clock shows `now`.
 pub(super) fn quota(headers: &HeaderMap, now: SystemTime) -> Option<Quota> {
     FAMILIES.iter().find_map(|[remaining, after, reset]| {
         let remaining = values(headers, remaining)

@@ -12,7 +12,7 @@ pub(crate) static CLASS: Fields = Fields(&[
     ),
     field(
         "when",
-        "Which requests; all unless said. Of a list, one has to hold.",
+        "Which requests; the default is all. Of a list, one has to hold.",
         Shape::OneOrList(&Shape::Named("condition")),
     ),
     field(
@@ -50,7 +50,7 @@ pub(crate) static ADAPT: Fields = Fields(&[
     ),
     field(
         "targets",
-        "The most percent that each of these signals should tell: limits fall while it tells more.",
+        "The highest percentage of each of these signals: limits fall while a reading is above it.",
         Shape::Map(&Shape::Whole),
     ),
     field(
@@ -60,22 +60,22 @@ pub(crate) static ADAPT: Fields = Fields(&[
     ),
     field(
         "least",
-        "The least part of the limits, in percent; 10 unless said.",
+        "The least part of the limits, in percent; the default is 10.",
         Shape::Whole,
     ),
     field(
         "most",
-        "The most that limits can grow to, in percent; 100 unless said.",
+        "The most that limits can grow to, in percent; the default is 100.",
         Shape::Whole,
     ),
     field(
         "grow_by",
-        "By how many percent steps grow at once; 5 unless said.",
+        "The growth of a step, in percent; the default is 5.",
         Shape::Whole,
     ),
     field(
         "hold",
-        "The time between two steps up; 10 seconds unless said.",
+        "The time between two steps up; the default is 10 seconds.",
         Shape::Duration,
     ),
     field(
@@ -98,11 +98,11 @@ pub(crate) static STEP: Fields = Fields(&[
 pub(crate) static CONCURRENCY: Fields = Fields(&[
     field(
         "start",
-        "The limit before anything is learnt; 20 unless said.",
+        "The limit before anything is learnt; the default is 20.",
         Shape::Whole,
     ),
-    field("least", "The least; 1 unless said.", Shape::Whole),
-    field("most", "The most; 1,000 unless said.", Shape::Whole),
+    field("least", "The least; the default is 1.", Shape::Whole),
+    field("most", "The most; the default is 1,000.", Shape::Whole),
     field(
         "healthy",
         "The longest time that counts as healthy.",
@@ -120,7 +120,7 @@ pub(crate) static CONCURRENCY: Fields = Fields(&[
     ),
     field(
         "refusal_status",
-        "The status of a refusal: 503 unless said, or 429.",
+        "The status of a refusal: 503, the default, or 429.",
         Shape::Whole,
     ),
 ]);

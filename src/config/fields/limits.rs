@@ -11,7 +11,7 @@ pub(crate) static LIMIT: Fields = Fields(&[
     field("limit", "How many units a period has.", Shape::Whole),
     field(
         "per",
-        "The period; that of the policy unless said.",
+        "The period; the default is that of the policy.",
         Shape::Text,
     ),
     field("burst", "The burst of a bucket.", Shape::Whole),
@@ -37,7 +37,7 @@ pub(crate) static KEY_LIMITS: Fields = Fields(&[
     ),
     field(
         "keys_are",
-        "What the keys of the table are: addresses for a key that is one, and text unless said.",
+        "The kind of the keys in the table; the default is addresses for an address key, and text otherwise.",
         Shape::Word(&["text", "number", "address"]),
     ),
 ]);

@@ -8,7 +8,7 @@ use super::{Fields, Shape, field};
 pub(crate) static POLICY: Fields = Fields(&[
     field(
         "algorithm",
-        "The name of an algorithm, or its whole text; anchored-window unless said.",
+        "The name of an algorithm, or its whole text; the default is anchored-window.",
         Shape::Text,
     ),
     field(
@@ -43,7 +43,7 @@ pub(crate) static POLICY: Fields = Fields(&[
     field("key", "What is counted apart.", Shape::Named("key")),
     field(
         "cost",
-        "How many units a request takes; 1 unless said.",
+        "How many units a request takes; the default is 1.",
         Shape::Any(&[
             Shape::Whole,
             Shape::Table(&FUNCTION),
@@ -77,7 +77,7 @@ pub(crate) static POLICY: Fields = Fields(&[
     ),
     field(
         "on_store_failure",
-        "What happens while the store cannot decide; local unless said.",
+        "What happens while the store cannot decide; the default is local.",
         Shape::Word(&["local", "allow", "refuse"]),
     ),
     field(
@@ -108,7 +108,7 @@ pub(crate) static POLICY: Fields = Fields(&[
     field("most", "The most that a request may cost.", Shape::Whole),
     field(
         "heaviest_keys",
-        "How many of the keys that ask for most units a snapshot tells; none unless said.",
+        "The number of heaviest keys in a snapshot; the default is none.",
         Shape::Any(&[Shape::Whole, Shape::Table(&HEAVIEST_KEYS)]),
     ),
     field(
@@ -128,7 +128,7 @@ pub(crate) static POLICY: Fields = Fields(&[
     ),
     field(
         "settle",
-        "Where the real cost of a request is found. Of a list, the first place counts that tells it.",
+        "The source of the real cost of a request. Of a list, the first source that has it counts.",
         Shape::OneOrList(&Shape::Any(&[
             Shape::Word(&["cost", "spend", "bytes"]),
             Shape::Table(&SETTLE),
@@ -146,7 +146,7 @@ pub(crate) static POLICY: Fields = Fields(&[
     ),
     field(
         "unless_settled",
-        "What a request costs that ends without an answer; estimate unless said.",
+        "The cost of a request that ends without an answer; the default is estimate.",
         Shape::Any(&[Shape::Word(&["estimate", "nothing"]), Shape::Whole]),
     ),
     field(
@@ -177,12 +177,12 @@ pub(crate) static POLICY: Fields = Fields(&[
     ),
     field(
         "start",
-        "When a day of a calendar begins: \"06:00\"; at midnight unless said.",
+        "When a day of a calendar begins: \"06:00\"; the default is midnight.",
         Shape::Text,
     ),
     field(
         "first_day",
-        "On which day a calendar-week begins; monday unless said.",
+        "On which day a calendar-week begins; the default is monday.",
         Shape::Word(&WEEKDAYS),
     ),
     field(
@@ -192,7 +192,7 @@ pub(crate) static POLICY: Fields = Fields(&[
     ),
     field(
         "class",
-        "How much requests matter under load; critical unless said. Of a list, the first that holds.",
+        "The importance of requests under load; the default is critical. Of a list, the first that holds.",
         Shape::OneOrList(&Shape::Any(&[Shape::Word(CLASSES), Shape::Table(&CLASS)])),
     ),
 ]);
@@ -209,7 +209,7 @@ pub(crate) static HOURS: Fields = Fields(&[
 pub(crate) static SETTLE: Fields = Fields(&[
     field(
         "header",
-        "The header of the response, or the trailer, that tells the cost.",
+        "The header of the response, or the trailer, with the cost.",
         Shape::Text,
     ),
     field(
@@ -259,27 +259,27 @@ pub(crate) static PENALTY: Fields = Fields(&[
     ),
     field(
         "block",
-        "How long the first block lasts; a minute unless said.",
+        "How long the first block lasts; the default is a minute.",
         Shape::Duration,
     ),
     field(
         "times",
-        "How many times as long each further block lasts; 1 unless said.",
+        "How many times as long each further block lasts; the default is 1.",
         Shape::Whole,
     ),
     field(
         "up_to",
-        "How long a block can last at most; a day unless said.",
+        "How long a block can last at most; the default is a day.",
         Shape::Duration,
     ),
     field(
         "forget_after",
-        "After how long without a block the earlier ones are forgotten; a day unless said.",
+        "After how long without a block the earlier ones are forgotten; the default is a day.",
         Shape::Duration,
     ),
     field(
         "extended_by_refusals",
-        "Lets each refusal during a block begin it anew.",
+        "Lets each refusal during a block begin the block again.",
         Shape::Flag,
     ),
 ]);
@@ -295,14 +295,10 @@ const WEEKDAYS: [&str; 7] = [
 ];
 
 pub(crate) static HEAVIEST_KEYS: Fields = Fields(&[
-    field(
-        "most",
-        "How many keys are told, from 1 to 1000.",
-        Shape::Whole,
-    ),
+    field("most", "The number of keys, from 1 to 1000.", Shape::Whole),
     field(
         "shown",
-        "How a key is shown; hashed unless said.",
+        "How a key is shown; the default is hashed.",
         Shape::Word(&["hashed", "masked", "in-the-clear"]),
     ),
 ]);

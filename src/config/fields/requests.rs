@@ -42,7 +42,7 @@ pub(crate) static KEY: Fields = Fields(&[
 pub(crate) static CLIENT_IP: Fields = Fields(&[
     field(
         "ipv6_prefix",
-        "How many bits of an IPv6 address tell clients apart.",
+        "The number of bits of an IPv6 address that identify a client.",
         Shape::Whole,
     ),
     field(
@@ -52,7 +52,7 @@ pub(crate) static CLIENT_IP: Fields = Fields(&[
     ),
     field(
         "without_fallback",
-        "Does not count the proxy if that does not tell the client: the request has no key then.",
+        "Does not count the proxy if it sends no client address: the request has no key then.",
         Shape::Flag,
     ),
 ]);

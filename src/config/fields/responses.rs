@@ -19,12 +19,12 @@ pub(crate) const DIALECTS: &[&str] = &[
 pub(crate) static RESPONSES: Fields = Fields(&[
     field(
         "dialects",
-        "The headers that tell limits; draft-11 unless said. An empty list sends none.",
+        "The rate limit headers; the default is draft-11. An empty list sends none.",
         Shape::List(&Shape::Word(DIALECTS)),
     ),
     field(
         "refusal_status",
-        "The status of a refusal; 429 unless said.",
+        "The status of a refusal; the default is 429.",
         Shape::Whole,
     ),
     field(
@@ -85,7 +85,7 @@ pub(crate) static BODY: Fields = Fields(&[
 pub(crate) static GRPC: Fields = Fields(&[
     field(
         "calls",
-        "Which requests are calls; detected unless said, by their content type.",
+        "Which requests are calls; the default is detected, by their content type.",
         Shape::Word(&["detected", "always", "never"]),
     ),
     field(

@@ -49,12 +49,12 @@ pub(crate) static ROOT: Fields = Fields(&[
     ),
     field(
         "responses",
-        "What clients are told.",
+        "The responses to clients.",
         Shape::Table(&RESPONSES),
     ),
     field(
         "store",
-        "Where the state is; in this process unless said.",
+        "The store that keeps the state; the default is this process.",
         Shape::Table(&STORE),
     ),
     field(
@@ -136,7 +136,7 @@ pub(crate) static PROXIES: Fields = Fields(&[
     ),
     field(
         "header",
-        "The header in which they tell the address: x-forwarded-for, forwarded, or the name of a header with one value.",
+        "The header with the address of the client: x-forwarded-for, forwarded, or the name of a header with one value.",
         Shape::Text,
     ),
 ]);

@@ -32,12 +32,12 @@ pub(crate) static STORE: Fields = Fields(&[
     ),
     field(
         "slot_life",
-        "How long a slot of a concurrency lasts in Redis that is not renewed; 15 seconds unless said.",
+        "The time for which a concurrency slot in Redis lasts without renewal; the default is 15 seconds.",
         Shape::Duration,
     ),
     field(
         "lease",
-        "How long units last at most that a node takes at once and spends itself; none are taken unless said.",
+        "The longest life of leased units, which a node takes at once and spends itself; the default is no leases.",
         Shape::Duration,
     ),
     field("nodes", "How many nodes share the store.", Shape::Whole),

@@ -55,22 +55,22 @@ pub fn client_ip() -> ClientIp {
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     peer: PeerIp,
-    behind: Option<Arc<dyn TellClients>>,
+    behind: Option<Arc<dyn FindClient>>,
     translation: Translation,
     prefix: u8,
     falls_back: bool,
 }
 
-/// What tells the clients behind a peer. It is called through a trait object, so that a program which trusts no proxy does
+/// Finds the client behind a peer. It is called through a trait object, so that a program which trusts no proxy does
 /// not contain the parsers of forwarding headers.
-trait TellClients: fmt::Debug + Send + Sync {
-    /// Whether this peer is trusted to tell the client; `None` is a Unix socket.
+trait FindClient: fmt::Debug + Send + Sync {
+    /// Returns whether this peer is trusted to tell the client; `None` is a Unix socket.
     fn trust(&self, peer: Option<IpAddr>) -> bool;
 
     fn client(&self, headers: &HeaderMap, translation: &Translation) -> Option<IpAddr>;
 }
 
-impl TellClients for (Proxies, Forwarding) {
+impl FindClient for (Proxies, Forwarding) {
     fn trust(&self, peer: Option<IpAddr>) -> bool {
         self.0.have(peer)
     }
@@ -243,7 +243,7 @@ impl ClientIp {
         };
         // A custom listener that does not know a peer is not a Unix socket.
         if let Some(proxies) = &self.behind
-            && (found != Peer::Unknown || !self.peer.is_told())
+            && (found != Peer::Unknown || !self.peer.is_custom())
             && proxies.trust(peer)
         {
             let client = proxies.client(head.headers(), &self.translation);
@@ -296,7 +296,7 @@ impl Take for ClientIp {
     }
 
     /// Ignores the fallback: a client that makes the header unusable is not the proxy.
-    fn told(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+    fn list_value(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
         self.address(head, false)
             .map_err(|address| self.missing(address))
     }
@@ -320,9 +320,9 @@ impl Extract for ClientIp {
         self.extract_any(head)
     }
 
-    /// The address as lists have it, whatever the prefix of this extractor.
+    /// Returns the address as lists have it, whatever the prefix of this extractor.
     fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        self.told(head).map(IntoKey::into_key)
+        self.list_value(head).map(IntoKey::into_key)
     }
 
     fn identity(&self) -> Option<String> {

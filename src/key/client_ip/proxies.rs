@@ -28,7 +28,7 @@ enum Chain {
 /// The maximum length of a chain; a longer one is unusable. It bounds the work for a request.
 pub(super) const EXAMINED: usize = 32;
 
-/// What a forwarding header says about one hop.
+/// One hop in a forwarding header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Element {
     /// Nothing between two commas.
@@ -162,7 +162,7 @@ impl Proxies {
         }
     }
 
-    /// Whether the other end of the socket is trusted. A peer without an address may be a Unix
+    /// Returns whether the other end of the socket is trusted. A peer without an address may be a Unix
     /// socket.
     pub(super) fn have(&self, peer: Option<IpAddr>) -> bool {
         match (peer, &self.chain) {

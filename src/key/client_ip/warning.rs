@@ -14,7 +14,7 @@ static UNTRUSTED_PROXY: Warning = Warning::new(Diagnostic::new(
 /// Warns once if the headers of this peer look like those of an undeclared proxy.
 #[inline]
 pub(super) fn warn_of_untrusted_proxy(peer: IpAddr, headers: &HeaderMap) {
-    UNTRUSTED_PROXY.say_of(|| {
+    UNTRUSTED_PROXY.log_for(|| {
         let is_proxy = is_private(peer) && headers.keys().any(is_forwarding);
         is_proxy.then(|| format!("forwarding header fields of {peer}"))
     });

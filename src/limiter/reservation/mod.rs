@@ -9,15 +9,15 @@
 //! `Held::drop`, after the settlement. [`PendingOutcomes`] also holds the charges of a request that has gone
 //! away before the store has answered.
 
-mod answer;
 mod held;
+mod pending;
 mod settlement;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use self::answer::PendingOutcomes;
 pub(crate) use self::held::{Held, RealCost};
+pub(crate) use self::pending::PendingOutcomes;
 pub(super) use self::settlement::Lost;
 
 use super::Limiter;

@@ -65,7 +65,7 @@ impl WaitingRoom {
 /// Lets requests wait.
 pub(super) trait LetWait: fmt::Debug + Send + Sync {
     /// Lets a request wait that finds others waiting: it does not overtake them, whatever the store would say.
-    fn behind_others(
+    fn wait_behind_others(
         &self,
         limiter: &Limiter<dyn Ledger>,
         charges: &[Charge],
@@ -120,7 +120,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// The time by which `delay` overruns the caller's deadline; `None` if it does not.
+    /// Returns the time by which `delay` overruns the caller's deadline; `None` if it does not.
     pub(super) fn misses(&self, delay: Micros, now: Instant) -> Option<Micros> {
         let left = self.deadline?.saturating_duration_since(now);
         let late = delay.saturating_sub(left.into());
@@ -215,7 +215,7 @@ impl Waits {
 
     /// Returns the line to wait in after this denial, and how, if waiting can help. `told` is the moment at
     /// which the request was first told to wait.
-    fn hope(
+    fn line_for(
         &self,
         charges: &[Charge],
         caller: Caller,
@@ -286,7 +286,7 @@ impl Waits {
 }
 
 impl LetWait for Arc<Waits> {
-    fn behind_others(
+    fn wait_behind_others(
         &self,
         limiter: &Limiter<dyn Ledger>,
         charges: &[Charge],
@@ -310,7 +310,7 @@ impl LetWait for Arc<Waits> {
         outcomes: &Outcomes,
     ) -> Option<Box<dyn Wait>> {
         let now = self.timers().now();
-        let (line, step) = self.hope(charges, caller, outcomes, now, None, Duration::ZERO)?;
+        let (line, step) = self.line_for(charges, caller, outcomes, now, None, Duration::ZERO)?;
         let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
         waiter.own = own_limits(outcomes);
         let is_first = waiter
@@ -333,7 +333,7 @@ impl LetWait for Arc<Waits> {
     #[cfg(feature = "config")]
     fn would_wait(&self, charges: &[Charge], caller: Caller, outcomes: &Outcomes) -> bool {
         let now = self.timers().now();
-        self.hope(charges, caller, outcomes, now, None, Duration::ZERO)
+        self.line_for(charges, caller, outcomes, now, None, Duration::ZERO)
             .is_some()
     }
 }

@@ -17,7 +17,7 @@ use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::limiter::{Charges, Limiter, PendingOutcomes};
-use crate::line::{LineId, OwnLimits, Stand, Vacancy, WaitPlace, own_limits};
+use crate::line::{LineId, OwnLimits, Position, Vacancy, WaitPlace, own_limits};
 use crate::observe;
 use crate::store::{Charge, Ledger, Reply, answered};
 
@@ -42,7 +42,7 @@ pub(super) struct Waiter {
     timer: Timer,
     /// Reports slots that are given back, once the request has asked for one.
     vacancy: Option<Vacancy>,
-    /// How often the request asks for a slot, whatever wait it is told.
+    /// How often the request asks for a slot, whatever its wait is.
     asks_every: Duration,
     pub(super) step: Step,
     has_ended: bool,
@@ -162,7 +162,7 @@ impl Waiter {
         let patience = self.waits.queue.patience();
         let stand = self.place.as_ref().map(|place| place.look(cx, now, due));
         let again = match stand {
-            Some(Stand::Front) if due <= now && (now <= give_up || steps) => {
+            Some(Position::Front) if due <= now && (now <= give_up || steps) => {
                 match self.line_ahead(now) {
                     Some(line) if self.move_to(line) => {}
                     Some(_) => self.give_up(),
@@ -170,10 +170,10 @@ impl Waiter {
                 }
                 return Poll::Ready(());
             }
-            Some(Stand::Front) => due.min(give_up),
+            Some(Position::Front) => due.min(give_up),
             // The request before it is about to ask, and then wakes this one.
-            Some(Stand::Behind(acts_by)) if steps && acts_by <= now + patience => acts_by,
-            Some(Stand::Behind(acts_by)) => acts_by.min(now + patience).min(give_up),
+            Some(Position::Behind(acts_by)) if steps && acts_by <= now + patience => acts_by,
+            Some(Position::Behind(acts_by)) => acts_by.min(now + patience).min(give_up),
             None => now,
         };
         if now >= give_up && again <= now {
@@ -238,7 +238,7 @@ impl Waiter {
     /// Returns whether the request waits on after this denial.
     fn goes_on(&mut self, outcomes: &Outcomes) -> bool {
         let now = self.waits.timers().now();
-        let hope = self.waits.hope(
+        let hope = self.waits.line_for(
             &self.charges,
             self.caller,
             outcomes,

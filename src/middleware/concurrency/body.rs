@@ -6,7 +6,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::adapt::Permit;
-use crate::middleware::source::{Source, ToTheEnd};
+use crate::middleware::source::{BodySource, ToTheEnd};
 
 pin_project! {
     /// The body of a response: that of the inner service, whose end or drop frees the slot, or that of a
@@ -14,7 +14,7 @@ pin_project! {
     #[derive(Debug)]
     pub struct ConcurrencyBody<B> {
         #[pin]
-        source: Source<B, Slot>,
+        source: BodySource<B, Slot>,
     }
 }
 
@@ -41,7 +41,7 @@ impl ToTheEnd for Slot {
 impl<B> ConcurrencyBody<B> {
     pub(super) fn refusal(text: Bytes) -> Self {
         Self {
-            source: Source::refusal(text),
+            source: BodySource::refusal(text),
         }
     }
 }
@@ -51,7 +51,7 @@ impl<B: Body> ConcurrencyBody<B> {
     pub(super) fn inner(body: B, permit: Option<Permit>) -> Self {
         let permit = permit.filter(|_| !body.is_end_stream());
         Self {
-            source: Source::Inner {
+            source: BodySource::Inner {
                 body,
                 kept: Slot(permit),
             },
@@ -63,7 +63,7 @@ impl<B: Body> ConcurrencyBody<B> {
 impl<B: Default> Default for ConcurrencyBody<B> {
     fn default() -> Self {
         Self {
-            source: Source::Inner {
+            source: BodySource::Inner {
                 body: B::default(),
                 kept: Slot::default(),
             },

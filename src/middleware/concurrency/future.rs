@@ -78,14 +78,14 @@ where
                     Ok(response) => response,
                     Err(error) => {
                         if let Some(permit) = &mut permit {
-                            Sample::Overloaded.tell(permit);
+                            Sample::Overloaded.record(permit);
                         }
                         return Poll::Ready(Err(error));
                     }
                 };
                 let (head, body) = response.into_parts();
                 if let Some(permit) = &mut permit {
-                    classified(classify.as_ref(), &head).tell(permit);
+                    classified(classify.as_ref(), &head).record(permit);
                 }
                 let body = ConcurrencyBody::inner(body, permit);
                 Poll::Ready(Ok(Response::from_parts(head, body)))

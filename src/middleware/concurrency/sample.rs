@@ -1,4 +1,4 @@
-//! What an answer says about the load of the service.
+//! Classifies answers as signs of the load of the service.
 
 use std::sync::Arc;
 

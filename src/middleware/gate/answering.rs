@@ -56,30 +56,30 @@ impl Gate {
 
     #[inline]
     fn admit<B>(&self, all: &[Charge], outcomes: &Outcomes, request: &mut Request<B>) -> Admitted {
-        let told = self.limiter.told(all, outcomes);
-        self.mark_shadow(&told, request);
+        let reported = self.limiter.reported(all, outcomes);
+        self.mark_shadow(&reported, request);
         if self.is_soft
             && outcomes
                 .iter()
                 .any(|(_, outcome)| outcome.is_soft() && !outcome.is_allowed())
         {
             request.extensions_mut().insert(OverLimit::new(
-                self.limiter.decision(told.clone().into_owned()),
+                self.limiter.decision(reported.clone().into_owned()),
             ));
         }
         if self.exposes_decision {
             request
                 .extensions_mut()
-                .insert(self.limiter.decision(told.clone().into_owned()));
+                .insert(self.limiter.decision(reported.clone().into_owned()));
         }
         let charges = &*asked(all, outcomes);
-        let fields = self.fields(charges, &told);
-        let fields = self.with_decision(fields, &told);
+        let fields = self.fields(charges, &reported);
+        let fields = self.with_decision(fields, &reported);
         let settles = self.settles.as_deref();
         let kept = Kept::of(settles, &self.limiter, charges, outcomes, request);
-        self.limiter.count_decided(all, &told);
+        self.limiter.count_decided(all, &reported);
         // If the hook panics, the request ends here, and what it holds is settled.
-        self.tell_hook(all, &told, request);
+        self.call_hook(all, &reported, request);
         Admitted {
             fields,
             kept,
@@ -89,49 +89,49 @@ impl Gate {
 
     /// Marks a request that a policy in shadow would have refused.
     #[inline]
-    fn mark_shadow<B>(&self, told: &Outcomes, request: &mut Request<B>) {
-        if !self.modes().are_plain() && told.would_refuse().next().is_some() {
-            let decision = self.limiter.decision(told.clone());
+    fn mark_shadow<B>(&self, reported: &Outcomes, request: &mut Request<B>) {
+        if !self.modes().are_plain() && reported.would_refuse().next().is_some() {
+            let decision = self.limiter.decision(reported.clone());
             request.extensions_mut().insert(WouldRefuse::new(decision));
         }
     }
 
     /// Returns the headers of the response to an allowed request, with the policies in force.
     #[inline]
-    fn fields(&self, charges: &[Charge], told: &Outcomes) -> Option<Fields> {
+    fn fields(&self, charges: &[Charge], reported: &Outcomes) -> Option<Fields> {
         if !charges.iter().any(Charge::is_shadow) {
-            return self.answers.allowed(charges, told);
+            return self.answers.allowed(charges, reported);
         }
-        let (charges, told) = in_force(charges, told);
+        let (charges, reported) = in_force(charges, reported);
         if charges.is_empty() {
             return None;
         }
-        self.answers.allowed(&charges, &told)
+        self.answers.allowed(&charges, &reported)
     }
 
     /// Calls the hook, if there is one, with the decision.
     #[inline]
-    fn tell_hook<B>(&self, charges: &[Charge], told: &Outcomes, request: &Request<B>) {
+    fn call_hook<B>(&self, charges: &[Charge], reported: &Outcomes, request: &Request<B>) {
         if let Some(hook) = &self.hooks.on_decision {
-            let binding = told.binding().map(|(policy, _)| policy);
+            let binding = reported.binding().map(|(policy, _)| policy);
             let mut bound = charges.iter();
             let bound = bound.find(|charge| Some(charge.policy) == binding);
             let key = bound.or(charges.first()).map_or(Key::MISSING, Charge::key);
             hook(
                 &Head::of(request),
                 key,
-                &self.limiter.decision(told.clone()),
+                &self.limiter.decision(reported.clone()),
             );
         }
     }
 
     /// Adds the decision to the headers of a response, if that is enabled.
     #[inline]
-    fn with_decision(&self, fields: Option<Fields>, told: &Outcomes) -> Option<Fields> {
+    fn with_decision(&self, fields: Option<Fields>, reported: &Outcomes) -> Option<Fields> {
         if !self.hooks.in_response {
             return fields;
         }
-        let decision = self.limiter.decision(told.clone());
+        let decision = self.limiter.decision(reported.clone());
         Some(Fields::with_decision(fields, decision))
     }
 
@@ -147,17 +147,17 @@ impl Gate {
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Ruling {
-        let told = self.limiter.told(charges, outcomes);
-        self.limiter.count_decided(charges, &told);
-        self.tell_hook(charges, &told, request);
-        let decision = self.limiter.decision(told.clone().into_owned());
+        let reported = self.limiter.reported(charges, outcomes);
+        self.limiter.count_decided(charges, &reported);
+        self.call_hook(charges, &reported, request);
+        let decision = self.limiter.decision(reported.clone().into_owned());
         let charges = asked(charges, outcomes);
         let exposed = self.hooks.in_response.then(|| decision.clone());
         let mut response = if charges.iter().any(Charge::is_shadow) {
-            let (charges, told) = in_force(&charges, &told);
-            self.answers.denied(&charges, &told, decision, request)
+            let (charges, reported) = in_force(&charges, &reported);
+            self.answers.denied(&charges, &reported, decision, request)
         } else {
-            self.answers.denied(&charges, &told, decision, request)
+            self.answers.denied(&charges, &reported, decision, request)
         };
         if let Some(decision) = exposed {
             response.extensions_mut().insert(decision);
@@ -177,7 +177,7 @@ impl Gate {
 
 /// Returns the charges and the outcomes of the policies that are not in shadow.
 #[cold]
-fn in_force(charges: &[Charge], told: &Outcomes) -> (Charges, Outcomes) {
+fn in_force(charges: &[Charge], reported: &Outcomes) -> (Charges, Outcomes) {
     let charges = charges.iter().filter(|charge| !charge.is_shadow());
-    (charges.copied().collect(), told.in_force())
+    (charges.copied().collect(), reported.in_force())
 }

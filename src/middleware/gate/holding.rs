@@ -17,7 +17,7 @@ use crate::middleware::nesting::Within;
 use crate::middleware::shadow_decision::ShadowDecision;
 use crate::response::Fields;
 
-/// What an admitted request keeps until its response.
+/// The data that an admitted request keeps until its response.
 pub(in crate::middleware) struct Admitted {
     /// The headers of its response.
     pub(in crate::middleware) fields: Option<Fields>,

@@ -29,7 +29,7 @@ use crate::limiter::{
 };
 use crate::line;
 use crate::observe::Request as RequestCount;
-use crate::plan::{ChosenPlan, Finding, Look};
+use crate::plan::{ChosenPlan, Finding, PlanLookup};
 use crate::policy::{DeclaredModes, Http, Mode, Policy};
 use crate::response::Answers;
 use crate::store::{Charge, Guarded, Ledger, Wanted};
@@ -74,10 +74,10 @@ impl Gate {
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
         let limiter = Limiter::of(policies, ledger, limits, modes, waiting);
-        let tells_all = answers.tell_numbers() || is_soft || has_queue;
+        let tells_all = answers.writes_numbers() || is_soft || has_queue;
         Self {
             limiter: limiter.erased(),
-            readers: readers.filter(|(_, reader)| reader.has_a_say()).collect(),
+            readers: readers.filter(|(_, reader)| reader.can_affect()).collect(),
             wanted: if tells_all {
                 Wanted::Everything
             } else {
@@ -150,8 +150,8 @@ impl Gate {
         let look = self.sources.resolver.as_ref();
         match look.and_then(|resolver| resolver.look(&head)) {
             None => self.ask_as(None, request),
-            Some(Look::Known(finding)) => self.ask_as(Some(&finding), request),
-            Some(Look::Coming(coming)) => Ruling::Wait(Question::of_plan(coming)),
+            Some(PlanLookup::Known(finding)) => self.ask_as(Some(&finding), request),
+            Some(PlanLookup::Pending(coming)) => Ruling::Wait(Question::of_plan(coming)),
         }
     }
 
@@ -262,7 +262,7 @@ impl Gate {
 
     /// Looks up the plan of a request. Returns `None` if there is no resolver.
     #[cfg(feature = "admin")]
-    pub(super) fn look_up(&self, head: &Head<'_>) -> Option<Look> {
+    pub(super) fn look_up(&self, head: &Head<'_>) -> Option<PlanLookup> {
         self.sources.resolver.as_ref()?.look(head)
     }
 

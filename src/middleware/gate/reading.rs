@@ -6,7 +6,7 @@ use super::{Gate, Ruling};
 use crate::diagnostics::diagnose;
 use crate::key::{Head, Key, Missing};
 use crate::observe::{Count, Request as RequestCount};
-use crate::plan::{Asker, ChosenPlan, Finding};
+use crate::plan::{ChosenPlan, Finding, LimitContext};
 use crate::policy::{Http, NoKey};
 use crate::store::Charge;
 
@@ -43,10 +43,10 @@ impl Gate {
         if let Some(limits) = self.limiter.limits() {
             let operations = limits.limits().operations(charge.policy);
             let operation = operations.and_then(|operations| reader.operation(head, operations));
-            let asker = Asker {
+            let asker = LimitContext {
                 plan,
                 operation,
-                ..Asker::default()
+                ..LimitContext::default()
             };
             let unhashed = || reader.plain_key(head);
             if !limits.apply(charge, asker, finding, &unhashed, &|| reader.limit(head)) {

@@ -10,7 +10,7 @@ use crate::key::Head;
 use crate::middleware::kept::Kept;
 use crate::middleware::lists::Listed;
 use crate::middleware::trial::Trial;
-use crate::plan::{Finding, Look};
+use crate::plan::{Finding, PlanLookup};
 use crate::store::{Charged, Wanted, check};
 
 impl Gate {
@@ -26,8 +26,8 @@ impl Gate {
         let look = self.sources.resolver.as_ref();
         let finding = match look.and_then(|resolver| resolver.look(&head)) {
             None => None,
-            Some(Look::Known(finding)) => Some(finding),
-            Some(Look::Coming(_)) => return Trial::Unknown,
+            Some(PlanLookup::Known(finding)) => Some(finding),
+            Some(PlanLookup::Pending(_)) => return Trial::Unknown,
         };
         if finding.as_ref().and_then(Finding::refusal).is_some() {
             return Trial::Unknown;
@@ -46,8 +46,8 @@ impl Gate {
         if !matches!(answer, Charged::Now(Ok(_))) || check(&charges, &mut outcomes).is_err() {
             return Trial::Unknown;
         }
-        let told = self.limiter.told(&charges, &outcomes).into_owned();
-        let decision = self.limiter.decision(told);
+        let reported = self.limiter.reported(&charges, &outcomes).into_owned();
+        let decision = self.limiter.decision(reported);
         if outcomes.is_allowed() {
             let settles = self.settles.as_deref();
             let kept = Kept::of(settles, &self.limiter, &charges, &outcomes, request);

@@ -136,7 +136,7 @@ impl Latency {
     }
 }
 
-/// What happened to units that a limiter or a layer has leased: see `RedisStoreBuilder::lease`.
+/// The counts of units that a limiter or a layer has leased: see `RedisStoreBuilder::lease`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LeaseStats {

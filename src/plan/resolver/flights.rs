@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::health::Health;
 use super::known::{Cache, Found, Known, LookupResult, Until, after};
 use super::lock::lock;
-use super::look::{Coming, Finding, Look};
+use super::look::{Finding, PendingLookup, PlanLookup};
 use super::options::Options;
 use super::resolved::Resolved;
 use crate::clock::Timers;
@@ -98,20 +98,20 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
 
     /// Returns what is known of a key without a fresh plan, and starts the lookup that it needs.
     #[inline(never)]
-    pub(super) fn look_further(self: &Arc<Self>, key: &K, now: Instant) -> Look {
+    pub(super) fn look_further(self: &Arc<Self>, key: &K, now: Instant) -> PlanLookup {
         let epoch = self.epoch();
         if let Some(absent) = self.absent.get(key)
             && let Some(LookupResult::NotFound) = absent.answer()
             && absent.is_fresh(now, epoch)
         {
-            return Look::Known(Finding::not_found());
+            return PlanLookup::Known(Finding::not_found());
         }
         let mut flights = lock(&self.flights);
         let known = self.known(key);
         let (known, epoch) = (known.as_deref(), self.epoch());
         if let Some(finding) = known.and_then(|known| known.fresh(now, epoch)) {
             // A lookup has landed meanwhile.
-            return Look::Known(finding);
+            return PlanLookup::Known(finding);
         }
         let begun = self.join_or_begin(&mut flights, key, known, now);
         let served = known.filter(|known| known.is_served(now, epoch));
@@ -119,20 +119,20 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
         // Released first: a runtime that has ended drops the task at once, and with it the lookup.
         drop(flights);
         if let Ok(Begun::Now(_, runtime)) = begun {
-            runtime.spawn(Landing::new(Arc::clone(self), key.clone()).fly());
+            runtime.spawn(LookupTask::new(Arc::clone(self), key.clone()).look_up());
         }
         match (served, joined) {
             (Some(known), joined) => {
                 let why = joined.err().unwrap_or(Unresolved::Pending);
-                Look::Known(self.without_answer(Some(known), why))
+                PlanLookup::Known(self.without_answer(Some(known), why))
             }
-            (None, Err(why)) => Look::Known(self.without_answer(known, why)),
+            (None, Err(why)) => PlanLookup::Known(self.without_answer(known, why)),
             (None, Ok(landed)) => {
                 let (shared, key) = (Arc::clone(self), key.clone());
                 let otherwise =
                     move |why| shared.without_answer(shared.known(&key).as_deref(), why);
                 let timer = Timers::default().after(self.options.timeout);
-                Coming::look(landed, timer, Box::new(otherwise))
+                PendingLookup::look(landed, timer, Box::new(otherwise))
             }
         }
     }
@@ -246,14 +246,14 @@ impl Begun {
 
 /// A lookup in its task. If the task ends before its lookup, because the lookup panics or the runtime ends,
 /// the lookup has failed.
-struct Landing<K: Clone + Eq + Hash + Send + Sync + 'static> {
+struct LookupTask<K: Clone + Eq + Hash + Send + Sync + 'static> {
     shared: Arc<Shared<K>>,
     key: K,
     epoch: u64,
     has_landed: bool,
 }
 
-impl<K: Clone + Eq + Hash + Send + Sync + 'static> Landing<K> {
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> LookupTask<K> {
     fn new(shared: Arc<Shared<K>>, key: K) -> Self {
         Self {
             epoch: 0,
@@ -264,11 +264,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Landing<K> {
     }
 
     /// Looks the key up, and again if it was invalidated meanwhile and a request waits.
-    async fn fly(mut self) {
+    async fn look_up(mut self) {
         while !self.has_landed {
             self.begin();
             let answer = self.answer().await;
-            self.land(answer.map(LookupResult::of));
+            self.complete(answer.map(LookupResult::of));
         }
     }
 
@@ -295,7 +295,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Landing<K> {
         .await
     }
 
-    fn land(&mut self, answer: Result<LookupResult, BoxError>) {
+    fn complete(&mut self, answer: Result<LookupResult, BoxError>) {
         let shared = Arc::clone(&self.shared);
         match &answer {
             Ok(_) => shared.health.answered(),
@@ -348,7 +348,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Landing<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash + Send + Sync + 'static> Drop for Landing<K> {
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> Drop for LookupTask<K> {
     fn drop(&mut self) {
         if self.has_landed {
             return;

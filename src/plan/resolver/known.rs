@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::own_limits::OwnLimits;
 use super::resolved::Resolved;
 
-/// What is known of a key.
+/// The cached answer for a key.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     /// The answer of the last lookup that did not fail.
@@ -132,7 +132,7 @@ impl Known {
     }
 }
 
-/// What is known of keys, up to a bound.
+/// The cached answers, up to a bound.
 pub(super) struct Cache<K> {
     kept: Quick<K, Arc<Known>, UnitWeighter, RandomState>,
 }

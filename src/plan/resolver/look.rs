@@ -17,10 +17,10 @@ use crate::error::StoreErrorKind;
 
 /// The result of a lookup for a request.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum PlanLookup {
     Known(Finding),
     /// A lookup that the request may wait for.
-    Coming(Coming),
+    Pending(PendingLookup),
 }
 
 /// The answer of a resolver to a request.
@@ -33,12 +33,12 @@ pub(crate) struct Finding {
     is_refused: bool,
 }
 
-impl Look {
+impl PlanLookup {
     /// Returns the finding for a request that does not wait.
     pub(crate) fn now(self) -> Finding {
         let finding = match self {
             Self::Known(finding) => finding,
-            Self::Coming(coming) => (coming.otherwise)(Unresolved::Pending),
+            Self::Pending(coming) => (coming.otherwise)(Unresolved::Pending),
         };
         Finding {
             is_refused: false,
@@ -107,7 +107,7 @@ impl Finding {
 }
 
 /// A request that waits for a lookup: until it lands, and no longer than the timeout.
-pub(crate) struct Coming {
+pub(crate) struct PendingLookup {
     landed: Pin<Box<dyn Future<Output = Option<Finding>> + Send>>,
     timer: Timer,
     otherwise: Box<Otherwise>,
@@ -116,21 +116,21 @@ pub(crate) struct Coming {
 /// Returns the finding if the lookup does not land in time, or fails.
 pub(super) type Otherwise = dyn Fn(Unresolved) -> Finding + Send;
 
-impl Coming {
+impl PendingLookup {
     /// Waits for a lookup for at most this time. Without a timer no request waits.
     pub(super) fn look(
         mut landed: watch::Receiver<Option<Finding>>,
         timer: Option<Timer>,
         otherwise: Box<Otherwise>,
-    ) -> Look {
+    ) -> PlanLookup {
         let Some(timer) = timer else {
-            return Look::Known(otherwise(Unresolved::Pending));
+            return PlanLookup::Known(otherwise(Unresolved::Pending));
         };
         let landed = async move {
             let landed = landed.wait_for(Option::is_some).await.ok()?;
             landed.clone()
         };
-        Look::Coming(Self {
+        PlanLookup::Pending(Self {
             landed: Box::pin(landed),
             timer,
             otherwise,
@@ -138,7 +138,7 @@ impl Coming {
     }
 }
 
-impl Future for Coming {
+impl Future for PendingLookup {
     type Output = Finding;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finding> {
@@ -152,8 +152,8 @@ impl Future for Coming {
     }
 }
 
-impl fmt::Debug for Coming {
+impl fmt::Debug for PendingLookup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Coming").finish_non_exhaustive()
+        f.debug_struct("PendingLookup").finish_non_exhaustive()
     }
 }

@@ -23,7 +23,7 @@ pub use self::builder::ResolverBuilder;
 pub use self::resolved::Resolved;
 pub use self::usage::ResolverUsage;
 
-pub(crate) use self::look::{Coming, Finding, Look};
+pub(crate) use self::look::{Finding, PendingLookup, PlanLookup};
 pub(super) use self::own_limits::{OwnLimits, ResolvedPolicies};
 
 use self::flights::{BoxError, Shared};
@@ -155,12 +155,12 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Resolver<K> {
 
     /// Looks up this key for a request.
     #[inline]
-    pub(crate) fn look(&self, key: &K) -> Look {
+    pub(crate) fn look(&self, key: &K) -> PlanLookup {
         let now = Instant::now();
         if let Some(known) = self.shared.found.get(key)
             && let Some(finding) = known.fresh(now, self.shared.epoch())
         {
-            return Look::Known(finding);
+            return PlanLookup::Known(finding);
         }
         self.shared.look_further(key, now)
     }

@@ -12,7 +12,7 @@ use crate::plan::plans::Plan;
 #[derive(Debug)]
 pub(crate) struct OwnLimits {
     plan: Plan,
-    /// What they mean for the policies of the limiter that read them first, which is nearly always the only
+    /// The prepared limits for the policies of the limiter that read them first, which is nearly always the only
     /// one.
     prepared: OnceLock<(u64, Box<[Option<Choice>]>)>,
 }

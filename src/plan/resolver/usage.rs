@@ -7,17 +7,17 @@ pub struct ResolverUsage {
 }
 
 impl ResolverUsage {
-    /// The number of keys whose plan is kept.
+    /// Returns the number of keys whose plan is kept.
     pub fn found(&self) -> usize {
         self.found
     }
 
-    /// The number of keys that are known to have no plan, or whose lookup has failed.
+    /// Returns the number of keys that are known to have no plan, or whose lookup has failed.
     pub fn not_found(&self) -> usize {
         self.not_found
     }
 
-    /// How many lookups are in flight.
+    /// Returns how many lookups are in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }

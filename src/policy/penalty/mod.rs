@@ -88,7 +88,7 @@ impl Penalty {
     }
 
     /// Lets each refusal during a block begin the block again. By default, a block ends at the time that the
-    /// client was told.
+    /// response has announced.
     ///
     /// A client that waits as told still passes, since it sends nothing meanwhile.
     pub fn extended_by_refusals(mut self) -> Self {
@@ -250,7 +250,7 @@ impl Policy {
     /// Returns the penalty, if the policy has a limit.
     pub(crate) fn named_penalty(&self) -> Option<NamedPenalty> {
         let penalty = self.penalty.filter(|_| self.is_limited())?;
-        let told = self.told.as_ref().map_or(&self.name, |(name, _)| name);
+        let told = self.shown.as_ref().map_or(&self.name, |(name, _)| name);
         let policy = told.as_str().into();
         Some(NamedPenalty { policy, penalty })
     }

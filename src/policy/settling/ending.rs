@@ -10,7 +10,7 @@ pub struct Ending<'a> {
     ended: &'a Ended,
 }
 
-/// What is known of the end of a response.
+/// The known facts about the end of a response.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: StatusCode,

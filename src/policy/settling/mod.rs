@@ -191,12 +191,12 @@ impl Settling {
     }
 
     /// Returns the cost in the head of a response, or in its trailers.
-    pub(crate) fn told(
+    pub(crate) fn reported_cost(
         &self,
         headers: &HeaderMap,
         extensions: &Extensions,
     ) -> Option<ReportedCost> {
-        self.settle.as_ref()?.told(headers, extensions)
+        self.settle.as_ref()?.reported_cost(headers, extensions)
     }
 
     /// Returns the cost of the request, or `None` if no source has it.

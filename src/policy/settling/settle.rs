@@ -15,11 +15,11 @@ use crate::error::{ConfigError, or_panic};
 /// largest value.
 #[derive(Clone)]
 pub struct Settle {
-    sources: Vec<Source>,
+    sources: Vec<CostSource>,
 }
 
 #[derive(Clone)]
-enum Source {
+enum CostSource {
     Header(HeaderName),
     Cost,
     Spend,
@@ -37,7 +37,7 @@ pub(crate) struct ReportedCost {
 }
 
 impl Settle {
-    fn one(source: Source) -> Self {
+    fn one(source: CostSource) -> Self {
         Self {
             sources: vec![source],
         }
@@ -66,35 +66,35 @@ impl Settle {
         let remedy = "give the name of a header, such as `x-cost`";
         let parsed = name.parse();
         let name: HeaderName = parsed.map_err(|_| ConfigError::quoting("header", name, remedy))?;
-        Ok(Self::one(Source::Header(name)))
+        Ok(Self::one(CostSource::Header(name)))
     }
 
     /// Takes the cost from the extensions of the response: a [`Cost`] that the handler has added.
     pub fn from_cost() -> Self {
-        Self::one(Source::Cost)
+        Self::one(CostSource::Cost)
     }
 
     /// Gives the handler a [`Spend`](super::Spend), in the extensions of the request, and takes the sum that
     /// the handler has added to it. The sum counts even if the request ends without an answer.
     pub fn from_spend() -> Self {
-        Self::one(Source::Spend)
+        Self::one(CostSource::Spend)
     }
 
     /// Counts the bytes of the body that were sent.
     pub fn from_bytes() -> Self {
-        Self::one(Source::Bytes(NonZeroU32::MIN))
+        Self::one(CostSource::Bytes(NonZeroU32::MIN))
     }
 
     /// Counts the bytes of the body that were sent, in units of this many bytes, rounded up.
     pub fn from_bytes_in_units_of(bytes: NonZeroU32) -> Self {
-        Self::one(Source::Bytes(bytes))
+        Self::one(CostSource::Bytes(bytes))
     }
 
     /// Takes the cost from a closure over the end of the response.
     ///
     /// The layer then keeps a copy of the headers for it.
     pub fn from_ending(read: impl Fn(&Ending<'_>) -> Option<u32> + Send + Sync + 'static) -> Self {
-        Self::one(Source::Ending(Arc::new(read)))
+        Self::one(CostSource::Ending(Arc::new(read)))
     }
 
     /// Takes the cost from another source if it is not found here.
@@ -104,24 +104,24 @@ impl Settle {
     }
 
     pub(super) fn asks_about_the_end(&self) -> bool {
-        let asks = |source: &Source| matches!(source, Source::Ending(_));
+        let asks = |source: &CostSource| matches!(source, CostSource::Ending(_));
         self.sources.iter().any(asks)
     }
 
     pub(super) fn takes_a_spend(&self) -> bool {
-        let takes = |source: &Source| matches!(source, Source::Spend);
+        let takes = |source: &CostSource| matches!(source, CostSource::Spend);
         self.sources.iter().any(takes)
     }
 
-    pub(super) fn told(
+    pub(super) fn reported_cost(
         &self,
         headers: &HeaderMap,
         extensions: &Extensions,
     ) -> Option<ReportedCost> {
-        let told = |(place, source): (usize, &Source)| {
+        let told = |(place, source): (usize, &CostSource)| {
             let units = match source {
-                Source::Header(name) => number(headers.get(name)?.to_str().ok()?)?,
-                Source::Cost => extensions.get::<Cost>()?.0,
+                CostSource::Header(name) => number(headers.get(name)?.to_str().ok()?)?,
+                CostSource::Cost => extensions.get::<Cost>()?.0,
                 _ => return None,
             };
             Some(ReportedCost { place, units })
@@ -135,16 +135,16 @@ impl Settle {
         spent: Option<u32>,
         ending: &Ending<'_>,
     ) -> Option<u32> {
-        let cost = |(place, source): (usize, &Source)| match source {
-            Source::Header(_) | Source::Cost => told
+        let cost = |(place, source): (usize, &CostSource)| match source {
+            CostSource::Header(_) | CostSource::Cost => told
                 .filter(|told| told.place == place)
                 .map(|told| told.units),
-            Source::Spend => spent,
-            Source::Bytes(unit) => {
+            CostSource::Spend => spent,
+            CostSource::Bytes(unit) => {
                 let units = ending.bytes().div_ceil(unit.get().into());
                 Some(u32::try_from(units).unwrap_or(u32::MAX))
             }
-            Source::Ending(read) => read(ending),
+            CostSource::Ending(read) => read(ending),
         };
         self.sources.iter().enumerate().find_map(cost)
     }
@@ -163,7 +163,7 @@ impl fmt::Debug for Settle {
     }
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for CostSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(name) => f.debug_tuple("Header").field(name).finish(),

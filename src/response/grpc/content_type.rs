@@ -21,7 +21,7 @@ pub(super) fn of_answer_to(request: &HeaderMap) -> Option<HeaderValue> {
     })
 }
 
-/// Whether this is a plus sign and the name of a message format.
+/// Returns whether this is a plus sign and the name of a message format.
 fn may_be_repeated(suffix: &[u8]) -> bool {
     let is_of_a_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(byte);
     (2..=LONGEST_SUFFIX).contains(&suffix.len()) && suffix.iter().all(is_of_a_name)

@@ -55,7 +55,7 @@ impl GrpcRefusals {
             pushback,
         } = options.grpc.clone();
         let most = options.retry_jitter.as_secs();
-        let tells = options.tell_limits();
+        let tells = options.writes_limits();
         let rules = if names_policies { rules } else { &[] };
         Self {
             calls,
@@ -93,7 +93,7 @@ impl GrpcRefusals {
                 metadata.clear();
             }
         }
-        self.tell_wait(wait, &mut metadata);
+        self.add_wait(wait, &mut metadata);
         let (code, message) = (Code::ResourceExhausted, self.message.as_str());
         let mut response = answer(content_type, (code, message), details, metadata);
         response.extensions_mut().insert(Refusal::Denied(decision));
@@ -145,7 +145,7 @@ impl GrpcRefusals {
             .min(longest)
     }
 
-    fn tell_wait(&self, wait: Option<Micros>, metadata: &mut HeaderMap) {
+    fn add_wait(&self, wait: Option<Micros>, metadata: &mut HeaderMap) {
         if let Some(wait) = wait {
             let seconds = wait.min(LONGEST_RETRY).ceil_secs().max(1);
             metadata.insert(RETRY_AFTER, seconds.into());

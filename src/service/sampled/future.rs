@@ -10,7 +10,7 @@ use crate::adapt::{Passage, Permit, Sample};
 /// Classifies an answer.
 pub(super) type Classify<T, E> = dyn Fn(Result<&T, &E>) -> Sample + Send + Sync;
 
-/// What a request holds until its answer.
+/// The slot or the timer that a request holds until its answer.
 pub(super) enum Occupancy {
     Slot(Permit),
     Passage(Passage),
@@ -19,7 +19,7 @@ pub(super) enum Occupancy {
 impl Occupancy {
     fn learn(&mut self, sample: Sample) {
         match self {
-            Self::Slot(permit) => sample.tell(permit),
+            Self::Slot(permit) => sample.record(permit),
             Self::Passage(passage) => sample.count(passage),
         }
     }

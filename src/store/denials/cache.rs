@@ -18,13 +18,13 @@ use crate::decision::Outcomes;
 use crate::store::Charge;
 use crate::store::hashed::Hashed;
 
-/// What is kept of a denied charge. It tells the denial again as time goes on and nothing else happens.
+/// A denied charge as it is remembered. It gives the outcome of a later moment, if only time has passed.
 pub(in crate::store) trait Remembered {
-    /// What has to be known of the policy.
+    /// The facts about the policy that it needs.
     type Policy;
 
     /// Adds the outcome of the charge, `later` after the decision.
-    fn tell(&self, policy: (usize, &Self::Policy), later: Micros, outcomes: &mut Outcomes);
+    fn replay(&self, policy: (usize, &Self::Policy), later: Micros, outcomes: &mut Outcomes);
 }
 
 /// Denied requests that cannot pass yet. The same request is denied again without a call to the store.
@@ -55,12 +55,12 @@ struct Denial<N> {
     each: Box<[Denied<N>]>,
     /// When it was decided, by the store's clock.
     at: Micros,
-    lasts: Lasts,
+    lasts: DenialSpan,
 }
 
 /// How long a denial lasts after it was received.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::store) struct Lasts {
+pub(in crate::store) struct DenialSpan {
     received: Instant,
     /// How long it is remembered.
     remembered: Duration,
@@ -90,13 +90,13 @@ pub(in crate::store) struct Sent {
 impl Sent {
     /// Returns how long a denial lasts that was received now. The request may pass after `wait`; `None` means
     /// that no wait helps. Returns `None` if its end has passed.
-    pub(in crate::store) fn lasts(&self, wait: Option<Micros>, now: Instant) -> Option<Lasts> {
+    pub(in crate::store) fn lasts(&self, wait: Option<Micros>, now: Instant) -> Option<DenialSpan> {
         let wait = wait.map(Micros::to_duration);
         let until = self.at + wait.map_or(self.longest, |wait| wait.min(self.longest));
         // A denial that no wait ends can end by a change of the limit.
         let over = wait.and_then(|wait| self.at.checked_add(wait));
         let over = over.unwrap_or(until);
-        (over > now).then(|| Lasts {
+        (over > now).then(|| DenialSpan {
             received: now,
             remembered: until.saturating_duration_since(now),
             wait: over.saturating_duration_since(now),
@@ -130,7 +130,7 @@ impl<N: Remembered> DenialCache<N> {
 
     /// Returns the outcomes of a remembered denial, if this request has one that has not ended. While the
     /// store is away, a denial is used until its whole wait is over.
-    pub(in crate::store) fn tell(
+    pub(in crate::store) fn replay(
         &self,
         (charges, policies): (&[Charge], &[N::Policy]),
         now: Instant,
@@ -145,13 +145,13 @@ impl<N: Remembered> DenialCache<N> {
         // Counted from when the answer was received, and not from when the question was sent: a told wait
         // must not be too short.
         let later = now.saturating_duration_since(denial.lasts.received);
-        let Lasts {
+        let DenialSpan {
             remembered, wait, ..
         } = denial.lasts;
         let lasts = if is_away { wait } else { remembered };
         let still_holds = later < lasts && denial.is_about(charges) && self.are_still(denial);
         if still_holds {
-            denial.tell(policies, Micros::from(later), outcomes);
+            denial.replay(policies, Micros::from(later), outcomes);
         }
         still_holds
     }
@@ -174,7 +174,7 @@ impl<N: Remembered> DenialCache<N> {
         &self,
         charges: &[Charge],
         sent: Sent,
-        (at, lasts): (Micros, Lasts),
+        (at, lasts): (Micros, DenialSpan),
         numbers: impl IntoIterator<Item = (N, bool)>,
     ) {
         let each = charges.iter().zip(sent.epochs).zip(numbers);
@@ -239,20 +239,20 @@ impl<N: Remembered> Denial<N> {
     fn is_about(&self, charges: &[Charge]) -> bool {
         let is_about = |(denied, charge): (&Denied<N>, &Charge)| {
             let known = &denied.charge;
-            (known.policy, known.cost, known.weight(), known.limit)
-                == (charge.policy, charge.cost, charge.weight(), charge.limit)
+            (known.policy, known.cost, known.effect(), known.limit)
+                == (charge.policy, charge.cost, charge.effect(), charge.limit)
                 && known.key == charge.key
         };
         self.each.len() == charges.len() && self.each.iter().zip(charges).all(is_about)
     }
 
     /// Adds the outcome of each charge, `later` after the decision.
-    fn tell(&self, policies: &[N::Policy], later: Micros, outcomes: &mut Outcomes) {
+    fn replay(&self, policies: &[N::Policy], later: Micros, outcomes: &mut Outcomes) {
         outcomes.decided_at(self.at.saturating_add(later));
         for denied in &self.each {
             let policy = denied.charge.policy;
             if let Some(known) = policies.get(policy) {
-                denied.numbers.tell((policy, known), later, outcomes);
+                denied.numbers.replay((policy, known), later, outcomes);
             }
         }
         outcomes.put_in_order();
@@ -273,12 +273,12 @@ mod tests {
     use super::*;
     use crate::decision::Outcome;
     use crate::key::IntoKey;
-    use crate::store::denials::remembering::RunsDown;
+    use crate::store::denials::remembering::AgingOutcome;
 
     const LONGEST: Duration = Duration::from_secs(60);
     const POLICIES: [bool; 1] = [true];
 
-    fn denials() -> DenialCache<RunsDown> {
+    fn denials() -> DenialCache<AgingOutcome> {
         DenialCache::new(LONGEST, Arc::new(KeyEpochs::new()))
     }
 
@@ -287,7 +287,7 @@ mod tests {
     }
 
     /// Remembers a denial whose wait ends the next day.
-    fn remember(denials: &DenialCache<RunsDown>, charge: &[Charge], sent: Sent, now: Instant) {
+    fn remember(denials: &DenialCache<AgingOutcome>, charge: &[Charge], sent: Sent, now: Instant) {
         let day = Micros::from_secs(86_400);
         let outcome = Outcome::allowed(1, 0, day).denied(Some(day));
         let lasts = sent.lasts(Some(day), now).expect("a day has not passed");
@@ -295,13 +295,13 @@ mod tests {
             charge,
             sent,
             (Micros::ZERO, lasts),
-            [(RunsDown(outcome), true)],
+            [(AgingOutcome(outcome), true)],
         );
     }
 
-    fn is_told(denials: &DenialCache<RunsDown>, charge: &[Charge], now: Instant) -> bool {
+    fn is_replayed(denials: &DenialCache<AgingOutcome>, charge: &[Charge], now: Instant) -> bool {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        denials.tell((charge, &POLICIES), now, false, &mut outcomes)
+        denials.replay((charge, &POLICIES), now, false, &mut outcomes)
     }
 
     #[test]
@@ -318,10 +318,10 @@ mod tests {
         });
         let remembered: usize = counts.sum();
         assert!((MOST / 4..=MOST).contains(&remembered), "{remembered}");
-        assert!(is_told(&denials, &charge(999_999), now));
-        assert!(!is_told(&denials, &charge(0), now));
+        assert!(is_replayed(&denials, &charge(999_999), now));
+        assert!(!is_replayed(&denials, &charge(0), now));
         // Less than half of a table is empty when it is full.
-        let each = size_of::<Denied<RunsDown>>() + 2 * size_of::<(u64, Denial<RunsDown>)>();
+        let each = size_of::<Denied<AgingOutcome>>() + 2 * size_of::<(u64, Denial<AgingOutcome>)>();
         assert!(each <= 352, "{each} bytes");
     }
 
@@ -332,7 +332,7 @@ mod tests {
         let sent = denials.send(&charge, now);
         denials.epochs.advance(&charge);
         remember(&denials, &charge, sent, now);
-        assert!(!is_told(&denials, &charge, now));
+        assert!(!is_replayed(&denials, &charge, now));
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
         let sent = denials.send(&charge, put);
         remember(&denials, &charge, sent, put + LONGEST / 2);
         let just_before = put + LONGEST.saturating_sub(Duration::from_nanos(1));
-        assert!(is_told(&denials, &charge, just_before));
-        assert!(!is_told(&denials, &charge, put + LONGEST));
+        assert!(is_replayed(&denials, &charge, just_before));
+        assert!(!is_replayed(&denials, &charge, put + LONGEST));
     }
 }

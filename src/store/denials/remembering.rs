@@ -24,7 +24,7 @@ use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Reply, Wanted};
 /// at all hours and is no override, the key is not blocked, and no refusals are counted for a penalty.
 pub(in crate::store) struct Remembering {
     ledger: Arc<dyn Ledger>,
-    denials: Arc<DenialCache<RunsDown>>,
+    denials: Arc<DenialCache<AgingOutcome>>,
     told: Arc<SharedDenials>,
     /// For each policy, whether its denials can be remembered.
     policies: Arc<[bool]>,
@@ -34,7 +34,7 @@ pub(in crate::store) struct Remembering {
 #[derive(Debug)]
 pub(in crate::store) struct SharedDenials {
     epochs: Arc<KeyEpochs>,
-    /// The number of denials that were told without a call.
+    /// The number of denials that were repeated without a call.
     times: AtomicU64,
 }
 
@@ -49,13 +49,13 @@ impl SharedDenials {
 
 /// An outcome in which only the times change.
 #[derive(Debug)]
-pub(super) struct RunsDown(pub(super) Outcome);
+pub(super) struct AgingOutcome(pub(super) Outcome);
 
-impl Remembered for RunsDown {
+impl Remembered for AgingOutcome {
     type Policy = bool;
 
-    fn tell(&self, (policy, _): (usize, &bool), later: Micros, outcomes: &mut Outcomes) {
-        outcomes.push(policy, self.0.run_down(later));
+    fn replay(&self, (policy, _): (usize, &bool), later: Micros, outcomes: &mut Outcomes) {
+        outcomes.push(policy, self.0.aged_by(later));
     }
 }
 
@@ -101,7 +101,7 @@ impl Ledger for Remembering {
         let now = Instant::now().into_std();
         let can_remember = self.can_remember(charges);
         let asked = (charges, &*self.policies);
-        if can_remember && self.denials.tell(asked, now, false, outcomes) {
+        if can_remember && self.denials.replay(asked, now, false, outcomes) {
             self.told.times.fetch_add(1, Ordering::Relaxed);
             mark(charges, outcomes);
             return Charged::Now(Ok(false));
@@ -180,7 +180,7 @@ impl Ledger for Remembering {
 
 /// Remembers a denial, if that is possible.
 fn learn(
-    denials: &DenialCache<RunsDown>,
+    denials: &DenialCache<AgingOutcome>,
     charges: &[Charge],
     sent: Option<Sent>,
     outcomes: &Outcomes,
@@ -203,7 +203,7 @@ fn learn(
         && let Some(lasts) = sent.lasts(Some(first), now)
     {
         let numbers = outcomes.iter();
-        let numbers = numbers.map(|(_, outcome)| (RunsDown(*outcome), true));
+        let numbers = numbers.map(|(_, outcome)| (AgingOutcome(*outcome), true));
         denials.remember(charges, sent, (outcomes.at(), lasts), numbers);
     }
 }

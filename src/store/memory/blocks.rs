@@ -120,7 +120,7 @@ impl Blocks {
 
     /// Ends the block of a key, and removes its refusals.
     pub(super) fn unblock(&self, fingerprint: u64) {
-        self.offenders.pardon(fingerprint);
+        self.offenders.clear(fingerprint);
         self.blocked.end(fingerprint);
     }
 }

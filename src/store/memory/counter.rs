@@ -4,7 +4,7 @@
 //! and may make many calls.
 
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, PageSnapshot};
-use super::prepared::{RuleSlot, Under};
+use super::prepared::{LimitSource, RuleSlot};
 use super::seqlock::Lock;
 use super::timed::{Full, Override};
 use crate::algorithm::{Algorithm, State};
@@ -24,7 +24,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         &self,
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
 
     /// Decides such a request for a key that is new. If the key is known, or the case is not the common one,
@@ -41,10 +41,10 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// Decides as [`decide_at_once`](Self::decide_at_once) does, under a limit that the request brings.
     fn decide_at_once_under(
         &self,
-        limit: Under<'_>,
+        limit: LimitSource<'_>,
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
 
     /// Finds a key in one of its first slots, on a page at rest, and checks whether it may be charged.
@@ -52,7 +52,7 @@ pub(super) trait Counter: Send + Sync + 'static {
     fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
     /// Finds a key as [`look_up`](Self::look_up) does, under a limit that the request brings.
-    fn look_up_under(&self, limit: Under<'_>, ask: Ask, now: Micros) -> Option<Known<'_>>;
+    fn look_up_under(&self, limit: LimitSource<'_>, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
     /// Charges a key that was found. Its page is locked.
     fn charge_known(
@@ -61,18 +61,18 @@ pub(super) trait Counter: Send + Sync + 'static {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     );
 
     /// Charges a key that was found under a limit that the request brings.
     fn charge_known_under(
         &self,
-        limit: Under<'_>,
+        limit: LimitSource<'_>,
         known: &Known<'_>,
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     );
 
     /// Charges a known key after the fact, under the limit of the counter. Returns `false` in all but the
@@ -100,7 +100,7 @@ pub(super) trait General: Send + Sync + 'static {
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool;
 
     /// Returns the last moment that the table can hold. Later moments are stored as this one.
@@ -154,8 +154,8 @@ pub(super) trait General: Send + Sync + 'static {
     /// Returns how full the table is.
     fn fill(&self) -> Fill;
 
-    /// Calls `tell` with the fingerprint and the state of each key that is not as good as new.
-    fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State));
+    /// Calls `write_outcome` with the fingerprint and the state of each key that is not as good as new.
+    fn each_key(&self, now: Micros, visit: &mut dyn FnMut(u64, State));
 }
 
 /// The table in which a key was looked up.
@@ -164,22 +164,22 @@ pub(super) trait Tier: Send + Sync {
     fn allows(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<bool, Changed>;
 
     /// Writes the outcome of a request that is not charged.
-    fn tell(
+    fn write_outcome(
         &self,
         snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
         allowed: bool,
-        told: &mut OutcomeSink<'_>,
+        sink: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed>;
 
     /// Writes the outcome that the request would have if it was charged.
-    fn foretell(
+    fn preview(
         &self,
         snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
-        told: &mut OutcomeSink<'_>,
+        sink: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed>;
 
     /// Locks the page, if it has not changed since the snapshot.
@@ -205,7 +205,7 @@ pub(super) trait Tier: Send + Sync {
         is_new: bool,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     );
 
     /// Notes that a newcomer with a slot is not charged, so that its slot can be reused.
@@ -231,15 +231,15 @@ pub(super) fn decide(
     ask: Ask,
     now: Micros,
     clock: &dyn Clock,
-    mut told: Option<&mut OutcomeSink<'_>>,
+    mut sink: Option<&mut OutcomeSink<'_>>,
 ) -> bool {
-    if let Some(allowed) = counter.decide_at_once(ask, now, told.as_deref_mut()) {
+    if let Some(allowed) = counter.decide_at_once(ask, now, sink.as_deref_mut()) {
         return allowed;
     }
-    let decided = counter.decide_new_at_once(ask, now, told.as_deref_mut());
+    let decided = counter.decide_new_at_once(ask, now, sink.as_deref_mut());
     decided.unwrap_or_else(|counted| {
         let general = counter.general();
-        general.decide_in_the_end((ask, counted), None, now, clock, told)
+        general.decide_in_the_end((ask, counted), None, now, clock, sink)
     })
 }
 

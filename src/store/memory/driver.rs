@@ -14,7 +14,7 @@ use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
 use super::seqlock::Lock;
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
-use crate::decision::{Outcomes, Weight};
+use crate::decision::{DenialEffect, Outcomes};
 
 /// A decision on charges under any number of policies.
 pub(super) struct Decision<'a> {
@@ -76,7 +76,7 @@ pub(super) struct Part<'a> {
     /// How much longer the key is blocked.
     blocked: Option<Micros>,
     /// Whether a denial of this policy denies the request.
-    weight: Weight,
+    effect: DenialEffect,
     /// Whether the limit depends on the hour.
     #[cfg(feature = "calendar")]
     has_hours: bool,
@@ -143,41 +143,12 @@ impl<'a> Decision<'a> {
         if self.purpose == Purpose::Take {
             self.share_out(now)?;
         }
-        let only_asks = !self.purpose.writes();
-        let mut allowed = self.purpose != Purpose::Deny;
-        for part in &mut self.parts {
-            part.allowed = part.tier.allows(&part.snapshot, part.ask, now)?;
-            part.look_up_block(now, self.clock, only_asks);
-            allowed &= match part.weight {
-                Weight::Full => part.allowed && part.blocked.is_none(),
-                Weight::Soft => part.blocked.is_none(),
-                Weight::Shadow => true,
-            };
-        }
+        let allowed = self.allows(now)?;
         self.look_for_room(allowed, now)?;
         if allowed && self.purpose == Purpose::Peek {
-            return self.foretell(now, outcomes);
+            return self.preview(now, outcomes);
         }
-        // The outcomes of charged parts are written after the charge.
-        for part in self
-            .parts
-            .iter()
-            .filter(|part| !(allowed && part.charges()))
-        {
-            let mut told = OutcomeSink {
-                wanted: Wanted::Everything,
-                policy: part.policy,
-                outcomes,
-            };
-            if self.wanted.includes(allowed) {
-                let (snapshot, ask) = (&part.snapshot, part.ask);
-                part.tier
-                    .tell(snapshot, ask, now, part.allowed, &mut told)?;
-                if let Some(left) = part.blocked {
-                    outcomes.block(part.policy, left);
-                }
-            }
-        }
+        self.write_uncharged(allowed, now, outcomes)?;
         #[cfg(feature = "calendar")]
         if !allowed && self.is_to_wait_for_all() {
             self.wait_for_all(now, outcomes)?;
@@ -186,6 +157,49 @@ impl<'a> Decision<'a> {
             self.charge(now, outcomes)?;
         }
         Ok(allowed)
+    }
+
+    /// Returns whether all policies allow the request.
+    fn allows(&mut self, now: Micros) -> Result<bool, Changed> {
+        let only_asks = !self.purpose.writes();
+        let mut allowed = self.purpose != Purpose::Deny;
+        for part in &mut self.parts {
+            part.allowed = part.tier.allows(&part.snapshot, part.ask, now)?;
+            part.look_up_block(now, self.clock, only_asks);
+            allowed &= match part.effect {
+                DenialEffect::Full => part.allowed && part.blocked.is_none(),
+                DenialEffect::Soft => part.blocked.is_none(),
+                DenialEffect::Shadow => true,
+            };
+        }
+        Ok(allowed)
+    }
+
+    /// Writes the outcomes of the parts that are not charged. Those of charged parts are written after the charge.
+    fn write_uncharged(
+        &self,
+        allowed: bool,
+        now: Micros,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), Changed> {
+        if !self.wanted.includes(allowed) {
+            return Ok(());
+        }
+        let charged = |part: &&Part<'_>| allowed && part.charges();
+        for part in self.parts.iter().filter(|part| !charged(part)) {
+            let mut sink = OutcomeSink {
+                wanted: Wanted::Everything,
+                policy: part.policy,
+                outcomes,
+            };
+            let (snapshot, ask) = (&part.snapshot, part.ask);
+            part.tier
+                .write_outcome(snapshot, ask, now, part.allowed, &mut sink)?;
+            if let Some(left) = part.blocked {
+                outcomes.block(part.policy, left);
+            }
+        }
+        Ok(())
     }
 
     /// Returns whether the wait for one policy can end while another policy or a block still denies.
@@ -200,20 +214,20 @@ impl<'a> Decision<'a> {
     #[cfg(feature = "calendar")]
     #[cold]
     fn wait_for_all(&self, now: Micros, outcomes: &mut Outcomes) -> Result<(), Changed> {
-        let weight = |policy| {
+        let effect = |policy| {
             let part = self.parts.iter().find(|part| part.policy == policy);
-            part.map_or(Weight::Full, |part| part.weight)
+            part.map_or(DenialEffect::Full, |part| part.effect)
         };
         let mut is_same = Ok(());
-        outcomes.weigh(weight);
+        outcomes.set_effects(effect);
         outcomes.wait_for_all(|wait| {
             let mut later = Outcomes::new(now.saturating_add(wait));
             for part in &self.parts {
                 if is_same.is_ok() {
-                    is_same = part.tell_later(now, wait, &mut later);
+                    is_same = part.write_later_outcome(now, wait, &mut later);
                 }
             }
-            later.weigh(weight);
+            later.set_effects(effect);
             later
         });
         is_same
@@ -226,9 +240,9 @@ impl<'a> Decision<'a> {
         self.units = most.unwrap_or(0);
         for part in &mut self.parts {
             part.look_up_block(now, self.clock, true);
-            if part.blocked.is_some() && part.weight != Weight::Shadow {
+            if part.blocked.is_some() && part.effect != DenialEffect::Shadow {
                 self.units = 0;
-            } else if part.most > 0 && part.weight == Weight::Full {
+            } else if part.most > 0 && part.effect == DenialEffect::Full {
                 self.units = self.units.min(part.remaining(now)?);
             }
         }
@@ -262,19 +276,19 @@ impl<'a> Decision<'a> {
     }
 
     /// Writes the outcomes of a request that would be allowed.
-    fn foretell(&self, now: Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
+    fn preview(&self, now: Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
         for part in &self.parts {
-            let mut told = OutcomeSink {
+            let mut sink = OutcomeSink {
                 wanted: Wanted::Everything,
                 policy: part.policy,
                 outcomes,
             };
             let (snapshot, ask) = (&part.snapshot, part.ask);
             if part.charges() {
-                part.tier.foretell(snapshot, ask, now, &mut told)?;
+                part.tier.preview(snapshot, ask, now, &mut sink)?;
             } else {
                 part.tier
-                    .tell(snapshot, ask, now, part.allowed, &mut told)?;
+                    .write_outcome(snapshot, ask, now, part.allowed, &mut sink)?;
                 if let Some(left) = part.blocked {
                     outcomes.block(part.policy, left);
                 }
@@ -322,14 +336,14 @@ impl<'a> Decision<'a> {
             if part.charges()
                 && let Some(lock) = &mut part.lock
             {
-                let mut told = OutcomeSink {
+                let mut sink = OutcomeSink {
                     wanted: self.wanted,
                     policy: part.policy,
                     outcomes,
                 };
                 let (snapshot, ask, is_new) = (&part.snapshot, part.ask, part.is_new);
                 part.tier
-                    .charge(snapshot, ask, is_new, lock, now, Some(&mut told));
+                    .charge(snapshot, ask, is_new, lock, now, Some(&mut sink));
             }
         }
         self.unlock();
@@ -375,7 +389,7 @@ impl<'a> Part<'a> {
         opened: &'a Opened,
         ask: Ask,
         limit: Option<Algorithm>,
-        weight: Weight,
+        effect: DenialEffect,
     ) -> Self {
         Self {
             policy,
@@ -390,7 +404,7 @@ impl<'a> Part<'a> {
             snapshot: PageSnapshot::default(),
             allowed: false,
             blocked: None,
-            weight,
+            effect,
             #[cfg(feature = "calendar")]
             has_hours: limit.as_ref().unwrap_or(&opened.algorithm).has_hours(),
             lock: None,
@@ -429,7 +443,7 @@ impl<'a> Part<'a> {
 
     /// Writes the outcome of the policy after this wait, if no request arrives meanwhile.
     #[cfg(feature = "calendar")]
-    fn tell_later(
+    fn write_later_outcome(
         &self,
         now: Micros,
         wait: Micros,
@@ -437,13 +451,13 @@ impl<'a> Part<'a> {
     ) -> Result<(), Changed> {
         let then = now.saturating_add(wait);
         let allowed = self.tier.allows(&self.snapshot, self.ask, then)?;
-        let mut told = OutcomeSink {
+        let mut sink = OutcomeSink {
             wanted: Wanted::Everything,
             policy: self.policy,
             outcomes,
         };
         self.tier
-            .tell(&self.snapshot, self.ask, then, allowed, &mut told)?;
+            .write_outcome(&self.snapshot, self.ask, then, allowed, &mut sink)?;
         let left = self.blocked.map(|left| left.saturating_sub(wait));
         if let Some(left) = left.filter(|left| *left > Micros::ZERO) {
             outcomes.block(self.policy, left);
@@ -454,7 +468,7 @@ impl<'a> Part<'a> {
     /// Returns how many units the policy grants.
     fn remaining(&self, now: Micros) -> Result<u32, Changed> {
         let mut outcomes = Outcomes::new(now);
-        let mut told = OutcomeSink {
+        let mut sink = OutcomeSink {
             wanted: Wanted::Everything,
             policy: self.policy,
             outcomes: &mut outcomes,
@@ -463,7 +477,8 @@ impl<'a> Part<'a> {
             cost: 0,
             ..self.ask
         };
-        self.tier.tell(&self.snapshot, ask, now, true, &mut told)?;
+        self.tier
+            .write_outcome(&self.snapshot, ask, now, true, &mut sink)?;
         let granted = outcomes.iter().next();
         Ok(granted.map_or(0, |(_, outcome)| outcome.remaining()))
     }

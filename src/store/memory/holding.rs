@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::MemoryLedger;
 use super::driver::Purpose;
 use super::opened::Opened;
-use super::slots::{Seat, told};
+use super::slots::{KeySlots, outcome};
 use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
@@ -19,13 +19,13 @@ use crate::store::{Charge, Charges, Wanted};
 struct SlotPart<'a> {
     charge: &'a Charge,
     limit: u32,
-    seat: Seat<'a>,
+    seat: KeySlots<'a>,
     blocked: Option<Micros>,
 }
 
 impl SlotPart<'_> {
     fn outcome(&self, takes: bool) -> Outcome {
-        told(self.seat.taken(), self.limit, self.charge.cost, takes)
+        outcome(self.seat.taken(), self.limit, self.charge.cost, takes)
     }
 
     fn fits(&self) -> bool {
@@ -104,7 +104,7 @@ impl MemoryLedger {
                 places.push(SlotPart {
                     charge,
                     limit: limit.or(opened.algorithm.limit()).unwrap_or(0),
-                    seat: slots.seat(fingerprint),
+                    seat: slots.lock_key(fingerprint),
                     blocked: blocked.flatten(),
                 });
             }

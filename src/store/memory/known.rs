@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::counter::{OutcomeSink, Wanted};
 use super::opened::Opened;
 use super::page_snapshot::{Ask, Known};
-use super::prepared::Under;
+use super::prepared::LimitSource;
 use super::seqlock::Lock;
 use crate::algorithm::Limit;
 use crate::clock::Micros;
@@ -35,7 +35,7 @@ pub(super) struct KnownCharge<L> {
 }
 
 /// How charges bring limits of their own. `()` brings none, and costs nothing.
-pub(super) trait Brought: Copy {
+pub(super) trait ChargeLimits: Copy {
     fn look_up(self, opened: &Opened, ask: Ask, now: Micros) -> Option<Known<'_>>;
 
     fn charge(
@@ -45,11 +45,11 @@ pub(super) trait Brought: Copy {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     );
 }
 
-impl Brought for () {
+impl ChargeLimits for () {
     #[inline]
     fn look_up(self, opened: &Opened, ask: Ask, now: Micros) -> Option<Known<'_>> {
         if opened.limit.is_some() {
@@ -66,21 +66,21 @@ impl Brought for () {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) {
-        opened.counter.charge_known(known, ask, lock, now, told);
+        opened.counter.charge_known(known, ask, lock, now, sink);
     }
 }
 
-impl Brought for Option<Limit> {
+impl ChargeLimits for Option<Limit> {
     #[inline]
     fn look_up(self, opened: &Opened, ask: Ask, now: Micros) -> Option<Known<'_>> {
         let counter = &*opened.counter;
         if let Some(place) = self.and_then(|limit| opened.place_of(limit)) {
-            return counter.look_up_under(Under::Prepared(place), ask, now);
+            return counter.look_up_under(LimitSource::Prepared(place), ask, now);
         }
         match opened.under(self) {
-            Some(limit) => counter.look_up_under(Under::Limit(&limit), ask, now),
+            Some(limit) => counter.look_up_under(LimitSource::Limit(&limit), ask, now),
             None => counter.look_up(ask, now),
         }
     }
@@ -93,19 +93,19 @@ impl Brought for Option<Limit> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) {
         let counter = &*opened.counter;
         if let Some(place) = self.and_then(|limit| opened.place_of(limit)) {
-            let limit = Under::Prepared(place);
-            return counter.charge_known_under(limit, known, ask, lock, now, told);
+            let limit = LimitSource::Prepared(place);
+            return counter.charge_known_under(limit, known, ask, lock, now, sink);
         }
         match opened.under(self) {
             Some(limit) => {
-                let limit = Under::Limit(&limit);
-                counter.charge_known_under(limit, known, ask, lock, now, told);
+                let limit = LimitSource::Limit(&limit);
+                counter.charge_known_under(limit, known, ask, lock, now, sink);
             }
-            None => counter.charge_known(known, ask, lock, now, told),
+            None => counter.charge_known(known, ask, lock, now, sink),
         }
     }
 }
@@ -113,7 +113,7 @@ impl Brought for Option<Limit> {
 /// Decides at `now`, which the clock has just shown. Returns `None` in all but the common case. A denial
 /// names the first policy that denies.
 #[inline]
-pub(super) fn decide<L: Brought>(
+pub(super) fn decide<L: ChargeLimits>(
     policies: &[Opened],
     charges: impl ExactSizeIterator<Item = KnownCharge<L>>,
     now: Micros,
@@ -154,15 +154,15 @@ pub(super) fn decide<L: Brought>(
         part.lock = Some(part.known.lock()?);
     }
     for part in &mut parts {
-        let told = &mut OutcomeSink {
+        let sink = &mut OutcomeSink {
             wanted,
             policy: part.policy,
             outcomes,
         };
-        let told = wanted.includes(true).then_some(told);
+        let sink = wanted.includes(true).then_some(sink);
         let (opened, limit) = (part.opened, part.limit);
         if let Some(lock) = &mut part.lock {
-            limit.charge(opened, &part.known, part.ask, lock, now, told);
+            limit.charge(opened, &part.known, part.ask, lock, now, sink);
         }
     }
     Some(Ok(()))

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::counter::OutcomeSink;
 use super::driver::{Decision, Part, Purpose};
-use super::known::{self, Brought, KnownCharge};
+use super::known::{self, ChargeLimits, KnownCharge};
 use super::opened::Opened;
 use super::ordering::ascending;
 use super::page_snapshot::{Ask, Counted};
 use super::seed::Seed;
 use crate::clock::{AnyClock, Clock, Micros};
-use crate::decision::{Outcomes, Weight};
+use crate::decision::{DenialEffect, Outcomes};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::observe::{KeyStats, StoreStats};
@@ -72,12 +72,12 @@ impl MemoryLedger {
         cost: u32,
         outcomes: &mut Outcomes,
     ) -> bool {
-        let told = &mut OutcomeSink {
+        let sink = &mut OutcomeSink {
             wanted: Wanted::Everything,
             policy,
             outcomes,
         };
-        self.decide_one(policy, self.ask(key, cost), Some(told))
+        self.decide_one(policy, self.ask(key, cost), Some(sink))
     }
 
     /// Decides as [`charge_one`](Self::charge_one) does, without the numbers.
@@ -185,12 +185,12 @@ impl MemoryLedger {
                     return self.decide_under_its_limit(charge, limit, wanted, outcomes);
                 }
                 let ask = self.ask(&charge.key, charge.cost);
-                let told = &mut OutcomeSink {
+                let sink = &mut OutcomeSink {
                     wanted,
                     policy: charge.policy,
                     outcomes,
                 };
-                self.decide_one(charge.policy, ask, Some(told))
+                self.decide_one(charge.policy, ask, Some(sink))
             }
             _ => self.decide_together(charges, wanted, outcomes),
         }
@@ -202,18 +202,18 @@ impl MemoryLedger {
         reason = "a call costs a twelfth of the decision"
     )]
     #[inline(always)]
-    fn decide_one(&self, policy: usize, ask: Ask, mut told: Option<&mut OutcomeSink<'_>>) -> bool {
+    fn decide_one(&self, policy: usize, ask: Ask, mut sink: Option<&mut OutcomeSink<'_>>) -> bool {
         let opened = &self.policies[policy];
         let now = self.clock.now();
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
-            return self.decide_on_a_suspect(policy, ask, told);
+            return self.decide_on_a_suspect(policy, ask, sink);
         }
         if opened.limit.is_none()
-            && let Some(allowed) = opened.counter.decide_at_once(ask, now, told.as_deref_mut())
+            && let Some(allowed) = opened.counter.decide_at_once(ask, now, sink.as_deref_mut())
         {
             return allowed;
         }
-        self.decide_further(opened, ask, now, told)
+        self.decide_further(opened, ask, now, sink)
     }
 
     /// A function of its own, since the fast path takes fewer instructions the less it carries along.
@@ -223,19 +223,19 @@ impl MemoryLedger {
         opened: &Opened,
         ask: Ask,
         now: Micros,
-        mut told: Option<&mut OutcomeSink<'_>>,
+        mut sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
         let limit = opened.limit.as_ref();
         let mut its = Counted::Apart;
         if limit.is_none() {
             let table = &opened.counter;
-            match table.decide_new_at_once(ask, now, told.as_deref_mut()) {
+            match table.decide_new_at_once(ask, now, sink.as_deref_mut()) {
                 Ok(allowed) => return allowed,
                 Err(counted) => its = counted,
             }
         }
         let general = opened.general();
-        general.decide_in_the_end((ask, its), limit, now, &self.clock, told)
+        general.decide_in_the_end((ask, its), limit, now, &self.clock, sink)
     }
 
     /// Decides a request whose key may be blocked.
@@ -244,11 +244,11 @@ impl MemoryLedger {
         &self,
         policy: usize,
         ask: Ask,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
         let mut unwanted = Outcomes::new(Micros::ZERO);
-        let (wanted, outcomes) = match told {
-            Some(told) => (told.wanted, &mut *told.outcomes),
+        let (wanted, outcomes) = match sink {
+            Some(sink) => (sink.wanted, &mut *sink.outcomes),
             None => (Wanted::Verdict, &mut unwanted),
         };
         let mut decision = Decision::new(&self.clock, wanted, Purpose::Charge);
@@ -257,7 +257,7 @@ impl MemoryLedger {
             &self.policies[policy],
             ask,
             None,
-            Weight::Full,
+            DenialEffect::Full,
         ));
         decision.decide(outcomes)
     }
@@ -319,7 +319,7 @@ impl MemoryLedger {
 
     /// Decides if every key is known and the case is the common one.
     #[inline]
-    fn decide_known<L: Brought>(
+    fn decide_known<L: ChargeLimits>(
         &self,
         charges: &[Charge],
         limit: impl Fn(&Charge) -> L,
@@ -371,7 +371,7 @@ impl MemoryLedger {
                 let ask = self.ask(&charge.key, charge.cost);
                 let opened = &self.policies[policy];
                 let limit = opened.limit_of(charge);
-                decision.add(Part::new(policy, opened, ask, limit, charge.weight()));
+                decision.add(Part::new(policy, opened, ask, limit, charge.effect()));
             }
         }
         true

@@ -5,7 +5,7 @@ use super::driver::Purpose;
 use super::ledger::MemoryLedger;
 use super::opened::Opened;
 use super::page_snapshot::{Ask, Counted};
-use super::prepared::Under;
+use super::prepared::LimitSource;
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
@@ -22,12 +22,12 @@ impl MemoryLedger {
         limit: Limit,
         outcomes: &mut Outcomes,
     ) -> bool {
-        let told = Some(&mut OutcomeSink {
+        let sink = Some(&mut OutcomeSink {
             wanted: Wanted::Everything,
             policy,
             outcomes,
         });
-        self.decide_one_under(policy, key, cost, limit, told)
+        self.decide_one_under(policy, key, cost, limit, sink)
     }
 
     /// Decides as [`charge_one_under`](Self::charge_one_under) does, without the numbers.
@@ -48,27 +48,27 @@ impl MemoryLedger {
         key: &Key,
         cost: u32,
         limit: Limit,
-        mut told: Option<&mut OutcomeSink<'_>>,
+        mut sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
         let opened = &self.policies[policy];
         let (ask, now) = (self.ask(key, cost), self.clock.now());
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
             let charge = Charge::new(policy, *key, cost).under(limit);
             let mut unwanted = Outcomes::new(Micros::ZERO);
-            let (wanted, outcomes) = match told {
-                Some(told) => (told.wanted, &mut *told.outcomes),
+            let (wanted, outcomes) = match sink {
+                Some(sink) => (sink.wanted, &mut *sink.outcomes),
                 None => (Wanted::Verdict, &mut unwanted),
             };
             return self.decide_as(&[charge], wanted, Purpose::Charge, outcomes);
         }
         if let Some(place) = opened.place_of(limit) {
-            let (counter, limit) = (&*opened.counter, Under::Prepared(place));
-            let told = told.as_deref_mut();
-            if let Some(allowed) = counter.decide_at_once_under(limit, ask, now, told) {
+            let (counter, limit) = (&*opened.counter, LimitSource::Prepared(place));
+            let sink = sink.as_deref_mut();
+            if let Some(allowed) = counter.decide_at_once_under(limit, ask, now, sink) {
                 return allowed;
             }
         }
-        self.decide_under_any_limit(opened, limit, ask, now, told)
+        self.decide_under_any_limit(opened, limit, ask, now, sink)
     }
 
     /// Decides a request that concerns one policy alone and brings its limit.
@@ -80,12 +80,12 @@ impl MemoryLedger {
         wanted: Wanted,
         outcomes: &mut Outcomes,
     ) -> bool {
-        let told = Some(&mut OutcomeSink {
+        let sink = Some(&mut OutcomeSink {
             wanted,
             policy: charge.policy,
             outcomes,
         });
-        self.decide_one_under(charge.policy, &charge.key, charge.cost, limit, told)
+        self.decide_one_under(charge.policy, &charge.key, charge.cost, limit, sink)
     }
 
     /// Decides a request whose limit is not prepared, or whose key is not known.
@@ -96,21 +96,21 @@ impl MemoryLedger {
         limit: Limit,
         ask: Ask,
         now: Micros,
-        mut told: Option<&mut OutcomeSink<'_>>,
+        mut sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
         let algorithm = opened.under(Some(limit));
         let (counter, algorithm) = (&*opened.counter, algorithm.as_ref());
         let at_once = match algorithm {
             Some(algorithm) => {
-                let limit = Under::Limit(algorithm);
-                counter.decide_at_once_under(limit, ask, now, told.as_deref_mut())
+                let limit = LimitSource::Limit(algorithm);
+                counter.decide_at_once_under(limit, ask, now, sink.as_deref_mut())
             }
-            None => counter.decide_at_once(ask, now, told.as_deref_mut()),
+            None => counter.decide_at_once(ask, now, sink.as_deref_mut()),
         };
         let allowed = at_once.unwrap_or_else(|| {
             let general = opened.general();
             let asked = (ask, Counted::Apart);
-            general.decide_in_the_end(asked, algorithm, now, &self.clock, told)
+            general.decide_in_the_end(asked, algorithm, now, &self.clock, sink)
         });
         opened.prepare(limit);
         allowed

@@ -32,7 +32,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::ledger::MemoryLedger;
-pub use self::snapshot::{Fate, Restored};
+pub use self::snapshot::{RestoreStatus, Restored};
 pub use self::usage::Usage;
 
 use self::opened::Opened;
@@ -178,8 +178,8 @@ impl MemoryStore {
     /// `spawn_blocking`), now and then, and once after the last request is answered. Write it to a new file
     /// and rename that, so that a crash does not leave half of one.
     ///
-    /// What was [restored](Self::restore) of a policy that has not been opened since is in the snapshot
-    /// again, except for what has ended.
+    /// The [restored](Self::restore) part of a policy that has not been opened since is in the snapshot
+    /// again, without states that have ended.
     ///
     /// # Who may read it
     ///

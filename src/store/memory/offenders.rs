@@ -78,7 +78,7 @@ impl Offenders {
     }
 
     /// Removes the refusals of this key.
-    pub(super) fn pardon(&self, fingerprint: u64) {
+    pub(super) fn clear(&self, fingerprint: u64) {
         self.held().take(fingerprint);
     }
 
@@ -167,7 +167,7 @@ mod tests {
         for _ in 0..2 {
             offenders.note(99, Micros::from_secs(1_061), &penalty, || false, |_| true);
         }
-        offenders.pardon(99);
+        offenders.clear(99);
         assert!(offenders.held().by_fingerprint.is_empty());
     }
 }

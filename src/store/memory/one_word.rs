@@ -3,7 +3,7 @@
 
 use super::counter::{Counter, General, OutcomeSink};
 use super::page_snapshot::{Ask, Counted, Known};
-use super::prepared::{RuleSlot, Under};
+use super::prepared::{LimitSource, RuleSlot};
 use super::seqlock::Lock;
 use super::tiers::Tiers;
 use crate::algorithm::{Algorithm, Pack, State};
@@ -28,10 +28,10 @@ impl<S: Pack> OneWord<S> {
     }
 
     #[inline]
-    fn is_own(&self, limit: Under<'_>) -> bool {
+    fn is_own(&self, limit: LimitSource<'_>) -> bool {
         match limit {
-            Under::Prepared(place) => place == RuleSlot::OWN,
-            Under::Limit(limit) => limit == self.tiers.algorithm(),
+            LimitSource::Prepared(place) => place == RuleSlot::OWN,
+            LimitSource::Limit(limit) => limit == self.tiers.algorithm(),
         }
     }
 }
@@ -41,36 +41,36 @@ impl<S: Pack> Counter for OneWord<S> {
         &self,
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
         self.tiers
             .packed()
-            .decide_at_once_by(&self.rule, ask, now, told)
+            .decide_at_once_by(&self.rule, ask, now, sink)
     }
 
     fn decide_new_at_once(
         &self,
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> Result<bool, Counted> {
         self.tiers
             .packed()
-            .decide_new_at_once_by(&self.rule, ask, now, told)
+            .decide_new_at_once_by(&self.rule, ask, now, sink)
     }
 
     fn decide_at_once_under(
         &self,
-        limit: Under<'_>,
+        limit: LimitSource<'_>,
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
         if self.is_own(limit) {
-            return self.decide_at_once(ask, now, told);
+            return self.decide_at_once(ask, now, sink);
         }
         let wide = self.tiers.wide()?;
-        wide.decide_at_once_under(limit, ask, now, told)
+        wide.decide_at_once_under(limit, ask, now, sink)
     }
 
     fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>> {
@@ -82,7 +82,7 @@ impl<S: Pack> Counter for OneWord<S> {
         Some(known.widely())
     }
 
-    fn look_up_under(&self, limit: Under<'_>, ask: Ask, now: Micros) -> Option<Known<'_>> {
+    fn look_up_under(&self, limit: LimitSource<'_>, ask: Ask, now: Micros) -> Option<Known<'_>> {
         if self.is_own(limit) {
             return self.look_up(ask, now);
         }
@@ -96,27 +96,27 @@ impl<S: Pack> Counter for OneWord<S> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) {
         let packed = self.tiers.packed();
         match self.tiers.wide().filter(|_| known.is_wide) {
-            Some(wide) => wide.charge_known(known, ask, lock, now, told),
-            None => packed.charge_known_by(&self.rule, known, ask, lock, now, told),
+            Some(wide) => wide.charge_known(known, ask, lock, now, sink),
+            None => packed.charge_known_by(&self.rule, known, ask, lock, now, sink),
         }
     }
 
     fn charge_known_under(
         &self,
-        limit: Under<'_>,
+        limit: LimitSource<'_>,
         known: &Known<'_>,
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) {
         match self.tiers.wide().filter(|_| !self.is_own(limit)) {
-            Some(wide) => wide.charge_known_under(limit, known, ask, lock, now, told),
-            None => self.charge_known(known, ask, lock, now, told),
+            Some(wide) => wide.charge_known_under(limit, known, ask, lock, now, sink),
+            None => self.charge_known(known, ask, lock, now, sink),
         }
     }
 

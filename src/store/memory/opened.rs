@@ -82,7 +82,7 @@ impl Opened {
         match amendment {
             Amendment::Release => {
                 if let Some(slots) = &self.slots {
-                    slots.seat(key).give_back(ask.cost);
+                    slots.lock_key(key).give_back(ask.cost);
                 }
             }
             Amendment::Settle | Amendment::Add(_) => {

@@ -16,7 +16,7 @@ use crate::algorithm::{
 use crate::clock::Micros;
 
 /// States are packed if that is exact for all times up to this one, in the year 2540, which is the end of the
-/// longest wait that can be told before the year 2255.
+/// longest possible wait before the year 2255.
 const PACKED_UNTIL: Micros = Micros::new(2 * Micros::LONGEST.get());
 
 const END_OF_TIME: Micros = Micros::new(u64::MAX);
@@ -42,7 +42,7 @@ pub(super) fn counter_with(
         algorithm: *algorithm,
         bound,
     };
-    algorithm.with_rule(Revive {
+    algorithm.with_rule(RestoreTable {
         make,
         states,
         overrides,
@@ -59,7 +59,7 @@ impl Make {
     fn wide_table(&self) -> Table<AnyRule, Words> {
         let rule = AnyRule::new(self.algorithm);
         let table = Table::new(rule, END_OF_TIME, self.bound);
-        table.meet(&self.algorithm);
+        table.note_limit(&self.algorithm);
         table
     }
 
@@ -67,11 +67,11 @@ impl Make {
     fn long_table(&self) -> Table<AnyLong, Long> {
         let rule = AnyLong::new(self.algorithm);
         let table = Table::new(rule, END_OF_TIME, self.bound);
-        table.meet(&self.algorithm);
+        table.note_limit(&self.algorithm);
         table
     }
 
-    /// A table of one word for each key, if that is exact for all times.
+    /// Returns a table of one word for each key, if that is exact for all times.
     fn in_one_word<P: Pack>(&self, rule: P) -> Option<OneWord<P>> {
         let packs = rule.packs_until() >= PACKED_UNTIL;
         packs.then(|| OneWord::new(rule, self.bound, self.algorithm))
@@ -112,14 +112,14 @@ impl WithRule for Make {
 
 /// Makes a counter, and puts states into it. It is apart from [`Make`], so that a program that restores no snapshot does
 /// not contain it.
-struct Revive {
+struct RestoreTable {
     make: Make,
     states: Vec<(u64, State)>,
     overrides: Vec<(u64, Override)>,
     now: Micros,
 }
 
-impl Revive {
+impl RestoreTable {
     fn wide(self) -> (Arc<dyn Counter>, (usize, usize)) {
         let table = self.make.wide_table();
         table.restore_overrides(self.overrides, self.now);
@@ -128,7 +128,7 @@ impl Revive {
     }
 }
 
-impl WithRule for Revive {
+impl WithRule for RestoreTable {
     type Result = (Arc<dyn Counter>, (usize, usize));
 
     fn fixed(self, _: impl Fixed) -> Self::Result {

@@ -60,7 +60,7 @@ impl Size {
 
 /// A page as it was found at one moment.
 #[derive(Debug)]
-pub(super) struct Sight<'a, C> {
+pub(super) struct FoundPage<'a, C> {
     pub(super) page: &'a Page<C>,
     pub(super) index: usize,
     pub(super) seen: u64,
@@ -120,7 +120,7 @@ impl<C: Cell> Pages<C> {
 
     /// Returns the page of this key, or `None` if it is retired.
     #[inline]
-    pub(super) fn sight(&self, fingerprint: u64) -> Option<Sight<'_, C>> {
+    pub(super) fn find(&self, fingerprint: u64) -> Option<FoundPage<'_, C>> {
         loop {
             let size = self.size.load(Ordering::Acquire);
             let index = self.index(fingerprint, Size::of_word(size));
@@ -128,7 +128,7 @@ impl<C: Cell> Pages<C> {
             let seen = page.seqlock.seen()?;
             // If the page was split meanwhile, the key may have moved.
             if self.size.load(Ordering::Acquire) == size {
-                return Some(Sight { page, index, seen });
+                return Some(FoundPage { page, index, seen });
             }
         }
     }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     fn put(pages: &Pages<Word>, fingerprint: u64) {
-        let page = pages.sight(fingerprint).unwrap().page;
+        let page = pages.find(fingerprint).unwrap().page;
         pages.room(page, fingerprint).take(fingerprint);
     }
 
@@ -328,7 +328,7 @@ mod tests {
         let mut left = pages.most - pages.first;
         loop {
             for key in &keys {
-                let page = pages.sight(*key).unwrap().page;
+                let page = pages.find(*key).unwrap().page;
                 assert!(page.find(*key).is_some(), "{left} splits are left");
             }
             let all: usize = (0..pages.len())
@@ -346,7 +346,7 @@ mod tests {
         for index in 0..pages.len() {
             let page = pages.page(index);
             for place in page.keys() {
-                assert_eq!(pages.sight(place.fingerprint()).unwrap().index, index);
+                assert_eq!(pages.find(place.fingerprint()).unwrap().index, index);
                 assert!(!place.is_behind(), "there is room before it");
             }
         }
@@ -388,7 +388,7 @@ mod tests {
         let pages = Pages::<Word>::new(20_000);
         let mut seen = Vec::new();
         for key in fingerprints().take(500) {
-            seen.push(pages.sight(key).unwrap());
+            seen.push(pages.find(key).unwrap());
         }
         let mut split = None;
         pages.split(&mut |page, _| split = Some(page));

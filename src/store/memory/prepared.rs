@@ -21,7 +21,7 @@ impl RuleSlot {
 
 /// The limit that a request brings.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Under<'a> {
+pub(super) enum LimitSource<'a> {
     Prepared(RuleSlot),
     Limit(&'a Algorithm),
 }

@@ -41,7 +41,7 @@ impl Default for Seqlock {
 }
 
 impl Seqlock {
-    /// Returns the version now, unless a change is under way. What is read after this is of this version, if
+    /// Returns the version now, unless a change is under way. Data that is read after this is of this version, if
     /// [`still_is`](Self::still_is) returns `true`.
     #[inline]
     pub(super) fn seen_at_rest(&self) -> Option<u64> {

@@ -20,17 +20,17 @@ type Shard = HashMap<u64, u32, BuildHasherDefault<Hashed<SHARDS>>>;
 const SHARDS: usize = 32;
 
 /// The slots of one key, locked.
-pub(super) struct Seat<'a> {
+pub(super) struct KeySlots<'a> {
     fingerprint: u64,
     shard: MutexGuard<'a, Shard>,
 }
 
 impl Slots {
     /// Locks the slots of this key.
-    pub(super) fn seat(&self, fingerprint: u64) -> Seat<'_> {
+    pub(super) fn lock_key(&self, fingerprint: u64) -> KeySlots<'_> {
         #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
         let shard = &self.shards[fingerprint as usize % SHARDS];
-        Seat {
+        KeySlots {
             fingerprint,
             shard: shard.lock().unwrap_or_else(PoisonError::into_inner),
         }
@@ -44,7 +44,7 @@ impl Slots {
     }
 }
 
-impl Seat<'_> {
+impl KeySlots<'_> {
     /// Returns how many slots are taken.
     pub(super) fn taken(&self) -> u32 {
         self.shard.get(&self.fingerprint).copied().unwrap_or(0)
@@ -69,7 +69,7 @@ impl Seat<'_> {
 
 /// Returns the outcome of a request of this cost under this limit. `is_made` says whether an allowed request
 /// takes its slots.
-pub(super) fn told(taken: u32, limit: u32, cost: u32, is_made: bool) -> Outcome {
+pub(super) fn outcome(taken: u32, limit: u32, cost: u32, is_made: bool) -> Outcome {
     let all = taken.checked_add(cost).filter(|all| *all <= limit);
     let has_room = match cost {
         0 => limit > 0,
@@ -92,16 +92,16 @@ mod tests {
     fn a_key_without_a_request_takes_no_room() {
         let slots = Slots::default();
         for key in 0..1_000 {
-            slots.seat(key).take(2);
+            slots.lock_key(key).take(2);
         }
         assert_eq!(slots.keys(), 1_000);
         for key in 0..1_000 {
-            slots.seat(key).give_back(1);
-            assert_eq!(slots.seat(key).taken(), 1);
-            slots.seat(key).give_back(1);
+            slots.lock_key(key).give_back(1);
+            assert_eq!(slots.lock_key(key).taken(), 1);
+            slots.lock_key(key).give_back(1);
         }
         assert_eq!(slots.keys(), 0);
-        slots.seat(7).give_back(1);
-        assert_eq!(slots.seat(7).taken(), 0);
+        slots.lock_key(7).give_back(1);
+        assert_eq!(slots.lock_key(7).taken(), 0);
     }
 }

@@ -36,14 +36,14 @@ pub(super) struct Kept {
 #[derive(Default)]
 pub(super) struct Tables {
     by_name: HashMap<TableName, Kept>,
-    /// What policies of one name share, whatever their algorithms.
+    /// The data that policies of one name share, whatever their algorithms.
     shared: HashMap<String, SharedByName>,
     made: usize,
-    /// What the store was restored from, if it was.
+    /// The snapshot from which the store was restored, if it was.
     pub(super) past: Option<Past>,
 }
 
-/// What policies of one name share, as long as a ledger uses it.
+/// The data that policies of one name share, as long as a ledger uses it.
 #[derive(Default)]
 struct SharedByName {
     /// The keys that are blocked.
@@ -95,7 +95,8 @@ impl Tables {
         let number = self.made;
         self.made += 1;
         let past = self.past.as_mut();
-        let revived = past.and_then(|past| past.revive((policy, &algorithm), max_keys, now()));
+        let revived =
+            past.and_then(|past| past.restore_table((policy, &algorithm), max_keys, now()));
         let counter = revived.unwrap_or_else(|| counter(&algorithm, max_keys));
         let kept = Kept {
             number,

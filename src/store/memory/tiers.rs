@@ -55,7 +55,7 @@ impl Tiers {
             let rule = AnyRule::new(self.algorithm);
             let end = Micros::new(u64::MAX);
             let wide = Box::new(Table::sharing(rule, end, self.packed.budget()));
-            wide.meet(&self.algorithm);
+            wide.note_limit(&self.algorithm);
             // There is only one entry that newcomers share at any time.
             self.packed.retire_overflow(&mut adopt_into(&wide));
             wide
@@ -114,17 +114,17 @@ impl General for Tiers {
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
-        mut told: Option<&mut OutcomeSink<'_>>,
+        mut sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
         let limit = self.other(limit);
         if limit.is_none() {
             // A key that is found here has moved here.
             if let Some(wide) = self.wide()
-                && let Some(allowed) = wide.decide_at_once(ask, now, told.as_deref_mut())
+                && let Some(allowed) = wide.decide_at_once(ask, now, sink.as_deref_mut())
             {
                 return allowed;
             }
-            let (its, now) = (told.as_deref_mut(), now.min(self.packed.until()));
+            let (its, now) = (sink.as_deref_mut(), now.min(self.packed.until()));
             let asked = (ask, counted);
             let decided = self.packed.decide_in_the_end(asked, None, clock, now, its);
             if let Some(allowed) = decided {
@@ -133,7 +133,7 @@ impl General for Tiers {
         }
         let wide = self.wide_for(ask.fingerprint);
         let asked = (ask, Counted::Apart);
-        General::decide_in_the_end(wide, asked, limit, now, clock, told)
+        General::decide_in_the_end(wide, asked, limit, now, clock, sink)
     }
 
     fn until(&self) -> Micros {
@@ -224,11 +224,11 @@ impl General for Tiers {
         wide.map_or(packed, |wide| packed.with(wide.fill()))
     }
 
-    fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State)) {
-        self.packed.each_key(now, tell);
+    fn each_key(&self, now: Micros, visit: &mut dyn FnMut(u64, State)) {
+        self.packed.each_key(now, visit);
         // Pages that have moved meanwhile are found here.
         if let Some(wide) = self.wide() {
-            wide.each_key(now, tell);
+            wide.each_key(now, visit);
         }
     }
 }

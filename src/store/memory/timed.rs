@@ -177,7 +177,7 @@ impl<T: Copy> Timed<T> {
             marks[place(fingerprint)].fetch_add(1, Ordering::Relaxed);
         }
         held.ends.insert((span.until, fingerprint));
-        self.tell_first_end(held);
+        self.publish_first_end(held);
     }
 
     fn remove(&self, held: &mut Spans<T>, fingerprint: u64) {
@@ -186,7 +186,7 @@ impl<T: Copy> Timed<T> {
             if let Some(mark) = self.mark(fingerprint) {
                 mark.fetch_sub(1, Ordering::Relaxed);
             }
-            self.tell_first_end(held);
+            self.publish_first_end(held);
         }
     }
 
@@ -202,7 +202,7 @@ impl<T: Copy> Timed<T> {
         }
     }
 
-    fn tell_first_end(&self, held: &Spans<T>) {
+    fn publish_first_end(&self, held: &Spans<T>) {
         let first = held.ends.first().map_or(NEVER, |(until, _)| until.get());
         self.first_end.store(first, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 use super::counter::Fill;
 use crate::algorithm::Algorithm;
 
-/// What one policy uses of a [`MemoryStore`](super::MemoryStore), for metrics and for people.
+/// The usage of a [`MemoryStore`](super::MemoryStore) by one policy, for metrics and for people.
 #[derive(Clone, Debug)]
 pub struct Usage {
     policy: String,

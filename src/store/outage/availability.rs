@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::elsewhere::Elsewhere;
 use super::guard::Guard;
+use super::remote_ledger::RemoteLedger;
 use super::standby::Standby;
 use super::watch::{Remote, Watch};
 use crate::error::ConfigError;
@@ -39,7 +39,7 @@ pub struct Availability {
 
 struct Watched {
     watch: Arc<Watch>,
-    elsewhere: Arc<Elsewhere>,
+    elsewhere: Arc<RemoteLedger>,
     told: Arc<SharedDenials>,
 }
 
@@ -124,7 +124,7 @@ impl Availability {
             elsewhere,
             told,
         } = self.watched.get_or_init(|| {
-            let elsewhere = Arc::new(Elsewhere::new(deadline));
+            let elsewhere = Arc::new(RemoteLedger::new(deadline));
             let remote: Arc<dyn Remote> = Arc::clone(&elsewhere) as _;
             Watched {
                 watch: Arc::new(Watch::new(remote, self.name.clone())),

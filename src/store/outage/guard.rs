@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::elsewhere::in_time;
+use super::remote_ledger::in_time;
 use super::standby::Standby;
 use super::watch::{Waiting, Watch, away};
 use crate::clock::{Clock, Micros};
@@ -85,7 +85,9 @@ impl Ledger for Guard {
             return Reply::Now(self.standby.settle(charges, amendment).map(|()| true));
         }
         if self.watch.is_away(charges) {
-            let changed = self.standby.change(charges, amendment, Err(away().told()));
+            let changed = self
+                .standby
+                .change(charges, amendment, Err(away().already_logged()));
             return Reply::Now(changed.map(|()| true));
         }
         let call = self.watch.waiting(&first.key);
@@ -149,12 +151,12 @@ impl Guard {
         };
         if self.watch.is_away(charges) {
             let Some(part) = self.watch.overdue(charges) else {
-                return Reply::Now(instead(&self.standby, charges, away().told()));
+                return Reply::Now(instead(&self.standby, charges, away().already_logged()));
             };
             let (guard, charges) = (self.clone(), Charges::from_slice(charges));
             return Reply::later(async move {
                 guard.watch.ask_in_passing(part).await;
-                instead(&guard.standby, &charges, away().told())
+                instead(&guard.standby, &charges, away().already_logged())
             });
         }
         let call = self.watch.waiting(&first.key);
@@ -241,11 +243,11 @@ impl Guard {
             Err(error) => {
                 if error.reason() == Some(DAMAGED) {
                     call.end(None);
-                    self.watch.tell_of_some(&error);
+                    self.watch.log_partial(&error);
                 } else {
                     call.end(Some(&error));
                 }
-                Ok(Err(error.told()))
+                Ok(Err(error.already_logged()))
             }
         }
     }

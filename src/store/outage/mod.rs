@@ -1,4 +1,4 @@
-//! What a node does while a store is away.
+//! Decisions of a node while its store is away.
 //!
 //! A remote store can be away: it refuses connections, takes too long, or cannot write. Then requests do not
 //! wait for it. After five failures in a row the [`Watch`] treats the store as away, probes it until it is
@@ -10,9 +10,9 @@
 
 mod availability;
 mod breaker;
-mod elsewhere;
 mod guard;
 mod guarded;
+mod remote_ledger;
 mod report;
 mod standby;
 mod watch;

@@ -57,26 +57,26 @@ impl Standby {
         })
     }
 
-    fn when_store_fails(&self, charge: &Charge) -> OnStoreFailure {
+    fn store_failure(&self, charge: &Charge) -> OnStoreFailure {
         let policy = self.policies.get(charge.policy);
-        policy.map_or(OnStoreFailure::Refuse, Policy::when_store_fails)
+        policy.map_or(OnStoreFailure::Refuse, Policy::store_failure)
     }
 
     /// Returns what each policy does while its store is away, with its name.
     pub(in crate::store) fn when_away(&self) -> impl Iterator<Item = (&str, OnStoreFailure)> {
         let policies = self.policies.iter().filter(|policy| policy.is_limited());
-        policies.map(|policy| (policy.told_name(), policy.when_store_fails()))
+        policies.map(|policy| (policy.shown_name(), policy.store_failure()))
     }
 
     /// Returns whether any policy is decided here.
     pub(in crate::store) fn keeps_any(&self) -> bool {
         let mut policies = self.policies.iter().filter(|policy| policy.is_limited());
-        policies.any(|policy| policy.when_store_fails() == OnStoreFailure::Local)
+        policies.any(|policy| policy.store_failure() == OnStoreFailure::Local)
     }
 
     /// Returns whether all of these are decided here.
     pub(in crate::store) fn is_local(&self, charges: &[Charge]) -> bool {
-        let here = |charge| self.when_store_fails(charge) == OnStoreFailure::Local;
+        let here = |charge| self.store_failure(charge) == OnStoreFailure::Local;
         charges.iter().all(here)
     }
 
@@ -88,7 +88,7 @@ impl Standby {
         error: impl FnOnce() -> StoreError,
     ) -> Result<Outcomes, StoreError> {
         let charges = self.charges_here(charges, error)?;
-        Ok(self.told(self.ledger().charge_now(&charges)))
+        Ok(self.marked(self.ledger().charge_now(&charges)))
     }
 
     /// Takes as many units as there are in place of the store, which has failed with this error.
@@ -104,7 +104,7 @@ impl Standby {
         if is_unlimited && outcomes.is_allowed() {
             units = charges.iter().map(Charge::cost).max().unwrap_or(0);
         }
-        Ok((units, self.told(outcomes)))
+        Ok((units, self.marked(outcomes)))
     }
 
     /// Returns the outcomes that [`charge`](Self::charge) would have.
@@ -114,7 +114,7 @@ impl Standby {
         error: impl FnOnce() -> StoreError,
     ) -> Result<Outcomes, StoreError> {
         let charges = self.charges_here(charges, error)?;
-        Ok(self.told(self.ledger().peek_now(&charges)))
+        Ok(self.marked(self.ledger().peek_now(&charges)))
     }
 
     fn charges_here(
@@ -124,7 +124,7 @@ impl Standby {
     ) -> Result<Charges, StoreError> {
         let mut here = Charges::new();
         for charge in charges {
-            here.push(match self.when_store_fails(charge) {
+            here.push(match self.store_failure(charge) {
                 // A charge in shadow refuses no request.
                 OnStoreFailure::Refuse if charge.is_shadow => Charge { cost: 0, ..*charge },
                 OnStoreFailure::Local => self.at_its_share(*charge),
@@ -159,7 +159,7 @@ impl Standby {
 
     /// Marks outcomes with this node's share of the limit, and removes those of policies that allow
     /// everything.
-    fn told(&self, mut outcomes: Outcomes) -> Outcomes {
+    fn marked(&self, mut outcomes: Outcomes) -> Outcomes {
         outcomes.retain(|policy, outcome| {
             let Some(kept) = self.policies.get(policy) else {
                 return true;
@@ -167,7 +167,7 @@ impl Standby {
             if self.are_shares.get(policy) == Some(&true) && !outcome.is_overridden() {
                 *outcome = outcome.overridden(kept.algorithm().period());
             }
-            let lets_go_on = kept.when_store_fails() == OnStoreFailure::Allow;
+            let lets_go_on = kept.store_failure() == OnStoreFailure::Allow;
             !lets_go_on || outcome.is_blocked()
         });
         outcomes.degrade();
@@ -238,7 +238,7 @@ impl Standby {
     ) -> Result<(), StoreError> {
         let here = self.kept_here(charges);
         self.ledger().amend_now(&here, amendment)?;
-        let refuses = |charge| self.when_store_fails(charge) == OnStoreFailure::Refuse;
+        let refuses = |charge| self.store_failure(charge) == OnStoreFailure::Refuse;
         if charges.iter().any(refuses) {
             return failed;
         }

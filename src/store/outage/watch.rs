@@ -115,7 +115,7 @@ impl Watch {
         stats.is_up = stats.failing_parts == 0;
         let away = self.times().went_away.map(|since| since.elapsed());
         stats.away_since = away.and_then(|away| SystemTime::now().checked_sub(away));
-        self.calls.tell(&mut stats);
+        self.calls.add_to(&mut stats);
         stats
     }
 
@@ -202,7 +202,7 @@ impl Watch {
     }
 
     /// Logs an error that concerns some requests, and not the server as a whole.
-    pub(in crate::store) fn tell_of_some(&self, error: &StoreError) {
+    pub(in crate::store) fn log_partial(&self, error: &StoreError) {
         let mut times = self.times();
         let is_due = times
             .told_of_some
@@ -333,14 +333,14 @@ impl Drop for Waiting {
     }
 }
 
-/// The error of a call that has missed its deadline.
+/// Returns the error of a call that has missed its deadline.
 pub(in crate::store) fn late() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable)
         .because("timed out")
         .caused_by("it did not answer in time")
 }
 
-/// The error of a store that is known to be away, and was not asked.
+/// Returns the error of a store that is known to be away, and was not asked.
 pub(in crate::store) fn away() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable)
         .because("away")

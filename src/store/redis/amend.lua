@@ -1,8 +1,9 @@
--- Changes what is kept of keys, whatever they ask for. KEYS: their states. ARGV: the time, or nothing; the
--- verb; then for each key its rule, how much, a moment, four numbers of the rule, the limit first, and its hours or
--- nothing; and last, for a key that gets a limit of its own, the four numbers of that. Returns 1 if turns of a queue were given
--- back, else 0; of `refusals`, how many count, and of `leased`, how many units
--- nodes hold.
+-- Changes the states of keys, without a decision.
+-- KEYS: the states.
+-- ARGV: the time, or nothing; the verb; then for each key its rule, the amount, a moment, four numbers of the rule,
+-- the limit first, and its hours or nothing; and last, for a key that gets an override, the four numbers of that.
+-- Returns 1 if turns of a queue were given back, else 0; for `refusals`, how many count, and for `leased`, how many
+-- units nodes hold.
 local now, shortest = moment(ARGV[1])
 local verb, marking, given_back, counting = ARGV[2], marking(), false, 0
 
@@ -15,11 +16,11 @@ for index = 1, #KEYS do
   end
   local kept, marks, found
   if verb == 'reset' then
-    -- What no rule can read has no marks, and goes as well.
+    -- Data that no rule can read has no marks, and is removed as well.
     local is_read, before, read = pcall(rule.load or load, key)
     marks = is_read and read
     if marks then
-      -- What has ended by now is forgotten with the rest.
+      -- Marks that have ended by now are removed with the rest.
       marking.ending(rule, marks, before, now, unpack(policys))
     end
     redis.call('DEL', key)
@@ -28,8 +29,8 @@ for index = 1, #KEYS do
     kept, marks, found = (rule.load or load)(key)
   end
   marks = marks or {}
-  local _, own, _, limit, a, b, c = marking.heed(rule, marks, now, false, unpack(policys))
-  -- Those under which the state lasts the longest.
+  local _, own, _, limit, a, b, c = marking.apply_marks(rule, marks, now, false, unpack(policys))
+  -- The numbers under which the state lasts longest.
   local lasts = {limit, a, b, c}
   if ARGV[at + 7] ~= '' and own == '' then
     limit, a, b, c = in_force(rule, kept, now, ARGV[at + 7])
@@ -44,7 +45,7 @@ for index = 1, #KEYS do
   if verb == 'refund' then
     rule.refund(kept, now, amount, limit, a, b, c)
   elseif verb == 'take back' then
-    -- Of what has ended since, nothing is left to give back.
+    -- A window that has ended since has nothing to give back.
     if now < departure then
       rule.refund(kept, now, amount, limit, a, b, c)
     end

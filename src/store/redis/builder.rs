@@ -17,7 +17,7 @@ use super::cluster::Seeds;
 use super::greeting::greet;
 use super::lease_options::Lease;
 use super::link::Link;
-use super::reach::{Reach, try_out};
+use super::remote::{RedisRemote, try_out};
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
 #[cfg(feature = "testing")]
@@ -379,7 +379,7 @@ impl RedisStoreBuilder {
         let lease = self.lease.map(Lease::life).transpose()?;
         let link = Arc::new(link());
         let prefix: Arc<str> = self.prefix.into();
-        let reach = Reach::new(Arc::clone(&link), Arc::clone(&prefix));
+        let reach = RedisRemote::new(Arc::clone(&link), Arc::clone(&prefix));
         Ok(RedisStore {
             nodes: nodes.transpose()?,
             watch: Arc::new(Watch::new(Arc::new(reach), servers)),

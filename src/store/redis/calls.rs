@@ -53,7 +53,7 @@ pub(super) struct Calls {
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
-/// What the script does for a request.
+/// The operation of the script for a request.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     Charge,
@@ -311,7 +311,7 @@ impl Calls {
         if let Err(error) = &answer
             && is_of_some(error)
         {
-            self.watch.tell_of_some(error);
+            self.watch.log_partial(error);
         }
         answer
     }

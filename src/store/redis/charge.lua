@@ -1,14 +1,19 @@
--- Decides on requests, one after the other and each in one step, at one moment. KEYS: the state of each
--- charge. ARGV: the time, or nothing; `charge`, `peek` to write nothing, or `deny` to tell of requests that are
--- denied elsewhere; how many policies, and each one's rule and four numbers, the limit first; behind the rule of a policy
--- that has a penalty stand `|` and the numbers of that, and where the limit depends on the hour follow `hours` and
--- these; then, for requests that
--- stand together and ask alike, how many they are, how many charges each has, and each charge's policy, its cost, and
--- whether it is soft: 1, or 2 if no block of its key denies it either.
--- Returns a line for each request: the time and, for each charge, whether it fits (1, or 0, or 2 if its key is blocked
--- for it from now on), how long its key is blocked yet, and the state; or what has failed, behind a `-`. Before a state
--- stand, if nodes hold units of it, `~`, what the mark of these says and `|`, and then, if the key has a limit of its own,
--- `=`, how long that lasts yet, its four numbers and `|`. All are one text, which a server is quicker to make than a list.
+-- Decides on requests, one after the other and each in one step, at one moment.
+-- KEYS: the state of each charge.
+-- ARGV:
+-- - the time, or nothing;
+-- - `charge`, `peek` to write nothing, or `deny` for requests that are denied elsewhere;
+-- - how many policies there are, and for each its rule and four numbers, the limit first. After the rule of a policy
+--   with a penalty come `|` and the numbers of the penalty. If the limit depends on the hour, `hours` and its numbers
+--   follow;
+-- - for consecutive requests with the same policies: how many requests, how many charges each has, and for each
+--   charge its policy, its cost, and whether it is soft: 1, or 2 if a block of its key does not deny it either.
+-- Returns a line for each request, or an error after a `-`. A line has the time and, for each charge,
+-- - whether it fits: 1, 0, or 2 if its key is blocked for it from now on;
+-- - how much longer its key is blocked;
+-- - the state. If nodes hold units of the key, `~`, the contents of that mark and `|` come before it. If the key has
+--   an override, `=`, the time that is left of it, its four numbers and `|` come before it.
+-- All lines are one text, because a server makes a text faster than a list.
 local KEYS, ARGV = KEYS, ARGV
 local now, shortest = moment(ARGV[1])
 local purpose = ARGV[2]
@@ -25,7 +30,7 @@ for index = 1, ARGV[3] + 0 do
     if is_present then
       policy[3], policy[4], policy[5] = from, ends, longest
     else
-      -- Fails the requests of this policy, and none of the others.
+      -- An error of the requests of this policy, and of no other request.
       policy[8] = from
     end
   end
@@ -37,9 +42,10 @@ for index = 1, ARGV[3] + 0 do
   end
 end
 
--- Decides on the charge of this key and on those behind it, to the last of the request; `place` is where it stands in
--- ARGV, and `allowed` whether none before it denies. Returns whether none at all does, and what is told. It asks those
--- behind it before it writes, and until then keeps what it knows in locals: a table for each charge would take longer.
+-- Decides on the charge of this key and on the later ones, to the last of the request. `place` is the index of the
+-- charge in ARGV, and `allowed` says whether no earlier charge denies. Returns whether none of all denies, and the
+-- text of the charges. It decides the later charges before it writes, and keeps its values in locals until then: a
+-- table for each charge would take longer.
 local function decide(index, last, place, allowed)
   local policy = policies[ARGV[place] + 0]
   local rule, limit, a, b, c = policy[1], policy[2], policy[3], policy[4], policy[5]
@@ -50,9 +56,9 @@ local function decide(index, last, place, allowed)
   local kept, marks, text = (rule.load or load)(key)
   local blocked, own, moved, held = '0', '', false, 0
   if marks then
-    blocked, own, moved, limit, a, b, c = marking().heed(rule, marks, now, true, limit, a, b, c)
+    blocked, own, moved, limit, a, b, c = marking().apply_marks(rule, marks, now, true, limit, a, b, c)
   end
-  -- Those under which the state lasts the longest.
+  -- The numbers under which the state lasts longest.
   local lasts, lasts_a, lasts_b, lasts_c = limit, a, b, c
   if policy[7] and own == '' then
     limit, a, b, c = in_force(rule, kept, now, policy[7])
@@ -111,13 +117,13 @@ while first <= count do
     return time .. told
   end
   for _ = 1, requests do
-    -- What no rule can read fails its own request, and none of the others.
+    -- An error about data that no rule can read fails its own request alone.
     local is_decided, failed, told = pcall(decide, first, first + charges - 1, at + 2, purpose ~= 'deny')
     line, first = line + 1, first + charges
     if is_decided then
       lines[line] = time .. told
     else
-      -- What the server itself says begins with its name of the error, but for Redis 6.2.
+      -- An error of the server itself begins with its name, except in Redis 6.2.
       local said = string.gsub(string.find(failed, '^%u+ ') and failed or 'ERR ' .. failed, '%c', ' ')
       if string.find(said, 'READONLY', 1, true) then
         -- The whole call has come to the wrong server, where nothing was charged.

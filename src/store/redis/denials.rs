@@ -77,7 +77,7 @@ mod tests {
             let told = (answer, &answer.outcomes(&policies));
             remember(&denials, (&both, &policies), sent, told);
             let mut outcomes = Outcomes::new(Micros::ZERO);
-            denials.tell((&both, &policies), Instant::now(), false, &mut outcomes)
+            denials.replay((&both, &policies), Instant::now(), false, &mut outcomes)
         };
         assert!(!is_remembered(&denied(&both[..1])));
         assert!(is_remembered(&denied(&both)));

@@ -1,6 +1,6 @@
 -- Numbers are doubles: whole numbers are exact below 2^53.
 
--- How much of these units a window counts that has counted so much.
+-- Returns how many of these units a window counts that has counted `counted`.
 local function countable(units, counted)
   return math.max(math.min(units, 4294967295 - counted), 0)
 end

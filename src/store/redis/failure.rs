@@ -23,7 +23,7 @@ pub(super) fn failure_of<'a, T: 'a>(
     errors.find(|error| !is_of_a_key(error))
 }
 
-/// The error for an answer that the scripts never give.
+/// Returns the error for an answer that the scripts never give.
 pub(super) fn nonsense(about: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::Misconfigured)
         .because(DAMAGED)
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     /// Returns the store's error for this line of a server.
-    fn told(line: &str) -> StoreError {
+    fn error_of(line: &str) -> StoreError {
         let value: Value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         failure(value.extract_error().unwrap_err())
     }
@@ -257,7 +257,7 @@ mod tests {
         let transient = UNAVAILABLE.map(|told| (told, Unavailable));
         let lasting = MISCONFIGURED.map(|told| (told, Misconfigured));
         for ((line, reason), kind) in transient.into_iter().chain(lasting) {
-            let error = told(line);
+            let error = error_of(line);
             assert_eq!(
                 (error.kind(), error.reason()),
                 (kind, Some(reason)),
@@ -272,7 +272,7 @@ mod tests {
         for (line, reason) in all {
             let of_a_key = ["cross slot", "wrong type", "damaged state", "clocks differ"];
             let is_so = of_a_key.contains(reason);
-            assert_eq!(is_of_a_key(&told(line)), is_so, "{line}");
+            assert_eq!(is_of_a_key(&error_of(line)), is_so, "{line}");
         }
         assert!(is_of_a_key(&nonsense("a text")));
     }

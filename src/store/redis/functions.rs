@@ -195,7 +195,7 @@ pub(super) fn algorithms() -> impl Strategy<Value = Algorithm> {
         .prop_map(|(shape, quota)| shape.replace('Q', quota).parse().expect("it is one"))
 }
 
-/// A request: the time since the previous one in parts of the longest wait, sometimes negative, and a cost.
+/// Returns a request: the time since the previous one in parts of the longest wait, sometimes negative, and a cost.
 pub(super) fn past() -> impl Strategy<Value = Vec<(i32, u32)>> {
     let part = prop_oneof![Just(0), -5..30, -2_000..20_000_i32];
     let cost = prop_oneof![1..4_u32, 1..=u32::MAX];

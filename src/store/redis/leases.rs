@@ -15,8 +15,8 @@ use super::lease::{self, Ask, NodeClock, Pair, Terms, Way};
 use super::not_leased::SmallLimits;
 use super::opened::OpenedPolicy;
 use super::pairs::{
-    Again, Counts, Entry, Heard, LastTold, LeaseRequest, LeaseRequests, Local, Of, Shard, all_of,
-    tell_each,
+    Again, Counts, Entry, Heard, LastAnswer, LeaseRequest, LeaseRequests, Local, PairId, Shard,
+    all_of, wake_each,
 };
 use super::reply::ScriptReply;
 use crate::algorithm::Limit;
@@ -237,7 +237,7 @@ impl Leases {
 
     fn new_entry(&self, charge: &Charge) -> Entry {
         Entry {
-            of: Of::without_cost(charge),
+            of: PairId::without_cost(charge),
             pair: Pair::default(),
             epoch: self.changes.of(&charge.key),
             told: None,
@@ -297,7 +297,7 @@ impl Leases {
     ) {
         for question in questions {
             let waiting = self.hear(&question, answer, policies, outcomes);
-            tell_each(waiting, Ok(()));
+            wake_each(waiting, Ok(()));
         }
     }
 
@@ -321,7 +321,7 @@ impl Leases {
             // The key was changed meanwhile, or the pair was evicted.
             if !self.changes.is_still(question.epoch) {
                 let returned =
-                    Of::without_cost(&charge).question(all_of(grant), question.epoch, now);
+                    PairId::without_cost(&charge).question(all_of(grant), question.epoch, now);
                 counts.gives_back(&returned.ask);
                 self.returns().push(returned);
                 drop(shard);
@@ -351,7 +351,7 @@ impl Leases {
         {
             outcomes.wait_at_least(charge.policy, pace);
         }
-        entry.told = Some(Box::new(LastTold {
+        entry.told = Some(Box::new(LastAnswer {
             told: told.clone(),
             outcome,
             received: now,
@@ -364,7 +364,7 @@ impl Leases {
     pub(super) fn failed(&self, question: &LeaseRequest, error: Option<&StoreError>) {
         let waiting = self.ended(question);
         if let Some(error) = error {
-            tell_each(waiting, Err(error));
+            wake_each(waiting, Err(error));
         }
     }
 
@@ -378,7 +378,7 @@ impl Leases {
     }
 
     /// Returns reports on the spent units of these charges, to be sent before their keys are changed.
-    pub(super) fn tell(&self, charges: &[Charge]) -> Vec<LeaseRequest> {
+    pub(super) fn reports(&self, charges: &[Charge]) -> Vec<LeaseRequest> {
         self.questions_of(charges, Pair::tell)
     }
 
@@ -409,7 +409,7 @@ impl Leases {
 
     /// Returns the units of the keys of these charges, under any limit, to be given back.
     pub(super) fn end(&self, charges: &[Charge]) -> Vec<LeaseRequest> {
-        self.questions(|Of(of), pair, now| {
+        self.questions(|PairId(of), pair, now| {
             let mut charges = charges.iter();
             let is_of = |charge: &Charge| of.policy == charge.policy && of.key == charge.key;
             charges.any(is_of).then(|| pair.give_back(now)).flatten()
@@ -433,7 +433,7 @@ impl Leases {
 
     fn questions(
         &self,
-        mut ask: impl FnMut(&Of, &mut Pair, Micros) -> Option<Ask>,
+        mut ask: impl FnMut(&PairId, &mut Pair, Micros) -> Option<Ask>,
     ) -> Vec<LeaseRequest> {
         let now = self.clock.now();
         let mut questions = Vec::new();

@@ -53,7 +53,7 @@ impl RedisLedger {
         let is_away = calls.watch.is_away(charges);
         // The pair of a key remembers for how long it does not ask.
         let is_of_a_pair = leases.is_some() && charges.len() == 1;
-        if (is_away || !is_of_a_pair) && calls.tell_denial(charges, purpose, is_away, outcomes) {
+        if (is_away || !is_of_a_pair) && calls.replay_denial(charges, purpose, is_away, outcomes) {
             return Charged::Now(Ok(false));
         }
         if is_away {
@@ -90,7 +90,7 @@ impl RedisLedger {
         if is_away
             && calls.standby.is_local(charges)
             && let Some(denials) = &calls.denials
-            && denials.tell((&ones, &calls.policies), Instant::now(), true, &mut denied)
+            && denials.replay((&ones, &calls.policies), Instant::now(), true, &mut denied)
         {
             calls.watch.calls().remembered();
             denied.degrade();
@@ -111,7 +111,7 @@ impl RedisLedger {
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
         Reply::later(async move {
             if let Some(leases) = &calls.leases {
-                lending::tell(&calls, leases.give_back(&charges)).await;
+                lending::send_reports(&calls, leases.give_back(&charges)).await;
             }
             match calls.take(&charges).await {
                 Ok((units, answer)) => {
@@ -159,7 +159,7 @@ impl RedisLedger {
             if amendment.ends_leases() {
                 calls.changes.advance(&charges);
             }
-            let changed = Err(away().told());
+            let changed = Err(away().already_logged());
             let changed = calls.standby.change(&charges, amendment, changed);
             return Reply::Now(changed.map(|()| false));
         }
@@ -168,9 +168,9 @@ impl RedisLedger {
                 let told = if amendment.ends_leases() {
                     leases.end(&charges)
                 } else {
-                    leases.tell(&charges)
+                    leases.reports(&charges)
                 };
-                lending::tell(&calls, told).await;
+                lending::send_reports(&calls, told).await;
             }
             let changed = match amendment {
                 Amendment::TakeBack(_) | Amendment::Add(_) => {
@@ -179,7 +179,7 @@ impl RedisLedger {
                 _ => calls.change_each(&charges, amendment).await,
             };
             let is_kept = matches!((amendment, &changed), (Amendment::GiveBack(_), Ok(false)));
-            let changed = changed.map(drop).map_err(StoreError::told);
+            let changed = changed.map(drop).map_err(StoreError::already_logged);
             let changed = calls.standby.change(&charges, amendment, changed);
             changed.map(|()| !is_kept)
         })
@@ -188,7 +188,7 @@ impl RedisLedger {
 
 impl Calls {
     /// Tells a remembered denial, if there is one that may be used. Returns whether it did.
-    fn tell_denial(
+    fn replay_denial(
         &self,
         charges: &[Charge],
         purpose: Purpose,
@@ -196,7 +196,7 @@ impl Calls {
         outcomes: &mut Outcomes,
     ) -> bool {
         let may_tell = match purpose {
-            // What other policies may do while the server is away is not remembered for them.
+            // The cache does not say how other policies decide while the server is away.
             _ if is_away => self.standby.is_local(charges),
             // A peek goes to the server, if it is there.
             purpose => matches!(purpose, Purpose::Charge),
@@ -204,7 +204,7 @@ impl Calls {
         let asked = (charges, &*self.policies);
         let denials = self.denials.as_ref().filter(|_| may_tell);
         let is_told =
-            denials.is_some_and(|denials| denials.tell(asked, Instant::now(), is_away, outcomes));
+            denials.is_some_and(|denials| denials.replay(asked, Instant::now(), is_away, outcomes));
         if is_told {
             self.watch.calls().remembered();
         }
@@ -275,7 +275,7 @@ impl Calls {
         purpose: Purpose,
         error: impl FnOnce() -> StoreError,
     ) -> Result<Outcomes, StoreError> {
-        let error = || error().told();
+        let error = || error().already_logged();
         match purpose {
             Purpose::Charge => self.standby.charge(charges, error),
             _ => self.standby.peek(charges, error),
@@ -288,7 +288,7 @@ impl Calls {
         charges: &[Charge],
         error: StoreError,
     ) -> Result<(u32, Outcomes), StoreError> {
-        self.standby.take_up_to(charges, || error.told())
+        self.standby.take_up_to(charges, || error.already_logged())
     }
 
     /// Returns the outcomes of the server's answer, and remembers a denial.

@@ -28,7 +28,7 @@ struct Asking {
 }
 
 impl Asking {
-    fn about(calls: &Arc<Calls>, charges: &[Charge]) -> Self {
+    fn new(calls: &Arc<Calls>, charges: &[Charge]) -> Self {
         let questions = calls.leases.as_ref().map(|leases| leases.ask(charges));
         Self {
             calls: Arc::clone(calls),
@@ -41,7 +41,7 @@ impl Asking {
     ///
     /// This runs in a task of its own: a request that goes away, or is not polled, would otherwise lose the units that the
     /// answer brings, and keep the requests waiting that come after it.
-    async fn told(mut self) -> Result<(ScriptReply, Outcomes), StoreError> {
+    async fn answer(mut self) -> Result<(ScriptReply, Outcomes), StoreError> {
         let calls = Arc::clone(&self.calls);
         let answer = calls.lease(&self.questions, calls.link.deadline()).await;
         let answer = answer.inspect_err(|error| self.failed(Some(error)))?;
@@ -98,7 +98,7 @@ pub(super) async fn decide(
             }
         }
     }
-    let told = spawn(Asking::about(calls, charges).told());
+    let told = spawn(Asking::new(calls, charges).answer());
     match timeout_at(until, told).await {
         Ok(Ok(told)) => told.map(|(answer, outcomes)| (Some(answer), outcomes)),
         // The runtime has ended, or the request has waited for other answers before.
@@ -121,11 +121,11 @@ fn renew(calls: &Arc<Calls>, charge: &Charge) {
         return;
     };
     let (calls, charge) = (Arc::clone(calls), Charge { cost: 0, ..*charge });
-    runtime.spawn(async move { Asking::about(&calls, &[charge]).told().await });
+    runtime.spawn(async move { Asking::new(&calls, &[charge]).answer().await });
 }
 
 /// Reports units to the server. Units of a lost report lapse.
-pub(super) async fn tell(calls: &Arc<Calls>, told: Vec<LeaseRequest>) {
+pub(super) async fn send_reports(calls: &Arc<Calls>, told: Vec<LeaseRequest>) {
     let mut tasks = Vec::with_capacity(told.len());
     for question in told {
         let calls = Arc::clone(calls);
@@ -148,7 +148,7 @@ pub(super) fn give_all_back(calls: &Arc<Calls>) {
         let all = leases.all();
         if !all.is_empty() {
             let calls = Arc::clone(calls);
-            runtime.spawn(async move { tell(&calls, all).await });
+            runtime.spawn(async move { send_reports(&calls, all).await });
         }
     }
 }
@@ -173,7 +173,7 @@ async fn give_idle_back(looking: Looking) {
         };
         let idle = leases.idle();
         if !idle.is_empty() {
-            tell(&calls, idle).await;
+            send_reports(&calls, idle).await;
         } else if !leases.holds_any() {
             return;
         }

@@ -30,8 +30,8 @@ mod promise;
 mod query;
 #[cfg(feature = "redis-cluster")]
 mod ranges;
-mod reach;
 mod reconnecting;
+mod remote;
 mod renewal;
 mod reply;
 mod script;
@@ -53,7 +53,7 @@ use self::batcher::{Batcher, Lender};
 use self::calls::Calls;
 use self::denials::DenialCache;
 use self::held::HeldSlots;
-use self::lease::NodeClock;
+use self::lease::{NodeClock, Terms};
 use self::leases::Leases;
 use self::link::Link;
 use self::not_leased::{SmallLimits, terms};
@@ -163,7 +163,7 @@ impl RedisStore {
         let opened: Vec<Arc<Calls>> = self.opened().iter().filter_map(Weak::upgrade).collect();
         for calls in opened {
             if let Some(leases) = &calls.leases {
-                lending::tell(&calls, leases.all()).await;
+                lending::send_reports(&calls, leases.all()).await;
             }
         }
     }
@@ -212,27 +212,8 @@ impl Store for RedisStore {
             .collect();
         let terms = self.lease.map(|life| terms(given, life));
         let lender = terms.clone().map(|terms| Lender::new(&of_each, terms));
-        let leases = terms.map(|terms| {
-            let clock = NodeClock::new(
-                #[cfg(feature = "testing")]
-                self.clock.clone(),
-            );
-            Leases::new(
-                clock,
-                (terms, SmallLimits::new(given)),
-                Arc::clone(&self.changes),
-            )
-        });
-        let remembers = !self.remember_denials_for.is_zero();
-        #[cfg(feature = "testing")]
-        let remembers = remembers && self.clock.is_none();
-        #[cfg(feature = "testing")]
-        let clock = self.clock.clone();
-        #[cfg(not(feature = "testing"))]
-        let clock = None;
-        let standby = Standby::new(given, self.nodes.unwrap_or(NonZeroU32::MIN), clock);
-        let standby = Arc::new(standby);
-        self.watch.stands_in(&standby, self.nodes, &self.prefix);
+        let leases = terms.map(|terms| self.leases(given, terms));
+        let standby = self.standby(given);
         let calls = Arc::new(Calls {
             standby,
             watch: Arc::clone(&self.watch),
@@ -247,8 +228,7 @@ impl Store for RedisStore {
             take: Script::of(&rules, include_str!("take.lua")),
             renew: Script::of(&held, include_str!("renew.lua")),
             held: HeldSlots::new(self.slot_life),
-            denials: remembers
-                .then(|| DenialCache::new(self.remember_denials_for, Arc::clone(&self.epochs))),
+            denials: self.denials(),
             epochs: Arc::clone(&self.epochs),
             changes: Arc::clone(&self.changes),
             leases,
@@ -264,6 +244,38 @@ impl Store for RedisStore {
             opened.push(Arc::downgrade(&calls));
         }
         Ok(RedisLedger::new(calls))
+    }
+}
+
+impl RedisStore {
+    /// Creates the leases of a ledger for these policies.
+    fn leases(&self, policies: &[Policy], terms: Box<[Option<Terms>]>) -> Leases {
+        let clock = NodeClock::new(
+            #[cfg(feature = "testing")]
+            self.clock.clone(),
+        );
+        let terms = (terms, SmallLimits::new(policies));
+        Leases::new(clock, terms, Arc::clone(&self.changes))
+    }
+
+    /// Creates the copy of these policies that decides while the server is away.
+    fn standby(&self, policies: &[Policy]) -> Arc<Standby> {
+        #[cfg(feature = "testing")]
+        let clock = self.clock.clone();
+        #[cfg(not(feature = "testing"))]
+        let clock = None;
+        let nodes = self.nodes.unwrap_or(NonZeroU32::MIN);
+        let standby = Arc::new(Standby::new(policies, nodes, clock));
+        self.watch.stands_in(&standby, self.nodes, &self.prefix);
+        standby
+    }
+
+    /// Creates the cache of denials, unless denials are not remembered.
+    fn denials(&self) -> Option<DenialCache> {
+        let remembers = !self.remember_denials_for.is_zero();
+        #[cfg(feature = "testing")]
+        let remembers = remembers && self.clock.is_none();
+        remembers.then(|| DenialCache::new(self.remember_denials_for, Arc::clone(&self.epochs)))
     }
 }
 

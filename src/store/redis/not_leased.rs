@@ -27,7 +27,7 @@ pub(super) fn terms(policies: &[Policy], life: Micros) -> Box<[Option<Terms>]> {
             },
             Err(why) => why,
         };
-        not_leased.push(format!("{:?}: {why}", policy.told_name()));
+        not_leased.push(format!("{:?}: {why}", policy.shown_name()));
         None
     });
     let terms = terms.collect();
@@ -38,7 +38,7 @@ pub(super) fn terms(policies: &[Policy], life: Micros) -> Box<[Option<Terms>]> {
 }
 
 /// Finds limits that are too small for leases, and have another source than the policy: a plan, an override, a factor. Each
-/// policy with such a limit is told once.
+/// policy with such a limit is logged once.
 pub(super) struct SmallLimits(Box<[LeasedPolicy]>);
 
 struct LeasedPolicy {
@@ -50,28 +50,28 @@ struct LeasedPolicy {
 impl SmallLimits {
     pub(super) fn new(policies: &[Policy]) -> Self {
         let named = policies.iter().map(|policy| LeasedPolicy {
-            name: policy.told_name().to_owned(),
+            name: policy.shown_name().to_owned(),
             factor: policy.parts().map(|(factor, _)| factor.clone()),
             is_told: AtomicBool::new(false),
         });
         Self(named.collect())
     }
 
-    /// Whether this limit lets less than eight requests pass at once.
+    /// Returns whether this limit lets less than eight requests pass at once.
     pub(super) fn finds(&self, policy: usize, limit: u32) -> bool {
         let Some(policy) = self.0.get(policy) else {
             return false;
         };
         let is_small = policy.admits_at_once(limit) < u64::from(LEAST_LEASED);
         if is_small && !policy.is_told.load(Ordering::Relaxed) {
-            policy.tell();
+            policy.warn();
         }
         is_small
     }
 }
 
 impl LeasedPolicy {
-    /// How many requests of one unit pass at once. Under a factor, the limit is in thousandths of a unit under the most that
+    /// Returns how many requests of one unit pass at once. Under a factor, the limit is in thousandths of a unit under the most that
     /// the factor can be, and a request costs the more the lower the factor is.
     fn admits_at_once(&self, limit: u32) -> u64 {
         let Some(factor) = &self.factor else {
@@ -85,7 +85,7 @@ impl LeasedPolicy {
     }
 
     #[cold]
-    fn tell(&self) {
+    fn warn(&self) {
         if !self.is_told.swap(true, Ordering::Relaxed) {
             let why = "a plan, an override or a factor admits less than 8 units at once";
             warn_once_of(&NOT_LEASED, format!("{:?}: {why}", self.name));

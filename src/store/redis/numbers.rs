@@ -1,4 +1,4 @@
-//! What is kept of a denial: an outcome whose times run down, or the state to compute it from.
+//! A remembered denial: an outcome whose times run down, or the state to compute it from.
 
 use super::opened::OpenedPolicy;
 use super::reply::KeyReply;
@@ -6,7 +6,7 @@ use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::store::denials::Remembered;
 
-/// What is kept of a denied charge, to tell it again as time goes on and nothing else happens.
+/// A remembered denied charge, from which the outcome of a later moment is computed.
 #[derive(Debug)]
 pub(super) enum Numbers {
     /// Only the times change, which run down.
@@ -16,14 +16,14 @@ pub(super) enum Numbers {
 }
 
 impl Numbers {
-    /// Chooses the form for a denial that is told for this long.
+    /// Chooses the form for a denial that is remembered for this long.
     pub(super) fn of(told: &KeyReply, counted: &OpenedPolicy, length: Micros) -> Self {
         let first = told.outcome(counted, Micros::ZERO);
         let last = told.outcome(counted, length);
         // While no request arrives, the remaining units do not decrease, and a moment to which a time runs
         // down does not come nearer. So numbers that are equal at both ends are equal in between. In a
         // calendar, the lengths of windows and the limits come and go.
-        if !counted.algorithm.depends_on_a_calendar() && first.run_down(length) == last {
+        if !counted.algorithm.depends_on_a_calendar() && first.aged_by(length) == last {
             Self::RunDown(first)
         } else {
             Self::Counted(Box::new(told.clone()))
@@ -34,7 +34,7 @@ impl Numbers {
 impl Remembered for Numbers {
     type Policy = OpenedPolicy;
 
-    fn tell(
+    fn replay(
         &self,
         (policy, counted): (usize, &OpenedPolicy),
         later: Micros,
@@ -42,7 +42,7 @@ impl Remembered for Numbers {
     ) {
         // Each arm pushes by itself: a common outcome would be built elsewhere and moved.
         match self {
-            Self::RunDown(first) => outcomes.push(policy, first.run_down(later)),
+            Self::RunDown(first) => outcomes.push(policy, first.aged_by(later)),
             Self::Counted(told) => outcomes.push(policy, told.outcome(counted, later)),
         }
     }
@@ -108,9 +108,9 @@ mod tests {
         }
     }
 
-    fn told(numbers: &Numbers, counted: &OpenedPolicy, later: Micros) -> Outcome {
+    fn outcome(numbers: &Numbers, counted: &OpenedPolicy, later: Micros) -> Outcome {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        numbers.tell((0, counted), later, &mut outcomes);
+        numbers.replay((0, counted), later, &mut outcomes);
         let (_, outcome) = outcomes.iter().next().expect("one was told");
         *outcome
     }
@@ -173,7 +173,7 @@ mod tests {
                 for later in within.chain([0, 1.min(length), length.saturating_sub(1), length]) {
                     let later = Micros::new(later);
                     prop_assert_eq!(
-                        told(&numbers, &counted, later),
+                        outcome(&numbers, &counted, later),
                         answered.outcome(&counted, later),
                         "{} {:?} after {:?} of {}: {:?}",
                         algorithm,

@@ -26,7 +26,7 @@ pub(super) struct Shard {
     pub(super) counts: Counts,
 }
 
-/// What happened to units, since the start.
+/// The counts of units since the start.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) granted: u64,
@@ -39,11 +39,11 @@ pub(super) struct Counts {
 pub(super) type Pairs = HashMap<u64, Entry, BuildHasherDefault<Hashed<SHARDS>>>;
 
 pub(super) struct Entry {
-    pub(super) of: Of,
+    pub(super) of: PairId,
     pub(super) pair: Pair,
     /// The epoch of the key when the entry was made.
     pub(super) epoch: KeyEpoch,
-    pub(super) told: Option<Box<LastTold>>,
+    pub(super) told: Option<Box<LastAnswer>>,
     /// The requests that wait for the answer to a question on its way.
     pub(super) waiting: Vec<oneshot::Sender<Heard>>,
 }
@@ -69,10 +69,10 @@ pub(super) struct Local {
 
 /// The identity of a pair: a charge without its cost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Of(pub(super) Charge);
+pub(super) struct PairId(pub(super) Charge);
 
 /// The last answer of the server.
-pub(super) struct LastTold {
+pub(super) struct LastAnswer {
     pub(super) told: KeyReply,
     /// The outcome of a request, in which all units that nodes hold count as spent.
     pub(super) outcome: Outcome,
@@ -189,7 +189,7 @@ impl Entry {
         };
         let later = now.saturating_sub(last.received);
         outcomes.decided_at(last.told.at().saturating_add(later));
-        let outcome = last.outcome.run_down(later);
+        let outcome = last.outcome.aged_by(later);
         let remaining = outcome.remaining().saturating_add(self.pair.left(now));
         outcomes.push(charge.policy, outcome.with_remaining(remaining));
         counts.spent += u64::from(charge.cost);
@@ -198,7 +198,7 @@ impl Entry {
     }
 }
 
-impl Of {
+impl PairId {
     pub(super) fn without_cost(charge: &Charge) -> Self {
         let free = Charge::new(charge.policy, charge.key, 0);
         Self(Charge {
@@ -221,10 +221,10 @@ impl Of {
     }
 }
 
-pub(super) fn tell_each(waiting: Vec<oneshot::Sender<Heard>>, heard: Result<(), &StoreError>) {
+pub(super) fn wake_each(waiting: Vec<oneshot::Sender<Heard>>, heard: Result<(), &StoreError>) {
     for request in waiting {
         // Sending fails if the request has gone away.
-        let _ = request.send(heard.map_err(StoreError::again));
+        let _ = request.send(heard.map_err(StoreError::copied));
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Query {
     pub(super) charges: SmallVec<[QueryCharge; 2]>,
 }
 
-/// What all requests of a call have in common.
+/// The settings that all requests of a call have in common.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Kind {
     pub(super) verb: &'static str,
@@ -46,7 +46,7 @@ pub(super) struct Rule {
     pub(super) own: Own,
 }
 
-/// What a charge has beside its policy.
+/// The limit or the override of a charge, beside its policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Own {
     /// Nothing.

@@ -10,17 +10,17 @@ pub(super) type Range = (u16, u16, Address);
 
 /// Parses the answer to `CLUSTER SLOTS` of a node that was asked at this host, in the order of the slots.
 /// Entries that are not understood are left out.
-pub(super) fn ranges(told: &Value, host: &str) -> Vec<Range> {
-    let Value::Array(told) = told else {
+pub(super) fn ranges(text: &Value, host: &str) -> Vec<Range> {
+    let Value::Array(text) = text else {
         return Vec::new();
     };
-    let mut ranges: Vec<Range> = told.iter().filter_map(|told| range(told, host)).collect();
+    let mut ranges: Vec<Range> = text.iter().filter_map(|text| range(text, host)).collect();
     ranges.sort_unstable();
     ranges
 }
 
-fn range(told: &Value, host: &str) -> Option<Range> {
-    let Value::Array(told) = told else {
+fn range(text: &Value, host: &str) -> Option<Range> {
+    let Value::Array(text) = text else {
         return None;
     };
     // The replicas come after the primary.
@@ -29,7 +29,7 @@ fn range(told: &Value, host: &str) -> Option<Range> {
         Value::Int(last),
         Value::Array(primary),
         ..,
-    ] = &told[..]
+    ] = &text[..]
     else {
         return None;
     };
@@ -60,8 +60,8 @@ fn host_of(name: &str, asked: &str) -> Option<String> {
 
 /// Resolves a redirection by a node that was asked at this host: `127.0.0.1:6381`, or `:6381` on its own
 /// host.
-pub(super) fn elsewhere(told: &str, host: &str) -> Option<Address> {
-    let (name, port) = told.rsplit_once(':')?;
+pub(super) fn elsewhere(text: &str, host: &str) -> Option<Address> {
+    let (name, port) = text.rsplit_once(':')?;
     let name = name.trim_start_matches('[').trim_end_matches(']');
     Some((host_of(name, host)?, port.parse().ok()?))
 }
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    fn told(answer: &str) -> Vec<Range> {
+    fn ranges_of(answer: &str) -> Vec<Range> {
         let answer = answer.replace(' ', "\r\n");
         ranges(&parse_redis_value(answer.as_bytes()).unwrap(), "10.0.0.1")
     }
@@ -92,7 +92,7 @@ mod tests {
             ("$7 0.0.0.0", "10.0.0.1"),
         ] {
             let answer = format!("*1 *4 :0 :16383 *2 {name} :7001 *2 $1 a :7002 ");
-            assert_eq!(told(&answer), [(0, 16_383, at(host, 7_001))], "{name}");
+            assert_eq!(ranges_of(&answer), [(0, 16_383, at(host, 7_001))], "{name}");
         }
     }
 
@@ -110,13 +110,13 @@ mod tests {
             "*1 *3 :0 :16384 *2 $1 a :7001 ",
             "*1 *3 :-1 :1 *2 $1 a :7001 ",
         ] {
-            assert_eq!(told(answer), [], "{answer}");
+            assert_eq!(ranges_of(answer), [], "{answer}");
         }
     }
 
     #[test]
     fn a_slot_that_has_moved_is_where_the_node_says() {
-        for (told, address) in [
+        for (text, address) in [
             ("10.0.0.2:7001", Some(at("10.0.0.2", 7_001))),
             ("::1:7001", Some(at("::1", 7_001))),
             ("[::1]:7001", Some(at("::1", 7_001))),
@@ -125,7 +125,7 @@ mod tests {
             ("10.0.0.2", None),
             ("10.0.0.2:", None),
         ] {
-            assert_eq!(elsewhere(told, "10.0.0.1"), address, "{told}");
+            assert_eq!(elsewhere(text, "10.0.0.1"), address, "{text}");
         }
     }
 }

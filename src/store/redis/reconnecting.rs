@@ -25,12 +25,12 @@ struct Current<C> {
     /// The number of the connection, because a useless one may have been replaced already.
     number: u64,
     /// The result of the running attempt, and when it began.
-    coming: Option<(Instant, Coming<C>)>,
+    coming: Option<(Instant, ConnectionAttempt<C>)>,
     /// When the first call was sent that was given up, while nothing has been answered since.
     unanswered_since: Option<Instant>,
 }
 
-type Coming<C> = watch::Receiver<Option<RedisResult<(C, u64)>>>;
+type ConnectionAttempt<C> = watch::Receiver<Option<RedisResult<(C, u64)>>>;
 
 /// The least time for an attempt to connect. A call that cannot wait for it leaves it to the next call.
 pub(super) const CONNECTING: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
     }
 
     /// Returns the running attempt, or starts one.
-    fn coming(&self, current: &mut Current<C>) -> Coming<C> {
+    fn coming(&self, current: &mut Current<C>) -> ConnectionAttempt<C> {
         // An attempt has no result when its runtime ends, and never ends if the runtime does not run any
         // more.
         let longest = self.longest() + CONNECTING;
@@ -101,7 +101,7 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
 
     /// Connects in a task of its own. If a call connected, the next call would start again with what is left
     /// of its own time.
-    fn attempt(&self) -> Coming<C> {
+    fn attempt(&self) -> ConnectionAttempt<C> {
         let (come, coming) = watch::channel(None);
         let (connect, current) = (Arc::clone(&self.connect), Arc::clone(&self.current));
         let longest = self.longest();
@@ -159,7 +159,7 @@ fn lock<C>(current: &Mutex<Current<C>>) -> MutexGuard<'_, Current<C>> {
     current.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn outcome<C: Clone>(mut coming: Coming<C>) -> RedisResult<(C, u64)> {
+async fn outcome<C: Clone>(mut coming: ConnectionAttempt<C>) -> RedisResult<(C, u64)> {
     match coming.wait_for(Option::is_some).await.as_deref() {
         Ok(Some(outcome)) => outcome.clone(),
         _ => Err(ended()),

@@ -11,7 +11,7 @@ use super::opened::{Charges, OpenedPolicy};
 use crate::algorithm::State;
 use crate::clock::Micros;
 #[cfg(feature = "calendar")]
-use crate::decision::Weight;
+use crate::decision::DenialEffect;
 use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
 use crate::store::{Charge, Taken};
@@ -260,7 +260,7 @@ impl ScriptReply {
             let (_, outcome) = all.find(|(policy, _)| *policy == told.charge.policy)?;
             let wait = outcome.retry_micros();
             match told.own {
-                // What comes after the override is not known.
+                // The limit after the override is not known.
                 Some(Own { lasts, .. }) => Some(wait.map_or(lasts, |wait| wait.min(lasts))),
                 None => wait,
             }
@@ -294,11 +294,11 @@ impl ScriptReply {
 
     #[cfg(feature = "calendar")]
     fn wait_for_all(&self, policies: &[OpenedPolicy], outcomes: &mut Outcomes) {
-        let weight = |policy| {
+        let effect = |policy| {
             let told = self.of(policy);
-            told.map_or(Weight::Full, |told| told.charge.weight())
+            told.map_or(DenialEffect::Full, |told| told.charge.effect())
         };
-        outcomes.weigh(weight);
+        outcomes.set_effects(effect);
         if outcomes.is_allowed() {
             return;
         }
@@ -309,7 +309,7 @@ impl ScriptReply {
                     later.push(told.charge.policy, told.outcome(counted, wait));
                 }
             }
-            later.weigh(weight);
+            later.set_effects(effect);
             later
         });
     }

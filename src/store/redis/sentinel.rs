@@ -118,7 +118,7 @@ async fn ask(sentinel: ConnectionInfo, name: String) -> Outcome<Step> {
             Err((Fault::NameIsUnknown, error))
         }
         Err(error) if is_lasting(&error) => {
-            let error = tell(
+            let error = explain(
                 "a sentinel does not say which server is the master",
                 &at,
                 &error,
@@ -126,7 +126,7 @@ async fn ask(sentinel: ConnectionInfo, name: String) -> Outcome<Step> {
             Err((Fault::SentinelRefuses, error))
         }
         Err(error) => {
-            let error = tell("no sentinel answers", &at, &error);
+            let error = explain("no sentinel answers", &at, &error);
             Err((Fault::SentinelIsAway, error))
         }
     }
@@ -148,7 +148,7 @@ async fn connect(master: ConnectionInfo) -> Outcome<Step> {
     };
     let connection = in_time(step).await;
     connection.map(Step::Connected).map_err(|error| {
-        let error = tell(
+        let error = explain(
             "the server that a sentinel names as the master",
             &at,
             &error,
@@ -168,7 +168,7 @@ fn is_lasting(error: &RedisError) -> bool {
     failure(error.clone()).kind() == StoreErrorKind::Misconfigured
 }
 
-fn tell(what: &'static str, at: &str, error: &RedisError) -> RedisError {
+fn explain(what: &'static str, at: &str, error: &RedisError) -> RedisError {
     let kind = match error.kind() {
         kind @ ErrorKind::AuthenticationFailed => kind,
         _ if is_lasting(error) => ErrorKind::InvalidClientConfig,

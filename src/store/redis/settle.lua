@@ -1,6 +1,9 @@
--- Settles what requests have really cost. KEYS: the states of their keys. ARGV: the time, or nothing; how many policies, and
--- each one's rule, four numbers, the limit first, and its hours or nothing; then for each key its policy, how much, below 0
--- to give it back, and until when it can be given back. Returns a line for each: `1`, or what has failed, behind a `-`.
+-- Settles the real costs of requests.
+-- KEYS: the states of their keys.
+-- ARGV: the time, or nothing; how many policies there are, and for each its rule, four numbers, the limit first, and
+-- its hours or nothing; then for each key its policy, the amount, below 0 to give it back, and until when it can be
+-- given back.
+-- Returns a line for each key: `1`, or an error after a `-`.
 local KEYS, ARGV = KEYS, ARGV
 local now, shortest = moment(ARGV[1])
 local policies, at = {}, 3
@@ -9,10 +12,10 @@ for index = 1, ARGV[2] + 0 do
   at = at + 6
 end
 
--- Settles what was charged to this key; `place` is where it stands in ARGV.
+-- Settles a charge of this key; `place` is its index in ARGV.
 local function settle(key, place)
   local policy, amount = policies[ARGV[place] + 0], ARGV[place + 1] + 0
-  -- Of what has ended since, nothing is left to give back.
+  -- A window that has ended since has nothing to give back.
   if amount < 0 and now >= ARGV[place + 2] + 0 then
     return
   end
@@ -24,9 +27,9 @@ local function settle(key, place)
   local own = ''
   if marks then
     local _
-    _, own, _, limit, a, b, c = marking().heed(rule, marks, now, false, limit, a, b, c)
+    _, own, _, limit, a, b, c = marking().apply_marks(rule, marks, now, false, limit, a, b, c)
   end
-  -- Those under which the state lasts the longest.
+  -- The numbers under which the state lasts longest.
   local lasts, lasts_a, lasts_b, lasts_c = limit, a, b, c
   if policy[6] ~= '' and own == '' then
     limit, a, b, c = in_force(rule, kept, now, policy[6])
@@ -37,7 +40,7 @@ local function settle(key, place)
   if marks and marks.lease then
     marking().ending(rule, marks, kept, now, limit, a, b, c)
   end
-  -- How long it lasts, if that may stay as it is.
+  -- The time to live, if it can stay.
   local before = 0
   if amount > 0 and found and not (marks or rule.save or rule.is_slower) then
     before = rule.reset_after(kept, now, lasts, lasts_a, lasts_b, lasts_c)
@@ -55,7 +58,7 @@ local function settle(key, place)
   if found and not (marks or rule.save) then
     local left = rule.reset_after(kept, now, lasts, lasts_a, lasts_b, lasts_c)
     if left > 0 and (amount < 0 or left <= before) then
-      -- A server takes half as long where it sets no time to live.
+      -- A server takes half as long if it sets no time to live.
       redis.call('SET', key, told(kept), 'KEEPTTL')
       return
     end
@@ -65,13 +68,13 @@ end
 
 local lines = {}
 for index = 1, #KEYS do
-  -- What no rule can read fails its own settlement, and none of the others.
+  -- An error about data that no rule can read fails its own settlement alone.
   local is_settled, failed = pcall(settle, KEYS[index], at)
   at = at + 3
   if is_settled then
     lines[index] = '1'
   else
-    -- What the server itself says begins with its name of the error, but for Redis 6.2.
+    -- An error of the server itself begins with its name, except in Redis 6.2.
     local said = string.gsub(string.find(failed, '^%u+ ') and failed or 'ERR ' .. failed, '%c', ' ')
     if string.find(said, 'READONLY', 1, true) then
       -- The whole call has come to the wrong server, where nothing was settled.

@@ -1,15 +1,17 @@
--- A state is text: its words. Before them and a `;` stand marks: `!` with from and until when the key is
--- blocked; `=` with from and until when it has a limit of its own, and the four numbers of that; `*` with how many blocks
--- it had as penalties, until when these count, until when any of this counts, and when it was refused; `~` with what nodes
--- hold of it: the longest life of that, the demand (a span of time, the demand of the span before, and that of the span),
--- and for each class of units its end and how many they are.
+-- A state is text: its words. Marks and a `;` may come before them:
+-- - `!`: the beginning and the end of a block of the key;
+-- - `=`: the beginning and the end of an override, and its four numbers;
+-- - `*`: the number of blocks as penalties, until when they count, until when any of this counts, and the times of
+--   refusals;
+-- - `~`: the units that nodes hold: the longest life of a lease, the demand (a span of time, the demand of the span
+--   before, and that of the span), and for each class of units its end and their number.
 
--- What is known of marks. Few keys have any, and a server makes a function anew for each call: these are
--- made when a mark is met.
+-- The functions for marks. Few keys have marks, and a server makes a function anew for each call, so these are made
+-- when the first mark is found.
 local function marking()
   local names = {['!'] = 'block', ['='] = 'own', ['*'] = 'offences', ['~'] = 'lease'}
 
-  -- What the marks in this text say: {block = {from, until}, own = {from, until, numbers …}, offences = {blocks, these
+  -- Returns the marks in this text: {block = {from, until}, own = {from, until, numbers …}, offences = {blocks, these
   -- until, all until, refused …}, lease = {life, moves, span, before, present, end, units …}}.
   local function of(text)
     local marks = {}
@@ -49,16 +51,16 @@ local function marking()
       .. (offences and list('*', offences) or '') .. (lease and list('~', lease) or '')
   end
 
-  -- How long this lasts yet, which is from one moment to another, and by how much it is from the future.
+  -- Returns how much longer a mark holds, from one moment to another, and by how much it is from the future.
   local function left(mark, now)
     local back = math.max(mark[1] - now, 0)
     return math.max(mark[2] - back - now, 0), back
   end
 
-  -- Goes by the marks: drops those that have ended and, if it `moves` them, moves those from the future back
-  -- as a whole. Returns in digits how long the key is blocked yet, what is told of its own limit, whether
-  -- anything has changed, and the numbers to go by.
-  local function heed(rule, marks, now, moves, limit, a, b, c)
+  -- Applies the marks: drops those that have ended and, if it `moves` them, moves those from the future back as a
+  -- whole. Returns in digits how much longer the key is blocked and the text about its override, whether anything has
+  -- changed, and the numbers in force.
+  local function apply_marks(rule, marks, now, moves, limit, a, b, c)
     local blocked, changed = 0, false
     for name, mark in pairs({block = marks.block, own = marks.own}) do
       local lasts, back = left(mark, now)
@@ -205,7 +207,7 @@ local function marking()
   end
 
   return {
-    of = of, text_of = text_of, left = left, heed = heed, penalize = penalize, refusals = refusals, ending = ending, lasting = lasting,
+    of = of, text_of = text_of, left = left, apply_marks = apply_marks, penalize = penalize, refusals = refusals, ending = ending, lasting = lasting,
   }
 end
 

@@ -30,7 +30,7 @@ for index = 1, #KEYS do
   local kept, marks, text = (rule.load or load)(KEYS[index])
   local blocked, own, moved, held = '0', '', false, 0
   if marks then
-    blocked, own, moved, limit, a, b, c = marking().heed(rule, marks, now, true, limit, a, b, c)
+    blocked, own, moved, limit, a, b, c = marking().apply_marks(rule, marks, now, true, limit, a, b, c)
   end
   local lasts = {limit, a, b, c}
   if ARGV[at + 7] ~= '' and own == '' then

@@ -6,15 +6,15 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::item::{Damaged, Item};
-use super::part::{Part, Seen};
+use super::part::{KeyState, Part};
 use crate::clock::Micros;
-use crate::decision::Outcomes;
 #[cfg(feature = "calendar")]
-use crate::decision::Weight;
+use crate::decision::DenialEffect;
+use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::{Amendment, DAMAGED};
 
-/// What to do with some items, in one step; see [`Items::update`](super::Items::update).
+/// A change to some items, in one step; see [`Items::update`](super::Items::update).
 ///
 /// It reads no clock and changes nothing itself, so it can be [applied](Self::apply) again whenever another
 /// writer was faster.
@@ -153,7 +153,7 @@ impl Change {
                 cost: 0,
                 ..part.clone()
             };
-            let seen = Seen::of(&asks, &items[part.item], now);
+            let seen = KeyState::of(&asks, &items[part.item], now);
             if seen.is_blocked() && !part.is_shadow {
                 units = 0;
             } else if part.cost > 0 && !part.is_soft {
@@ -189,31 +189,31 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
     let now = outcomes.at();
     let seen = parts
         .iter()
-        .map(|part| Seen::of(part, &items[part.item], now));
-    let seen: SmallVec<[Seen; 8]> = seen.collect();
+        .map(|part| KeyState::of(part, &items[part.item], now));
+    let seen: SmallVec<[KeyState; 8]> = seen.collect();
     let mut each = parts.iter().zip(&seen);
     let allowed = each.all(|(part, seen)| seen.passes(part));
     #[cfg(feature = "calendar")]
-    let waits_for_several = parts.len() > 1 || seen.iter().any(Seen::is_blocked);
+    let waits_for_several = parts.len() > 1 || seen.iter().any(KeyState::is_blocked);
     for (part, seen) in parts.iter().zip(seen) {
         let item = charges.then_some(&mut items[part.item]);
         outcomes.push(part.policy, part.charge(seen, item, now, allowed));
     }
     #[cfg(feature = "calendar")]
     if !allowed && waits_for_several && parts.iter().any(Part::has_hours) {
-        let weight = |policy| {
+        let effect = |policy| {
             let part = parts.iter().find(|part| part.policy == policy);
-            part.map_or(Weight::Full, Part::weight)
+            part.map_or(DenialEffect::Full, Part::effect)
         };
-        outcomes.weigh(weight);
+        outcomes.set_effects(effect);
         outcomes.wait_for_all(|wait| {
             let then = now.saturating_add(wait);
             let mut later = Outcomes::new(then);
             for part in parts {
-                let seen = Seen::of(part, &items[part.item], then);
+                let seen = KeyState::of(part, &items[part.item], then);
                 later.push(part.policy, part.charge(seen, None, then, false));
             }
-            later.weigh(weight);
+            later.set_effects(effect);
             later
         });
     }

@@ -1,13 +1,13 @@
-//! What a change does to the records of one policy.
+//! The change to the records of one policy.
 
 use super::item::Item;
 use super::own::{Own, Span};
 use super::rule;
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
-use crate::decision::Outcome;
 #[cfg(feature = "calendar")]
-use crate::decision::Weight;
+use crate::decision::DenialEffect;
+use crate::decision::Outcome;
 use crate::policy::{Offences, Penalty};
 use crate::store::Amendment;
 
@@ -37,8 +37,8 @@ pub(super) struct Tags {
     pub(super) own: u64,
 }
 
-/// What one policy finds before anything is charged.
-pub(super) struct Seen {
+/// The state of a key under one policy, before any charge.
+pub(super) struct KeyState {
     told: Outcome,
     state: State,
     own: Option<Own>,
@@ -48,7 +48,7 @@ pub(super) struct Seen {
     is_moved: bool,
 }
 
-impl Seen {
+impl KeyState {
     pub(super) fn of(part: &Part, item: &Item, now: Micros) -> Self {
         let mut state = part.state(item);
         let own = part.own(item, now);
@@ -96,11 +96,11 @@ impl Part {
 
     /// Returns what a denial of this policy does to the request.
     #[cfg(feature = "calendar")]
-    pub(super) fn weight(&self) -> Weight {
+    pub(super) fn effect(&self) -> DenialEffect {
         match (self.is_shadow, self.is_soft) {
-            (true, _) => Weight::Shadow,
-            (false, true) => Weight::Soft,
-            (false, false) => Weight::Full,
+            (true, _) => DenialEffect::Shadow,
+            (false, true) => DenialEffect::Soft,
+            (false, false) => DenialEffect::Full,
         }
     }
 
@@ -108,12 +108,12 @@ impl Part {
     /// item to change.
     pub(super) fn charge(
         &self,
-        seen: Seen,
+        seen: KeyState,
         item: Option<&mut Item>,
         now: Micros,
         allowed: bool,
     ) -> Outcome {
-        let Seen {
+        let KeyState {
             mut told,
             mut state,
             own,

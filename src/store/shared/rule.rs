@@ -1,4 +1,4 @@
-//! What a store needs of an algorithm besides decisions.
+//! The operations of an algorithm that a store needs besides decisions.
 
 use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule, read};
 use crate::clock::Micros;

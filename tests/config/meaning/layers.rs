@@ -32,7 +32,7 @@ fn a_soft_policy_refuses_no_request_and_a_waiting_one_waits() {
     let config = config("[policies.a]\nquota = \"1/day\"\nkey = \"global\"\nsoft = true");
     let layer = layer(&config);
     assert_eq!([(); 2].map(|()| send(&layer, get("/")).status), [200, 200]);
-    // A layer waits; its limiter is asked by code, and answers at once.
+    // A layer waits; code that uses its limiter gets the answer at once.
     let waits =
         "[policies.a]\nquota = \"1/day\"\nkey = \"global\"\nwait_up_to = \"2s\"\nwait_places = 3";
     let limiter = crate::scene::config(waits).limiter().unwrap();
@@ -57,7 +57,7 @@ fn a_limiter_has_the_policies_and_the_plans() {
     assert!(!check("free", 1));
 }
 
-/// Layers of one configuration share its store, so that what one charges the other knows.
+/// Layers of one configuration share its store, so each sees the charges of the others.
 #[test]
 fn two_layers_of_a_configuration_share_their_state() {
     let config = config("[policies.a]\nquota = \"1/day\"\nkey = \"global\"");

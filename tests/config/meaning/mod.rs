@@ -1,4 +1,4 @@
-//! What each setting of a file means: it does what the builder does.
+//! Each setting of a file does what the builder does.
 
 mod keys;
 mod layers;
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use crate::scene::{config, get, layer, send};
 
-/// How many of these requests pass, under one a day for each key.
+/// Returns how many of these requests pass, under one a day for each key.
 fn pass(says: &str, requests: impl IntoIterator<Item = http::request::Builder>) -> usize {
     let config = config(&format!(
         "{says}\n[policies.a]\nquota = \"1/day\"\n{}",

@@ -1,4 +1,4 @@
-//! What is read of a request: costs, conditions, functions, lists and plans.
+//! Settings that read a request: costs, conditions, functions, lists and plans.
 
 use http::Request;
 use tower_ratelimit::config::{Config, Format};
@@ -147,7 +147,7 @@ fn the_plan_is_read_from_the_header_of_a_gateway_alone() {
     assert_eq!(told([10, 0, 0, 1], "all"), "");
 }
 
-/// The period of a limit of a plan is that of the quota: that of the burst was taken for it, and such a limit refused.
+/// A limit of a plan has the period of the quota. The period of the burst was used, and the limit was refused.
 #[test]
 fn the_plan_is_that_of_a_key_in_a_table() {
     for algorithm in ["token-bucket 10/minute", "token-bucket 10/minute burst 40"] {

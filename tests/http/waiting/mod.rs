@@ -1,5 +1,4 @@
-//! Requests that wait for their turn under any algorithm, and who does not, under a clock that tokio
-//! has paused.
+//! Requests that wait for their turn under any algorithm, and requests that do not, by a clock that tokio has paused.
 
 mod beside;
 mod order;
@@ -14,18 +13,18 @@ use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{Algorithm, Policy, RateLimitLayer, TokenBucket, key};
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
-use crate::exchange::Answer;
+use crate::exchange::Received;
 
 pub(crate) const INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// One at once and five a second in the long run.
+/// One at once, and five a second in the long run.
 pub(crate) fn bucket() -> TokenBucket {
     TokenBucket::per_second(5).burst(1)
 }
 
-/// Of one user, by the header `x-user`.
+/// Returns a request of one user, by the header `x-user`.
 pub(crate) fn by_user(name: &str, algorithm: impl Into<Algorithm>) -> Policy<Http> {
     Policy::new(name, algorithm).key(key::header("x-user"))
 }
@@ -41,9 +40,9 @@ pub(crate) fn costing(number: u32, units: u32) -> Request<()> {
     request
 }
 
-/// How long a refused client is told to wait, to the microsecond.
+/// Returns the wait in a refusal, to the microsecond.
 #[track_caller]
-pub(crate) fn told(answer: &Answer) -> Option<Duration> {
+pub(crate) fn told(answer: &Received) -> Option<Duration> {
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
     match &answer.refusal {
         Some(Refusal::Denied(decision)) => {
@@ -61,7 +60,7 @@ pub(crate) fn turns(numbers: impl IntoIterator<Item = (u32, u32)>) -> Vec<(u32, 
         .collect()
 }
 
-/// Of the user 1, under this limit, with some places.
+/// A service with this limit for user 1, and some places.
 pub(crate) async fn the_wait_told_behind_a_line_works(layer: &RateLimitLayer, limit: Algorithm) {
     let service = behind(layer, &Arrivals::new());
     let mut sent = Vec::new();
@@ -69,7 +68,7 @@ pub(crate) async fn the_wait_told_behind_a_line_works(layer: &RateLimitLayer, li
         sent.push(send(&service, request(1, number)).await);
         sleep(7 * TICK).await;
     }
-    // No other request goes away, so each is told the same or more.
+    // No other request goes away, so each wait is the same or longer.
     let start = Instant::now();
     let refused = send(&service, request(1, 20)).await.await.unwrap();
     let wait = told(&refused).unwrap_or_else(|| panic!("{limit:?}: no wait can help"));

@@ -42,7 +42,7 @@ async fn no_request_overtakes_even_if_there_is_enough_for_it_and_not_for_the_one
     send(&service, costing(0, 4)).await;
     send(&service, costing(1, 5)).await;
     send(&service, costing(2, 1)).await;
-    // What asks for nothing takes no request's turn.
+    // A request of cost 0 takes no turn.
     send(&service, costing(3, 0)).await;
     sleep(9 * SECOND).await;
     assert_eq!(arrivals.log(), turns([(0, 0), (3, 0), (1, 4), (2, 5)]));
@@ -66,7 +66,7 @@ async fn requests_that_stay_leave_in_order_and_close_the_gaps_of_the_others() {
         }
     }
     sleep(INTERVAL / 2).await;
-    // The one in front among them.
+    // One of them is the request at the front.
     for (number, sent) in (0..).zip(&waiting) {
         if leaves(number) {
             sent.abort();

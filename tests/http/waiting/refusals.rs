@@ -72,7 +72,7 @@ async fn a_request_that_finds_no_place_is_refused_at_once_and_told_when_the_line
     }
     let refused = timeout(TICK, send(&service, request(1, 3)).await);
     assert_eq!(told(&refused.await.unwrap().unwrap()), Some(3 * INTERVAL));
-    // Others have a line of their own.
+    // Other users have lines of their own.
     for number in 4..7 {
         send(&service, request(2, number)).await;
     }
@@ -83,8 +83,8 @@ async fn a_request_that_finds_no_place_is_refused_at_once_and_told_when_the_line
     assert_eq!(log, turns([(0, 0), (1, 1), (2, 2), (7, 3)]));
 }
 
-/// A request that waits under one policy and is then denied by another goes to the line of that one. The places
-/// of a line were looked at only when a request began to wait, so three stood in a line with one place.
+/// A request that waits under one policy, and is then denied by another, moves to the line of that policy. The places
+/// of a line were checked only when a request began to wait, so three requests stood in a line with one place.
 #[tokio::test(start_paused = true)]
 async fn places_are_bounded_for_requests_that_come_from_the_line_of_another_policy_too() {
     let arrivals = Arrivals::new();
@@ -101,12 +101,12 @@ async fn places_are_bounded_for_requests_that_come_from_the_line_of_another_poli
     for number in 1..=4 {
         waiting.push(send(&service, request(1, number)).await);
     }
-    // The first goes on, the second finds the place, and the others are told to come back.
+    // The first request goes on, the second finds the place, and the others are refused.
     sleep(SECOND).await;
     let ended: Vec<_> = waiting.iter().map(JoinHandle::is_finished).collect();
     assert_eq!(ended, [true, false, true, true]);
     for refused in waiting.split_off(2) {
-        // Behind the one that waits.
+        // Behind the waiting request.
         assert!(told(&refused.await.unwrap()) > Some(minute));
     }
     sleep(minute).await;
@@ -146,7 +146,7 @@ async fn a_denial_by_a_policy_that_does_not_wait_is_immediate() {
     let service = behind(&layer, &arrivals);
     send(&service, request(1, 0)).await;
     let second = send(&service, request(1, 1)).await;
-    // Behind the second, this one is told the truth only by the day, which it may still have.
+    // Behind the second request, this one gets the wait of the daily policy, which may still admit it.
     second.await.unwrap();
     let refused = timeout(TICK, send(&service, request(1, 2)).await);
     let refused = refused.await.unwrap().unwrap();

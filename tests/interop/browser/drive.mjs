@@ -27,7 +27,7 @@ const browser = spawn(
   program,
   [
     "--headless",
-    // Chromium's sandbox does not start for root, as whom CI runs; it opens one page, ours.
+    // Chromium's sandbox does not start as root, which is the user in CI. It opens only our page.
     "--no-sandbox",
     "--disable-dev-shm-usage",
     "--disable-gpu",
@@ -36,7 +36,7 @@ const browser = spawn(
     `--user-data-dir=${profile}`,
     `${origin}/?${new URLSearchParams({ url, limit: LIMIT })}`,
   ],
-  // A group of its own, since Chromium is many processes.
+  // A process group of its own, because Chromium is many processes.
   { detached: true, stdio: ["ignore", "ignore", "pipe"] },
 );
 let said = "";
@@ -70,7 +70,7 @@ try {
 } finally {
   clearTimeout(deadline);
   if (browser.exitCode === null && browser.signalCode === null && browser.pid) {
-    // Closed when the last of its processes has ended, and nobody writes to the profile.
+    // Closed when the last of its processes has ended. Then no process writes to the profile.
     const closed = once(browser, "close");
     process.kill(-browser.pid, "SIGKILL");
     await closed;

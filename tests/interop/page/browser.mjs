@@ -9,7 +9,7 @@ export async function start(program, profile) {
     program,
     [
       "--headless",
-      // Chromium's sandbox does not start for root, as whom CI runs; it opens one page, ours.
+      // Chromium's sandbox does not start as root, which is the user in CI. It opens only our page.
       "--no-sandbox",
       "--disable-dev-shm-usage",
       "--disable-gpu",
@@ -19,7 +19,7 @@ export async function start(program, profile) {
       `--user-data-dir=${profile}`,
       "about:blank",
     ],
-    // A group of its own, since Chromium is many processes.
+    // A process group of its own, because Chromium is many processes.
     { detached: true, stdio: ["ignore", "ignore", "pipe"] },
   );
   let said = "";
@@ -71,7 +71,7 @@ export async function start(program, profile) {
         if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
         return result.value;
       },
-      // Asks again until the page says so. The limit is for a page that never does.
+      // Repeats the question until the answer is true, and gives up after the limit.
       async until(expression, what = expression, seconds = 30) {
         const end = Date.now() + 1_000 * seconds;
         for (;;) {
@@ -102,7 +102,7 @@ export async function start(program, profile) {
   async function close() {
     socket.close();
     if (browser.exitCode !== null || browser.signalCode !== null || !browser.pid) return;
-    // Closed when the last of its processes has ended, and none writes to the profile.
+    // Closed when the last of its processes has ended. Then no process writes to the profile.
     const closed = once(browser, "close");
     process.kill(-browser.pid, "SIGKILL");
     await closed;

@@ -73,7 +73,7 @@ try {
   assert.match(why, /^free-ann: The next request is refused by minute \(plan free\): 10 of 10 used, none remains\. One more in \d+/);
   done(why);
 
-  // A slider moves a limit, and what was used stays used.
+  // A slider changes a limit, and the usage stays.
   await page.evaluate(`(() => {
     const slider = document.querySelector('[data-policy="minute"] [data-plan="free"] input[type="range"]');
     slider.focus();
@@ -100,7 +100,7 @@ try {
   await agree("with a hostile key");
   done("a hostile key stayed text");
 
-  // Names for readers of the screen, and a narrow window.
+  // Names for screen readers, and a narrow window.
   const nameless = await page.evaluate(`[...document.querySelectorAll("input, select, button, svg[role=img], section")]
     .filter((node) => !(node.getAttribute("aria-label") || node.getAttribute("aria-labelledby") || node.labels?.length || node.textContent.trim()))
     .map((node) => node.outerHTML.slice(0, 90))`);
@@ -125,7 +125,7 @@ try {
   await page.screenshot(`${pictures}/narrow.png`);
   done(`pictures of both themes, and of 360 pixels, are in ${pictures}`);
 
-  // Hidden, the page closes its stream; seen again, it has all.
+  // A hidden page closes its stream, and a visible page has all data again.
   await page.evaluate(`(() => {
     Object.defineProperty(document, "hidden", { configurable: true, value: true });
     document.dispatchEvent(new Event("visibilitychange"));

@@ -90,7 +90,7 @@ def by_grpcio(address):
         stub = health_pb2_grpc.HealthStub(channel)
         grpc.channel_ready_future(channel).result(timeout=20)
         for name, call in (("unary", unary(stub)), ("streaming", streaming(stub))):
-            # What was taken before comes back.
+            # The earlier charges are given back.
             time.sleep(BURST / RATE)
             made, took, error = until_refused(call)
             most = BURST + 1 + int(took * RATE)

@@ -9,7 +9,7 @@ import time
 import openai
 
 TOKENS = 1000
-# The sliding window counts what the window before it let through, and less of it as time goes by.
+# The sliding window counts the admissions of the previous window, and fewer of them as time goes by.
 LONGEST = 2 * 4
 
 
@@ -52,7 +52,7 @@ def main():
     remaining = int(answers[-1][1]["x-ratelimit-remaining-tokens"])
     expect(f"{remaining} remain", TOKENS - 11 * 14 - 20 <= remaining <= TOKENS)
 
-    # More than the limit never passes, and is not asked again.
+    # A request above the limit never passes, and is not repeated.
     answers.clear()
     try:
         ask(client(url, "bob", answers), TOKENS + 1)
@@ -61,7 +61,7 @@ def main():
         expect(f"the error {error.code}", error.code == "rate_limit_exceeded")
     expect(f"{len(answers)} answers to one that never passes", len(answers) == 1)
 
-    # Refused, it waits what it was told by itself, and passes.
+    # A refused request waits for `Retry-After` by itself, and passes.
     answers.clear()
     cid = client(url, "cid", answers, max_retries=1)
     for _ in range(3):

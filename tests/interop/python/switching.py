@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 SWITCHES = 1000
 PRO = {"minute": 100, "day": 10000}
-# How much of its day the first client has left when the switching begins.
+# The remaining units of the first client's day when the switching begins.
 LEFT = 50
 CONNECTIONS = 4
 

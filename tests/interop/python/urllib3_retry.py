@@ -60,8 +60,8 @@ def meet(url, algorithm):
         wrong.append(f"refused at request {asked}")
     if len(waits) != 1 or sent != asked + 1:
         wrong.append("one refusal was expected, and one repetition")
-    # The sliding window counts what the window before it let through, and less of it as time goes
-    # by: two at once weigh one no sooner than half a window later.
+    # The sliding window counts the admissions of the previous window, and fewer of them as time goes
+    # by: two at once count as one no sooner than half a window later.
     longest = WINDOW * 1.5 if algorithm == "sliding-window" else WINDOW
     for told, slept in waits:
         if not (told.isdecimal() and 1 <= int(told) <= math.ceil(longest)):

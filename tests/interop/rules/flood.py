@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from urllib.parse import urlsplit
 
-# More than the lookups that may be in flight.
+# More keys than lookups in flight.
 CONNECTIONS = 96
 
 

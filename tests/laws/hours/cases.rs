@@ -22,7 +22,7 @@ pub(super) struct Case {
     pub(super) asks: Vec<Ask>,
 }
 
-/// From a minute of the day on, for so many minutes, on these days of the week.
+/// From a minute of the day on, for this many minutes, on these days of the week.
 #[derive(Clone, Debug)]
 pub(super) struct Interval {
     pub(super) from: u16,
@@ -183,7 +183,7 @@ impl Case {
         crate::MOUNTED[self.which](numbers)
     }
 
-    /// The numbers outside all intervals, and in each.
+    /// Returns the numbers outside all intervals, and in each.
     pub(super) fn numbers(&self) -> Vec<Numbers> {
         // A calendar window of this period is a day.
         let period = self.own.period.next_multiple_of(12);

@@ -1,7 +1,7 @@
 //! Limits by the hour: laws 2, 9 and 11 through the switches of a timetable.
 //!
-//! The model looks at the clock on the wall, minute by minute, for each edge of an interval. It lets a debt drain from
-//! edge to edge, and tries every stretch between two edges for the first moment at which a request passes.
+//! The model reads the wall clock, minute by minute, to find the edges of intervals. A debt drains from edge to edge,
+//! and the model tries every stretch between two edges for the first moment at which a request passes.
 
 mod cases;
 mod model;
@@ -21,7 +21,7 @@ const MINUTE: i128 = 60_000_000;
 
 const SECOND: u64 = 1_000_000;
 
-/// Every number that is told is the model's, and what was told to wait passes.
+/// Every number equals that of the model, and a request that waits as announced passes.
 fn the_outcome_is_the_models<D: Driver>(case: &Case) -> Holds {
     let algorithm = case.algorithm();
     let mut driver = D::new(algorithm);
@@ -72,7 +72,7 @@ fn the_outcome_is_the_models<D: Driver>(case: &Case) -> Holds {
             break;
         }
         prop_assert_eq!(seen, expected, "at {} under {:?}", at, algorithm);
-        remaining_is_tight(&driver, crate::case::Asked { at, cost }, seen)?;
+        remaining_is_tight(&driver, crate::case::CaseRequest { at, cost }, seen)?;
         if let Some(wait) = seen.retry_after {
             prop_assert!(driver.fork().decide(at + wait, cost).allowed);
         }

@@ -1,4 +1,4 @@
-//! The slow model: it looks at the clock on the wall for each edge of an interval.
+//! The slow model: it reads the wall clock to find each edge of an interval.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::support::debt::{Debt, Pace};
 use crate::support::driver::Seen;
 use crate::support::model::Model;
 
-/// The clock on the wall.
+/// The wall clock.
 pub(super) struct Wall {
     pub(super) zone: TimeZone,
     pub(super) intervals: Vec<Interval>,
@@ -28,7 +28,7 @@ impl Wall {
         self.zone.to_datetime(at)
     }
 
-    /// The first minute at which the clock shows this time, or a later one.
+    /// Returns the first minute at which the clock shows this time, or a later one.
     pub(super) fn first(&self, shown: DateTime) -> i128 {
         let known = self.edges.borrow().get(&shown).copied();
         known.unwrap_or_else(|| {
@@ -42,7 +42,7 @@ impl Wall {
         })
     }
 
-    /// When each interval begins and ends that begins within two days of these moments.
+    /// Returns the beginning and the end of each interval that begins within two days of these moments.
     pub(super) fn edges(&self, from: i128, until: i128) -> Vec<(i128, i128, usize)> {
         let mut date = self.shows(from).date().checked_sub(2.days()).unwrap();
         let last = self.shows(until).date().checked_add(2.days()).unwrap();
@@ -70,7 +70,7 @@ impl Wall {
         inside.map_or(0, |(.., place)| *place)
     }
 
-    /// The moments after the first and up to the second at which the limit may change.
+    /// Returns the moments after the first and up to the second at which the limit may change.
     pub(super) fn switches(&self, after: i128, until: i128) -> Vec<i128> {
         let edges = self.edges(after, until);
         let all = edges.iter().flat_map(|(begins, ends, _)| [*begins, *ends]);
@@ -81,7 +81,7 @@ impl Wall {
     }
 }
 
-/// What a key has used: a count, or a debt.
+/// The usage of a key: a count, or a debt.
 #[derive(Clone)]
 pub(super) enum Past {
     Counted(Model),
@@ -95,10 +95,10 @@ pub(super) struct Slow {
     pub(super) at: i128,
 }
 
-/// How far the model looks.
+/// The distance up to which the model looks.
 pub(super) const HORIZON: i128 = 16 * 24 * 60 * MINUTE;
 
-/// What it tells of a moment that is further away.
+/// The result for a moment that is further away.
 pub(super) const BEYOND: u64 = u64::MAX;
 
 impl Slow {
@@ -133,7 +133,7 @@ impl Slow {
         }
     }
 
-    /// The past as of a later moment.
+    /// Returns the past as of a later moment.
     pub(super) fn passed(&self, mut past: Past, from: i128, until: i128) -> Past {
         if let Past::Owed(debt) = &mut past {
             for switch in self.wall.switches(from, until) {
@@ -187,7 +187,7 @@ impl Slow {
         }
     }
 
-    /// How long until something holds first that then holds to the next switch.
+    /// Returns how long until something first holds that then holds to the next switch.
     pub(super) fn first(
         &self,
         now: i128,

@@ -16,7 +16,7 @@ use crate::property;
 use crate::support::driver::{micros, now};
 use crate::support::items::Map;
 
-/// Several policies about a key that no other case asks about.
+/// Several policies, with a key that no other case uses.
 pub(crate) trait Several {
     const PRICE: u32;
 
@@ -101,7 +101,7 @@ pub(super) fn a_wait_for_several_policies_is_true_and_the_shortest<S: Several>()
         let policies: Vec<_> = [first, second, third]
             .iter()
             .zip(["first", "second", "third"])
-            // Of two queues, one would be missed.
+            // With two queues, one turn would be missed.
             .filter(|(case, _)| case.which != QUEUE)
             .map(|(case, name)| Policy::new(name, case.algorithm()))
             .collect();
@@ -124,7 +124,7 @@ pub(super) fn a_wait_for_several_policies_is_true_and_the_shortest<S: Several>()
             let Some(wait) = decision.retry_after().map(micros) else {
                 continue;
             };
-            // In order: a store may forget what is as good as new by then.
+            // In order: by then, a store may forget keys that are as good as new.
             for part in tried {
                 let earlier = wait / 1_000 * part;
                 prop_assert!(
@@ -144,10 +144,10 @@ pub(super) fn a_wait_for_several_policies_is_true_and_the_shortest<S: Several>()
     });
 }
 
-/// The place of the leaky queue in the list of all algorithms.
+/// The index of the leaky queue in the list of all algorithms.
 pub(super) const QUEUE: usize = 9;
 
-/// Whether its debt drains within a few days.
+/// Returns whether its debt drains within a few days.
 pub(super) fn is_small(algorithm: &Algorithm) -> bool {
     let longest = algorithm.longest_wait();
     longest.is_none_or(|longest| longest < Duration::from_secs(3 * 86_400))

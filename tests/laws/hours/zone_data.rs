@@ -1,4 +1,4 @@
-//! New zone data, which keeps what was used.
+//! New zone data keeps the usage.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,7 +14,8 @@ use crate::property;
 use crate::support::driver::{Driver, Seen, Step};
 use crate::support::items::Map;
 
-/// One request: by the old zone data or by the new, so long after the one before it, or before it, and its cost.
+/// A request by the old or the new zone data, the time since the request before it, which may be negative, and its
+/// cost.
 #[derive(Clone, Copy, Debug)]
 struct Reloaded {
     is_new: bool,
@@ -34,9 +35,9 @@ fn reloaded() -> impl Strategy<Value = Reloaded> {
     (any::<bool>(), gap, 0..6_u32).prop_map(|(is_new, gap, cost)| Reloaded { is_new, gap, cost })
 }
 
-/// Laws 8 and 9 when zone data is new, from one request to the next and back: the new data moves the hours, as another
-/// zone does. Each store tells what the step tells, the clock may step back, and laws 2 to 4 hold under the hours that
-/// ask.
+/// Laws 8 and 9 when zone data changes from one request to the next and back: new data moves the hours, as another
+/// zone does. Each store returns the outcomes of the step, the clock may step back, and laws 2 to 4 hold under the
+/// hours of the request.
 fn new_zone_data_keeps_what_was_used<S: Several>() {
     let zones = select(vec![
         "UTC",
@@ -87,7 +88,7 @@ fn new_zone_data_keeps_what_was_used<S: Several>() {
             {
                 continue;
             }
-            let asked = crate::case::Asked { at, cost };
+            let asked = crate::case::CaseRequest { at, cost };
             retry_is_tight(&step, asked, seen)?;
             remaining_is_tight(&step, asked, seen)?;
         }

@@ -12,7 +12,7 @@ use crate::support::redis::Server;
 
 const LIMIT: u32 = 1_000;
 
-/// What was granted meanwhile is charged, and lapses.
+/// Units that were granted meanwhile are charged, and lapse.
 #[tokio::test]
 async fn an_answer_that_comes_too_late_gives_no_unit_twice() {
     let server = Server::start(&[]);
@@ -38,7 +38,7 @@ async fn an_answer_that_comes_too_late_gives_no_unit_twice() {
         }
         proxy.delay(Duration::ZERO);
         proxy.cut();
-        // All lives are over, and nothing has drained.
+        // All leases have ended, and nothing has drained.
         clock.advance(PATIENCE);
         let other = patient().open(server.url()).unwrap().clock(clock.clone());
         let other = limiter(&other, [policy]);
@@ -46,7 +46,7 @@ async fn an_answer_that_comes_too_late_gives_no_unit_twice() {
             passed += 1;
         }
         assert!(passed <= LIMIT + 1, "{name}: {passed}");
-        // No question asks for more than a quarter of what is left.
+        // No question asks for more than a quarter of the remaining units.
         assert!(passed > LIMIT / 3, "{name}: {passed}");
     }
 }

@@ -4,7 +4,7 @@ use tower_ratelimit::config::Config;
 
 use crate::support::redis::Server;
 
-/// How many calls a hundred requests have saved under the policy and the store of a file.
+/// Returns how many calls a hundred requests have saved under the policy and the store of a file.
 async fn saved(policy: &str, store: &str) -> Option<u64> {
     let server = Server::start(&[]);
     let text = format!(

@@ -1,7 +1,7 @@
-//! Units that a node takes at once, and spends itself.
+//! Leases: a node takes several units at once, and spends them itself.
 //!
-//! What happens when something fails, and the tests of it: those of the simulation are in `src/store/redis/lease/simulation`,
-//! and a row of `each_fault_admits_no_more_than_it_does_without_leases` is named by its first words.
+//! Failures and their tests. The tests of the simulation are in `src/store/redis/lease/simulation`; the first words
+//! name a row of `each_fault_admits_no_more_than_it_does_without_leases`.
 //!
 //! | event | over real servers | in the simulation |
 //! | --- | --- | --- |
@@ -43,7 +43,7 @@ use crate::support::redis::{Cluster, Server};
 const LIMIT: u32 = 1_000;
 const DAY: Duration = Duration::from_secs(86_400);
 const LIFE: Duration = Duration::from_secs(1);
-/// So long is a denial remembered of a key that is leased, at most.
+/// The longest time for which a denial of a leased key is remembered.
 const REMEMBERED: Duration = Duration::from_millis(100);
 
 fn leasing() -> RedisStoreBuilder {
@@ -69,7 +69,7 @@ async fn is_allowed(limiter: &Limiter<RedisLedger>, key: &str, cost: u32) -> boo
     limiter.check(key, cost).await.unwrap().is_allowed()
 }
 
-/// Asks until the node holds units.
+/// Sends requests until the node holds units.
 async fn warm(limiter: &Limiter<RedisLedger>, key: &str) -> u32 {
     for asked in 1..100 {
         assert!(is_allowed(limiter, key, 1).await);
@@ -80,7 +80,7 @@ async fn warm(limiter: &Limiter<RedisLedger>, key: &str) -> u32 {
     panic!("nothing is leased: {:?}", stats(limiter));
 }
 
-/// Three nodes ask in turn until all of them are refused.
+/// Three nodes send requests in turn until all of them are refused.
 async fn exhaust(nodes: &[Limiter<RedisLedger>], cost: u32) -> u32 {
     let (mut admitted, mut refused) = (0, 0);
     while refused < 3 * nodes.len() {
@@ -95,7 +95,8 @@ async fn exhaust(nodes: &[Limiter<RedisLedger>], cost: u32) -> u32 {
     admitted
 }
 
-/// What is left once all units have been given back: a question may have been on its way when the nodes were refused.
+/// Returns the remaining units once all leased units were given back: a question may have been in flight when the
+/// nodes were refused.
 async fn rest(
     stores: &[RedisStore],
     nodes: &[Limiter<RedisLedger>],
@@ -171,7 +172,8 @@ async fn a_request_whose_units_are_held_asks_nothing() {
     );
 }
 
-/// If it began when the answer came, the node would spend units that the server has charged and given to others.
+/// If the life of a lease began with the answer, the node would spend units that the server has charged and given to
+/// others.
 #[tokio::test]
 async fn the_life_of_a_unit_begins_when_the_node_sends_its_question() {
     let (server, clock) = (Server::start(&[]), new_year());
@@ -405,7 +407,7 @@ async fn policies_that_cannot_be_leased_ask_the_server() {
     }
 }
 
-/// On the server's time, and on many threads.
+/// By the server's time, and on many threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_lease_at_once_admit_no_more_than_the_limit() {
     let server = Server::start(&[]);

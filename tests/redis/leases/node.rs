@@ -18,16 +18,16 @@ use tower_ratelimit::{Algorithm, Limiter, OnStoreFailure, Policy, RedisStore};
 
 type Node = Limiter<RedisLedger>;
 
-/// The clients of each, as the test has them.
+/// The number of clients of each node, as in the test.
 const KEYS: u32 = 4;
 
-/// Requests that are under way at once.
+/// The number of requests in flight.
 const TOGETHER: u32 = 4;
 
-/// A key is used up if its requests are refused for so long: units that others hold go back before that.
+/// A key is used up if its requests are refused for this long: units of other nodes go back before that.
 const USED_UP: Duration = Duration::from_millis(400);
 
-/// So long that a test which reaches it has failed.
+/// The time after which a test has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const NAME: &str = "mymaster";
@@ -91,7 +91,7 @@ fn stats(limiter: &Node) -> LeaseStats {
     limiter.snapshot().store().leases().expect("it leases")
 }
 
-/// What is said is heard even if the process is killed next.
+/// The test reads this output even if the process is killed next.
 fn say(what: std::fmt::Arguments<'_>) {
     let mut out = stdout().lock();
     let said = writeln!(out, "{what}").and_then(|()| out.flush());
@@ -101,7 +101,7 @@ fn say(what: std::fmt::Arguments<'_>) {
     }
 }
 
-/// Asks about all keys until all of them are used up.
+/// Sends requests for all keys until all of them are used up.
 async fn drain(limiter: &Arc<Node>) {
     let mut tasks = JoinSet::new();
     for task in 0..TOGETHER {
@@ -132,7 +132,7 @@ async fn drain(limiter: &Arc<Node>) {
     say(format_args!("."));
 }
 
-/// Asks about the first key until this node holds units of it.
+/// Sends requests for the first key until this node holds units of it.
 async fn hold(limiter: &Node) {
     while stats(limiter).held() < 20 {
         if limiter
@@ -147,7 +147,7 @@ async fn hold(limiter: &Node) {
     say(format_args!(". {}", stats(limiter).held()));
 }
 
-/// Asks about the first key once, and says how many calls it took.
+/// Sends one request for the first key, and reports the number of calls.
 async fn ask(limiter: &Node) {
     let calls = |limiter: &Node| limiter.snapshot().store().calls();
     let before = calls(limiter);

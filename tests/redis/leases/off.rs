@@ -1,14 +1,14 @@
-//! What leases cost where nothing is leased: nothing is sent that would not be sent without them.
+//! Without leased policies, leases cost nothing: the store sends the same calls as without them.
 
 use tower_ratelimit::{Policy, RedisStore};
 
 use super::leasing;
 use crate::scene::{daily, limiter, patient};
-use crate::stand_in::{Answer, StandIn};
+use crate::stand_in::{ScriptedReply, StandIn};
 
-/// What a server hears of three requests under this policy.
+/// Returns the commands of three requests under this policy.
 async fn heard(policy: Policy, open: impl Fn(&str) -> RedisStore) -> Vec<Vec<String>> {
-    let server = StandIn::start(|_| Answer::Allow);
+    let server = StandIn::start(|_| ScriptedReply::Allow);
     let node = limiter(&open(&server.url()), [policy]);
     for _ in 0..3 {
         assert!(node.check("ann", 1).await.unwrap().is_allowed());

@@ -1,4 +1,4 @@
-//! Limits that are too small for leases, whatever gives them, and lives that are out of range.
+//! Limits that are too small for leases, whatever sets them, and lives out of range.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::scene::{daily, limiter, without_a_standby};
 use crate::support::log::Log;
 use crate::support::redis::Server;
 
-/// Asks so often, many times at once, that a larger limit would be leased. Returns of which policies the log says that they
-/// are not leased.
+/// Sends so many requests at once that a larger limit would be leased. Returns the policies that the log reports as
+/// not leased.
 fn not_leased(open: impl AsyncFnOnce(RedisStore) -> Limiter<RedisLedger>) -> Vec<String> {
     let server = Server::start(&[]);
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
@@ -39,7 +39,7 @@ fn not_leased(open: impl AsyncFnOnce(RedisStore) -> Limiter<RedisLedger>) -> Vec
         .collect()
 }
 
-/// What the log says of this policy, once.
+/// Returns the log message about this policy, which appears once.
 fn named(policy: &str) -> [String; 1] {
     let why = "a plan, an override or a factor admits less than 8 units at once";
     [format!("{policy:?}: {why}")]

@@ -1,4 +1,4 @@
-//! What is done to a key beside requests, and policies that decide otherwise, while nodes hold units.
+//! Verbs on keys, and policies that are not decided by the node, while nodes hold units.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn an_override_is_seen_here_at_once_and_elsewhere_after_a_life() {
     for node in &nodes {
         warm(node, "ann").await;
     }
-    // Less than is used.
+    // Less than the usage.
     let small = daily("a", 1);
     let changed = nodes[0].override_limit("a", "ann", *small.algorithm(), DAY);
     changed.unwrap().await.unwrap();
@@ -102,7 +102,7 @@ async fn a_request_is_settled_at_what_it_has_cost() {
     for (estimate, cost) in [(9, 4), (2, 50)] {
         let reservation = limiter.reserve("ann", estimate).await.unwrap();
         assert!(reservation.decision().is_allowed());
-        // The first is from units that are held here.
+        // The first unit was held here.
         assert!(estimate != 9 || scripts_run(&server) == runs);
         reservation.settle(cost);
         asked += cost;
@@ -112,7 +112,7 @@ async fn a_request_is_settled_at_what_it_has_cost() {
     timeout(PATIENCE, settled).await.unwrap();
 }
 
-/// The units of a plan are units of the state that all plans share.
+/// The units of a plan belong to the state that all plans share.
 #[tokio::test]
 async fn units_of_a_plan_are_not_spent_under_another() {
     let (server, clock) = (Server::start(&[]), new_year());
@@ -134,7 +134,7 @@ async fn units_of_a_plan_are_not_spent_under_another() {
         asked += 1;
     }
     assert!(asked < 100, "{asked}");
-    // Under the smaller limit, what is held under the larger one counts as used.
+    // Under the smaller limit, units that are held under the larger one count as used.
     let mut of_free = 0;
     while is_allowed(&free, "ann", 1).await {
         of_free += 1;
@@ -149,7 +149,7 @@ async fn units_of_a_plan_are_not_spent_under_another() {
     assert!(is_allowed(&pro, "ann", 1).await);
 }
 
-/// Asks so often that a policy which can be leased would be.
+/// Sends so many requests that a policy which can be leased would be.
 async fn asks_each_time(store: &RedisStore, server: &Server, policies: Vec<Policy>) -> u32 {
     let name = policies[0].name().to_owned();
     let limiter = limiter(store, policies);
@@ -182,7 +182,7 @@ async fn soft_and_shadow_policies_and_those_with_hours_ask_for_each_request() {
     assert_eq!(asks_each_time(&store, &server, hours).await, 0);
 }
 
-/// A denial of a policy that is leased is told again by this node, and never for longer than the time for which it asks.
+/// This node remembers a denial of a leased policy, and never for longer than its own questions take.
 #[tokio::test]
 async fn a_denial_is_remembered_for_a_tenth_of_a_second_at_most() {
     let (server, clock) = (Server::start(&[]), new_year());
@@ -208,7 +208,7 @@ async fn a_denial_is_remembered_for_a_tenth_of_a_second_at_most() {
     assert!(is_allowed(&nodes[0], "ann", 1).await);
 }
 
-/// A unit that was leased while the machine was calm is spent at the price of the moment at which it is spent.
+/// A unit that was leased under low load is spent at the present price.
 #[tokio::test]
 async fn a_leased_unit_is_spent_at_the_price_of_its_moment() {
     let (server, clock) = (Server::start(&[]), new_year());
@@ -231,7 +231,7 @@ async fn a_leased_unit_is_spent_at_the_price_of_its_moment() {
     assert!(stats(&limiter).calls_saved() > 200, "{:?}", stats(&limiter));
 }
 
-/// The answer to a question was lost with the request that had asked it, and the units in it with both.
+/// The answer to a question was lost with the request that had asked it, and so were the units in it.
 #[tokio::test]
 async fn the_units_of_requests_that_go_away_before_the_answer_are_held() {
     let (server, clock) = (Server::start(&[]), new_year());

@@ -1,4 +1,4 @@
-//! Changes of the plan of a key, and what overrides, refunds and reservations do meanwhile.
+//! Changes of the plan of a key, with overrides, refunds and reservations in between.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tower_ratelimit::AnchoredWindow;
 use super::{limiter, rules, told};
 use crate::{DAY, MINUTE};
 
-/// A change of plan keeps what was used, and down and up again grants nothing.
+/// A change of the plan keeps the usage, and a change down and up again grants nothing.
 #[test]
 fn usage_stays_through_every_change_of_plan() {
     let (clock, limiter) = limiter();
@@ -25,7 +25,7 @@ fn usage_stays_through_every_change_of_plan() {
     assert!(!pro.check_now("ann", 1).is_allowed());
 
     clock.advance(MINUTE);
-    // The day of the free plan is used up, and says so with a wait that is true.
+    // The day of the free plan is used up, and the wait is true.
     let denied = free.check_now("ann", 1);
     assert_eq!(denied.binding().unwrap().0, "day");
     let wait = denied.retry_after().unwrap();
@@ -86,7 +86,7 @@ fn an_open_reservation_and_a_block_outlive_a_change_of_plan() {
     let (clock, limiter) = limiter();
     let reservation = limiter.plan("pro").reserve_now("ann", 50);
     assert!(reservation.is_allowed());
-    // Under the lower plan the 50 stay charged, and what is settled is settled there.
+    // Under the lower plan the 50 units stay charged, and the settlement is made there.
     let free = limiter.plan("free");
     assert!(!free.check_now("ann", 1).is_allowed());
     reservation.settle(4);

@@ -107,7 +107,7 @@ fn plans_go_together_with_a_factor() {
         told(&limiter.check_now("bob", 1)),
         [("minute", 10, 9), ("day", 100, 99)]
     );
-    // A policy of which a plan does not speak counts nothing.
+    // A policy that the plan does not mention counts nothing.
     assert_eq!(
         told(&limiter.plan("trial").check_now("tom", 1)),
         [("minute", 10, 9)]

@@ -1,4 +1,4 @@
-//! Which rule gives the limit of a request: the first one of the table in `plan`.
+//! The rule that gives the limit of a request: the first one of the table in `plan`.
 
 use proptest::prelude::*;
 use tower_ratelimit::plan::{KeyLimits, Operations, Plan, Plans};
@@ -7,7 +7,7 @@ use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
 use super::told;
 use crate::DAY;
 
-/// What gives a limit in a random configuration. Each rule has a limit of its own, so that the limit tells the rule.
+/// The rules of a random configuration. Each rule has a limit of its own, so that the limit shows the rule.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -26,7 +26,7 @@ struct Given {
 }
 
 impl Given {
-    /// The table of the documentation, from the top.
+    /// Returns the table of the documentation, from the top.
     fn limit(self) -> u32 {
         let operation = self.operation || self.other_operation;
         let ranks = [

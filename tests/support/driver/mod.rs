@@ -50,7 +50,7 @@ pub(crate) trait Driver: Sized {
     /// As how many requests of a driver in this process one of it counts, when cases are shared out.
     const PRICE: u32 = 1;
 
-    /// Whether it can be asked about this algorithm at any time of a case.
+    /// Returns whether it can be asked about this algorithm at any time of a case.
     fn takes(_: &Algorithm) -> bool {
         true
     }
@@ -121,7 +121,7 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A limiter over a store of its own in memory.
+/// Returns a limiter over a store of its own in memory.
 pub(crate) fn limiter<N: Into<String>>(
     clock: &ManualClock,
     policies: impl IntoIterator<Item = (N, Algorithm)>,

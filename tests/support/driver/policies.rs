@@ -56,7 +56,7 @@ impl Policies {
         }
     }
 
-    /// The charge of a request that brings a limit.
+    /// Returns the charge of a request that brings a limit.
     pub(super) fn charge_under(&self, cost: u32) -> Option<Charge> {
         let charge = Charge::new(0, "key".into_key(), cost);
         Some(charge.under(self.limit?))

@@ -42,7 +42,7 @@ impl Shared {
         now(ask(&self.limiter)).expect("a map does not fail")
     }
 
-    /// The same of a request that has a limit of its own.
+    /// Returns the same of a request that has a limit of its own.
     fn ask_under<T>(
         &self,
         at: u64,

@@ -1,4 +1,4 @@
-//! Sides that fail in the middle: an upstream that breaks off, and a client that does not go on.
+//! An upstream that breaks off in the middle, and a client that stops in the middle.
 
 use std::future::pending;
 use std::time::Duration;

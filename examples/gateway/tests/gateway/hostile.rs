@@ -1,4 +1,4 @@
-//! Requests that are written so that the limits and the upstream might read them in two ways.
+//! Requests that the limits and the upstream could read in two ways.
 
 use http::{Request, Version};
 use http_body_util::{BodyExt, Empty};
@@ -124,7 +124,7 @@ async fn no_request_hides_behind_a_chunk_that_two_servers_read_in_two_ways() {
         let answers = String::from_utf8(answers).unwrap();
         assert!(!answers.contains("/hidden"), "{chunks:?}: {answers}");
     }
-    // What ends as it should is followed by the next request.
+    // A message that ends correctly is followed by the next request.
     let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
     let last = "GET /next HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
     let answer = scene.ask(&format!("{head}0\r\n\r\n{last}")).await;
@@ -177,7 +177,7 @@ async fn a_path_is_counted_in_every_spelling_and_forwarded_as_it_was_sent() {
         "/dear/%2e%2e/dear/1",
     ] {
         let scene = Scene::new(DEAR).await;
-        // What only a question may tell.
+        // Only a question may have these headers.
         let forged = ["x-original-uri: /cheap", "x-forwarded-uri: /cheap"];
         let answer = scene.get(path, &forged).await;
         assert_eq!(answer.status(), 200, "{path}");

@@ -9,7 +9,7 @@ async fn the_file_that_comes_with_the_gateway_counts_clients_by_address() {
     let scene = Scene::new(&fs::read_to_string(path).unwrap()).await;
     for (client, admitted) in [
         (&["x-forwarded-for: 192.0.2.1"][..], 100),
-        // Without a forwarded address, the peer.
+        // Without a forwarded address, the key is the peer.
         (&[], 100),
     ] {
         for number in 1..=admitted {

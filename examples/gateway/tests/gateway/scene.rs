@@ -16,7 +16,7 @@ use tower_ratelimit::config::{Config, Watched};
 
 pub(crate) const WIDE: &str = "[policies.address]\nquota = \"100/minute\"\nkey = \"client_ip\"\n";
 
-/// Longer than a test waits for what has to come.
+/// Longer than a test waits for an event that has to come.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) struct Scene {
@@ -37,7 +37,7 @@ impl Scene {
         Self::until(pending(), upstream, limits, LONG).await.0
     }
 
-    /// A gateway that stops with `stop`, and the task that serves until then.
+    /// Returns a gateway that stops with `stop`, and the task that serves until then.
     pub(crate) async fn until(
         stop: impl Future<Output = ()> + Send + 'static,
         upstream: &str,
@@ -48,7 +48,7 @@ impl Scene {
         Self::trusting(&roots, stop, upstream, limits, timeout).await
     }
 
-    /// The same before an upstream that these certificates make trusted.
+    /// Returns the same before an upstream that these certificates make trusted.
     pub(crate) async fn trusting(
         roots: &Roots,
         stop: impl Future<Output = ()> + Send + 'static,
@@ -78,17 +78,17 @@ impl Scene {
         fs::write(&self.file, limits).unwrap();
     }
 
-    /// The answer to a request, whose head and body are given as they are sent.
-    pub(crate) async fn ask(&self, request: &str) -> Answer {
+    /// Returns the answer to a request, whose head and body are given as they are sent.
+    pub(crate) async fn ask(&self, request: &str) -> Received {
         let mut stream = self.connect().await;
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.unwrap();
-        Answer(String::from_utf8(answer).unwrap())
+        Received(String::from_utf8(answer).unwrap())
     }
 
-    /// The answer to a GET request with these header fields.
-    pub(crate) async fn get(&self, path: &str, fields: &[&str]) -> Answer {
+    /// Returns the answer to a GET request with these header fields.
+    pub(crate) async fn get(&self, path: &str, fields: &[&str]) -> Received {
         let fields: String = fields.iter().flat_map(|field| [*field, "\r\n"]).collect();
         // A `Connection` of the test stands beside ours.
         let head = format!("GET {path} HTTP/1.1\r\nhost: example.com\r\nconnection: close\r\n");
@@ -123,9 +123,9 @@ pub(crate) async fn head(stream: &mut TcpStream) -> String {
 
 /// A response as it was received.
 #[derive(Debug)]
-pub(crate) struct Answer(String);
+pub(crate) struct Received(String);
 
-impl Answer {
+impl Received {
     pub(crate) fn status(&self) -> u16 {
         self.0["HTTP/1.1 ".len()..][..3].parse().unwrap()
     }

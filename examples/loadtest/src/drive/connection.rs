@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
 use crate::aim::Target;
-use crate::answer::{Failure, Verdict};
-use crate::told::{Problem, Told, is_problem};
+use crate::exchange::{Failure, Verdict};
+use crate::info::{Problem, RateLimitInfo, is_problem};
 
 /// One connection of HTTP/1.1, for one request at a time.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) verdict: Verdict,
-    pub(super) told: Told,
+    pub(super) info: RateLimitInfo,
     /// The time before the first byte was sent.
     pub(super) sent: Instant,
     /// The time when the head was there; `None` if the server may still decide on the request.
@@ -73,7 +73,7 @@ impl Connection {
         sending(sent);
         let mut reply = Reply {
             verdict: Verdict::Failed(Failure::Timeout),
-            told: Told::default(),
+            info: RateLimitInfo::default(),
             sent,
             received: None,
             ended: sent,
@@ -129,7 +129,7 @@ impl Connection {
         true
     }
 
-    /// Whether the connection can be used again.
+    /// Returns whether the connection can be used again.
     async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
@@ -147,13 +147,13 @@ impl Connection {
         let (head, body) = response.into_parts();
         reply.verdict = Verdict::of(head.status.as_u16());
         if reading != Reading::Status {
-            reply.told = Told::by(&head.headers);
+            reply.info = RateLimitInfo::by(&head.headers);
         }
         if reading == Reading::All && reply.verdict == Verdict::Limited {
             if is_problem(&head.headers) {
                 return self.problem(&head.headers, body, reply).await;
             }
-            reply.told.problem = Problem::Other;
+            reply.info.problem = Problem::Other;
         }
         drain(body).await
     }
@@ -164,7 +164,7 @@ impl Connection {
         let Ok(body) = body.collect().await else {
             return false;
         };
-        reply.told.problem = Problem::of(headers, 429, &body.to_bytes());
+        reply.info.problem = Problem::of(headers, 429, &body.to_bytes());
         true
     }
 
@@ -181,7 +181,7 @@ impl Drop for Connection {
     }
 }
 
-/// Whether a body was read to its end.
+/// Returns whether a body was read to its end.
 async fn drain(mut body: Incoming) -> bool {
     while let Some(frame) = body.frame().await {
         if frame.is_err() {

@@ -24,7 +24,7 @@ pub struct Load {
     /// The pause between two requests of a closed loop, all workers together.
     pub(super) pace: Option<Duration>,
     pub(super) clients: u32,
-    pub(super) heed: bool,
+    pub(super) wait: bool,
     pub(super) timeout: Duration,
     pub(super) seed: u64,
     pub(super) policy: Option<Algorithm>,
@@ -82,7 +82,7 @@ impl Load {
             arrivals,
             pace,
             clients: options.clients,
-            heed: options.heed,
+            wait: options.wait,
             timeout: options.timeout,
             seed: options.seed,
             policy: options.policy,
@@ -105,7 +105,7 @@ impl Load {
     }
 
     pub(super) fn threads(&self) -> usize {
-        let one = self.check || self.heed || self.arrivals.is_some() || self.pace.is_some();
+        let one = self.check || self.wait || self.arrivals.is_some() || self.pace.is_some();
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = usize::try_from(self.concurrency).unwrap_or(usize::MAX);
         if one { 1 } else { processors.min(workers) }
@@ -132,7 +132,7 @@ impl Load {
         const EACH: u64 = 64;
         if self.check {
             Reading::All
-        } else if self.heed || number < ALL || number.is_multiple_of(EACH) {
+        } else if self.wait || number < ALL || number.is_multiple_of(EACH) {
             Reading::Headers
         } else {
             Reading::Status

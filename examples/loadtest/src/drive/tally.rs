@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::answer::{Failure, Verdict};
+use crate::exchange::{Failure, Verdict};
 
 /// The counts of a run, or of one of its threads.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use super::connection::{Connection, Reading, Reply};
 use super::tally::Tally;
 use super::{Load, Shared, begin_one};
 use crate::aim::Target;
-use crate::answer::{Answer, Verdict};
+use crate::exchange::{Exchange, Verdict};
 use crate::judge::Judge;
 
 /// The source of requests.
@@ -197,7 +197,7 @@ impl State {
     /// Returns the client that sends next: the next in order, or else the next that need not wait. `None` if
     /// the request is not sent.
     async fn client(&self, turn: u32) -> Option<u32> {
-        if !self.load.heed {
+        if !self.load.wait {
             return Some(turn);
         }
         loop {
@@ -251,8 +251,8 @@ impl State {
             *refused += u64::from(is_refused);
         }
         self.shared.answered.fetch_add(1, Ordering::Relaxed);
-        if self.load.heed && is_refused {
-            let wait = reply.told.retry_after.map_or(UNTOLD, |wait| wait.length);
+        if self.load.wait && is_refused {
+            let wait = reply.info.retry_after.map_or(UNTOLD, |wait| wait.length);
             // Timers of the runtime are exact to a millisecond, and never early.
             let until = since(reply.received.unwrap_or(reply.ended)).saturating_add(wait);
             if let Some(waits) = self.waits.borrow_mut().get_mut(index(request.client)) {
@@ -261,17 +261,17 @@ impl State {
         }
         let mut judge = self.judge.borrow_mut();
         if let Some(number) = request.judged {
-            judge.answered(Answer {
+            judge.answered(Exchange {
                 number,
                 client: request.client,
                 node: u16::try_from(request.node).unwrap_or(u16::MAX),
                 sent,
                 received: reply.received.map_or(Duration::MAX, since),
                 verdict: reply.verdict,
-                told: reply.told,
+                info: reply.info,
             });
         } else if request.is_read {
-            judge.overheard(reply.verdict, reply.told);
+            judge.overheard(reply.verdict, reply.info);
         }
     }
 

@@ -1,8 +1,8 @@
-//! The most that a policy can have admitted.
+//! An upper bound of the admissions under a policy.
 //!
-//! The k-th admission in the order of decisions was decided not before the k-th was sent, and not after the latest
-//! receipt of the first k. With that, a bucket that drains from the sending and is asked at the receipt is never
-//! fuller than the server's, whatever the order in which concurrent requests were decided.
+//! The k-th admission, in the order of decisions, was decided no earlier than the k-th request was sent, and no later
+//! than the latest receipt of the first k. So a bucket that drains from the sending, and is read at the receipt, is
+//! never fuller than the server's, in whatever order concurrent requests were decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::slack::{at_most, least_step, micros, tick};
 use super::terms::{Rule, Terms};
 use super::times::Times;
-use crate::answer::Answer;
+use crate::exchange::Exchange;
 
-/// What is known of the admissions of one key.
+/// The admissions of one key, and the bounds on them.
 #[derive(Debug)]
 pub(super) struct Bound {
     admitted: Times,
@@ -23,38 +23,38 @@ pub(super) struct Bound {
     size: u64,
 }
 
-/// More was admitted than can be: the first request of those that show it, and how many there were.
+/// More admissions than the policy allows, and the first request that shows it.
 #[derive(Debug)]
 pub(super) struct Excess {
-    pub(super) since: Arc<Answer>,
+    pub(super) since: Arc<Exchange>,
     pub(super) text: String,
 }
 
-/// A bucket that owes the least that the server's can owe.
+/// A bucket that owes at most as much as the server's bucket.
 #[derive(Debug)]
 struct Debt {
-    /// Requests in a period.
+    /// The number of requests in a period.
     limit: i128,
     /// The shortest time in which one request drains, times the limit.
     step: i128,
     capacity: i128,
     period: Duration,
-    /// When nothing is owed any more, times the limit.
+    /// The moment at which nothing is owed any more, times the limit.
     empty_at: i128,
-    /// The first admission since nothing was owed, and how many there were since.
-    since: Option<(Arc<Answer>, u64)>,
+    /// The first admission since nothing was owed, and the number of admissions since.
+    since: Option<(Arc<Exchange>, u64)>,
     /// Whether a refusal says that the bucket was full.
     learns: bool,
 }
 
-/// `more` admissions after another one are at least `length` later than it.
+/// `more` admissions after a first one take at least `length`.
 #[derive(Debug)]
 struct Span {
     more: u64,
     length: Duration,
 }
 
-/// After a refusal nothing is left, and at most `limit` come within a period.
+/// A refusal shows that nothing is left, so at most `limit` requests are admitted in the period after it.
 #[derive(Debug)]
 struct Refill {
     limit: u64,
@@ -65,7 +65,7 @@ struct Refill {
 /// The last refusal before an admission.
 #[derive(Clone, Debug)]
 struct Mark {
-    refusal: Arc<Answer>,
+    refusal: Arc<Exchange>,
     admitted_before: u64,
 }
 
@@ -86,14 +86,14 @@ impl Bound {
             Rule::Fixed => (debt(2 * n, n, false), span(2 * n), refill(n)),
             Rule::Anchored => (debt(2 * n, n, false), span((2 * n).max(1) - 1), refill(n)),
             Rule::Log | Rule::Slots(_) => (None, span(n), None),
-            // The estimate falls by N in a period at most, as a bucket of N does.
+            // The estimate falls by at most N in a period, as a bucket of N does.
             Rule::Estimate => (debt(n, n, true), span((2 * n).max(1) - 1), None),
             Rule::Bucket => (debt(b, n, true), None, None),
             Rule::Interval => {
                 let capacity = (b + again).max(1) - 1;
                 (debt(capacity, again, false), span(capacity), refill(again))
             }
-            // Its departures, since an answer is received after its turn.
+            // The bound is on departures, because an answer is received after the turn.
             Rule::Queue => (debt(b.min(1), n, false), None, None),
             Rule::Unlimited => (None, None, None),
         };
@@ -108,7 +108,7 @@ impl Bound {
     }
 
     /// Counts an admission, in the order of sending.
-    pub(super) fn admitted(&mut self, answer: &Arc<Answer>) -> Option<Excess> {
+    pub(super) fn admitted(&mut self, answer: &Arc<Exchange>) -> Option<Excess> {
         self.latest = self.latest.max(answer.received);
         self.admitted.push(answer, self.latest);
         let latest = self.latest;
@@ -121,8 +121,8 @@ impl Bound {
         excess
     }
 
-    /// Learns from a refusal that nothing was left, once every request sent before its receipt is counted.
-    pub(super) fn refused(&mut self, answer: &Arc<Answer>) {
+    /// Learns from a refusal that nothing was left. All requests that were sent before its receipt are counted.
+    pub(super) fn refused(&mut self, answer: &Arc<Exchange>) {
         if self.size == 0 {
             return;
         }
@@ -134,7 +134,7 @@ impl Bound {
         }
     }
 
-    /// Whether so many more can be admitted by a moment.
+    /// Returns whether this many more requests can be admitted up to a moment.
     pub(super) fn has_room(&self, more: u64, by: Duration) -> bool {
         if more > self.size {
             return false;
@@ -143,7 +143,7 @@ impl Bound {
         debt.is_none_or(|debt| debt.has_room(more, by)) && self.beyond(more, by).is_none()
     }
 
-    /// Whether the newest admission, or `more` after it, are too many by a moment.
+    /// Returns the excess if the newest admission, or `more` after it, are too many up to a moment.
     fn beyond(&self, more: u64, by: Duration) -> Option<Excess> {
         if let Some(span) = &self.span
             && let Some(back) = span.more.checked_sub(more)
@@ -189,7 +189,7 @@ impl Debt {
         }
     }
 
-    fn admitted(&mut self, answer: &Arc<Answer>, latest: Duration) -> Option<Excess> {
+    fn admitted(&mut self, answer: &Arc<Exchange>, latest: Duration) -> Option<Excess> {
         let has_room = self.has_room(1, latest);
         let sent = micros(answer.sent) * self.limit;
         self.since = match self.since.take() {
@@ -209,7 +209,7 @@ impl Debt {
         Some(Excess { since, text })
     }
 
-    fn refused(&mut self, answer: &Arc<Answer>) {
+    fn refused(&mut self, answer: &Arc<Exchange>) {
         if !self.learns {
             return;
         }
@@ -230,7 +230,7 @@ impl Debt {
 }
 
 impl Refill {
-    fn refused(&mut self, answer: &Arc<Answer>, admitted_before: u64) {
+    fn refused(&mut self, answer: &Arc<Exchange>, admitted_before: u64) {
         if let [_, Some(mark)] = &mut self.marks
             && mark.admitted_before == admitted_before
         {

@@ -1,4 +1,4 @@
-//! What is known of one client, and what its answers disprove.
+//! The observations of one client, and the promises that its answers break.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,24 +12,24 @@ use super::remaining::{Promises, Remaining};
 use super::strict::Strict;
 use super::terms::{Rule, Terms};
 use super::waits::{Doubt, Known, Promised, Waits};
-use crate::answer::{Answer, Failure, Verdict};
-use crate::told::Family;
+use crate::exchange::{Exchange, Failure, Verdict};
+use crate::info::Family;
 
-/// One client, or all of them as if they were one.
+/// One client, or all clients as if they were one.
 ///
-/// A request is opened in the order of sending, and closed when the next one is sent after its receipt. What an
-/// answer tells holds for requests that are opened after it was closed; what it breaks is known when it is closed,
-/// since only then every request is known that can have been decided before it.
+/// A request is opened in the order of sending, and closed when another request is sent after its receipt. By then,
+/// all requests are known that can have been decided before it. So the judge uses the headers of a response for
+/// requests that are opened after it was closed, and looks for broken promises when it is closed.
 #[derive(Debug)]
 pub(super) struct Client {
     open: BinaryHeap<Open>,
-    /// Requests that can have been charged: all that were sent, and those that were certainly decided.
+    /// The number of requests that can have been charged: of all requests, and of those that were certainly decided.
     charged: u64,
     charged_for_certain: u64,
-    /// Admissions that were sent, and those that were certainly decided.
+    /// The number of admissions: of all requests, and of those that were certainly decided.
     admitted: u64,
     admitted_for_certain: u64,
-    /// Until when a failed request can have given back what it was charged.
+    /// The moment until which a failed request can have given its charge back.
     failed_until: Duration,
     last_refusal: Option<Duration>,
     waits: Waits,
@@ -38,18 +38,18 @@ pub(super) struct Client {
     pub(super) tally: Tally,
 }
 
-/// What is known under the policy that was stated.
+/// The observations under the stated policy.
 #[derive(Debug)]
 struct Policy {
     terms: Terms,
     bound: Bound,
-    /// The same, which learns from refusals that nothing was left.
+    /// Like `bound`, but it also learns from refusals that nothing was left.
     learned: Bound,
     strict: Strict,
     hypotheses: Hypotheses,
 }
 
-/// How a client fared.
+/// The counts of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) sent: u64,
@@ -62,14 +62,14 @@ pub(super) struct Tally {
 
 #[derive(Debug)]
 struct Open {
-    answer: Arc<Answer>,
+    answer: Arc<Exchange>,
     charged_before: u64,
     can_charge: bool,
     doubt: Doubt,
     promises: Promises,
 }
 
-/// What came of a request.
+/// The results of a request.
 #[derive(Debug, Default)]
 pub(super) struct News {
     pub(super) findings: Vec<Finding>,
@@ -77,7 +77,7 @@ pub(super) struct News {
 }
 
 impl Client {
-    /// `room`: how many times are kept for each rule.
+    /// `room` is the number of times that are kept for each rule.
     pub(super) fn new(terms: Option<Terms>, room: usize) -> Self {
         Self {
             open: BinaryHeap::new(),
@@ -100,22 +100,22 @@ impl Client {
         }
     }
 
-    /// The next answer, in the order of sending.
-    pub(super) fn answered(&mut self, answer: &Arc<Answer>) -> News {
+    /// Processes the next answer, in the order of sending.
+    pub(super) fn answered(&mut self, answer: &Arc<Exchange>) -> News {
         let mut news = News::default();
         self.close_until(answer.sent, &mut news);
         self.open(answer, &mut news);
         news
     }
 
-    /// Closes what is left, when no more answers come.
+    /// Closes the remaining requests, when no more answers come.
     pub(super) fn ended(&mut self) -> News {
         let mut news = News::default();
         self.close_until(Duration::MAX, &mut news);
         news
     }
 
-    fn open(&mut self, answer: &Arc<Answer>, news: &mut News) {
+    fn open(&mut self, answer: &Arc<Exchange>, news: &mut News) {
         let can_charge = !matches!(
             answer.verdict,
             Verdict::Limited | Verdict::Failed(Failure::Connect)
@@ -151,7 +151,7 @@ impl Client {
             self.tally.waits_kept += 1;
             news.promised = Some(Promised::Kept);
         }
-        // What may be decided at any time is never closed.
+        // A request that the server may decide at any time is never closed.
         if answer.received < Duration::MAX {
             self.open.push(Open {
                 answer: Arc::clone(answer),
@@ -163,8 +163,8 @@ impl Client {
         }
     }
 
-    /// `between`: how many admissions may have been decided before or after this one.
-    fn admit(&mut self, answer: &Arc<Answer>, between: u64, news: &mut News) {
+    /// `between` is the number of admissions that may have been decided before or after this one.
+    fn admit(&mut self, answer: &Arc<Exchange>, between: u64, news: &mut News) {
         let Some(policy) = &mut self.policy else {
             return;
         };
@@ -185,19 +185,19 @@ impl Client {
             news.findings.push(finding(excess).under_the_only_limit());
             return;
         }
-        // A queue tells the places that were left when the request came, long before its answer.
+        // A queue reports the places that were left when the request arrived, long before its answer.
         if policy.terms.rule == Rule::Queue {
             return;
         }
-        let standing = one_standing(answer);
-        let more = standing.and_then(|remaining| u64::try_from(remaining).ok());
+        let service_limit = one_remaining(answer);
+        let more = service_limit.and_then(|remaining| u64::try_from(remaining).ok());
         let more = more.and_then(|more| more.checked_sub(between));
         if let Some(more) = more.filter(|more| *more > 0)
             && !policy.learned.has_room(more, answer.received)
         {
             let text = format!(
                 "told {} remaining, more than the policy can have left",
-                standing.unwrap_or_default()
+                service_limit.unwrap_or_default()
             );
             let finding = Finding::new(Check::Remaining, text, &[answer]);
             news.findings.push(finding.under_the_only_limit());
@@ -227,7 +227,7 @@ impl Client {
             news.findings.push(finding);
         }
         let last_refusal = self.last_refusal;
-        let between = |promise: &Answer| last_refusal.is_some_and(|sent| sent > promise.sent);
+        let between = |promise: &Exchange| last_refusal.is_some_and(|sent| sent > promise.sent);
         let finding = self.remaining.closed(answer, open.promises, known, between);
         news.findings.extend(finding);
 
@@ -242,7 +242,7 @@ impl Client {
         }
     }
 
-    fn refuse(&mut self, answer: &Arc<Answer>, news: &mut News) {
+    fn refuse(&mut self, answer: &Arc<Exchange>, news: &mut News) {
         let Some(policy) = &mut self.policy else {
             return;
         };
@@ -261,17 +261,19 @@ impl Client {
     }
 }
 
-/// What one policy has left, if the answer tells of one only.
-fn one_standing(answer: &Answer) -> Option<i64> {
+/// Returns the remaining requests of the policy, if the answer has only one.
+fn one_remaining(answer: &Exchange) -> Option<i64> {
     let in_lists = |family: Family| {
-        let standings = answer.told.standings.iter();
-        standings.filter(move |standing| standing.name.family == family)
+        let service_limits = answer.info.service_limits.iter();
+        service_limits.filter(move |service_limit| service_limit.name.family == family)
     };
     if in_lists(Family::Lists).count() > 1 {
         return None;
     }
-    let standings = answer.told.standings.iter();
-    standings.map(|standing| standing.remaining).max()
+    let service_limits = answer.info.service_limits.iter();
+    service_limits
+        .map(|service_limit| service_limit.remaining)
+        .max()
 }
 
 impl PartialEq for Open {
@@ -288,7 +290,7 @@ impl PartialOrd for Open {
     }
 }
 
-/// The first to be received is the first to be closed: the greatest, in a heap.
+/// The heap returns its greatest element, which is the request that was received first.
 impl Ord for Open {
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |open: &Self| (open.answer.received, open.answer.number);

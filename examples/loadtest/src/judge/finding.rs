@@ -1,17 +1,17 @@
-//! What was checked, and what was disproved.
+//! The checks, and the broken promises.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::answer::Answer;
+use crate::exchange::Exchange;
 
 /// A promise of a limiter that time stamps can disprove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
-    /// A request that waits as told passes.
+    /// A request that waits for `Retry-After` passes.
     RetryAfterEnough,
-    /// No request passes more than a second earlier than told.
+    /// No request passes more than a second before `Retry-After` is over.
     RetryAfterLeast,
     /// With `remaining` = n, n more requests pass, and no more.
     Remaining,
@@ -19,15 +19,15 @@ pub enum Check {
     Bound,
     /// No request is refused while the policy has room.
     Strictness,
-    /// Headers can be read, and agree with one another and with the policy.
+    /// Headers are well formed, and agree with one another and with the policy.
     Headers,
-    /// Clients with a key each have the same limit.
+    /// Clients with one key each have the same limit.
     Fairness,
     /// A refusal charges nothing.
     RefusalsCharge,
     /// A refusal takes no longer than an admission.
     RefusalLatency,
-    /// Several nodes admit together what one may.
+    /// Several nodes together admit one limit.
     Nodes,
 }
 
@@ -46,7 +46,7 @@ impl Check {
         Self::Nodes,
     ];
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::RetryAfterEnough => "retry-after-too-short",
@@ -62,7 +62,7 @@ impl Check {
         }
     }
 
-    /// What all findings of this check rely on.
+    /// Returns the premise of all findings of this check.
     pub(super) fn premise(self) -> Premise {
         match self {
             Self::RetryAfterEnough | Self::Remaining => Premise::OwnLimit,
@@ -81,29 +81,29 @@ impl fmt::Display for Check {
 /// A promise that was broken, with the requests that show it.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// Which promise.
+    /// The promise.
     pub check: Check,
-    /// How the requests break it.
+    /// A description of how the requests break it.
     pub text: String,
     /// The requests, in the order of sending.
-    pub requests: Vec<Arc<Answer>>,
-    /// What has to be so for it to be a failure.
+    pub requests: Vec<Arc<Exchange>>,
+    /// The premise under which it is a failure.
     pub(super) premise: Premise,
 }
 
-/// What a finding relies on.
+/// The premise of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Premise {
-    /// Nothing but the time stamps.
+    /// The time stamps alone.
     None,
-    /// That no other client uses the limit.
+    /// No other client uses the limit.
     OwnLimit,
-    /// That the policy is the only one, too.
+    /// No other client uses the limit, and there is no other policy.
     OnlyLimit,
 }
 
 impl Finding {
-    pub(super) fn new(check: Check, text: String, requests: &[&Arc<Answer>]) -> Self {
+    pub(super) fn new(check: Check, text: String, requests: &[&Arc<Exchange>]) -> Self {
         let mut requests: Vec<_> = requests.iter().map(|request| Arc::clone(request)).collect();
         requests.sort_by_key(|request| request.number);
         requests.dedup_by_key(|request| request.number);
@@ -115,19 +115,19 @@ impl Finding {
         }
     }
 
-    /// The same, if no other policy refuses requests.
+    /// Returns the same finding, which holds if no other policy refuses requests.
     pub(super) fn under_the_only_limit(self) -> Self {
         let premise = Premise::OnlyLimit;
         Self { premise, ..self }
     }
 }
 
-/// The findings of a run: all are counted, and the first of each check are kept.
+/// The findings of a run. All are counted, and the first of each check are kept.
 #[derive(Debug, Default)]
 pub(super) struct Findings(BTreeMap<(Check, Premise), (u64, Vec<Finding>)>);
 
 impl Findings {
-    /// How many findings of a check are kept.
+    /// The number of findings that are kept for each check.
     const KEPT: usize = 3;
 
     pub(super) fn add(&mut self, finding: Finding) {
@@ -138,12 +138,12 @@ impl Findings {
         }
     }
 
-    /// Forgets what relies on more than this.
+    /// Removes findings with a stronger premise than this.
     pub(super) fn keep_up_to(&mut self, most: Premise) {
         self.0.retain(|(_, premise), _| *premise <= most);
     }
 
-    /// How many there are of a check, and the first of them.
+    /// Returns the number of findings of a check, and the first of them.
     pub(super) fn of(&self, check: Check) -> (u64, Vec<Finding>) {
         let mut all = (0, Vec::new());
         for ((other, _), (count, kept)) in &self.0 {

@@ -1,15 +1,15 @@
-//! Two servers that would explain what was seen: one that keeps to the policy, and one that charges refusals too.
+//! Two servers that could explain the answers: one follows the policy, and one also charges refusals.
 //!
-//! They only give a finding its name. Neither proves anything.
+//! They only choose the name of a finding, and prove nothing.
 
 use std::time::Duration;
 
 use tower_ratelimit::algorithm::State;
 use tower_ratelimit::{Algorithm, Micros};
 
-use crate::answer::{Answer, Verdict};
+use crate::exchange::{Exchange, Verdict};
 
-/// How often each server would have decided otherwise.
+/// The number of answers that each server would have decided otherwise.
 #[derive(Debug)]
 pub(super) struct Hypotheses {
     algorithm: Algorithm,
@@ -34,8 +34,8 @@ impl Hypotheses {
         }
     }
 
-    pub(super) fn answered(&mut self, answer: &Answer) {
-        // Any moment after the epoch at which no window of a run is cut short.
+    pub(super) fn answered(&mut self, answer: &Exchange) {
+        // A moment at which no window of a run is cut short.
         const BEGIN: Duration = Duration::from_secs(1_000_000_000);
         let allowed = match answer.verdict {
             Verdict::Allowed => true,
@@ -51,7 +51,7 @@ impl Hypotheses {
         }
     }
 
-    /// Whether a server that charges refusals explains nearly everything, and an honest one does not.
+    /// Returns whether a server that charges refusals explains nearly all answers, and an honest one does not.
     pub(super) fn refusals_charge(&self) -> bool {
         let explains = self.charging.wrong <= 1 + self.decided / 50;
         explains && 2 * self.charging.wrong < self.honest.wrong

@@ -1,10 +1,10 @@
-//! Judges a limiter by what its clients saw.
+//! Judges a limiter by the answers to its clients.
 //!
-//! The judge is pure: it gets requests and their answers with the times at which they were sent and received, reads
-//! no clock and opens no socket. The server decided on a request at an unknown moment between the two. A failure is
-//! what holds for every such moment, and for every order of requests that overlap.
+//! The judge is pure: it gets requests and answers with the times of sending and receipt, reads no clock and opens no
+//! socket. The server decided on a request at an unknown moment between the two times. The judge reports a failure
+//! only if it holds for every such moment, and for every order of requests that overlap.
 //!
-//! What it keeps grows with the number of clients and not with the number of requests.
+//! Its memory grows with the number of clients, and not with the number of requests.
 
 mod bound;
 mod client;
@@ -36,8 +36,8 @@ use self::finding::Findings;
 use self::order::Order;
 use self::terms::Terms;
 use self::words::Words;
-use crate::answer::{Answer, Failure, Verdict};
-use crate::told::Told;
+use crate::exchange::{Exchange, Failure, Verdict};
+use crate::info::RateLimitInfo;
 
 /// Collects answers and judges them.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct Judge {
     nodes: u16,
     order: Order,
     each: BTreeMap<u32, Client>,
-    /// All clients as one, to see whether they share a limit.
+    /// All clients as one, to find out whether they share a limit.
     all: Option<Client>,
     /// Whether the clients cannot have shared one limit.
     apart: bool,
@@ -55,15 +55,15 @@ pub struct Judge {
     findings: Findings,
     admissions: Histogram<u64>,
     refusals: Histogram<u64>,
-    /// For each second of the run, how many waits were kept and broken.
+    /// The number of kept and broken waits in each second of the run.
     promises: BTreeMap<u64, [u64; 2]>,
 }
 
 impl Judge {
-    /// How many times are kept, for all clients together.
+    /// The number of times that are kept for all clients together.
     const ROOM: usize = 1 << 17;
 
-    /// A judge of so many clients and nodes, under a policy if it is known.
+    /// Creates a judge for this many clients and nodes, with the policy if it is known.
     pub fn new(policy: Option<Algorithm>, clients: u32, nodes: u16) -> Self {
         let terms = policy.map(Terms::of);
         let clients = clients.max(1);
@@ -85,19 +85,19 @@ impl Judge {
         }
     }
 
-    /// A request is being sent. Returns its number.
+    /// Records a request that is being sent. Returns its number.
     ///
-    /// Requests are told in the order of sending, since the order of two with the same time is not known.
+    /// Call this in the order of sending: the times alone do not order two requests with the same time.
     pub fn sent(&mut self, client: u32, node: u16, sent: Duration) -> u64 {
         let number = self.order.next();
-        let unknown = Answer {
+        let unknown = Exchange {
             number,
             client,
             node,
             sent,
             received: Duration::MAX,
             verdict: Verdict::Failed(Failure::Timeout),
-            told: Told::default(),
+            info: RateLimitInfo::default(),
         };
         for answer in self.order.sent(unknown) {
             self.judge(&answer);
@@ -105,36 +105,36 @@ impl Judge {
         number
     }
 
-    /// A request was answered.
-    pub fn answered(&mut self, answer: Answer) {
+    /// Records an answer.
+    pub fn answered(&mut self, answer: Exchange) {
         for answer in self.order.answered(answer) {
             self.judge(&answer);
         }
     }
 
-    /// An answer that is not judged: only its words are noted.
-    pub fn overheard(&mut self, verdict: Verdict, told: Told) {
-        if told == Told::default() && verdict != Verdict::Limited {
+    /// Records the headers of an answer that is not judged.
+    pub fn overheard(&mut self, verdict: Verdict, info: RateLimitInfo) {
+        if info == RateLimitInfo::default() && verdict != Verdict::Limited {
             return;
         }
-        let answer = Answer {
+        let answer = Exchange {
             number: 0,
             client: 0,
             node: 0,
             sent: Duration::ZERO,
             received: Duration::ZERO,
             verdict,
-            told,
+            info,
         };
         self.words.answered(&Arc::new(answer));
     }
 
-    /// Adds what was overheard by another judge.
+    /// Adds the headers that another judge has recorded.
     pub fn add_words(&mut self, other: Self) {
         self.words.add(other.words);
     }
 
-    /// The judgement, when no more answers come.
+    /// Returns the judgement, when no more answers come.
     pub fn conclude(mut self) -> Judgement {
         for answer in self.order.rest() {
             self.judge(&answer);
@@ -151,7 +151,7 @@ impl Judge {
         verdict::conclude(self)
     }
 
-    fn judge(&mut self, answer: &Arc<Answer>) {
+    fn judge(&mut self, answer: &Arc<Exchange>) {
         let histogram = match answer.verdict {
             Verdict::Allowed => Some(&mut self.admissions),
             Verdict::Limited => Some(&mut self.refusals),
@@ -194,7 +194,7 @@ impl Judge {
     }
 }
 
-/// Whether the clients together were given more than one limit gives.
+/// Returns whether the clients together were admitted more than one limit allows.
 fn shows_limits_apart(news: &News) -> bool {
     let shown = [Check::Bound, Check::RetryAfterLeast];
     let mut findings = news.findings.iter();

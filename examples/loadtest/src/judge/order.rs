@@ -1,11 +1,11 @@
-//! Answers in the order in which their requests were sent.
+//! Puts answers in the order in which their requests were sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::answer::Answer;
+use crate::exchange::Exchange;
 
-/// Holds answers back until those of earlier requests are there.
+/// Holds answers back until those of earlier requests have arrived.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// The number of the first request in the list.
@@ -15,22 +15,23 @@ pub(super) struct Order {
 
 #[derive(Debug)]
 enum Slot {
-    /// What stands for the answer if it does not come.
-    Sent(Answer),
-    Answered(Answer),
+    /// The result if no answer comes.
+    Sent(Exchange),
+    Answered(Exchange),
 }
 
 impl Order {
-    /// So many requests are held, and no more: the outcome of the oldest then counts as unknown.
+    /// The most requests that are held. Beyond that, the outcome of the oldest one is unknown.
     const LONGEST: usize = 1 << 16;
 
-    /// The number of the next request.
+    /// Returns the number of the next request.
     pub(super) fn next(&self) -> u64 {
         self.first + self.waiting.len() as u64
     }
 
-    /// A request was sent; `unknown` stands for its answer. Returns the answers that are next in order.
-    pub(super) fn sent(&mut self, unknown: Answer) -> Vec<Arc<Answer>> {
+    /// Records a request that was sent; `unknown` is its result if no answer comes. Returns the next answers in
+    /// order.
+    pub(super) fn sent(&mut self, unknown: Exchange) -> Vec<Arc<Exchange>> {
         self.waiting.push_back(Slot::Sent(unknown));
         let mut ready = Vec::new();
         if self.waiting.len() > Self::LONGEST {
@@ -40,10 +41,10 @@ impl Order {
         ready
     }
 
-    /// A request was answered. Returns the answers that are next in order.
-    pub(super) fn answered(&mut self, answer: Answer) -> Vec<Arc<Answer>> {
+    /// Records an answer. Returns the next answers in order.
+    pub(super) fn answered(&mut self, answer: Exchange) -> Vec<Arc<Exchange>> {
         let mut ready = Vec::new();
-        // A number below the first is that of an answer that came too late.
+        // A number below the first belongs to an answer that came too late.
         let place = answer.number.checked_sub(self.first);
         let place = place.and_then(|place| usize::try_from(place).ok());
         if let Some(slot) = place.and_then(|place| self.waiting.get_mut(place)) {
@@ -53,8 +54,8 @@ impl Order {
         ready
     }
 
-    /// The rest, when no more answers come.
-    pub(super) fn rest(&mut self) -> Vec<Arc<Answer>> {
+    /// Returns the rest, when no more answers come.
+    pub(super) fn rest(&mut self) -> Vec<Arc<Exchange>> {
         let mut ready = Vec::new();
         while !self.waiting.is_empty() {
             self.take_first(&mut ready);
@@ -62,13 +63,13 @@ impl Order {
         ready
     }
 
-    fn take_answered(&mut self, ready: &mut Vec<Arc<Answer>>) {
+    fn take_answered(&mut self, ready: &mut Vec<Arc<Exchange>>) {
         while let Some(Slot::Answered(_)) = self.waiting.front() {
             self.take_first(ready);
         }
     }
 
-    fn take_first(&mut self, ready: &mut Vec<Arc<Answer>>) {
+    fn take_first(&mut self, ready: &mut Vec<Arc<Exchange>>) {
         if let Some(Slot::Sent(answer) | Slot::Answered(answer)) = self.waiting.pop_front() {
             ready.push(Arc::new(answer));
             self.first += 1;
@@ -81,26 +82,26 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::answer::{Failure, Verdict};
-    use crate::told::Told;
+    use crate::exchange::{Failure, Verdict};
+    use crate::info::RateLimitInfo;
 
-    fn answer(number: u64, verdict: Verdict) -> Answer {
-        Answer {
+    fn answer(number: u64, verdict: Verdict) -> Exchange {
+        Exchange {
             number,
             client: 0,
             node: 0,
             sent: Duration::from_millis(number),
             received: Duration::MAX,
             verdict,
-            told: Told::default(),
+            info: RateLimitInfo::default(),
         }
     }
 
-    fn unknown(number: u64) -> Answer {
+    fn unknown(number: u64) -> Exchange {
         answer(number, Verdict::Failed(Failure::Timeout))
     }
 
-    fn numbers(ready: &[Arc<Answer>]) -> Vec<u64> {
+    fn numbers(ready: &[Arc<Exchange>]) -> Vec<u64> {
         ready.iter().map(|answer| answer.number).collect()
     }
 

@@ -1,7 +1,7 @@
-//! The least room that a policy can have left.
+//! A lower bound of the room that a policy has left.
 //!
-//! A refusal is right if requests that can have been charged, at the latest times at which they can have been, leave
-//! no room. Nothing is known of what was used before the run.
+//! A refusal is right if the requests that can have been charged, at the latest possible times, leave no room. The
+//! usage before the run is unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use std::time::Duration;
 use super::slack::{at_least, longest_step, micros, tick};
 use super::terms::{Rule, Terms};
 use super::times::Times;
-use crate::answer::{Answer, Verdict};
+use crate::exchange::{Exchange, Verdict};
 
-/// What can have been charged to one key.
+/// The requests of one key that can have been charged.
 #[derive(Debug)]
 pub(super) struct Strict {
     terms: Terms,
     charged: Times,
     latest: Duration,
-    /// When nothing is owed any more by the bucket that owes the most, times the limit.
+    /// The moment at which nothing is owed any more by the bucket that owes most, times the limit.
     empty_at: i128,
-    /// Whether a request can still be charged at any time.
+    /// Whether the server may still charge a request at any time.
     is_open: bool,
     failed: bool,
 }
@@ -38,7 +38,7 @@ impl Strict {
     }
 
     /// Counts a request that can have been charged, in the order of sending.
-    pub(super) fn charged(&mut self, answer: &Arc<Answer>) {
+    pub(super) fn charged(&mut self, answer: &Arc<Exchange>) {
         if answer.received == Duration::MAX {
             self.is_open = true;
             return;
@@ -47,7 +47,7 @@ impl Strict {
         self.charged.push(answer, self.latest);
         let limit = i128::from(self.terms.limit);
         let at = micros(self.latest) * limit;
-        // A queue answers when the request's turn has come, and not when it is charged.
+        // A queue answers at the turn of the request, and charges it before.
         let owed = if self.terms.rule == Rule::Queue {
             at
         } else {
@@ -55,7 +55,7 @@ impl Strict {
         };
         let step = longest_step(micros(self.terms.period));
         self.empty_at = self.empty_at.max(owed + step);
-        // An admission shows that no more was owed than the capacity. What failed shows nothing.
+        // An admission shows that at most the capacity was owed. A failure shows nothing.
         self.failed |= answer.verdict != Verdict::Allowed;
         if !self.failed {
             let full = at + tick() * limit + i128::from(self.terms.size) * step;
@@ -63,8 +63,8 @@ impl Strict {
         }
     }
 
-    /// Why a refusal cannot be right; asked once every request sent before its receipt is counted.
-    pub(super) fn refused(&mut self, answer: &Answer) -> Option<String> {
+    /// Returns why a refusal cannot be right. All requests that were sent before its receipt are counted.
+    pub(super) fn refused(&mut self, answer: &Exchange) -> Option<String> {
         let terms = &self.terms;
         if self.is_open || terms.size == 0 {
             return None;
@@ -96,7 +96,7 @@ impl Strict {
         })
     }
 
-    /// At least `least` must have been charged within the span.
+    /// Returns the reason if fewer than `least` can have been charged within the span.
     fn count(&mut self, sent: Duration, least: u64, span: Duration) -> Option<String> {
         let begin = sent.checked_sub(at_least(span))?;
         self.charged.keep_after(begin);
@@ -106,7 +106,8 @@ impl Strict {
         })
     }
 
-    /// The window of the server began at an unknown moment: wherever that is, the estimate must leave no room.
+    /// Returns the window of the server began at an unknown moment, so the estimate has to leave no room for every such
+    /// moment.
     fn estimate(&mut self, sent: Duration) -> Option<String> {
         const PLACES: u32 = 32;
         let window = self.terms.period;

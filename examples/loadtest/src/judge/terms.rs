@@ -1,10 +1,10 @@
-//! The numbers of a policy, from its text.
+//! The numbers of a policy, parsed from its text.
 
 use std::time::Duration;
 
 use tower_ratelimit::{Algorithm, Quota};
 
-/// A policy as the judge needs it: which rule, and its numbers.
+/// A policy as the judge needs it: its rule and its numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) algorithm: Algorithm,
@@ -17,7 +17,7 @@ pub(super) struct Terms {
     pub(super) size: u64,
 }
 
-/// What kind of rule.
+/// The kind of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     Fixed,
@@ -60,12 +60,12 @@ impl Terms {
         }
     }
 
-    /// How many come back in a period.
+    /// Returns how many come back in a period.
     pub(super) fn refill(&self) -> u64 {
         self.limit.min(self.size)
     }
 
-    /// Whether a server that tells this quota and this window in seconds tells the truth.
+    /// Returns whether a server that tells this quota and this window in seconds tells the truth.
     pub(super) fn agrees_with(&self, quota: u64, window: Option<u64>) -> bool {
         if self.rule == Rule::Unlimited {
             return false;
@@ -76,9 +76,9 @@ impl Terms {
         };
         let fill = self.period.as_secs_f64() * precise(self.size) / precise(self.limit.max(1));
         let fill = Duration::try_from_secs_f64(fill).unwrap_or(Duration::MAX);
-        let told = |time: Duration| window.is_none_or(|window| seconds(time).contains(&window));
-        (quota == self.limit && told(self.period))
-            || (quota == self.size && (told(fill) || told(self.period)))
+        let matches = |time: Duration| window.is_none_or(|window| seconds(time).contains(&window));
+        (quota == self.limit && matches(self.period))
+            || (quota == self.size && (matches(fill) || matches(self.period)))
     }
 }
 

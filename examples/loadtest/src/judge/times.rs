@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::Answer;
+use crate::exchange::Exchange;
 
 /// The latest requests of a kind, in the order of sending.
 ///
@@ -19,7 +19,7 @@ pub(super) struct Times {
 
 #[derive(Debug)]
 struct Entry {
-    first: Arc<Answer>,
+    first: Arc<Exchange>,
     /// No request of this entry or of an earlier one was decided later.
     latest: Duration,
     count: u64,
@@ -34,13 +34,13 @@ impl Times {
         }
     }
 
-    /// How many there were since the beginning.
+    /// Returns how many there were since the beginning.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
     /// Adds the next request; `latest` is the latest receipt of all so far.
-    pub(super) fn push(&mut self, answer: &Arc<Answer>, latest: Duration) {
+    pub(super) fn push(&mut self, answer: &Arc<Exchange>, latest: Duration) {
         self.total += 1;
         self.entries.push_back(Entry {
             first: Arc::clone(answer),
@@ -87,9 +87,9 @@ impl Times {
         }
     }
 
-    /// The request that was sent `back` requests before the newest, or an earlier one; `None` if it was forgotten or
+    /// Returns the request that was sent `back` requests before the newest, or an earlier one; `None` if it was forgotten or
     /// never was.
-    pub(super) fn back(&self, back: u64) -> Option<&Arc<Answer>> {
+    pub(super) fn back(&self, back: u64) -> Option<&Arc<Exchange>> {
         let mut passed = 0;
         for entry in self.entries.iter().rev() {
             passed += entry.count;
@@ -111,22 +111,22 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::Verdict;
-    use crate::told::Told;
+    use crate::exchange::Verdict;
+    use crate::info::RateLimitInfo;
 
     fn times(room: usize, count: u64) -> Times {
         let mut times = Times::new(room);
         for number in 0..count {
             let sent = Duration::from_millis(number * 10);
             let received = sent + Duration::from_millis(1);
-            let answer = Answer {
+            let answer = Exchange {
                 number,
                 client: 0,
                 node: 0,
                 sent,
                 received,
                 verdict: Verdict::Allowed,
-                told: Told::default(),
+                info: RateLimitInfo::default(),
             };
             times.push(&Arc::new(answer), received);
         }

@@ -98,7 +98,7 @@ pub(super) fn conclude(mut judge: Judge) -> Judgement {
         judge.findings.add(finding);
     }
     let several = judge.words.are_several();
-    let words = judge.terms.is_some() || judge.words.tell_numbers();
+    let words = judge.terms.is_some() || judge.words.has_remaining();
     let shared = judge.clients > 1 && (!judge.apart || several || !words);
     judge.findings.keep_up_to(match (shared, several) {
         (true, _) => Premise::None,
@@ -164,8 +164,8 @@ fn unjudged(judge: &Judge, check: Check, tallies: &[(u32, Tally)]) -> Option<&'s
     let limited: u64 = tallies.iter().map(|(_, tally)| tally.limited).sum();
     let no_policy = judge.terms.is_none().then_some("needs --policy");
     let no_refusal = (limited == 0).then_some("no request was refused");
-    let no_wait = (!judge.words.tell_waits()).then_some("no wait was told");
-    let no_number = (!judge.words.tell_numbers()).then_some("no number was told");
+    let no_wait = (!judge.words.has_waits()).then_some("no wait was told");
+    let no_number = (!judge.words.has_remaining()).then_some("no number was told");
     match check {
         Check::Strictness => no_policy.or(no_refusal),
         Check::RetryAfterEnough | Check::RetryAfterLeast => no_refusal.or(no_wait),
@@ -179,7 +179,7 @@ fn unjudged(judge: &Judge, check: Check, tallies: &[(u32, Tally)]) -> Option<&'s
     }
 }
 
-/// Some clients were refused below the policy, or admitted above it, and others were not.
+/// Returns a finding if some clients were refused below the policy, or admitted above it, and others were not.
 fn unfair(tallies: &[(u32, Tally)]) -> Option<Finding> {
     let is_wronged = |tally: &Tally| tally.refused_wrongly > 0;
     let is_favoured = |tally: &Tally| tally.admitted_wrongly > 0;

@@ -1,31 +1,31 @@
-//! Whether announced waits are long enough, and not too long.
+//! Checks that announced waits are long enough, and not too long.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::finding::{Check, Finding};
 use super::slack::{at_least, at_most};
-use crate::answer::{Answer, Verdict};
+use crate::exchange::{Exchange, Verdict};
 
 /// The announced waits of one key.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    /// The wait that ends first, of those told since the last request that can have been charged.
+    /// The wait that ends first, of those announced since the last request that can have been charged.
     first: Option<Promise>,
-    /// The time until which no request can pass, by the refusal that says so for the longest.
+    /// The time until which no request can pass, by the refusal with the longest wait.
     barrier: Option<Promise>,
 }
 
 /// An announced wait, and its end.
 #[derive(Clone, Debug)]
 pub(super) struct Promise {
-    refusal: Arc<Answer>,
+    refusal: Arc<Exchange>,
     at: Duration,
     /// The number of requests that can have been charged before the refusal.
     charged: u64,
 }
 
-/// The promise that a request would break if it is as it seems.
+/// The promise that a request seems to break.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doubt {
     short: Option<Promise>,
@@ -42,8 +42,8 @@ pub enum Promised {
 }
 
 impl Waits {
-    /// Notes a request, in the order of sending, and returns whether a wait was kept.
-    pub(super) fn opened(&mut self, answer: &Answer, can_charge: bool) -> (Doubt, bool) {
+    /// Records a request, in the order of sending, and returns whether a wait was kept.
+    pub(super) fn opened(&mut self, answer: &Exchange, can_charge: bool) -> (Doubt, bool) {
         let over = self.first.as_ref().filter(|wait| wait.at <= answer.sent);
         let mut doubt = Doubt::default();
         let mut kept = false;
@@ -62,16 +62,16 @@ impl Waits {
         (doubt, kept)
     }
 
-    /// Notes the same request, once every request sent before its receipt is known.
+    /// Records the same request again. All requests that were sent before its receipt are known.
     pub(super) fn closed(
         &mut self,
-        answer: &Arc<Answer>,
+        answer: &Arc<Exchange>,
         doubt: Doubt,
         known: Known,
     ) -> Option<Finding> {
         let finding = self.judge(answer, doubt, known);
         if answer.verdict == Verdict::Limited
-            && let Some(wait) = answer.told.retry_after
+            && let Some(wait) = answer.info.retry_after
         {
             let promise = |at| Promise {
                 refusal: Arc::clone(answer),
@@ -95,13 +95,13 @@ impl Waits {
         finding
     }
 
-    fn judge(&mut self, answer: &Arc<Answer>, doubt: Doubt, known: Known) -> Option<Finding> {
+    fn judge(&mut self, answer: &Arc<Exchange>, doubt: Doubt, known: Known) -> Option<Finding> {
         if let Some(promise) = doubt.short
             && promise.charged == known.charged
         {
             self.first = None;
             let refusal = &promise.refusal;
-            let wait = refusal.told.retry_after?.length;
+            let wait = refusal.info.retry_after?.length;
             let later = answer.sent.saturating_sub(refusal.received);
             let text = format!(
                 "told to wait {wait:?}, sent again {later:?} after the receipt, refused, and none was admitted between"
@@ -115,7 +115,7 @@ impl Waits {
             .filter(|promise| known.failed_until <= promise.refusal.sent)?;
         self.barrier = None;
         let refusal = &promise.refusal;
-        let wait = refusal.told.retry_after?;
+        let wait = refusal.info.retry_after?;
         let later = answer.received.saturating_sub(refusal.sent);
         let text = format!(
             "told to wait {:?}, and a request was admitted and received {later:?} after the refused one was sent",
@@ -126,12 +126,12 @@ impl Waits {
     }
 }
 
-/// The other requests of the key when one is closed.
+/// The other requests of the key when a request is closed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
-    /// The number that can have been charged and were certainly decided before it.
+    /// The number of requests that can have been charged and were certainly decided before it.
     pub(super) charged_before: u64,
-    /// The number that can have been charged and were sent before its receipt, with itself.
+    /// The number of requests that can have been charged and were sent before its receipt, including itself.
     pub(super) charged: u64,
     /// The time until which a failed request can have given its charge back.
     pub(super) failed_until: Duration,

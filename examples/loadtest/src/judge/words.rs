@@ -1,17 +1,17 @@
-//! What all answers of the server together say about its limits.
+//! The headers of all answers of the server together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::finding::{Check, Finding};
 use super::terms::Terms;
-use crate::answer::{Answer, Verdict};
-use crate::told::{Family, Name, Policy, Problem};
+use crate::exchange::{Exchange, Verdict};
+use crate::info::{Family, Name, Policy, Problem};
 
 /// The announced policies, and the malformed answers.
 #[derive(Debug, Default)]
 pub(super) struct Words {
-    policies: Vec<(Policy, Arc<Answer>)>,
+    policies: Vec<(Policy, Arc<Exchange>)>,
     names: BTreeSet<Name>,
     families: BTreeMap<Family, u64>,
     refusals: u64,
@@ -25,36 +25,36 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// The number of policies that are told apart.
+    /// The most policies that are distinguished.
     const POLICIES: usize = 16;
 
-    pub(super) fn answered(&mut self, answer: &Arc<Answer>) -> Option<Finding> {
-        let told = &answer.told;
+    pub(super) fn answered(&mut self, answer: &Arc<Exchange>) -> Option<Finding> {
+        let info = &answer.info;
         if answer.verdict == Verdict::Limited {
             self.refusals += 1;
-            if let Some(wait) = told.retry_after {
+            if let Some(wait) = info.retry_after {
                 let seconds = wait.length.as_secs();
                 self.waits += 1;
                 self.shortest = Some(self.shortest.map_or(seconds, |s| s.min(seconds)));
                 self.longest = self.longest.max(Some(seconds));
             }
-            self.bodies += u64::from(told.problem != Problem::Unread);
-            self.problems += u64::from(told.problem == Problem::Valid);
+            self.bodies += u64::from(info.problem != Problem::Unread);
+            self.problems += u64::from(info.problem == Problem::Valid);
         }
-        for family in &told.families {
+        for family in &info.families {
             *self.families.entry(*family).or_default() += 1;
         }
-        for policy in &told.policies {
+        for policy in &info.policies {
             let known = self.policies.iter().any(|(known, _)| known == policy);
             if !known && self.policies.len() < Self::POLICIES {
                 self.policies.push((policy.clone(), Arc::clone(answer)));
             }
         }
-        for standing in &told.standings {
-            if !self.names.contains(&standing.name) && self.names.len() < Self::POLICIES {
-                self.names.insert(standing.name.clone());
+        for service_limit in &info.service_limits {
+            if !self.names.contains(&service_limit.name) && self.names.len() < Self::POLICIES {
+                self.names.insert(service_limit.name.clone());
             }
-            let remaining = standing.remaining;
+            let remaining = service_limit.remaining;
             self.least = Some(self.least.map_or(remaining, |l| l.min(remaining)));
             self.most = self.most.max(Some(remaining));
         }
@@ -62,7 +62,7 @@ impl Words {
         Some(Finding::new(Check::Headers, text, &[answer]))
     }
 
-    /// Adds the words of other answers.
+    /// Adds the headers of other answers.
     pub(super) fn add(&mut self, other: Self) {
         for (policy, answer) in other.policies {
             let known = self.policies.iter().any(|(known, _)| *known == policy);
@@ -85,22 +85,22 @@ impl Words {
     }
 
     /// Returns whether a refusal announced a wait.
-    pub(super) fn tell_waits(&self) -> bool {
+    pub(super) fn has_waits(&self) -> bool {
         self.waits > 0
     }
 
     /// Returns whether an answer announced the remaining requests.
-    pub(super) fn tell_numbers(&self) -> bool {
+    pub(super) fn has_remaining(&self) -> bool {
         !self.names.is_empty()
     }
 
     /// Returns whether the answers name more than one policy.
     pub(super) fn are_several(&self) -> bool {
         let in_lists = |name: &Name| (name.family == Family::Lists).then(|| name.text.clone());
-        let standings = self.names.iter().filter_map(in_lists);
+        let service_limits = self.names.iter().filter_map(in_lists);
         let policies = self.policies.iter();
         let policies = policies.filter_map(|(policy, _)| in_lists(&policy.name));
-        let names: BTreeSet<String> = standings.chain(policies).collect();
+        let names: BTreeSet<String> = service_limits.chain(policies).collect();
         // Families without names announce the binding policy.
         let mut quotas = BTreeMap::<Family, BTreeSet<u64>>::new();
         for (policy, _) in &self.policies {
@@ -117,7 +117,7 @@ impl Words {
         let agrees = |policy: &Policy| terms.agrees_with(policy.quota, policy.window);
         let mut policies = self.policies.iter();
         let (wrong, answer) = policies.find(|(policy, _)| !agrees(policy))?;
-        // One of several policies may be the stated one.
+        // The stated policy may be one of several.
         let one_agrees = self.policies.iter().any(|(policy, _)| agrees(policy));
         if one_agrees && self.are_several() {
             return None;
@@ -169,24 +169,24 @@ impl Words {
 }
 
 /// Returns the mistakes of an answer by itself.
-fn wrong(answer: &Answer) -> Option<String> {
-    let told = &answer.told;
-    if let Some((name, text)) = told.malformed.first() {
+fn wrong(answer: &Exchange) -> Option<String> {
+    let info = &answer.info;
+    if let Some((name, text)) = info.malformed.first() {
         let text: String = text.chars().take(80).collect();
         return Some(format!("{name}: {text:?} cannot be read"));
     }
-    if let Problem::Invalid(why) = &told.problem {
+    if let Problem::Invalid(why) = &info.problem {
         return Some(format!("the body is no problem of RFC 9457: {why}"));
     }
-    told.standings.iter().find_map(|standing| {
-        let remaining = standing.remaining;
-        let policy = told.policy(&standing.name);
+    info.service_limits.iter().find_map(|service_limit| {
+        let remaining = service_limit.remaining;
+        let policy = info.policy(&service_limit.name);
         let quota = policy.and_then(|policy| i64::try_from(policy.quota).ok());
         if remaining < 0 {
-            return Some(format!("{}: {remaining} remaining", standing.name));
+            return Some(format!("{}: {remaining} remaining", service_limit.name));
         }
         quota
             .filter(|quota| remaining > *quota)
-            .map(|quota| format!("{}: {remaining} remaining of {quota}", standing.name))
+            .map(|quota| format!("{}: {remaining} remaining of {quota}", service_limit.name))
     })
 }

@@ -1,4 +1,4 @@
-//! The report that programs read. `report.schema.json` is its schema.
+//! The report for programs. `report.schema.json` is its schema.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::Report;
 use super::numbers::QUANTILES;
-use crate::answer::Answer;
+use crate::exchange::Exchange;
 use crate::judge::{CheckResult, Conclusion, Finding};
 
-/// Rises when a field changes its meaning or goes.
+/// The version of the report. It rises when a field changes its meaning or is removed.
 pub const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -28,7 +28,7 @@ struct Json<'a> {
     latency_us: Latencies,
     per_second: Vec<Second>,
     open_loop: OpenLoop,
-    told: &'a [String],
+    headers: &'a [String],
     checks: Vec<Check<'a>>,
     disproved: bool,
     notes: Vec<String>,
@@ -78,15 +78,15 @@ struct Request {
     node: u16,
     sent_us: u64,
     received_us: Option<u64>,
-    told: String,
+    answer: String,
 }
 
 impl Report<'_> {
-    /// The report as JSON.
+    /// Returns the report as JSON.
     ///
     /// # Errors
     ///
-    /// None that is known: all fields are numbers and text.
+    /// None is known: all fields are numbers and text.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         let (tally, judgement) = (&self.outcome.tally, &self.outcome.judgement);
         let failures = tally.failures.iter();
@@ -120,7 +120,7 @@ impl Report<'_> {
                 withheld: tally.withheld,
                 unfinished: tally.unfinished,
             },
-            told: &judgement.words,
+            headers: &judgement.words,
             checks: checks.map(Check::of).collect(),
             disproved: self.options.check && judgement.is_disproved(),
             notes: self.notes(),
@@ -166,16 +166,16 @@ impl<'a> Shown<'a> {
 }
 
 impl Request {
-    fn of(answer: &Answer) -> Self {
+    fn of(answer: &Exchange) -> Self {
         let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).ok();
         Self {
             number: answer.number,
             client: answer.client,
             node: answer.node,
             sent_us: micros(answer.sent).unwrap_or(u64::MAX),
-            // The longest time there is stands for none.
+            // The longest time stands for none.
             received_us: micros(answer.received),
-            told: answer.to_string(),
+            answer: answer.to_string(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a run has shown, for people and for programs.
+//! The results of a run, for people and for programs.
 
 mod json;
 mod numbers;
@@ -18,7 +18,7 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// A report of this outcome.
+    /// Creates the report of this outcome.
     pub fn new(options: &'a Options, outcome: &'a Outcome) -> Self {
         Self { options, outcome }
     }

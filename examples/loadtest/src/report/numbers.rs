@@ -1,4 +1,4 @@
-//! The numbers that both reports tell.
+//! The numbers in both reports.
 
 use super::Report;
 
@@ -7,12 +7,12 @@ pub(super) const QUANTILES: [(&str, f64); 4] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
 impl Report<'_> {
-    /// Seconds from the beginning to the last answer.
+    /// Returns the seconds from the beginning to the last answer.
     pub(super) fn seconds(&self) -> f64 {
         self.outcome.tally.elapsed.as_secs_f64()
     }
 
-    /// Requests in a second.
+    /// Requests per second.
     pub(super) fn rate(&self) -> f64 {
         let seconds = self.seconds();
         if seconds > 0.0 {
@@ -22,7 +22,7 @@ impl Report<'_> {
         }
     }
 
-    /// What concerns the tester and not the server.
+    /// Notes on the tester, and not on the server.
     pub(super) fn notes(&self) -> Vec<String> {
         let tally = &self.outcome.tally;
         let mut notes = self.outcome.judgement.notes.clone();

@@ -1,6 +1,6 @@
-//! The run as a picture: what was allowed and limited in each second, the limit, and the waits that were promised.
+//! A picture of the run: the allowed and limited requests in each second, the limit, and the announced waits.
 //!
-//! Light and dark, dots and crosses: it can be read in grey.
+//! Light and dark bars, dots and crosses: the picture is readable in grey.
 
 use std::error::Error;
 use std::path::Path;
@@ -16,7 +16,7 @@ const LEFT: i32 = 64;
 const RIGHT: i32 = 980;
 const TOP: i32 = 66;
 const BASE: i32 = 330;
-/// Where promises are marked.
+/// The height of the marks of kept and broken waits.
 const MARKS: i32 = 378;
 
 const ALLOWED: RGBColor = RGBColor(0x1f, 0x5f, 0x46);
@@ -28,7 +28,7 @@ const INK: RGBColor = RGBColor(0x22, 0x26, 0x2c);
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn Error>>;
 
-/// How seconds and counts become places.
+/// Converts seconds and counts into positions.
 struct Scale {
     seconds: i64,
     most: i64,
@@ -39,7 +39,7 @@ impl Report<'_> {
     ///
     /// # Errors
     ///
-    /// What the system answers if the file cannot be written.
+    /// The error of the system if the file cannot be written.
     pub fn draw(&self, path: &Path) -> Drawn {
         let size = (u32::try_from(WIDTH)?, u32::try_from(HEIGHT)?);
         let area = SVGBackend::new(path, size).into_drawing_area();
@@ -103,7 +103,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// What the policy allows in a second, in the long run, to all clients together.
+    /// Returns the requests per second that the policy allows all clients together in the long run.
     fn draw_limit(&self, area: &Area<'_>, scale: &Scale) -> Drawn {
         let Some(policy) = self.options.policy else {
             return Ok(());
@@ -117,7 +117,7 @@ impl Report<'_> {
             return Ok(());
         }
         let y = BASE - pixels(f64::from(BASE - TOP) * share);
-        // White below it, for dark bars.
+        // White below the line, for dark bars.
         area.draw(&PathElement::new(
             [(LEFT, y), (RIGHT, y)],
             WHITE.stroke_width(4),

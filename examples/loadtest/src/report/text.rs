@@ -1,4 +1,4 @@
-//! The report that people read.
+//! The report for people.
 
 use std::fmt;
 

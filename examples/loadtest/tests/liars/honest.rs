@@ -1,4 +1,4 @@
-//! No honest limiter is accused, whatever the seed.
+//! The judge accuses no honest limiter, whatever the seed.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ fn clients_with_a_key_each() {
     });
 }
 
-/// The tester is told that each client has a limit of its own, and they have one together.
+/// The tester expects a limit for each client, and the clients share one.
 #[test]
 fn clients_that_are_counted_by_their_address() {
     each(|algorithm, traffic, stated| {
@@ -118,7 +118,7 @@ fn a_limit_that_was_in_use_before_the_run() {
     });
 }
 
-/// A server that gives back what failed requests were charged.
+/// A server that gives the charge back when a request fails.
 #[test]
 fn requests_that_fail() {
     each(|algorithm, traffic, stated| {

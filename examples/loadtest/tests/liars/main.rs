@@ -1,7 +1,7 @@
-//! Broken limiters are named within ten seconds at 25 requests a second, and honest ones never are.
+//! The judge names broken limiters within ten seconds at 25 requests a second, and accuses no honest limiter.
 //!
-//! Servers and clients run in virtual time, without sockets: the judge is pure. Each case runs over many seeds, which
-//! choose the arrivals, the network and the moment of the day.
+//! Servers and clients run in virtual time, without sockets: the judge is pure. Each case runs with many seeds, which
+//! choose the arrivals, the network and the time of day.
 
 mod honest;
 mod memory;

@@ -1,4 +1,4 @@
-//! What is kept does not grow with the number of requests.
+//! The memory of the judge does not grow with the number of requests.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use loadtest::drive::Tally;
 use crate::server::{Lie, Server};
 use crate::simulation::stream;
 
-/// The most bytes at one time while so many requests are counted and judged, in the same ten minutes.
+/// Returns the most bytes at one time while this many requests are counted and judged, always in ten minutes.
 fn bytes(server: fn() -> Server, clients: u32, requests: u32) -> u64 {
     const LENGTH: Duration = Duration::from_secs(600);
     let counted = measure(|| {
@@ -27,7 +27,7 @@ fn bytes(server: fn() -> Server, clients: u32, requests: u32) -> u64 {
 
 #[test]
 fn ten_times_as_many_requests_need_as_much_memory() {
-    // In each, few requests are enough to fill what is kept of each client.
+    // Each client has few requests, which are enough to fill its memory.
     type Case = (&'static str, fn() -> Server, u32);
     let each: [Case; 4] = [
         (
@@ -50,7 +50,7 @@ fn ten_times_as_many_requests_need_as_much_memory() {
     for (name, server, clients) in each {
         let few = bytes(server, clients, 20_000);
         let many = bytes(server, clients, 200_000);
-        // A list that is bounded may end with more room than it needs.
+        // A bounded list may end with more capacity than it needs.
         assert!(many < few + few / 4, "{name}: {few} bytes, then {many}");
     }
 }

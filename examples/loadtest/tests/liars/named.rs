@@ -1,4 +1,4 @@
-//! Each broken limiter is named, whatever the seed.
+//! The judge names each broken limiter, whatever the seed.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn is_named(check: Check, stated: Option<&str>, traffic: Traffic, server: impl F
     }
 }
 
-/// With the policy stated and not, at even gaps and at random ones.
+/// With the stated policy and without, at even gaps and at random gaps.
 fn is_named_always(check: Check, algorithm: &str, lie: Lie) {
     for traffic in [STEADY, POISSON] {
         for stated in [None, Some(algorithm)] {
@@ -30,7 +30,7 @@ fn is_named_always(check: Check, algorithm: &str, lie: Lie) {
     }
 }
 
-/// Where only the policy can tell what is right.
+/// Only the stated policy can reveal these.
 fn is_named_under_its_policy(check: Check, algorithm: &str, lie: Lie) {
     for traffic in [STEADY, POISSON] {
         is_named(check, Some(algorithm), traffic, || {
@@ -140,7 +140,7 @@ fn a_policy_in_the_headers_that_is_another_one() {
     for told in ["q=100;w=2", "q=10;w=60", "q=9;w=2"] {
         is_named_under_its_policy(Check::Headers, POLICY, Lie::Policy(told));
     }
-    // More is left than the limit.
+    // More requests remain than the limit.
     is_named_always(Check::Headers, POLICY, Lie::Policy("q=5;w=2"));
 }
 
@@ -163,7 +163,7 @@ fn refusals_that_charge() {
         "token-bucket 2/second burst 4",
     ] {
         is_named_under_its_policy(Check::RefusalsCharge, algorithm, Lie::RefusalsCharge);
-        // Without the policy, the wait that was told shows it.
+        // Without the policy, the announced wait reveals it.
         for traffic in [STEADY, POISSON] {
             is_named(Check::RetryAfterEnough, None, traffic, || {
                 Server::lying(algorithm, Lie::RefusalsCharge)

@@ -6,28 +6,28 @@ use std::time::Duration;
 use tower_ratelimit::algorithm::State;
 use tower_ratelimit::{Algorithm, Micros, Outcome};
 
-/// What a server answers.
+/// The answer of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) fields: Vec<(&'static str, String)>,
-    /// How long the server takes to answer.
+    /// The time that the server takes to answer.
     pub(crate) takes: Duration,
 }
 
-/// How a limiter differs from an honest one.
+/// The difference between a limiter and an honest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
     None,
-    /// `Retry-After` is always this.
+    /// `Retry-After` is always this time.
     Wait(u64),
     /// `remaining` never falls.
     ConstantRemaining,
     /// `remaining` rises where it should fall.
     RisingRemaining,
-    /// `remaining` is higher than it is by this.
+    /// `remaining` is too high by this number.
     MoreRemaining(u32),
-    /// Around the edge of each aligned period, all pass.
+    /// All requests pass around the edge of each aligned period.
     OpenEdges(Duration),
     /// The limit is another one.
     Limit(Algorithm),
@@ -35,13 +35,13 @@ pub(crate) enum Lie {
     SomeClients(Algorithm),
     /// The policy in the headers is another one.
     Policy(&'static str),
-    /// Refusals take so long.
+    /// Refusals take this long.
     SlowRefusals(Duration),
     /// A refusal charges the limit too.
     RefusalsCharge,
 }
 
-/// The headers in which a limiter tells its numbers.
+/// The headers of a limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Nothing,
@@ -57,11 +57,11 @@ pub(crate) struct Server {
     pub(crate) algorithm: Algorithm,
     pub(crate) lie: Lie,
     pub(crate) dialect: Dialect,
-    /// Whether all clients have one key.
+    /// Whether all clients share one key.
     pub(crate) counts_by_address: bool,
     /// A second limit, for all clients together.
     pub(crate) global: Option<Algorithm>,
-    /// Of so many admitted requests one fails, and its charge is given back.
+    /// One of this many admitted requests fails, and its charge is given back.
     pub(crate) fails: Option<u32>,
     pub(crate) states: HashMap<Option<u32>, State>,
     pub(crate) admitted: u32,
@@ -158,7 +158,7 @@ impl Server {
             .retry_after()
             .map(|wait| Micros::from(wait).ceil_secs());
         let wait = match self.lie {
-            Lie::Wait(told) if !allowed => Some(told),
+            Lie::Wait(wait) if !allowed => Some(wait),
             _ => wait,
         };
         let window = Micros::from(algorithm.period().unwrap()).ceil_secs();

@@ -3,26 +3,26 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use loadtest::answer::{Answer, Verdict};
+use loadtest::exchange::{Exchange, Verdict};
+use loadtest::info::RateLimitInfo;
 use loadtest::judge::{Judge, Judgement};
-use loadtest::told::Told;
 use tower_ratelimit::{Algorithm, Micros};
 
 use crate::server::{Reply, Server};
 
-/// How many seeds each case is tried with: 40, or `LOADTEST_SEEDS`.
+/// Returns the number of seeds for each case: 40, or `LOADTEST_SEEDS`.
 pub(crate) fn seeds() -> u64 {
     let seeds = std::env::var("LOADTEST_SEEDS").ok();
     seeds.map_or(40, |seeds| seeds.parse().unwrap())
 }
 
-/// How requests come, and how long they travel.
+/// The arrivals of requests, and their latency.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traffic {
     pub(crate) clients: u32,
     /// Random gaps, or one after the other.
     pub(crate) poisson: bool,
-    /// The longest way of a request, and of its answer.
+    /// The longest latency of a request, and of its answer.
     pub(crate) way: Duration,
 }
 
@@ -37,7 +37,7 @@ pub(crate) const POISSON: Traffic = Traffic {
     ..STEADY
 };
 
-/// A network that takes as long as a window, and lets requests overtake each other.
+/// A network whose latency is as long as a window, so that requests overtake each other.
 pub(crate) const SLOW: Traffic = Traffic {
     poisson: true,
     way: Duration::from_millis(600),
@@ -73,7 +73,7 @@ impl Traffic {
             let gap = if self.poisson {
                 -(1.0 - random.f64()).ln() / RATE
             } else {
-                // A timer is never exact.
+                // A timer is not exact.
                 1.0 / RATE + (random.f64() - 0.5) * 0.001
             };
             sent += Duration::from_secs_f64(gap);
@@ -82,7 +82,7 @@ impl Traffic {
     }
 }
 
-/// What the judge says of this server.
+/// Returns the judgement on this server.
 pub(crate) fn judged(
     mut server: Server,
     policy: Option<Algorithm>,
@@ -90,7 +90,7 @@ pub(crate) fn judged(
     seed: u64,
 ) -> Judgement {
     let mut random = fastrand::Rng::with_seed(seed);
-    // Any moment of a day, so that windows begin anywhere.
+    // Any time of day, so that windows begin anywhere.
     let begin =
         Duration::from_secs(1_700_000_000) + Duration::from_micros(random.u64(..86_400_000_000));
     let sent = traffic.arrivals(&mut random);
@@ -104,7 +104,7 @@ pub(crate) fn judged(
     }
 
     let mut judge = Judge::new(policy, traffic.clients, 1);
-    let mut answers: Vec<Answer> = decided
+    let mut answers: Vec<Exchange> = decided
         .into_iter()
         .map(|(number, reply)| answer(number, &sent[number], &reply))
         .collect();
@@ -122,14 +122,14 @@ pub(crate) fn judged(
     judge.conclude()
 }
 
-/// Judges so many requests at this gap, each answered before the next is sent. `heard` gets each answer.
+/// Judges this many requests at this gap, each answered before the next one is sent. `heard` gets each answer.
 pub(crate) fn stream(
     mut server: Server,
     policy: Option<Algorithm>,
     clients: u32,
     gap: Duration,
     requests: u32,
-    mut heard: impl FnMut(&Answer),
+    mut heard: impl FnMut(&Exchange),
 ) -> Judgement {
     let mut judge = Judge::new(policy, clients, 1);
     for number in 0..requests {
@@ -154,19 +154,19 @@ pub(crate) fn stream(
     judge.conclude()
 }
 
-fn answer(number: usize, request: &Travel, reply: &Reply) -> Answer {
+fn answer(number: usize, request: &Travel, reply: &Reply) -> Exchange {
     let mut headers = HeaderMap::new();
     for (name, value) in &reply.fields {
         let value = HeaderValue::from_str(value).unwrap();
         headers.append(HeaderName::from_static(name), value);
     }
-    Answer {
+    Exchange {
         number: number as u64,
         client: request.client,
         node: 0,
         sent: request.sent,
         received: request.arrives + reply.takes + request.back,
         verdict: Verdict::of(reply.status),
-        told: Told::by(&headers),
+        info: RateLimitInfo::by(&headers),
     }
 }

@@ -1,4 +1,4 @@
-//! Only this machine is asked, and only what was named.
+//! The tester sends requests to this machine alone, unless an option names another host.
 
 use axum::Router;
 use axum::http::StatusCode;

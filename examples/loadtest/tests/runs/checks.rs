@@ -36,7 +36,7 @@ fn an_honest_limiter_passes() {
         ],
         &["--burst", "20/700ms", "--duration", "3s"],
         &["--requests", "3000", "--concurrency", "20"],
-        &["--duration", "3s", "--concurrency", "4", "--heed"],
+        &["--duration", "3s", "--concurrency", "4", "--wait"],
     ] {
         let run = run(&[&[server.url.as_str()][..], load, &policy].concat());
         assert_eq!(run.code, 0, "{load:?}: {}{}", run.stdout, run.stderr);
@@ -45,7 +45,7 @@ fn an_honest_limiter_passes() {
     }
 }
 
-/// Ten are admitted, then none, and all are told to wait for no time.
+/// Ten requests are admitted, then none, and every refusal has `Retry-After: 0`.
 #[test]
 fn a_lie_is_named_with_the_requests_that_show_it() {
     let asked = Arc::new(AtomicU64::new(0));

@@ -43,25 +43,25 @@ fn a_report_that_differs_is_found() {
     wrong(serde_json::json!({}));
     wrong(serde_json::json!([]));
     let request = &schema["$defs"]["request"];
-    let told = serde_json::json!({
-        "number": 0, "client": 0, "node": 0, "sent_us": 1, "received_us": null, "told": ""
+    let sample = serde_json::json!({
+        "number": 0, "client": 0, "node": 0, "sent_us": 1, "received_us": null, "answer": ""
     });
-    assert_eq!(valid(&told, request, &schema, "request"), Ok(()));
+    assert_eq!(valid(&sample, request, &schema, "request"), Ok(()));
     for (field, value) in [
         ("number", "x".into()),
         ("sent_us", (-1).into()),
         ("extra", 0.into()),
     ] {
-        let mut told = told.clone();
-        told[field] = value;
+        let mut sample = sample.clone();
+        sample[field] = value;
         assert!(
-            valid(&told, request, &schema, "request").is_err(),
+            valid(&sample, request, &schema, "request").is_err(),
             "{field}"
         );
     }
 }
 
-/// Whether a value is as a schema says, in the part of JSON Schema that ours uses.
+/// Validates a value by a schema, in the part of JSON Schema that our schema uses.
 fn valid(value: &Value, schema: &Value, root: &Value, at: &str) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("{at}: {what}: {value}"));
     for (keyword, rule) in schema.as_object().unwrap() {

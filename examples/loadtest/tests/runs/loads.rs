@@ -36,7 +36,7 @@ fn the_report_begins_with_five_lines() {
     assert_eq!(lines[1..4], ["Allowed: 40", "Limited: 960", "Errors: 0"]);
     let rate = lines[4].strip_prefix("Rate: ").unwrap();
     let rate: f64 = rate.strip_suffix(" req/s").unwrap().parse().unwrap();
-    // Seconds are told in hundredths.
+    // The report has hundredths of seconds.
     assert!(rate > 1_000.0 / (seconds + 0.006), "{rate} in {seconds}");
     assert_eq!(run.stderr, "", "the progress bar is for terminals");
 }
@@ -58,7 +58,7 @@ fn an_open_loop_sends_at_its_rate() {
     let seconds = run.stdout.lines().next().unwrap();
     let seconds = seconds.strip_prefix("Total: 50 in ").unwrap();
     let seconds: f64 = seconds.trim_end_matches('s').parse().unwrap();
-    // The last of fifty is meant to be sent after 0.49 s, and none is sent earlier.
+    // The last of fifty is due at 0.49 s, and none is sent early.
     assert!(seconds >= 0.49, "{seconds}");
     assert!(run.stdout.contains("from the intended start"));
 }
@@ -66,9 +66,9 @@ fn an_open_loop_sends_at_its_rate() {
 #[test]
 fn clients_that_heed_are_refused_once_for_each_wait() {
     let server = limited(5, Duration::from_secs(1));
-    let words = ["--requests", "12", "--concurrency", "1", "--heed"];
+    let words = ["--requests", "12", "--concurrency", "1", "--wait"];
     let run = run(&[&[server.url.as_str()][..], &words].concat());
-    // Five, a refusal, and after the wait five again.
+    // Five pass, one is refused, and after the wait five pass again.
     assert_eq!(run.number("Limited: "), 2, "{}", run.stdout);
     assert!(
         run.stdout

@@ -46,7 +46,7 @@ impl Drop for Server {
     }
 }
 
-/// What a run of the program has left.
+/// The output of a run of the program.
 pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) stdout: String,
@@ -57,7 +57,7 @@ pub(crate) fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_loadtest"))
 }
 
-/// Runs the program with these words.
+/// Runs the program with these arguments.
 pub(crate) fn run(words: &[&str]) -> Run {
     Run::of(program().args(words).output().unwrap())
 }
@@ -71,7 +71,7 @@ impl Run {
         }
     }
 
-    /// The number behind a word at the start of a line.
+    /// Returns the number behind a word at the start of a line.
     pub(crate) fn number(&self, word: &str) -> u64 {
         let line = self.stdout.lines().find_map(|line| line.strip_prefix(word));
         let line = line.unwrap_or_else(|| panic!("{word}: {}", self.stdout));

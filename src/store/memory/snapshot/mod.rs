@@ -3,7 +3,7 @@
 mod format;
 mod past;
 
-pub use self::past::{Fate, Restored};
+pub use self::past::{RestoreStatus, Restored};
 
 pub(super) use self::past::Past;
 
@@ -99,7 +99,7 @@ fn put_overrides(file: &mut Writer, (policy, algorithm): (&str, &str), overrides
     });
 }
 
-/// What was put down, and the seed of its fingerprints.
+/// Returns the tables that were written, and the seed of their fingerprints.
 pub(super) fn read(snapshot: &[u8]) -> Result<(Seed, Past), RestoreError> {
     let mut sections = Reader::open(snapshot).map_err(RestoreError::new)?;
     let damaged = || RestoreError::new(RestoreErrorKind::Damaged);

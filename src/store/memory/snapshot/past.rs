@@ -21,22 +21,22 @@ use crate::store::memory::timed::Override;
 pub struct Restored {
     policy: String,
     algorithm: String,
-    fate: Fate,
+    status: RestoreStatus,
     /// The bytes of the keys in the snapshot; empty once they have been restored.
     keys: Arc<[u8]>,
     /// The bytes of the keys that have overrides.
     overrides: Arc<[u8]>,
 }
 
-/// What happened to one policy's part of a snapshot.
+/// The result of restoring one policy's part of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fate {
+pub enum RestoreStatus {
     /// No policy of this name has been opened yet.
     Waiting,
     /// The policy that was opened under this name has another algorithm, period or number of slots, and has
     /// started empty.
-    Unlike,
+    Mismatch,
     /// The part was restored.
     Restored {
         /// The number of keys that were restored. Keys that had become as good as new meanwhile do not count.
@@ -65,8 +65,8 @@ impl Restored {
     }
 
     /// Returns what happened to the part.
-    pub fn fate(&self) -> Fate {
-        self.fate
+    pub fn status(&self) -> RestoreStatus {
+        self.status
     }
 
     pub(super) fn read(mut section: Reader<'_>) -> Option<Self> {
@@ -79,7 +79,7 @@ impl Restored {
         Some(Self {
             policy,
             algorithm,
-            fate: Fate::Waiting,
+            status: RestoreStatus::Waiting,
             keys: keys.into(),
             overrides: Arc::default(),
         })
@@ -111,7 +111,7 @@ impl Restored {
     }
 
     fn is_waiting(&self) -> bool {
-        !matches!(self.fate, Fate::Restored { .. })
+        !matches!(self.status, RestoreStatus::Restored { .. })
     }
 
     /// Returns the algorithm, or `None` if a later version wrote it.
@@ -144,7 +144,12 @@ impl Restored {
     }
 
     /// Creates a table with these keys.
-    fn revive(&mut self, algorithm: &Algorithm, bound: usize, now: Micros) -> Arc<dyn Counter> {
+    fn restore_table(
+        &mut self,
+        algorithm: &Algorithm,
+        bound: usize,
+        now: Micros,
+    ) -> Arc<dyn Counter> {
         let overrides: Vec<_> = self.its_overrides(algorithm).collect();
         let own = overrides.iter();
         let own = own.map(|(fingerprint, _, state)| (*fingerprint, state.clone()));
@@ -159,7 +164,7 @@ impl Restored {
             .map(|(fingerprint, limit, _)| (fingerprint, limit));
         let (counter, restored) = counter_with(algorithm, bound, states, limits.collect(), now);
         let (keys, left_out) = restored;
-        self.fate = Fate::Restored { keys, left_out };
+        self.status = RestoreStatus::Restored { keys, left_out };
         self.keys = Arc::default();
         self.overrides = Arc::default();
         counter
@@ -188,7 +193,7 @@ fn overridden<'a>(keys: &mut Reader<'a>) -> Option<Put<'a>> {
     Some((keys.text()?, (from, until), keys.key()?))
 }
 
-/// What a store was restored from, as far as no policy has been opened for it.
+/// The parts of a snapshot for which no policy has been opened yet.
 ///
 /// It calls what reads it by pointers that only [`restore`](crate::MemoryStore::restore) sets, so that a program which
 /// restores no snapshot does not contain the code.
@@ -197,12 +202,13 @@ pub(in crate::store::memory) struct Past {
     policies: Vec<Restored>,
     /// By the names of their policies.
     blocks: Vec<(String, Blocked)>,
-    revive: Revive,
+    revive: RestoreTable,
     block: fn(&Blocks, Blocked, Micros),
 }
 
 /// Creates a table for a policy with room for this many keys, of what was restored of it.
-type Revive = fn(&mut [Restored], (&str, &Algorithm), usize, Micros) -> Option<Arc<dyn Counter>>;
+type RestoreTable =
+    fn(&mut [Restored], (&str, &Algorithm), usize, Micros) -> Option<Arc<dyn Counter>>;
 
 impl Past {
     pub(super) fn new(policies: Vec<Restored>, blocks: Vec<(String, Blocked)>) -> Self {
@@ -232,7 +238,7 @@ impl Past {
     }
 
     /// Creates a table for this policy with what was restored of it; `None` if that is nothing.
-    pub(in crate::store::memory) fn revive(
+    pub(in crate::store::memory) fn restore_table(
         &mut self,
         policy: (&str, &Algorithm),
         bound: usize,
@@ -275,10 +281,10 @@ fn revived(
             .position(|one| is_its_own(one) && is_alike(one))
     });
     if let Some(found) = found {
-        return Some(restored[found].revive(algorithm, bound, now));
+        return Some(restored[found].restore_table(algorithm, bound, now));
     }
     for one in restored.iter_mut().filter(|one| is_its_own(one)) {
-        one.fate = Fate::Unlike;
+        one.status = RestoreStatus::Mismatch;
         let subject = format!("policy {policy:?}: {} then, {algorithm} now", one.algorithm);
         warn_once_of(&UNLIKE, subject);
     }

@@ -137,7 +137,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 
     /// Locks the page of a key that is in one of its own slots, on a page at rest and under the policy's own
-    /// limit, as nearly always. What is known of the page is of this moment. Returns `None` in all other
+    /// limit, as nearly always. The facts about the page are of this moment. Returns `None` in all other
     /// cases.
     #[inline]
     fn lock_at_once(
@@ -209,7 +209,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             return self.own(ask, limit, now, clock);
         }
         let algorithm = *limit?;
-        self.meet(&algorithm);
+        self.note_limit(&algorithm);
         Some(Own::of_request(algorithm))
     }
 
@@ -286,7 +286,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         self.resize(&*rule, &mut seen, before);
         let is_newcomer = is_new && counted == Counted::Apart;
         if is_newcomer {
-            self.welcome(&*self.slowest(), &seen, snapshot.index, now);
+            self.index_new_key(&*self.slowest(), &seen, snapshot.index, now);
         }
         cell.keep(&rule, seen);
         drop(lock);

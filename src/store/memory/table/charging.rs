@@ -14,25 +14,25 @@ use crate::store::memory::seqlock::Lock;
 impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Writes the outcome of a request, if it is wanted.
     #[inline]
-    pub(super) fn tell<S: Step>(
+    pub(super) fn write_outcome<S: Step>(
         (rule, kept): (&S, &S::Kept),
         ask: Ask,
         now: Micros,
         allowed: bool,
         snapshot: &PageSnapshot,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) {
-        if let Some(told) = told
-            && told.wanted.includes(allowed)
+        if let Some(sink) = sink
+            && sink.wanted.includes(allowed)
         {
             let how = (
                 snapshot.counted,
                 snapshot.own.is_some_and(|own| own.is_overridden),
             );
             if C::IS_SHORT {
-                put_down((rule, &kept.clone()), ask.cost, now, allowed, how, told);
+                put_down((rule, &kept.clone()), ask.cost, now, allowed, how, sink);
             } else {
-                put_down((rule, kept), ask.cost, now, allowed, how, told);
+                put_down((rule, kept), ask.cost, now, allowed, how, sink);
             }
         }
     }
@@ -90,7 +90,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) where
         C: Keeps<S>,
     {
@@ -102,7 +102,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         let before = rule.size(&seen);
         rule.charge(&mut seen, now, ask.cost);
         self.resize(rule, &mut seen, before);
-        Self::tell((rule, &seen), ask, now, true, snapshot, told);
+        Self::write_outcome((rule, &seen), ask, now, true, snapshot, sink);
         cell.keep(rule, seen);
     }
 
@@ -115,21 +115,27 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) where
         C: Keeps<S>,
     {
         let seen = cell.see(rule, snapshot.latest);
-        self.charge((page, snapshot), (rule, cell, seen), ask, lock, now, told);
+        self.charge((page, snapshot), (rule, cell, seen), ask, lock, now, sink);
         if snapshot.counted == Counted::Apart {
             let kept = cell.see(rule, page.latest());
-            self.welcome(slowest, &kept, snapshot.index, now);
+            self.index_new_key(slowest, &kept, snapshot.index, now);
         }
     }
 
     /// Notes in the expiry index when a new key can be evicted.
     #[inline]
-    pub(super) fn welcome<S: Step>(&self, slowest: &S, kept: &S::Kept, index: usize, now: Micros) {
+    pub(super) fn index_new_key<S: Step>(
+        &self,
+        slowest: &S,
+        kept: &S::Kept,
+        index: usize,
+        now: Micros,
+    ) {
         let reset = now.saturating_add(slowest.reset_after(kept, now));
         self.idle.may_be(index, reset);
         self.admitting.may_be(index, now);
@@ -140,7 +146,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     pub(super) fn resize<S: Step>(&self, rule: &S, kept: &mut S::Kept, before: usize) {
         let mut after = rule.size(kept);
         if after > before && !self.budget.reserve(after - before) {
-            rule.squeeze(kept);
+            rule.compact_state(kept);
             after = rule.size(kept);
             self.budget.exceed(after.saturating_sub(before));
         }
@@ -156,7 +162,7 @@ fn put_down<S: Step>(
     now: Micros,
     allowed: bool,
     (counted, is_overridden): (Counted, bool),
-    told: &mut OutcomeSink<'_>,
+    sink: &mut OutcomeSink<'_>,
 ) {
     let mut outcome = rule.outcome(kept, now, cost, allowed);
     if counted == Counted::Overflow {
@@ -166,5 +172,5 @@ fn put_down<S: Step>(
         let window = (rule.limit() > 0).then(|| rule.window().to_duration());
         outcome = outcome.overridden(window);
     }
-    told.put_down(outcome, now);
+    sink.put_down(outcome, now);
 }

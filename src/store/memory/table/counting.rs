@@ -6,7 +6,7 @@ use crate::clock::{Clock, Micros};
 use crate::store::Amendment;
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::{Counter, Fill, General, OutcomeSink, Tier};
-use crate::store::memory::prepared::{RuleSlot, Under};
+use crate::store::memory::prepared::{LimitSource, RuleSlot};
 use crate::store::memory::seqlock::Lock;
 use crate::store::memory::timed::{Full, Override};
 
@@ -16,27 +16,27 @@ impl<R: Step, C: Keeps<R>> Counter for Table<R, C> {
         &self,
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
-        self.decide_at_once_by(&self.rule, ask, now, told)
+        self.decide_at_once_by(&self.rule, ask, now, sink)
     }
 
     fn decide_at_once_under(
         &self,
-        limit: Under<'_>,
+        limit: LimitSource<'_>,
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
         let mut made = None;
-        self.decide_at_once_by(self.rule_of(limit, &mut made)?, ask, now, told)
+        self.decide_at_once_by(self.rule_of(limit, &mut made)?, ask, now, sink)
     }
 
     fn look_up(&self, ask: Ask, now: Micros) -> Option<Known<'_>> {
         self.look_up_by(&self.rule, ask, now)
     }
 
-    fn look_up_under(&self, limit: Under<'_>, ask: Ask, now: Micros) -> Option<Known<'_>> {
+    fn look_up_under(&self, limit: LimitSource<'_>, ask: Ask, now: Micros) -> Option<Known<'_>> {
         let mut made = None;
         self.look_up_by(self.rule_of(limit, &mut made)?, ask, now)
     }
@@ -47,23 +47,23 @@ impl<R: Step, C: Keeps<R>> Counter for Table<R, C> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) {
-        self.charge_known_by(&self.rule, known, ask, lock, now, told);
+        self.charge_known_by(&self.rule, known, ask, lock, now, sink);
     }
 
     fn charge_known_under(
         &self,
-        limit: Under<'_>,
+        limit: LimitSource<'_>,
         known: &Known<'_>,
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) {
         let mut made = None;
         if let Some(rule) = self.rule_of(limit, &mut made) {
-            self.charge_known_by(rule, known, ask, lock, now, told);
+            self.charge_known_by(rule, known, ask, lock, now, sink);
         }
     }
 
@@ -88,9 +88,9 @@ impl<R: Step, C: Keeps<R>> General for Table<R, C> {
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
-        let decided = self.decide_in_the_end(asked, limit, clock, now.min(self.until), told);
+        let decided = self.decide_in_the_end(asked, limit, clock, now.min(self.until), sink);
         decided.unwrap_or(false)
     }
 

@@ -17,7 +17,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         limit: Option<&Algorithm>,
         clock: &dyn Clock,
         mut now: Micros,
-        mut told: Option<&mut OutcomeSink<'_>>,
+        mut sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
         let mut attempts = 0;
         loop {
@@ -28,7 +28,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             }
             // Read after the page: when an override changes, the page does too.
             snapshot.own = self.own(ask, limit, now, clock);
-            let its = told.as_deref_mut();
+            let its = sink.as_deref_mut();
             let decided = if now < snapshot.latest && ask.cost > 0 {
                 self.step_back_now(page, &snapshot, now)
             } else {

@@ -41,7 +41,7 @@ impl<R: Step, C: Keeps<R> + Keeps<S>, S: Step> Tidies<R, C> for Judges<S> {
     }
 }
 
-/// What happens to a key that has used some of its limit and can go.
+/// The treatment of a key that has used some of its limit and can be evicted.
 #[derive(Clone, Copy, PartialEq)]
 enum Victim {
     Goes,

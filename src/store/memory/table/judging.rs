@@ -14,7 +14,7 @@ use crate::store::memory::cell::Keeps;
 /// limit the next request comes, so the judges combine the worst numbers of all limits. The limits only
 /// widen, so a time in the expiry index stays a lower bound.
 #[derive(Debug)]
-pub(super) struct Met<S> {
+pub(super) struct SeenLimits<S> {
     /// The least limit of a quota that is not 0.
     quota: AtomicU32,
     /// The least and the greatest burst.
@@ -43,7 +43,7 @@ impl<S: Step> Judges<S> {
     }
 }
 
-impl<S: Step> Met<S> {
+impl<S: Step> SeenLimits<S> {
     pub(super) fn new(rule: &S) -> Self {
         Self {
             quota: AtomicU32::new(u32::MAX),
@@ -64,27 +64,27 @@ impl<S: Step> Met<S> {
 impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Records a limit that a request of this table brings.
     #[inline]
-    pub(in crate::store::memory) fn meet(&self, algorithm: &Algorithm) {
+    pub(in crate::store::memory) fn note_limit(&self, algorithm: &Algorithm) {
         if !C::VARIES {
             return;
         }
         #[cfg(feature = "calendar")]
         if let Algorithm::ByHours(hours) = algorithm {
-            return self.meet_each(*hours);
+            return self.note_each_hour(*hours);
         }
-        self.meet_one(algorithm);
+        self.note_one(algorithm);
     }
 
     #[cfg(feature = "calendar")]
     #[inline(never)]
-    fn meet_each(&self, hours: ByHours) {
+    fn note_each_hour(&self, hours: ByHours) {
         for algorithm in hours.each() {
-            self.meet_one(&algorithm);
+            self.note_one(&algorithm);
         }
     }
 
     #[inline]
-    fn meet_one(&self, algorithm: &Algorithm) {
+    fn note_one(&self, algorithm: &Algorithm) {
         // A limit of 0 refuses every request, whatever is forgotten.
         let limit = algorithm.limits();
         if let Some(limit) = limit.filter(|limit| limit.quota() > 0 && limit.size() > 0)

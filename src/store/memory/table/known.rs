@@ -6,7 +6,7 @@ use crate::clock::Micros;
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::OutcomeSink;
 use crate::store::memory::page::Page;
-use crate::store::memory::prepared::{RuleSlot, Under};
+use crate::store::memory::prepared::{LimitSource, RuleSlot};
 use crate::store::memory::seqlock::Lock;
 
 /// Decisions on known keys by any rule whose states the cells hold. A request asks either the rule of the
@@ -24,7 +24,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         rule: &S,
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>
     where
         C: Keeps<S>,
@@ -46,7 +46,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             own: None,
         };
         let known = (rule, &slot.cell);
-        let decided = self.decide_known((page, &snapshot), known, ask, now, told);
+        let decided = self.decide_known((page, &snapshot), known, ask, now, sink);
         decided.ok()
     }
 
@@ -94,7 +94,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         ask: Ask,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) where
         C: Keeps<S>,
     {
@@ -116,7 +116,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             ask,
             lock,
             now,
-            told,
+            sink,
         );
     }
 
@@ -132,7 +132,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         (rule, cell): (&S, &C),
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> Result<bool, Undecided>
     where
         C: Keeps<S>,
@@ -146,7 +146,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         let kept = moved.as_ref().unwrap_or(&seen);
         let allowed = rule.allows(kept, now, ask.cost);
         if !allowed || ask.cost == 0 {
-            Self::tell((rule, kept), ask, now, allowed, snapshot, told);
+            Self::write_outcome((rule, kept), ask, now, allowed, snapshot, sink);
             return Ok(allowed);
         }
         let Some(mut lock) = page.seqlock.lock(snapshot.seen) else {
@@ -158,7 +158,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             ask,
             &mut lock,
             now,
-            told,
+            sink,
         );
         Ok(true)
     }
@@ -167,19 +167,19 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     #[inline]
     pub(super) fn rule_of<'a>(
         &'a self,
-        limit: Under<'_>,
+        limit: LimitSource<'_>,
         made: &'a mut Option<R>,
     ) -> Option<&'a R> {
         match limit {
-            Under::Prepared(RuleSlot::OWN) => Some(&self.rule),
-            Under::Prepared(place) => self.prepared.get(place).map(|(_, rule)| rule),
-            Under::Limit(limit) => Some(made.insert(self.make_rule(limit))),
+            LimitSource::Prepared(RuleSlot::OWN) => Some(&self.rule),
+            LimitSource::Prepared(place) => self.prepared.get(place).map(|(_, rule)| rule),
+            LimitSource::Limit(limit) => Some(made.insert(self.make_rule(limit))),
         }
     }
 
     #[inline(never)]
     fn make_rule(&self, limit: &Algorithm) -> R {
-        self.meet(limit);
+        self.note_limit(limit);
         C::under(&self.rule, limit).into_owned()
     }
 
@@ -189,7 +189,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             return None;
         }
         // Recorded before any request finds the limit prepared.
-        self.meet(limit);
+        self.note_limit(limit);
         let make = || (*limit, C::under(&self.rule, limit).into_owned());
         self.prepared.place_of(|(known, _)| known == limit, make)
     }

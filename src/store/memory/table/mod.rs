@@ -95,14 +95,14 @@ use std::sync::{Arc, Mutex};
 
 use self::budget::Budget;
 use self::eviction::Tidies;
-use self::judging::{Judges, Met};
+use self::judging::{Judges, SeenLimits};
 pub(in crate::store::memory) use self::moving::Settled;
 use super::cell::Keeps;
 use super::counter::Fill;
 use super::expiry::ExpiryIndex;
 use super::page::Page;
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, Own, PageSnapshot};
-use super::pages::{Pages, Sight};
+use super::pages::{FoundPage, Pages};
 use super::prepared::Prepared;
 use super::seqlock::Lock;
 use super::timed::Timed;
@@ -126,7 +126,7 @@ pub(super) struct Table<R, C> {
     budget: Arc<Budget>,
     /// The limits of single keys.
     overrides: Timed<Algorithm>,
-    met: Met<R>,
+    met: SeenLimits<R>,
     /// The judges of the table's own limit, if their type is faster to ask than that of the rule.
     tidies: Option<Box<dyn Tidies<R, C>>>,
     /// Rules of the limits that requests have brought.
@@ -170,7 +170,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     pub(super) fn sharing(rule: R, until: Micros, budget: Arc<Budget>) -> Self {
         let pages = Pages::new(budget.bound());
         Self {
-            met: Met::new(&rule),
+            met: SeenLimits::new(&rule),
             tidies: None,
             rule,
             until,
@@ -195,9 +195,9 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         counted: Counted,
         own: Option<Own>,
     ) -> Option<(&Page<C>, PageSnapshot)> {
-        let Sight { page, index, seen } = match counted {
-            Counted::Apart => self.pages.sight(ask.fingerprint)?,
-            Counted::Overflow => Sight {
+        let FoundPage { page, index, seen } = match counted {
+            Counted::Apart => self.pages.find(ask.fingerprint)?,
+            Counted::Overflow => FoundPage {
                 page: &self.overflow,
                 index: 0,
                 seen: self.overflow.seqlock.seen()?,
@@ -270,7 +270,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             });
         }
         let algorithm = *limit?;
-        self.meet(&algorithm);
+        self.note_limit(&algorithm);
         Some(Own::of_request(algorithm))
     }
 

@@ -103,7 +103,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         place.take(fingerprint);
         page.set_latest(latest.max(snapshot.latest));
         if counted == Counted::Apart {
-            self.welcome(&*self.slowest(), &kept, snapshot.index, latest);
+            self.index_new_key(&*self.slowest(), &kept, snapshot.index, latest);
         }
         place.slot().cell.put(&self.rule, kept);
         drop(lock);

@@ -19,7 +19,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         rule: &S,
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> Result<bool, Counted>
     where
         C: Keeps<S>,
@@ -32,7 +32,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             return Err(Counted::Apart);
         }
         let rules = (rule, || Cow::Borrowed(rule));
-        let decided = self.decide_new(rules, (page, &snapshot), ask, now, told);
+        let decided = self.decide_new(rules, (page, &snapshot), ask, now, sink);
         decided.map_err(|undecided| match undecided {
             Undecided::Crowded => Counted::Overflow,
             Undecided::Changed | Undecided::NoRoom => Counted::Apart,
@@ -48,7 +48,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         (page, snapshot): (&Page<C>, &PageSnapshot),
         ask: Ask,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) -> Result<bool, Undecided>
     where
         C: Keeps<S>,
@@ -66,7 +66,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             if may_lack_room && !self.has_room(snapshot, now) {
                 return Err(Undecided::Crowded);
             }
-            Self::tell((rule, &kept), ask, now, allowed, snapshot, told);
+            Self::write_outcome((rule, &kept), ask, now, allowed, snapshot, sink);
             return Ok(allowed);
         }
         let Some(mut lock) = page.seqlock.lock(snapshot.seen) else {
@@ -79,7 +79,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         };
         let rules = (rule, &*slowest);
         let place = (page, snapshot, cell);
-        self.charge_new(rules, place, ask, &mut lock, now, told);
+        self.charge_new(rules, place, ask, &mut lock, now, sink);
         drop(lock);
         self.grow(now);
         Ok(true)

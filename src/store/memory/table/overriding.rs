@@ -39,7 +39,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         length: Micros,
         clock: &dyn Clock,
     ) -> Result<(), Full> {
-        self.meet(&algorithm);
+        self.note_limit(&algorithm);
         let ask = Ask {
             fingerprint,
             cost: 0,
@@ -148,7 +148,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         now: Micros,
     ) {
         for (_, span) in &overrides {
-            self.meet(&span.what);
+            self.note_limit(&span.what);
         }
         let own = overrides.into_iter().take(MOST);
         self.overrides.restore(own, now);

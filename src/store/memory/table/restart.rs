@@ -11,17 +11,21 @@ use crate::store::memory::seed::RESERVED;
 
 /// The state that outlives the process.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Calls `tell` with each key that is not as good as new, and its state at some moment of the call. No
+    /// Calls `write_outcome` with each key that is not as good as new, and its state at some moment of the call. No
     /// page is locked for longer than one key takes.
     ///
-    /// A key may be told twice if its page is split meanwhile.
-    pub(in crate::store::memory) fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State)) {
+    /// A key may be visited twice if its page is split meanwhile.
+    pub(in crate::store::memory) fn each_key(
+        &self,
+        now: Micros,
+        visit: &mut dyn FnMut(u64, State),
+    ) {
         let slowest = self.slowest();
-        let mut tell = |fingerprint: u64, counted: Counted| {
+        let mut visit = |fingerprint: u64, counted: Counted| {
             if let Some((kept, latest)) = self.copy(fingerprint, counted)
                 && slowest.distance(&kept, now.max(latest)) > 0
             {
-                tell(fingerprint, self.rule.write(kept));
+                visit(fingerprint, self.rule.write(kept));
             }
         };
         let mut index = 0;
@@ -35,10 +39,10 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             let keys = page.fingerprints();
             drop(lock);
             for fingerprint in keys {
-                tell(fingerprint, Counted::Apart);
+                visit(fingerprint, Counted::Apart);
             }
         }
-        tell(RESERVED, Counted::Overflow);
+        visit(RESERVED, Counted::Overflow);
     }
 
     /// Returns the state of a key, and the time of the latest charge on its page.
@@ -110,7 +114,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         place.take(fingerprint);
         page.set_latest(latest.max(snapshot.latest));
         if counted == Counted::Apart {
-            self.welcome(&*self.slowest(), &kept, snapshot.index, now);
+            self.index_new_key(&*self.slowest(), &kept, snapshot.index, now);
         }
         place.slot().cell.put(&self.rule, kept);
         drop(lock);
@@ -122,7 +126,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     fn reserve(&self, kept: &mut R::Kept) -> Result<(), NoRoom> {
         let mut size = self.rule.size(kept);
         while !self.budget.reserve(size) {
-            self.rule.squeeze(kept);
+            self.rule.compact_state(kept);
             let less = self.rule.size(kept);
             if less >= size {
                 return Err(NoRoom);
@@ -179,7 +183,7 @@ mod tests {
     }
 
     /// In each round the time in which one request drains passes, and every key is charged two.
-    fn all_are_told_as_they_were(rule: Gcra, keys: u64, rounds: u64) {
+    fn all_are_restored_unchanged(rule: Gcra, keys: u64, rounds: u64) {
         let interval = Micros::from(rule.quota().period()).get();
         let counter = counter(&rule.into(), 10_000);
         let clock = ManualClock::new();
@@ -204,11 +208,11 @@ mod tests {
             while goes_on {
                 goes_on = !is_over.load(Ordering::Acquire);
                 let was_filled = is_filled.load(Ordering::Acquire);
-                let mut told = HashSet::new();
+                let mut sink = HashSet::new();
                 counter
                     .general()
                     .each_key(Micros::ZERO, &mut |fingerprint, state| {
-                        told.insert(fingerprint);
+                        sink.insert(fingerprint);
                         let [at, owed, part, _] = state.words() else {
                             panic!("{state:?}");
                         };
@@ -219,7 +223,7 @@ mod tests {
                         let possible = [round + 2, round];
                         assert!(possible.contains(owed), "{owed} in round {round}");
                     });
-                assert!(!was_filled || told.len() as u64 == keys, "{}", told.len());
+                assert!(!was_filled || sink.len() as u64 == keys, "{}", sink.len());
             }
         });
     }
@@ -227,7 +231,7 @@ mod tests {
     #[test]
     fn every_key_is_told_while_pages_are_split() {
         for rule in [PACKED, IN_WORDS] {
-            all_are_told_as_they_were(rule, 1_500, 50);
+            all_are_restored_unchanged(rule, 1_500, 50);
         }
     }
 
@@ -239,11 +243,11 @@ mod tests {
         let keys = vec![(7, owes(3)), (7, owes(9)), (7, owes(5)), (0, owes(5))];
         let (table, restored) = counter_with(&algorithm, 100, keys, Vec::new(), now);
         assert_eq!(restored, (1, 0));
-        let mut told = Vec::new();
+        let mut sink = Vec::new();
         table.general().each_key(now, &mut |fingerprint, state| {
-            told.push((fingerprint, state));
+            sink.push((fingerprint, state));
         });
-        assert_eq!(told, [(7, owes(9))]);
+        assert_eq!(sink, [(7, owes(9))]);
     }
 
     #[test]

@@ -29,7 +29,7 @@ fn allows(table: &Minutes, clock: &ManualClock, fingerprint: u64, cost: u32) -> 
 fn stands(table: &Minutes, fingerprint: u64) -> bool {
     table
         .pages
-        .sight(fingerprint)
+        .find(fingerprint)
         .unwrap()
         .page
         .find(fingerprint)
@@ -141,9 +141,7 @@ fn of_one_page(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
 fn a_page_drops_the_key_closest_to_new_first_and_a_refused_one_never() {
     let (table, clock) = (table(10), ManualClock::new());
     let keys: Vec<u64> = of_one_page(0..10).collect();
-    let pages = keys
-        .iter()
-        .map(|key| table.pages.sight(*key).unwrap().index);
+    let pages = keys.iter().map(|key| table.pages.find(*key).unwrap().index);
     assert!(pages.clone().all(|index| index == 0));
     // Two keys for each number of requests from 1 to 5.
     for (key, cost) in keys.iter().zip((1..=LIMIT).cycle()) {

@@ -12,25 +12,25 @@ impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
         })
     }
 
-    fn tell(
+    fn write_outcome(
         &self,
         snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
         allowed: bool,
-        told: &mut OutcomeSink<'_>,
+        sink: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed> {
-        self.tell_or_foretell(snapshot, (ask, now), Some(allowed), told)
+        self.write_or_preview(snapshot, (ask, now), Some(allowed), sink)
     }
 
-    fn foretell(
+    fn preview(
         &self,
         snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
-        told: &mut OutcomeSink<'_>,
+        sink: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed> {
-        self.tell_or_foretell(snapshot, (ask, now), None, told)
+        self.write_or_preview(snapshot, (ask, now), None, sink)
     }
 
     fn lock(&self, snapshot: &PageSnapshot) -> Result<Lock<'_>, Changed> {
@@ -64,7 +64,7 @@ impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
         is_new: bool,
         lock: &mut Lock<'_>,
         now: Micros,
-        told: Option<&mut OutcomeSink<'_>>,
+        sink: Option<&mut OutcomeSink<'_>>,
     ) {
         let page = self.page(snapshot);
         let Some(slot) = page.find(snapshot.fingerprint(ask)) else {
@@ -74,10 +74,10 @@ impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
         if is_new {
             let rules = (&*rule, &*self.slowest());
             let place = (page, snapshot, cell);
-            self.charge_new(rules, place, ask, lock, now, told);
+            self.charge_new(rules, place, ask, lock, now, sink);
         } else {
             let seen = cell.see(&rule, snapshot.latest);
-            self.charge((page, snapshot), (&*rule, cell, seen), ask, lock, now, told);
+            self.charge((page, snapshot), (&*rule, cell, seen), ask, lock, now, sink);
         }
     }
 
@@ -105,20 +105,20 @@ impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
 impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Writes the outcome of a request that is `allowed` or not: as it stands, or as if it was charged.
     #[inline(never)]
-    fn tell_or_foretell(
+    fn write_or_preview(
         &self,
         snapshot: &PageSnapshot,
         (ask, now): (Ask, Micros),
         allowed: Option<bool>,
-        told: &mut OutcomeSink<'_>,
+        sink: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed> {
         self.look(snapshot, ask, now, |rule, kept| {
             if let Some(allowed) = allowed {
-                Self::tell((rule, kept), ask, now, allowed, snapshot, Some(told));
+                Self::write_outcome((rule, kept), ask, now, allowed, snapshot, Some(sink));
             } else {
                 let mut kept = kept.clone();
                 rule.charge(&mut kept, now, ask.cost);
-                Self::tell((rule, &kept), ask, now, true, snapshot, Some(told));
+                Self::write_outcome((rule, &kept), ask, now, true, snapshot, Some(sink));
             }
         })
     }

@@ -15,7 +15,7 @@ use crate::clock::Micros;
 use crate::store::redis::functions::server::Server;
 use crate::store::redis::glue::glue;
 
-/// What is done with the key.
+/// The operation on the key.
 #[derive(Clone, Copy, Debug)]
 enum Verb {
     /// Asks with a cost for this many units, for some of which requests wait, with this demand.
@@ -37,7 +37,7 @@ enum Verb {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Deed {
+struct Operation {
     /// The time since the previous deed, in thousandths of the time in which everything drains. The clock may
     /// step back.
     gap: i32,
@@ -335,7 +335,7 @@ fn holds(
     connection: &mut Connection,
     algorithm: &Algorithm,
     life: u32,
-    deeds: &[Deed],
+    deeds: &[Operation],
 ) -> TestCaseResult {
     let (): () = redis::cmd("DEL")
         .arg("key")
@@ -445,7 +445,7 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
     .prop_map(|text| text.parse().expect("it is one"))
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn deeds() -> impl Strategy<Value = Vec<Operation>> {
     let awaited = prop_oneof![2 => Just(0), 1 => 0..200_u32];
     let ask = (0..200_u32, awaited, 0..300_u32).prop_map(|(units, awaited, seen)| Verb::Ask {
         units,
@@ -465,7 +465,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let gap = prop_oneof![2 => Just(0), 2 => 0..20, 2 => 0..400, 2 => 0..3_000, 1 => -400..0];
     let parts = prop_oneof![Just(0), 0..10_u32];
     let deed = (gap, verb, 0..40_u32, parts.clone(), parts);
-    let deed = deed.prop_map(|(gap, verb, amount, spent, unspent)| Deed {
+    let deed = deed.prop_map(|(gap, verb, amount, spent, unspent)| Operation {
         gap,
         verb,
         amount,

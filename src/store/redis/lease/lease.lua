@@ -126,7 +126,7 @@ local function decide(index, last, place, allowed)
   local kept, marks, text = (rule.load or load)(key)
   local blocked, own, moved, found = '0', '', false, text ~= nil
   marks = marks or {}
-  blocked, own, moved, limit, a, b, c = marking.heed(rule, marks, now, true, limit, a, b, c)
+  blocked, own, moved, limit, a, b, c = marking.apply_marks(rule, marks, now, true, limit, a, b, c)
   local possible = found and rule.moved_back(kept, now, limit, a, b, c)
   if possible then
     kept, moved = possible, true

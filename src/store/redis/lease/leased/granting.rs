@@ -1,4 +1,4 @@
-//! What the server does when a node asks for units and reports others: the twin of `lease.lua`.
+//! The server's processing of a request for units and of reports: the twin of `lease.lua`.
 
 use super::{Class, Demand, Leased, charge};
 use crate::algorithm::Step;
@@ -84,7 +84,7 @@ impl Leased {
         let demand = demand.max(asked).max(1);
         let share = times(asked, room, terms.reserve() * demand);
         let units = most.min(room / 4).min(share);
-        // What is too little for another request like this one would be given back.
+        // A grant that is too small for another request like this one would be given back.
         let units = if units < ask.cost.into() { 0 } else { units };
         let units = units.max(u64::from(ask.awaited).min(room));
         if units == 0 || !self.add(end, units) {
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// What requests wait for is spent at once, so there is no reason to leave it to others.
+    /// Units for which requests wait are spent at once, so there is no reason to leave it to others.
     #[test]
     fn units_that_requests_wait_for_are_granted_while_there_are_any() {
         let rule = FixedWindow::per_minute(100);
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// What it has not spent when the window ends is lost.
+    /// Its unspent units are lost when the window ends.
     #[test]
     fn towards_the_end_of_a_window_a_node_gets_half_of_what_it_can_spend_until_then() {
         let rule = FixedWindow::per_minute(100_000);

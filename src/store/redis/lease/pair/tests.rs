@@ -130,7 +130,7 @@ fn requests_that_have_waited_in_vain_are_asked_for_together() {
     assert!(ask.units >= ask.awaited);
 }
 
-/// What is asked for in the background brings nothing either where the limit is used up, and is not denied.
+/// Where the limit is used up, a request in the background gets no units either, and is not denied.
 #[test]
 fn a_question_without_a_request_that_brings_nothing_lets_requests_wait_for_the_next_one() {
     let (mut pair, ask, now) = waiting();

@@ -1,4 +1,4 @@
-//! What leases save, and what they cost, by workload and algorithm.
+//! The savings and the costs of leases, by workload and algorithm.
 
 use super::faults::NONE;
 use super::report::{HEAD, Report};
@@ -56,7 +56,7 @@ impl Goal {
     }
 }
 
-/// The goals for limits that are used up at once. Limits of 100 ms, and limits that drain, are refilled all
+/// Returns the goals for limits that are used up at once. Limits of 100 ms, and limits that drain, are refilled all
 /// the time, and so have no false refusals: another request gets what is refused.
 fn goal(shape: Shape, algorithm: &Algorithm, (rate, nodes): (u32, u32)) -> Goal {
     let has_less = rate < OF_A_NODE * nodes;

@@ -16,12 +16,12 @@ use crate::key::Key;
 use crate::store::outage::{KeyPart, Probe, Remote};
 
 /// A server, or a cluster of servers, for the watch over it.
-pub(super) struct Reach {
+pub(super) struct RedisRemote {
     link: Arc<Link>,
     prefix: Arc<str>,
 }
 
-impl Reach {
+impl RedisRemote {
     pub(super) fn new(link: Arc<Link>, prefix: Arc<str>) -> Self {
         Self { link, prefix }
     }
@@ -42,7 +42,7 @@ fn question(prefix: &str, tag: &str) -> Cmd {
     probe
 }
 
-impl Remote for Reach {
+impl Remote for RedisRemote {
     fn place(&self, key: &Key) -> KeyPart {
         let slot = if self.link.is_divided() {
             slot_of(key.name().as_str().as_bytes())
@@ -85,7 +85,7 @@ impl Remote for Reach {
         })
     }
 
-    /// The time to connect and to ask, and the time to connect once more.
+    /// Returns the time to connect and to ask, and the time to connect once more.
     fn longest_probe(&self) -> Duration {
         CONNECTING.saturating_mul(2) + self.link.patience()
     }

@@ -56,7 +56,7 @@ impl Page {
         if let Ok(runtime) = tokio::runtime::Handle::try_current()
             && !self.is_running.swap(true, Ordering::Relaxed)
         {
-            runtime.spawn(tell(Arc::downgrade(self), self.handle.take_end()));
+            runtime.spawn(send_events(Arc::downgrade(self), self.handle.take_end()));
         }
     }
 
@@ -88,7 +88,7 @@ impl Page {
     fn tick(&self) {
         let snapshot = self.handle.monitor().snapshot();
         if self.viewers.are_any() {
-            self.viewers.tell(&event(&self.json(&snapshot)));
+            self.viewers.send(&event(&self.json(&snapshot)));
         }
         self.past().note(unix_second(snapshot.at()), snapshot);
     }
@@ -99,7 +99,7 @@ fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// A server-sent event. JSON has no line break outside of a text, and inside it is escaped.
+/// Returns a server-sent event. JSON has no line break outside of a text, and inside it is escaped.
 fn event(data: &[u8]) -> Bytes {
     let mut event = Vec::with_capacity(data.len() + 8);
     event.extend_from_slice(b"data: ");
@@ -109,7 +109,7 @@ fn event(data: &[u8]) -> Bytes {
 }
 
 /// Sends events to all viewers until the end, or until the router is dropped.
-async fn tell(page: Weak<Page>, mut end: End) {
+async fn send_events(page: Weak<Page>, mut end: End) {
     let mut next = Instant::now();
     loop {
         if timeout_at(next, &mut end).await.is_ok() {

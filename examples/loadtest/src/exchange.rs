@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::told::Told;
+use crate::info::RateLimitInfo;
 
 /// One request and its answer.
 ///
 /// The server decided on it between [`sent`](Self::sent) and [`received`](Self::received). Both are counted
 /// from the beginning of the run.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Exchange {
     /// The number of the request in the run, in the order of sending.
     pub number: u64,
     /// The client whose key was sent; 0 without `--clients`.
@@ -25,7 +25,7 @@ pub struct Answer {
     /// The decision of the server.
     pub verdict: Verdict,
     /// The headers of the response about the limit.
-    pub told: Told,
+    pub info: RateLimitInfo,
 }
 
 /// The decision of the server.
@@ -81,8 +81,8 @@ impl fmt::Display for Failure {
     }
 }
 
-impl fmt::Display for Answer {
-    /// A line of evidence: a request, its time, and the headers of its answer.
+impl fmt::Display for Exchange {
+    /// Returns a line of evidence: a request, its time, and the headers of its answer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "request {}", self.number)?;
         write!(f, ", client {}, node {}", self.client, self.node)?;
@@ -97,7 +97,7 @@ impl fmt::Display for Answer {
             Verdict::Limited => f.write_str(": limited")?,
             Verdict::Failed(failure) => write!(f, ": {failure}")?,
         }
-        write!(f, "{}", self.told)
+        write!(f, "{}", self.info)
     }
 }
 

@@ -4,38 +4,38 @@ use http::HeaderMap;
 use sfv::{BareItem, Dictionary, Item, List, ListEntry, Parser};
 
 use super::number::joined;
-use super::{Family, Name, Policy, Standing, Told};
+use super::{Family, Name, Policy, RateLimitInfo, ServiceLimit};
 
-pub(super) fn read(headers: &HeaderMap, told: &mut Told) {
+pub(super) fn read(headers: &HeaderMap, info: &mut RateLimitInfo) {
     if let Some(text) = joined(headers, "ratelimit")
-        && standings(&text, told).is_none()
-        && draft07(&text, told).is_none()
+        && service_limits(&text, info).is_none()
+        && draft07(&text, info).is_none()
     {
-        told.malformed.push(("RateLimit", text));
+        info.malformed.push(("RateLimit", text));
     }
     if let Some(text) = joined(headers, "ratelimit-policy")
-        && policies(&text, told).is_none()
+        && policies(&text, info).is_none()
     {
-        told.malformed.push(("RateLimit-Policy", text));
+        info.malformed.push(("RateLimit-Policy", text));
     }
 }
 
 /// `"default";r=9;t=2`. The editors' drafts of 2026 call `r` `a`, and allow tokens as names.
-fn standings(text: &str, told: &mut Told) -> Option<()> {
-    let mut standings = Vec::new();
+fn service_limits(text: &str, info: &mut RateLimitInfo) -> Option<()> {
+    let mut service_limits = Vec::new();
     for entry in list(text)? {
         let item = item(entry)?;
         let remaining = integer(&item, "r").or_else(|| integer(&item, "a"))?;
         let name = name(&item)?;
-        standings.push(Standing { name, remaining });
+        service_limits.push(ServiceLimit { name, remaining });
     }
-    told.standings.extend(standings);
-    told.families.push(Family::Lists);
+    info.service_limits.extend(service_limits);
+    info.families.push(Family::Lists);
     Some(())
 }
 
 /// `limit=100, remaining=50, reset=30`.
-fn draft07(text: &str, told: &mut Told) -> Option<()> {
+fn draft07(text: &str, info: &mut RateLimitInfo) -> Option<()> {
     let dictionary: Dictionary = Parser::new(text).parse().ok()?;
     let number = |key: &str| match dictionary.get(key)? {
         ListEntry::Item(item) => Some(i64::from(item.bare_item.as_integer()?)),
@@ -45,19 +45,19 @@ fn draft07(text: &str, told: &mut Told) -> Option<()> {
     let quota = u64::try_from(number("limit")?).ok()?;
     if let Some(remaining) = number("remaining") {
         let name = name.clone();
-        told.standings.push(Standing { name, remaining });
+        info.service_limits.push(ServiceLimit { name, remaining });
     }
-    told.policies.push(Policy {
+    info.policies.push(Policy {
         name,
         quota,
         window: None,
     });
-    told.families.push(Family::Draft07);
+    info.families.push(Family::Draft07);
     Some(())
 }
 
 /// `"default";q=10;w=2`, and `10;w=2` in drafts 04 to 07.
-fn policies(text: &str, told: &mut Told) -> Option<()> {
+fn policies(text: &str, info: &mut RateLimitInfo) -> Option<()> {
     let mut policies = Vec::new();
     for entry in list(text)? {
         let item = item(entry)?;
@@ -74,7 +74,7 @@ fn policies(text: &str, told: &mut Told) -> Option<()> {
             window: integer(&item, "w").and_then(|window| u64::try_from(window).ok()),
         });
     }
-    told.policies.extend(policies);
+    info.policies.extend(policies);
     Some(())
 }
 

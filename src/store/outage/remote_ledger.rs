@@ -13,7 +13,7 @@ use crate::policy::Policy;
 use crate::store::{Amendment, Charge, Ledger};
 
 /// Any ledger as a remote store with one part, which is probed through one of the ledgers over it.
-pub(super) struct Elsewhere {
+pub(super) struct RemoteLedger {
     deadline: Duration,
     ledgers: Mutex<Vec<Opened>>,
     /// The key of the probes, which clients cannot guess.
@@ -29,7 +29,7 @@ struct Opened {
 /// How long the block of a probe lasts.
 const WRITTEN_FOR: Micros = Micros::from_secs(1);
 
-impl Elsewhere {
+impl RemoteLedger {
     pub(super) fn new(deadline: Duration) -> Self {
         Self {
             deadline,
@@ -59,7 +59,7 @@ impl Elsewhere {
     }
 }
 
-impl Remote for Elsewhere {
+impl Remote for RemoteLedger {
     fn deadline(&self) -> Duration {
         self.deadline
     }

@@ -1,16 +1,23 @@
-//! Sources of the numbers of cells.
+//! Builds the cells of the table.
 
 use super::cell::{Cell, Unit};
 use crate::figures::Figures;
 
-/// A source of the numbers of cells.
+/// Builds cells of one unit from the figures of a run.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
-    pub(super) figures: &'a Figures,
-    pub(super) unit: Unit,
+pub(super) struct CellBuilder<'a> {
+    figures: &'a Figures,
+    unit: Unit,
 }
 
-impl Source<'_> {
+impl<'a> CellBuilder<'a> {
+    pub(super) fn new(figures: &'a Figures, unit: Unit) -> Self {
+        Self { figures, unit }
+    }
+
+    pub(super) fn of_each_unit(figures: &'a Figures) -> [Self; 3] {
+        [Unit::Nanoseconds, Unit::Bytes, Unit::Count].map(|unit| Self::new(figures, unit))
+    }
     pub(super) fn alone(self, name: &str, ours: &str) -> Cell {
         Cell {
             name: name.to_owned(),

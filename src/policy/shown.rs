@@ -1,4 +1,4 @@
-//! What decisions, responses and snapshots say of a policy, which may have its state under another name, and
+//! The policy as decisions, responses and snapshots show it, which may have its state under another name, and
 //! count it in other units.
 
 use super::names::PARTS;
@@ -10,13 +10,13 @@ use crate::observe::Described;
 
 impl<R> Policy<R> {
     /// Returns the name in decisions and responses, which may differ from that of its state.
-    pub(crate) fn told_name(&self) -> &str {
-        self.told.as_ref().map_or(&self.name, |(name, _)| name)
+    pub(crate) fn shown_name(&self) -> &str {
+        self.shown.as_ref().map_or(&self.name, |(name, _)| name)
     }
 
     /// Returns its description for decisions and responses.
     pub(crate) fn rule(&self) -> Rule {
-        let (name, algorithm) = match &self.told {
+        let (name, algorithm) = match &self.shown {
             None => (&self.name, &self.algorithm),
             Some((name, algorithm)) => (name, algorithm),
         };
@@ -24,13 +24,13 @@ impl<R> Policy<R> {
         #[cfg(feature = "http")]
         let rule = rule.at_once(algorithm.is_held());
         #[cfg(feature = "calendar")]
-        let rule = rule.by_hours(algorithm.tells_hours());
+        let rule = rule.by_hours(algorithm.hours_at_fn());
         rule.scaled_by(self.factor.clone())
     }
 
     /// Returns its description for snapshots.
     pub(crate) fn described(&self) -> (Described, Option<FactorCell>) {
-        let (name, algorithm) = match &self.told {
+        let (name, algorithm) = match &self.shown {
             None => (&self.name, &self.algorithm),
             Some((name, algorithm)) => (name, algorithm),
         };
@@ -44,14 +44,14 @@ impl<R> Policy<R> {
         (described, self.factor.clone())
     }
 
-    /// Whether requests over its limit go on.
+    /// Returns whether requests over its limit go on.
     pub(super) fn refuses_none(&self) -> bool {
         self.is_soft || self.mode != Mode::Enforce
     }
 
     /// Returns the name in responses, and the mode.
     pub(crate) fn declared_mode(&self) -> (String, Mode) {
-        (self.told_name().to_owned(), self.mode)
+        (self.shown_name().to_owned(), self.mode)
     }
 
     /// Returns the factor, and the algorithm in units, of a policy that counts in parts.
@@ -59,7 +59,7 @@ impl<R> Policy<R> {
         if !self.name.ends_with(PARTS) {
             return None;
         }
-        let (_, algorithm) = self.told.as_ref()?;
+        let (_, algorithm) = self.shown.as_ref()?;
         Some((self.factor.as_ref()?, algorithm))
     }
 }

@@ -28,7 +28,7 @@ impl ByHours {
 
     /// Returns when each algorithm holds that may be in force by the clock of a server, or that was in force
     /// when a debt was charged that may not be drained yet: moments and the four numbers of the rule.
-    pub(in crate::algorithm) fn told_at(&self, now: Micros) -> String {
+    pub(in crate::algorithm) fn lua_text_at(&self, now: Micros) -> String {
         let from = now.saturating_sub(self.longest_drain().saturating_add(APART));
         let mut text = String::new();
         let mut last = None;

@@ -31,8 +31,8 @@ impl Problem {
         };
         // "MUST use the same status code" (RFC 9457, section 3.1.2).
         match value.get("status").and_then(serde_json::Value::as_u64) {
-            Some(told) if told != u64::from(status) => Self::Invalid(format!(
-                "its status is {told}, that of the response {status}"
+            Some(status_told) if status_told != u64::from(status) => Self::Invalid(format!(
+                "its status is {status_told}, that of the response {status}"
             )),
             _ => Self::Valid,
         }

@@ -5,7 +5,7 @@
 use http::HeaderMap;
 
 use super::number::{joined, whole};
-use super::{Family, Policy, Standing, Told};
+use super::{Family, Policy, RateLimitInfo, ServiceLimit};
 
 const FAMILIES: [(Family, &str, &str); 3] = [
     (Family::Separate, "ratelimit-limit", "ratelimit-remaining"),
@@ -21,7 +21,7 @@ const FAMILIES: [(Family, &str, &str); 3] = [
     ),
 ];
 
-pub(super) fn read(headers: &HeaderMap, told: &mut Told) {
+pub(super) fn read(headers: &HeaderMap, info: &mut RateLimitInfo) {
     for (family, limit, remaining) in FAMILIES {
         // Drafts 00 to 03 list the policies behind the limit: `10, 10;w=2`.
         let limit = joined(headers, limit).and_then(|text| {
@@ -32,16 +32,16 @@ pub(super) fn read(headers: &HeaderMap, told: &mut Told) {
         if limit.is_none() && remaining.is_none() {
             continue;
         }
-        told.families.push(family);
+        info.families.push(family);
         // `RateLimit-Policy` of drafts 04 to 06 has given the same limit with its window.
-        let known = told
+        let known = info
             .policies
             .iter()
             .any(|policy| policy.name.family == family);
         if let Some(quota) = limit
             && !known
         {
-            told.policies.push(Policy {
+            info.policies.push(Policy {
                 name: family.unnamed(),
                 quota,
                 window: None,
@@ -49,7 +49,7 @@ pub(super) fn read(headers: &HeaderMap, told: &mut Told) {
         }
         if let Some(remaining) = remaining {
             let name = family.unnamed();
-            told.standings.push(Standing { name, remaining });
+            info.service_limits.push(ServiceLimit { name, remaining });
         }
     }
 }

@@ -7,8 +7,8 @@
 //! | `RateLimit-Limit`, `-Remaining`, `RateLimit-Policy` | drafts 00 to 06 |
 //! | `X-RateLimit-*`, `X-Rate-Limit-*` | as GitHub, X and others write them |
 //!
-//! The outgoing side of the crate (`tower_ratelimit::client`) reads the same headers to obey them: it wants one wait
-//! and one number. The tester wants every policy by name, and the headers that are malformed.
+//! The client layer of the crate (`tower_ratelimit::client`) reads the same headers to obey them, and needs one wait
+//! and one number. The tester needs every policy by name, and the malformed headers.
 
 mod lists;
 mod number;
@@ -24,15 +24,15 @@ use http::HeaderMap;
 pub use self::problem::Problem;
 pub(crate) use self::problem::is_problem;
 
-/// The information of one response.
+/// The rate limit information of one response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct RateLimitInfo {
     /// The wait in `Retry-After`.
     pub retry_after: Option<Wait>,
     /// The limits in force.
     pub policies: Vec<Policy>,
     /// The remaining requests of each limit.
-    pub standings: Vec<Standing>,
+    pub service_limits: Vec<ServiceLimit>,
     /// Headers that no specification can read, with their text.
     pub malformed: Vec<(&'static str, String)>,
     /// The families of headers that were sent.
@@ -63,7 +63,7 @@ pub struct Policy {
 
 /// The remaining requests of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct ServiceLimit {
     /// Its family and its name.
     pub name: Name,
     /// The number of remaining requests. A faulty server may send a negative number.
@@ -94,20 +94,23 @@ pub enum Family {
     XRateLimitDashed,
 }
 
-impl Told {
+impl RateLimitInfo {
     /// Reads the headers of a response.
     pub fn by(headers: &HeaderMap) -> Self {
-        let mut told = Self::default();
-        retry_after::read(headers, &mut told);
-        lists::read(headers, &mut told);
-        separate::read(headers, &mut told);
-        told
+        let mut info = Self::default();
+        retry_after::read(headers, &mut info);
+        lists::read(headers, &mut info);
+        separate::read(headers, &mut info);
+        info
     }
 
     /// Returns the remaining requests under this name.
     pub fn remaining(&self, name: &Name) -> Option<i64> {
-        let standing = self.standings.iter().find(|told| told.name == *name)?;
-        Some(standing.remaining)
+        let service_limit = self
+            .service_limits
+            .iter()
+            .find(|limit| limit.name == *name)?;
+        Some(service_limit.remaining)
     }
 
     /// Returns the policy of this name.
@@ -155,17 +158,17 @@ impl fmt::Display for Name {
     }
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for RateLimitInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(wait) = self.retry_after {
             write!(f, ", Retry-After {} s", wait.length.as_secs())?;
         }
-        for standing in &self.standings {
-            write!(f, ", {}", standing.name)?;
-            if let Some(policy) = self.policy(&standing.name) {
+        for service_limit in &self.service_limits {
+            write!(f, ", {}", service_limit.name)?;
+            if let Some(policy) = self.policy(&service_limit.name) {
                 write!(f, " limit {}", policy.quota)?;
             }
-            write!(f, " remaining {}", standing.remaining)?;
+            write!(f, " remaining {}", service_limit.remaining)?;
         }
         Ok(())
     }

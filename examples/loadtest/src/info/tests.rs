@@ -4,13 +4,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::*;
 
-fn told(fields: &[(&'static str, &str)]) -> Told {
+fn info(fields: &[(&'static str, &str)]) -> RateLimitInfo {
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
         let value = HeaderValue::from_str(value).unwrap();
         headers.append(HeaderName::from_static(name), value);
     }
-    Told::by(&headers)
+    RateLimitInfo::by(&headers)
 }
 
 fn named(text: &str) -> Name {
@@ -80,20 +80,20 @@ fn every_dialect_tells_the_limit_and_what_is_left() {
             None,
         ),
     ] {
-        let told = told(&fields);
-        assert_eq!(told.malformed, [], "{fields:?}");
-        assert_eq!(told.families, [family], "{fields:?}");
-        let [policy] = told.policies.as_slice() else {
-            panic!("{fields:?}: {told:?}");
+        let info = info(&fields);
+        assert_eq!(info.malformed, [], "{fields:?}");
+        assert_eq!(info.families, [family], "{fields:?}");
+        let [policy] = info.policies.as_slice() else {
+            panic!("{fields:?}: {info:?}");
         };
         assert_eq!((policy.quota, policy.window), (100, window), "{fields:?}");
-        assert_eq!(told.remaining(&policy.name), Some(7), "{fields:?}");
+        assert_eq!(info.remaining(&policy.name), Some(7), "{fields:?}");
     }
 }
 
 #[test]
 fn several_policies_have_a_name_each() {
-    let told = told(&[
+    let info = info(&[
         (
             "ratelimit-policy",
             "\"burst\";q=10;w=1, \"daily\";q=5000;w=86400",
@@ -101,33 +101,33 @@ fn several_policies_have_a_name_each() {
         ("ratelimit", "\"burst\";r=7;t=1"),
         ("ratelimit", "\"daily\";r=100;t=36000"),
     ]);
-    assert_eq!(told.policy(&named("daily")).unwrap().quota, 5000);
-    assert_eq!(told.remaining(&named("burst")), Some(7));
-    assert_eq!(told.remaining(&named("daily")), Some(100));
+    assert_eq!(info.policy(&named("daily")).unwrap().quota, 5000);
+    assert_eq!(info.remaining(&named("burst")), Some(7));
+    assert_eq!(info.remaining(&named("daily")), Some(100));
 }
 
 #[test]
 fn a_policy_that_counts_bytes_is_left_out() {
-    let told = told(&[(
+    let info = info(&[(
         "ratelimit-policy",
         "\"a\";q=9;qu=\"content-bytes\", \"b\";q=8;qu=\"request\"",
     )]);
-    assert_eq!(told.policies.len(), 1);
-    assert_eq!(told.policies[0].name, named("b"));
+    assert_eq!(info.policies.len(), 1);
+    assert_eq!(info.policies[0].name, named("b"));
 }
 
 #[test]
 fn retry_after_is_seconds_or_a_date_by_the_servers_clock() {
-    let wait = told(&[("retry-after", "7")]).retry_after.unwrap();
+    let wait = info(&[("retry-after", "7")]).retry_after.unwrap();
     assert_eq!(wait, Wait::seconds(7));
-    let dated = told(&[
+    let dated = info(&[
         ("date", "Fri, 15 Jan 2027 08:00:00 GMT"),
         ("retry-after", "Fri, 15 Jan 2027 08:00:50 GMT"),
     ]);
     assert_eq!(dated.retry_after.unwrap().length, Duration::from_secs(50));
     // A date without the server's clock disproves nothing.
-    let undated = told(&[("retry-after", "Fri, 15 Jan 2027 08:00:50 GMT")]);
-    assert_eq!(undated, Told::default());
+    let undated = info(&[("retry-after", "Fri, 15 Jan 2027 08:00:50 GMT")]);
+    assert_eq!(undated, RateLimitInfo::default());
 }
 
 #[test]
@@ -142,21 +142,21 @@ fn what_no_specification_can_read_is_malformed() {
         ("ratelimit-policy", "\"a\";w=5"),
         ("ratelimit-policy", "10 per second"),
     ] {
-        let told = told(&[(name, value)]);
-        assert_eq!(told.malformed.len(), 1, "{name}: {value}: {told:?}");
+        let info = info(&[(name, value)]);
+        assert_eq!(info.malformed.len(), 1, "{name}: {value}: {info:?}");
     }
     // No specification defines these values.
-    let told = told(&[
+    let info = info(&[
         ("x-ratelimit-remaining", "many"),
         ("x-ratelimit-reset", "6m0s"),
     ]);
-    assert_eq!(told, Told::default());
+    assert_eq!(info, RateLimitInfo::default());
 }
 
 #[test]
 fn a_negative_remainder_is_read_as_it_is() {
     assert_eq!(
-        told(&[("x-ratelimit-remaining", "-3")]).standings[0].remaining,
+        info(&[("x-ratelimit-remaining", "-3")]).service_limits[0].remaining,
         -3
     );
 }

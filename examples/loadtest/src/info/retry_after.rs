@@ -5,23 +5,23 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use http::header::{DATE, RETRY_AFTER};
 
-use super::{Told, Wait};
+use super::{RateLimitInfo, Wait};
 
-pub(super) fn read(headers: &HeaderMap, told: &mut Told) {
+pub(super) fn read(headers: &HeaderMap, info: &mut RateLimitInfo) {
     for field in headers.get_all(RETRY_AFTER) {
         let text = String::from_utf8_lossy(field.as_bytes()).trim().to_owned();
         match wait(&text, headers) {
             // The longest of several counts, against the specification.
             Ok(Some(wait)) => {
-                let longer = told
+                let longer = info
                     .retry_after
                     .is_none_or(|other| other.length < wait.length);
                 if longer {
-                    told.retry_after = Some(wait);
+                    info.retry_after = Some(wait);
                 }
             }
             Ok(None) => {}
-            Err(()) => told.malformed.push(("Retry-After", text)),
+            Err(()) => info.malformed.push(("Retry-After", text)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What decisions and inspections tell of hours.
+//! Hours in decisions and inspections.
 
 use std::time::{Duration, SystemTime};
 
@@ -35,7 +35,7 @@ fn a_decision_and_an_inspection_tell_the_interval_and_when_it_ends() {
             START + u64::try_from(time.as_micros()).unwrap(),
         ));
         let expected = [("by hours", interval, Some(at(ends)), "UTC")];
-        // The last is denied, and tells it too.
+        // The last request is denied, and its decision has the hours too.
         for _ in 0..3 {
             let decision = limiter.check_now("ann", 1);
             let told = decision.hours();
@@ -59,7 +59,7 @@ fn a_decision_and_an_inspection_tell_the_interval_and_when_it_ends() {
     }
 }
 
-/// An override holds at all hours, so there is no interval to tell.
+/// An override holds at all hours, so there is no interval.
 #[test]
 fn no_interval_is_told_of_a_key_with_an_override() {
     let hours = Hours::in_zone("UTC").unwrap();

@@ -12,7 +12,7 @@ use crate::limiter::Limiter;
 use crate::limiter::background::spawn;
 use crate::store::{Charge, Ledger, answered};
 
-type Coming = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
+type PendingReply = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
 
 /// The pending answer of a store to charges that are held.
 ///
@@ -22,31 +22,31 @@ pub(crate) struct PendingOutcomes<L: Ledger + ?Sized> {
     limiter: Limiter<L>,
     charges: SmallVec<[Charge; 2]>,
     /// `None` once the answer is there.
-    coming: Option<Coming>,
-    asked: Asked,
+    coming: Option<PendingReply>,
+    asked: Polled,
 }
 
 /// Whether the store was polled: it may begin when it is first polled.
-enum Asked {
+enum Polled {
     NotYet,
     /// In this runtime, if there was one. The request may be dropped where there is none.
     In(Option<Handle>),
 }
 
 /// Charges of a request that has gone away. If no answer comes, their settlement is lost.
-struct Left<L: Ledger + ?Sized> {
+struct AbandonedCharges<L: Ledger + ?Sized> {
     limiter: Limiter<L>,
     charges: SmallVec<[Charge; 2]>,
     is_answered: bool,
 }
 
 impl<L: Ledger + ?Sized> PendingOutcomes<L> {
-    pub(crate) fn new(limiter: &Limiter<L>, charges: &[Charge], coming: Coming) -> Self {
+    pub(crate) fn new(limiter: &Limiter<L>, charges: &[Charge], coming: PendingReply) -> Self {
         Self {
             limiter: limiter.clone(),
             charges: SmallVec::from_slice(charges),
             coming: Some(coming),
-            asked: Asked::NotYet,
+            asked: Polled::NotYet,
         }
     }
 }
@@ -56,8 +56,8 @@ impl<L: Ledger + ?Sized> Future for PendingOutcomes<L> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let Asked::NotYet = this.asked {
-            this.asked = Asked::In(Handle::try_current().ok());
+        if let Polled::NotYet = this.asked {
+            this.asked = Polled::In(Handle::try_current().ok());
         }
         let Some(coming) = &mut this.coming else {
             return Poll::Pending;
@@ -72,10 +72,10 @@ impl<L: Ledger + ?Sized> Unpin for PendingOutcomes<L> {}
 
 impl<L: Ledger + ?Sized> Drop for PendingOutcomes<L> {
     fn drop(&mut self) {
-        let (Asked::In(first), Some(coming)) = (&self.asked, self.coming.take()) else {
+        let (Polled::In(first), Some(coming)) = (&self.asked, self.coming.take()) else {
             return;
         };
-        let left = Left {
+        let left = AbandonedCharges {
             limiter: self.limiter.clone(),
             charges: self.charges.clone(),
             is_answered: false,
@@ -87,7 +87,7 @@ impl<L: Ledger + ?Sized> Drop for PendingOutcomes<L> {
     }
 }
 
-impl<L: Ledger + ?Sized> Left<L> {
+impl<L: Ledger + ?Sized> AbandonedCharges<L> {
     fn settle(mut self, answer: Result<Outcomes, StoreError>) {
         self.is_answered = true;
         if let Ok(outcomes) = answered(&self.charges, answer) {
@@ -96,7 +96,7 @@ impl<L: Ledger + ?Sized> Left<L> {
     }
 }
 
-impl<L: Ledger + ?Sized> Drop for Left<L> {
+impl<L: Ledger + ?Sized> Drop for AbandonedCharges<L> {
     fn drop(&mut self) {
         if !self.is_answered {
             unanswered(&self.limiter.policies, &self.charges);
