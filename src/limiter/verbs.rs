@@ -127,7 +127,7 @@ impl Limiter {
     /// [soft](crate::Policy::soft) policy limits nothing, and is charged where it has room.
     ///
     /// If a policy has a [factor](crate::Policy::factor), it takes two steps: to ask how many there are and
-    /// to take them. If other requests take them in between several times, none is taken.
+    /// to take them. If other requests take them in between four times, it takes one unit at most.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -171,7 +171,13 @@ impl Limiter {
                 return (units, decision);
             }
         }
-        (0, self.peek_now(key, most.min(1)))
+        let denied = self.peek_now(key, most.min(1));
+        if most == 0 || !denied.is_allowed() {
+            return (0, denied);
+        }
+        // Units were given back meanwhile. One of them, in one step, has a verdict that agrees with the number.
+        let decision = self.check_now(key, 1);
+        (decision.is_allowed().into(), decision)
     }
 }
 
@@ -293,7 +299,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 return Ok((units, decision));
             }
         }
-        Ok((0, self.peek(key, most.min(1)).await?))
+        let denied = self.peek(key, most.min(1)).await?;
+        if most == 0 || !denied.is_allowed() {
+            return Ok((0, denied));
+        }
+        let decision = self.check(key, 1).await?;
+        Ok((decision.is_allowed().into(), decision))
     }
 
     /// Returns the decision that [`check`](Self::check) would make, and charges nothing.

@@ -6,10 +6,12 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{
-    AnchoredWindow, Limiter, OnStoreFailure, Policy, RateLimitLayer, RedisStore, TokenBucket, key,
+    AnchoredWindow, Limiter, ManualClock, OnStoreFailure, Policy, RateLimitLayer, RedisStore,
+    TokenBucket, key,
 };
 
 use crate::scene::{PATIENCE, ask, calls, daily, patient, scripts_run, until, used};
@@ -202,6 +204,35 @@ async fn refunds_and_settlements_during_an_outage_count_in_this_process() {
     assert_eq!(used(&here.peek("ann", 0).await.unwrap()), [0]);
     closed.refund("ann", 1).await.unwrap_err();
     closed.settle("ann", 1).await.unwrap_err();
+}
+
+/// What is owed drains at this node's share of the plan, not at the whole limit, whatever settles it.
+#[tokio::test]
+async fn a_settlement_and_a_refund_under_a_plan_drain_at_this_nodes_share() {
+    let server = Server::start(&[]);
+    let clock = ManualClock::new();
+    let store = patient().nodes(12).open(server.url()).unwrap();
+    let store = store.clock(clock.clone());
+    let bucket = |limit| TokenBucket::per_minute(limit);
+    let plans = Plans::new([Plan::new("pro").limit("calls", bucket(120))]);
+    let limiter = Limiter::builder()
+        .policy(Policy::new("calls", bucket(60)))
+        .plans(plans.default_plan("pro"), |_| Some("pro"))
+        .store(store.clone())
+        .build()
+        .unwrap();
+    lose(&server, &store).await;
+    for key in ["settled", "refunded"] {
+        assert!(limiter.check(key, 10).await.unwrap().is_allowed());
+        assert!(!limiter.check(key, 1).await.unwrap().is_allowed());
+    }
+    // A share of ten a minute drains by one in this time, and the whole limit by twelve.
+    clock.advance(Duration::from_secs(6));
+    limiter.settle("settled", 1).await.unwrap();
+    assert!(!limiter.check("settled", 1).await.unwrap().is_allowed());
+    limiter.refund("refunded", 1).await.unwrap();
+    assert!(limiter.check("refunded", 2).await.unwrap().is_allowed());
+    assert!(!limiter.check("refunded", 1).await.unwrap().is_allowed());
 }
 
 #[tokio::test]

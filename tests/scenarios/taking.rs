@@ -1,10 +1,12 @@
 //! Taking as much as there is.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
+use tower_ratelimit::clock::{Clock, Micros};
+use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
 
 fn limiter(policies: [Policy; 2]) -> Limiter {
@@ -51,6 +53,38 @@ fn threads_that_take_what_there_is_take_exactly_the_limit() {
         }
     });
     assert_eq!(taken.into_inner(), 900);
+}
+
+/// A clock by which each question comes 70 ms after the one before it.
+#[derive(Debug, Default)]
+struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Micros {
+        Micros::new(self.0.fetch_add(70_000, Ordering::Relaxed))
+    }
+}
+
+/// Under a factor it takes several steps, between which a bucket drains.
+#[test]
+fn under_a_factor_the_number_taken_and_the_verdict_agree() {
+    let half = FactorCell::new();
+    half.set(Factor::thousandths(500), "a test");
+    let limiter = Limiter::builder()
+        .policy(Policy::new("bucket", TokenBucket::per_second(2)).factor(&half))
+        .store(MemoryStore::new().clock(Ticking::default()))
+        .build()
+        .unwrap();
+    let mut taken = 0;
+    for _ in 0..100 {
+        let (units, decision) = limiter.take_up_to_now("ann", 3);
+        assert_eq!(decision.is_allowed(), units > 0);
+        taken += units;
+        let (units, decision) = now(limiter.take_up_to("ann", 3)).unwrap();
+        assert_eq!(decision.is_allowed(), units > 0);
+        taken += units;
+    }
+    assert!((20..200).contains(&taken), "{taken}");
 }
 
 #[test]

@@ -190,7 +190,8 @@ impl Standby {
             Amendment::Reset | Amendment::Unblock | Amendment::GiveBack(_) => {
                 // Where nothing was ever kept there is nothing to change.
                 if let Some(kept) = self.ledger.get() {
-                    kept.amend_now(charges, amendment)?;
+                    let here = charges.iter().map(|charge| self.at_its_share(*charge));
+                    kept.amend_now(&here.collect::<Charges>(), amendment)?;
                 }
             }
             // Nothing that the store has charged was charged here, and overrides hold in the store alone.
@@ -208,11 +209,7 @@ impl Standby {
         let Some(ledger) = self.ledger.get() else {
             return Ok(());
         };
-        let mut here = self.kept_here(charges);
-        for charge in &mut here {
-            *charge = self.at_its_share(*charge);
-        }
-        ledger.amend_now(&here, amendment)
+        ledger.amend_now(&self.kept_here(charges), amendment)
     }
 
     /// Frees slots that were taken here.
@@ -225,9 +222,10 @@ impl Standby {
         }
     }
 
+    /// Returns the charges that are decided here, each under this node's share of its limit.
     fn kept_here(&self, charges: &[Charge]) -> Charges {
-        let charges = charges.iter().copied();
-        charges.filter(|charge| self.is_local(&[*charge])).collect()
+        let here = charges.iter().filter(|charge| self.is_local(&[**charge]));
+        here.map(|charge| self.at_its_share(*charge)).collect()
     }
 
     fn change_usage(
