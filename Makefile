@@ -23,7 +23,7 @@ faults: servers ## Redis in trouble, one fault after the other, in a minute and 
 	tests/faults/table
 
 chaos: servers ## servers and nodes killed at random for two minutes; `make test` does it for 20 seconds
-	cargo test --package tower-ratelimit-tests --all-features --test chaos
+	cargo test --workspace --exclude tower-ratelimit-benches --all-features --test chaos
 
 simulate: export SIMULATED_SPENDS ?= 100000000
 simulate: ## leases in virtual time: ten workloads and seven algorithms, then 10^8 spends under faults; ends with the spends
