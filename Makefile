@@ -7,10 +7,11 @@ FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 run: ## a rate limited service on 127.0.0.1:3000
 	cargo run --example quickstart
 
-# As many cases of each property as CI tries, chaos in its short form, and twice as many tests at a time as there are
-# processors, since many wait for a server. Each variable changes that.
+# As many cases of each property as CI tries, chaos and the trials of the load tester's judge in their short forms, and twice
+# as many tests at a time as there are processors, since many wait for a server. Each variable changes that.
 test: export PROPTEST_CASES ?= 1000
 test: export CHAOS_SECONDS ?= 20
+test: export LOADTEST_SEEDS ?= 10
 test: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 test: servers ## all tests, those of the documentation too
 	cargo test --workspace --exclude tower-ratelimit-benches --all-features --lib --tests
@@ -23,7 +24,7 @@ faults: servers ## Redis in trouble, one fault after the other, in a minute and 
 	tests/faults/table
 
 chaos: servers ## servers and nodes killed at random for two minutes; `make test` does it for 20 seconds
-	cargo test --package tower-ratelimit-tests --all-features --test chaos
+	cargo test --workspace --exclude tower-ratelimit-benches --all-features --test chaos
 
 simulate: export SIMULATED_SPENDS ?= 100000000
 simulate: ## leases in virtual time: ten workloads and seven algorithms, then 10^8 spends under faults; ends with the spends

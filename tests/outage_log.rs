@@ -51,14 +51,19 @@ async fn fill(server: &Server, limiter: &Limiter<RedisLedger>, is_full: bool) {
     timeout(PATIENCE, known).await.unwrap();
 }
 
-/// Returns the lines about the store that a scene logs.
-fn logged(scene: impl Future<Output = ()>) -> Vec<LogLine> {
+/// Returns all lines that a scene logs.
+fn all_logged(scene: impl Future<Output = ()>) -> Vec<LogLine> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let ((), lines) = Log::of(|| runtime.unwrap().block_on(scene));
-    let of_the_store =
-        |line: &LogLine| line.fields["message"].starts_with("the rate limiter's store");
+    let ((), lines) = Log::of_all(|| runtime.unwrap().block_on(scene));
+    lines
+}
+
+/// Returns the lines about the store that a scene logs.
+fn logged(scene: impl Future<Output = ()>) -> Vec<LogLine> {
+    let lines = all_logged(scene);
+    let of_the_store = |line: &LogLine| line.fields["message"].starts_with("the rate limiter's store");
     lines.into_iter().filter(of_the_store).collect()
 }
 
@@ -122,10 +127,7 @@ fn slots_that_were_lost_and_taken_again_are_told() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let ((), lines) = Log::of(|| runtime.unwrap().block_on(scene));
+    let lines = all_logged(scene);
     let told = |line: &&LogLine| line.fields.get("code").is_some_and(|code| code == "TRL027");
     assert_eq!(lines.iter().filter(told).count(), 1, "{lines:?}");
 }
@@ -133,14 +135,12 @@ fn slots_that_were_lost_and_taken_again_are_told() {
 /// With several stores, or several policies, the line named neither the server nor the requests that passed
 /// in the meantime.
 #[test]
-fn an_outage_names_its_server_and_what_each_policy_does_and_no_secret() {
+fn an_outage_names_its_server_and_what_each_policy_does() {
     let mut address = String::new();
     let lines = logged(async {
-        let server = Server::start(&["--user", "limiter", "on", ">passw0rd", "~*", "+@all"]);
+        let server = Server::start(&[]);
         address = format!("127.0.0.1:{}/0", server.port());
-        let url = format!("redis://limiter:passw0rd@127.0.0.1:{}/", server.port());
-        let builder = RedisStore::builder().deadline(PATIENCE).nodes(2);
-        let store = builder.open(url).unwrap();
+        let store = store(&server);
         let [reads, writes] = ["reads", "writes"].map(daily);
         let searches = daily("searches").on_store_failure(OnStoreFailure::Allow);
         let logins = daily("logins").on_store_failure(OnStoreFailure::Refuse);
@@ -158,8 +158,33 @@ fn an_outage_names_its_server_and_what_each_policy_does_and_no_secret() {
     assert_eq!(away.fields["allow"], "searches");
     assert_eq!(away.fields["refuse"], "logins");
     assert_eq!(back.fields["server"], address);
-    for secret in ["passw0rd", "limiter:"] {
-        assert!(!format!("{lines:?}").contains(secret), "{lines:?}");
+}
+
+/// One server is full, and then not; the other refuses the password.
+#[test]
+fn no_line_of_an_outage_has_the_user_or_the_password() {
+    for (password, reason) in [
+        ("passw0rd", "out of memory"),
+        ("0utdated", "wrong password"),
+    ] {
+        let lines = all_logged(async {
+            let server = Server::start(&["--user", "l1miter", "on", ">passw0rd", "~*", "+@all"]);
+            let url = format!("redis://l1miter:{password}@127.0.0.1:{}/", server.port());
+            let builder = RedisStore::builder().deadline(PATIENCE).nodes(2);
+            let limiter = limiter(&builder.open(url).unwrap(), [daily("a")]);
+            fill(&server, &limiter, true).await;
+            if reason == "out of memory" {
+                fill(&server, &limiter, false).await;
+            }
+        });
+        for secret in ["l1miter", password] {
+            assert!(!format!("{lines:?}").contains(secret), "{lines:?}");
+        }
+        let reasons: Vec<_> = lines
+            .iter()
+            .filter_map(|it| it.fields.get("reason"))
+            .collect();
+        assert_eq!(reasons, [reason], "{lines:?}");
     }
 }
 

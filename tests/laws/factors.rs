@@ -13,12 +13,11 @@ use tower_ratelimit::limiter::Inspection;
 use tower_ratelimit::store::{SharedLedger, SharedStore};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, ManualClock,
-    MemoryStore, Micros, Policy, Quota, SlidingLog, SlidingSlots, SlidingWindow, StoreError,
-    TokenBucket,
+    Micros, Policy, Quota, SlidingLog, SlidingSlots, SlidingWindow, StoreError, TokenBucket,
 };
 
 use crate::property::{check_at, seeds};
-use crate::support::driver::Seen;
+use crate::support::driver::{Seen, small_store};
 use crate::support::items::Map;
 
 /// One key of a limiter with one policy.
@@ -57,7 +56,7 @@ pub(crate) struct Memory {
 impl Scaled for Memory {
     fn over(policy: Policy) -> Self {
         let clock = ManualClock::new();
-        let store = MemoryStore::new().clock(clock.clone());
+        let store = small_store(&clock);
         let limiter = Limiter::builder().policy(policy).store(store).build();
         let limiter = limiter.expect("the policy is good");
         Self { clock, limiter }

@@ -121,6 +121,12 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
+/// A store with room for more keys than a test uses. What is made beforehand for the default bound takes longer than most
+/// laws.
+pub(crate) fn small_store(clock: &ManualClock) -> MemoryStore {
+    MemoryStore::new().clock(clock.clone()).max_keys(1_000)
+}
+
 /// Returns a limiter over a store of its own in memory.
 pub(crate) fn limiter<N: Into<String>>(
     clock: &ManualClock,

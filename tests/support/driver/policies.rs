@@ -7,6 +7,8 @@ use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{Amendment, Charge, MemoryLedger, Store};
 use tower_ratelimit::{Algorithm, Decision, Limiter, ManualClock, MemoryStore, Micros, Policy};
 
+use super::small_store;
+
 /// One key under several policies of one limiter, with a clock that is set for each decision.
 #[derive(Debug)]
 pub(crate) struct Policies {
@@ -39,7 +41,7 @@ impl Policies {
     pub(crate) fn new(algorithms: impl Into<Vec<Algorithm>>) -> Self {
         let algorithms = algorithms.into();
         let clock = ManualClock::new();
-        let store = MemoryStore::new().clock(clock.clone());
+        let store = small_store(&clock);
         let named = algorithms.iter().enumerate();
         let named = named.map(|(place, &algorithm)| Policy::new(place.to_string(), algorithm));
         let policies: Vec<Policy> = named.collect();
