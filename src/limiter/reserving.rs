@@ -14,7 +14,8 @@ impl Limiter {
     /// Decides at an estimate of the cost and charges it, as [`check_now`](Self::check_now) does. Returns a
     /// [`Reservation`], which settles the real cost of the request.
     ///
-    /// An estimate above the limit is denied, however long the request waits, like any other cost.
+    /// An estimate above the limit is denied, however long the request waits, like any other cost. An estimate of 0
+    /// is allowed, however much is used: to ask whether anything is left, reserve 1.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
