@@ -79,6 +79,7 @@ fn not_seen() -> Arc<Enter> {
 async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> (Account, Arc<Seen>) {
     let account: Arc<Mutex<Account>> = Arc::default();
     let seen: Arc<Seen> = Arc::default();
+    let began = Instant::now();
     let mut clients = Vec::new();
     for client in 0..CLIENTS {
         let (layer, account, seen) = (layer.clone(), Arc::clone(&account), Arc::clone(&seen));
@@ -101,7 +102,9 @@ async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> (Account, A
                 let script = drawn.script().of_team(name, dice.below(3), enter);
                 let status = send(&service, &user(drawn.user), drawn.estimate, &script).await;
                 if status == Some(StatusCode::TOO_MANY_REQUESTS) {
-                    seen.refused.fetch_add(1, Ordering::Relaxed);
+                    let refusals = seen.refused.fetch_add(1, Ordering::Relaxed);
+                    let is_late = began.elapsed() > 3 * PATIENCE;
+                    assert!(!is_late, "{left} are left after {refusals} refusals");
                     refused = Some(drawn);
                     tokio::task::yield_now().await;
                     continue;
