@@ -26,7 +26,7 @@ const LIMIT: u32 = 1_000;
 const OVERRIDDEN: u32 = 500;
 const MOST: u32 = 2 * OVERRIDDEN - 1;
 
-const KEYS: u64 = 2;
+const KEYS: usize = 2;
 
 /// The time after which a test has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,7 +44,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let key = || 0..KEYS;
+    let key = || 0..KEYS as u64;
     let step = prop_oneof![
         2 => (0..6_000_u32).prop_map(Step::Waits),
         // Debts of several requests overlap.
@@ -78,11 +78,11 @@ impl Side {
 struct Sides<'a> {
     clock: ManualClock,
     algorithm: Algorithm,
-    sides: [Side; 3],
+    stores: [Side; 3],
     /// The key and the estimate of each open reservation.
     open: Vec<(u64, u32)>,
     /// What each key was charged in all.
-    charged: [u32; KEYS as usize],
+    charged: [u32; KEYS],
     runtime: &'a Runtime,
     case: u64,
 }
@@ -109,7 +109,7 @@ impl Sides<'_> {
                 if self.charged[place] + estimate > MOST {
                     return Ok(());
                 }
-                let asked = self.sides.each_mut().map(|side| {
+                let asked = self.stores.each_mut().map(|side| {
                     let asked = side.limiter.reserve((case, key), estimate);
                     (side, runtime.block_on(asked).unwrap())
                 });
@@ -132,7 +132,7 @@ impl Sides<'_> {
                 let charged = &mut self.charged[usize::try_from(key).unwrap()];
                 let cost = cost.map(|cost| cost.min(estimate + MOST - *charged));
                 *charged += cost.unwrap_or(0).saturating_sub(estimate);
-                for side in &mut self.sides {
+                for side in &mut self.stores {
                     let reservation = side.open.swap_remove(which);
                     let _guard = runtime.enter();
                     match cost {
@@ -142,7 +142,7 @@ impl Sides<'_> {
                 }
             }
             Step::Resets(key) => {
-                for side in &self.sides {
+                for side in &self.stores {
                     let reset = side.limiter.reset((case, key));
                     runtime.block_on(reset).unwrap();
                 }
@@ -151,7 +151,7 @@ impl Sides<'_> {
                 let lower = hourly(OVERRIDDEN).into_iter();
                 let mut lower = lower.filter(|it| it.name() == self.algorithm.name());
                 let lower = lower.next().unwrap();
-                for side in &self.sides {
+                for side in &self.stores {
                     let given = side
                         .limiter
                         .override_limit("units", (case, key), lower, HOUR);
@@ -159,7 +159,7 @@ impl Sides<'_> {
                 }
             }
             Step::EndsOverride(key) => {
-                for side in &self.sides {
+                for side in &self.stores {
                     let ended = side.limiter.end_override("units", (case, key));
                     runtime.block_on(ended.unwrap()).unwrap();
                 }
@@ -169,8 +169,8 @@ impl Sides<'_> {
     }
 
     fn agree(&self) -> Result<(), TestCaseError> {
-        for key in 0..KEYS {
-            let told = self.sides.each_ref().map(|side| {
+        for key in 0..KEYS as u64 {
+            let told = self.stores.each_ref().map(|side| {
                 let peeked = side.limiter.peek((self.case, key), 1);
                 Self::told(&self.runtime.block_on(peeked).unwrap())
             });
@@ -238,9 +238,9 @@ fn a_settlement_does_the_same_in_every_store_whatever_becomes_of_the_key() {
         let mut all = Sides {
             clock: clock.clone(),
             algorithm: hourly(LIMIT)[kind],
-            sides: sides[kind](&store),
+            stores: sides[kind](&store),
             open: Vec::new(),
-            charged: [0; KEYS as usize],
+            charged: [0; KEYS],
             runtime: &runtime,
             case: number.get(),
         };
@@ -250,7 +250,7 @@ fn a_settlement_does_the_same_in_every_store_whatever_becomes_of_the_key() {
             all.agree()?;
         }
         let lost = all
-            .sides
+            .stores
             .each_ref()
             .map(|side| side.limiter.lost_settlements());
         prop_assert_eq!(lost, [0; 3]);
