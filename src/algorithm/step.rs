@@ -59,6 +59,12 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// Gives back units of the latest charges, as far as these still count.
     fn refund(&self, kept: &mut Self::Kept, now: Micros, units: u32);
 
+    /// Returns whether all that counts ends at one moment, and until then nothing of it does. A refund as of the last
+    /// charge is then the same as one at present, and needs no clock.
+    fn ends_at_once(&self) -> bool {
+        false
+    }
+
     /// Gives back turns of a queue, the first of which begins at `begins`, if no request has a turn behind
     /// them.
     fn give_back(&self, _: &mut Self::Kept, _: Micros, _: u32, _: Micros) {}

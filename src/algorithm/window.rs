@@ -84,6 +84,10 @@ impl<W: InWindows> Step for W {
         kept.used = kept.used.saturating_sub(units.into());
     }
 
+    fn ends_at_once(&self) -> bool {
+        true
+    }
+
     fn remaining(&self, kept: &Window, now: Micros) -> u32 {
         let used = u32::try_from(self.window_at(now, *kept).used);
         used.map_or(0, |used| self.limit().saturating_sub(used))

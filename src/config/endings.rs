@@ -85,8 +85,10 @@ fn with_estimate(at: &At<'_>) -> Option<With> {
             policy.estimate_with(move |head: &Head<'_>| cost(head))
         }));
     }
-    let units: u32 = at.whole()?;
-    Some(Box::new(move |policy| policy.estimate(units)))
+    match at.whole()? {
+        0 => at.refuse("a request that asks for nothing is never refused; give 1 or more"),
+        units => Some(Box::new(move |policy| policy.estimate(units))),
+    }
 }
 
 /// Reads where the real cost is found. In a list, the first source that has it counts.

@@ -326,14 +326,14 @@ impl<L: Ledger> Limiter<L> {
             .iter()
             .any(|policy| policy.named_penalty().is_some());
         let has_slots = policies.iter().any(|policy| policy.algorithm().is_held());
-        let only = match *limited {
-            [(policy, false)]
-                if limits.is_none() && !demands.are_any() && !has_penalties && !has_slots =>
-            {
+        let plain = match *limited {
+            [(policy, false)] if limits.is_none() && !demands.are_any() && !has_penalties => {
                 Some(policy)
             }
             _ => None,
         };
+        let only = plain.filter(|_| !has_slots);
+        let only_held = plain.filter(|_| has_slots);
         let are_looked_up = limits.as_ref().is_some_and(RequestLimits::are_looked_up);
         let sole = match *limited {
             [(policy, false)] => Some(policy),
@@ -355,6 +355,7 @@ impl<L: Ledger> Limiter<L> {
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 only,
+                only_held,
                 one,
                 is_one_plain: !are_looked_up && !has_penalties,
                 alone,
@@ -367,6 +368,7 @@ impl<L: Ledger> Limiter<L> {
                 lost: Lost::default(),
                 penalties: refusals::Penalties::of(policies),
                 modes,
+                ledger: ledger.clone().erased(),
             }),
             asker: None,
             ledger,

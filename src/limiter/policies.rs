@@ -18,7 +18,7 @@ use crate::error::{ConfigError, StoreError};
 use crate::line::Lines;
 use crate::observe::StoreHealth;
 use crate::policy::{DeclaredModes, Mode, Unsettled};
-use crate::store::{Charge, answered};
+use crate::store::{Charge, Guarded, Ledger, answered};
 
 /// The policies of a limiter, and all that its clones share.
 pub(super) struct Policies {
@@ -32,6 +32,8 @@ pub(super) struct Policies {
     pub(super) limited: Vec<(usize, bool)>,
     /// The limited policy, if it is the only one, has one limit and is not soft.
     pub(super) only: Option<usize>,
+    /// The same, if requests hold slots under it.
+    pub(super) only_held: Option<usize>,
     /// The limited policy, if it is the only one and is not soft, whatever its limits.
     pub(super) one: Option<usize>,
     /// Whether no key is looked up, and no refusal counts for a penalty.
@@ -55,6 +57,9 @@ pub(super) struct Policies {
     pub(super) lost: Lost,
     pub(super) penalties: Penalties,
     pub(super) modes: DeclaredModes,
+    /// The ledger of the limiter, which settles what requests hold. They hold it by their policies, since each further
+    /// reference that is counted takes as long as a tenth of a decision.
+    pub(super) ledger: Guarded<dyn Ledger>,
 }
 
 impl Policies {
@@ -107,6 +112,12 @@ impl Policies {
     #[inline]
     pub(super) fn sole_plain(&self) -> Option<usize> {
         self.only.filter(|_| self.modes.are_plain())
+    }
+
+    /// Returns the only policy, if requests hold slots under it and nothing else is asked of them.
+    #[inline]
+    pub(super) fn sole_held(&self) -> Option<usize> {
+        self.only_held.filter(|_| self.modes.are_plain())
     }
 
     #[inline]

@@ -8,13 +8,14 @@ use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::Finding;
-use crate::store::{Charge, Ledger, Reply, Wanted, answered, check};
+use crate::store::{Charge, Ledger, Reply, Slot, Wanted, answered, check};
 
 impl Limiter {
     /// Decides at an estimate of the cost and charges it, as [`check_now`](Self::check_now) does. Returns a
     /// [`Reservation`], which settles the real cost of the request.
     ///
-    /// An estimate above the limit is denied, however long the request waits, like any other cost.
+    /// An estimate above the limit is denied, however long the request waits, like any other cost. An estimate of 0
+    /// is allowed, however much is used: to ask whether anything is left, reserve 1.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -42,18 +43,11 @@ impl Limiter {
         if let Some(policy) = self.policies.sole_plain()
             && !self.policies.prices.are_any()
         {
+            return self.reserve_one_now(Charge::new(policy, key, estimate));
+        }
+        if let Some(policy) = self.policies.sole_held() {
             let charge = Charge::new(policy, key, estimate);
-            let mut reservation = Reservation::of(self);
-            reservation.decide(slice::from_ref(&charge), |outcomes| {
-                let ledger = self.ledger.inner();
-                let is_allowed = ledger.charge_one(policy, &key, estimate, outcomes);
-                let asked = (policy, &key, estimate);
-                self.policies.count_one(asked, is_allowed, outcomes);
-                is_allowed
-            });
-            let outcomes = reservation.decision().outcomes();
-            self.look_at_costs(slice::from_ref(&charge), outcomes);
-            return reservation;
+            return self.reserve_one_now(charge.holding(Slot::unique()));
         }
         if let Some(policy) = self.policies.alone() {
             let mut charge = self.charge_of_one(policy, key, estimate, None);
@@ -76,6 +70,24 @@ impl Limiter {
         let mut charges = self.asked_now_by_name(asked)?;
         self.policies.apply_modes(&mut charges);
         Ok(self.reserve_charges_now(&mut charges))
+    }
+
+    /// A function of its own: a reservation is written where the caller wants it only if it is all that is returned.
+    fn reserve_one_now(&self, charge: Charge) -> Reservation {
+        let mut reservation = Reservation::of(self);
+        reservation.decide(slice::from_ref(&charge), |outcomes| {
+            let asked = (charge.policy, &charge.key, charge.cost);
+            let ledger = self.ledger.inner();
+            let is_allowed = match charge.slot {
+                None => ledger.charge_one(charge.policy, &charge.key, charge.cost, outcomes),
+                Some(_) => ledger.charge_alone(&charge, outcomes),
+            };
+            self.policies.count_one(asked, is_allowed, outcomes);
+            is_allowed
+        });
+        let outcomes = reservation.decision().outcomes();
+        self.look_at_costs(slice::from_ref(&charge), outcomes);
+        reservation
     }
 
     fn reserve_charges_now(&self, charges: &mut [Charge]) -> Reservation {

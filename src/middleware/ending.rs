@@ -21,7 +21,7 @@ use crate::store::{Charge, Ledger};
 
 struct Keeping {
     settles: Arc<Settles>,
-    held: Held<dyn Ledger>,
+    held: Held,
     spend: Option<Spend>,
     is_head: bool,
     /// When the request began, if a closure needs that.

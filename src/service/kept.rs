@@ -3,12 +3,12 @@ use std::sync::Arc;
 use super::layer::{RealCostOf, Rules};
 use crate::decision::Outcomes;
 use crate::limiter::{Held, RealCost};
-use crate::store::{Charge, Ledger};
+use crate::store::Charge;
 
 /// The charges and slots that a request holds until the inner service has answered. Dropping it before that ends the request
 /// without an answer.
 pub(super) struct Kept<T, E> {
-    held: Held<dyn Ledger>,
+    held: Held,
     cost: Option<Arc<RealCostOf<T, E>>>,
 }
 

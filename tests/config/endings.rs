@@ -166,6 +166,10 @@ fn an_impossible_settlement_is_a_mistake_with_its_line() {
              settle = \"cost\", or say `cost` in place of `estimate`",
         ),
         (
+            "estimate = 0\nsettle = \"cost\"",
+            "<text>:4:12: policies.units.estimate: a request that asks for nothing is never refused; give 1 or more",
+        ),
+        (
             "settle = \"header\"",
             "<text>:4:10: policies.units.settle: \"header\" is unknown; known are cost, spend, bytes",
         ),

@@ -22,7 +22,7 @@ use tower_ratelimit::middleware::OverLimit;
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::{Algorithm, Decision, ManualClock, MemoryStore, Policy, RateLimitLayer, key};
 
-/// Repeats the request, in one message or several.
+/// Repeats the request, in one message or several. The word `abort` ends a stream of the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Echo;
 
@@ -57,7 +57,10 @@ async fn client_stream(request: Request<Streaming<String>>) -> Result<Response<S
 
 async fn server_stream(request: Request<String>) -> Result<Response<Messages>, Status> {
     let words: Vec<_> = request.get_ref().split(' ').map(str::to_owned).collect();
-    let words = tokio_stream::iter(words).map(Ok);
+    let words = tokio_stream::iter(words).map(|word| match &*word {
+        "abort" => Err(Status::aborted("as it is told")),
+        _ => Ok(word),
+    });
     Ok(Response::new(Box::pin(words)))
 }
 

@@ -12,6 +12,7 @@ mod load_shed;
 mod one_port;
 mod options;
 mod resets;
+mod settling;
 mod tls;
 #[cfg(unix)]
 mod unix_socket;

@@ -7,12 +7,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::RateLimitLayer;
-use tower_ratelimit::policy::{Settle, Spend, Unsettled};
+use tower_ratelimit::policy::{Ending, Settle, Spend, Unsettled};
+use tower_ratelimit::{AnchoredWindow, Policy, RateLimitLayer, key};
 
 use crate::endings::{PLENTY, layer, policy, used};
 
@@ -60,6 +60,32 @@ async fn a_body_that_says_it_has_ended_is_complete_without_being_read() {
     let inner = |_| async { Ok::<_, Infallible>(Response::new(Ended)) };
     drop(answer(&layer, inner).await.unwrap());
     assert_eq!(used(&layer, "ann").await, 0);
+}
+
+/// Two layers, the inner one of which refuses: the outer one has charged the request once by then.
+#[tokio::test]
+async fn an_outer_layer_counts_what_an_inner_one_refuses_once_or_gives_it_back() {
+    let daily = |limit| {
+        let policy = Policy::new("units", AnchoredWindow::per_day(limit));
+        policy.key(key::header("x-user"))
+    };
+    let is_refused = |ending: &Ending<'_>| ending.status() == StatusCode::TOO_MANY_REQUESTS;
+    for (outer, expected) in [
+        (daily(PLENTY), 3),
+        (daily(PLENTY).refund_when(is_refused), 1),
+    ] {
+        let (outer, inner) = (layer(outer), layer(daily(1)));
+        let hello = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(Ended)) };
+        let service = outer.layer(inner.layer(service_fn(hello)));
+        let mut statuses = Vec::new();
+        for _ in 0..3 {
+            let request = Request::builder().header("x-user", "ann").body(()).unwrap();
+            let response = service.clone().oneshot(request).await.unwrap();
+            statuses.push(response.status().as_u16());
+        }
+        assert_eq!(statuses, [200, 429, 429]);
+        assert_eq!(used(&outer, "ann").await, expected);
+    }
 }
 
 #[tokio::test]

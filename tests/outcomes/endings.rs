@@ -234,6 +234,23 @@ async fn a_default_estimate_is_cut_to_the_limit_and_another_one_is_refused_for_e
     assert_eq!(used(&layer, "ann").await, 20);
 }
 
+/// A request without an estimate was admitted whatever its client had used.
+#[tokio::test]
+async fn a_request_that_is_estimated_to_cost_nothing_passes_only_if_anything_is_left() {
+    let layer = layer(policy(50).settle(Settle::from_cost()));
+    let service = service(&layer);
+    let spends = Script::new(Way::Read, 60);
+    for expected in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+        assert_eq!(send(&service, "ann", 0, &spends).await, Some(expected));
+    }
+    assert_eq!(used(&layer, "ann").await, 50);
+    let free = Script::new(Way::Read, 0);
+    for _ in 0..60 {
+        assert_eq!(send(&service, "bob", 0, &free).await, Some(StatusCode::OK));
+    }
+    assert_eq!(used(&layer, "bob").await, 0);
+}
+
 /// At night the limit is lower than the estimate, and every request would be refused with all of it left.
 #[cfg(feature = "calendar")]
 #[tokio::test]
@@ -294,9 +311,14 @@ fn a_policy_that_cannot_settle_is_refused_when_the_layer_is_built() {
     let only_an_estimate = Policy::new("units", AnchoredWindow::per_day(5))
         .key(key::global())
         .estimate(3);
+    let of_nothing = Policy::new("units", AnchoredWindow::per_day(5))
+        .key(key::global())
+        .estimate(0)
+        .settle(Settle::from_cost());
     for (policy, expected) in [
         (queue, r#"`settle` cannot be "queue""#),
         (only_an_estimate, r#"`estimate` cannot be "units""#),
+        (of_nothing, "`estimate` cannot be 0: give 1 or more"),
     ] {
         let error = RateLimitLayer::builder().policy(policy).build();
         let error = error.unwrap_err().to_string();

@@ -3,6 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(all(feature = "redis", feature = "testing"))]
+mod agreement;
 #[cfg(feature = "http")]
 mod answers;
 mod away;
@@ -11,6 +13,7 @@ mod endings;
 mod late;
 #[cfg(feature = "redis")]
 mod over_redis;
+mod races;
 mod reservations;
 #[cfg(feature = "http")]
 mod script;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::pending;
 use std::io;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -251,7 +251,11 @@ async fn respond(
         Way::Empty | Way::NoContent | Way::NotModified | Way::Head | Way::Upgrade
     );
     if has_a_body {
-        frames.extend([part(), part()]);
+        frames.push_back(part());
+    }
+    // The client of a body that is broken off waits for a second part.
+    if has_a_body && way != Way::BrokenOff {
+        frames.push_back(part());
     }
     if way == Way::Trailers {
         let mut trailers = HeaderMap::new();
@@ -365,6 +369,9 @@ async fn end(
         }
         Way::BrokenOff => {
             assert!(body.frame().await.unwrap().is_ok());
+            // The client goes away while the body makes the next frame.
+            let next = pin!(body.frame());
+            assert!(poll(next).is_pending());
         }
         Way::BodyFails | Way::BodyPanics => while let Some(Ok(_)) = body.frame().await {},
         _ => drop(body),

@@ -1,6 +1,6 @@
 //! Twenty thousand requests of a few concurrent clients, with random endings.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use http::StatusCode;
 use tower_ratelimit::{MemoryStore, RateLimitLayer};
 
-use crate::script::{Enter, send, service};
+use crate::script::{Enter, WAYS, send, service};
 use crate::weather::{Dice, Drawn, layer, used, user};
 
 const REQUESTS: u32 = 20_000;
@@ -22,6 +22,29 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The cost of all requests of each user, under `units` and under `successes`.
 type Model = HashMap<u32, [u32; 2]>;
+
+/// What the requests of a storm cost, and how they ended.
+#[derive(Default)]
+struct Account {
+    used: Model,
+    /// How many settlements change a charge, under `units` and under `successes`.
+    settlements: [u64; 2],
+    ways: BTreeMap<String, u32>,
+}
+
+impl Account {
+    fn note(&mut self, drawn: &Drawn, is_charged_unpolled: bool) {
+        let all = self.used.entry(drawn.user).or_default();
+        for (all, one) in all.iter_mut().zip(drawn.costs(is_charged_unpolled)) {
+            *all += one;
+        }
+        let settlements = drawn.settlements(is_charged_unpolled);
+        for (all, one) in self.settlements.iter_mut().zip(settlements) {
+            *all += one;
+        }
+        *self.ways.entry(format!("{:?}", drawn.way)).or_default() += 1;
+    }
+}
 
 /// The view of the service behind the layer on each team.
 #[derive(Default)]
@@ -53,18 +76,23 @@ fn not_seen() -> Arc<Enter> {
 }
 
 /// Sends requests until enough were admitted, and returns their costs.
-async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> (Model, Arc<Seen>) {
-    let model: Arc<Mutex<Model>> = Arc::default();
+async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> (Account, Arc<Seen>) {
+    let account: Arc<Mutex<Account>> = Arc::default();
     let seen: Arc<Seen> = Arc::default();
+    let began = Instant::now();
     let mut clients = Vec::new();
     for client in 0..CLIENTS {
-        let (layer, model, seen) = (layer.clone(), Arc::clone(&model), Arc::clone(&seen));
+        let (layer, account, seen) = (layer.clone(), Arc::clone(&account), Arc::clone(&seen));
         clients.push(tokio::spawn(async move {
             let service = service(&layer);
             let mut dice = Dice::new(client);
             let mut left = REQUESTS / CLIENTS;
+            let mut refused = None;
             while left > 0 {
-                let drawn = Drawn::by(&mut dice, USERS);
+                // A refused request comes again, so that all ways are as frequent.
+                let drawn = refused
+                    .take()
+                    .unwrap_or_else(|| Drawn::by(&mut dice, USERS));
                 let team = dice.below(TEAMS);
                 let (name, enter) = if drawn.is_alone() {
                     (alone(client, left), not_seen())
@@ -74,24 +102,23 @@ async fn storm(layer: &RateLimitLayer, is_charged_unpolled: bool) -> (Model, Arc
                 let script = drawn.script().of_team(name, dice.below(3), enter);
                 let status = send(&service, &user(drawn.user), drawn.estimate, &script).await;
                 if status == Some(StatusCode::TOO_MANY_REQUESTS) {
-                    seen.refused.fetch_add(1, Ordering::Relaxed);
+                    let refusals = seen.refused.fetch_add(1, Ordering::Relaxed);
+                    let is_late = began.elapsed() > 3 * PATIENCE;
+                    assert!(!is_late, "{left} are left after {refusals} refusals");
+                    refused = Some(drawn);
                     tokio::task::yield_now().await;
                     continue;
                 }
                 left -= 1;
-                let mut model = model.lock().unwrap();
-                let all = model.entry(drawn.user).or_default();
-                for (all, one) in all.iter_mut().zip(drawn.costs(is_charged_unpolled)) {
-                    *all += one;
-                }
+                account.lock().unwrap().note(&drawn, is_charged_unpolled);
             }
         }));
     }
     for client in clients {
         client.await.unwrap();
     }
-    let model = Arc::try_unwrap(model).unwrap().into_inner().unwrap();
-    (model, seen)
+    let account = Arc::try_unwrap(account).ok().unwrap();
+    (account.into_inner().unwrap(), seen)
 }
 
 /// Returns the usage of each user, and the number of held slots.
@@ -125,22 +152,30 @@ async fn held_alone(layer: &RateLimitLayer) -> u32 {
     held
 }
 
-fn tell(seen: &Seen, at_once: u32) {
+/// Tells how the requests ended, and compares the counts of the layer with those of the model.
+fn tell(layer: &RateLimitLayer, account: &Account, seen: &Seen, at_once: u32) {
     let most = seen.most.load(Ordering::SeqCst);
     let refused = seen.refused.load(Ordering::SeqCst);
-    println!("{REQUESTS} requests, {refused} more refused, {most} of {at_once} at once");
+    let snapshot = layer.limiter().snapshot();
+    let settled = ["units", "successes"].map(|name| snapshot.policy(name).unwrap().settled());
+    println!(
+        "{REQUESTS} requests, {refused} more refused, {most} of {at_once} at once, {settled:?} settlements; {:?}",
+        account.ways
+    );
     assert_eq!(most, at_once);
+    assert_eq!(settled, account.settlements);
+    assert_eq!(account.ways.len(), WAYS.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_request_is_settled_once_in_process() {
     const AT_ONCE: u32 = 3;
     let layer = layer(AT_ONCE, MemoryStore::new());
-    let (model, seen) = storm(&layer, true).await;
-    assert_eq!(state(&layer).await, (model, 0));
+    let (account, seen) = storm(&layer, true).await;
+    assert_eq!(state(&layer).await, (account.used.clone(), 0));
     assert_eq!(held_alone(&layer).await, 0);
     assert_eq!(layer.limiter().lost_settlements(), 0);
-    tell(&seen, AT_ONCE);
+    tell(&layer, &account, &seen, AT_ONCE);
 }
 
 #[cfg(feature = "redis")]
@@ -150,8 +185,8 @@ async fn every_request_is_settled_once_over_redis() {
     let server = crate::support::redis::Server::start(&[]);
     let store = tower_ratelimit::RedisStore::builder().deadline(PATIENCE);
     let layer = layer(AT_ONCE, store.open(server.url()).unwrap());
-    let (model, seen) = storm(&layer, false).await;
-    let expected = (model, 0);
+    let (account, seen) = storm(&layer, false).await;
+    let expected = (account.used.clone(), 0);
     let started = Instant::now();
     // Settlements are still under way. Missing ones never come.
     while state(&layer).await != expected {
@@ -168,5 +203,5 @@ async fn every_request_is_settled_once_over_redis() {
     assert_eq!(state(&layer).await, expected);
     assert_eq!(held_alone(&layer).await, 0);
     assert_eq!(layer.limiter().lost_settlements(), 0);
-    tell(&seen, AT_ONCE);
+    tell(&layer, &account, &seen, AT_ONCE);
 }

@@ -4,7 +4,7 @@
 //! have ended so far are settled. The requests that a killed node had not settled are in doubt, and each
 //! costs one of a few numbers. All others cost what the model says, to the unit.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -162,6 +162,8 @@ struct Account {
     let_go_on: usize,
     refused: usize,
     in_doubt: usize,
+    /// How the requests ended.
+    ways: BTreeMap<String, usize>,
     gone: HashSet<u32>,
     lost: HashMap<u32, u64>,
 }
@@ -198,6 +200,8 @@ impl Account {
             ("ended", [request]) => {
                 unsettled.ended.insert(*request);
                 self.let_go_on += 1;
+                let way = format!("{:?}", unsettled.begun[request].way);
+                *self.ways.entry(way).or_default() += 1;
             }
             ("settled", []) => {
                 for (request, drawn) in unsettled.begun.drain() {
@@ -220,11 +224,12 @@ impl Account {
         let Unsettled { begun, ended } = self.of_nodes.remove(&node).unwrap_or_default();
         for (request, drawn) in begun {
             let [units, successes] = drawn.costs(false);
+            let [estimate, one] = drawn.charged();
             // The request was charged its estimate, and then settled. A client that has gone leaves it open
             // whether the store was asked.
             let mut may_cost = [
-                BTreeSet::from([drawn.estimate, units, UNSETTLED]),
-                BTreeSet::from([1, successes, 0]),
+                BTreeSet::from([estimate, units, UNSETTLED]),
+                BTreeSet::from([one, successes, 0]),
             ];
             let has_answer = ended.contains(&request) && drawn.way.has_an_answer();
             if drawn.way == Way::NeverPolled {
@@ -232,8 +237,8 @@ impl Account {
             }
             if has_answer {
                 may_cost = [
-                    BTreeSet::from([drawn.estimate, units]),
-                    BTreeSet::from([1, successes]),
+                    BTreeSet::from([estimate, units]),
+                    BTreeSet::from([one, successes]),
                 ];
             } else {
                 may_cost[0].insert(0);
@@ -322,9 +327,10 @@ fn every_request_is_settled_once_while_nodes_are_killed() {
     let judged = lock(&judge);
     println!(
         "{} requests, {} more refused, {in_doubt} in doubt, {} at once of {AT_ONCE}, {} calls of the service; {kills} kills, \
-         {stops} stops of a node, {freezes} of the server",
-        account.let_go_on, account.refused, judged.most, judged.guests,
+         {stops} stops of a node, {freezes} of the server; {:?}",
+        account.let_go_on, account.refused, judged.most, judged.guests, account.ways,
     );
+    assert_eq!(account.ways.len(), WAYS.len());
     assert!(kills > 3 && stops > 0 && freezes > 0);
     assert_eq!(judged.most, AT_ONCE);
     assert!(judged.inside.values().all(HashSet::is_empty));

@@ -40,7 +40,7 @@ pub(crate) struct Drawn {
 impl Drawn {
     pub(crate) fn by(dice: &mut Dice, users: u32) -> Self {
         Self {
-            way: WAYS[dice.below(18) as usize],
+            way: WAYS[dice.below(u32::try_from(WAYS.len()).unwrap()) as usize],
             estimate: dice.below(100),
             cost: dice.below(200),
             user: dice.below(users),
@@ -57,16 +57,34 @@ impl Drawn {
         matches!(self.way, Way::NeverPolled | Way::GoneAtOnce)
     }
 
-    /// Returns the cost of the request under `units` and `successes` if it is admitted. A request that is
-    /// never polled does not reach a store that answers later.
+    /// Returns what the request is charged when it is admitted, under `units` and `successes`.
+    pub(crate) fn charged(&self) -> [u32; 2] {
+        [self.estimate.max(1), 1]
+    }
+
+    /// Returns whether an admitted request is charged. One that is never polled does not reach a store that
+    /// answers later.
+    fn is_charged(&self, is_charged_unpolled: bool) -> bool {
+        self.way != Way::NeverPolled || is_charged_unpolled
+    }
+
+    /// Returns the cost of the request under `units` and `successes` if it is admitted.
     pub(crate) fn costs(&self, is_charged_unpolled: bool) -> [u32; 2] {
-        let is_charged = self.way != Way::NeverPolled || is_charged_unpolled;
         let units = match self.way {
             way if way.has_an_answer() => self.cost,
-            _ if is_charged => UNSETTLED,
+            _ if self.is_charged(is_charged_unpolled) => UNSETTLED,
             _ => 0,
         };
         [units, u32::from(self.way.is_complete())]
+    }
+
+    /// Returns how many settlements change what an admitted request was charged, under `units` and `successes`.
+    pub(crate) fn settlements(&self, is_charged_unpolled: bool) -> [u64; 2] {
+        if !self.is_charged(is_charged_unpolled) {
+            return [0; 2];
+        }
+        let (charged, costs) = (self.charged(), self.costs(is_charged_unpolled));
+        [0, 1].map(|policy| u64::from(charged[policy] != costs[policy]))
     }
 }
 

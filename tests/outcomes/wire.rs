@@ -1,6 +1,7 @@
 //! A server and a client over TCP.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
-use tokio::time::timeout;
-use tower_ratelimit::policy::Settle;
+use tokio::time::{sleep, timeout};
+use tower_ratelimit::policy::{Settle, Unsettled};
 use tower_ratelimit::{AnchoredWindow, Concurrency, Policy, RateLimitLayer, key};
 
 /// So long that a test which reaches it has failed.
@@ -36,10 +37,15 @@ async fn serve() -> (SocketAddr, RateLimitLayer, UnboundedReceiver<Ended>) {
         let part = stream::iter([Ok::<_, Infallible>("part")]);
         Body::from_stream(part.chain(stream::pending()))
     };
+    let upgrade = || async {
+        let headers = [("connection", "upgrade"), ("upgrade", "echo")];
+        (StatusCode::SWITCHING_PROTOCOLS, headers)
+    };
     let app = Router::new()
         .route("/whole", get(|| async { "twelve bytes" }))
         .route("/empty", get(|| async { StatusCode::NO_CONTENT }))
         .route("/endless", get(endless))
+        .route("/upgrade", get(upgrade))
         .layer(layer.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -78,10 +84,80 @@ async fn each_request_ends_once_and_is_complete_if_all_of_it_went_out() {
     drop(client);
     let ended = timeout(PATIENCE, endings.recv()).await.unwrap();
     assert_eq!(ended, Some((200, 4, false)));
+    let mut client = TcpStream::connect(address).await.unwrap();
+    ask(&mut client, "GET /upgrade", "\r\n\r\n").await;
+    let ended = timeout(PATIENCE, endings.recv()).await.unwrap();
+    assert_eq!(ended, Some((101, 0, true)));
+    drop(client);
     assert!(endings.try_recv().is_err(), "a request has ended twice");
-    let limiter = layer.limiter();
-    let told = limiter.peek(key::global().key_of(()).unwrap(), 0).await;
-    assert_eq!(told.unwrap().binding().unwrap().1.used(), 5);
+    assert_eq!(used(&layer).await, [6]);
+}
+
+/// What is used under each policy.
+async fn used(layer: &RateLimitLayer) -> Vec<u32> {
+    let told = layer.limiter().peek(key::global().key_of(()).unwrap(), 0);
+    let told = told.await.unwrap();
+    told.policies().map(|(_, told)| told.used()).collect()
+}
+
+async fn comes_to(layer: &RateLimitLayer, expected: [u32; 2]) {
+    let comes = async {
+        while used(layer).await != expected {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let came = timeout(PATIENCE, comes).await;
+    assert!(came.is_ok(), "{:?} and not {expected:?}", used(layer).await);
+}
+
+/// Over HTTP/1.1 it closes its connection, and over HTTP/2 it resets the stream.
+#[tokio::test]
+async fn a_client_that_goes_away_while_the_handler_works_frees_its_slot_and_is_settled() {
+    let units = Policy::new("units", AnchoredWindow::per_day(1_000))
+        .key(key::global())
+        .estimate(100)
+        .settle(Settle::from_cost())
+        .unless_settled(Unsettled::Units(7));
+    let layer = RateLimitLayer::builder()
+        .policy(units)
+        .policy(Policy::new("at once", Concurrency::of(1)).key(key::global()))
+        .build()
+        .unwrap();
+    let (works, mut working) = mpsc::unbounded_channel();
+    let handler = move || {
+        let works = works.clone();
+        async move {
+            works.send(()).unwrap();
+            pending::<()>().await;
+        }
+    };
+    let app = Router::new().route("/", get(handler)).layer(layer.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client
+        .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        .await
+        .unwrap();
+    timeout(PATIENCE, working.recv()).await.unwrap().unwrap();
+    assert_eq!(used(&layer).await, [100, 1]);
+    drop(client);
+    comes_to(&layer, [7, 0]).await;
+
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(async move { connection.await.unwrap() });
+    let mut client = client.ready().await.unwrap();
+    for requests in 1..=2 {
+        let request = http::Request::get("http://a/").body(()).unwrap();
+        let (_, mut stream) = client.send_request(request, true).unwrap();
+        timeout(PATIENCE, working.recv()).await.unwrap().unwrap();
+        assert_eq!(used(&layer).await, [7 * requests + 100, 1]);
+        stream.send_reset(h2::Reason::CANCEL);
+        comes_to(&layer, [7 * (requests + 1), 0]).await;
+    }
 }
 
 /// On one connection of HTTP/2, which goes on.
@@ -133,13 +209,6 @@ async fn a_stream_that_is_reset_frees_its_slot_at_once_and_is_settled() {
         stream.send_reset(h2::Reason::CANCEL);
         let ended = timeout(PATIENCE, endings.recv()).await.unwrap();
         assert_eq!(ended, Some((4, false)));
-        let told = layer.limiter().peek(key::global().key_of(()).unwrap(), 0);
-        let used: Vec<u32> = told
-            .await
-            .unwrap()
-            .policies()
-            .map(|(_, it)| it.used())
-            .collect();
-        assert_eq!(used, [4 * requests, 0]);
+        assert_eq!(used(&layer).await, [4 * requests, 0]);
     }
 }

@@ -261,6 +261,36 @@ fn a_request_that_goes_away_before_its_answer_holds_no_slot() {
     until("its slot is given back", || members(&server, &set) == 0);
 }
 
+/// A response may be dropped where there is no runtime, such as in a thread of the program's own.
+#[test]
+fn a_slot_that_is_given_back_outside_of_its_runtime_is_free_at_once_or_within_a_life() {
+    let server = Server::start(&[]);
+    let take = |store: &RedisStore| {
+        let node = Node::new(store, [at_once(1)]);
+        let held = node.runtime.block_on(node.limiter.reserve(7_u64, 1));
+        let held = held.unwrap();
+        assert!(held.is_allowed());
+        (node, held)
+    };
+    // Nothing ends by itself.
+    let lasting = patient().slot_life(Duration::from_secs(3_600));
+    let lasting = lasting.open(server.url()).unwrap();
+    let (node, held) = take(&lasting);
+    let set = set_of(&lasting, 7);
+    assert_eq!(members(&server, &set), 1);
+    drop(held);
+    until("its slot is free", || members(&server, &set) == 0);
+    drop(node);
+
+    // Where its runtime has ended, nothing can tell the server.
+    let (node, held) = take(&short_lived(&server));
+    let Node { runtime, limiter } = node;
+    runtime.shutdown_background();
+    drop((held, limiter));
+    let other = Node::new(&short_lived(&server), [at_once(1)]);
+    until("its slot has ended", || other.takes(7));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_hold_for_keys_with_slots_and_what_changes_usage_frees_none() {
     let server = Server::start(&[]);

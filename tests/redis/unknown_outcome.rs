@@ -71,6 +71,35 @@ async fn a_server_that_stays_silent_is_asked_once_until_the_deadline() {
     each_verb_arrives_once(ScriptedReply::Silence, SHORT).await;
 }
 
+/// Two settlements, to a server that decides and behaves so with everything else.
+async fn each_settlement_arrives_once(answer: Answer, deadline: Duration) {
+    let decides = |words: &[String]| words.iter().any(|word| word == "charge");
+    let server = StandIn::start(move |words| {
+        if decides(words) {
+            Answer::Allow
+        } else {
+            answer
+        }
+    });
+    let store = patient().deadline(deadline).open(server.url()).unwrap();
+    let limiter = limiter(&store, [daily("a", 5)]);
+    for (lost, cost) in [(1, 0), (2, 4)] {
+        limiter.reserve("ann", 2).await.unwrap().settle(cost);
+        until("it is lost", || limiter.lost_settlements() == lost).await;
+    }
+    // A second attempt would come before this.
+    assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
+    let scripts = server.scripts();
+    let settlements = scripts.iter().filter(|words| !decides(words));
+    assert_eq!(settlements.count(), 2, "{scripts:?}");
+}
+
+#[tokio::test]
+async fn a_settlement_whose_answer_is_lost_is_not_repeated() {
+    each_settlement_arrives_once(Answer::Break(""), crate::scene::PATIENCE).await;
+    each_settlement_arrives_once(Answer::Silence, Duration::from_secs(1)).await;
+}
+
 #[tokio::test]
 async fn a_text_that_was_sent_is_not_sent_again() {
     let server = StandIn::start(|words| match &*words[0] {

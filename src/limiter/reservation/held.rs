@@ -3,29 +3,28 @@
 //! All ways to end a request (an answer, a cancellation, a drop) go through one `settle`, so that each charge
 //! is settled exactly once.
 
-use std::mem;
+use std::slice;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
+use super::charges::{HeldCharge, HeldCharges};
 use super::settlement::{release, settle};
 use crate::decision::Outcomes;
 use crate::error::ConfigError;
-use crate::limiter::{Limiter, Policies};
-use crate::store::{Amendment, Charge, Guarded, Ledger, Taken};
+use crate::limiter::{Charges, Limiter, Policies};
+use crate::store::{Amendment, Charge, Ledger, Reply, Taken};
 
 /// The charges that a request holds until it ends, and that are settled exactly once.
 ///
 /// It keeps the ledger and the policies that have made the charges, so a reload in between changes nothing.
-pub(crate) struct Held<L: Ledger + ?Sized> {
+pub(crate) struct Held {
     policies: Arc<Policies>,
-    ledger: Guarded<L>,
-    charges: SmallVec<[HeldCharge; 2]>,
+    charges: HeldCharges,
     /// How many of them are settled, counted from the first.
     settled: usize,
-    /// The charges of policies on concurrency, which are released at the end.
-    slots: SmallVec<[Charge; 1]>,
+    /// Whether some of them hold slots.
+    holds_slots: bool,
     /// The runtime in which the store has answered, if it did not answer at once.
     runtime: Option<Handle>,
 }
@@ -39,29 +38,22 @@ pub(crate) enum RealCost {
     Unsettled,
 }
 
-#[derive(Clone, Copy)]
-struct HeldCharge {
-    charge: Charge,
-    taken: Taken,
-}
-
-impl<L: Ledger + ?Sized> Held<L> {
+impl Held {
     /// Creates an empty one, which is filled in place, because it is large to move.
     #[inline]
-    pub(super) fn nothing(limiter: &Limiter<L>) -> Self {
+    pub(super) fn nothing<L: Ledger + ?Sized>(limiter: &Limiter<L>) -> Self {
         Self {
             policies: Arc::clone(&limiter.policies),
-            ledger: limiter.ledger.clone(),
-            charges: SmallVec::new(),
+            charges: HeldCharges::new(),
             settled: 0,
-            slots: SmallVec::new(),
+            holds_slots: false,
             runtime: None,
         }
     }
 
     /// Holds the charges that the store has made, by these outcomes.
     #[inline]
-    pub(crate) fn of<'a>(
+    pub(crate) fn of<'a, L: Ledger + ?Sized>(
         limiter: &Limiter<L>,
         charges: impl IntoIterator<Item = &'a Charge>,
         outcomes: &Outcomes,
@@ -90,13 +82,13 @@ impl<L: Ledger + ?Sized> Held<L> {
             if !outcome.is_allowed() {
                 continue;
             }
-            if charge.slot.is_some() {
-                self.slots.push(*charge);
-            } else if let Some(algorithm) = self.policies.algorithms.get(charge.policy) {
-                self.charges.push(HeldCharge {
-                    charge: *charge,
-                    taken: Taken::with(algorithm, outcome, outcomes),
-                });
+            let algorithm = self.policies.algorithms.get(charge.policy);
+            let algorithm = algorithm.filter(|_| charge.slot.is_none());
+            let taken = algorithm.map(|algorithm| Taken::with(algorithm, outcome, outcomes));
+            if taken.is_some() || charge.slot.is_some() {
+                self.holds_slots |= taken.is_none();
+                let charge = *charge;
+                self.charges.push(HeldCharge { charge, taken });
             }
         }
     }
@@ -115,18 +107,15 @@ impl<L: Ledger + ?Sized> Held<L> {
     /// Returns whether nothing is held.
     #[cfg(feature = "http")]
     pub(crate) fn is_empty(&self) -> bool {
-        self.unsettled().is_empty() && self.slots.is_empty()
+        self.charges.is_empty()
     }
 
     /// Returns the policies that have charged the request.
     #[cfg(feature = "http")]
     pub(crate) fn policies(&self) -> impl Iterator<Item = usize> {
-        self.unsettled().iter().map(|held| held.charge.policy)
-    }
-
-    #[cfg(feature = "http")]
-    fn unsettled(&self) -> &[HeldCharge] {
-        self.charges.get(self.settled..).unwrap_or_default()
+        let unsettled = self.charges.get(self.settled..).unwrap_or_default();
+        let settled = unsettled.iter().filter(|held| held.taken.is_some());
+        settled.map(|held| held.charge.policy)
     }
 
     /// Settles the charge of each policy, exactly once.
@@ -134,6 +123,9 @@ impl<L: Ledger + ?Sized> Held<L> {
         while let Some(held) = self.charges.get(self.settled) {
             // Even if `cost` or the store panics, it is not settled again.
             self.settled += 1;
+            let Some(taken) = held.taken else {
+                continue;
+            };
             let policy = held.charge.policy;
             let units = match cost(policy) {
                 RealCost::Units(units) => Some(units),
@@ -141,13 +133,12 @@ impl<L: Ledger + ?Sized> Held<L> {
                 RealCost::Unsettled => self.policies.unless_settled(policy).units(),
             };
             if let Some(units) = units {
-                self.settle_one(held, units);
+                self.settle_one(held.charge, taken, units);
             }
         }
     }
 
-    fn settle_one(&self, held: &HeldCharge, units: u32) {
-        let HeldCharge { mut charge, taken } = *held;
+    fn settle_one(&self, mut charge: Charge, taken: Taken, units: u32) {
         let prices = &self.policies.prices;
         let cost = prices.settled(&charge, units);
         let (difference, amendment) = match cost.checked_sub(charge.cost) {
@@ -163,22 +154,44 @@ impl<L: Ledger + ?Sized> Held<L> {
             charge = demands.whole(prices.without_its_price(charge));
         }
         charge.cost = difference;
-        let settled = self.ledger.amend(&[charge], amendment);
-        settle(
-            &self.policies,
-            charge.policy,
-            settled,
-            self.runtime.as_ref(),
-        );
+        let settled = self
+            .policies
+            .ledger
+            .amend(slice::from_ref(&charge), amendment);
+        if !matches!(settled, Reply::Now(Ok(_))) {
+            let runtime = self.runtime.as_ref();
+            settle(&self.policies, charge.policy, settled, runtime);
+        }
+    }
+
+    #[inline(never)]
+    fn free_slots(&self) {
+        let slots = self.charges.iter().filter(|held| held.taken.is_none());
+        let mut slots = slots.map(|held| &held.charge);
+        match (slots.next(), slots.next()) {
+            (None, _) => {}
+            (Some(slot), None) => self.free(slice::from_ref(slot)),
+            (Some(first), Some(second)) => {
+                let all = [first, second].into_iter().chain(slots);
+                self.free(&all.copied().collect::<Charges>());
+            }
+        }
+    }
+
+    fn free(&self, slots: &[Charge]) {
+        let released = self.policies.ledger.amend(slots, Amendment::Release);
+        release(slots, released, self.runtime.as_ref());
     }
 }
 
-impl<L: Ledger + ?Sized> Drop for Held<L> {
+impl Drop for Held {
+    #[inline]
     fn drop(&mut self) {
-        self.settle(|_| RealCost::Unsettled);
-        if !self.slots.is_empty() {
-            let released = self.ledger.amend(&self.slots, Amendment::Release);
-            release(mem::take(&mut self.slots), released, self.runtime.as_ref());
+        if self.settled < self.charges.len() {
+            self.settle(|_| RealCost::Unsettled);
+        }
+        if self.holds_slots {
+            self.free_slots();
         }
     }
 }

@@ -5,15 +5,17 @@
 //! hold one in the body of the response.
 //!
 //! [`Held`] is the part that ends. All that is released when a request ends belongs there, such as its slots:
-//! it is a field of `Held`, made by [`Held::of`] from the charges and their outcomes, and released in
-//! `Held::drop`, after the settlement. [`PendingOutcomes`] also holds the charges of a request that has gone
+//! it is held by [`Held::of`], by the charges and their outcomes, and released in `Held::drop`, after the
+//! settlement. [`PendingOutcomes`] also holds the charges of a request that has gone
 //! away before the store has answered.
 
+mod charges;
 mod held;
 mod pending;
 mod settlement;
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 pub(crate) use self::held::{Held, RealCost};
@@ -49,7 +51,9 @@ use crate::store::{Charge, Ledger, MemoryLedger};
 #[must_use = "what is dropped at once is charged as if the request had ended"]
 pub struct Reservation<L: Ledger + ?Sized = MemoryLedger> {
     decision: Decision,
-    held: Held<L>,
+    held: Held,
+    /// Whose limiter it is.
+    store: PhantomData<Arc<L>>,
 }
 
 impl<L: Ledger + ?Sized> Reservation<L> {
@@ -61,6 +65,7 @@ impl<L: Ledger + ?Sized> Reservation<L> {
         Self {
             decision: Decision::new(names, Outcomes::new(Micros::ZERO)),
             held: Held::nothing(limiter),
+            store: PhantomData,
         }
     }
 
@@ -71,7 +76,7 @@ impl<L: Ledger + ?Sized> Reservation<L> {
         charges: &[Charge],
         decide: impl FnOnce(&mut Outcomes) -> bool,
     ) {
-        let Self { decision, held } = self;
+        let Self { decision, held, .. } = self;
         decision.change(|outcomes| {
             if decide(outcomes) {
                 held.hold(charges, outcomes);

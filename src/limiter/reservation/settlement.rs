@@ -55,13 +55,14 @@ pub(super) fn settle(
 
 /// Releases these slots, and wakes the requests that wait for them.
 pub(super) fn release(
-    slots: SmallVec<[Charge; 1]>,
+    slots: &[Charge],
     released: Reply<Result<bool, StoreError>>,
     runtime: Option<&Handle>,
 ) {
     match released {
-        Reply::Now(_) => slots_are_freed(&slots),
+        Reply::Now(_) => slots_are_freed(slots),
         Reply::Later(answer) => {
+            let slots: SmallVec<[Charge; 1]> = SmallVec::from_slice(slots);
             let current = Handle::try_current();
             if let Some(runtime) = current.as_ref().ok().or(runtime) {
                 spawn(runtime, async move {

@@ -47,7 +47,8 @@ impl Policy<Http> {
     /// Sets the estimate of each request by a closure, for example from a number in the request. If it
     /// returns `None`, the estimate is that of [`estimate`](Self::estimate), or 1.
     ///
-    /// The result is not cut: above the limit, the request is refused as one that no wait helps.
+    /// The result is not cut: above the limit, the request is refused as one that no wait helps. A result of 0
+    /// counts as 1, so a request passes only if a unit is left.
     ///
     /// A handler that has to read the body for an estimate makes its own reservation:
     /// [`Limiter::reserve`](crate::Limiter::reserve).
@@ -145,6 +146,11 @@ impl Policy<Http> {
             let remedy =
                 "leave a queue out of what is settled, and let another policy count the cost";
             return Err(ConfigError::quoting("settle", self.name(), remedy));
+        }
+        let estimate = self.reads.settling().and_then(|it| it.estimate.as_ref());
+        if estimate.is_some_and(Estimate::asks_for_nothing) {
+            let remedy = "give 1 or more: a request that asks for nothing is never refused";
+            return Err(ConfigError::new("estimate", 0, remedy));
         }
         let only_estimates = self
             .reads

@@ -81,6 +81,12 @@ pub(super) trait Counter: Send + Sync + 'static {
         false
     }
 
+    /// Gives back to a known key what a request has taken, until this moment, under the limit of the counter. Returns
+    /// `false` in all but the common case.
+    fn take_back_at_once(&self, _ask: Ask, _until: Micros, _clock: &dyn Clock) -> bool {
+        false
+    }
+
     /// Prepares a limit that requests bring. Returns `None` if there is no room for it, or nothing to prepare
     /// yet.
     fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot>;

@@ -39,6 +39,30 @@ impl SlotPart<'_> {
 }
 
 impl MemoryLedger {
+    /// Decides a request that takes slots of one key, and concerns nothing else. Returns `None` in all but the common
+    /// case.
+    #[inline]
+    pub(super) fn take_slots_at_once(
+        &self,
+        charge: &Charge,
+        outcomes: &mut Outcomes,
+    ) -> Option<bool> {
+        let opened = self.opened(charge.policy)?;
+        let slots = opened.slots.as_ref()?;
+        if charge.slot.is_none() || charge.cost == 0 || charge.is_soft || opened.blocks.are_any() {
+            return None;
+        }
+        let limit = charge.limit.map(Limit::size);
+        let limit = limit.or_else(|| opened.algorithm.limit()).unwrap_or(0);
+        let taken = slots
+            .lock_key(self.fingerprint(&charge.key))
+            .take_if_free(charge.cost, limit);
+        let outcome = told(taken, limit, charge.cost, true);
+        outcomes.decided_at(self.clock().now());
+        outcomes.push(charge.policy, outcome);
+        Some(outcome.is_allowed())
+    }
+
     /// Decides charges, some of which are of policies on concurrency. `purpose` says whether anything is
     /// charged.
     pub(super) fn decide_with_slots(

@@ -1,6 +1,7 @@
 //! The ledger of the store in memory: which path each charge takes.
 
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,6 +81,11 @@ impl MemoryLedger {
         self.decide_one(policy, self.ask(key, cost), Some(sink))
     }
 
+    /// Decides one charge, of any kind.
+    pub(crate) fn charge_alone(&self, charge: &Charge, outcomes: &mut Outcomes) -> bool {
+        self.decide(slice::from_ref(charge), Wanted::Everything, outcomes)
+    }
+
     /// Decides as [`charge_one`](Self::charge_one) does, without the numbers.
     #[inline]
     pub(crate) fn admit_one(&self, policy: usize, key: &Key, cost: u32) -> bool {
@@ -122,6 +128,9 @@ impl MemoryLedger {
                 continue;
             };
             let ask = self.ask(&charge.key, charge.cost);
+            if opened.amend_at_once(charge, ask, amendment, &self.clock) {
+                continue;
+            }
             let limit = opened.limit_of(charge);
             opened.amend(ask, limit.as_ref(), amendment, &self.clock)?;
         }
@@ -131,6 +140,11 @@ impl MemoryLedger {
     #[inline]
     fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
         if self.has_slots && charges.iter().any(|charge| self.is_held(charge)) {
+            if let [charge] = charges
+                && let Some(is_allowed) = self.take_slots_at_once(charge, outcomes)
+            {
+                return is_allowed;
+            }
             return self.decide_with_slots(charges, wanted, Purpose::Charge, outcomes);
         }
         self.decide_all(charges, wanted, outcomes)

@@ -125,6 +125,11 @@ impl<S: Pack> Counter for OneWord<S> {
         packed.settle_at_once_by(&self.rule, ask, clock)
     }
 
+    fn take_back_at_once(&self, ask: Ask, until: Micros, clock: &dyn Clock) -> bool {
+        let packed = self.tiers.packed();
+        packed.take_back_at_once_by(&self.rule, ask, until, clock)
+    }
+
     fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot> {
         if limit == self.tiers.algorithm() {
             return Some(RuleSlot::OWN);

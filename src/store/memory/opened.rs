@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::NamedPenalty;
 use crate::store::charged::cannot_have;
-use crate::store::{Amendment, Charge};
+use crate::store::{Amendment, Charge, Taken};
 
 /// The table of a policy, with its number among all tables of the store, and the blocked keys.
 pub(super) struct Opened {
@@ -71,6 +71,35 @@ impl Opened {
         }
     }
 
+    /// Releases the slots of a request, or settles its charge under the policy's own limit. Returns `false` in all but the
+    /// common case.
+    #[inline]
+    pub(super) fn amend_at_once(
+        &self,
+        charge: &Charge,
+        ask: Ask,
+        amendment: Amendment,
+        clock: &dyn Clock,
+    ) -> bool {
+        let is_common =
+            |taken: Taken| charge.limit.is_none() && self.limit.is_none() && !taken.is_overflow();
+        match amendment {
+            Amendment::Release => {
+                if let Some(slots) = &self.slots {
+                    slots.lock_key(ask.fingerprint).give_back(ask.cost);
+                }
+                true
+            }
+            Amendment::TakeBack(taken) if is_common(taken) => {
+                self.counter.take_back_at_once(ask, taken.until(), clock)
+            }
+            Amendment::Add(taken) if is_common(taken) && ask.cost > 0 => {
+                self.counter.settle_at_once(ask, clock)
+            }
+            _ => false,
+        }
+    }
+
     pub(super) fn amend(
         &self,
         ask: Ask,
@@ -80,21 +109,15 @@ impl Opened {
     ) -> Result<(), StoreError> {
         let (key, counter) = (ask.fingerprint, self.general());
         match amendment {
-            Amendment::Release => {
-                if let Some(slots) = &self.slots {
-                    slots.lock_key(key).give_back(ask.cost);
-                }
-            }
-            Amendment::Settle | Amendment::Add(_) => {
-                let place = match amendment {
-                    Amendment::Add(taken) => Counted::of(taken),
-                    _ => Counted::Apart,
-                };
-                let may_be_known = limit.is_none() && ask.cost > 0 && place == Counted::Apart;
+            // At once.
+            Amendment::Release => {}
+            Amendment::Settle => {
+                let may_be_known = limit.is_none() && ask.cost > 0;
                 if !(may_be_known && self.counter.settle_at_once(ask, clock)) {
-                    counter.settle((ask, place), limit, clock);
+                    counter.settle((ask, Counted::Apart), limit, clock);
                 }
             }
+            Amendment::Add(taken) => counter.settle((ask, Counted::of(taken)), limit, clock),
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
             Amendment::Unblock => self.blocks.unblock(key),
             Amendment::Override(limit, length) => {

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::BuildHasherDefault;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -56,13 +57,35 @@ impl KeySlots<'_> {
         *taken = taken.saturating_add(slots);
     }
 
+    /// Takes slots of this key, if so many are free under this limit. Returns how many were taken before.
+    #[inline]
+    pub(super) fn take_if_free(&mut self, slots: u32, limit: u32) -> u32 {
+        match self.shard.entry(self.fingerprint) {
+            Entry::Occupied(mut taken) => {
+                let before = *taken.get();
+                let all = before.checked_add(slots);
+                if let Some(all) = all.filter(|all| *all <= limit) {
+                    *taken.get_mut() = all;
+                }
+                before
+            }
+            Entry::Vacant(free) => {
+                if slots > 0 && slots <= limit {
+                    free.insert(slots);
+                }
+                0
+            }
+        }
+    }
+
     /// Gives slots of this key back.
     pub(super) fn give_back(&mut self, slots: u32) {
-        let left = self.taken().saturating_sub(slots);
-        if left == 0 {
-            self.shard.remove(&self.fingerprint);
-        } else {
-            self.shard.insert(self.fingerprint, left);
+        let Entry::Occupied(mut taken) = self.shard.entry(self.fingerprint) else {
+            return;
+        };
+        match taken.get().saturating_sub(slots) {
+            0 => drop(taken.remove()),
+            left => *taken.get_mut() = left,
         }
     }
 }

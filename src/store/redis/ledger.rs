@@ -32,6 +32,11 @@ impl RedisLedger {
         Self(calls)
     }
 
+    #[cfg(test)]
+    pub(super) fn calls(&self) -> &Arc<Calls> {
+        &self.0
+    }
+
     /// Decides these charges, if all are of policies that were opened and have a limit. Other charges get no
     /// outcome.
     fn ask(&self, charges: &[Charge], purpose: Purpose, outcomes: &mut Outcomes) -> Charged {

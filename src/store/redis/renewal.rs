@@ -55,28 +55,33 @@ async fn renew(renewing: Renewing, every: Duration) {
             return;
         };
         let Some(charges) = calls.held.to_be_renewed() else {
-            // Another task has begun to renew.
+            // The next slot that is taken begins a task of its own.
             return renewing.end();
         };
-        if charges.is_empty() {
-            continue;
-        }
-        // A slot that is not renewed now is renewed next time, before it has ended.
-        if calls.renew(&charges).await > 0 {
+        if !charges.is_empty() && calls.renew_held(charges).await > 0 {
             diagnose(&LOST);
-        }
-        // The renewal may have taken slots again that were released meanwhile.
-        let released = charges
-            .into_iter()
-            .filter(|charge| charge.slot.is_some_and(|slot| !calls.held.holds(slot)));
-        let released: Vec<Charge> = released.collect();
-        if !released.is_empty() {
-            let _ = calls.release(&released).await;
         }
     }
 }
 
 impl Calls {
+    /// Renews the slots that these charges held a moment ago. Returns how many were lost while their requests go on.
+    ///
+    /// A slot that is not renewed now is renewed next time, before it has ended.
+    async fn renew_held(self: &Arc<Self>, charges: Vec<Charge>) -> u64 {
+        let taken_again = self.renew(&charges).await;
+        // A slot that its request gives back meanwhile is taken again by the renewal, if the server has heard of
+        // its release first.
+        let is_released = |charge: &Charge| charge.slot.is_some_and(|slot| !self.held.holds(slot));
+        let released: Vec<Charge> = charges.into_iter().filter(is_released).collect();
+        if released.is_empty() {
+            return taken_again;
+        }
+        let _ = self.release(&released).await;
+        let slots = released.iter().map(|charge| u64::from(charge.cost));
+        taken_again.saturating_sub(slots.sum())
+    }
+
     /// Renews the slots that these charges hold. Returns how many were lost and are taken again.
     async fn renew(self: &Arc<Self>, charges: &[Charge]) -> u64 {
         let mut by_key: HashMap<(Key, usize), OfKey> = HashMap::new();
@@ -163,5 +168,65 @@ impl Drop for Renewing {
         if let Some(calls) = self.0.upgrade() {
             calls.held.are_not_renewed();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::FromRedisValue;
+
+    use super::*;
+    use crate::algorithm::Concurrency;
+    use crate::key::IntoKey;
+    use crate::policy::Policy;
+    use crate::store::redis::functions::server::Server;
+    use crate::store::{Amendment, Ledger, RedisLedger, RedisStore, Store};
+
+    /// Takes a slot of the only policy.
+    async fn take(ledger: &RedisLedger) -> Charge {
+        let charge = Charge::new(0, 7_u64.into_key(), 1).holding(Slot::unique());
+        let decided = ledger.decide(&[charge]).wait().await;
+        assert!(decided.unwrap().is_allowed());
+        charge
+    }
+
+    fn ask<T: FromRedisValue>(server: &Server, words: &[&str]) -> T {
+        redis::from_redis_value(server.ask(words)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_is_released_while_it_is_renewed_is_neither_held_nor_lost() {
+        let server = Server::start(&[]);
+        // Nothing is renewed by itself, and nothing ends.
+        let store = RedisStore::builder()
+            .deadline(Duration::from_secs(20))
+            .slot_life(Duration::from_secs(3_600));
+        let store = store.open(server.url()).unwrap();
+        let policy = Policy::new("at once", Concurrency::of(2));
+        let set = store.store_key(&policy, 7_u64);
+        let ledger = store.open(&[policy]).unwrap();
+        let calls = ledger.calls();
+        let members = || ask::<u64>(&server, &["ZCARD", &set]);
+        let [stays, goes] = [take(&ledger).await, take(&ledger).await];
+
+        let listed = calls.held.to_be_renewed().unwrap();
+        assert_eq!((listed.len(), members()), (2, 2));
+        let released = ledger.amend(&[goes], Amendment::Release);
+        released.wait().await.unwrap();
+        assert_eq!(members(), 1);
+        assert_eq!(calls.renew_held(listed).await, 0);
+        assert_eq!(members(), 1);
+
+        // One that is lost in the same moment is told.
+        let goes = take(&ledger).await;
+        let listed = calls.held.to_be_renewed().unwrap();
+        let _: u64 = ask(&server, &["DEL", &set]);
+        let released = ledger.amend(&[goes], Amendment::Release);
+        released.wait().await.unwrap();
+        assert_eq!(calls.renew_held(listed).await, 1);
+        assert_eq!(members(), 1);
+        let released = ledger.amend(&[stays], Amendment::Release);
+        released.wait().await.unwrap();
+        assert_eq!(members(), 0);
     }
 }

@@ -66,12 +66,12 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         clock: &dyn Clock,
         amendment: Amendment,
     ) -> Option<()> {
-        let time = || clock.now().min(self.until);
+        let now = || clock.now().min(self.until);
         let charged = place_charged(amendment);
         let mut counted = charged.unwrap_or(Counted::Apart);
         if limit.is_none()
             && counted == Counted::Apart
-            && let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, time)
+            && let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, |_| now())
         {
             let now = snapshot.latest;
             self.change(
@@ -83,7 +83,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             );
             return Some(());
         }
-        let own = self.own_where((ask, counted), limit, time(), clock);
+        let own = self.own_where((ask, counted), limit, now(), clock);
         let (snapshot, mut lock, slot) = loop {
             let (snapshot, lock) = self.snapshot_and_lock(ask, counted, own)?;
             if let Some(slot) = self.page(&snapshot).find(snapshot.fingerprint(ask)) {
@@ -93,7 +93,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             if counted == Counted::Apart
                 && charged.is_none()
                 && !snapshot.is_overridden()
-                && (is_of_one_charge(amendment) || !self.has_room(&snapshot, time()))
+                && (is_of_one_charge(amendment) || !self.has_room(&snapshot, now()))
             {
                 counted = Counted::Overflow;
             } else {
@@ -101,7 +101,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             }
         };
         let page = self.page(&snapshot);
-        let now = time();
+        let now = now();
         if now < snapshot.latest {
             self.step_back(page, &snapshot, &mut lock, now);
         }
@@ -137,19 +137,19 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 
     /// Locks the page of a key that is in one of its own slots, on a page at rest and under the policy's own
-    /// limit, as nearly always. The facts about the page are of this moment. Returns `None` in all other
-    /// cases.
+    /// limit, as nearly always. The facts about the page are of this moment, which may be that of its last
+    /// charge. Returns `None` in all other cases.
     #[inline]
     fn lock_at_once(
         &self,
         ask: Ask,
-        time: impl Fn() -> Micros,
+        time: impl Fn(Micros) -> Micros,
     ) -> Option<(&Page<C>, Lock<'_>, PageSnapshot, &C)> {
         let (page, index) = self.pages.at(ask.fingerprint);
         let seen = page.seqlock.seen_at_rest()?;
         // If the page was split before this, its key is not found on it.
         let slot = page.find_soon(ask.fingerprint)?;
-        let now = time();
+        let now = time(page.latest());
         if now < page.latest() || self.may_be_overridden(ask.fingerprint, now) {
             return None;
         }
@@ -175,7 +175,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     where
         C: Keeps<S>,
     {
-        let time = || clock.now().min(self.until);
+        let time = |_| clock.now().min(self.until);
         let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, time) else {
             return false;
         };
@@ -193,6 +193,42 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         }
         self.resize(rule, &mut seen, before);
         cell.keep(rule, seen);
+        true
+    }
+
+    /// Gives units back to a key until this moment, if it is in one of its own slots. Returns whether it did.
+    #[inline]
+    pub(in crate::store::memory) fn take_back_at_once_by<S: Step>(
+        &self,
+        rule: &S,
+        ask: Ask,
+        until: Micros,
+        clock: &dyn Clock,
+    ) -> bool
+    where
+        C: Keeps<S>,
+    {
+        let time = |last: Micros| {
+            if rule.ends_at_once() {
+                last
+            } else {
+                clock.now().min(self.until)
+            }
+        };
+        let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, time) else {
+            return false;
+        };
+        let now = snapshot.latest;
+        if now < until {
+            lock.changes();
+            page.set_latest(now);
+            let mut seen = cell.see(rule, now);
+            let before = rule.size(&seen);
+            rule.refund(&mut seen, now, ask.cost);
+            self.resize(rule, &mut seen, before);
+            cell.keep(rule, seen);
+            self.may_go(&snapshot, now);
+        }
         true
     }
 

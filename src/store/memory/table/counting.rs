@@ -71,6 +71,10 @@ impl<R: Step, C: Keeps<R>> Counter for Table<R, C> {
         self.settle_at_once_by(&self.rule, ask, clock)
     }
 
+    fn take_back_at_once(&self, ask: Ask, until: Micros, clock: &dyn Clock) -> bool {
+        self.take_back_at_once_by(&self.rule, ask, until, clock)
+    }
+
     fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot> {
         self.prepare(limit)
     }
