@@ -49,8 +49,19 @@ async fn text_that_is_no_state_is_an_error_that_names_the_key() {
     let (store, policy) = (store(&server), daily("a", 5));
     let limiter = limiter(&store, [policy.clone()]);
     let key = store.store_key(&policy, "ann");
+    // The last is a mark of another version, as that of leased units is to one that does not know it.
     for text in [
-        "", "nonsense", "1 2", "1 2 x", "-1 2 3", "1.5 2 3", "! 1 2 3", "!1 2", "1 2 3\n4", "é",
+        "",
+        "nonsense",
+        "1 2",
+        "1 2 x",
+        "-1 2 3",
+        "1.5 2 3",
+        "! 1 2 3",
+        "!1 2",
+        "1 2 3\n4",
+        "é",
+        "^1 2;1 2 3",
     ] {
         server.ask(&["SET", &key, text]);
         assert_misconfigured(limiter.check("ann", 1).await, &key);

@@ -14,7 +14,7 @@ pub(in crate::store) struct KeyEpochs {
 }
 
 /// The count of a key at one moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) struct KeyEpoch {
     /// Begins at 1, so that an `Option` of it needs no more room.
     place: NonZeroU16,

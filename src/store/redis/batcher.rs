@@ -244,8 +244,7 @@ impl Shared {
                 call.argument(number);
             }
             let terms = lender.terms.get(asked.policy).copied().flatten();
-            let told = |terms: Terms| [terms.epoch(), terms.covers.get(), terms.reserve()];
-            for number in terms.map_or([0; 3], told) {
+            for number in terms.map_or([0; 5], Terms::numbers) {
                 call.argument(number);
             }
         }

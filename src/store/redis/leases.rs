@@ -3,6 +3,8 @@
 //! A pair is a key under a policy and a limit. Pairs are kept in generations, as denials are; the units of
 //! evicted pairs are given back.
 
+mod answers;
+
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,18 +13,14 @@ use std::time::Duration;
 use ahash::RandomState;
 use tokio::sync::oneshot;
 
-use super::lease::{self, Ask, NodeClock, Pair, Terms, Way};
+use super::lease::{Ask, NodeClock, Pair, Terms, Way};
 use super::not_leased::SmallLimits;
 use super::opened::OpenedPolicy;
-use super::pairs::{
-    Again, Counts, Entry, Heard, LastAnswer, LeaseRequest, LeaseRequests, Local, PairId, Shard,
-    all_of, wake_each,
-};
-use super::reply::ScriptReply;
+use super::pairs::{Again, Counts, Entry, LeaseRequest, LeaseRequests, Local, PairId, Shard};
+use super::questions::Questions;
 use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::error::StoreError;
 use crate::observe::LeaseStats;
 use crate::store::Charge;
 use crate::store::denials::{KeyEpochs, SHARDS};
@@ -40,6 +38,7 @@ pub(super) struct Leases {
     /// The units to give back of evicted pairs.
     returns: Mutex<Vec<LeaseRequest>>,
     is_looked_after: AtomicBool,
+    pub(super) on_their_way: Questions,
 }
 
 /// The number of pairs at most; each takes some 800 bytes.
@@ -63,6 +62,7 @@ impl Leases {
             changes,
             returns: Mutex::default(),
             is_looked_after: AtomicBool::new(false),
+            on_their_way: Questions::default(),
         }
     }
 
@@ -286,97 +286,6 @@ impl Leases {
         asked.collect()
     }
 
-    /// Processes the answer of the server. A denial that this node remembers is part of the wait that is
-    /// told.
-    pub(super) fn answered(
-        &self,
-        questions: LeaseRequests,
-        answer: &ScriptReply,
-        policies: &[OpenedPolicy],
-        outcomes: &mut Outcomes,
-    ) {
-        for question in questions {
-            let waiting = self.hear(&question, answer, policies, outcomes);
-            wake_each(waiting, Ok(()));
-        }
-    }
-
-    /// Processes the answer to a question. Returns the requests that have waited for it.
-    fn hear(
-        &self,
-        question: &LeaseRequest,
-        answer: &ScriptReply,
-        policies: &[OpenedPolicy],
-        outcomes: &mut Outcomes,
-    ) -> Vec<oneshot::Sender<Heard>> {
-        let (charge, now) = (question.charge, self.clock.now());
-        let found = answer.of(charge.policy).zip(policies.get(charge.policy));
-        let Some(((told, counted), terms)) = found.zip(self.terms(charge.policy)) else {
-            return self.ended(question);
-        };
-        let (mut shard, hash) = self.shard_of(&charge);
-        let counts = &mut shard.counts;
-        if let Some(grant) = told.grant() {
-            counts.granted += u64::from(grant.units);
-            // The key was changed meanwhile, or the pair was evicted.
-            if !self.changes.is_still(question.epoch) {
-                let returned =
-                    PairId::without_cost(&charge).question(all_of(grant), question.epoch, now);
-                counts.gives_back(&returned.ask);
-                self.returns().push(returned);
-                drop(shard);
-                return self.ended(question);
-            }
-        }
-        let outcome = told.outcome(counted, Micros::ZERO);
-        if question.ask.units > 0 {
-            self.small_limits.finds(charge.policy, outcome.limit());
-        }
-        let Some((entry, _)) = self.live(&mut shard, hash, &charge, now) else {
-            return Vec::new();
-        };
-        if !answer.is_allowed() && !told.denies() {
-            return entry.failed(&question.ask);
-        }
-        let denied = told
-            .denies()
-            .then(|| outcome.retry_micros().unwrap_or(Micros::LONGEST));
-        let grant = told.grant();
-        let heard = lease::LeaseReply { grant, denied };
-        entry
-            .pair
-            .answered(question.put, now, (&question.ask, heard), terms);
-        if denied.is_some()
-            && let Some(pace) = entry.pair.refuses(now, charge.cost)
-        {
-            outcomes.wait_at_least(charge.policy, pace);
-        }
-        entry.told = Some(Box::new(LastAnswer {
-            told: told.clone(),
-            outcome,
-            received: now,
-        }));
-        entry.woken(&question.ask)
-    }
-
-    /// Handles a missing answer. The requests that have waited for it get the error, or nothing if there is
-    /// none.
-    pub(super) fn failed(&self, question: &LeaseRequest, error: Option<&StoreError>) {
-        let waiting = self.ended(question);
-        if let Some(error) = error {
-            wake_each(waiting, Err(error));
-        }
-    }
-
-    fn ended(&self, question: &LeaseRequest) -> Vec<oneshot::Sender<Heard>> {
-        let (mut shard, hash) = self.shard_of(&question.charge);
-        let Shard { young, old, .. } = &mut *shard;
-        match young.get_mut(&hash).or_else(|| old.get_mut(&hash)) {
-            Some(entry) if entry.of.is(&question.charge) => entry.failed(&question.ask),
-            _ => Vec::new(),
-        }
-    }
-
     /// Returns reports on the spent units of these charges, to be sent before their keys are changed.
     pub(super) fn reports(&self, charges: &[Charge]) -> Vec<LeaseRequest> {
         self.questions_of(charges, Pair::tell)
@@ -453,7 +362,6 @@ impl Leases {
     /// Returns whether a task has to start that gives back unused units.
     pub(super) fn is_to_be_looked_after(&self) -> bool {
         !self.is_looked_after.load(Ordering::Acquire)
-            && self.holds_any()
             && !self.is_looked_after.swap(true, Ordering::AcqRel)
     }
 
@@ -496,3 +404,6 @@ impl Leases {
 fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests;

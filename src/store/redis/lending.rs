@@ -29,7 +29,11 @@ struct Asking {
 
 impl Asking {
     fn new(calls: &Arc<Calls>, charges: &[Charge]) -> Self {
-        let questions = calls.leases.as_ref().map(|leases| leases.ask(charges));
+        let asked = |leases: &Leases| {
+            leases.on_their_way.begin();
+            leases.ask(charges)
+        };
+        let questions = calls.leases.as_ref().map(asked);
         Self {
             calls: Arc::clone(calls),
             questions: questions.unwrap_or_default(),
@@ -49,7 +53,10 @@ impl Asking {
         let questions = mem::take(&mut self.questions);
         if let Some(leases) = &calls.leases {
             leases.answered(questions, &answer, &calls.policies, &mut outcomes);
-            look_after(&calls, leases);
+            // The task goes on as long as any units are held, so an answer without units needs none.
+            if answer.grants_any() {
+                look_after(&calls, leases);
+            }
         }
         Ok((answer, outcomes))
     }
@@ -65,9 +72,12 @@ impl Asking {
 }
 
 impl Drop for Asking {
-    /// The runtime has ended before the answer: the next request asks again.
+    /// If there is no answer yet, the runtime has ended: the next request asks again.
     fn drop(&mut self) {
         self.failed(None);
+        if let Some(leases) = &self.calls.leases {
+            leases.on_their_way.end();
+        }
     }
 }
 
@@ -120,8 +130,9 @@ fn renew(calls: &Arc<Calls>, charge: &Charge) {
     let Ok(runtime) = Handle::try_current() else {
         return;
     };
-    let (calls, charge) = (Arc::clone(calls), Charge { cost: 0, ..*charge });
-    runtime.spawn(async move { Asking::new(&calls, &[charge]).answer().await });
+    let charge = Charge { cost: 0, ..*charge };
+    // Asked for before the task runs, so that the requests until then do not ask as well.
+    runtime.spawn(Asking::new(calls, &[charge]).answer());
 }
 
 /// Reports units to the server. Units of a lost report lapse.
@@ -138,6 +149,13 @@ pub(super) async fn send_reports(calls: &Arc<Calls>, told: Vec<LeaseRequest>) {
     for task in tasks {
         let _ = task.await;
     }
+}
+
+/// Gives all units back, with those that questions on their way bring.
+pub(super) async fn give_back(calls: &Arc<Calls>, leases: &Leases) {
+    // Each has a deadline, but requests may go on, and ask again.
+    let _ = timeout_at(calls.link.deadline(), leases.on_their_way.are_over()).await;
+    send_reports(calls, leases.all()).await;
 }
 
 /// Gives all units back, if there is a runtime to do it.
@@ -157,15 +175,19 @@ fn look_after(calls: &Arc<Calls>, leases: &Leases) {
     if let Ok(runtime) = Handle::try_current()
         && leases.is_to_be_looked_after()
     {
-        runtime.spawn(give_idle_back(Looking(Arc::downgrade(calls))));
+        let looking = Looking {
+            calls: Arc::downgrade(calls),
+            is_over: false,
+        };
+        runtime.spawn(give_idle_back(looking));
     }
 }
 
 /// Gives unused units back, as long as any are held.
-async fn give_idle_back(looking: Looking) {
+async fn give_idle_back(mut looking: Looking) {
     loop {
         sleep(LOOKS_EVERY).await;
-        let Some(calls) = looking.0.upgrade() else {
+        let Some(calls) = looking.calls.upgrade() else {
             return;
         };
         let Some(leases) = &calls.leases else {
@@ -175,17 +197,26 @@ async fn give_idle_back(looking: Looking) {
         if !idle.is_empty() {
             send_reports(&calls, idle).await;
         } else if !leases.holds_any() {
-            return;
+            leases.is_left_alone();
+            // Units that have come since then have found a task that was about to end.
+            looking.is_over = !leases.holds_any() || !leases.is_to_be_looked_after();
+            if looking.is_over {
+                return;
+            }
         }
     }
 }
 
-/// Lets another task start if this one ends, with its runtime or because no units are held.
-struct Looking(Weak<Calls>);
+/// Lets another task start if this one ends with its runtime.
+struct Looking {
+    calls: Weak<Calls>,
+    is_over: bool,
+}
 
 impl Drop for Looking {
     fn drop(&mut self) {
-        if let Some(calls) = self.0.upgrade()
+        if !self.is_over
+            && let Some(calls) = self.calls.upgrade()
             && let Some(leases) = &calls.leases
         {
             leases.is_left_alone();

@@ -28,6 +28,7 @@ mod opened;
 mod pairs;
 mod promise;
 mod query;
+mod questions;
 #[cfg(feature = "redis-cluster")]
 mod ranges;
 mod reconnecting;
@@ -156,14 +157,15 @@ impl RedisStore {
 impl RedisStore {
     /// Gives back the units that this process has leased and not spent; see [`RedisStoreBuilder::lease`].
     /// Call it before the process ends, after the last request: units that are not given back lapse at the
-    /// end of their life.
+    /// end of their life. It waits for the answers that bring more of them, and for the server to hear of all, for no longer
+    /// than the [deadline](RedisStoreBuilder::deadline) each.
     ///
     /// Without leases it does nothing. Limiters and layers over the store continue, and lease again.
     pub async fn give_leases_back(&self) {
         let opened: Vec<Arc<Calls>> = self.opened().iter().filter_map(Weak::upgrade).collect();
         for calls in opened {
             if let Some(leases) = &calls.leases {
-                lending::send_reports(&calls, leases.all()).await;
+                lending::give_back(&calls, leases).await;
             }
         }
     }

@@ -205,6 +205,11 @@ impl ScriptReply {
         !self.each.iter().any(KeyReply::denies)
     }
 
+    /// Returns whether it brings units.
+    pub(super) fn grants_any(&self) -> bool {
+        self.each.iter().any(|told| told.grant.is_some())
+    }
+
     /// Returns the reply for this policy.
     pub(super) fn of(&self, policy: usize) -> Option<&KeyReply> {
         self.each.iter().find(|told| told.charge.policy == policy)

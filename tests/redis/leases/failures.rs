@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tower_ratelimit::{Gcra, Policy, SlidingLog};
+use tower_ratelimit::{Gcra, Limiter, Policy, SlidingLog};
 
 use super::{DAY, is_allowed, leasing, new_year, node, stats, warm};
 use crate::scene::{PATIENCE, daily, limiter, patient, used};
@@ -49,6 +49,47 @@ async fn an_answer_that_comes_too_late_gives_no_unit_twice() {
         // No question asks for more than a quarter of the remaining units.
         assert!(passed > LIMIT / 3, "{name}: {passed}");
     }
+}
+
+/// What nodes hold is part of what the server has admitted. Without it, each node keeps to its share.
+#[tokio::test]
+async fn an_outage_admits_the_limit_and_the_share_of_each_node() {
+    const NODES: u32 = 3;
+    let share = LIMIT.div_ceil(NODES);
+    let (server, clock) = (Server::start(&[]), new_year());
+    let nodes = [(); NODES as usize].map(|()| {
+        let store = leasing().nodes(NODES).deadline(Duration::from_millis(500));
+        let store = store.open(server.url()).unwrap().clock(clock.clone());
+        let limiter = Limiter::builder().policy(daily("a", LIMIT));
+        limiter.store(store).build().unwrap()
+    });
+    let mut passed = 0;
+    while passed < LIMIT / 10 * 8 {
+        for node in &nodes {
+            passed += u32::from(is_allowed(node, "ann", 1).await);
+        }
+    }
+    let held: u64 = nodes.iter().map(|node| stats(node).held()).sum();
+    let held = u32::try_from(held).unwrap();
+    assert!(held > 0 && passed + held <= LIMIT, "{passed} {held}");
+    server.kill();
+    let (mut leased, mut alone) = (0, 0);
+    for node in &nodes {
+        loop {
+            let told = node.check("ann", 1).await.unwrap();
+            if !told.is_allowed() {
+                break;
+            }
+            *(if told.is_degraded() {
+                &mut alone
+            } else {
+                &mut leased
+            }) += 1;
+        }
+    }
+    // An answer may have come in between.
+    assert!(leased >= held && passed + leased <= LIMIT, "{leased}");
+    assert_eq!(alone, NODES * share);
 }
 
 fn quota() -> tower_ratelimit::Quota {

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | an answer is lost or late | `an_answer_that_comes_too_late_gives_no_unit_twice` | "messages are lost or late" |
 //! | what was told or given back is lost | the same | the same |
-//! | Redis is away | `while_the_server_is_away_a_node_spends_what_it_holds_and_no_more` | "the server is away" |
+//! | Redis is away | `while_the_server_is_away_a_node_spends_what_it_holds_and_no_more`, `an_outage_admits_the_limit_and_the_share_of_each_node` | "the server is away" |
 //! | Redis comes back empty | `a_server_that_comes_back_empty_admits_the_limit_once_more` | "the server is empty" |
 //! | a replica takes over | `a_replica_that_takes_over_knows_what_nodes_hold` | "a failover forgets" |
 //! | a node is killed | `killed_nodes_lose_their_leases_and_no_more` | "nodes are killed" |
@@ -17,6 +17,7 @@
 //! | the server's clock steps forward | | "its clock steps forward" |
 //! | the table of a node is full | `leases_of_keys_that_a_node_does_not_keep_go_back` | |
 
+mod asking;
 mod failures;
 #[cfg(feature = "config")]
 mod from_file;

@@ -2,17 +2,27 @@
 
 use tower_ratelimit::{Policy, RedisStore};
 
-use super::leasing;
+use super::{DAY, leasing};
 use crate::scene::{daily, limiter, patient};
 use crate::stand_in::{ScriptedReply, StandIn};
 
-/// Returns the commands of three requests under this policy.
+/// Returns the commands of three requests under this policy, and of all other operations on a key.
 async fn heard(policy: Policy, open: impl Fn(&str) -> RedisStore) -> Vec<Vec<String>> {
     let server = StandIn::start(|_| ScriptedReply::Allow);
-    let node = limiter(&open(&server.url()), [policy]);
+    let store = open(&server.url());
+    let node = limiter(&store, [policy]);
     for _ in 0..3 {
         assert!(node.check("ann", 1).await.unwrap().is_allowed());
     }
+    assert!(node.peek("ann", 1).await.unwrap().is_allowed());
+    // What the server says to these is no answer.
+    let _ = node.refund("ann", 1).await;
+    let _ = node.settle("ann", 1).await;
+    let _ = node.take_up_to("ann", 5).await;
+    let _ = node.reset("ann").await;
+    let _ = node.block("ann", DAY).await;
+    let _ = node.inspect("ann").await;
+    store.give_leases_back().await;
     drop(node);
     server.scripts()
 }
@@ -23,8 +33,8 @@ async fn without_leases_a_request_sends_its_charge_and_nothing_else() {
     let plain = heard(policy(), |url| patient().open(url).unwrap()).await;
     let unleased = heard(policy().unleased(), |url| leasing().open(url).unwrap()).await;
     assert_eq!(plain, unleased);
-    assert_eq!(plain.len(), 3);
-    for call in plain {
+    assert!(plain.len() >= 9, "{plain:?}");
+    for call in plain.into_iter().take(3) {
         let [verb, _script, keys, key, words @ ..] = call.as_slice() else {
             panic!("{call:?}");
         };

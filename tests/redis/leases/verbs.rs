@@ -129,7 +129,7 @@ async fn units_of_a_plan_are_not_spent_under_another() {
         .unwrap();
     let (free, pro) = (limiter.plan("free"), limiter.plan("pro"));
     let mut asked = 0;
-    while stats(&limiter).held() < 60 {
+    while stats(&limiter).held() < 40 {
         assert!(is_allowed(&pro, "ann", 1).await);
         asked += 1;
     }

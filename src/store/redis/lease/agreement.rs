@@ -200,8 +200,7 @@ impl Scripts {
             } => {
                 let mut call = self.lease.key("key");
                 call.arg(now).arg(1).arg(self.lua.name).arg(&numbers);
-                call.arg(act.terms.epoch()).arg(act.terms.covers.get());
-                call.arg(act.terms.reserve());
+                call.arg(&act.terms.numbers());
                 call.arg(1)
                     .arg(1)
                     .arg(act.amount)
@@ -447,7 +446,9 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
 
 fn deeds() -> impl Strategy<Value = Vec<Operation>> {
     let awaited = prop_oneof![2 => Just(0), 1 => 0..200_u32];
-    let ask = (0..200_u32, awaited, 0..300_u32).prop_map(|(units, awaited, seen)| Verb::Ask {
+    let units = prop_oneof![4 => 0..200_u32, 1 => any::<u32>()];
+    let seen = prop_oneof![4 => 0..300_u32, 1 => any::<u32>()];
+    let ask = (units, awaited, seen).prop_map(|(units, awaited, seen)| Verb::Ask {
         units,
         awaited: awaited.min(units),
         seen,
@@ -464,7 +465,8 @@ fn deeds() -> impl Strategy<Value = Vec<Operation>> {
     ];
     let gap = prop_oneof![2 => Just(0), 2 => 0..20, 2 => 0..400, 2 => 0..3_000, 1 => -400..0];
     let parts = prop_oneof![Just(0), 0..10_u32];
-    let deed = (gap, verb, 0..40_u32, parts.clone(), parts);
+    let amount = prop_oneof![4 => 0..40_u32, 1 => any::<u32>()];
+    let deed = (gap, verb, amount, parts.clone(), parts);
     let deed = deed.prop_map(|(gap, verb, amount, spent, unspent)| Operation {
         gap,
         verb,

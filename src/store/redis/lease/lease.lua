@@ -1,7 +1,7 @@
 -- Decides on requests as `charge.lua` does, and leases units to the node that asks; the rule is that of `leased.rs`.
 -- KEYS: the state of each charge. ARGV: the time, or nothing; how many policies, and each one's rule and four numbers, the
--- limit first, how long an epoch is, the time that a node asks for, both in microseconds, and one in how many parts of the
--- room nodes are granted; then for each request how many charges it has, and each charge's policy, its cost, whether it
+-- limit first, how long an epoch is, the time that a node asks for, how many times its share of the room a node is granted, as
+-- two numbers, and for how long before the end of a window grants shrink, times in microseconds; then for each request how many charges it has, and each charge's policy, its cost, whether it
 -- is soft as in `charge.lua`, how many units the node asks for, for how many of them requests wait, how many requests have
 -- asked it for, and of how many classes it tells, and for each of these its end and how many units were spent and are given
 -- back.
@@ -15,9 +15,9 @@ local policies, at = {}, 3
 for index = 1, ARGV[2] + 0 do
   policies[index] = {
     rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0,
-    ARGV[at + 7] + 0,
+    ARGV[at + 7] + 0, ARGV[at + 8] + 0, ARGV[at + 9] + 0,
   }
-  at = at + 8
+  at = at + 10
 end
 
 -- The class of this end: where it stands in the mark.
@@ -70,7 +70,7 @@ end
 
 -- Grants units to a node. Returns how many, their end, and how long they last.
 local function grant(rule, lease, kept, held, cost, asked, awaited, wanted, policy, limit, a, b, c)
-  local epoch, covers = policy[6], policy[7]
+  local epoch, tapers = policy[6], policy[10]
   if asked == 0 or limit < 8 * math.max(cost, 1) then
     return 0, 0, 0
   end
@@ -85,10 +85,10 @@ local function grant(rule, lease, kept, held, cost, asked, awaited, wanted, poli
     return 0, 0, 0
   end
   local room = math.max(rule.remaining(kept, now, limit, a, b, c) - held, 0)
-  local share = divided(asked, room, policy[8] * math.max(wanted, asked, 1))
+  local share = divided(policy[8] * asked, room, policy[9] * math.max(wanted, asked, 1))
   local most = asked
-  if lasts < 2 * covers then
-    most = divided(asked, lasts, 2 * covers)
+  if lasts < tapers then
+    most = divided(asked, lasts, tapers)
   end
   local units = math.min(most, math.floor(room / 4), share)
   if units < cost then

@@ -299,7 +299,9 @@ impl Pair {
             self.waiting = self.waiting.saturating_sub(units);
             self.waits_in_vain &= units == 0;
         }
-        let pace = terms.pace(now);
+        // If the server is slow, units accumulate meanwhile: nodes that asked again at once would keep it busy.
+        let trip = now.saturating_sub(put).get();
+        let pace = terms.pace(now).max(Micros::new(2 * trip).min(terms.covers));
         if let Some(wait) = answer.denied {
             self.waits_in_vain = false;
             if self.size > 0 {

@@ -50,14 +50,29 @@ impl Terms {
         (self.life.get() / 2).max(1)
     }
 
-    /// Returns the divisor for the part of the room that all nodes together are granted. Where a limit is
-    /// used up for good, a grant must not be the last of it.
-    pub(in crate::store::redis) fn reserve(self) -> u64 {
+    /// Returns how many times its share of the room a node is granted, as a fraction.
+    ///
+    /// Where a limit is used up for good, a grant must not be the last of it. Where it drains, nodes come for their shares
+    /// one after the other: what has drained since each of them came last would always lie idle.
+    pub(in crate::store::redis) fn shares(self) -> (u64, u64) {
         match self {
-            _ if self.drains => 1,
-            _ if self.is_long() => 8,
-            _ => 3,
+            _ if self.drains => (2, 1),
+            _ if self.is_long() => (1, 8),
+            _ => (1, 3),
         }
+    }
+
+    /// Returns for how long before the end of a window, a slot or an interval grants shrink: then a node gets as much less
+    /// than it asks for as the time is shorter. In a window that drains, units that come back are soon spent elsewhere.
+    pub(in crate::store::redis) fn tapers(self) -> u64 {
+        let times = if self.drains { 1 } else { 4 };
+        times * self.covers.get().max(1)
+    }
+
+    /// Returns what the script gets of them.
+    pub(in crate::store::redis) fn numbers(self) -> [u64; 5] {
+        let (shares, of) = self.shares();
+        [self.epoch(), self.covers.get(), shares, of, self.tapers()]
     }
 
     /// Returns whether units last so long that requests may wait for them, and that a node may keep them in a

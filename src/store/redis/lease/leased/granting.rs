@@ -39,10 +39,10 @@ impl Leased {
     /// Grants units to a node whose request was allowed and charged.
     ///
     /// A node gets what it asks for, as long as there is plenty: at most a quarter of what remains, and at
-    /// most its share of a part of what remains, or of all of it if the limit drains. The share is what it
+    /// most its share of a part of what remains, or of more than that if the limit drains. The share is what it
     /// asks for, divided by the demand of all nodes. So grants shrink as the limit runs out, and all nodes
-    /// run out of units at about the same time, however many there are. Towards the end of a window, grants shrink to half of
-    /// what the node can spend until then, since unspent units are lost with the window.
+    /// run out of units at about the same time, however many there are. Towards the end of a window, grants shrink to a
+    /// quarter of what the node can spend until then, since unspent units are lost with the window.
     ///
     /// Units for which requests wait are granted while there are any, since they are spent at once. A limit that admits less
     /// than eight such requests at once is not leased, whatever gives the limit.
@@ -76,13 +76,14 @@ impl Leased {
             return None;
         }
         let asked = u64::from(ask.units);
-        let most = match lasts {
-            lasts if lasts < 2 * covers => times(asked, lasts, 2 * covers),
+        let most = match terms.tapers() {
+            tapers if lasts < tapers => times(asked, lasts, tapers),
             _ => asked,
         };
         let room = u64::from(rule.remaining(kept, now)).saturating_sub(self.units());
         let demand = demand.max(asked).max(1);
-        let share = times(asked, room, terms.reserve() * demand);
+        let (shares, of) = terms.shares();
+        let share = times(shares * asked, room, of * demand);
         let units = most.min(room / 4).min(share);
         // A grant that is too small for another request like this one would be given back.
         let units = if units < ask.cost.into() { 0 } else { units };
@@ -295,7 +296,7 @@ mod tests {
 
     /// Its unspent units are lost when the window ends.
     #[test]
-    fn towards_the_end_of_a_window_a_node_gets_half_of_what_it_can_spend_until_then() {
+    fn towards_the_end_of_a_window_a_node_gets_a_quarter_of_what_it_can_spend_until_then() {
         let rule = FixedWindow::per_minute(100_000);
         let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
         let kept = <FixedWindow as Step>::Kept::default();
@@ -305,10 +306,10 @@ mod tests {
             ..Ask::default()
         };
         for (before, units) in [
-            (300_000, 1_000),
-            (200_000, 1_000),
-            (100_000, 500),
-            (10_000, 50),
+            (500_000, 1_000),
+            (400_000, 1_000),
+            (100_000, 250),
+            (10_000, 25),
         ] {
             let now = Micros::new(end - before);
             let grant = Leased::default().grant(&rule, &kept, now, &ask, terms);

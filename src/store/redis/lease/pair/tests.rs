@@ -250,6 +250,27 @@ fn where_requests_wait_for_units_in_vain_each_asks_until_units_or_a_denial_come(
     }
 }
 
+/// Nodes that ask again as soon as they can keep a slow server busy, and get units by chance.
+#[test]
+fn a_node_leaves_a_slow_server_alone_for_twice_the_time_of_its_answer() {
+    let denied = LeaseReply {
+        denied: Some(Micros::new(1)),
+        ..NOTHING
+    };
+    let (least, most) = (3_750, 6_250);
+    for (took, lasts) in [
+        (0, least..=most),
+        (20_000, 40_000..=40_000),
+        (80_000, 100_000..=100_000),
+    ] {
+        let (mut pair, ask, now) = waiting();
+        let then = now.saturating_add(Micros::new(took));
+        pair.answered(now, then, (&ask, denied), terms());
+        let left = pair.refuses(then, 1).map_or(0, Micros::get);
+        assert!(lasts.contains(&left), "{took}: {left}");
+    }
+}
+
 /// A process that shares the processor with others is idle in between.
 #[test]
 fn units_stay_in_a_pause_as_long_as_there_are_enough() {

@@ -67,14 +67,17 @@ impl<S: Step> Check<S> {
     /// often forgets some of that time, and admits less. But it may forget less of it than a plain algorithm
     /// that is asked at the moments of the spends alone, because nodes report to it in between.
     pub(super) fn step_back(&mut self, rule: &S, from: Micros, to: Micros) {
-        if self.refilled.is_none() {
-            rule.refund(&mut self.plain, from, 0);
-            if self.forgets_late {
-                // A step back would bring back entries that have expired since the last spend.
-                rule.charge(&mut self.plain, from, 0);
-            }
-            self.move_back(rule, to);
+        if let Some(last) = &mut self.refilled {
+            // The bucket is as full as it was, and is refilled next one period after the step.
+            *last = (*last).min(to.get());
+            return;
         }
+        rule.refund(&mut self.plain, from, 0);
+        if self.forgets_late {
+            // A step back would bring back entries that have expired since the last spend.
+            rule.charge(&mut self.plain, from, 0);
+        }
+        self.move_back(rule, to);
     }
 
     fn move_back(&mut self, rule: &S, now: Micros) {

@@ -135,6 +135,25 @@ fn a_bucket_whose_clock_steps_back_has_drained_until_then() {
     assert!(report.faults > 0 && report.spends > 1_000, "{report}");
 }
 
+/// The server is not asked between the step and the next refill, which it then makes all the same.
+#[test]
+fn a_bucket_by_interval_is_refilled_between_a_step_back_and_the_next_request() {
+    let scene = Scene {
+        algorithm: "token-bucket-interval 10/100ms burst 100"
+            .parse()
+            .expect("it is one"),
+        shape: Shape::Bursts,
+        nodes: 2,
+        rate: 150.0,
+        life: Micros::new(300_000),
+        faults: CLOCK,
+        seed: 3_838_415_272_394_275_662,
+        lasts: 2_000_000,
+    };
+    let report = scene.holds();
+    assert!(report.faults > 0 && report.spends > 100, "{report}");
+}
+
 /// Faults that only leases have: each by itself, and how much it may cost.
 #[test]
 fn each_fault_admits_no_more_than_it_does_without_leases() {

@@ -21,9 +21,9 @@ pub(super) struct Server<S: Step> {
     pub(super) forgets_late: bool,
     /// Whether a count weighs more at an earlier moment.
     weighs: bool,
-    /// Whether a window begins with a request. A step back moves the window to the moment at which the server is next
-    /// asked, and all windows after it begin otherwise than those of a server that is asked at the step: neither admits
-    /// more, and no spend of one can be judged by the other. So here the server is asked at the step.
+    /// Whether a window or an interval begins with a request. A step back moves it to the moment at which the server is
+    /// next asked, and all that come after it begin otherwise than those of a server that is asked at the step: neither
+    /// admits more, and no spend of one can be judged by the other. So here the server is asked at the step.
     is_anchored: bool,
     keys: Map<u64, Kept<S>>,
     /// The states at some earlier moments, if it can fail over.
@@ -66,16 +66,17 @@ impl<S: Step> Server<S> {
         let faults = scene.faults;
         let fails_over = |fault: &Fault| matches!(fault, Fault::Failover(_));
         let fails_over = faults.every > 0 && faults.kinds.iter().any(fails_over);
+        let by_interval = scene.algorithm.to_string().contains("interval");
         Self {
             rule,
             terms,
-            by_interval: scene.algorithm.to_string().contains("interval"),
+            by_interval,
             forgets_late: matches!(
                 scene.algorithm,
                 Algorithm::SlidingLog(_) | Algorithm::SlidingSlots(_)
             ),
             weighs: matches!(scene.algorithm, Algorithm::SlidingWindow(_)),
-            is_anchored: matches!(scene.algorithm, Algorithm::AnchoredWindow(_)),
+            is_anchored: by_interval || matches!(scene.algorithm, Algorithm::AnchoredWindow(_)),
             keys: Map::default(),
             before: fails_over.then(VecDeque::new),
             ahead: 0,

@@ -44,6 +44,13 @@ impl<S: Step> World<S> {
 
     fn of_the_server(&mut self, fault: Fault) {
         let before = self.server.time(self.now);
+        if let Fault::Back(_) = fault {
+            let keys: Vec<u64> = self.compared.keys().copied().collect();
+            for key in keys {
+                // Refills a bucket by interval until then.
+                self.check(key, before);
+            }
+        }
         let excesses = self.server.suffers(fault, self.now);
         let at = self.server.time(self.now);
         if at < before {
