@@ -36,7 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let interval = QUEUE.interval().unwrap_or_default();
     println!("{BURST} requests at once; one goes on each {interval:?}, and");
-    println!("{} may wait:", QUEUE.waiting());
+    println!("{} may wait:", QUEUE.place_count());
     println!();
 
     let mut burst = JoinSet::new();

@@ -63,7 +63,8 @@ fn all_logged(scene: impl Future<Output = ()>) -> Vec<LogLine> {
 /// Returns the lines about the store that a scene logs.
 fn logged(scene: impl Future<Output = ()>) -> Vec<LogLine> {
     let lines = all_logged(scene);
-    let of_the_store = |line: &LogLine| line.fields["message"].starts_with("the rate limiter's store");
+    let of_the_store =
+        |line: &LogLine| line.fields["message"].starts_with("the rate limiter's store");
     lines.into_iter().filter(of_the_store).collect()
 }
 

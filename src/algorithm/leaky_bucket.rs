@@ -59,8 +59,8 @@ impl LeakyBucket {
     }
 
     /// Returns how much the bucket holds.
-    pub const fn size(&self) -> u32 {
-        self.0.size()
+    pub const fn capacity_size(&self) -> u32 {
+        self.0.burst_size()
     }
 
     /// Returns the rate of the leak.
@@ -86,7 +86,7 @@ impl Kind for LeakyBucket {
     }
 
     fn size(&self) -> u32 {
-        self.0.size()
+        self.0.burst_size()
     }
 
     fn resized(&self, quota: Quota, capacity: u32) -> Result<Self, ConfigError> {

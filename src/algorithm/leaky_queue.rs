@@ -1,7 +1,7 @@
 //! The leaky bucket as a queue: requests wait for their turn, and leave at a steady rate.
 //!
 //! The rule only says how long a request is held; the layer holds it. How many may wait has no default, since
-//! it is the memory that a key may take: a constructor therefore returns an [`Outflow`], which asks for it.
+//! it is the memory that a key may take: a constructor therefore returns an [`LeakyQueueRate`], which asks for it.
 
 use std::time::Duration;
 
@@ -58,32 +58,32 @@ pub struct LeakyQueue(Gcra);
 /// [`longest_wait`](Self::longest_wait) makes a queue of it, by how many requests may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "say how many may wait: `.places(10)`, or how long: `.longest_wait(Duration)`"]
-pub struct Outflow(Quota);
+pub struct LeakyQueueRate(Quota);
 
 impl LeakyQueue {
     /// This many requests leave in a second, one by one.
-    pub const fn per_second(limit: u32) -> Outflow {
+    pub const fn per_second(limit: u32) -> LeakyQueueRate {
         Self::of(Quota::per_second(limit))
     }
 
     /// This many requests leave in a minute, one by one.
-    pub const fn per_minute(limit: u32) -> Outflow {
+    pub const fn per_minute(limit: u32) -> LeakyQueueRate {
         Self::of(Quota::per_minute(limit))
     }
 
     /// This many requests leave in an hour, one by one.
-    pub const fn per_hour(limit: u32) -> Outflow {
+    pub const fn per_hour(limit: u32) -> LeakyQueueRate {
         Self::of(Quota::per_hour(limit))
     }
 
     /// This many requests leave in a day of 24 hours, one by one.
-    pub const fn per_day(limit: u32) -> Outflow {
+    pub const fn per_day(limit: u32) -> LeakyQueueRate {
         Self::of(Quota::per_day(limit))
     }
 
     /// Requests leave at this rate.
-    pub const fn of(quota: Quota) -> Outflow {
-        Outflow(quota)
+    pub const fn of(quota: Quota) -> LeakyQueueRate {
+        LeakyQueueRate(quota)
     }
 
     /// This many requests leave in this period, one by one.
@@ -96,13 +96,13 @@ impl LeakyQueue {
         clippy::new_ret_no_self,
         reason = "named as in the other algorithms; the places make it a queue"
     )]
-    pub fn new(limit: u32, period: Duration) -> Result<Outflow, ConfigError> {
+    pub fn new(limit: u32, period: Duration) -> Result<LeakyQueueRate, ConfigError> {
         Quota::new(limit, period).map(Self::of)
     }
 
     /// Returns how many requests of cost 1 may wait behind a request that goes on at once.
-    pub const fn waiting(&self) -> u32 {
-        self.0.size() - 1
+    pub const fn place_count(&self) -> u32 {
+        self.0.burst_size() - 1
     }
 
     /// Returns the rate at which requests leave.
@@ -117,7 +117,7 @@ impl LeakyQueue {
     }
 }
 
-impl Outflow {
+impl LeakyQueueRate {
     /// This many requests may wait behind a request that goes on at once: at most 2^32 − 2. With 0 places a
     /// request that comes too early is denied.
     pub const fn places(self, places: u32) -> LeakyQueue {
@@ -166,12 +166,12 @@ impl Kind for LeakyQueue {
     }
 
     fn number(&self) -> Option<u32> {
-        Some(self.waiting())
+        Some(self.place_count())
     }
 
     /// Returns a request that goes on at once, and the places behind it.
     fn size(&self) -> u32 {
-        self.0.size()
+        self.0.burst_size()
     }
 
     fn resized(&self, quota: Quota, size: u32) -> Result<Self, ConfigError> {
@@ -213,5 +213,5 @@ table!(
             Err(ConfigError::new("places", places, remedy))
         }
     },
-    |queue| (Some(queue.waiting()), None)
+    |queue| (Some(queue.place_count()), None)
 );

@@ -71,7 +71,7 @@ pub use self::concurrency::Concurrency;
 pub use self::fixed_window::FixedWindow;
 pub use self::gcra::Gcra;
 pub use self::leaky_bucket::LeakyBucket;
-pub use self::leaky_queue::{LeakyQueue, Outflow};
+pub use self::leaky_queue::{LeakyQueue, LeakyQueueRate};
 pub use self::limits::Limit;
 pub use self::sliding_log::SlidingLog;
 pub use self::sliding_slots::SlidingSlots;

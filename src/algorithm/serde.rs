@@ -111,7 +111,7 @@ macro_rules! named {
                 match named {
                     $(Named::$kind(kind) => kind.into(),)+
                     Named::TokenBucketInterval(bucket) => TokenBucket::of(bucket.quota())
-                        .burst(bucket.size())
+                        .burst(bucket.burst_size())
                         .by_interval()
                         .into(),
                     #[cfg(feature = "calendar")]

@@ -26,7 +26,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         cost: u32,
         finding: Option<&Finding>,
     ) -> Option<Charge> {
-        self.policies.mistakes.are_asked_alike();
+        self.policies.mistakes.note_asked_alike();
         let asker = self.with_plan_of(self.asker(), &key, finding);
         let mut charge = self.limited(Charge::new(policy, key, cost), asker, finding)?;
         self.demand(&mut charge, asker.is_low_priority);
@@ -48,7 +48,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         cost: u32,
         finding: Option<&Finding>,
     ) -> Charges {
-        self.policies.mistakes.are_asked_alike();
+        self.policies.mistakes.note_asked_alike();
         let mut charges = self.charges_for(asker, key, cost, finding);
         self.policies.apply_modes(&mut charges);
         charges
@@ -59,7 +59,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Charges, ConfigError> {
-        self.policies.mistakes.are_asked_apart();
+        self.policies.mistakes.note_asked_apart();
         self.charges_by_name(asked)
     }
 
@@ -69,7 +69,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Charges, ConfigError> {
-        self.policies.mistakes.are_asked_apart();
+        self.policies.mistakes.note_asked_apart();
         let mut charges = self.unpriced_by_name(asked)?;
         self.demand_of_all(&mut charges);
         self.price_all(&mut charges);
@@ -82,7 +82,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Charges, ConfigError> {
-        self.policies.mistakes.are_asked_apart();
+        self.policies.mistakes.note_asked_apart();
         let mut charges = self.unpriced_by_name(asked)?;
         for charge in &mut charges {
             self.policies.prices.price_at_least(charge);

@@ -28,7 +28,7 @@ impl Limiter {
 
     /// Decides under the only policy, and returns the verdict alone.
     pub(super) fn admit_limited(&self, policy: usize, mut key: Key, cost: u32) -> bool {
-        self.policies.mistakes.are_asked_alike();
+        self.policies.mistakes.note_asked_alike();
         let choice = self.choice(policy, &mut key);
         let limit = match choice.given {
             RuleLimit::Nothing => return true,
@@ -54,7 +54,7 @@ impl Limiter {
         mut key: Key,
         cost: u32,
     ) -> Decision {
-        self.policies.mistakes.are_asked_alike();
+        self.policies.mistakes.note_asked_alike();
         let choice = self.choice(policy, &mut key);
         let ledger = self.ledger.inner();
         let mut decision = Decision::new(names, Outcomes::new(Micros::ZERO));

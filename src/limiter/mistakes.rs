@@ -47,7 +47,7 @@ impl NeverBind {
     }
 
     #[cold]
-    fn are_asked_alike(&self) {
+    fn note_asked_alike(&self) {
         let is_decided = self.asked_alike.load(Ordering::Relaxed) >= Self::ENOUGH;
         if is_decided || self.asked_apart.load(Ordering::Relaxed) {
             return;
@@ -89,14 +89,14 @@ impl Mistakes {
 
     /// Records a request that charges all policies for one key at one cost.
     #[inline]
-    pub(super) fn are_asked_alike(&self) {
+    pub(super) fn note_asked_alike(&self) {
         if let Some(never_bind) = &self.never_bind {
-            never_bind.are_asked_alike();
+            never_bind.note_asked_alike();
         }
     }
 
     /// Records a request that charges named policies, each for a key and at a cost of its own.
-    pub(super) fn are_asked_apart(&self) {
+    pub(super) fn note_asked_apart(&self) {
         if let Some(never_bind) = &self.never_bind {
             never_bind.asked_apart.store(true, Ordering::Relaxed);
         }

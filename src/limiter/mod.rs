@@ -167,7 +167,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Reply<Result<Outcomes, StoreError>>, ConfigError> {
-        self.policies.mistakes.are_asked_apart();
+        self.policies.mistakes.note_asked_apart();
         let charges = self.named(asked)?;
         Ok(match self.find(&charges) {
             Reply::Now(findings) => self.ask_found(&charges, &findings),

@@ -132,7 +132,7 @@ impl Limiter {
         if limits.is_some() || self.policies.demands.are_any() {
             return self.admit_charges(&self.alike(*key, cost));
         }
-        mistakes.are_asked_alike();
+        mistakes.note_asked_alike();
         match self.ledger.inner().admit_alike(limited, key, cost) {
             Some(verdict) => {
                 let asked = limited.iter().map(|(policy, _)| (*policy, cost));

@@ -72,7 +72,7 @@ impl Limiter {
 
     #[inline]
     fn priced(&self, policy: usize, key: Key, cost: u32) -> Charge {
-        self.policies.mistakes.are_asked_alike();
+        self.policies.mistakes.note_asked_alike();
         let mut charge = Charge::new(policy, key, cost);
         self.policies.prices.price(&mut charge, Class::default());
         charge

@@ -154,7 +154,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static,
         ConfigError,
     > {
-        self.policies.mistakes.are_asked_apart();
+        self.policies.mistakes.note_asked_apart();
         let charges = self.named(asked)?;
         let limiter = self.clone();
         let reserved = match self.find(&charges) {

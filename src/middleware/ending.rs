@@ -196,7 +196,7 @@ impl Keeping {
             }
         }
         if is_at_its_end || trailers.is_some() {
-            answer.has_ended();
+            answer.mark_ended();
         }
         trailers.is_some()
     }
@@ -204,7 +204,7 @@ impl Keeping {
     /// Observes the end of the body.
     fn end(&mut self) {
         if let Some(answer) = &mut self.answer {
-            answer.has_ended();
+            answer.mark_ended();
         }
     }
 
@@ -277,7 +277,7 @@ impl Drop for Keeping {
 }
 
 impl SentResponse {
-    fn has_ended(&mut self) {
+    fn mark_ended(&mut self) {
         self.end = match self.end {
             // The response has declared a longer body.
             End::After(bytes) if self.bytes < bytes => self.end,

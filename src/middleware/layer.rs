@@ -230,7 +230,7 @@ impl Swap {
         shadow: Option<Arc<Shadow>>,
     ) -> RateLimitLayer {
         let before = layer.gates.with(|gate| {
-            gate.is_one_of_many();
+            gate.suppress_rebuild_warning();
             self.newest.put(gate, shadow)
         });
         RateLimitLayer {

@@ -47,7 +47,7 @@ pub(super) struct Tried {
 impl Shadow {
     /// Lets this gate decide from now on. Returns the previous one.
     pub(super) fn put(&self, gate: &Arc<Gate>) -> Option<Arc<Gate>> {
-        gate.is_one_of_many();
+        gate.suppress_rebuild_warning();
         self.gate.swap(Some(Arc::clone(gate)))
     }
 

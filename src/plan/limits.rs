@@ -203,7 +203,7 @@ impl Limits {
     pub(crate) fn resolved(&self, policy: usize, finding: &Finding) -> Option<Choice> {
         let limits = finding.limits()?;
         let Some(policies) = &self.resolved else {
-            OwnLimits::are_not_taken();
+            OwnLimits::warn_ignored();
             return None;
         };
         limits.choice(policies, policy)

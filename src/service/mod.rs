@@ -83,7 +83,7 @@
 //! With a [`LeakyQueue`](crate::LeakyQueue) an early request is held until its turn, and then goes on. A
 //! request that finds all places taken is refused. Around a client, this paces calls to a server with a known
 //! limit. For limits that a server announces, use feature `client`.
-//! [`longest_wait`](crate::algorithm::Outflow::longest_wait) sets how long a caller may wait.
+//! [`longest_wait`](crate::algorithm::LeakyQueueRate::longest_wait) sets how long a caller may wait.
 //!
 //! ```
 //! use std::time::{Duration, Instant};

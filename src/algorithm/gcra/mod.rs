@@ -81,7 +81,7 @@ impl Gcra {
     }
 
     /// Returns how many requests may come at one instant.
-    pub const fn size(&self) -> u32 {
+    pub const fn burst_size(&self) -> u32 {
         self.burst
     }
 

@@ -99,11 +99,11 @@ impl SlidingSlots {
     /// If the number is 0 or above 128, and if it does not cut the period into equal slots of whole
     /// microseconds; the error names the nearest number that does.
     pub fn cut(quota: Quota, slots: u32) -> Result<Self, ConfigError> {
-        if let Some(cut) = Self::cuts(quota).find(|cut| cut.count() == slots) {
+        if let Some(cut) = Self::cuts(quota).find(|cut| cut.slot_count() == slots) {
             return Ok(cut);
         }
         let nearest = Self::cuts(quota)
-            .map(|cut| cut.count())
+            .map(|cut| cut.slot_count())
             .min_by_key(|other| other.abs_diff(slots))
             .unwrap_or(1);
         let remedy = format!(
@@ -157,7 +157,7 @@ impl SlidingSlots {
     }
 
     /// Returns the number of slots in a period.
-    pub const fn count(&self) -> u32 {
+    pub const fn slot_count(&self) -> u32 {
         self.slots as u32
     }
 
@@ -184,11 +184,11 @@ impl Kind for SlidingSlots {
     }
 
     fn number(&self) -> Option<u32> {
-        Some(self.count())
+        Some(self.slot_count())
     }
 
     fn slots(&self) -> Option<u32> {
-        Some(self.count())
+        Some(self.slot_count())
     }
 
     fn refunds_newest(&self) -> Option<Micros> {
@@ -226,7 +226,7 @@ mod tests {
     fn slots_can_be_said_by_their_number_or_by_their_length() {
         let cut = MINUTE.slot(Duration::from_millis(500)).unwrap();
         assert_eq!(cut, MINUTE.slots(120).unwrap());
-        assert_eq!(cut.count(), 120);
+        assert_eq!(cut.slot_count(), 120);
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
             error.remedy().ends_with("the nearest number is 1"),
             "{error}"
         );
-        assert_eq!(SlidingSlots::cut(prime, 1).unwrap().count(), 1);
+        assert_eq!(SlidingSlots::cut(prime, 1).unwrap().slot_count(), 1);
     }
 
     #[test]

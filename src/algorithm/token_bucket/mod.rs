@@ -118,8 +118,8 @@ impl TokenBucket {
     }
 
     /// Returns how many tokens the bucket holds.
-    pub const fn size(&self) -> u32 {
-        self.gcra.size()
+    pub const fn burst_size(&self) -> u32 {
+        self.gcra.burst_size()
     }
 
     /// Returns the time in which one token arrives, rounded up to whole microseconds; by interval, the
@@ -137,7 +137,7 @@ impl TokenBucket {
     fn interval_rule(self) -> Option<ByInterval> {
         self.is_by_interval.then_some(ByInterval {
             quota: self.quota(),
-            burst: self.size(),
+            burst: self.burst_size(),
         })
     }
 }
@@ -170,7 +170,7 @@ impl Kind for TokenBucket {
     }
 
     fn size(&self) -> u32 {
-        self.gcra.size()
+        self.gcra.burst_size()
     }
 
     fn resized(&self, quota: Quota, burst: u32) -> Result<Self, ConfigError> {
@@ -241,6 +241,6 @@ table!(
     },
     |bucket| {
         let refill = bucket.is_by_interval.then_some(Refill::Interval);
-        (Some(bucket.size()), refill)
+        (Some(bucket.burst_size()), refill)
     }
 );

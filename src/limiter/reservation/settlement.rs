@@ -37,7 +37,7 @@ pub(super) fn settle(
 ) {
     match settled {
         Reply::Now(Ok(_)) => {}
-        Reply::Now(Err(_)) => is_lost(policies, policy),
+        Reply::Now(Err(_)) => record_lost(policies, policy),
         Reply::Later(answer) => {
             let settling = Settling {
                 policies: Arc::clone(policies),
@@ -80,7 +80,7 @@ pub(super) fn unanswered(policies: &Policies, charges: &[Charge]) {
     for charge in charges {
         let is_settled = policies.unless_settled(charge.policy).units().is_some();
         if is_settled && charge.slot.is_none() {
-            is_lost(policies, charge.policy);
+            record_lost(policies, charge.policy);
         }
     }
 }
@@ -102,13 +102,13 @@ impl Settling {
 impl Drop for Settling {
     fn drop(&mut self) {
         if !self.is_done {
-            is_lost(&self.policies, self.policy);
+            record_lost(&self.policies, self.policy);
         }
     }
 }
 
 #[cold]
-fn is_lost(policies: &Policies, policy: usize) {
+fn record_lost(policies: &Policies, policy: usize) {
     policies.lost.0.fetch_add(1, Ordering::Relaxed);
     let name = policies.names.name(policy).unwrap_or_default();
     warn_once_of(&LOST, format!("policy {name:?}"));

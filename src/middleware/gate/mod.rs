@@ -269,7 +269,7 @@ impl Gate {
     /// Marks the gate as one of several that a layer has in turn: if it sees a single request, the layer was
     /// still not built for that request.
     #[cfg(feature = "config")]
-    pub(super) fn is_one_of_many(&self) {
+    pub(super) fn suppress_rebuild_warning(&self) {
         self.life.request();
         self.life.request();
     }

@@ -109,7 +109,7 @@ impl OwnLimits {
     }
 
     /// Warns that the limiter was not built for limits of a resolver.
-    pub(in crate::plan) fn are_not_taken() {
+    pub(in crate::plan) fn warn_ignored() {
         let subject = "a `Limiter` that was built without `takes_resolved_limits`";
         warn_once_of(&NOT_A_LIMIT, subject.into());
     }

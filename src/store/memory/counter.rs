@@ -215,7 +215,7 @@ pub(super) trait Tier: Send + Sync {
     );
 
     /// Notes that a newcomer with a slot is not charged, so that its slot can be reused.
-    fn may_go(&self, snapshot: &PageSnapshot, now: Micros);
+    fn note_evictable(&self, snapshot: &PageSnapshot, now: Micros);
 
     /// Returns whether the key has no slot and the table has none to spare.
     fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool;

@@ -356,7 +356,7 @@ impl<'a> Decision<'a> {
     /// Gives the slots of the newcomers back, and makes room for the newcomer that has none.
     fn give_up(&mut self, without: usize, now: Micros) {
         for part in self.parts.iter_mut().filter(|part| part.is_new) {
-            part.tier.may_go(&part.snapshot, now);
+            part.tier.note_evictable(&part.snapshot, now);
             part.is_new = false;
         }
         self.unlock();

@@ -37,13 +37,13 @@ impl ExpiryIndex {
     }
 
     /// Lowers the time of this page to `at`, if it is later.
-    pub(super) fn may_be(&self, page: usize, at: Micros) {
+    pub(super) fn lower_to(&self, page: usize, at: Micros) {
         lower(&self.pages[page], at.get());
         lower(&self.groups[page / GROUP], at.get());
     }
 
     /// Raises the time of this page to `at`, or to never.
-    pub(super) fn is_not_before(&self, page: usize, at: Option<Micros>) {
+    pub(super) fn raise_to(&self, page: usize, at: Option<Micros>) {
         self.pages[page].store(at.map_or(NEVER, Micros::get), Ordering::SeqCst);
         let group = page / GROUP;
         let known = self.groups[group].load(Ordering::SeqCst);
@@ -201,9 +201,9 @@ mod models {
     #[test]
     fn loom_a_page_that_becomes_due_is_found_while_another_ceases_to_be() {
         at_once(
-            |times| times.may_be(0, Micros::new(3)),
-            |times| times.is_not_before(0, None),
-            |times| times.may_be(1, Micros::new(5)),
+            |times| times.lower_to(0, Micros::new(3)),
+            |times| times.raise_to(0, None),
+            |times| times.lower_to(1, Micros::new(5)),
             |times| assert_eq!(times.due(NOW, 0), Some(1)),
         );
     }
@@ -211,9 +211,9 @@ mod models {
     #[test]
     fn loom_a_page_that_becomes_due_is_found_while_another_is_put_off() {
         at_once(
-            |times| times.may_be(0, Micros::new(3)),
-            |times| times.is_not_before(0, at(20)),
-            |times| times.may_be(1, Micros::new(3)),
+            |times| times.lower_to(0, Micros::new(3)),
+            |times| times.raise_to(0, at(20)),
+            |times| times.lower_to(1, Micros::new(3)),
             |times| {
                 assert_eq!(times.due(NOW, 0), Some(1));
                 assert_eq!(times.due(Micros::new(2), 0), None);
@@ -225,20 +225,20 @@ mod models {
     fn loom_both_pages_are_found_that_are_put_off_and_become_due_again() {
         at_once(
             |times| {
-                times.may_be(0, Micros::new(1));
-                times.may_be(1, Micros::new(2));
+                times.lower_to(0, Micros::new(1));
+                times.lower_to(1, Micros::new(2));
             },
             |times| {
-                times.is_not_before(0, None);
-                times.may_be(0, Micros::new(7));
+                times.raise_to(0, None);
+                times.lower_to(0, Micros::new(7));
             },
             |times| {
-                times.is_not_before(1, at(30));
-                times.may_be(1, Micros::new(8));
+                times.raise_to(1, at(30));
+                times.lower_to(1, Micros::new(8));
             },
             |times| {
                 assert_eq!(times.due(Micros::new(7), 0), Some(0));
-                times.is_not_before(0, None);
+                times.raise_to(0, None);
                 assert_eq!(times.due(Micros::new(8), 0), Some(1));
             },
         );
@@ -248,12 +248,12 @@ mod models {
     fn loom_two_pages_that_are_put_off_leave_a_third_to_be_found() {
         at_once(
             |times| {
-                times.may_be(0, Micros::new(1));
-                times.may_be(1, Micros::new(1));
-                times.may_be(2, Micros::new(9));
+                times.lower_to(0, Micros::new(1));
+                times.lower_to(1, Micros::new(1));
+                times.lower_to(2, Micros::new(9));
             },
-            |times| times.is_not_before(0, None),
-            |times| times.is_not_before(1, None),
+            |times| times.raise_to(0, None),
+            |times| times.raise_to(1, None),
             |times| assert_eq!(times.due(NOW, 0), Some(2)),
         );
     }

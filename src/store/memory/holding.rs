@@ -49,7 +49,8 @@ impl MemoryLedger {
     ) -> Option<bool> {
         let opened = self.opened(charge.policy)?;
         let slots = opened.slots.as_ref()?;
-        if charge.slot.is_none() || charge.cost == 0 || charge.is_soft || opened.blocks.are_any() {
+        let is_lenient = charge.is_soft || charge.is_shadow;
+        if charge.slot.is_none() || charge.cost == 0 || is_lenient || opened.blocks.are_any() {
             return None;
         }
         let limit = charge.limit.map(Limit::size);
@@ -57,7 +58,7 @@ impl MemoryLedger {
         let taken = slots
             .lock_key(self.fingerprint(&charge.key))
             .take_if_free(charge.cost, limit);
-        let outcome = told(taken, limit, charge.cost, true);
+        let outcome = outcome(taken, limit, charge.cost, true);
         outcomes.decided_at(self.clock().now());
         outcomes.push(charge.policy, outcome);
         Some(outcome.is_allowed())

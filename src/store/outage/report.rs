@@ -57,7 +57,7 @@ impl Report {
         ledgers.standbys.push(standby);
     }
 
-    pub(super) fn is_away(&self, error: &StoreError) {
+    pub(super) fn report_away(&self, error: &StoreError) {
         observe(&StoreEvent::Away {
             store: &self.store,
             error,
@@ -67,7 +67,7 @@ impl Report {
         });
     }
 
-    pub(super) fn is_back(&self, away: Duration, decided: u64) {
+    pub(super) fn report_back(&self, away: Duration, decided: u64) {
         observe(&StoreEvent::Back {
             store: &self.store,
             away,

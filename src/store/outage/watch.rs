@@ -171,14 +171,14 @@ impl Watch {
         if self.breaker.failed(place) {
             self.times().went_away = Some(Instant::now());
             self.without.store(0, Ordering::Relaxed);
-            self.report.is_away(error);
+            self.report.report_away(error);
         }
         if self.breaker.is_any_open() {
             self.probe(place.part);
         }
     }
 
-    fn has_answered(&self) {
+    fn note_answer(&self) {
         let now = self.now();
         // Only now and then: a write by every request would be shared by all processors.
         let a_while = u64::try_from(self.remote.deadline().as_millis() / 8).unwrap_or(u64::MAX);
@@ -273,17 +273,17 @@ impl Watch {
             return;
         };
         if self.remote.probe(slot).await.is_ok() {
-            self.has_answered();
+            self.note_answer();
             if self.breaker.close(part) {
-                self.is_back();
+                self.mark_back();
             }
         }
     }
 
-    fn is_back(&self) {
+    fn mark_back(&self) {
         let away = self.times().went_away.take().map(|since| since.elapsed());
         let decided = self.without.load(Ordering::Relaxed);
-        self.report.is_back(away.unwrap_or_default(), decided);
+        self.report.report_back(away.unwrap_or_default(), decided);
     }
 
     fn times(&self) -> MutexGuard<'_, Times> {
@@ -309,7 +309,7 @@ impl Waiting {
         if let Some(error) = failure {
             self.watch.failed(self.place, error);
         } else {
-            self.watch.has_answered();
+            self.watch.note_answer();
             self.watch.breaker.succeeded(self.place.part);
         }
     }

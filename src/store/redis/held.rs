@@ -73,7 +73,7 @@ impl HeldSlots {
     }
 
     /// Records that no task renews them, until the next slot is taken.
-    pub(super) fn are_not_renewed(&self) {
+    pub(super) fn renewal_failed(&self) {
         self.held().is_renewed = false;
     }
 

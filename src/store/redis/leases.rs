@@ -366,7 +366,7 @@ impl Leases {
     }
 
     /// Records that this task has ended.
-    pub(super) fn is_left_alone(&self) {
+    pub(super) fn sweeper_stopped(&self) {
         self.is_looked_after.store(false, Ordering::Release);
     }
 

@@ -197,7 +197,7 @@ async fn give_idle_back(mut looking: Looking) {
         if !idle.is_empty() {
             send_reports(&calls, idle).await;
         } else if !leases.holds_any() {
-            leases.is_left_alone();
+            leases.sweeper_stopped();
             // Units that have come since then have found a task that was about to end.
             looking.is_over = !leases.holds_any() || !leases.is_to_be_looked_after();
             if looking.is_over {
@@ -219,7 +219,7 @@ impl Drop for Looking {
             && let Some(calls) = self.calls.upgrade()
             && let Some(leases) = &calls.leases
         {
-            leases.is_left_alone();
+            leases.sweeper_stopped();
         }
     }
 }

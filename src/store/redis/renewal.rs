@@ -43,7 +43,7 @@ pub(super) fn keep(calls: &Arc<Calls>, charges: &[Charge], outcomes: &Outcomes) 
             let every = calls.held.life().to_duration() / 3;
             runtime.spawn(renew(Renewing(Arc::downgrade(calls)), every));
         }
-        Err(_) => calls.held.are_not_renewed(),
+        Err(_) => calls.held.renewal_failed(),
     }
 }
 
@@ -166,7 +166,7 @@ impl Renewing {
 impl Drop for Renewing {
     fn drop(&mut self) {
         if let Some(calls) = self.0.upgrade() {
-            calls.held.are_not_renewed();
+            calls.held.renewal_failed();
         }
     }
 }

@@ -133,7 +133,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         amend(rule, &mut seen, now, cost, amendment);
         self.resize(rule, &mut seen, before);
         cell.keep(rule, seen);
-        self.may_go(snapshot, now);
+        self.note_evictable(snapshot, now);
     }
 
     /// Locks the page of a key that is in one of its own slots, on a page at rest and under the policy's own
@@ -227,7 +227,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             rule.refund(&mut seen, now, ask.cost);
             self.resize(rule, &mut seen, before);
             cell.keep(rule, seen);
-            self.may_go(&snapshot, now);
+            self.note_evictable(&snapshot, now);
         }
         true
     }
@@ -313,7 +313,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         let before = rule.size(&seen);
         rule.settle(&mut seen, now, ask.cost);
         if !C::holds(&rule, &seen, now) {
-            self.may_go(&snapshot, now);
+            self.note_evictable(&snapshot, now);
             return Err(Unsettled::DoesNotFit);
         }
         if counted == Counted::Overflow {

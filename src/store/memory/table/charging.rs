@@ -137,8 +137,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         now: Micros,
     ) {
         let reset = now.saturating_add(slowest.reset_after(kept, now));
-        self.idle.may_be(index, reset);
-        self.admitting.may_be(index, now);
+        self.idle.lower_to(index, reset);
+        self.admitting.lower_to(index, now);
     }
 
     /// Accounts for what a charge has added or removed.

@@ -209,10 +209,10 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             }
         }
         if is_idle_due {
-            self.idle.is_not_before(index, idle);
+            self.idle.raise_to(index, idle);
         }
         if is_admitting_due && found.nearest.is_none() {
-            self.admitting.is_not_before(index, admitting);
+            self.admitting.raise_to(index, admitting);
         }
         found
     }

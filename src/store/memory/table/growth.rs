@@ -39,7 +39,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         for _ in 0..SPLIT_AT_ONCE {
             self.pages.split(&mut |page, half| {
                 for times in [&self.idle, &self.admitting] {
-                    times.may_be(half, times.of(page));
+                    times.lower_to(half, times.of(page));
                 }
             });
             // The next doubling has to be asked for.

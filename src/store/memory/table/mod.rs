@@ -330,15 +330,15 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             cell.put(&self.rule, moved);
         }
         page.set_latest(now);
-        self.may_go(snapshot, now);
+        self.note_evictable(snapshot, now);
     }
 
     /// Notes that a key of the page can go from now on: after a step back of the clock, after a refund, and
     /// when a new slot is not used. The page is locked.
-    pub(super) fn may_go(&self, snapshot: &PageSnapshot, now: Micros) {
+    pub(super) fn note_evictable(&self, snapshot: &PageSnapshot, now: Micros) {
         if snapshot.counted == Counted::Apart {
-            self.idle.may_be(snapshot.index, now);
-            self.admitting.may_be(snapshot.index, now);
+            self.idle.lower_to(snapshot.index, now);
+            self.admitting.lower_to(snapshot.index, now);
         }
     }
 

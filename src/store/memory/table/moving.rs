@@ -45,8 +45,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     ) {
         let page = self.pages.page(index);
         if self.empty_out(page, adopt) {
-            self.idle.is_not_before(index, None);
-            self.admitting.is_not_before(index, None);
+            self.idle.raise_to(index, None);
+            self.admitting.raise_to(index, None);
         }
     }
 

@@ -65,7 +65,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             self.budget.exceed(self.rule.size(&kept) - 1);
             page.set_latest(latest.max(snapshot.latest));
             cell.put(&self.rule, kept);
-            self.may_go(&snapshot, now);
+            self.note_evictable(&snapshot, now);
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             let now = self.now(clock);
             self.drain((ask, &snapshot), &mut lock, now, clock);
             self.overrides.end(fingerprint);
-            self.may_go(&snapshot, now);
+            self.note_evictable(&snapshot, now);
         }
     }
 

@@ -118,7 +118,7 @@ fn a_newcomer_that_was_not_charged_can_go_at_once() {
         Tier::place(&table, &snapshot, ask, &mut lock, now),
         Ok(true)
     ));
-    Tier::may_go(&table, &snapshot, now);
+    Tier::note_evictable(&table, &snapshot, now);
     drop(lock);
     assert_no_time_is_too_late(&table, now);
     // The key is charged when it comes again, and is not a newcomer then.

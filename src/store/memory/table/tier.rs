@@ -81,8 +81,8 @@ impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
         }
     }
 
-    fn may_go(&self, snapshot: &PageSnapshot, now: Micros) {
-        self.may_go(snapshot, now);
+    fn note_evictable(&self, snapshot: &PageSnapshot, now: Micros) {
+        self.note_evictable(snapshot, now);
     }
 
     fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
