@@ -47,14 +47,14 @@ impl NotSent {
 impl fmt::Display for NotSent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = match self.reason {
-            Reason::TooLong => "it may not wait for so long",
+            Reason::TooLong => "that is longer than the call may wait",
             Reason::TooMany => "too many calls wait already",
             Reason::NoTimer => "there is no tokio runtime with time enabled",
         };
         let wait = self.retry_after;
         write!(
             f,
-            "held to keep to a limit that the server has announced: {reason} ({wait:?})"
+            "not sent: the rate limit of the server requires a wait of {wait:?}, and {reason}"
         )
     }
 }

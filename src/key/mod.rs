@@ -199,7 +199,7 @@
 //! | [`and`](And) | a pair of what both take |
 //! | [`or`](Or) | a [`Source`] of what one of them takes |
 //! | [`map`](Map) | what its closure takes |
-//! | [`prefix`](Prefix), [`hashed`](Hashed) | what the extractor takes of which they are made |
+//! | [`prefix`](Prefix), [`hashed`](Hashed) | what the extractor takes that they wrap |
 //! | [`from_fn`] and closures | nothing: they make a key of a request by [`Extract::extract`] |
 //!
 //! All clients without a key are [`Key::MISSING`]. For a value that is not text, as a header may have, make

@@ -49,8 +49,8 @@ impl AdjustableLimit {
 }
 
 impl<L: ?Sized> Limiter<L> {
-    /// Puts another limit in force: of the requests of one plan, or, without a plan, of a policy of which no plan speaks.
-    /// Returns the limit that was in force before.
+    /// Changes the limit of one plan or, without a plan, of a policy that no plan mentions. Returns the limit that
+    /// was in force before.
     ///
     /// - **The limit** has the kind and the period of the policy, and differs in its numbers alone.
     /// - **What was used stays used.** A limit that is lowered and raised again grants nothing; see

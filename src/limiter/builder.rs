@@ -292,7 +292,7 @@ fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
             return Err(ConfigError::quoting("was", was, remedy));
         }
         if taken[&was.to_ascii_lowercase()] > 1 {
-            let remedy = "name a policy that is there no more, and in one place";
+            let remedy = "name a policy that no longer exists, and name it once";
             return Err(ConfigError::quoting("was", was, remedy));
         }
     }

@@ -162,7 +162,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let its = &self.policies.algorithms[charge.policy];
         if its.is_held() {
             let remedy =
-                "name a policy on a rate: a limit at once is that of the policy, or of a plan";
+                "name a policy on a rate: a concurrency limit is set by the policy or by a plan";
             return Err(ConfigError::quoting("policy", policy, remedy));
         }
         if self.policies.prices.has(charge.policy) {

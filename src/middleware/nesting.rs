@@ -18,7 +18,7 @@ static TWICE: Warning = Warning::new(Diagnostic::new(
 static FOR_EACH_REQUEST: Warning = Warning::new(Diagnostic::new(
     "TRL005",
     "RateLimitLayer",
-    "rate limiting layers are built for one request each and forget at once whom they have counted",
+    "the rate limiting layer is built anew for each request, and loses its counts",
     "build the layer once, outside the handler, and clone it or the service around which it stands",
 ));
 

@@ -7,7 +7,7 @@ use crate::policy::{Http, Policy, Settling};
 const UNREPORTED: Diagnostic = Diagnostic::new(
     "TRL025",
     "",
-    "a complete response of success does not tell what its request cost, so that the request costs its estimate",
+    "a successful response did not report its cost, so the estimate is charged",
     "let the handler tell it where `settle` looks, or look elsewhere too, `Settle::or`",
 );
 

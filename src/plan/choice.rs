@@ -15,8 +15,8 @@ use crate::error::ConfigError;
 pub(super) const NOT_A_LIMIT: Diagnostic = Diagnostic::new(
     "TRL020",
     "",
-    "a resolver or a closure gives a limit that cannot be, and the request has the limit that it would have without it",
-    "give limits of the policies that are there, each of its policy's kind and period",
+    "a resolver or a closure has returned a limit that does not fit its policy; the request keeps the limit that it has without it",
+    "return limits only for policies that exist, with the algorithm and the period of the policy",
 );
 
 /// A policy for which a rule sets a limit.

@@ -18,7 +18,7 @@ impl Policy {
         if self.penalty.is_some() {
             return refuse(
                 "penalty",
-                "give it to a policy on a rate: no refusal at once tells how long to wait",
+                "give it to a policy on a rate: a concurrency limit has no wait that a client could obey",
             );
         }
         Ok(())

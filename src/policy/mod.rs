@@ -295,8 +295,9 @@ impl<R> Policy<R> {
         self
     }
 
-    /// Lets the limit depend on the hour: see [`Hours`](crate::Hours). This comes last: a limit of a plan, of an
-    /// operation or of a key is changed in its hours too.
+    /// Lets the limit depend on the hour: see [`Hours`](crate::Hours). An interval with a limit replaces the limit of
+    /// the policy, but not a limit of a plan, of an operation or of a key. An interval with a factor scales any of
+    /// them.
     ///
     /// # Errors
     ///

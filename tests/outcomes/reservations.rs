@@ -9,8 +9,8 @@ use tower_ratelimit::limiter::Reservation;
 use tower_ratelimit::policy::{Mode, Modes, Unsettled};
 use tower_ratelimit::store::{Ledger, SharedStore};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, Limiter, ManualClock, MemoryStore,
-    Policy, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, LeakyBucket, Limiter, ManualClock,
+    MemoryStore, Policy, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
 use crate::support::items::Map;
@@ -280,6 +280,18 @@ async fn a_reservation_heeds_the_modes_of_policies() {
     modes.unset("units").unwrap();
     assert_eq!(used(&limiter, "ann"), 5);
     assert!(all(1).await.iter().all(|it| !it.is_allowed()));
+}
+
+#[test]
+fn slots_of_a_policy_in_shadow_refuse_no_request() {
+    let modes = Modes::new();
+    let builder = Limiter::builder().policy(policy(Concurrency::of(1).into()));
+    let limiter = builder.modes(&modes).build().unwrap();
+    modes.set("units", Mode::Shadow).unwrap();
+    let held = [(); 3].map(|()| limiter.reserve_now("ann", 1));
+    assert!(held.iter().all(Reservation::is_allowed));
+    modes.unset("units").unwrap();
+    assert!(!limiter.reserve_now("ann", 1).is_allowed());
 }
 
 proptest! {

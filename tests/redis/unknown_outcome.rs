@@ -72,11 +72,11 @@ async fn a_server_that_stays_silent_is_asked_once_until_the_deadline() {
 }
 
 /// Two settlements, to a server that decides and behaves so with everything else.
-async fn each_settlement_arrives_once(answer: Answer, deadline: Duration) {
+async fn each_settlement_arrives_once(answer: ScriptedReply, deadline: Duration) {
     let decides = |words: &[String]| words.iter().any(|word| word == "charge");
     let server = StandIn::start(move |words| {
         if decides(words) {
-            Answer::Allow
+            ScriptedReply::Allow
         } else {
             answer
         }
@@ -96,8 +96,8 @@ async fn each_settlement_arrives_once(answer: Answer, deadline: Duration) {
 
 #[tokio::test]
 async fn a_settlement_whose_answer_is_lost_is_not_repeated() {
-    each_settlement_arrives_once(Answer::Break(""), crate::scene::PATIENCE).await;
-    each_settlement_arrives_once(Answer::Silence, Duration::from_secs(1)).await;
+    each_settlement_arrives_once(ScriptedReply::Break(""), crate::scene::PATIENCE).await;
+    each_settlement_arrives_once(ScriptedReply::Silence, Duration::from_secs(1)).await;
 }
 
 #[tokio::test]

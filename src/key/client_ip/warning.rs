@@ -7,7 +7,7 @@ use crate::diagnostics::{Diagnostic, Warning};
 static UNTRUSTED_PROXY: Warning = Warning::new(Diagnostic::new(
     "TRL003",
     "forwarding header fields",
-    "a private address that is not trusted sends them: all clients of this proxy are taken for it",
+    "the proxy at this private address is not declared as trusted: all clients behind it share one quota",
     "say which proxies to trust and which field they maintain, wherever `client_ip` is used, in lists too: `key::client_ip().behind(Proxies::in_networks([\"10.0.0.0/8\"]), Forwarding::XForwardedFor)`",
 ));
 

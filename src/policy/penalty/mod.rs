@@ -201,9 +201,9 @@ impl<R> Policy<R> {
     /// # Memory
     ///
     /// A [`MemoryStore`](crate::MemoryStore) keeps the refusals of up to 65,536 keys for each policy, 150 to
-    /// 950 bytes each. Beyond that it forgets those first that end first, and the log says so
-    /// ([`TRL026`](crate::diagnostics)). It keeps up to 262,144 such blocks, and then blocks no further key.
-    /// A restart from a snapshot keeps blocks, and forgets refusals.
+    /// 950 bytes each. Beyond that it drops the refusals that would expire first, and the log says so
+    /// ([`TRL026`](crate::diagnostics)). It keeps up to 262,144 such blocks, and then blocks no further key. A
+    /// restart from a snapshot keeps blocks, and forgets refusals.
     ///
     /// # Errors
     ///

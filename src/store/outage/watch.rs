@@ -83,7 +83,7 @@ const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
     "TRL012",
     "",
     "while the store is away each node admits the whole limit by itself, so that N nodes admit N times as much",
-    "say how many nodes there are with `.nodes(n)`, 1 if it is one, or what else is to become of a policy with `.on_store_failure(…)`",
+    "set the number of nodes with `.nodes(n)`, 1 for a single node, or choose what a policy does with `.on_store_failure(…)`",
 );
 
 impl Watch {
