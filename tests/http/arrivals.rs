@@ -22,7 +22,7 @@ pub(crate) fn store() -> MemoryStore {
 }
 
 /// Stands still, and leaves it to tokio's timers to wake requests, if there are any.
-struct StillClock;
+pub(crate) struct StillClock;
 
 impl Clock for StillClock {
     fn now(&self) -> Micros {

@@ -71,13 +71,15 @@ impl Opened {
         }
     }
 
+    /// Changes the state of a key. Returns `false` if turns of a queue are not the last, and so cannot be given
+    /// back.
     pub(super) fn amend(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         amendment: Amendment,
         clock: &dyn Clock,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let (key, counter) = (ask.fingerprint, self.general());
         match amendment {
             Amendment::Release => {
@@ -87,7 +89,7 @@ impl Opened {
             }
             Amendment::Settle | Amendment::Add(_) => {
                 let place = match amendment {
-                    Amendment::Add(taken) => Counted::of(taken),
+                    Amendment::Add(taken) => Counted::of(taken.is_overflow()),
                     _ => Counted::Apart,
                 };
                 let may_be_known = limit.is_none() && ask.cost > 0 && place == Counted::Apart;
@@ -108,8 +110,8 @@ impl Opened {
             Amendment::Refund
             | Amendment::TakeBack(_)
             | Amendment::GiveBack(_)
-            | Amendment::Reset => counter.amend(ask, limit, clock, amendment),
+            | Amendment::Reset => return Ok(counter.amend(ask, limit, clock, amendment)),
         }
-        Ok(())
+        Ok(true)
     }
 }
