@@ -189,6 +189,7 @@ on_words! {
     ask {
         fn admits(now: Micros, cost: u32) -> bool;
         fn allows(now: Micros, cost: u32) -> bool;
+        fn are_last(now: Micros, turns: u32, begins: Micros) -> bool;
         fn remaining(now: Micros) -> u32;
         fn distance(now: Micros) -> u64;
         fn reset_after(now: Micros) -> Micros;
@@ -201,7 +202,6 @@ on_words! {
     change {
         fn charge(now, cost: u32);
         fn refund(now, units: u32);
-        fn give_back(now, turns: u32, begins: Micros);
     }
 }
 
@@ -289,8 +289,8 @@ mod tests {
                     assert_eq!(any.packs(word, now), rule.packs(kept, now));
                 }
                 7 => {
-                    rule.give_back(&mut kept, now, cost, now);
-                    any.give_back(&mut word, now, cost, now);
+                    let are_last = rule.give_back(&mut kept, now, cost, now);
+                    assert_eq!(any.give_back(&mut word, now, cost, now), are_last);
                 }
                 _ if rule.allows(&kept, now, cost) => {
                     rule.charge(&mut kept, now, cost);

@@ -183,14 +183,14 @@ impl Step for AnyRule {
         change!(self.0, words, (now: Micros, units: u32), rule, kept => rule.refund(&mut kept, now, units));
     }
 
-    fn give_back(&self, words: &mut Words, now: Micros, cost: u32, departure: Micros) {
-        change!(
+    fn are_last(&self, words: &Words, now: Micros, turns: u32, begins: Micros) -> bool {
+        ask!(
             self.0,
-            words,
-            (now: Micros, cost: u32, departure: Micros),
+            *words,
+            (now: Micros, turns: u32, begins: Micros) -> bool,
             rule,
-            kept => rule.give_back(&mut kept, now, cost, departure)
-        );
+            kept => rule.are_last(&kept, now, turns, begins)
+        )
     }
 
     fn remaining(&self, words: &Words, now: Micros) -> u32 {

@@ -65,9 +65,20 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
         false
     }
 
-    /// Gives back turns of a queue, the first of which begins at `begins`, if no request has a turn behind
-    /// them.
-    fn give_back(&self, _: &mut Self::Kept, _: Micros, _: u32, _: Micros) {}
+    /// Returns whether these turns of a queue, the first of which begins at `begins`, are the last, so that no
+    /// request has a turn behind them.
+    fn are_last(&self, _: &Self::Kept, _now: Micros, _turns: u32, _begins: Micros) -> bool {
+        false
+    }
+
+    /// Gives back turns of a queue if they are the last. Returns whether they are.
+    fn give_back(&self, kept: &mut Self::Kept, now: Micros, turns: u32, begins: Micros) -> bool {
+        let are_last = self.are_last(kept, now, turns, begins);
+        if are_last {
+            self.refund(kept, now, turns);
+        }
+        are_last
+    }
 
     /// Returns how many further requests of cost 1 would be allowed at this instant.
     fn remaining(&self, kept: &Self::Kept, now: Micros) -> u32;

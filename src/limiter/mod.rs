@@ -259,12 +259,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.timers
     }
 
-    /// Returns whether these charges have to be settled or released when their request ends without an
-    /// answer.
-    pub(crate) fn holds_any(&self, charges: &[Charge]) -> bool {
-        self.settles_the_unanswered() || charges.iter().any(|charge| charge.slot.is_some())
-    }
-
     /// Returns whether a request that ends without an answer may cost something other than its estimate.
     pub(crate) fn settles_the_unanswered(&self) -> bool {
         self.policies.unless_settled.is_some()

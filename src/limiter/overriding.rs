@@ -86,7 +86,7 @@ impl Limiter {
     ) -> Result<(), ConfigError> {
         let (charge, amendment) = self.overriding(policy, key, &limit.into(), length)?;
         let done = self.ledger.inner().amend_now(&[charge], amendment);
-        done.map_err(|_| {
+        done.map(drop).map_err(|_| {
             let remedy = "end some with `end_override`, or let them end sooner";
             ConfigError::new("overrides", "more than 10,000 of one policy", remedy)
         })

@@ -8,17 +8,24 @@ use super::background::spawn;
 use crate::clock::{Micros, Timers};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
-use crate::line::{Free, Lines, NoTimer, Place, Turn};
+use crate::line::{Free, LineOf, Lines, NoTimer, Place, Turn};
 use crate::policy::Policy;
-use crate::store::Taken;
-use crate::store::{Amendment, Charge, Ledger, Reply};
+use crate::store::{Amendment, Charge, Departure, Ledger, Reply, Taken};
 
 /// The charge of a limiter's queue for an allowed request.
 #[derive(Clone, Copy)]
 pub(crate) struct Queued {
     charge: Charge,
+    line: LineOf,
     place: Place,
     delay: Micros,
+}
+
+/// Turns that the store is asked to take back. If it is never known whether it did, they pass unused.
+struct Returning {
+    lines: Arc<Lines>,
+    line: LineOf,
+    free: Option<Free>,
 }
 
 impl Queued {
@@ -29,6 +36,13 @@ impl Queued {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Returns whether the turn of a request that goes away without an answer is given back as a turn. If the policy says
+    /// what such a request has cost, its charge is settled in place of that.
+    pub(crate) fn keeps_its_turns(&self) -> bool {
+        let queue = self.policies.queue.as_ref();
+        queue.is_some_and(|(queue, _)| self.policies.unless_settled(*queue).units().is_none())
+    }
+
     /// Returns the place of an allowed request with these charges, if there is a queue for it.
     pub(crate) fn queued(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Queued> {
         let (queue, _) = self.policies.queue.as_ref()?;
@@ -43,8 +57,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let now = self.timers().now();
         let due = now.checked_add(delay.to_duration()).unwrap_or(now);
         let place = Place::new(charge.cost, moments, due);
+        let line = if outcome.is_overflow() {
+            LineOf::Overflow
+        } else {
+            LineOf::Key(charge.key)
+        };
         Some(Queued {
             charge,
+            line,
             place: place.degraded(outcomes.is_degraded()),
             delay,
         })
@@ -53,7 +73,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns how long this request would wait for its turn.
     pub(crate) fn wait_of(&self, queued: &Queued) -> Micros {
         match &self.policies.queue {
-            Some((_, lines)) => lines.wait(&queued.charge.key, queued.place).into(),
+            Some((_, lines)) => lines.wait(queued.line, queued.place).into(),
             None => queued.delay,
         }
     }
@@ -63,58 +83,71 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let Some((_, lines)) = &self.policies.queue else {
             return Ok(None);
         };
-        let (limiter, charge) = (self.clone(), queued.charge);
-        let give_back = move |free| limiter.give_back(&charge, free);
-        let delay = queued.delay.to_duration();
-        let place = (queued.place, delay);
-        let turn = Turn::join(lines, charge.key, place, Box::new(give_back))?;
-        Ok(turn.map(|turn| turn.counted_by(self.begin_to_wait(charge.policy))))
+        let (limiter, of) = (self.clone(), *queued);
+        let give_back = move |free| limiter.give_back(&of, Some(free));
+        let place = (of.place, of.delay.to_duration());
+        let turn = Turn::join(lines, of.line, place, Box::new(give_back))?;
+        Ok(turn.map(|turn| turn.counted_by(self.begin_to_wait(of.charge.policy))))
     }
 
-    /// Gives turns back that no request takes, in the background. Turns that the store cannot take back are
-    /// kept for the next requests.
-    fn give_back(&self, of: &Charge, free: Free) {
+    /// Gives the turn of a request back that is not served. Other requests of its line may move up into it.
+    pub(crate) fn give_turn_back(&self, charges: &[Charge], outcomes: &Outcomes) {
+        if outcomes.is_allowed()
+            && let Some(queued) = self.queued(charges, outcomes)
+            && let Some((_, lines)) = &self.policies.queue
+        {
+            let free = lines.free(queued.line, Free::all_of(queued.place));
+            self.give_back(&queued, free);
+        }
+    }
+
+    /// Gives turns back that no request takes, in the background, and then those that are the last without
+    /// them. The line keeps turns that the store cannot take back.
+    fn give_back(&self, of: &Queued, free: Option<Free>) {
         let Some((_, lines)) = &self.policies.queue else {
             return;
         };
-        let mut left = Some(free);
-        while let Some(free) = left.take() {
+        let mut next = free;
+        while let Some(free) = next.take() {
             let charge = Charge {
                 cost: free.count(),
-                ..*of
+                ..of.charge
             };
-            let amendment = Amendment::GiveBack(free.begins());
-            match self.ledger.amend(&[charge], amendment) {
-                Reply::Now(Ok(false)) => left = lines.keep(&of.key, free),
-                Reply::Now(_) => {}
+            let is_overflow = of.line == LineOf::Overflow;
+            let departure = Departure::at(free.begins());
+            let departure = departure.charged_where(free.is_degraded(), is_overflow);
+            let returning = Returning {
+                lines: Arc::clone(lines),
+                line: of.line,
+                free: Some(free),
+            };
+            match self.ledger.amend(&[charge], Amendment::GiveBack(departure)) {
+                Reply::Now(answer) => next = returning.answered(answer.ok()),
                 Reply::Later(answer) => {
-                    let (limiter, lines) = (self.clone(), Arc::clone(lines));
+                    let (limiter, of) = (self.clone(), *of);
                     settle(async move {
-                        if let Ok(false) = answer.await
-                            && let Some(free) = lines.keep(&charge.key, free)
-                        {
-                            limiter.give_back(&charge, free);
-                        }
+                        let free = returning.answered(answer.await.ok());
+                        limiter.give_back(&of, free);
                     });
                 }
             }
         }
     }
 
-    /// Gives back the charges of a request that would leave its queue too late, in the background, and asks
-    /// for the numbers without it.
-    pub(crate) fn take_back(
-        &self,
-        charges: &[Charge],
-        outcomes: &Outcomes,
-        queued: &Queued,
-    ) -> Reply<Result<Outcomes, StoreError>> {
-        self.give_back(&queued.charge, Free::all_of(queued.place));
-        for (charge, (_, outcome)) in charges.iter().zip(outcomes.iter()) {
-            let is_other = charge.policy != queued.charge.policy;
-            if is_other
-                && outcome.is_allowed()
+    /// Gives back, in the background, all that was charged to an allowed request which is not served.
+    pub(crate) fn forgo(&self, charges: &[Charge], outcomes: &Outcomes) {
+        if !outcomes.is_allowed() {
+            return;
+        }
+        self.give_turn_back(charges, outcomes);
+        let queue = self.policies.queue.as_ref().map(|(queue, _)| *queue);
+        for charge in charges {
+            let mut each = outcomes.iter();
+            let told = each.find(|(policy, _)| *policy == charge.policy);
+            if Some(charge.policy) != queue
                 && charge.cost > 0
+                && charge.slot.is_none()
+                && told.is_some_and(|(_, outcome)| outcome.is_allowed())
                 && let Some(algorithm) = self.policies.algorithms.get(charge.policy)
             {
                 let amendment = Amendment::TakeBack(Taken::of(charge, algorithm, outcomes));
@@ -123,9 +156,33 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 }
             }
         }
+        self.free_slots(charges, outcomes);
+    }
+
+    /// Asks for the numbers without a request of these charges.
+    pub(crate) fn numbers_without(
+        &self,
+        charges: &[Charge],
+    ) -> Reply<Result<Outcomes, StoreError>> {
         let mut free = Charges::from_slice(charges);
         free.iter_mut().for_each(|charge| charge.cost = 0);
         self.ask(&free)
+    }
+}
+
+impl Returning {
+    /// Records whether the store has taken the turns back, if that is known. Returns turns to give back next.
+    fn answered(mut self, are_given_back: Option<bool>) -> Option<Free> {
+        let free = self.free.take()?;
+        self.lines.answered(self.line, free, are_given_back)
+    }
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        if let Some(free) = self.free.take() {
+            let _ = self.lines.answered(self.line, free, None);
+        }
     }
 }
 

@@ -233,6 +233,9 @@ impl Limiter<dyn Ledger> {
             Charged::Now(Err(error)) => self.failed(error),
             Charged::Later(answer) => asked.later(Pending::Outcomes(match asking.hold_answer {
                 Some(HoldAnswer(hold)) => hold(self, charges, answer),
+                None if charges.iter().any(|it| self.is_a_queue(it.policy)) => {
+                    Box::pin(PendingOutcomes::of_turn(self, charges, answer))
+                }
                 None => answer,
             })),
         }
@@ -260,8 +263,8 @@ impl Limiter<dyn Ledger> {
             && caller.deadline.is_some()
             && let Some(wait) = caller.misses(self.wait_of(&queued), self.timers().now())
         {
-            let numbers = self.take_back(charges, outcomes, &queued);
-            self.free_slots(charges, outcomes);
+            self.forgo(charges, outcomes);
+            let numbers = self.numbers_without(charges);
             return asked.later(Pending::Late(Box::new(Late {
                 numbers: Box::pin(numbers.wait()),
                 before: outcomes.clone(),
@@ -272,7 +275,7 @@ impl Limiter<dyn Ledger> {
         if let Ok(turn) = self.stand(&queued) {
             return Ruled::Allowed(turn.map(Box::new));
         }
-        self.free_slots(charges, outcomes);
+        self.forgo(charges, outcomes);
         diagnose(&NO_TIMER);
         Ruled::NoTimer
     }

@@ -1,3 +1,5 @@
+//! The lines of a queue, each with the requests of one key in this process.
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +18,6 @@ use crate::key::Key;
 
 /// The requests that wait for their turn under one policy.
 pub(crate) struct Lines {
-    /// Only keys with waiting requests have an entry.
     of: Mutex<Orders>,
     leaving: Leaving,
     timers: Timers,
@@ -24,6 +25,25 @@ pub(crate) struct Lines {
     /// hold a number of the line before.
     numbers: AtomicU64,
 }
+
+/// Whose turns a line has: those of a key, or those of the entry that keys share for which a full store in memory
+/// has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LineOf {
+    Key(Key),
+    Overflow,
+}
+
+#[derive(Default)]
+struct Orders {
+    /// Only lines with waiting requests or spare turns have an entry.
+    of: HashMap<LineOf, Order, RandomState>,
+    /// The number of lines without requests.
+    idle: usize,
+}
+
+/// The number of lines without requests whose spare turns are kept. Those of further lines pass unused.
+const MOST_IDLE: usize = 1_024;
 
 /// The runtime has no timer that could wake a request when it is due.
 pub(crate) struct NoTimer;
@@ -37,8 +57,6 @@ pub(super) struct Entered {
     pub(super) free: Option<Free>,
 }
 
-type Orders = HashMap<Key, Order, RandomState>;
-
 impl Lines {
     /// Creates the lines of the policy with this name.
     pub(crate) fn new(policy: &str, timers: Timers) -> Self {
@@ -50,33 +68,43 @@ impl Lines {
         }
     }
 
-    /// Returns how long a request of this key would wait in this place.
-    pub(crate) fn wait(&self, key: &Key, place: Place) -> Duration {
+    /// Returns how long a request would wait in this place.
+    pub(crate) fn wait(&self, line: LineOf, place: Place) -> Duration {
         let now = self.timers.now();
         let orders = self.lock();
-        let due = match orders.get(key) {
-            Some(order) => order.due(place),
-            None => self.order(now).due(place),
+        let due = match orders.of.get(&line) {
+            Some(order) => order.due(place, now),
+            None => self.order(now).due(place, now),
         };
         due.saturating_duration_since(now)
     }
 
-    /// Lets a request of this key enter its line at this place. The request waits for `delay`, or for the
-    /// requests before it. Returns `None` if it can go on at once.
+    /// Lets a request enter a line at this place. The request waits for `delay`, or for the requests before
+    /// it. Returns `None` if it can go on at once.
     pub(super) fn enter(
         &self,
-        key: Key,
+        line: LineOf,
         place: Place,
         delay: Duration,
     ) -> Result<Option<Entered>, NoTimer> {
         let mut orders = self.lock();
-        if delay.is_zero() && !orders.contains_key(&key) {
-            return Ok(None);
+        if delay.is_zero() {
+            match orders.of.get_mut(&line) {
+                None => return Ok(None),
+                // The store counts no turn that has not begun.
+                Some(order) if order.is_empty() => {
+                    order.forget_spare();
+                    return Ok(None);
+                }
+                Some(_) => {}
+            }
         }
         let timer = self.timers.after(delay).ok_or(NoTimer)?;
         let now = self.timers.now();
-        let order = orders.entry(key).or_insert_with(|| self.order(now));
-        let (number, free) = order.join(place, now);
+        let (number, free) = self.change(&mut orders, line, now, |order| {
+            let number = order.join(place, now);
+            (number, order.next_return(now))
+        });
         Ok(Some(Entered {
             number,
             timer,
@@ -84,46 +112,112 @@ impl Lines {
         }))
     }
 
-    /// Keeps turns that the store could not take back, for the next requests of this key. If such requests
-    /// wait already, they move up; returns the turns that they leave.
-    pub(crate) fn keep(&self, key: &Key, free: Free) -> Option<Free> {
-        // The queue of this process has taken them back itself.
-        if free.is_degraded() {
-            return None;
-        }
-        let mut orders = self.lock();
-        let (free, next) = orders.get_mut(key)?.keep(free);
+    /// Adds turns that no request takes, so that the requests behind them move up. Returns turns to give back
+    /// to the store; [`answered`](Self::answered) has to follow.
+    pub(crate) fn free(&self, line: LineOf, free: Free) -> Option<Free> {
+        let (mut orders, now) = (self.lock(), self.timers.now());
+        let (next, free) = self.change(&mut orders, line, now, |order| {
+            (order.free(free, now), order.next_return(now))
+        });
         drop(orders);
-        if let Some(next) = next {
-            next.wake();
-        }
+        wake(next);
+        free
+    }
+
+    /// Records whether the store has taken these turns back, if that is known. If not, they are kept for the
+    /// next requests of the line until they begin, and those that wait already move up. Returns turns to give
+    /// back next; [`answered`](Self::answered) has to follow.
+    pub(crate) fn answered(
+        &self,
+        line: LineOf,
+        free: Free,
+        are_given_back: Option<bool>,
+    ) -> Option<Free> {
+        let (mut orders, now) = (self.lock(), self.timers.now());
+        let (free, next) = self.change(&mut orders, line, now, |order| {
+            order.answered(free, are_given_back, now)
+        });
+        drop(orders);
+        wake(next);
         free
     }
 
     /// Returns what this request does next.
-    pub(super) fn look(&self, (key, number): (&Key, u64), now: Instant, waker: &Waker) -> Next {
+    pub(super) fn look(&self, (line, number): (LineOf, u64), now: Instant, waker: &Waker) -> Next {
         let mut orders = self.lock();
-        match orders.get_mut(key) {
+        match orders.of.get_mut(&line) {
             Some(order) => order.look(number, now, waker),
             None => Next::GoesOn,
         }
     }
 
-    /// Removes a request from its line, and wakes the next one. Returns the turns that no request takes.
-    pub(super) fn leave(&self, (key, number): (&Key, u64), has_gone_on: bool) -> Option<Free> {
+    /// Removes a request from its line, and wakes the next one. Returns turns to give back to the store;
+    /// [`answered`](Self::answered) has to follow.
+    pub(super) fn leave(&self, (line, number): (LineOf, u64), has_gone_on: bool) -> Option<Free> {
         self.leaving.ended(has_gone_on);
-        let mut orders = self.lock();
-        let order = orders.get_mut(key)?;
-        let (free, next) = order.leave(number, self.timers.now());
-        if order.is_empty() {
-            self.numbers.fetch_max(order.joined(), Ordering::Relaxed);
-            orders.remove(key);
+        let (mut orders, now) = (self.lock(), self.timers.now());
+        if !orders.of.contains_key(&line) {
+            return None;
         }
+        let (free, next) = self.change(&mut orders, line, now, |order| {
+            let (are_free, next) = order.leave(number, now);
+            let free = if are_free {
+                order.next_return(now)
+            } else {
+                None
+            };
+            (free, next)
+        });
         drop(orders);
-        if let Some(next) = next {
-            next.wake();
-        }
+        wake(next);
         free
+    }
+
+    /// Changes a line, which begins and ends with that if need be.
+    fn change<T>(
+        &self,
+        orders: &mut Orders,
+        line: LineOf,
+        now: Instant,
+        change: impl FnOnce(&mut Order) -> T,
+    ) -> T {
+        let mut was_idle = false;
+        let entry = orders.of.entry(line);
+        let order = entry
+            .and_modify(|order| was_idle = order.is_empty())
+            .or_insert_with(|| self.order(now));
+        let changed = change(order);
+        let (is_idle, is_over) = (order.is_empty(), order.is_over(now));
+        orders.idle -= usize::from(was_idle);
+        if is_over || is_idle && !self.has_room(orders, now) {
+            if let Some(order) = orders.of.remove(&line) {
+                self.ends(&order);
+            }
+        } else {
+            orders.idle += usize::from(is_idle);
+        }
+        changed
+    }
+
+    /// Returns whether one more line without requests can be kept.
+    fn has_room(&self, orders: &mut Orders, now: Instant) -> bool {
+        if orders.idle < MOST_IDLE {
+            return true;
+        }
+        let before = orders.of.len();
+        orders.of.retain(|_, order| {
+            let is_over = order.is_over(now);
+            if is_over {
+                self.ends(order);
+            }
+            !is_over
+        });
+        orders.idle -= before - orders.of.len();
+        orders.idle < MOST_IDLE
+    }
+
+    fn ends(&self, order: &Order) {
+        self.numbers.fetch_max(order.joined(), Ordering::Relaxed);
     }
 
     pub(super) fn now(&self) -> Instant {
@@ -137,6 +231,12 @@ impl Lines {
 
     fn lock(&self) -> MutexGuard<'_, Orders> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wake(next: Option<Waker>) {
+    if let Some(next) = next {
+        next.wake();
     }
 }
 

@@ -3,7 +3,8 @@
 //! - In a [`LeakyQueue`](crate::LeakyQueue), the store tells each request when its turns begin. [`Lines`] hold the
 //!   requests of one key in this process in that order, since timers alone would bunch what is due within a
 //!   millisecond or so. When a request goes away before its turn, those behind it move up along the turns that the line
-//!   holds, and the turns at the end of the line are given back to the store.
+//!   holds, and the turns at the end of the line are given back to the store. What the store cannot take back is spare: the
+//!   line keeps it for the next requests until it begins.
 //! - Under [`wait_up_to`](crate::Policy::wait_up_to), requests stand in a [`WaitQueue`], and the first of each line asks
 //!   its store again when its wait is over.
 //! - Outgoing calls stand in a [`Row`] for each key, an ordered list of requests that the wait queue uses
@@ -25,7 +26,7 @@ mod wait_queue;
 pub(crate) use self::estimate::{OwnLimits, one_after_the_other, own_limits};
 pub(crate) use self::future::{Answering, HeldCall, Holding, Ruling};
 pub(crate) use self::leaving::Leaving;
-pub(crate) use self::lines::{Lines, NoTimer};
+pub(crate) use self::lines::{LineOf, Lines, NoTimer};
 pub(crate) use self::order::Free;
 pub(crate) use self::row::Position;
 #[cfg(feature = "client")]

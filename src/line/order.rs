@@ -26,9 +26,13 @@ pub(super) struct Order {
     /// How long a request that is due, but whose future is not polled, holds up the requests behind it. These
     /// look after that time whether they have moved up.
     patience: Duration,
-    /// Turns behind all members, earliest first, which the store could not take back because other processes
-    /// have turns behind them. The next requests take them.
+    /// Turns behind all members, earliest first, which no request takes. The next requests take them, unless
+    /// they are given back to the store before: the store takes back its last turns alone, and other processes
+    /// may have turns behind these.
     spare: Vec<Stretch>,
+    /// Whether the store is being asked to take turns back. What becomes free meanwhile waits for the answer,
+    /// since the store may be able to take it back then.
+    is_returning: bool,
 }
 
 #[derive(Debug)]
@@ -55,6 +59,9 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(crate) struct Free(Turns);
 
+/// The number of stretches of turns that a line keeps for the next requests. Later ones pass unused.
+const MOST_SPARE: usize = 1_024;
+
 /// The patience of a line that waits by tokio's timers.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -66,6 +73,7 @@ impl Order {
             joined: 0,
             front_since: now,
             spare: Vec::new(),
+            is_returning: false,
         }
     }
 
@@ -82,14 +90,25 @@ impl Order {
         self.members.is_empty()
     }
 
-    /// Inserts a request behind all requests whose turns begin earlier. Returns its number, and the turns of
-    /// the place that it does not take.
-    pub(super) fn join(&mut self, place: Place, now: Instant) -> (u64, Option<Free>) {
+    /// Returns whether nothing is lost with this line.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        let has_begun = |spare: &Stretch| spare.not_begun(now).is_none();
+        self.is_empty() && !self.is_returning && self.spare.iter().all(has_begun)
+    }
+
+    /// Inserts a request behind all requests whose turns begin earlier. Returns its number. What it does not
+    /// take of its place is free.
+    pub(super) fn join(&mut self, place: Place, now: Instant) -> u64 {
         let (index, place) = self.place(place);
-        let (turns, free) = if index == self.members.len() {
-            self.take_spare(place, now)
+        let own = Stretch::all_of(place);
+        let turns = if index == self.members.len() {
+            let mut free = self.usable_before(&own, now);
+            free.push_back(own);
+            let turns = first_of(&mut free, own.count());
+            self.spare = free.into();
+            turns
         } else {
-            (SmallVec::from_slice(&[Stretch::all_of(place)]), None)
+            SmallVec::from_slice(&[own])
         };
         let number = self.joined;
         self.joined += 1;
@@ -100,53 +119,109 @@ impl Order {
             waker: None,
         };
         self.members.insert(index, member);
-        (number, free)
+        number
     }
 
-    /// Returns the turns for a request at the end of the line: spare ones first, then those of `place`.
-    fn take_spare(&mut self, place: Place, now: Instant) -> (Turns, Option<Free>) {
-        let own = Stretch::all_of(place);
-        let spare = mem::take(&mut self.spare);
+    /// Returns the spare turns that a request at the end of the line can take. The others are older than the
+    /// state of the store: it would not charge what begins earlier than a turn that it still counts.
+    fn usable_before(&self, own: &Stretch, now: Instant) -> VecDeque<Stretch> {
         let is_usable = |spare: &Stretch| {
-            let is_earlier = spare.begins() < own.begins();
-            is_earlier && spare.of().is_of_the_clock_of(&place) && spare.ends_at() > now
+            spare.begins() < own.begins() && spare.of().is_of_the_clock_of(own.of())
         };
-        let mut free: VecDeque<_> = spare.into_iter().filter(is_usable).collect();
-        free.push_back(own);
-        let turns = first_of(&mut free, own.count());
-        let has_left = free
-            .back()
-            .is_some_and(|last| last.begins() >= own.begins());
-        let unused = if has_left { free.pop_back() } else { None };
-        self.spare = free.into();
-        let unused = unused.map(|unused| Free(SmallVec::from_slice(&[unused])));
-        (turns, unused)
+        let usable = self.spare.iter().copied().filter(is_usable);
+        usable.filter_map(|spare| spare.not_begun(now)).collect()
     }
 
-    /// Keeps turns that the store could not take back. Members behind them move up. Returns the turns that
-    /// these leave, and the waker of the first member if it has moved.
-    pub(super) fn keep(&mut self, free: Free) -> (Option<Free>, Option<Waker>) {
-        let Some(first) = free.0.first() else {
-            return (None, None);
-        };
-        let behind = self.members.iter().position(|it| it.goes_after(first));
-        let Some(index) = behind else {
-            for turns in free.0 {
+    /// Adds turns that no request takes. Members behind them move up. Returns the waker of the first member if
+    /// it has moved.
+    pub(super) fn free(&mut self, free: Free, now: Instant) -> Option<Waker> {
+        let first = free.0.first()?;
+        match self.members.iter().position(|it| it.goes_after(first)) {
+            None => self.spare_all(free.0),
+            Some(index) => {
+                self.close_up(index, free.0, now);
+                let front = self.members.front_mut().filter(|_| index == 0);
+                return front.and_then(|front| front.waker.take());
+            }
+        }
+        None
+    }
+
+    fn spare_all(&mut self, free: impl IntoIterator<Item = Stretch>) {
+        for turns in free {
+            if self.spare.len() < MOST_SPARE {
                 let is_before = |spare: &Stretch| spare.begins() <= turns.begins();
                 let place = self.spare.partition_point(is_before);
                 self.spare.insert(place, turns);
             }
+        }
+    }
+
+    /// Forgets the spare turns: the store no longer counts them.
+    pub(super) fn forget_spare(&mut self) {
+        self.spare.clear();
+    }
+
+    /// Returns the last spare turns, as far as they are consecutive, to give them back to the store. The line
+    /// does not have them until [`answered`](Self::answered). Returns `None` while others are given back.
+    pub(super) fn next_return(&mut self, now: Instant) -> Option<Free> {
+        if self.is_returning {
+            return None;
+        }
+        let mut turns = Turns::from_slice(&[self.spare.pop()?.not_begun(now)?]);
+        while let Some(before) = self.spare.last().copied()
+            && turns.last().is_some_and(|next| before.is_followed_by(next))
+        {
+            self.spare.pop();
+            turns.extend(before.not_begun(now));
+        }
+        turns.reverse();
+        self.is_returning = true;
+        Some(Free(turns))
+    }
+
+    /// Records whether the store has taken these turns back; `None` if that is unknown, and then they pass
+    /// unused. Returns turns to give back next, and the waker of the first member if it has moved.
+    pub(super) fn answered(
+        &mut self,
+        free: Free,
+        are_given_back: Option<bool>,
+        now: Instant,
+    ) -> (Option<Free>, Option<Waker>) {
+        self.is_returning = false;
+        let (Some(first), Some(last)) = (free.0.first().copied(), free.0.last().copied()) else {
             return (None, None);
         };
-        let free = self.close_up(index, free.0);
-        let front = self.members.front_mut().filter(|_| index == 0);
-        (free, front.and_then(|front| front.waker.take()))
+        let is_last = |spare: &Stretch| spare.ends() > last.ends();
+        let is_next =
+            |spare: &Stretch| spare.begins() >= first.begins() || spare.is_followed_by(&first);
+        let (waker, asks_again) = match are_given_back {
+            Some(true) => (None, self.spare.last().is_some_and(is_next)),
+            Some(false) => {
+                let waker = self.free(free, now);
+                (waker, self.spare.last().is_some_and(is_last))
+            }
+            None => (None, false),
+        };
+        let next = if asks_again {
+            self.next_return(now)
+        } else {
+            None
+        };
+        (next, waker)
     }
 
     /// Returns when a request in this place would go on.
-    pub(super) fn due(&self, place: Place) -> Instant {
-        let (_, place) = self.place(place);
-        Stretch::all_of(place).due()
+    pub(super) fn due(&self, place: Place, now: Instant) -> Instant {
+        let (index, place) = self.place(place);
+        let own = Stretch::all_of(place);
+        if index < self.members.len() || self.spare.is_empty() {
+            return own.due();
+        }
+        let mut free = self.usable_before(&own, now);
+        free.push_back(own);
+        let turns = first_of(&mut free, own.count());
+        turns.first().map_or(own.due(), Stretch::due)
     }
 
     /// Returns where a request with these turns stands. The beginnings of the turns decide, because threads
@@ -195,45 +270,37 @@ impl Order {
     }
 
     /// Removes a request that has gone on or has gone away. If it had no turn yet, the requests behind it
-    /// move up into its turns. Returns the turns that remain at the end, and the waker of the new first
-    /// member.
-    pub(super) fn leave(&mut self, number: u64, now: Instant) -> (Option<Free>, Option<Waker>) {
+    /// move up into its turns, and what remains at the end is free. Returns whether anything is, and the waker
+    /// of the new first member.
+    pub(super) fn leave(&mut self, number: u64, now: Instant) -> (bool, Option<Waker>) {
         let Some(index) = self.index(number) else {
-            return (None, None);
+            return (false, None);
         };
         let Some(gone) = self.members.remove(index) else {
-            return (None, None);
+            return (false, None);
         };
-        let free = if gone.goes_on {
-            None
-        } else {
-            self.close_up(index, gone.turns)
-        };
+        if !gone.goes_on {
+            self.close_up(index, gone.turns, now);
+        }
         if index > 0 {
-            return (free, None);
+            return (!gone.goes_on, None);
         }
         self.front_since = now;
         let front = self.members.front_mut();
-        (free, front.and_then(|front| front.waker.take()))
+        (!gone.goes_on, front.and_then(|front| front.waker.take()))
     }
 
-    /// Lets the members from `from` on move up into `turns`, each as early as it can. Returns the turns that
-    /// remain.
-    fn close_up(&mut self, from: usize, turns: Turns) -> Option<Free> {
-        let mut free: VecDeque<Stretch> = turns.into_iter().collect();
+    /// Lets the members from `from` on move up into `turns`, each as early as it can. What remains is spare.
+    fn close_up(&mut self, from: usize, turns: Turns, now: Instant) {
+        let not_begun = turns.into_iter().filter_map(|turns| turns.not_begun(now));
+        let mut free: VecDeque<Stretch> = not_begun.collect();
         for member in self.members.range_mut(from..) {
             let turns = mem::take(&mut member.turns);
             let needed = turns.iter().map(Stretch::count).sum();
             free.extend(turns);
             member.turns = first_of(&mut free, needed);
         }
-        let mut last = Turns::from_slice(&[free.pop_back()?]);
-        while let Some(before) = free.pop_back()
-            && before.is_followed_by(&last[0])
-        {
-            last.insert(0, before);
-        }
-        Some(Free(last))
+        self.spare_all(free);
     }
 
     fn index(&self, number: u64) -> Option<usize> {
@@ -275,7 +342,7 @@ impl Free {
     }
 
     /// Returns whether the store was away when it charged the turns.
-    pub(super) fn is_degraded(&self) -> bool {
+    pub(crate) fn is_degraded(&self) -> bool {
         self.0.iter().any(|turns| turns.of().is_degraded())
     }
 }

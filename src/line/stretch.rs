@@ -133,6 +133,21 @@ impl Stretch {
         self.of.due_at(self.first + self.count)
     }
 
+    /// Returns the turns that have not begun. A request that takes a turn late is too close to the next turn,
+    /// which may belong to another process.
+    pub(super) fn not_begun(self, now: Instant) -> Option<Self> {
+        let (mut begun, mut not_begun) = (0, self.count);
+        while begun < not_begun {
+            let middle = begun + (not_begun - begun) / 2;
+            if self.of.due_at(self.first + middle) < now {
+                begun = middle + 1;
+            } else {
+                not_begun = middle;
+            }
+        }
+        (begun < self.count).then(|| self.without_the_first(begun))
+    }
+
     /// Returns whether no turn of another process lies between this stretch and the next. The end of a part
     /// may be a microsecond late.
     pub(super) fn is_followed_by(&self, next: &Self) -> bool {

@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::lines::{Lines, NoTimer};
+use super::lines::{LineOf, Lines, NoTimer};
 use super::order::{Free, Next};
 use super::stretch::Place;
 use crate::clock::Timer;
-use crate::key::Key;
 use crate::observe::Wait;
 
 /// A future that is ready when a request may go on. To keep the order, drop it after the request has gone on.
 pub(crate) struct Turn {
     lines: Arc<Lines>,
-    key: Key,
+    line: LineOf,
     number: u64,
     timer: Timer,
     /// Counts the request as waiting.
@@ -23,20 +22,19 @@ pub(crate) struct Turn {
     give_back: Option<GiveBack>,
 }
 
-/// Called with turns that no request takes.
+/// Called with turns to give back to the store, which then have to be [answered](Lines::answered) for.
 pub(crate) type GiveBack = Box<dyn Fn(Free) + Send + Sync>;
 
 impl Turn {
-    /// Lets a request of this key wait in this place, for `delay` or for the requests before it. Returns
-    /// `None` if it can go on at once. Turns that no request takes go to `give_back`, now or when this
-    /// request leaves.
+    /// Lets a request wait in this place of a line, for `delay` or for the requests before it. Returns `None`
+    /// if it can go on at once. Turns that no request takes go to `give_back`, now or when this request leaves.
     pub(crate) fn join(
         lines: &Arc<Lines>,
-        key: Key,
+        line: LineOf,
         (place, delay): (Place, Duration),
         give_back: GiveBack,
     ) -> Result<Option<Self>, NoTimer> {
-        let Some(entered) = lines.enter(key, place, delay)? else {
+        let Some(entered) = lines.enter(line, place, delay)? else {
             return Ok(None);
         };
         if let Some(free) = entered.free {
@@ -44,7 +42,7 @@ impl Turn {
         }
         Ok(Some(Self {
             lines: Arc::clone(lines),
-            key,
+            line,
             number: entered.number,
             timer: entered.timer,
             wait: None,
@@ -62,7 +60,7 @@ impl Turn {
         let mut has_fired = false;
         loop {
             let now = self.lines.now();
-            let own = (&self.key, self.number);
+            let own = (self.line, self.number);
             match self.lines.look(own, now, cx.waker()) {
                 Next::GoesOn => {
                     self.give_back = None;
@@ -88,7 +86,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let give_back = self.give_back.take();
-        let own = (&self.key, self.number);
+        let own = (self.line, self.number);
         if let Some(free) = self.lines.leave(own, give_back.is_none())
             && let Some(give_back) = give_back
         {
@@ -119,7 +117,8 @@ mod tests {
         let delay = TURN * u32::try_from(number).unwrap();
         let moments = [number, number + 1].map(|turn| Micros::new(100_000 * turn));
         let place = Place::new(1, moments.into(), Instant::now() + delay);
-        let turn = Turn::join(lines, "ann".into_key(), (place, delay), Box::new(|_| {}));
+        let line = LineOf::Key("ann".into_key());
+        let turn = Turn::join(lines, line, (place, delay), Box::new(|_| {}));
         turn.unwrap_or_else(|_| panic!("no timer")).unwrap()
     }
 

@@ -1,3 +1,5 @@
+//! Changes to the states of keys without a decision, and where the charge was made that they concern.
+
 use super::Charge;
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
@@ -41,13 +43,15 @@ pub enum Amendment {
     /// amendment changes slots, but [`Block`](Self::Block) and [`Unblock`](Self::Unblock) apply to their
     /// keys.
     Release,
-    /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back: as many as the charge costs, the first of
-    /// which begins at this moment, rounded up to a microsecond or to the next. The requests have gone away,
-    /// and the requests behind them have moved up, so nothing takes these turns.
+    /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back, as many as the charge costs. The requests have
+    /// gone away, and the requests behind them have moved up, so nothing takes these turns.
     ///
-    /// Only the last turns can be given back. The answer is `false` if a request of another process has come
-    /// behind them. Then the turns are kept, and the next request of this process takes them.
-    GiveBack(Micros),
+    /// Only the last turns of a queue can be given back: every later request was told to wait for them. The
+    /// answer is `false` if other turns lie behind them, which another process, another limiter over the same
+    /// state, or a request whose answer is on its way has been charged. Nothing changes then. The limiter that
+    /// has the turns keeps them until they begin: its next request takes them, and they are given back with the
+    /// turns that lie behind them, as soon as these are free too.
+    GiveBack(Departure),
 }
 
 impl Amendment {
@@ -63,7 +67,58 @@ impl Amendment {
 
     /// Returns whether it concerns a charge that was made in this process because the store was away.
     pub(crate) fn is_of_a_degraded_charge(self) -> bool {
-        matches!(self, Self::TakeBack(taken) | Self::Add(taken) if taken.is_degraded())
+        match self {
+            Self::TakeBack(taken) | Self::Add(taken) => taken.is_degraded(),
+            Self::GiveBack(departure) => departure.is_degraded(),
+            _ => false,
+        }
+    }
+}
+
+/// When the first of some turns of a queue begins, and where they were charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    begins: Micros,
+    is_degraded: bool,
+    is_overflow: bool,
+}
+
+impl Departure {
+    /// Creates it for turns that the store has charged to an entry of their key.
+    ///
+    /// The first begins at this moment by the clock of the store: the time of the outcomes and the
+    /// [delay](crate::Outcome::delay) together, rounded up to a microsecond or to the next.
+    pub fn at(begins: Micros) -> Self {
+        Self {
+            begins,
+            is_degraded: false,
+            is_overflow: false,
+        }
+    }
+
+    /// Sets where the turns were charged.
+    pub(crate) fn charged_where(self, is_degraded: bool, is_overflow: bool) -> Self {
+        Self {
+            is_degraded,
+            is_overflow,
+            ..self
+        }
+    }
+
+    /// Returns when the first turn begins, by the clock of the store that made the charge.
+    pub fn begins(&self) -> Micros {
+        self.begins
+    }
+
+    /// Returns whether the turns were charged to the entry that keys share for which a full store in memory has
+    /// no room: see [`Outcome::is_overflow`].
+    pub fn is_overflow(&self) -> bool {
+        self.is_overflow
+    }
+
+    /// Returns whether the turns were charged in this process because the store was away.
+    pub fn is_degraded(&self) -> bool {
+        self.is_degraded
     }
 }
 

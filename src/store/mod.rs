@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-pub use self::amendment::{Amendment, Taken};
+pub use self::amendment::{Amendment, Departure, Taken};
 pub use self::charged::{Charged, Wanted};
 pub(crate) use self::charged::{answered, check};
 pub use self::memory::{MemoryLedger, MemoryStore, RestoreStatus, Restored, Usage};

@@ -21,8 +21,8 @@ pub(crate) fn store() -> MemoryStore {
     MemoryStore::new().clock(TokioClock::new())
 }
 
-/// A clock that stands still, so that tokio's timers wake requests.
-struct StillClock;
+/// A clock that stands still, so that tokio's timers wake requests, if there are any.
+pub(crate) struct StillClock;
 
 impl Clock for StillClock {
     fn now(&self) -> Micros {

@@ -8,12 +8,20 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::routing::get;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 use tower_http::timeout::TimeoutLayer;
 use tower_ratelimit::clock::Clock;
-use tower_ratelimit::store::{Change, Changed, Items, Reply};
-use tower_ratelimit::{LeakyQueue, RateLimitLayer, SharedStore, StoreError};
+use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::key::Key;
+use tower_ratelimit::middleware::Deadline;
+use tower_ratelimit::store::{
+    Amendment, Change, Changed, Charge, Charged, Items, Ledger, MemoryLedger, Reply, Store, Wanted,
+};
+use tower_ratelimit::{
+    AnchoredWindow, ConfigError, FixedWindow, LeakyQueue, MemoryStore, Policy, RateLimitLayer,
+    SharedStore, StoreError,
+};
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
 use crate::exchange::global;
@@ -26,6 +34,13 @@ fn queue(places: u32) -> RateLimitLayer {
     let queue = LeakyQueue::per_second(10).places(places);
     let builder = RateLimitLayer::builder().policy(global("queue", queue));
     builder.store(store()).build().unwrap()
+}
+
+/// Returns a layer that serves ten requests a second, with fifty places.
+fn queue_over<S: Store<Ledger: Ledger> + 'static>(store: S) -> RateLimitLayer {
+    let queue = LeakyQueue::per_second(10).places(50);
+    let builder = RateLimitLayer::builder().policy(global("queue", queue));
+    builder.store(store).build().unwrap()
 }
 
 /// Returns how many requests arrive in each whole second.
@@ -100,18 +115,24 @@ impl Items for Shared {
 #[tokio::test(start_paused = true)]
 async fn two_processes_that_share_a_queue_serve_at_its_rate_together() {
     let items = Shared(Arc::default(), TokioClock::new());
+    two_serve_at_their_rate(|| SharedStore::new(items.clone())).await;
+}
+
+/// As two layers do over clones of one store in memory, and the layers before and after a reload: each has a line of
+/// its own. The store said that it had taken back what it had not, and each such turn passed unused.
+#[tokio::test(start_paused = true)]
+async fn two_layers_over_one_store_in_memory_serve_at_its_rate_together() {
+    let store = store();
+    two_serve_at_their_rate(|| store.clone()).await;
+}
+
+async fn two_serve_at_their_rate<S: Store<Ledger: Ledger> + 'static>(store: impl Fn() -> S) {
     let arrivals = Arrivals::new();
-    let process = || {
-        let queue = LeakyQueue::per_second(10).places(50);
-        let builder = RateLimitLayer::builder().policy(global("queue", queue));
-        let store = SharedStore::new(items.clone());
-        behind(&builder.store(store).build().unwrap(), &arrivals)
-    };
-    let processes = [process(), process()];
+    let processes = [(); 2].map(|()| behind(&queue_over(store()), &arrivals));
     for number in 0..400 {
         for (service, number) in processes.iter().zip([2 * number, 2 * number + 1]) {
             let sent = service.clone().oneshot(request(1, number));
-            tokio::spawn(tokio::time::timeout(Duration::from_millis(700), sent));
+            tokio::spawn(timeout(Duration::from_millis(700), sent));
         }
         sleep(Duration::from_millis(50)).await;
     }
@@ -128,6 +149,198 @@ async fn two_processes_that_share_a_queue_serve_at_its_rate_together() {
             .collect();
         assert_spaced(&own);
     }
+}
+
+/// The turn of the only request of a line was forgotten with the line, before the store had said that it could not take
+/// it back.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_the_store_cannot_take_back_outlives_the_line() {
+    let items = Shared(Arc::default(), TokioClock::new());
+    let arrivals = Arrivals::new();
+    let process = || behind(&queue_over(SharedStore::new(items.clone())), &arrivals);
+    let (one, other) = (process(), process());
+    send(&one, request(1, 0)).await;
+    let leaves = send(&one, request(1, 1)).await;
+    send(&other, request(1, 2)).await;
+    leaves.abort();
+    sleep(Duration::from_millis(10)).await;
+    for number in 3..5 {
+        send(&one, request(1, number)).await;
+    }
+    sleep(4 * INTERVAL).await;
+    let expected: Vec<_> = [0, 3, 2, 4].into_iter().zip(0..).collect();
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(number, turn)| (*number, *turn * INTERVAL))
+        .collect();
+    assert_eq!(arrivals.log(), expected);
+}
+
+/// Twenty processes with a request a second each, so that each line has one request. Each left alone and left its turn
+/// unused: nothing was served.
+#[tokio::test(start_paused = true)]
+async fn many_processes_with_a_request_each_go_on_under_a_timeout() {
+    let items = Shared(Arc::default(), TokioClock::new());
+    let arrivals = Arrivals::new();
+    let processes =
+        [(); 20].map(|()| behind(&queue_over(SharedStore::new(items.clone())), &arrivals));
+    for number in 0..400 {
+        let sent = processes[number % 20].clone();
+        let sent = sent.oneshot(request(1, u32::try_from(number).unwrap()));
+        tokio::spawn(timeout(Duration::from_millis(700), sent));
+        sleep(Duration::from_millis(50)).await;
+    }
+    let log = arrivals.log();
+    for pair in log.windows(2) {
+        assert!(pair[1].1 >= pair[0].1 + INTERVAL, "{log:?}");
+    }
+    let served = in_each_second(&log, 20);
+    assert!(served.iter().all(|served| *served >= 5), "{served:?}");
+}
+
+/// A store at a distance: each question is on its way for a while, and each answer too.
+#[derive(Clone)]
+struct Distant(MemoryStore);
+
+#[derive(Clone, Debug)]
+struct DistantLedger(Arc<MemoryLedger>);
+
+const WAY: Duration = Duration::from_millis(6);
+
+impl Store for Distant {
+    type Ledger = DistantLedger;
+
+    fn open(&self, policies: &[Policy]) -> Result<DistantLedger, ConfigError> {
+        Ok(DistantLedger(Arc::new(self.0.open(policies)?)))
+    }
+}
+
+impl DistantLedger {
+    /// Asks at once, whatever becomes of the question.
+    fn ask<T: Send + 'static>(
+        &self,
+        charges: &[Charge],
+        ask: impl FnOnce(&MemoryLedger, &[Charge]) -> T + Send + 'static,
+    ) -> Reply<Result<T, StoreError>> {
+        let (ledger, charges) = (Arc::clone(&self.0), charges.to_vec());
+        Reply::later(async move {
+            let asked = tokio::spawn(async move {
+                sleep(WAY).await;
+                ask(&ledger, &charges)
+            });
+            let answer = asked.await.unwrap();
+            sleep(WAY).await;
+            Ok(answer)
+        })
+    }
+}
+
+impl Ledger for DistantLedger {
+    fn charge(&self, charges: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
+        match self.ask(charges, MemoryLedger::charge_now) {
+            Reply::Later(answer) => Charged::Later(answer),
+            _ => unreachable!("it is later"),
+        }
+    }
+
+    fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        self.ask(charges, MemoryLedger::peek_now)
+    }
+
+    fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
+        self.ask(charges, move |ledger, charges| {
+            ledger.amend_now(charges, amendment).unwrap()
+        })
+    }
+}
+
+/// Twenty at once in each second, with a deadline of 700 ms. Twelve turns came too late. One was given back, the others
+/// stood in the queue as if there were requests, and nothing was served for as long as the overload lasted.
+#[tokio::test(start_paused = true)]
+async fn requests_that_would_leave_too_late_take_no_turns() {
+    let arrivals = Arrivals::new();
+    let service = behind(&queue_over(Distant(store())), &arrivals);
+    for second in 0..5 {
+        for number in 0..20 {
+            let mut request = request(1, 20 * second + number);
+            let deadline = Deadline::after(7 * INTERVAL + 3 * WAY);
+            request.extensions_mut().insert(deadline);
+            send(&service, request).await;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(in_each_second(&arrivals.log(), 5), [8; 5]);
+    assert_spaced(&arrivals.log());
+}
+
+/// As many calls as there are places, each with `grpc-timeout: 1n`, filled a queue in which there was no request.
+#[tokio::test(start_paused = true)]
+async fn requests_without_patience_do_not_fill_a_queue() {
+    let arrivals = Arrivals::new();
+    let service = behind(&queue_over(Distant(store())), &arrivals);
+    for number in 0..51 {
+        let mut request = request(1, number);
+        request
+            .extensions_mut()
+            .insert(Deadline::after(Duration::from_nanos(1)));
+        send(&service, request).await;
+    }
+    sleep(20 * WAY).await;
+    send(&service, request(1, 51)).await;
+    sleep(2 * INTERVAL).await;
+    let (first, last) = (arrivals.log()[0], arrivals.log()[1]);
+    assert_eq!([first.0, last.0], [0, 51]);
+    assert!(
+        last.1 <= first.1 + 20 * WAY + INTERVAL,
+        "{:?}",
+        arrivals.log()
+    );
+}
+
+/// Fifty requests that were reset at once held the next one for five seconds: the store had charged them turns that no
+/// line knew of.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_goes_away_before_the_answer_gives_its_turn_back() {
+    let arrivals = Arrivals::new();
+    let service = behind(&queue_over(Distant(store())), &arrivals);
+    let mut sent = Vec::new();
+    for number in 0..50 {
+        sent.push(send(&service, request(1, number)).await);
+    }
+    sleep(WAY / 2).await;
+    for sent in sent {
+        sent.abort();
+    }
+    // The first turn begins at once.
+    sleep(INTERVAL).await;
+    send(&service, request(1, 50)).await;
+    sleep(4 * WAY).await;
+    assert_eq!(arrivals.log(), [(50, INTERVAL + WAY / 2 + 2 * WAY)]);
+}
+
+/// A client that goes away while the store is asked was charged.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waited_for_a_limit_and_goes_away_before_the_answer_is_charged_nothing() {
+    let second = Duration::from_secs(1);
+    let layer = RateLimitLayer::builder()
+        .policy(global("window", AnchoredWindow::per_second(1)).wait_up_to(5 * second))
+        .policy(global("day", FixedWindow::per_day(100)))
+        .store(Distant(store()))
+        .build()
+        .unwrap();
+    let arrivals = Arrivals::new();
+    let service = behind(&layer, &arrivals);
+    send(&service, request(1, 0)).await.await.unwrap();
+    let waits = send(&service, request(1, 1)).await;
+    // It asks when its turn has come, and is not answered yet.
+    sleep(second + WAY / 2).await;
+    assert!(!waits.is_finished());
+    waits.abort();
+    sleep(4 * WAY).await;
+    let limiter = layer.limiter();
+    let told = limiter.peek(Key::GLOBAL, 0).await.unwrap();
+    let remaining: Vec<_> = told.policies().map(|(_, it)| it.remaining()).collect();
+    assert_eq!(remaining, [1, 99]);
 }
 
 #[tokio::test(start_paused = true)]

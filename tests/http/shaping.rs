@@ -10,11 +10,14 @@ use http_body_util::Full;
 use tokio::time::{sleep, timeout};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::key::Key;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::{FixedWindow, LeakyQueue, Policy, RateLimitLayer, TokenBucket, key};
+use tower_ratelimit::{
+    FixedWindow, LeakyQueue, MemoryStore, Policy, RateLimitLayer, TokenBucket, key,
+};
 
-use crate::arrivals::{Arrivals, TICK, behind, hello_by_tokio, request, send, store};
-use crate::exchange::{ask, get, global, poll};
+use crate::arrivals::{Arrivals, StillClock, TICK, behind, hello_by_tokio, request, send, store};
+use crate::exchange::{Behind, Hello, ask, get, global, now, poll};
 use crate::slow_store::SlowStore;
 
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -316,6 +319,25 @@ fn where_nothing_would_wake_it_a_request_is_refused_and_the_log_says_why() {
         panic!("{refused:?}");
     };
     assert_eq!(diagnostic.code(), "TRL009");
+}
+
+/// It was charged all the same, and the queue stood as if it waited there.
+#[test]
+fn a_request_that_nothing_would_wake_is_charged_nothing() {
+    let layer = RateLimitLayer::builder()
+        .policy(global("queue", LeakyQueue::per_second(5).places(9)))
+        .policy(global("day", FixedWindow::per_day(100)))
+        .store(MemoryStore::new().clock(StillClock));
+    let layer = layer.build().unwrap();
+    let service = Hello::behind(&layer);
+    assert_eq!(ask(&service, get()).status, StatusCode::OK);
+    assert_eq!(
+        ask(&service, get()).status,
+        StatusCode::INTERNAL_SERVER_ERROR
+    );
+    let peeked = now(layer.limiter().peek(Key::GLOBAL, 0)).unwrap();
+    let used: Vec<_> = peeked.policies().map(|(_, it)| it.used()).collect();
+    assert_eq!(used, [1, 1]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use tokio::time::{Instant, advance, timeout};
 use tower::util::BoxCloneService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::{self, Key};
+use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::{LeakyQueue, Policy, RateLimitLayer};
 
 use crate::scene::{MINUTE, PATIENCE, store};
@@ -213,4 +214,63 @@ async fn clients_that_disconnect_the_oldest_first_leave_no_turn_unused() {
     }
     let allowed = || scene.processes[0].limiter().snapshot().requests().allowed();
     assert_eq!(allowed(), 102);
+}
+
+/// Twenty at once in each second, with a deadline of 700 ms. One of the turns that came too late was given back, the others
+/// stood in the queue as if there were requests, and nothing was served for as long as the overload lasted.
+#[tokio::test(start_paused = true)]
+async fn requests_that_would_leave_too_late_take_no_turns() {
+    let mut scene = Scene::new(1).await;
+    for second in 0..3 {
+        for number in 0..20 {
+            let mut request = Request::new(20 * second + number);
+            let deadline = Deadline::after(7 * INTERVAL);
+            request.extensions_mut().insert(deadline);
+            let answer = scene.service(0).oneshot(request);
+            scene.sent.push(tokio::spawn(async move {
+                let _ = answer.await;
+            }));
+        }
+        scene.settle().await;
+        for _ in 0..20 {
+            scene.step().await;
+        }
+    }
+    assert_eq!(scene.in_each_second(3), [8; 3]);
+    assert_spaced(&scene.log());
+}
+
+/// Requests that were reset at once held the next one: Redis had charged them turns that no line knew of.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_goes_away_before_the_answer_gives_its_turn_back() {
+    let scene = Scene::new(1).await;
+    let mut leave = Vec::new();
+    for number in 0..30 {
+        let answer = scene.service(0).oneshot(Request::new(number));
+        leave.push(tokio::spawn(answer));
+    }
+    for _ in 0..3 {
+        yield_now().await;
+    }
+    for request in leave {
+        request.abort();
+    }
+    let began = std::time::Instant::now();
+    loop {
+        let told = scene.processes[0]
+            .limiter()
+            .peek(Key::GLOBAL, 0)
+            .await
+            .unwrap();
+        let used = told.binding().unwrap().1.used();
+        // The first turn begins at once, and is used.
+        if used <= 1 {
+            break;
+        }
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{used} turns are not given back"
+        );
+        yield_now().await;
+    }
 }

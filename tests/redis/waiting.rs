@@ -10,7 +10,7 @@ use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::{Amendment, Charge, Ledger, Store};
+use tower_ratelimit::store::{Amendment, Charge, Departure, Ledger, Store};
 use tower_ratelimit::{
     AnchoredWindow, LeakyQueue, ManualClock, Micros, OnStoreFailure, Policy, RateLimitLayer,
     RedisStore, key,
@@ -112,7 +112,7 @@ async fn the_last_turns_of_a_queue_are_given_back_and_the_store_says_whether_the
     let give_back = async |cost, after: u64| {
         let begins = Micros::new(START.get() + after);
         ledger
-            .amend(&[charge(cost)], Amendment::GiveBack(begins))
+            .amend(&[charge(cost)], Amendment::GiveBack(Departure::at(begins)))
             .wait()
             .await
             .unwrap()

@@ -12,7 +12,8 @@ use tower_ratelimit::clock::Clock;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{IntoKey, Key, Secret};
 use tower_ratelimit::store::{
-    Amendment, Change, Changed, Charge, Items, Ledger, Reply, SharedLedger, SharedStore, Store,
+    Amendment, Change, Changed, Charge, Departure, Items, Ledger, Reply, SharedLedger, SharedStore,
+    Store,
 };
 use tower_ratelimit::{
     FixedWindow, LeakyQueue, Limiter, ManualClock, Micros, OnStoreFailure, Policy, StoreError,
@@ -334,7 +335,7 @@ async fn a_turn_in_a_queue_is_given_back() {
     assert_eq!([delay().await, delay().await], [Duration::ZERO, second]);
     let departure = Micros::new(map.clock.now().get() + 1_000_000);
     let give_back = async || {
-        let reply = ledger.amend(&[charge], Amendment::GiveBack(departure));
+        let reply = ledger.amend(&[charge], Amendment::GiveBack(Departure::at(departure)));
         reply.wait().await.unwrap()
     };
     assert!(give_back().await);
@@ -342,6 +343,23 @@ async fn a_turn_in_a_queue_is_given_back() {
     // Another request is behind it.
     assert!(!give_back().await);
     assert!(!ledger.decide(&[charge]).wait().await.unwrap().is_allowed());
+}
+
+/// The state is moved back and written then, which was taken for a turn that was given back.
+#[tokio::test]
+async fn a_clock_that_steps_back_gives_no_turn_back() {
+    let map = map();
+    let queue = Policy::new("queue", LeakyQueue::per_second(1).places(2));
+    let ledger = SharedStore::new(map.clone()).open(&[queue]).unwrap();
+    let charge = Charge::new(0, "ann".into_key(), 1);
+    for _ in 0..2 {
+        let _ = ledger.decide(&[charge]).wait().await.unwrap();
+    }
+    let began = map.clock.now();
+    map.clock.set_micros(Micros::new(began.get() - 60_000_000));
+    let departure = Departure::at(Micros::new(began.get() + 1_000_000));
+    let reply = ledger.amend(&[charge], Amendment::GiveBack(departure));
+    assert!(!reply.wait().await.unwrap());
 }
 
 #[tokio::test]

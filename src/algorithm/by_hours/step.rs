@@ -365,16 +365,13 @@ impl<R: OfAlgorithm> Step for Timed<R> {
 
     /// Turns that begin after the next switch are the last if the debt before them drains through the
     /// switches by then.
-    fn give_back(&self, kept: &mut R::Kept, now: Micros, turns: u32, begins: Micros) {
+    fn are_last(&self, kept: &R::Kept, now: Micros, turns: u32, begins: Micros) -> bool {
         if begins < self.hours.timetable().at(now).span.until {
-            return self.change(kept, now, |rule, kept| {
-                rule.give_back(kept, now, turns, begins);
-            });
+            let of_rule = |rule: &R, kept: &R::Kept| rule.are_last(kept, now, turns, begins);
+            return self.ask(kept, now, of_rule);
         }
         let last = now.saturating_add(self.delay(kept, now, turns));
-        if last == begins || last.saturating_add(Micros::new(1)) == begins {
-            self.refund(kept, now, turns);
-        }
+        last == begins || last.saturating_add(Micros::new(1)) == begins
     }
 
     fn remaining(&self, kept: &R::Kept, now: Micros) -> u32 {

@@ -144,14 +144,12 @@ impl Step for Packed {
     }
 
     /// See `step.rs`.
-    fn give_back(&self, debt: &mut Debt, now: Micros, turns: u32, begins: Micros) {
+    fn are_last(&self, debt: &Debt, now: Micros, turns: u32, begins: Micros) -> bool {
         let (owed, given_back) = (self.owed(debt, now), self.in_parts(turns));
         let before = owed.saturating_sub(given_back);
         let last = now.saturating_add(self.time_to_drain(before));
         let are_last = last == begins || last.saturating_add(Micros::new(1)) == begins;
-        if self.holds && owed >= given_back && are_last {
-            self.refund(debt, now, turns);
-        }
+        self.holds && owed >= given_back && are_last
     }
 
     fn remaining(&self, debt: &Debt, now: Micros) -> u32 {

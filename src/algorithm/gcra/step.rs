@@ -161,14 +161,12 @@ impl Step for Bucket {
     /// Every later request has added to the debt. So these turns are the last if the debt before them drains
     /// at the moment at which the first of them begins. A layer that has moved requests up may pass that
     /// moment a microsecond late, where a turn is not a whole number of microseconds.
-    fn give_back(&self, debt: &mut Debt, now: Micros, turns: u32, begins: Micros) {
+    fn are_last(&self, debt: &Debt, now: Micros, turns: u32, begins: Micros) -> bool {
         let (owed, given_back) = (self.owed(debt, now), self.in_parts(turns));
         let before = owed.saturating_sub(given_back);
         let last = now.saturating_add(self.wait(debt, before, 0));
         let are_last = last == begins || last.saturating_add(Micros::new(1)) == begins;
-        if self.holds && owed >= given_back && are_last {
-            self.refund(debt, now, turns);
-        }
+        self.holds && owed >= given_back && are_last
     }
 
     fn remaining(&self, debt: &Debt, now: Micros) -> u32 {

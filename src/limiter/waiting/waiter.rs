@@ -202,11 +202,13 @@ impl Waiter {
             Reply::Later(_) => ASKS_SHARED_EVERY,
         };
         let reply = match reply {
-            // If the client goes away now, the charges of the store have to be released as well.
-            Reply::Later(coming) if self.limiter.holds_any(&charges) => Reply::Later(Box::pin(
-                PendingOutcomes::new(&self.limiter, &charges, coming),
-            )),
-            reply => reply,
+            // A client that goes away now is charged nothing either.
+            Reply::Later(coming) => Reply::Later(Box::pin(PendingOutcomes::forgone(
+                &self.limiter,
+                &charges,
+                coming,
+            ))),
+            now => now,
         };
         self.step = Step::Asks(Box::pin(
             async move { answered(&charges, reply.wait().await) },

@@ -49,6 +49,8 @@ enum Event {
     /// The member at this place of the line goes away; 1,000 stands for the whole line.
     Leaves(usize),
     GoesOn,
+    /// The store, which has decided before, answers whether it has taken turns back.
+    Answers,
 }
 
 fn events(others: bool) -> impl Strategy<Value = Vec<Event>> {
@@ -62,6 +64,7 @@ fn events(others: bool) -> impl Strategy<Value = Vec<Event>> {
         3 => (cost, here).prop_map(|(cost, here)| Event::Comes(cost, here)),
         2 => (0_usize..1_000).prop_map(Event::Leaves),
         1 => Just(Event::GoesOn),
+        2 => Just(Event::Answers),
     ];
     prop::collection::vec(event, 1..80)
 }
@@ -85,19 +88,17 @@ fn run(events: &[Event], (parts, interval): (u64, u64)) {
     let mut order = Order::new(start, PATIENCE);
     let mut others = Vec::new();
     let mut has_others = false;
-    for event in events {
+    let mut sent = None;
+    for event in events.iter().chain([&Event::Answers; 200]) {
         let before = members(&order);
+        let mut free = None;
         match *event {
             Event::Comes(cost, here) => {
                 let told = store.charge(cost);
                 if here {
                     let place = Place::new(cost, told, start + told.0.to_duration());
-                    let mut free = order.join(place, start).1;
-                    while let Some(unused) = free.take() {
-                        if !store.give_back(&unused) {
-                            free = order.keep(unused).0;
-                        }
-                    }
+                    order.join(place, start);
+                    free = order.next_return(start);
                 } else {
                     others.push(told);
                     has_others = true;
@@ -105,27 +106,44 @@ fn run(events: &[Event], (parts, interval): (u64, u64)) {
             }
             Event::Leaves(of_a_thousand) if !before.is_empty() => {
                 let place = of_a_thousand * before.len() / 1_000;
-                let (number, cost, _) = before[place];
-                let (mut free, _) = order.leave(number, start);
-                if !has_others {
-                    assert_eq!(free.as_ref().map(Free::count), Some(cost));
-                }
-                while let Some(unused) = free.take() {
-                    if !store.give_back(&unused) {
-                        assert!(has_others);
-                        free = order.keep(unused).0;
-                    }
-                }
+                let (number, ..) = before[place];
+                assert!(order.leave(number, start).0);
+                free = order.next_return(start);
             }
             Event::Leaves(_) => {}
+            Event::Answers => {
+                if let Some((free_before, are_given_back)) = sent.take() {
+                    free = order.answered(free_before, Some(are_given_back), start).0;
+                }
+            }
             Event::GoesOn => {
                 if let Some((number, ..)) = before.first() {
                     order.members[0].goes_on = true;
-                    assert!(order.leave(*number, start).0.is_none());
+                    assert!(!order.leave(*number, start).0);
                 }
             }
         }
+        if let Some(free) = free {
+            let are_given_back = store.give_back(&free);
+            assert!(are_given_back || has_others);
+            assert!(
+                sent.is_none(),
+                "the store is asked about one thing at a time"
+            );
+            sent = Some((free, are_given_back));
+        }
         let after = members(&order);
+        for spare in &order.spare {
+            assert!(
+                after.iter().all(|it| it.2 <= spare.begins()),
+                "a spare turn before a request"
+            );
+            for (other, others_end) in &others {
+                let is_apart = others_end.get() <= spare.begins().get() + 1
+                    || spare.ends().get() <= other.get() + 1;
+                assert!(is_apart, "a spare turn is one of another process");
+            }
+        }
         for (number, cost, begins) in &after {
             let known = before.iter().find(|(known, ..)| known == number);
             if let Some((_, known_cost, known_begins)) = known {
@@ -150,6 +168,10 @@ fn run(events: &[Event], (parts, interval): (u64, u64)) {
             }
         }
     }
+    assert!(
+        has_others || order.spare.is_empty(),
+        "not given back: {order:?}"
+    );
 }
 
 const TURN: Duration = Duration::from_millis(100);
@@ -172,8 +194,11 @@ fn dues(order: &Order, start: Instant) -> Vec<(u64, u128)> {
 
 /// Returns how many turns are free after a member has left, and when the first begins.
 fn left(order: &mut Order, number: u64, now: Instant) -> Option<(u32, Micros)> {
-    let (free, _) = order.leave(number, now);
-    free.map(|free| (free.count(), free.begins()))
+    order.leave(number, now);
+    let free = order.next_return(now)?;
+    let told = (free.count(), free.begins());
+    order.answered(free, Some(true), now);
+    Some(told)
 }
 
 /// While its store is away, a queue begins anew in this process and by its clock. Once, its first request was
@@ -237,7 +262,7 @@ fn a_request_that_costs_more_does_not_reach_over_the_turns_of_another_process() 
     for (turns, first, last) in [(2, 0, 20), (3, 40, 70), (1, 70, 80)] {
         order.join(place(turns, first, last), start);
     }
-    assert!(order.leave(0, start).0.is_none());
+    assert_eq!(left(&mut order, 0, start), None);
     let begins: Vec<_> = members(&order)
         .iter()
         .map(|it| it.2.get() - clock)
@@ -248,6 +273,69 @@ fn a_request_that_costs_more_does_not_reach_over_the_turns_of_another_process() 
         left(&mut order, 1, start),
         Some((3, Micros::new(clock + 50)))
     );
+}
+
+/// Over a store that several processes share. The next turn of another process is an interval behind the turn, and
+/// not behind the request.
+#[test]
+fn a_turn_that_has_begun_goes_to_no_other_request() {
+    let (clock, start) = (1 << 50, Instant::now());
+    for (late, expected) in [(false, 100), (true, 300)] {
+        let mut order = Order::new(start, PATIENCE);
+        order.join(turn(start, clock, 1, false), start);
+        order.leave(0, start);
+        let free = order.next_return(start).unwrap();
+        order.answered(free, Some(false), start);
+        let now = start + TURN + Duration::from_micros(u64::from(late));
+        assert_eq!(order.is_over(now), late);
+        let place = turn(start, clock, 3, false);
+        assert_eq!((order.due(place, now) - start).as_millis(), expected);
+        order.join(place, now);
+        assert_eq!(dues(&order, start), [(1, expected)]);
+    }
+    // Of five turns, two have begun.
+    let five = |begins: u64| {
+        let moments = [begins, begins + 5].map(|turn| Micros::new(clock + 100_000 * turn));
+        Place::new(
+            5,
+            moments.into(),
+            start + TURN * u32::try_from(begins).unwrap(),
+        )
+    };
+    let left = Stretch::all_of(five(1))
+        .not_begun(start + TURN * 5 / 2)
+        .unwrap();
+    assert_eq!((left.count(), left.begins().get() - clock), (3, 300_000));
+    assert!(
+        Stretch::all_of(five(1))
+            .not_begun(start + 6 * TURN)
+            .is_none()
+    );
+}
+
+/// Requests that would leave too late give their turns back at once, the first of them first: the store takes back
+/// none but the last. What becomes free while the store is asked is asked about with the rest.
+#[test]
+fn turns_that_are_free_one_after_the_other_are_given_back_together() {
+    let (clock, start) = (1 << 50, Instant::now());
+    let mut order = Order::new(start, PATIENCE);
+    let free_turn = |number| Free::all_of(turn(start, clock, number, false));
+    order.free(free_turn(8), start);
+    let first = order.next_return(start).unwrap();
+    for number in 9..20 {
+        order.free(free_turn(number), start);
+        assert!(order.next_return(start).is_none(), "one question at a time");
+    }
+    let (all, _) = order.answered(first, Some(false), start);
+    let all = all.unwrap();
+    assert_eq!((all.count(), all.begins().get() - clock), (12, 800_000));
+    // One more has become free, in front of them.
+    order.free(free_turn(7), start);
+    let (last, _) = order.answered(all, Some(true), start);
+    let last = last.unwrap();
+    assert_eq!((last.count(), last.begins().get() - clock), (1, 700_000));
+    assert!(order.answered(last, Some(true), start).0.is_none());
+    assert!(order.is_over(start));
 }
 
 /// Three a second, ten a second, a million a day, and a prime interval.

@@ -133,8 +133,14 @@ pub(super) trait General: Send + Sync + 'static {
         clock: &dyn Clock,
     ) -> (&dyn Tier, PageSnapshot, Lock<'_>);
 
-    /// Changes the state of a key, if it has one.
-    fn amend(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock, amendment: Amendment);
+    /// Changes the state of a key, if it has one. Returns `false` if turns of a queue are not the last.
+    fn amend(
+        &self,
+        ask: Ask,
+        limit: Option<&Algorithm>,
+        clock: &dyn Clock,
+        amendment: Amendment,
+    ) -> bool;
 
     /// Charges a key after the fact, whether there is room under its limit or not.
     fn settle(&self, asked: (Ask, Counted), limit: Option<&Algorithm>, clock: &dyn Clock);

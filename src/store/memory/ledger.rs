@@ -117,12 +117,13 @@ impl MemoryLedger {
     }
 
     /// Changes the state of each key under its policy; see [`Ledger::amend`]. Charges of policies that were
-    /// not opened are ignored.
+    /// not opened are ignored. Returns `false` if turns of a queue could not be given back.
     ///
     /// # Errors
     ///
     /// When there is no room for another override: see [`MemoryStore`](super::MemoryStore).
-    pub fn amend_now(&self, charges: &[Charge], amendment: Amendment) -> Result<(), StoreError> {
+    pub fn amend_now(&self, charges: &[Charge], amendment: Amendment) -> Result<bool, StoreError> {
+        let mut is_done = true;
         for charge in charges {
             let Some(opened) = self.policies.get(charge.policy) else {
                 continue;
@@ -132,9 +133,9 @@ impl MemoryLedger {
                 continue;
             }
             let limit = opened.limit_of(charge);
-            opened.amend(ask, limit.as_ref(), amendment, &self.clock)?;
+            is_done &= opened.amend(ask, limit.as_ref(), amendment, &self.clock)?;
         }
-        Ok(())
+        Ok(is_done)
     }
 
     #[inline]
@@ -465,8 +466,7 @@ impl Ledger for MemoryLedger {
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
-        // No other process can have charged turns behind these.
-        Reply::Now(self.amend_now(charges, amendment).map(|()| true))
+        Reply::Now(self.amend_now(charges, amendment))
     }
 
     fn stats(&self) -> StoreStats {

@@ -100,13 +100,15 @@ impl Opened {
         }
     }
 
+    /// Changes the state of a key. Returns `false` if turns of a queue are not the last, and so cannot be given
+    /// back.
     pub(super) fn amend(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         amendment: Amendment,
         clock: &dyn Clock,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let (key, counter) = (ask.fingerprint, self.general());
         match amendment {
             // At once.
@@ -117,7 +119,9 @@ impl Opened {
                     counter.settle((ask, Counted::Apart), limit, clock);
                 }
             }
-            Amendment::Add(taken) => counter.settle((ask, Counted::of(taken)), limit, clock),
+            Amendment::Add(taken) => {
+                counter.settle((ask, Counted::of(taken.is_overflow())), limit, clock);
+            }
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
             Amendment::Unblock => self.blocks.unblock(key),
             Amendment::Override(limit, length) => {
@@ -131,8 +135,8 @@ impl Opened {
             Amendment::Refund
             | Amendment::TakeBack(_)
             | Amendment::GiveBack(_)
-            | Amendment::Reset => counter.amend(ask, limit, clock, amendment),
+            | Amendment::Reset => return Ok(counter.amend(ask, limit, clock, amendment)),
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -4,7 +4,6 @@ use super::seed::RESERVED;
 use super::seqlock::{Lock, Seqlock};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::store::Taken;
 
 /// Where a key is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,9 +16,9 @@ pub(super) enum Counted {
 }
 
 impl Counted {
-    /// Returns where this was charged.
-    pub(super) fn of(taken: Taken) -> Self {
-        if taken.is_overflow() {
+    /// Returns where a charge was made.
+    pub(super) fn of(is_overflow: bool) -> Self {
+        if is_overflow {
             Self::Overflow
         } else {
             Self::Apart

@@ -176,12 +176,20 @@ impl General for Tiers {
         General::snapshot_and_lock(self.wide_for(ask.fingerprint), ask, limit, counted, clock)
     }
 
-    fn amend(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock, amendment: Amendment) {
+    fn amend(
+        &self,
+        ask: Ask,
+        limit: Option<&Algorithm>,
+        clock: &dyn Clock,
+        amendment: Amendment,
+    ) -> bool {
         let limit = self.other(limit);
-        if limit.is_none() && self.packed.amend(ask, None, clock, amendment).is_some() {
-            return;
+        if limit.is_none()
+            && let Some(is_done) = self.packed.amend(ask, None, clock, amendment)
+        {
+            return is_done;
         }
-        General::amend(self.wide_for(ask.fingerprint), ask, limit, clock, amendment);
+        General::amend(self.wide_for(ask.fingerprint), ask, limit, clock, amendment)
     }
 
     fn settle(&self, asked: (Ask, Counted), limit: Option<&Algorithm>, clock: &dyn Clock) {

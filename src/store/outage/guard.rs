@@ -82,7 +82,7 @@ impl Ledger for Guard {
             return self.ledger.amend(charges, amendment);
         };
         if amendment.is_of_a_degraded_charge() {
-            return Reply::Now(self.standby.settle(charges, amendment).map(|()| true));
+            return Reply::Now(self.standby.settle(charges, amendment));
         }
         if self.watch.is_away(charges) {
             let changed = self

@@ -183,11 +183,11 @@ impl Standby {
         changed: Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         match amendment {
-            Amendment::Block(_) => self.ledger().amend_now(charges, amendment)?,
+            Amendment::Block(_) => drop(self.ledger().amend_now(charges, amendment)?),
             Amendment::Refund | Amendment::Settle if changed.is_err() => {
                 return self.change_usage(charges, amendment, changed);
             }
-            Amendment::Reset | Amendment::Unblock | Amendment::GiveBack(_) => {
+            Amendment::Reset | Amendment::Unblock => {
                 // Where nothing was ever kept there is nothing to change.
                 if let Some(kept) = self.ledger.get() {
                     let here = charges.iter().map(|charge| self.at_its_share(*charge));
@@ -200,14 +200,15 @@ impl Standby {
         changed
     }
 
-    /// Gives back what a request has taken here, or adds to it.
+    /// Gives back what a request has taken here, or adds to it. Returns `false` if turns of a queue could not be
+    /// given back.
     pub(in crate::store) fn settle(
         &self,
         charges: &[Charge],
         amendment: Amendment,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let Some(ledger) = self.ledger.get() else {
-            return Ok(());
+            return Ok(true);
         };
         ledger.amend_now(&self.kept_here(charges), amendment)
     }
@@ -252,7 +253,7 @@ impl Standby {
         } else if let Some(ledger) = self.ledger.get() {
             ledger.amend_now(&[*charge], Amendment::Unblock)
         } else {
-            Ok(())
+            Ok(true)
         };
     }
 }
@@ -260,5 +261,40 @@ impl Standby {
 impl fmt::Debug for Standby {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Standby").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{LeakyQueue, Limit};
+    use crate::clock::ManualClock;
+    use crate::key::IntoKey;
+    use crate::store::Departure;
+
+    /// They were given back under the limit of all nodes, at whose rate they are not the last.
+    #[test]
+    fn turns_under_the_limit_of_a_plan_are_given_back_at_the_share_at_which_they_were_charged() {
+        let queue = LeakyQueue::per_second(10).places(9);
+        let policy = Policy::new("queue", queue).on_store_failure(OnStoreFailure::Local);
+        let two = NonZeroU32::MIN.saturating_add(1);
+        let standby = Standby::new(&[policy], two, Some(Arc::new(ManualClock::new())));
+        let charge = Charge::new(0, "ann".into_key(), 1).under(Limit::new(100, 100));
+        let take = || {
+            let told = standby.charge(&[charge], || unreachable!("it is local"));
+            let told = told.unwrap();
+            let (_, outcome) = told.iter().next().unwrap();
+            (
+                told.at().saturating_add(outcome.delay_micros()),
+                outcome.delay(),
+            )
+        };
+        let delays = [take().1, take().1].map(|delay| delay.as_millis());
+        assert_eq!(delays, [0, 20], "a node has half of the rate");
+        let (begins, _) = take();
+        let last = Amendment::GiveBack(Departure::at(begins).charged_where(true, false));
+        assert!(standby.settle(&[charge], last).unwrap());
+        assert!(!standby.settle(&[charge], last).unwrap());
+        assert_eq!(take().0, begins);
     }
 }

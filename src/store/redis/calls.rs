@@ -231,7 +231,7 @@ impl Calls {
                 Amendment::Block(length) | Amendment::Override(_, length) => {
                     (length.min(Micros::LONGEST).get(), 0)
                 }
-                Amendment::GiveBack(moment) => (charge.cost.into(), moment.get()),
+                Amendment::GiveBack(departure) => (charge.cost.into(), departure.begins().get()),
                 Amendment::Release => (charge.cost.into(), charge.slot.map_or(0, Slot::number)),
                 Amendment::TakeBack(taken) => (charge.cost.into(), taken.until().get()),
                 _ => (charge.cost.into(), 0),

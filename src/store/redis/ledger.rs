@@ -415,7 +415,7 @@ impl Ledger for RedisLedger {
         match amendment {
             Amendment::Release => self.release(charges),
             _ if amendment.is_of_a_degraded_charge() => {
-                Reply::Now(self.0.standby.settle(charges, amendment).map(|()| true))
+                Reply::Now(self.0.standby.settle(charges, amendment))
             }
             Amendment::Override(limit, _)
                 if charges.iter().any(|charge| {

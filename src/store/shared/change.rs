@@ -49,6 +49,8 @@ pub struct Changed {
     pub(super) answer: Result<Outcomes, StoreError>,
     /// The number of units taken, if the change takes units.
     pub(super) units: u32,
+    /// Whether an amendment was made: turns of a queue can be given back only if they are the last.
+    pub(super) is_done: bool,
 }
 
 /// An item to write.
@@ -108,7 +110,7 @@ impl Change {
         let items = before.iter().cloned().map(Option::unwrap_or_default);
         let mut items: SmallVec<[Item; 2]> = items.collect();
         let mut outcomes = Outcomes::new(now);
-        let mut units = 0;
+        let (mut units, mut is_done) = (0, true);
         match self.verb {
             Verb::Charge | Verb::Peek => decide(
                 &self.parts,
@@ -128,7 +130,7 @@ impl Change {
             }
             Verb::Amend(amendment) => {
                 for part in &self.parts {
-                    part.amend(&mut items[part.item], now, amendment);
+                    is_done &= part.amend(&mut items[part.item], now, amendment);
                 }
             }
         }
@@ -140,6 +142,7 @@ impl Change {
                 .collect(),
             answer: Ok(outcomes),
             units,
+            is_done,
         }
     }
 
@@ -237,6 +240,7 @@ impl Changed {
                 .because(DAMAGED)
                 .caused_by(cause)),
             units: 0,
+            is_done: false,
         }
     }
 }

@@ -175,11 +175,7 @@ impl<I: Items> Ledger for SharedLedger<I> {
             Ok(change) => change,
             Err(error) => return Reply::Now(Err(error)),
         };
-        let is_done = move |changed: Changed| {
-            let is_written = !changed.writes().is_empty();
-            let is_kept = matches!(amendment, Amendment::GiveBack(_)) && !is_written;
-            changed.answer.map(|_| !is_kept)
-        };
+        let is_done = |changed: Changed| changed.answer.map(|_| changed.is_done);
         if change.names.len() <= self.items.at_once().max(1) {
             let changed = self.items.update(change);
             return changed.map(move |changed| is_done(changed?));

@@ -153,7 +153,9 @@ impl Part {
         }
     }
 
-    pub(super) fn amend(&self, item: &mut Item, now: Micros, amendment: Amendment) {
+    /// Returns `false` if turns of a queue are not the last, and so cannot be given back.
+    pub(super) fn amend(&self, item: &mut Item, now: Micros, amendment: Amendment) -> bool {
+        let mut is_done = true;
         let (mut own, state) = (self.own(item, now), self.state(item));
         let limit = *self.limit(own.as_ref());
         let state = match amendment {
@@ -162,21 +164,28 @@ impl Part {
                 limit.refund(state, now, self.cost)
             }
             // No policy of this store has slots.
-            Amendment::TakeBack(_) | Amendment::Release => return,
+            Amendment::TakeBack(_) | Amendment::Release => return true,
             Amendment::Settle | Amendment::Add(_) => limit.settle(state, now, self.cost),
             Amendment::GiveBack(departure) => {
-                rule::give_back(&limit, state, now, self.cost, departure)
+                let state_after;
+                (state_after, is_done) =
+                    rule::give_back(&limit, state, now, self.cost, departure.begins());
+                state_after
             }
             Amendment::Reset => State::NEW,
-            Amendment::Block(length) => return self.block(item, now, length),
+            Amendment::Block(length) => {
+                self.block(item, now, length);
+                return true;
+            }
             Amendment::Unblock => {
                 item.put(self.tags.offences, &[], Micros::ZERO);
-                return item.put(self.tags.block, &[], Micros::ZERO);
+                item.put(self.tags.block, &[], Micros::ZERO);
+                return true;
             }
             // Until this moment a debt drains under the previous limit.
             Amendment::Override(another, length) => {
                 let Some(another) = self.algorithm.without_hours().under(another) else {
-                    return;
+                    return true;
                 };
                 let span = Span::new(now, length);
                 own = Some(Own {
@@ -191,6 +200,7 @@ impl Part {
             }
         };
         self.keep(item, &state, own, now);
+        is_done
     }
 
     fn state(&self, item: &Item) -> State {

@@ -71,37 +71,37 @@ pub(super) fn lasts(algorithm: &Algorithm, state: State, now: Micros) -> Micros 
     algorithm.with_rule(Lasts(state, now))
 }
 
-/// Returns the state without the turn of a request of this cost that was to leave at `departure`, if that
-/// turn is the last.
+/// Returns the state without the turns of a request of this cost that was to leave at `departure`, if these
+/// are the last, and whether they are.
 pub(super) fn give_back(
     algorithm: &Algorithm,
     state: State,
     now: Micros,
     cost: u32,
     departure: Micros,
-) -> State {
+) -> (State, bool) {
     struct GiveBack(State, Micros, u32, Micros);
 
     impl GiveBack {
-        fn under<S: Step>(self, rule: &S) -> State {
+        fn under<S: Step>(self, rule: &S) -> (State, bool) {
             let Self(state, now, cost, departure) = self;
             let mut kept = rule.read(state);
             if let Some(moved) = rule.moved_back(&kept, now) {
                 kept = moved;
             }
-            rule.give_back(&mut kept, now, cost, departure);
-            rule.write(kept)
+            let are_last = rule.give_back(&mut kept, now, cost, departure);
+            (rule.write(kept), are_last)
         }
     }
 
     impl WithRule for GiveBack {
-        type Result = State;
+        type Result = (State, bool);
 
-        fn fixed(self, rule: impl Fixed) -> State {
+        fn fixed(self, rule: impl Fixed) -> Self::Result {
             self.under(&rule)
         }
 
-        fn long(self, rule: impl Step<Kept = State>) -> State {
+        fn long(self, rule: impl Step<Kept = State>) -> Self::Result {
             self.under(&rule)
         }
     }

@@ -24,40 +24,41 @@ impl From<NoRoom> for Unsettled {
     }
 }
 
-/// Returns whether the amendment names one charge, and so changes only the entry that holds it.
-fn is_of_one_charge(amendment: Amendment) -> bool {
-    matches!(amendment, Amendment::GiveBack(_))
-}
-
 /// Returns where the charge was made, if the amendment is of one. Since then, the key may have lost its slot, or got one.
 fn place_charged(amendment: Amendment) -> Option<Counted> {
     match amendment {
-        Amendment::TakeBack(taken) => Some(Counted::of(taken)),
+        Amendment::TakeBack(taken) => Some(Counted::of(taken.is_overflow())),
+        Amendment::GiveBack(departure) => Some(Counted::of(departure.is_overflow())),
         _ => None,
     }
 }
 
-/// Changes a state. Blocks, overrides and settlements are handled elsewhere.
+/// Changes a state. Blocks, overrides and settlements are handled elsewhere. Returns `false` if turns of a
+/// queue are not the last.
 pub(super) fn amend<S: Step>(
     rule: &S,
     kept: &mut S::Kept,
     now: Micros,
     cost: u32,
     amendment: Amendment,
-) {
+) -> bool {
     match amendment {
         Amendment::Refund => rule.refund(kept, now, cost),
         Amendment::TakeBack(taken) if now < taken.until() => rule.refund(kept, now, cost),
-        Amendment::GiveBack(departure) => rule.give_back(kept, now, cost, departure),
+        Amendment::GiveBack(departure) => {
+            return rule.give_back(kept, now, cost, departure.begins());
+        }
         Amendment::Reset => *kept = S::Kept::default(),
         _ => {}
     }
+    true
 }
 
 /// Changes of a state without a decision.
 impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Changes the state of a key, if it has one, or the shared entry if the key has no slot and there is no
-    /// room. Units are taken back where they were charged. Returns `None` if the page is retired.
+    /// room. Units are taken back where they were charged. Returns `None` if the page is retired, and otherwise
+    /// whether it was done: turns of a queue can be given back only if they are the last.
     #[inline(never)]
     pub(in crate::store::memory) fn amend(
         &self,
@@ -65,7 +66,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         limit: Option<&Algorithm>,
         clock: &dyn Clock,
         amendment: Amendment,
-    ) -> Option<()> {
+    ) -> Option<bool> {
         let now = || clock.now().min(self.until);
         let charged = place_charged(amendment);
         let mut counted = charged.unwrap_or(Counted::Apart);
@@ -74,14 +75,13 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             && let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, |_| now())
         {
             let now = snapshot.latest;
-            self.change(
+            return Some(self.change(
                 (page, &snapshot),
                 (&self.rule, cell),
                 &mut lock,
                 (now, ask.cost),
                 amendment,
-            );
-            return Some(());
+            ));
         }
         let own = self.own_where((ask, counted), limit, now(), clock);
         let (snapshot, mut lock, slot) = loop {
@@ -93,11 +93,11 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             if counted == Counted::Apart
                 && charged.is_none()
                 && !snapshot.is_overridden()
-                && (is_of_one_charge(amendment) || !self.has_room(&snapshot, now()))
+                && !self.has_room(&snapshot, now())
             {
                 counted = Counted::Overflow;
             } else {
-                return Some(());
+                return Some(!matches!(amendment, Amendment::GiveBack(_)));
             }
         };
         let page = self.page(&snapshot);
@@ -106,17 +106,16 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             self.step_back(page, &snapshot, &mut lock, now);
         }
         let rule = self.rule_under(snapshot.own);
-        self.change(
+        Some(self.change(
             (page, &snapshot),
             (&rule, &slot.cell),
             &mut lock,
             (now, ask.cost),
             amendment,
-        );
-        Some(())
+        ))
     }
 
-    /// Changes the state of a cell. Its page is locked.
+    /// Changes the state of a cell. Its page is locked. Returns whether it was done.
     #[inline]
     fn change(
         &self,
@@ -125,15 +124,16 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         lock: &mut Lock<'_>,
         (now, cost): (Micros, u32),
         amendment: Amendment,
-    ) {
+    ) -> bool {
         lock.changes();
         page.set_latest(now);
         let mut seen = cell.see(rule, page.latest());
         let before = rule.size(&seen);
-        amend(rule, &mut seen, now, cost, amendment);
+        let is_done = amend(rule, &mut seen, now, cost, amendment);
         self.resize(rule, &mut seen, before);
         cell.keep(rule, seen);
         self.note_evictable(snapshot, now);
+        is_done
     }
 
     /// Locks the page of a key that is in one of its own slots, on a page at rest and under the policy's own

@@ -131,8 +131,14 @@ impl<R: Step, C: Keeps<R>> General for Table<R, C> {
         }
     }
 
-    fn amend(&self, ask: Ask, limit: Option<&Algorithm>, clock: &dyn Clock, amendment: Amendment) {
-        let _ = self.amend(ask, limit, clock, amendment);
+    fn amend(
+        &self,
+        ask: Ask,
+        limit: Option<&Algorithm>,
+        clock: &dyn Clock,
+        amendment: Amendment,
+    ) -> bool {
+        self.amend(ask, limit, clock, amendment).unwrap_or(true)
     }
 
     fn settle(&self, asked: (Ask, Counted), limit: Option<&Algorithm>, clock: &dyn Clock) {
