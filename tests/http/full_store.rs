@@ -99,30 +99,6 @@ async fn places_that_newcomers_leave_the_oldest_first_are_given_back() {
     assert_eq!(arrivals.log(), [(0, Duration::ZERO), (7, INTERVAL)]);
 }
 
-/// Its places were given back to the wrong entry, and the next newcomer was held for them.
-#[tokio::test(start_paused = true)]
-async fn a_newcomer_that_has_got_an_entry_meanwhile_leaves_its_places_where_they_were() {
-    let (layer, limiter) = full([queue()]);
-    let arrivals = Arrivals::new();
-    let service = behind(&layer, &arrivals);
-    let mut waiting = Vec::new();
-    for number in 0..6 {
-        waiting.push(send(&service, request(5, number)).await);
-    }
-    limiter.reset_now("one");
-    waiting.push(send(&service, request(5, 6)).await);
-    // It is in a queue of its own.
-    assert_eq!(arrivals.log()[1..], [(6, Duration::ZERO)]);
-    limiter.settle_now("one", 200);
-    for leaves in waiting.drain(1..) {
-        leaves.abort();
-        tokio::task::yield_now().await;
-    }
-    // This one stands in the shared entry again, with the first alone before it.
-    send(&service, request(7, 7)).await.await.unwrap();
-    assert_eq!(arrivals.log()[2..], [(7, INTERVAL)]);
-}
-
 /// The place and the other charge of a request that would leave too late were lost.
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_whose_turn_comes_too_late_gets_its_charge_back() {

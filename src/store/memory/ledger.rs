@@ -501,3 +501,53 @@ impl fmt::Debug for MemoryLedger {
         f.debug_struct("MemoryLedger").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::LeakyQueue;
+    use crate::clock::ManualClock;
+    use crate::key::IntoKey;
+    use crate::policy::Policy;
+    use crate::store::{Departure, MemoryStore};
+
+    /// A newcomer to a full store that has got an entry meanwhile gave its turns back to that, and the next newcomers
+    /// were held for them.
+    #[test]
+    fn turns_in_the_shared_entry_are_given_back_there() {
+        let store = MemoryStore::new().max_keys(2).clock(ManualClock::new());
+        let queue = Policy::new("queue", LeakyQueue::per_second(2).places(99));
+        let ledger = store.ledger(&[queue]);
+        let charge = |key: &'static str, cost| Charge::new(0, key.into_key(), cost);
+        for key in ["one", "two"] {
+            ledger
+                .amend_now(&[charge(key, 200)], Amendment::Settle)
+                .unwrap();
+        }
+        let take = |key| {
+            let told = ledger.charge_now(&[charge(key, 1)]);
+            let (_, outcome) = told.iter().next().unwrap();
+            let begins = told.at().saturating_add(outcome.delay_micros());
+            (outcome.is_overflow(), Departure::at(begins))
+        };
+        let newcomer = [(); 3].map(|()| take("newcomer"));
+        assert!(newcomer.iter().all(|(is_overflow, _)| *is_overflow));
+        ledger
+            .amend_now(&[charge("one", 0)], Amendment::Reset)
+            .unwrap();
+        assert!(!take("newcomer").0, "there is room for it");
+        let (_, last) = newcomer[2];
+        let give_back = |departure| {
+            let amendment = Amendment::GiveBack(departure);
+            ledger
+                .amend_now(&[charge("newcomer", 1)], amendment)
+                .unwrap()
+        };
+        assert!(!give_back(last));
+        assert!(give_back(last.charged_where(false, true)));
+        assert!(
+            !give_back(last.charged_where(false, true)),
+            "it is given back"
+        );
+    }
+}
