@@ -6,7 +6,9 @@ use std::time::Duration;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Store};
-use tower_ratelimit::{Decision, FixedWindow, Limiter, ManualClock, Micros, Policy, RedisStore};
+use tower_ratelimit::{
+    Decision, FixedWindow, LeakyQueue, Limiter, ManualClock, Micros, Policy, RedisStore,
+};
 
 use crate::scene::{
     MINUTE, cluster_store, daily, every, key_on_each, keys, limiter, story, until, used,
@@ -113,6 +115,36 @@ impl Scene {
         let asked = [("a", self.keys[0], 2), ("b", self.keys[1], 2)];
         limiter.check_with(asked).unwrap().await.unwrap()
     }
+}
+
+/// The turn of a denied request passes unused if another request has the turn behind it by then.
+#[tokio::test]
+async fn a_denied_request_takes_no_turn_of_a_queue_from_the_requests_behind_it() {
+    let scene = Scene::new();
+    let clock = ManualClock::new();
+    clock.set_micros(Micros::new(1_704_067_200_123_457));
+    let store = scene.store.clone().clock(clock);
+    let queue = || Policy::new("a", LeakyQueue::per_minute(60).places(9));
+    let both = limiter(&store, [queue(), daily("b", 1)]);
+    let alone = limiter(&store, [queue()]);
+    let delay = async || {
+        let decision = alone.check(scene.keys[0], 1).await.unwrap();
+        decision.binding().unwrap().1.delay()
+    };
+    assert_eq!(delay().await, Duration::ZERO);
+
+    // The first server has given the turn, and the second does not answer yet.
+    scene.cluster.nodes[1].freeze();
+    let asked = [("a", scene.keys[0], 1), ("b", scene.keys[1], 2)];
+    let denied = tokio::spawn(both.check_with(asked).unwrap());
+    let peek = async || alone.peek(scene.keys[0], 0).await.unwrap();
+    while peek().await.binding().unwrap().1.used() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(delay().await, Duration::from_secs(2));
+    scene.cluster.nodes[1].thaw();
+    assert!(!denied.await.unwrap().unwrap().is_allowed());
+    assert_eq!(delay().await, Duration::from_secs(3));
 }
 
 #[tokio::test]

@@ -96,11 +96,7 @@ impl Calls {
                 Ok(answer) if answer.is_allowed() => together.add(answer),
                 answer => {
                     // The request is denied whether this succeeds or not. It has time of its own.
-                    for (charge, taken) in together.taken(&self.policies) {
-                        let amendment = match charge.slot {
-                            Some(_) => Amendment::Release,
-                            None => Amendment::TakeBack(taken),
-                        };
+                    for (charge, amendment) in together.undoing(&self.policies) {
                         let _ = self.change_each(&[charge], amendment).await;
                     }
                     let mut denied = answer?;

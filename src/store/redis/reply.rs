@@ -14,7 +14,7 @@ use crate::clock::Micros;
 use crate::decision::DenialEffect;
 use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
-use crate::store::{Charge, Taken};
+use crate::store::{Amendment, Charge, Departure, Taken};
 
 /// The answer of the script to some charges: the states of their keys, at one moment. The outcomes are
 /// computed from it here.
@@ -240,20 +240,27 @@ impl ScriptReply {
         })
     }
 
-    /// Returns what was charged, if the request was allowed.
-    pub(super) fn taken(&self, policies: &[OpenedPolicy]) -> SmallVec<[(Charge, Taken); 4]> {
-        let taken = self
-            .each
-            .iter()
-            .filter(|told| told.passes())
-            .filter_map(|told| {
-                let counted = policies.get(told.charge.policy)?;
+    /// Returns what was charged, if the request was allowed, each charge with the change that undoes it.
+    pub(super) fn undoing(&self, policies: &[OpenedPolicy]) -> SmallVec<[(Charge, Amendment); 4]> {
+        let charged = self.each.iter().filter(|told| told.passes());
+        let undoing = charged.filter_map(|told| {
+            let counted = policies.get(told.charge.policy)?;
+            let outcome = told.outcome(counted, Micros::ZERO);
+            let amendment = if told.charge.slot.is_some() {
+                Amendment::Release
+            } else if counted.algorithm.without_hours().shapes() {
+                // Another request may have the turn behind this one, and keeps it.
+                Amendment::GiveBack(Departure::at(
+                    told.at.saturating_add(outcome.delay_micros()),
+                ))
+            } else {
                 let mut outcomes = Outcomes::new(told.at);
-                outcomes.push(told.charge.policy, told.outcome(counted, Micros::ZERO));
-                let taken = Taken::of(&told.charge, &counted.algorithm, &outcomes);
-                Some((told.charge, taken))
-            });
-        taken.collect()
+                outcomes.push(told.charge.policy, outcome);
+                Amendment::TakeBack(Taken::of(&told.charge, &counted.algorithm, &outcomes))
+            };
+            Some((told.charge, amendment))
+        });
+        undoing.collect()
     }
 
     /// Returns how long the denied request with these outcomes cannot pass at least, or `None` if no wait
