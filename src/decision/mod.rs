@@ -14,6 +14,7 @@ mod outcome;
 mod outcomes;
 #[cfg(feature = "resolver")]
 mod resolution;
+mod reused_list;
 #[cfg(feature = "serde")]
 mod serde;
 
@@ -33,3 +34,4 @@ pub(crate) use self::outcome::{DenialEffect, Units};
 pub(crate) use self::outcomes::OwnWindow;
 #[cfg(feature = "resolver")]
 pub(crate) use self::resolution::ResolvedNames;
+pub(crate) use self::reused_list::{FreeLists, Reused, ReusedList};
