@@ -47,6 +47,15 @@ impl Scene {
         local.map(|local| local.is_allowed)
     }
 
+    /// Asks about a key, of which nothing is granted.
+    fn asks_three_times(&self, key: u64) {
+        for _ in 0..3 {
+            assert_eq!(self.decides(charge(key)), None);
+            let questions = self.leases.ask(&[charge(key)]);
+            self.answer(questions, &GRANTED.replace(";20;", ";0;"));
+        }
+    }
+
     /// Answers a question with this text.
     fn answer(&self, questions: LeaseRequests, text: &str) {
         let charges: Charges = questions.iter().map(|question| question.charge).collect();
@@ -72,16 +81,13 @@ fn an_answer_about_the_time_before_a_change_is_not_believed() {
     for (text, spends) in [(DENIED, Some(false)), (GRANTED, Some(true))] {
         for is_changed in [false, true] {
             let scene = Scene::new();
-            for _ in 0..3 {
-                // A denial is remembered of a key that is asked for often.
-                assert_eq!(scene.decides(charge(1)), None);
-                let questions = scene.leases.ask(&[charge(1)]);
-                scene.answer(questions, &GRANTED.replace(";20;", ";0;"));
-            }
+            // A denial is remembered of a key that is asked for often.
+            scene.asks_three_times(1);
             assert_eq!(scene.decides(charge(1)), None);
             let questions = scene.leases.ask(&[charge(1)]);
             if is_changed {
                 scene.changes.advance(&[charge(1)]);
+                scene.asks_three_times(1);
             }
             scene.answer(questions, text);
             let expected = if is_changed { None } else { spends };
