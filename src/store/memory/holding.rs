@@ -49,8 +49,7 @@ impl MemoryLedger {
     ) -> Option<bool> {
         let opened = self.opened(charge.policy)?;
         let slots = opened.slots.as_ref()?;
-        let is_lenient = charge.is_soft || charge.is_shadow;
-        if charge.slot.is_none() || charge.cost == 0 || is_lenient || opened.blocks.are_any() {
+        if charge.slot.is_none() || charge.cost == 0 || charge.is_soft || opened.blocks.are_any() {
             return None;
         }
         let limit = charge.limit.map(Limit::size);
