@@ -19,6 +19,7 @@
 
 mod asking;
 mod failures;
+mod far;
 #[cfg(feature = "config")]
 mod from_file;
 mod off;
