@@ -140,7 +140,7 @@ impl ScriptReply {
                 let (fits, blocked) = (parts.next()?, parts.next()?.parse().ok()?);
                 let grant = if grants {
                     let grant = grant_of([parts.next()?, parts.next()?, parts.next()?])?;
-                    Some(grant).filter(|grant| grant.units > 0)
+                    Some(grant).filter(|grant| grant.lasts > Micros::ZERO)
                 } else {
                     None
                 };
@@ -207,7 +207,8 @@ impl ScriptReply {
 
     /// Returns whether it brings units.
     pub(super) fn grants_any(&self) -> bool {
-        self.each.iter().any(|told| told.grant.is_some())
+        let mut grants = self.each.iter().filter_map(|told| told.grant);
+        grants.any(|grant| grant.units > 0)
     }
 
     /// Returns the reply for this policy.
