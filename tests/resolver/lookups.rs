@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::{Instant, advance};
 use tower_ratelimit::decision::{Resolution, Unresolved};
@@ -229,6 +230,32 @@ async fn refreshes_of_plans_leave_room_for_keys_without_a_plan() {
             .map(|told| resolution_of(told.as_ref().unwrap()))
             .collect();
         assert!(told.iter().all(|it| *it == Resolution::Fresh), "{told:?}");
+    }
+}
+
+/// A customer whose plan is known waits for no lookup, however many keys others invent: its decision is ready when it is first
+/// polled.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_invented_keys_keeps_no_customer_waiting_whose_plan_is_known() {
+    let source = ScriptedSource::new();
+    source.set("ann", "pro");
+    let limiter = limiter(&source.resolver());
+    ask(&limiter, "ann").await;
+    let gate = source.hold();
+    for (rounds, aged) in [(100, Duration::ZERO), (100, SURELY_STALE)] {
+        advance(aged).await;
+        for round in 0..rounds {
+            let invented =
+                (0..100).map(|number| limiter.check(format!("{aged:?} {round} {number}"), 1));
+            let invented = tokio::spawn(join_all(invented));
+            settle().await;
+            let known = resolution(&limiter, "ann").now_or_never();
+            let is_known = matches!(known, Some(Resolution::Fresh | Resolution::Stale(_)));
+            assert!(is_known, "{aged:?}, round {round}: {known:?}");
+            // Some of the lookups end, and others begin.
+            gate.add_permits(10);
+            invented.abort();
+        }
     }
 }
 
