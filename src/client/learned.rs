@@ -3,7 +3,7 @@
 //! No more calls go than are known to be allowed. A response says how many calls remained when the server decided
 //! on its call. Any other call that was on its way since that call was sent may not have been counted by then.
 //! The layer subtracts all of these: if no other client uses the limit, at least the rest remains. A call whose caller has
-//! given up is on its way for a second more, in which the server may still count it.
+//! given up counts as on its way for one to two seconds more, in which the server may still count it.
 
 use std::time::Duration;
 
