@@ -7,7 +7,7 @@
 //! | module | part of a request |
 //! | --- | --- |
 //! | [`server`] | connections of clients, HTTP/1 and HTTP/2, until shutdown |
-//! | `framing` | finds requests with two lengths |
+//! | `framing` | lets bytes of HTTP/1 pass only if they have one reading |
 //! | `head` | leaves one way to read a head, for the limits and for the upstream |
 //! | [`gateway`] | chooses between `/_limit/*` and the upstream |
 //! | `question` | answers `/_limit/check` |

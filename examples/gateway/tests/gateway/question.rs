@@ -183,6 +183,9 @@ async fn what_is_reserved_is_never_forwarded() {
         "/x/../_limit/status",
         "/x/..%2f_limit/status",
         "/_limit/status/",
+        "/_limit;x/",
+        "/%255flimit/",
+        "/_LIMIT/",
     ] {
         let answer = scene.get(path, &[]).await;
         assert_eq!(answer.status(), 404, "{path}");
