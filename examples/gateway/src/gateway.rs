@@ -14,6 +14,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::config::{Config, Watched};
 use tower_ratelimit::key::Head;
 
+use crate::counted::Counted;
 use crate::forward::{Sender, Upstream};
 use crate::framing::Heads;
 use crate::head::give_one_reading;
@@ -68,7 +69,7 @@ impl Gateway {
     ) -> Response<Body> {
         let config = self.limits.config();
         let (mut parts, body) = request.into_parts();
-        if let Err((status, why)) = give_one_reading(&mut parts, &config.headers()) {
+        if let Err((status, why)) = give_one_reading(&mut parts) {
             let mut refusal = told(status, why);
             if parts.version < Version::HTTP_2 {
                 // The beginning of the next request is unknown.
@@ -77,16 +78,22 @@ impl Gateway {
             }
             return refusal;
         }
+        let counted = Counted::of(&config);
         let mut request = Request::from_parts(parts, body);
         let trust = Trust::of(&config, peer.ip().to_canonical());
         request.extensions_mut().insert(peer);
         if is_reserved(&request) {
-            return self.answer_proxy(request, trust).await;
+            return self.answer_proxy(request, trust, &counted).await;
         }
+        let (mut parts, body) = request.into_parts();
+        if let Err((status, why)) = counted.leave(&mut parts) {
+            return told(status, why);
+        }
+        let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(Sender {
             peer,
             is_proxy: trust.tells_clients,
-            read: config.headers(),
+            counted,
             heads: heads.clone(),
         });
         match self.forwarding.oneshot(request).await {
@@ -96,13 +103,18 @@ impl Gateway {
     }
 
     /// Answers requests that only a proxy may send.
-    async fn answer_proxy(self, request: Request<Incoming>, trust: Trust) -> Response<Body> {
+    async fn answer_proxy(
+        self,
+        request: Request<Incoming>,
+        trust: Trust,
+        counted: &Counted,
+    ) -> Response<Body> {
         let not_found = || told(StatusCode::NOT_FOUND, "not found");
         if !trust.asks {
             return not_found();
         }
         match request.uri().path() {
-            "/_limit/check" => question::answer(self.asking, request.map(drop)).await,
+            "/_limit/check" => question::answer(self.asking, request.map(drop), counted).await,
             // If a proxy sends the address of a client, the client has sent the request.
             "/_limit/status" if !is_forwarded(request.headers()) => self.status(),
             _ => not_found(),

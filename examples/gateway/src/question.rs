@@ -10,6 +10,7 @@ use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 use tower_ratelimit::response::AnswerInHttp;
 
+use crate::counted::Counted;
 use crate::{Body, full, told};
 
 type Asking = BoxCloneSyncService<Request<()>, Response<Body>, Infallible>;
@@ -36,10 +37,14 @@ pub(crate) async fn pass(_: Request<()>) -> Result<Response<Body>, Infallible> {
 }
 
 /// Answers 200 within the limits, and the refusal beyond them. With `?refuse=403`, each refusal is a 403.
-pub(crate) async fn answer(asking: Asking, request: Request<()>) -> Response<Body> {
+pub(crate) async fn answer(
+    asking: Asking,
+    request: Request<()>,
+    counted: &Counted,
+) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
     let is_for_nginx = query.split('&').any(|pair| pair == "refuse=403");
-    let mut response = ask(asking, request).await;
+    let mut response = ask(asking, request, counted).await;
     // The verdict decides, and not how a response looks: a refusal may have a status of its own.
     let has_passed = response.extensions().get::<Passed>().is_some();
     let is_refusal = response.status().is_client_error() || response.status().is_server_error();
@@ -53,12 +58,16 @@ pub(crate) async fn answer(asking: Asking, request: Request<()>) -> Response<Bod
     response
 }
 
-async fn ask(asking: Asking, request: Request<()>) -> Response<Body> {
+async fn ask(asking: Asking, request: Request<()>, counted: &Counted) -> Response<Body> {
     let (mut parts, ()) = request.into_parts();
     if original(&mut parts) == Err(Unusable) {
         let text =
             "the method and the URI of the original request are unusable, or contradict each other";
         return told(StatusCode::BAD_REQUEST, text);
+    }
+    // The proxy forwards the request as it is, whatever is counted.
+    if let Err((status, why)) = counted.refuse(&parts) {
+        return told(status, why);
     }
     parts.extensions.insert(AnswerInHttp);
     match asking.oneshot(Request::from_parts(parts, ())).await {

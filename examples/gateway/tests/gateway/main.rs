@@ -1,5 +1,6 @@
 //! The gateway over loopback connections, between a client and an upstream of the test.
 
+mod counted;
 mod failing;
 mod forwarding;
 mod grpc;
