@@ -30,6 +30,8 @@ pub(super) struct Walk<'w> {
     warnings: RefCell<Notes>,
     limits: RefCell<Places>,
     headers: RefCell<HashSet<HeaderName>>,
+    cookies: RefCell<Vec<String>>,
+    query_fields: RefCell<Vec<String>>,
 }
 
 /// Where the limit of each policy is that a rule sets.
@@ -44,6 +46,8 @@ impl<'w> Walk<'w> {
             warnings: RefCell::default(),
             limits: RefCell::default(),
             headers: RefCell::default(),
+            cookies: RefCell::default(),
+            query_fields: RefCell::default(),
         }
     }
 
@@ -83,6 +87,16 @@ impl<'w> Walk<'w> {
     /// Takes the headers that the file reads.
     pub(super) fn take_headers(&self) -> HashSet<HeaderName> {
         self.headers.take()
+    }
+
+    /// Takes the names of the cookies that the file reads.
+    pub(super) fn take_cookies(&self) -> Vec<String> {
+        self.cookies.take()
+    }
+
+    /// Takes the names of the query fields that the file reads.
+    pub(super) fn take_query_fields(&self) -> Vec<String> {
+        self.query_fields.take()
     }
 
     /// Returns the mistakes, and the warnings.
@@ -145,6 +159,17 @@ impl<'w> At<'w> {
         if let Ok(name) = name.parse() {
             self.walk.headers.borrow_mut().insert(name);
         }
+    }
+
+    /// Notes that the file reads this cookie.
+    pub(super) fn reads_cookie(&self, name: &str) {
+        self.reads_header("cookie");
+        self.walk.cookies.borrow_mut().push(name.to_owned());
+    }
+
+    /// Notes that the file reads this field of the query.
+    pub(super) fn reads_query_field(&self, name: &str) {
+        self.walk.query_fields.borrow_mut().push(name.to_owned());
     }
 
     /// Returns where the value is, for the message about another value.

@@ -121,11 +121,10 @@ impl Policy<Http> {
 
     /// Finds the [operation](Policy::operations) of a request by its path: the names of operations are
     /// prefixes of paths, by whole segments. `/bulk` is the operation of `/bulk` and of `/bulk/7`, and not of
-    /// `/bulky`. The longest prefix counts. The path is the [normal path](Head::normal_path) of the request,
-    /// so `/%62ulk` is the same operation.
+    /// `/bulky`. The longest prefix counts. If the path has several [readings](Head::any_reading), such as `/%62ulk` and
+    /// `/bulk`, the request is of that operation among theirs whose limit is the lowest.
     pub fn operation_by_path(mut self) -> Self {
-        let of_path =
-            |head: &Head<'_>, limits: &LimitsByOperation| limits.of_path(&head.normal_path());
+        let of_path = |head: &Head<'_>, limits: &LimitsByOperation| limits.of_path(head);
         self.reads.operation = Some(OperationOf::Path(of_path));
         self
     }

@@ -7,8 +7,9 @@
 //! | module | part of a request |
 //! | --- | --- |
 //! | [`server`] | connections of clients, HTTP/1 and HTTP/2, until shutdown |
-//! | `framing` | finds requests with two lengths |
+//! | `framing` | lets bytes of HTTP/1 pass only if they have one reading |
 //! | `head` | leaves one way to read a head, for the limits and for the upstream |
+//! | `counted` | leaves what is counted as what the upstream reads |
 //! | [`gateway`] | chooses between `/_limit/*` and the upstream |
 //! | `question` | answers `/_limit/check` |
 //! | `forward` | sends a request to the upstream, and passes its response back |
@@ -17,6 +18,7 @@
 //! | `stall` | the timeout of the upstream |
 //! | [`sample`] | a small upstream, if no other is named |
 
+mod counted;
 mod fields;
 mod forward;
 mod framing;

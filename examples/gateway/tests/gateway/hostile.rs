@@ -175,6 +175,9 @@ async fn a_path_is_counted_in_every_spelling_and_forwarded_as_it_was_sent() {
         "/./dear/1",
         "/d%65ar/1",
         "/dear/%2e%2e/dear/1",
+        "/dear%2F1",
+        "/x/..%2fdear/1",
+        "/x/..;/dear/1",
     ] {
         let scene = Scene::new(DEAR).await;
         // Only a question may have these headers.
@@ -185,7 +188,7 @@ async fn a_path_is_counted_in_every_spelling_and_forwarded_as_it_was_sent() {
         assert_eq!(scene.get(path, &forged).await.status(), 429, "{path}");
     }
     let scene = Scene::new(DEAR).await;
-    for path in ["/dear%2F1", "/x/..", "/cheap//a%2Fb/?c=//d"] {
+    for path in ["/dears", "/x/..", "/cheap//a%2Fb/?c=//d"] {
         for _ in 0..2 {
             assert_eq!(scene.get(path, &[]).await.arrived()["uri"], path);
         }

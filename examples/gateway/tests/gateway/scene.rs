@@ -80,11 +80,7 @@ impl Scene {
 
     /// Returns the answer to a request, whose head and body are given as they are sent.
     pub(crate) async fn ask(&self, request: &str) -> Received {
-        let mut stream = self.connect().await;
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.unwrap();
-        Received(String::from_utf8(answer).unwrap())
+        ask_at(self.address, request).await
     }
 
     /// Returns the answer to a GET request with these header fields.
@@ -104,6 +100,15 @@ impl Drop for Scene {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.file);
     }
+}
+
+/// Returns the answer of the server at this address.
+pub(crate) async fn ask_at(address: SocketAddr, request: &str) -> Received {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    Received(String::from_utf8(answer).unwrap())
 }
 
 pub(crate) async fn listener() -> (TcpListener, String) {
