@@ -110,11 +110,12 @@ impl Upstream {
                 "the body of the request breaks off, or is malformed",
             ),
             Ok(Err(error)) => failed(&error),
-            Err(Stalled::Client) => told(
+            // A stream of gRPC may stay open with nothing to send, and waits for its response.
+            Err(Stalled::Client) if !is_grpc => told(
                 StatusCode::REQUEST_TIMEOUT,
                 "the rest of the request did not arrive in time",
             ),
-            Err(Stalled::Upstream) => {
+            Err(Stalled::Client | Stalled::Upstream) => {
                 tracing::warn!("the upstream did not answer in time");
                 told(
                     StatusCode::GATEWAY_TIMEOUT,
