@@ -61,11 +61,17 @@ impl Gateway {
         })
     }
 
+    /// Returns whether this peer is a proxy, which sends the requests of many clients.
+    pub(crate) fn is_proxy(&self, peer: IpAddr) -> bool {
+        let trust = Trust::of(&self.limits.config(), peer.to_canonical());
+        trust.asks || trust.tells_clients
+    }
+
     pub(crate) async fn answer(
         self,
         request: Request<Incoming>,
         peer: SocketAddr,
-        heads: &Heads,
+        heads: Heads,
     ) -> Response<Body> {
         let config = self.limits.config();
         let (mut parts, body) = request.into_parts();
@@ -94,7 +100,7 @@ impl Gateway {
             peer,
             is_proxy: trust.tells_clients,
             counted,
-            heads: heads.clone(),
+            heads,
         });
         match self.forwarding.oneshot(request).await {
             Ok(response) => response,

@@ -7,6 +7,8 @@
 //! | module | part of a request |
 //! | --- | --- |
 //! | [`server`] | connections of clients, HTTP/1 and HTTP/2, until shutdown |
+//! | `places` | how many connections a client has |
+//! | `silence` | ends connections whose client does nothing |
 //! | `framing` | lets bytes of HTTP/1 pass only if they have one reading |
 //! | `head` | leaves one way to read a head, for the limits and for the upstream |
 //! | `counted` | leaves what is counted as what the upstream reads |
@@ -24,9 +26,11 @@ mod forward;
 mod framing;
 pub mod gateway;
 mod head;
+mod places;
 mod question;
 pub mod sample;
 pub mod server;
+mod silence;
 mod stall;
 pub mod tls;
 

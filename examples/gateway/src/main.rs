@@ -70,7 +70,14 @@ async fn run() -> Result<(), Box<dyn Error>> {
         "listening on http://{}, before {upstream}, with the limits of {limits}",
         listener.local_addr()?
     );
-    server::serve(listener, gateway, stop(), LAST_REQUESTS).await;
+    server::serve(
+        listener,
+        gateway,
+        stop(),
+        LAST_REQUESTS,
+        server::CLIENT_CONNECTIONS,
+    )
+    .await;
     Ok(())
 }
 

@@ -65,7 +65,13 @@ impl Scene {
         let gateway = Gateway::new(watched.clone(), upstream, roots, timeout).unwrap();
         let (listener, _) = listener().await;
         let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(server::serve(listener, gateway, stop, LONG));
+        let serving = tokio::spawn(server::serve(
+            listener,
+            gateway,
+            stop,
+            LONG,
+            server::CLIENT_CONNECTIONS,
+        ));
         let scene = Self {
             address,
             watched,
