@@ -18,7 +18,8 @@
 //! | [`tls`] | which certificates of the upstream are trusted |
 //! | `fields` | which header fields pass |
 //! | `stall` | the timeout of the upstream |
-//! | [`sample`] | a small upstream, if no other is named |
+//! | [`sample`] | a small upstream, to try the gateway |
+//! | [`settings`] | the arguments and the environment of the program |
 
 mod counted;
 mod fields;
@@ -30,6 +31,7 @@ mod places;
 mod question;
 pub mod sample;
 pub mod server;
+pub mod settings;
 mod silence;
 mod stall;
 pub mod tls;

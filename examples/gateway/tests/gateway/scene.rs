@@ -29,7 +29,7 @@ impl Scene {
     /// These limits, before an upstream that answers with what has arrived.
     pub(crate) async fn new(limits: &str) -> Self {
         let (listener, upstream) = listener().await;
-        tokio::spawn(sample::serve(listener));
+        tokio::spawn(sample::serve(listener, |_| false));
         Self::before(&upstream, limits).await
     }
 
