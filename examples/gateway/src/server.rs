@@ -271,12 +271,11 @@ mod tests {
             let mut piece = vec![0; 1 << 15];
             loop {
                 sleep(pause).await;
-                match timeout(pause, client.read(&mut piece)).await {
-                    Ok(Ok(0) | Err(_)) => break,
-                    Ok(Ok(more)) => taken += more,
-                    // All has arrived, and the connection waits for the next request.
-                    Err(_) => break,
-                }
+                // Without more, all has arrived, and the connection waits for the next request.
+                let Ok(Ok(more @ 1..)) = timeout(pause, client.read(&mut piece)).await else {
+                    break;
+                };
+                taken += more;
             }
             assert_eq!(taken > LARGE, pause < NEXT, "{taken} {pause:?}");
         }

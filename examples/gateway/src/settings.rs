@@ -1,6 +1,6 @@
 //! What the program is told: its arguments, and the variables of its environment.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -83,8 +83,9 @@ impl Command {
                 Some("--sample") => is_sample = true,
                 _ => {
                     return Err(format!(
-                        "{argument:?} is no argument of the gateway; --help lists them, and settings are variables of \
-                         the environment"
+                        "{:?} is no argument of the gateway; --help lists them, and settings are variables of \
+                         the environment",
+                        argument.to_string_lossy()
                     ));
                 }
             }
@@ -116,9 +117,9 @@ impl Command {
             _ => {}
         }
         let default = concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml");
-        let timeout = timeout.map(|value| number("UPSTREAM_TIMEOUT", "seconds", value));
+        let timeout = timeout.map(|value| number("UPSTREAM_TIMEOUT", "seconds", &value));
         let connections =
-            connections.map(|value| number("CLIENT_CONNECTIONS", "connections", value));
+            connections.map(|value| number("CLIENT_CONNECTIONS", "connections", &value));
         let connections = connections.transpose()?.map(usize::try_from);
         Ok(Self::Serve(Settings {
             upstream,
@@ -137,14 +138,13 @@ impl Command {
 
 fn text(name: &str, value: OsString) -> Result<String, String> {
     let text = value.into_string();
-    text.map_err(|value| format!("{name}: {value:?} is no UTF-8"))
+    text.map_err(|value| format!("{name}: {:?} is no UTF-8", value.to_string_lossy()))
 }
 
-fn number(name: &str, what: &str, value: OsString) -> Result<u32, String> {
-    let number = value.to_str().and_then(|text| text.parse().ok());
-    number
-        .filter(|number| *number > 0)
-        .ok_or_else(|| format!("{name}: {value:?}; write a whole number of {what}, from 1"))
+fn number(name: &str, what: &str, value: &OsStr) -> Result<u32, String> {
+    let text = value.to_string_lossy();
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("{name}: {text:?}; write a whole number of {what}, from 1"))
 }
 
 /// Returns the variable that a name was probably meant to be.

@@ -24,13 +24,13 @@ fn help_and_version_are_printed_and_nothing_starts() {
 #[test]
 fn without_an_upstream_or_with_a_mistake_nothing_starts() {
     let upstream = ("UPSTREAM", "http://127.0.0.1:1");
-    let cases: [(&[&str], &[(&str, &str)], &str); 3] = [
-        (&[], &[], "UPSTREAM is not set"),
-        (&[], &[upstream, ("UPSTRAEM", "x")], "write UPSTREAM,"),
-        (&["--smaple"], &[upstream], "--smaple"),
+    let cases = [
+        (vec![], vec![], "UPSTREAM is not set"),
+        (vec![], vec![upstream, ("UPSTRAEM", "x")], "write UPSTREAM,"),
+        (vec!["--smaple"], vec![upstream], "--smaple"),
     ];
     for (arguments, variables, expected) in cases {
-        let ended = run(arguments, variables);
+        let ended = run(&arguments, &variables);
         assert_eq!(ended.status.code(), Some(1), "{ended:?}");
         let told = String::from_utf8(ended.stderr).unwrap();
         assert!(told.contains(expected), "{told}");
