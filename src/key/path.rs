@@ -1,3 +1,5 @@
+//! The paths that servers may read in the target of a request.
+
 use std::borrow::Cow;
 
 use super::Head;

@@ -1,3 +1,5 @@
+//! Limits by operation.
+
 use std::cmp::Reverse;
 use std::collections::HashMap;
 

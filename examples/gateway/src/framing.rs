@@ -127,14 +127,14 @@ impl Framing {
                 Place::Chunk(left) => {
                     self.skip(bytes.len() - read, left, Place::Chunk, Place::ChunkEnd)
                 }
-                place => match self.byte(*byte) {
-                    Ok(()) => 1,
-                    Err(Unclear) => {
+                place => {
+                    if self.byte(*byte) == Err(Unclear) {
                         let is_in_body = place.is_in_body();
                         self.place = Place::Broken { is_in_body };
-                        0
+                        return read;
                     }
-                },
+                    1
+                }
             };
         }
         read
@@ -236,7 +236,7 @@ impl Framing {
 
     fn end_line(&mut self) -> Result<(), Unclear> {
         self.place = match self.place {
-            Place::First(0) | Place::BeforeHead => Place::BeforeHead,
+            Place::First(0) | Place::BeforeHead | Place::TrailerStart => Place::BeforeHead,
             Place::First(known) if known + 2 == HTTP2.len() => Place::Opaque,
             Place::First(_) | Place::RequestLine | Place::FieldValue => Place::FieldName,
             Place::Length { .. } if self.length.is_some() => Place::FieldName,
@@ -247,7 +247,6 @@ impl Framing {
             },
             Place::ChunkEnd => Place::ChunkSize,
             Place::Trailer => Place::TrailerStart,
-            Place::TrailerStart => Place::BeforeHead,
             _ => return Err(Unclear),
         };
         Ok(())

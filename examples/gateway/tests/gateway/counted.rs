@@ -135,17 +135,27 @@ async fn an_option_of_the_connection_that_is_no_text_hides_no_other() {
 
 #[tokio::test]
 async fn no_request_passes_with_two_lengths_after_a_trailer_with_a_bare_lf() {
-    let scene = Scene::new(WIDE).await;
-    let mut stream = scene.connect().await;
-    // hyper takes the lines of a request after the bare LF for trailers.
-    let request = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n\
-        0\r\nx: 1\r\n\nGET /h HTTP/1.1\r\nhost: a\r\n\r\n\
-        POST /second HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n";
-    stream.write_all(request.as_bytes()).await.unwrap();
-    stream.shutdown().await.unwrap();
-    let mut answers = String::new();
-    let _ = stream.read_to_string(&mut answers).await;
-    assert!(!answers.contains("/second"), "{answers}");
+    let (listener, upstream) = listener().await;
+    tokio::spawn(measure(listener));
+    let scene = Scene::before(&upstream, WIDE).await;
+    let get = "GET /h HTTP/1.1\r\nhost: a\r\n\r\n";
+    for trailers in ["x: 1\n\r\n\r\n", "x: 1\r\n\n", "x: 1\n\n", "x: 1\n\r\n"] {
+        // hyper takes the lines of another request after the bare LF for trailers.
+        for hidden in ["", get] {
+            let mut stream = scene.connect().await;
+            let request = format!(
+                "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n\
+                0\r\n{trailers}{hidden}\
+                PUT / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n\
+                0\r\n\r\n"
+            );
+            stream.write_all(request.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut answers = String::new();
+            let _ = stream.read_to_string(&mut answers).await;
+            assert!(!answers.contains("PUT"), "{trailers:?} {hidden}: {answers}");
+        }
+    }
 }
 
 #[tokio::test]
