@@ -26,7 +26,9 @@ fn mark_as(node: &mut Node, of: Shape, hide: bool) {
             }
         }
         (Shape::List(of) | Shape::OneOrList(of), Value::List(list)) => {
-            list.iter_mut().for_each(|node| mark_as(node, *of, hide));
+            for node in list {
+                mark_as(node, *of, hide);
+            }
         }
         (Shape::OneOrList(of), _) => mark_as(node, *of, hide),
         (Shape::Map(of), Value::Table(entries)) => {
@@ -39,12 +41,12 @@ fn mark_as(node: &mut Node, of: Shape, hide: bool) {
             // One that was to stand in the table below.
             let may_be_secret = hide || has_secret_names(fields);
             for entry in entries {
-                match fields.0.iter().find(|field| field.name == entry.name) {
-                    Some(field) => mark_as(&mut entry.node, field.shape, hide),
-                    None => {
-                        entry.hides_name = may_be_secret;
-                        hide_all(&mut entry.node);
-                    }
+                let mut known = fields.0.iter();
+                if let Some(field) = known.find(|field| field.name == entry.name) {
+                    mark_as(&mut entry.node, field.shape, hide);
+                } else {
+                    entry.hides_name = may_be_secret;
+                    hide_all(&mut entry.node);
                 }
             }
         }
@@ -140,7 +142,11 @@ impl Secrets {
 
     fn add(&mut self, node: &Node) {
         match &node.value {
-            Value::List(list) => list.iter().for_each(|node| self.add(node)),
+            Value::List(list) => {
+                for node in list {
+                    self.add(node);
+                }
+            }
             Value::Table(entries) => {
                 for entry in entries {
                     if entry.hides_name {
