@@ -193,8 +193,8 @@ fn headers(at: &At<'_>) -> Option<Arc<Condition>> {
     for (name, at) in at.entries()? {
         let Ok(header) = name.text.parse::<HeaderName>() else {
             let message = format!(
-                "{:?} is not the name of a header; write a name such as x-tier",
-                name.text
+                "{} is not the name of a header; write a name such as x-tier",
+                name.shown()
             );
             at.refuse_name::<()>(name, message);
             is_good = false;

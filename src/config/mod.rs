@@ -64,6 +64,7 @@ mod resolver_options;
 mod resolving;
 mod responses;
 mod schema;
+mod secrets;
 mod settings;
 mod shadow;
 mod status;
