@@ -286,7 +286,9 @@ impl Policy<Http> {
 
     /// Splits the policy into its rule and how it reads a request.
     pub(crate) fn split(self) -> (Policy, Http) {
-        let (rule, reads) = self.reading(Unkeyed);
+        let is_settled = self.settles();
+        let (mut rule, reads) = self.reading(Unkeyed);
+        rule.is_settled = is_settled;
         let reads = Http {
             is_soft: rule.is_soft,
             is_limited: rule.is_limited(),
