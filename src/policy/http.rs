@@ -166,7 +166,8 @@ impl Policy<Http> {
     /// [factor](Policy::factor), it changes nothing.
     ///
     /// Requests of all classes share the quota of their key. While the factor is below 1, less important
-    /// requests are charged more, and so run out first.
+    /// requests are charged more, so a client that sends them uses up its quota sooner. Requests of one key compete: under
+    /// a key that all clients share, less important requests also use what more important ones need.
     ///
     /// ```
     /// use tower_ratelimit::factor::{Class, FactorCell};

@@ -1,6 +1,7 @@
 //! One node remembers what it was told, while another charges the same keys, in virtual time.
 
 use std::cell::Cell;
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,7 +106,7 @@ impl World {
             let words = self.states[charge.policy].words();
             let words: Vec<_> = words.iter().map(u64::to_string).collect();
             let fits = u8::from(outcome.is_allowed());
-            text += &format!(";{fits};0;{}", words.join(" "));
+            write!(text, ";{fits};0;{}", words.join(" ")).expect("a string takes it");
         }
         let charges = Charges::from_slice(charges);
         ScriptReply::read(Value::BulkString(text.into_bytes()), &charges).expect("it is an answer")
@@ -130,10 +131,10 @@ impl World {
 }
 
 fn wait_of(outcome: &crate::decision::Outcome) -> Micros {
-    match outcome.is_allowed() {
-        true => Micros::ZERO,
-        false => outcome.retry_micros().unwrap_or(Micros::LONGEST),
+    if outcome.is_allowed() {
+        return Micros::ZERO;
     }
+    outcome.retry_micros().unwrap_or(Micros::LONGEST)
 }
 
 #[test]
