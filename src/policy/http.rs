@@ -166,7 +166,8 @@ impl Policy<Http> {
     /// [factor](Policy::factor), it changes nothing.
     ///
     /// Requests of all classes share the quota of their key. While the factor is below 1, less important
-    /// requests are charged more, and so run out first.
+    /// requests are charged more, so a client that sends them uses up its quota sooner. Requests of one key compete: under
+    /// a key that all clients share, less important requests also use what more important ones need.
     ///
     /// ```
     /// use tower_ratelimit::factor::{Class, FactorCell};
@@ -286,7 +287,9 @@ impl Policy<Http> {
 
     /// Splits the policy into its rule and how it reads a request.
     pub(crate) fn split(self) -> (Policy, Http) {
-        let (rule, reads) = self.reading(Unkeyed);
+        let is_settled = self.settles();
+        let (mut rule, reads) = self.reading(Unkeyed);
+        rule.is_settled = is_settled;
         let reads = Http {
             is_soft: rule.is_soft,
             is_limited: rule.is_limited(),

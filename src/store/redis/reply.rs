@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::failure::nonsense;
 use super::lease::{Grant, Leased, LeasedRequest};
 use super::opened::{Charges, OpenedPolicy};
-use crate::algorithm::State;
+use crate::algorithm::{Replenishment, State};
 use crate::clock::Micros;
 #[cfg(feature = "calendar")]
 use crate::decision::DenialEffect;
@@ -69,6 +69,61 @@ impl KeyReply {
     /// Returns when it was decided, by the clock of the server.
     pub(super) fn at(&self) -> Micros {
         self.at
+    }
+
+    /// Returns for how long this policy cannot make the request wait for longer than it was told, whatever other
+    /// nodes charge meanwhile. `None` means that it was told that no wait helps.
+    pub(super) fn outlasts(&self, told: Option<Micros>, counted: &OpenedPolicy) -> Micros {
+        let is_asked = self.charge.cost > 0 || self.denies();
+        let Some(told) = told.filter(|_| is_asked && !self.charge.is_soft) else {
+            return Micros::LONGEST;
+        };
+        let limits_differ = counted.limits_differ && self.own.is_none();
+        let is_settled = counted.is_settled();
+        let ends_together = match counted.algorithm.replenishment() {
+            Some(Replenishment::Aligned) => true,
+            // A window that a refund has emptied begins anew, and later.
+            Some(Replenishment::Anchored) => !is_settled,
+            // A limit may have a calendar of its own.
+            #[cfg(feature = "calendar")]
+            Some(Replenishment::Calendar) => !limits_differ,
+            _ => false,
+        };
+        let longest = self.longest_wait(counted).filter(|_| !limits_differ);
+        let dominated = longest.map_or(Micros::ZERO, |longest| {
+            told.saturating_sub(Micros::new(longest.get() << u8::from(is_settled)))
+        });
+        let unchanged = if self.blocked > Micros::ZERO {
+            self.blocked
+        } else if ends_together {
+            // No charge moves the end of an open window.
+            let end = self.outcome(counted, Micros::ZERO).reset_micros();
+            if self.denies() || end <= told {
+                end
+            } else {
+                Micros::ZERO
+            }
+        } else if !self.denies() || limits_differ || is_settled {
+            Micros::ZERO
+        } else {
+            // While no unit is left, no request is charged.
+            let one = self.outcome_of(1, counted, Micros::ZERO);
+            let wait = one.retry_micros().filter(|_| one.remaining() == 0);
+            wait.unwrap_or(Micros::ZERO)
+        };
+        dominated.max(unchanged)
+    }
+
+    /// Returns the longest wait of a request under this policy, unless a penalty can make it longer.
+    fn longest_wait(&self, counted: &OpenedPolicy) -> Option<Micros> {
+        if counted.penalty.is_some() {
+            return None;
+        }
+        let own = self
+            .own
+            .and_then(|own| counted.algorithm.with_numbers(own.numbers));
+        let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
+        algorithm.longest_wait().map(Micros::from)
     }
 
     /// Returns the outcome at a later moment, if nothing has happened since.
@@ -389,13 +444,7 @@ mod tests {
     use crate::key::IntoKey;
 
     fn counted(algorithm: impl Into<Algorithm>) -> OpenedPolicy {
-        let algorithm = algorithm.into();
-        OpenedPolicy {
-            algorithm,
-            lua: algorithm.lua(),
-            suffix: String::new(),
-            penalty: None,
-        }
+        OpenedPolicy::of(algorithm.into())
     }
 
     /// Returns the reply of a server that denies a charge of cost 1 by this policy.
