@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use tower_ratelimit::{Limiter, ManualClock, OnStoreFailure};
 
 use crate::renewed_slots::are_renewed;
-use crate::scene::{MINUTE, PATIENCE, ask, daily, every, keys, limiter, patient};
+use crate::scene::{MINUTE, PATIENCE, ask, daily, every, keys, limiter, patient, until};
 use crate::slots::{LIFE, Node, at_once, members, set_of, short_lived};
 use crate::support::redis::Server;
 
@@ -84,7 +84,9 @@ async fn what_fails_on_a_full_server_has_changed_nothing() {
 #[tokio::test]
 async fn a_server_that_refuses_writes_is_away_though_it_answers_with_denials() {
     let server = Server::start(&[]);
-    let store = patient().nodes(1).open(server.url()).unwrap();
+    // No slot ends by itself.
+    let builder = patient().nodes(1).slot_life(60 * MINUTE);
+    let store = builder.open(server.url()).unwrap();
     let policy = at_once(6).on_store_failure(OnStoreFailure::Local);
     let builder = Limiter::builder().policy(policy).store(store);
     let limiter = builder.build().unwrap();
@@ -97,7 +99,19 @@ async fn a_server_that_refuses_writes_is_away_though_it_answers_with_denials() {
         server.ask(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
     };
     refuses(true);
-    drop(held);
+    let failures = || limiter.snapshot().store().failures();
+    for one in held {
+        let before = failures();
+        drop(one);
+        until("its release fails", || failures() > before).await;
+        if failures() < 5 {
+            // A denial in between, which the server answers.
+            let denied = limiter.reserve(7_u64, 1).await.unwrap();
+            assert!(!denied.is_allowed() && !denied.decision().is_degraded());
+        } else {
+            break;
+        }
+    }
     let started = Instant::now();
     let is_away = async |expected: bool| loop {
         let told = limiter.reserve(7_u64, 1).await.unwrap();
