@@ -189,10 +189,10 @@ impl ScriptReply {
                 return None;
             };
             let mut parts = str::from_utf8(&text).ok()?.split(';');
-            let at = Micros::new(parts.next()?.parse().ok()?);
+            let at = micros_of(parts.next()?)?;
             let mut each = SmallVec::new();
             for &charge in charges {
-                let (fits, blocked) = (parts.next()?, parts.next()?.parse().ok()?);
+                let (fits, blocked) = (parts.next()?, micros_of(parts.next()?)?);
                 let grant = if grants {
                     let grant = grant_of([parts.next()?, parts.next()?, parts.next()?])?;
                     Some(grant).filter(|grant| grant.lasts > Micros::ZERO)
@@ -206,7 +206,7 @@ impl ScriptReply {
                     at,
                     fits: fits == "1",
                     is_penalized: fits == "2",
-                    blocked: Micros::new(blocked),
+                    blocked,
                     own,
                     leased,
                     grant,
@@ -258,6 +258,12 @@ impl ScriptReply {
 
     pub(super) fn is_allowed(&self) -> bool {
         !self.each.iter().any(KeyReply::denies)
+    }
+
+    /// Returns whether the request was charged.
+    pub(super) fn charges(&self) -> bool {
+        let mut each = self.each.iter();
+        self.is_allowed() && each.any(|told| told.passes() && told.charge.cost > 0)
     }
 
     /// Returns whether it brings units.
@@ -386,12 +392,14 @@ impl ScriptReply {
 /// Reads how many units are granted, the end of their class, and how long they last.
 fn grant_of(words: [&str; 3]) -> Option<Grant> {
     let [units, end, lasts] = words;
-    let (units, end, lasts) = (units.parse().ok()?, end.parse().ok()?, lasts.parse().ok()?);
-    Some(Grant {
-        units,
-        end: Micros::new(end),
-        lasts: Micros::new(lasts),
-    })
+    let (units, end, lasts) = (units.parse().ok()?, micros_of(end)?, micros_of(lasts)?);
+    Some(Grant { units, end, lasts })
+}
+
+/// Reads a moment or a length, up to [`Micros::LONGEST`]: no sum of two of them overflows.
+fn micros_of(word: &str) -> Option<Micros> {
+    let micros = word.parse().ok().map(Micros::new);
+    micros.filter(|micros| *micros <= Micros::LONGEST)
 }
 
 /// Reads the units that nodes hold, if any, and returns the rest of the text.
@@ -452,6 +460,18 @@ mod tests {
         let told = format!("{at};0;0;{state}");
         let charges = Charges::from_slice(&[Charge::new(policy, "ann".into_key(), 1)]);
         ScriptReply::read(Value::BulkString(told.into_bytes()), &charges).unwrap()
+    }
+
+    /// Once, the sum of such a moment and a window overflowed.
+    #[test]
+    fn a_moment_that_no_server_can_mean_is_not_read() {
+        let charges = Charges::from_slice(&[Charge::new(0, "ann".into_key(), 1)]);
+        let read = |told: &str| ScriptReply::read(Value::BulkString(told.into()), &charges);
+        let longest = Micros::LONGEST.get();
+        assert!(read(&format!("{longest};1;{longest};1 1 0")).is_ok());
+        for (at, blocked) in [(longest + 1, 0), (u64::MAX, 0), (1, longest + 1)] {
+            assert!(read(&format!("{at};1;{blocked};1 1 0")).is_err(), "{at}");
+        }
     }
 
     #[test]
