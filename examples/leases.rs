@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::{JoinSet, yield_now};
-use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::store::Lease;
 use tower_ratelimit::{Gcra, Limiter, Policy, RedisStore};
 
 /// The number of requests that a process has in flight.
@@ -113,11 +113,7 @@ async fn work() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn ask(
-    limiter: Arc<Limiter<RedisLedger>>,
-    (task, keys): (u32, u32),
-    end: Instant,
-) -> (u64, u64) {
+async fn ask(limiter: Arc<Limiter>, (task, keys): (u32, u32), end: Instant) -> (u64, u64) {
     let (mut asked, mut refused) = (0, 0);
     let mut dice = u64::from(task) + u64::from(std::process::id()) * 65_537 + 1;
     while Instant::now() < end {

@@ -41,7 +41,7 @@ fn resolver(resolved: &Resolved) -> Resolver<Key> {
         async { Ok::<_, Infallible>(resolved) }
     };
     let resolver = Resolver::builder(look_up).fresh_for(Duration::from_secs(86_400));
-    resolver.build().expect("a day is no mistake")
+    resolver.build_local().expect("a day is no mistake")
 }
 
 /// Returns a limit that differs from the policy's own at all hours.

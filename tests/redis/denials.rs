@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, RedisLedger, RedisStoreBuilder, Store};
+use tower_ratelimit::store::{Charge, Ledger, RedisStoreBuilder, Store};
 use tower_ratelimit::{
     AnchoredWindow, Gcra, Limiter, Policy, Quota, RedisStore, SlidingLog, TokenBucket,
 };
@@ -23,7 +23,7 @@ fn open(builder: RedisStoreBuilder, server: &Server) -> RedisStore {
     builder.open(server.url()).unwrap()
 }
 
-async fn exhaust(limiter: &Limiter<RedisLedger>, key: &str) {
+async fn exhaust(limiter: &Limiter, key: &str) {
     while limiter.check(key, 1).await.unwrap().is_allowed() {}
 }
 

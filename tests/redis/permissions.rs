@@ -38,7 +38,7 @@ fn open(server: &Server) -> RedisStore {
 async fn every_verb(server: &Server) -> Result<(), StoreError> {
     let store = open(server);
     for policy in every(5, MINUTE) {
-        let limiter: Limiter<_> = limiter(&store, [policy]);
+        let limiter: Limiter = limiter(&store, [policy]);
         let _ = limiter.check("ann", 1).await?;
         let _ = limiter.check("ann", 1).await?;
         let _ = limiter.check("ann", 9).await?;

@@ -194,7 +194,7 @@ impl MemoryStore {
     ///     Limiter::builder()
     ///         .policy(Policy::new("daily", AnchoredWindow::per_day(1)))
     ///         .store(store.clone())
-    ///         .build()
+    ///         .build_local()
     /// }
     ///
     /// let store = MemoryStore::new();
