@@ -94,7 +94,7 @@ use crate::store::{Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Re
 /// let limiter: Limiter = Limiter::builder()
 ///     .policy(Policy::new("burst", TokenBucket::per_second(10).burst(20)))
 ///     .policy(Policy::new("daily", FixedWindow::per_day(10_000)))
-///     .build_local()?;
+///     .build()?;
 ///
 /// assert!(limiter.check("ann", 20).await?.is_allowed());
 /// assert!(!limiter.check("ann", 20).await?.is_allowed());
