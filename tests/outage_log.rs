@@ -9,7 +9,6 @@ mod support;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Concurrency, Limiter, OnStoreFailure, Policy, RedisStore};
 
 use crate::support::log::{Log, LogLine};
@@ -26,13 +25,13 @@ fn daily(name: &str) -> Policy {
     Policy::new(name, AnchoredWindow::per_day(9))
 }
 
-fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter<RedisLedger> {
+fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter {
     let limiter = Limiter::builder().policies(policies);
     limiter.store(store.clone()).build().unwrap()
 }
 
 /// Fills or empties the server, so that it refuses or accepts writes, and waits until the store knows.
-async fn fill(server: &Server, limiter: &Limiter<RedisLedger>, is_full: bool) {
+async fn fill(server: &Server, limiter: &Limiter, is_full: bool) {
     server.ask(&[
         "CONFIG",
         "SET",

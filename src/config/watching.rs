@@ -22,7 +22,6 @@ use crate::limiter::Limiter;
 use crate::middleware::{RateLimitLayer, Swap};
 use crate::observe::{configuration_changed, file_is_followed};
 use crate::policy::Modes;
-use crate::store::Ledger;
 
 const REFUSED: Diagnostic = Diagnostic::new(
     "TRL023",
@@ -155,7 +154,7 @@ impl Watched {
     /// ```
     ///
     /// A key has to be the one that the policy's extractor makes: see [`RateLimitLayer::limiter`].
-    pub fn limiter(&self) -> Limiter<dyn Ledger> {
+    pub fn limiter(&self) -> Limiter {
         self.shared.layer.limiter()
     }
 

@@ -13,7 +13,6 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, yield_now};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::clock::Clock;
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{
     Concurrency, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RateLimitLayer, RedisStore,
     key,
@@ -47,7 +46,7 @@ pub(crate) fn members(server: &Server, set: &str) -> u64 {
 /// A node that can die: its runtime ends, and nothing is given back.
 pub(crate) struct Node {
     pub(crate) runtime: Runtime,
-    pub(crate) limiter: Limiter<RedisLedger>,
+    pub(crate) limiter: Limiter,
 }
 
 impl Node {

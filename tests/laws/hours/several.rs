@@ -32,7 +32,7 @@ pub(crate) trait Several {
 
 /// A limiter whose store answers at once.
 pub(crate) struct AtOnce<S: Store> {
-    pub(super) limiter: Limiter<S::Ledger>,
+    pub(super) limiter: Limiter,
     pub(super) store: S,
     pub(super) clock: ManualClock,
 }
