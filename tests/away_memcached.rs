@@ -85,9 +85,11 @@ fn requests_go_on_limited_by_the_node_and_the_log_tells_the_loss_and_the_return(
         );
         assert!(logins.check("ann", 1).await.unwrap().is_allowed());
     });
-    let [away, back] = &*lines else {
+    let [first, away, back] = &*lines else {
         panic!("{lines:?}");
     };
+    assert_eq!(first.level, tracing::Level::WARN);
+    assert!(first.fields["message"].contains("the first one for an hour"));
     assert_eq!(away.level, tracing::Level::WARN);
     assert!(away.fields["message"].contains("does not answer"));
     assert_eq!(away.fields["server"], address);

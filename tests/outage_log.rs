@@ -129,7 +129,7 @@ fn a_renewal_of_slots_that_fails_is_told_and_counted() {
         timeout(PATIENCE, failed).await.unwrap();
         drop(held);
     });
-    let code = |line: &&LogLine| line.fields.get("code").is_some_and(|code| code == "TRL055");
+    let code = |line: &&LogLine| line.fields.get("code").is_some_and(|code| code == "TRL036");
     let told: Vec<_> = lines.iter().filter(code).collect();
     assert_eq!(told.len(), 1, "{lines:?}");
     assert_eq!(told[0].fields["subject"], "no replicas");

@@ -41,7 +41,7 @@ fn a_snapshot_has_the_names_that_the_documentation_tells() {
         }],
         "store": {
             "kind": "memory", "name": "", "is_up": true, "away_since": null, "failing_parts": 0, "calls": 0,
-            "failures": 0, "batched": 0, "remembered_denials": 0, "latency": null,
+            "failures": 0, "batched": 0, "remembered_denials": 0, "failed_renewals": 0, "latency": null,
         },
         "configuration": null,
         "shadow": null,
