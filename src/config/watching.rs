@@ -16,7 +16,7 @@ use super::reading::{ConfigBuilder, is_no_file};
 use super::settings::Settings;
 use super::shadow::{ShadowFile, ShadowStatus};
 use super::status::Status;
-use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::diagnostics::{Diagnostic, warn_once_in_lines};
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::middleware::{RateLimitLayer, Swap};
@@ -249,7 +249,7 @@ impl Shared {
                 if let Some(sha256) = sha256
                     && state.refused != Some(sha256)
                 {
-                    warn_once_of(&REFUSED, format!("{}: {error}", hexadecimal(&sha256[..4])));
+                    warn_once_in_lines(&REFUSED, format!("{}: {error}", hexadecimal(&sha256[..4])));
                 }
                 state.refused = sha256;
                 state.status.error = Some(error.clone());
