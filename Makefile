@@ -14,7 +14,7 @@ test: export CHAOS_SECONDS ?= 20
 test: export LOADTEST_SEEDS ?= 10
 test: export RUST_TEST_THREADS ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 test: servers ## all tests, those of the documentation too; ends with a line that counts them
-	tests/run $(ONLY)
+	tests/run
 
 servers: ## redis-server, memcached and nginx, which tests start; installs missing ones
 	tests/servers/install
