@@ -182,8 +182,8 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
 
     /// Changes the state of each key under its policy, without a decision.
     ///
-    /// Returns `false` if turns of a queue could not be [given back](Amendment::GiveBack), and otherwise
-    /// `true`.
+    /// Returns whether a key was blocked that is [not blocked](Amendment::Unblock) any more, or whether turns of
+    /// a queue could be [given back](Amendment::GiveBack), and `true` for any other amendment.
     ///
     /// # Errors
     ///
