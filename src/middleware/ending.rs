@@ -107,6 +107,10 @@ impl Keep for Arc<Settles> {
         Kept::to_settle(kept)
     }
 
+    fn settles(&self, policy: usize) -> bool {
+        self.of(policy).is_some()
+    }
+
     fn hold_answer(&self) -> HoldAnswer {
         HoldAnswer::new()
     }

@@ -38,6 +38,8 @@
 //! The other counts tell of some of these requests. A request that waits is counted when its wait is over. A request is
 //! not counted if its client goes away before the decision is there.
 //!
+//! [`cost`](PolicyStats::cost) has what requests cost in the end: an estimate that is settled is counted at its settlement.
+//!
 //! [`near_limit`](PolicyStats::near_limit) needs the numbers of allowed requests. A layer
 //! [`without_headers`](crate::middleware::RateLimitLayerBuilder::without_headers), and
 //! [`admit_now`](crate::Limiter::admit_now), do not ask for them and count no near misses.

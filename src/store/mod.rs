@@ -350,6 +350,11 @@ impl Charge {
         self.is_soft
     }
 
+    /// Returns whether the charge takes units of a rate, and no slots that are held.
+    pub(crate) fn is_of_rate(&self) -> bool {
+        self.slot.is_none()
+    }
+
     /// Returns whether the charge is in [shadow](Self::shadow).
     pub fn is_shadow(&self) -> bool {
         self.is_shadow
