@@ -46,12 +46,15 @@ enum Remedy {
 
 impl Remedy {
     /// Returns it for a client whose next request has this decision, or `None` if the request passes, or if
-    /// neither change helps.
+    /// neither change helps. While the store is away, neither can be made.
     fn of(decision: &Decision) -> Option<Self> {
         let refusing = || {
             let policies = decision.policies().map(|(_, told)| told);
             policies.filter(|told| told.denies())
         };
+        if decision.is_degraded() {
+            return None;
+        }
         if refusing().any(Outcome::is_blocked) {
             return Some(Self::Unblock);
         }

@@ -159,9 +159,13 @@ impl Policies {
         outcomes: &Outcomes,
         is_settled: impl Fn(&Charge) -> bool,
     ) {
-        let units = charges.iter().map(|charge| match is_settled(charge) {
-            true => (charge.policy, 0),
-            false => (charge.policy, self.prices.units(charge)),
+        let units = charges.iter().map(|charge| {
+            let units = if is_settled(charge) {
+                0
+            } else {
+                self.prices.units(charge)
+            };
+            (charge.policy, units)
         });
         if !self.counted.counters.decided(units, outcomes) {
             self.log_refusal(charges, outcomes);

@@ -120,7 +120,9 @@ async fn the_cost_of_a_request_is_counted_when_it_is_settled() {
     let spends = |units: Option<u32>| {
         let handler = service_fn(move |request: Request<Body>| {
             let spend = request.extensions().get::<Spend>().unwrap();
-            units.into_iter().for_each(|units| spend.add(units));
+            if let Some(units) = units {
+                spend.add(units);
+            }
             async { Ok::<_, Infallible>(HttpResponse::new(Body::from("text"))) }
         });
         let request = Request::get("/").header("x-user", "ann");
@@ -157,11 +159,11 @@ async fn the_cost_of_a_call_is_counted_when_its_answer_settles_it() {
     let layer = LimitLayer::new(
         limiter.clone(),
         |_: &u32| "ann",
-        |refused: Refused| Err(refused),
+        |refused| Err(Box::new(refused)),
     )
     .cost(|_| 100)
-    .settle(|answer: Result<&u32, &Refused>| answer.ok().copied());
-    let query = layer.layer(service_fn(async |rows: u32| Ok::<_, Refused>(rows)));
+    .settle(|answer: Result<&u32, &Box<Refused>>| answer.ok().copied());
+    let query = layer.layer(service_fn(async |rows: u32| Ok::<_, Box<Refused>>(rows)));
     for (rows, cost) in [(2, 2), (300, 302)] {
         query.clone().oneshot(rows).await.unwrap();
         assert_eq!(costs(&limiter.snapshot(), "rows").0, cost);

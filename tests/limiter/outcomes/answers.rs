@@ -128,10 +128,10 @@ async fn the_earlier_source_counts_whether_the_head_or_a_trailer_tells_it() {
 async fn each_try_inside_of_a_retry_costs_what_it_has_spent_and_all_of_them_around_it() {
     let [outer, inner] =
         [9_000, PLENTY].map(|limit| layer(policy(limit).settle(Settle::from_spend())));
-    let tries = AtomicU32::new(0);
+    let calls = AtomicU32::new(0);
     let handler = service_fn(|request: Request<()>| {
         let spend = request.extensions().get::<Spend>().unwrap();
-        match tries.fetch_add(1, Ordering::Relaxed) {
+        match calls.fetch_add(1, Ordering::Relaxed) {
             0 => {
                 spend.add(1_024);
                 spend.sub(24);
@@ -145,7 +145,7 @@ async fn each_try_inside_of_a_retry_costs_what_it_has_spent_and_all_of_them_arou
         async { Ok::<_, Infallible>(Response::new(String::new())) }
     });
     let (handler, inner) = (inner.layer(handler), &inner);
-    let tried = |request: Request<()>| {
+    let retried = |request: Request<()>| {
         let handler = handler.clone();
         let (head, ()) = request.into_parts();
         let each = [head.clone(), head.clone(), head].map(|head| Request::from_parts(head, ()));
@@ -159,7 +159,7 @@ async fn each_try_inside_of_a_retry_costs_what_it_has_spent_and_all_of_them_arou
             Ok::<_, Infallible>(Response::new(String::new()))
         }
     };
-    drop(answer(&outer, tried).await.unwrap());
+    drop(answer(&outer, retried).await.unwrap());
     assert_eq!(used(&outer, "ann").await, 1_657);
 }
 
