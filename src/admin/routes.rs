@@ -42,6 +42,7 @@ where
         .route("/inspect", post(inspect))
         .route("/block", post(block))
         .route("/unblock", post(unblock))
+        .route("/reset", post(reset))
         .route("/limits", post(limit))
         // Access is checked for other paths too.
         .fallback(nothing)
@@ -163,6 +164,18 @@ async fn unblock(State(page): Shared, request: Request) -> Response {
     )
 }
 
+async fn reset(State(page): Shared, request: Request) -> Response {
+    let (operator, asked) = match write(&page, request).await {
+        Ok(asked) => asked,
+        Err(answer) => return answer,
+    };
+    done(
+        "reset",
+        &operator,
+        operator::reset(&page.handle, &asked).await,
+    )
+}
+
 async fn limit(State(page): Shared, request: Request) -> Response {
     let (operator, asked) = match write(&page, request).await {
         Ok(asked) => asked,
@@ -224,7 +237,10 @@ fn done(verb: &'static str, operator: &Operator, change: Result<Change, Failed>)
     match change {
         Ok(change) => {
             log(verb, operator, &change);
-            let told = json!({ "before": change.before, "after": change.after });
+            let mut told = json!({ "before": change.before, "after": change.after });
+            if let Some(was_blocked) = change.was_blocked {
+                told["was_blocked"] = was_blocked.into();
+            }
             answer(StatusCode::OK, JSON, told.to_string())
         }
         Err(why) => failed(&why),

@@ -266,9 +266,18 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         amendment: Amendment,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static + use<L> {
+        let amended = self.amended(charges, amendment);
+        async move { amended.await.map(drop) }
+    }
+
+    /// Changes the states of keys, and returns what [`Ledger::amend`] answers.
+    pub(crate) fn amended(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send + 'static + use<L> {
         self.policies.count_amended(charges, amendment);
-        let reply = self.ledger.amend(charges, amendment);
-        async move { reply.wait().await.map(drop) }
+        self.ledger.amend(charges, amendment).wait()
     }
 
     pub(crate) fn peek_charges(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {

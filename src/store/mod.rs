@@ -182,8 +182,8 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
 
     /// Changes the state of each key under its policy, without a decision.
     ///
-    /// Returns `false` if turns of a queue could not be [given back](Amendment::GiveBack), and otherwise
-    /// `true`.
+    /// Returns whether a key was blocked that is [not blocked](Amendment::Unblock) any more, or whether turns of
+    /// a queue could be [given back](Amendment::GiveBack), and `true` for any other amendment.
     ///
     /// # Errors
     ///
@@ -348,6 +348,11 @@ impl Charge {
     /// Returns whether the charge is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
+    }
+
+    /// Returns whether the charge takes units of a rate, and no slots that are held.
+    pub(crate) fn is_of_rate(&self) -> bool {
+        self.slot.is_none()
     }
 
     /// Returns whether the charge is in [shadow](Self::shadow).

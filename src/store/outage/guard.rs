@@ -88,7 +88,7 @@ impl Ledger for Guard {
             let changed = self
                 .standby
                 .change(charges, amendment, Err(away().already_logged()));
-            return Reply::Now(changed.map(|()| true));
+            return Reply::Now(changed);
         }
         let call = self.watch.waiting(&first.key);
         match self.ledger.amend(charges, amendment) {
@@ -212,10 +212,7 @@ impl Guard {
         answer: Result<bool, StoreError>,
     ) -> Result<bool, StoreError> {
         let answer = self.ended(call, answer)?;
-        let is_done = !matches!(answer, Ok(false));
-        let changed = answer.map(drop);
-        let changed = self.standby.change(charges, amendment, changed);
-        changed.map(|()| is_done)
+        self.standby.change(charges, amendment, answer)
     }
 
     /// Ends a call. Returns `Err` for an error that concerns this call alone. A failure of the store is part

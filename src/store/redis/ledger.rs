@@ -153,7 +153,7 @@ impl RedisLedger {
             }
             let changed = Err(away().already_logged());
             let changed = calls.standby.change(&charges, amendment, changed);
-            return Reply::Now(changed.map(|()| false));
+            return Reply::Now(changed);
         }
         if amendment.settles() {
             let policies = charges.iter().map(|charge| charge.policy);
@@ -175,10 +175,8 @@ impl RedisLedger {
                 }
                 _ => calls.change_each(&charges, amendment).await,
             };
-            let is_kept = matches!((amendment, &changed), (Amendment::GiveBack(_), Ok(false)));
-            let changed = changed.map(drop).map_err(StoreError::already_logged);
-            let changed = calls.standby.change(&charges, amendment, changed);
-            changed.map(|()| !is_kept)
+            let changed = changed.map_err(StoreError::already_logged);
+            calls.standby.change(&charges, amendment, changed)
         })
     }
 }

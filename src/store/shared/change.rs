@@ -49,8 +49,8 @@ pub struct Changed {
     pub(super) answer: Result<Outcomes, StoreError>,
     /// The number of units taken, if the change takes units.
     pub(super) units: u32,
-    /// Whether an amendment was made: turns of a queue can be given back only if they are the last.
-    pub(super) is_done: bool,
+    /// The answer to an amendment; see [`Ledger::amend`](crate::store::Ledger::amend).
+    pub(super) amended: bool,
 }
 
 /// An item to write.
@@ -110,7 +110,7 @@ impl Change {
         let items = before.iter().cloned().map(Option::unwrap_or_default);
         let mut items: SmallVec<[Item; 2]> = items.collect();
         let mut outcomes = Outcomes::new(now);
-        let (mut units, mut is_done) = (0, true);
+        let (mut units, mut amended) = (0, false);
         match self.verb {
             Verb::Charge | Verb::Peek => decide(
                 &self.parts,
@@ -129,8 +129,10 @@ impl Change {
                 units = counting.sum();
             }
             Verb::Amend(amendment) => {
+                amended = amendment.answer_about_none();
                 for part in &self.parts {
-                    is_done &= part.amend(&mut items[part.item], now, amendment);
+                    let of_part = part.amend(&mut items[part.item], now, amendment);
+                    amended = amendment.and(amended, of_part);
                 }
             }
         }
@@ -142,7 +144,7 @@ impl Change {
                 .collect(),
             answer: Ok(outcomes),
             units,
-            is_done,
+            amended,
         }
     }
 
@@ -240,7 +242,7 @@ impl Changed {
                 .because(DAMAGED)
                 .caused_by(cause)),
             units: 0,
-            is_done: false,
+            amended: false,
         }
     }
 }

@@ -175,16 +175,17 @@ impl<I: Items> Ledger for SharedLedger<I> {
             Ok(change) => change,
             Err(error) => return Reply::Now(Err(error)),
         };
-        let is_done = |changed: Changed| changed.answer.map(|_| changed.is_done);
+        let answer = |changed: Changed| changed.answer.map(|_| changed.amended);
         if change.names.len() <= self.items.at_once().max(1) {
             let changed = self.items.update(change);
-            return changed.map(move |changed| is_done(changed?));
+            return changed.map(move |changed| answer(changed?));
         }
         let items = Arc::clone(&self.items);
         Reply::later(async move {
-            let mut all = true;
+            let mut all = amendment.answer_about_none();
             for change in change.one_by_one() {
-                all &= is_done(items.update(change).wait().await?)?;
+                let one = answer(items.update(change).wait().await?)?;
+                all = amendment.and(all, one);
             }
             Ok(all)
         })

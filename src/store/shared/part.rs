@@ -62,13 +62,11 @@ impl KeyState {
         // Under a lower limit than before the state lasts longer.
         let until = now.saturating_add(rule::lasts(limit, state.clone(), now));
         let is_short = until > now && item.until_of(part.tags.state) < until;
-        let block = Span::of(item.words(part.tags.block));
-        let block = block.map(|block| block.moved_back(now));
         Self {
             told,
             state,
             own,
-            block: block.filter(|block| block.until > now),
+            block: part.block_of(item, now),
             is_moved: is_moved || is_short,
         }
     }
@@ -153,7 +151,7 @@ impl Part {
         }
     }
 
-    /// Returns `false` if turns of a queue are not the last, and so cannot be given back.
+    /// Changes the state of a key; see [`Ledger::amend`](crate::store::Ledger::amend).
     pub(super) fn amend(&self, item: &mut Item, now: Micros, amendment: Amendment) -> bool {
         let mut is_done = true;
         let (mut own, state) = (self.own(item, now), self.state(item));
@@ -178,9 +176,10 @@ impl Part {
                 return true;
             }
             Amendment::Unblock => {
+                let was_blocked = self.block_of(item, now).is_some();
                 item.put(self.tags.offences, &[], Micros::ZERO);
                 item.put(self.tags.block, &[], Micros::ZERO);
-                return true;
+                return was_blocked;
             }
             // Until this moment a debt drains under the previous limit.
             Amendment::Override(another, length) => {
@@ -238,6 +237,12 @@ impl Part {
             item.put(self.tags.state, words, until);
             item.put(self.tags.own, owns, end);
         }
+    }
+
+    /// Returns the block of the key at this moment, moved back if the clock has stepped back.
+    fn block_of(&self, item: &Item, now: Micros) -> Option<Span> {
+        let block = Span::of(item.words(self.tags.block))?.moved_back(now);
+        (block.until > now).then_some(block)
     }
 
     fn keep_block(&self, item: &mut Item, block: Span) {

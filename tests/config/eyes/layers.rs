@@ -7,6 +7,7 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::observe::Snapshot;
+use tower_ratelimit::policy::{HeaviestKeys, Settle, Spend};
 use tower_ratelimit::service::Refused;
 use tower_ratelimit::{
     FixedWindow, LeakyQueue, LimitLayer, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
@@ -96,6 +97,82 @@ async fn a_layer_counts_what_its_clients_see() {
     };
     assert_eq!(told("user"), [2, 1, 1, 0]);
     assert_eq!(told("uploads"), [1, 1, 0, 2]);
+}
+
+fn costs(snapshot: &Snapshot, policy: &str) -> (u64, u64, u64) {
+    let policy = snapshot.policy(policy).unwrap();
+    (policy.cost(), policy.settled(), policy.refunded())
+}
+
+/// The estimates were counted, and what was given back of them was not.
+#[tokio::test]
+async fn the_cost_of_a_request_is_counted_when_it_is_settled() {
+    let tokens = Policy::new("tokens", FixedWindow::per_day(3_000))
+        .heaviest_keys(HeaviestKeys::new(3).in_the_clear())
+        .key(user())
+        .estimate(1_024)
+        .settle(Settle::from_spend());
+    let layer = RateLimitLayer::builder()
+        .policy(Policy::new("requests", FixedWindow::per_day(9)).key(user()))
+        .policy(tokens)
+        .build()
+        .unwrap();
+    let spends = |units: Option<u32>| {
+        let handler = service_fn(move |request: Request<Body>| {
+            let spend = request.extensions().get::<Spend>().unwrap();
+            if let Some(units) = units {
+                spend.add(units);
+            }
+            async { Ok::<_, Infallible>(HttpResponse::new(Body::from("text"))) }
+        });
+        let request = Request::get("/").header("x-user", "ann");
+        let request = request.body(Body::empty()).unwrap();
+        layer.layer(handler).oneshot(request)
+    };
+    let told = || layer.monitor().snapshot();
+    let mut before = 0;
+    // A cost below the estimate, above it, and one that is not told.
+    for (units, cost) in [(Some(652), 652), (Some(1_100), 1_752), (None, 2_776)] {
+        let response = spends(units).await.unwrap();
+        assert_eq!(costs(&told(), "tokens").0, before, "it is under way");
+        drop(response);
+        assert_eq!(costs(&told(), "tokens").0, cost, "{units:?}");
+        before = cost;
+    }
+    assert_eq!(spends(Some(7)).await.unwrap().status(), 429);
+
+    let snapshot = told();
+    assert_eq!(costs(&snapshot, "requests"), (3, 0, 0));
+    assert_eq!(costs(&snapshot, "tokens"), (2_776, 2, 0));
+    let tokens = snapshot.policy("tokens").unwrap();
+    assert_eq!((tokens.allowed(), tokens.refused()), (3, 1));
+    // What was asked for, where nothing was spent.
+    let heaviest = tokens.heaviest().unwrap();
+    assert_eq!(heaviest.total(), 2_776 + 1_024);
+    assert_eq!(heaviest.keys()[0].cost(), 2_776 + 1_024);
+}
+
+#[tokio::test]
+async fn the_cost_of_a_call_is_counted_when_its_answer_settles_it() {
+    let rows = Policy::new("rows", FixedWindow::per_day(1_000));
+    let limiter = Limiter::builder().policy(rows).build_local().unwrap();
+    let layer = LimitLayer::new(
+        limiter.clone(),
+        |_: &u32| "ann",
+        |refused| Err(Box::new(refused)),
+    )
+    .cost(|_| 100)
+    .settle(|answer: Result<&u32, &Box<Refused>>| answer.ok().copied());
+    let query = layer.layer(service_fn(async |rows: u32| Ok::<_, Box<Refused>>(rows)));
+    for (rows, cost) in [(2, 2), (300, 302)] {
+        query.clone().oneshot(rows).await.unwrap();
+        assert_eq!(costs(&limiter.snapshot(), "rows").0, cost);
+    }
+    // After the fact: what is charged is cost, and what is given back is counted apart.
+    limiter.settle_now("ann", 40);
+    limiter.refund_now("ann", 12);
+    limiter.refund("bob", 3).await.unwrap();
+    assert_eq!(costs(&limiter.snapshot(), "rows"), (342, 5, 15));
 }
 
 /// A layer without headers does not know the numbers of requests that it admits.

@@ -1,6 +1,6 @@
 //! Changes that an operator makes to a client, and to limits on a writable page.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::admin::{post, send, snapshot, status_of_a_request, told, writable};
 
@@ -92,7 +92,7 @@ async fn a_client_is_blocked_pardoned_and_given_a_limit_of_its_own() {
     let (_, change) = told(send(&app, post("/dashboard/unblock", &unblock)).await).await;
     assert_eq!(
         change,
-        json!({ "before": "blocked for 60 s", "after": "not blocked" })
+        json!({ "before": "blocked for 60 s", "after": "not blocked", "was_blocked": true })
     );
     assert_eq!(status_of_a_request(&app, "free-ann").await, 200);
 
@@ -108,5 +108,46 @@ async fn a_client_is_blocked_pardoned_and_given_a_limit_of_its_own() {
     let end = json!({ "policy": "minute", "key": "free-ann", "limit": null });
     let (_, change) = told(send(&app, post("/dashboard/limits", &end)).await).await;
     assert_eq!(change, json!({ "before": "2", "after": "10" }));
+    assert_eq!(status_of_a_request(&app, "free-ann").await, 200);
+}
+
+/// It was an operator's work of a quarter of an hour to find out that the block had never been there.
+#[tokio::test]
+async fn a_client_that_has_used_up_its_limit_is_reset_and_the_page_says_so() {
+    let app = writable();
+    let ann = json!({ "key": "free-ann" });
+    let ask = async |path: &str, question: &Value| {
+        let (status, told) = told(send(&app, post(path, question)).await).await;
+        assert_eq!(status, 200, "{told}");
+        told
+    };
+    let client = ask("/dashboard/inspect", &ann).await;
+    assert_eq!(client["remedy"], Value::Null);
+    while status_of_a_request(&app, "free-ann").await == 200 {}
+
+    let client = ask("/dashboard/inspect", &ann).await;
+    assert_eq!(client["remedy"], "reset");
+    let sentence = client["sentence"].as_str().unwrap();
+    assert!(
+        sentence.ends_with("It is not blocked: a reset lets it pass."),
+        "{sentence}"
+    );
+    let change = ask("/dashboard/unblock", &ann).await;
+    assert_eq!(change["was_blocked"], false);
+    assert_eq!(status_of_a_request(&app, "free-ann").await, 429);
+
+    let block = json!({ "key": "free-ann", "seconds": 60 });
+    ask("/dashboard/block", &block).await;
+    let client = ask("/dashboard/inspect", &ann).await;
+    assert_eq!(client["remedy"], "unblock");
+    let change = ask("/dashboard/unblock", &ann).await;
+    assert_eq!(change["was_blocked"], true);
+    assert_eq!(status_of_a_request(&app, "free-ann").await, 429);
+
+    let change = ask("/dashboard/reset", &ann).await;
+    assert_eq!(
+        change,
+        json!({ "before": "minute 10 of 10, all 10 of 1000", "after": "minute 0 of 10, all 0 of 1000" })
+    );
     assert_eq!(status_of_a_request(&app, "free-ann").await, 200);
 }

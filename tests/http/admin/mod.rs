@@ -103,7 +103,7 @@ async fn status_of_a_request(app: &Router, key: &str) -> StatusCode {
         .status()
 }
 
-const ROUTES: [(&str, &str); 8] = [
+const ROUTES: [(&str, &str); 9] = [
     ("GET", ""),
     ("GET", "/events"),
     ("GET", "/history"),
@@ -111,6 +111,7 @@ const ROUTES: [(&str, &str); 8] = [
     ("POST", "/inspect"),
     ("POST", "/block"),
     ("POST", "/unblock"),
+    ("POST", "/reset"),
     ("POST", "/limits"),
 ];
 

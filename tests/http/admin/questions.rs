@@ -24,6 +24,7 @@ async fn a_read_only_page_answers_questions_and_changes_nothing() {
             json!({ "key": "free-ann", "seconds": 60 }),
         ),
         ("/dashboard/unblock", json!({ "key": "free-ann" })),
+        ("/dashboard/reset", json!({ "key": "free-ann" })),
     ];
     for (path, change) in changes {
         assert_eq!(

@@ -185,6 +185,8 @@ enum What {
     BlocksForever,
     PeekCharges,
     UnblocksNothing,
+    SaysAllWereBlocked,
+    SaysNoneWasBlocked,
     SettlesNothing,
     TakesHalf,
     TakesAtOnceOrNot,
@@ -280,6 +282,14 @@ impl Ledger for OtherwiseLedger {
             | (What::EndsNoOverride, Amendment::EndOverride)
             | (What::UnblocksNothing, Amendment::Unblock) => return Reply::Now(Ok(true)),
             (What::SaysItIsNotDone, Amendment::Refund) => return Reply::Now(Ok(false)),
+            (What::SaysAllWereBlocked, Amendment::Unblock) => {
+                self.ledger.amend_now(charges, amendment).unwrap();
+                return Reply::Now(Ok(true));
+            }
+            (What::SaysNoneWasBlocked, Amendment::Unblock) => {
+                self.ledger.amend_now(charges, amendment).unwrap();
+                return Reply::Now(Ok(false));
+            }
             (What::RefundsAll, Amendment::Refund) => Amendment::Reset,
             (What::RefundsAllOfTheFirst, Amendment::Refund)
             | (What::SettlesAllOfTheFirst, Amendment::Settle) => {
@@ -317,6 +327,8 @@ async fn each_mistake_of_a_ledger_is_found() {
         (What::BlocksForever, "blocked"),
         (What::PeekCharges, "decides as its step does"),
         (What::UnblocksNothing, "unblocked"),
+        (What::SaysAllWereBlocked, "unblocked"),
+        (What::SaysNoneWasBlocked, "unblocked"),
         (What::SettlesNothing, "settled"),
         (What::TakesHalf, "taken"),
         (What::TakesAtOnceOrNot, "taken"),

@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -100,6 +101,66 @@ async fn what_a_trailer_says_counts_and_not_what_the_head_has_said() {
     let body = answer(&layer, inner).await.unwrap();
     drop(body.collect().await.unwrap());
     assert_eq!(used(&layer, "ann").await, 12);
+}
+
+/// The cost of the fallback in the trailers replaced the real one in the head.
+#[tokio::test]
+async fn the_earlier_source_counts_whether_the_head_or_a_trailer_tells_it() {
+    for (in_head, in_trailers) in [("x-tokens", "x-most"), ("x-most", "x-tokens")] {
+        let source = Settle::from_header("x-tokens").or(Settle::from_header("x-most"));
+        let layer = layer(policy(PLENTY).settle(source));
+        let cost = |name| if name == "x-tokens" { 5 } else { 900 };
+        let inner = |_| async {
+            let trailers =
+                HeaderMap::from_iter([(in_trailers.parse().unwrap(), cost(in_trailers).into())]);
+            let body = Full::<Bytes>::from("text").with_trailers(async { Some(Ok(trailers)) });
+            let head = Response::builder().header(in_head, cost(in_head));
+            Ok::<_, Infallible>(head.body(body).unwrap())
+        };
+        let body = answer(&layer, inner).await.unwrap();
+        drop(body.collect().await.unwrap());
+        assert_eq!(used(&layer, "ann").await, 5, "{in_head} in the head");
+    }
+}
+
+/// All tries have the extensions of one request, and each was charged for those before it too.
+#[tokio::test]
+async fn each_try_inside_of_a_retry_costs_what_it_has_spent_and_all_of_them_around_it() {
+    let [outer, inner] =
+        [9_000, PLENTY].map(|limit| layer(policy(limit).settle(Settle::from_spend())));
+    let calls = AtomicU32::new(0);
+    let handler = service_fn(|request: Request<()>| {
+        let spend = request.extensions().get::<Spend>().unwrap();
+        match calls.fetch_add(1, Ordering::Relaxed) {
+            0 => {
+                spend.add(1_024);
+                spend.sub(24);
+            }
+            1 => spend.add(652),
+            _ => {
+                spend.add(1_024);
+                spend.set(5);
+            }
+        }
+        async { Ok::<_, Infallible>(Response::new(String::new())) }
+    });
+    let (handler, inner) = (inner.layer(handler), &inner);
+    let retried = |request: Request<()>| {
+        let handler = handler.clone();
+        let (head, ()) = request.into_parts();
+        let each = [head.clone(), head.clone(), head].map(|head| Request::from_parts(head, ()));
+        async move {
+            let mut used_after = Vec::new();
+            for request in each {
+                drop(handler.clone().oneshot(request).await.unwrap());
+                used_after.push(used(inner, "ann").await);
+            }
+            assert_eq!(used_after, [1_000, 1_652, 1_657]);
+            Ok::<_, Infallible>(Response::new(String::new()))
+        }
+    };
+    drop(answer(&outer, retried).await.unwrap());
+    assert_eq!(used(&outer, "ann").await, 1_657);
 }
 
 #[tokio::test]

@@ -191,6 +191,33 @@ fn the_later_end_of_two_blocks_counts_and_a_shorter_one_needs_an_unblock() {
 }
 
 #[test]
+fn an_unblock_tells_whether_the_key_was_blocked() {
+    let (clock, store) = store();
+    let rules = [
+        ("a", FixedWindow::per_minute(1).into()),
+        ("b", FixedWindow::per_hour(9).into()),
+    ];
+    let limiter = limiter_over(&store, rules);
+    assert!(!limiter.unblock_now("ann"), "it is new");
+    assert!(limiter.admit_now("ann", 1) && !limiter.admit_now("ann", 1));
+    assert!(!limiter.unblock_now("ann"), "it is out of quota");
+    limiter.block_now("ann", MINUTE);
+    assert!(!limiter.unblock_now("bob"), "another key is blocked");
+    assert!(limiter.unblock_now("ann"));
+    assert!(!limiter.unblock_now("ann"), "the block has ended");
+
+    limiter.block_now("ann", MINUTE);
+    clock.advance(MINUTE);
+    assert!(!limiter.unblock_now("ann"), "the block is over");
+
+    // The block of one policy is enough.
+    let one = limiter_over(&store, [("b", FixedWindow::per_hour(9).into())]);
+    one.block_now("ann", MINUTE);
+    assert!(now(limiter.unblock("ann")).unwrap());
+    assert!(!now(limiter.unblock("ann")).unwrap());
+}
+
+#[test]
 fn limiters_over_one_store_share_the_blocks_of_a_policys_name_whatever_its_limit() {
     let (_, store) = store();
     let algorithm = |limit| Algorithm::from(FixedWindow::per_minute(limit));
@@ -251,7 +278,7 @@ fn a_store_that_cannot_block_says_so() {
         .unwrap();
     for answer in [
         now(limiter.block("ann", HOUR)),
-        now(limiter.unblock("ann")),
+        now(limiter.unblock("ann")).map(drop),
         now(limiter.inspect("ann")).map(drop),
     ] {
         assert_eq!(answer.unwrap_err().kind(), StoreErrorKind::Unsupported);
