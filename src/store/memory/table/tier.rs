@@ -6,6 +6,10 @@ use crate::store::memory::counter::{OutcomeSink, Tier};
 use crate::store::memory::seqlock::Lock;
 
 impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
+    fn until(&self) -> Micros {
+        self.until
+    }
+
     fn allows(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<bool, Changed> {
         self.look(snapshot, ask, now, |rule, kept| {
             rule.allows(kept, now, ask.cost)
