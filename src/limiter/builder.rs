@@ -274,7 +274,7 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
         let remedy = "add a policy with `.policy(Policy::new(name, algorithm))`";
         return Err(ConfigError::new("policies", "empty", remedy));
     }
-    check_names(&policies.iter().map(Policy::name))?;
+    check_names(policies.iter().map(Policy::name))?;
     check_first_names(policies)?;
     policies.iter().try_for_each(Policy::check_mark)?;
     policies.iter().try_for_each(Policy::check_terms)?;
@@ -302,7 +302,7 @@ fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
     }
     for policy in renamed {
         let was = policy.first_name();
-        check_names(&std::iter::once(was))?;
+        check_names(std::iter::once(was))?;
         if !was.is_ascii() {
             let remedy = "name a policy with 1 to 64 printable characters of ASCII";
             return Err(ConfigError::quoting("was", was, remedy));
