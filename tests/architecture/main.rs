@@ -1,5 +1,6 @@
 //! The architecture: imports between floors, and a page for each diagnostic.
 
+mod ci;
 mod circles;
 mod examples;
 
