@@ -141,51 +141,32 @@ async fn inspect(State(page): Shared, request: Request) -> Response {
 }
 
 async fn block(State(page): Shared, request: Request) -> Response {
-    let (operator, asked) = match write(&page, request).await {
-        Ok(asked) => asked,
-        Err(answer) => return answer,
-    };
-    done(
-        "block",
-        &operator,
-        operator::block(&page.handle, &asked).await,
-    )
+    change("block", &page, request, operator::block).await
 }
 
 async fn unblock(State(page): Shared, request: Request) -> Response {
-    let (operator, asked) = match write(&page, request).await {
-        Ok(asked) => asked,
-        Err(answer) => return answer,
-    };
-    done(
-        "unblock",
-        &operator,
-        operator::unblock(&page.handle, &asked).await,
-    )
+    change("unblock", &page, request, operator::unblock).await
 }
 
 async fn reset(State(page): Shared, request: Request) -> Response {
-    let (operator, asked) = match write(&page, request).await {
-        Ok(asked) => asked,
-        Err(answer) => return answer,
-    };
-    done(
-        "reset",
-        &operator,
-        operator::reset(&page.handle, &asked).await,
-    )
+    change("reset", &page, request, operator::reset).await
 }
 
 async fn limit(State(page): Shared, request: Request) -> Response {
-    let (operator, asked) = match write(&page, request).await {
-        Ok(asked) => asked,
-        Err(answer) => return answer,
-    };
-    done(
-        "limit",
-        &operator,
-        operator::limit(&page.handle, &asked).await,
-    )
+    change("limit", &page, request, operator::limit).await
+}
+
+/// Makes the change that a request asks for, and logs it.
+async fn change<T: DeserializeOwned>(
+    verb: &'static str,
+    page: &Page,
+    request: Request,
+    make: impl AsyncFnOnce(&Handle, &T) -> Result<Change, Failed>,
+) -> Response {
+    match write(page, request).await {
+        Ok((operator, asked)) => done(verb, &operator, make(&page.handle, &asked).await),
+        Err(answer) => answer,
+    }
 }
 
 /// Reads the question of a request that changes something.
