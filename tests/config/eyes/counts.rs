@@ -5,7 +5,8 @@ use std::thread;
 
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::observe::Snapshot;
-use tower_ratelimit::{Concurrency, FixedWindow, Limiter, Policy, TokenBucket};
+use tower_ratelimit::policy::HeaviestKeys;
+use tower_ratelimit::{Concurrency, FixedWindow, Limiter, LocalLimiter, Policy, TokenBucket};
 
 /// Returns the sum of the outcomes of each policy.
 fn asked(snapshot: &Snapshot, policy: &str) -> u64 {
@@ -16,6 +17,36 @@ fn asked(snapshot: &Snapshot, policy: &str) -> u64 {
         + told.soft()
         + told.uncharged()
         + told.failed()
+}
+
+/// By each verb, though one of them tells no outcomes.
+#[test]
+fn a_refusal_counts_among_the_heaviest_keys_of_the_policy_that_refuses() {
+    for admits in [
+        |limiter: &LocalLimiter| limiter.check_now("ann", 1).is_allowed(),
+        |limiter: &LocalLimiter| limiter.admit_now("ann", 1),
+    ] {
+        let policy = |name: &str, limit| {
+            let policy = Policy::new(name, FixedWindow::per_day(limit));
+            policy.heaviest_keys(HeaviestKeys::new(3))
+        };
+        let limiter = Limiter::builder()
+            .policy(policy("few", 2))
+            .policy(policy("many", 9))
+            .build_local()
+            .unwrap();
+        let admitted = (0..5).filter(|_| admits(&limiter)).count();
+        assert_eq!(admitted, 2);
+        let snapshot = limiter.snapshot();
+        for (name, refused) in [("few", 3), ("many", 0)] {
+            let heaviest = snapshot.policy(name).unwrap().heaviest().unwrap();
+            let told = heaviest
+                .keys()
+                .iter()
+                .map(|key| (key.cost(), key.refused()));
+            assert_eq!(told.collect::<Vec<_>>(), [(5, refused)], "{name}");
+        }
+    }
 }
 
 #[test]
