@@ -123,7 +123,7 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// Returns until when a charge of now counts in the same window as this moment: a lease of now ends by then.
     /// `now`, if only a request opens a window, and none is open. The default is that of a rule without
     /// windows.
-    #[cfg(all(test, feature = "redis"))]
+    #[cfg(feature = "redis")]
     fn bin_end(&self, _: &Self::Kept, _: Micros) -> Micros {
         Micros::new(u64::MAX)
     }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::failure::nonsense;
 use super::lease::{Grant, Leased, LeasedRequest};
 use super::opened::{Charges, OpenedPolicy};
-use crate::algorithm::{Replenishment, State};
+use crate::algorithm::{Algorithm, Replenishment, State};
 use crate::clock::Micros;
 #[cfg(feature = "calendar")]
 use crate::decision::DenialEffect;
@@ -106,12 +106,59 @@ impl KeyReply {
         } else if !self.denies() || limits_differ || is_settled {
             Micros::ZERO
         } else {
-            // While no unit is left, no request is charged.
+            // While no unit is left and nodes hold none, no request is charged.
             let one = self.outcome_of(1, counted, Micros::ZERO);
-            let wait = one.retry_micros().filter(|_| one.remaining() == 0);
+            let is_held = self
+                .leased
+                .as_ref()
+                .is_some_and(|leased| leased.units() > 0);
+            let none_is_left = one.remaining() == 0 && !is_held;
+            let wait = one.retry_micros().filter(|_| none_is_left);
             wait.unwrap_or(Micros::ZERO)
         };
         dominated.max(unchanged)
+    }
+
+    /// Returns the longest wait that the server can tell a request of this cost at a later moment, whatever it has granted
+    /// to other nodes meanwhile, for this long. Returns `None` if that is not known.
+    pub(super) fn longest_wait_of(
+        &self,
+        cost: u32,
+        counted: &OpenedPolicy,
+        later: Micros,
+        life: Micros,
+    ) -> Option<Micros> {
+        let told = self.outcome_of(cost, counted, later);
+        let until_the_end = match counted.algorithm.replenishment()? {
+            Replenishment::Aligned => true,
+            Replenishment::Anchored => !counted.is_settled(),
+            _ => false,
+        };
+        if self.blocked > later || until_the_end && !told.is_allowed() {
+            return told.retry_micros();
+        }
+        let limits_differ = counted.limits_differ && self.own.is_none();
+        if counted.is_settled() || limits_differ || counted.penalty.is_some() {
+            return None;
+        }
+        let own = self.own_algorithm(counted);
+        let asked = LeasedRequest {
+            state: self.state.clone(),
+            now: self.at.saturating_add(later),
+            cost,
+            fits: false,
+        };
+        let none = Leased::default();
+        let leased = self.leased.as_deref().unwrap_or(&none);
+        leased.longest_wait(own.as_ref().unwrap_or(&counted.algorithm), asked, life)
+    }
+
+    /// Returns the algorithm with the limit of the key or of the charge, if that is not the policy's.
+    fn own_algorithm(&self, counted: &OpenedPolicy) -> Option<Algorithm> {
+        match self.own {
+            Some(own) => counted.algorithm.with_numbers(own.numbers),
+            None => counted.under(&self.charge),
+        }
     }
 
     /// Returns the longest wait of a request under this policy, unless a penalty can make it longer.
@@ -134,10 +181,7 @@ impl KeyReply {
     /// Returns the outcome of a request of this cost at a later moment.
     pub(super) fn outcome_of(&self, cost: u32, counted: &OpenedPolicy, later: Micros) -> Outcome {
         let (state, at) = (self.state.clone(), self.at.saturating_add(later));
-        let own = match self.own {
-            Some(own) => counted.algorithm.with_numbers(own.numbers),
-            None => counted.under(&self.charge),
-        };
+        let own = self.own_algorithm(counted);
         let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
         // A request that fits now need not fit at a later hour.
         let fits = self.fits && (later == Micros::ZERO || !algorithm.depends_on_a_calendar());
