@@ -3,6 +3,7 @@
 //! The others go on in their order, each when all of its policies let it pass, and are then charged. A request stands
 //! in one line, that of the policy with the longest wait, and holds up those behind it there.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use smallvec::SmallVec;
@@ -110,7 +111,7 @@ impl Estimate {
         };
         let own = (own, asks.clone());
         let mut later: Vec<_> = others.into_iter().chain([own]).map(member).collect();
-        later.sort_by(|a, b| (b.from, b.number).cmp(&(a.from, a.number)));
+        later.sort_by_key(|member| Reverse((member.from, member.number)));
         Self {
             keys,
             front: VecDeque::new(),

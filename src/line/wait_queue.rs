@@ -217,9 +217,10 @@ fn is_less(taken: usize, places: u32) -> bool {
 
 impl Lines {
     fn waiting(&self, is_low: bool) -> usize {
-        match is_low {
-            true => self.low,
-            false => self.requests.len() - self.low,
+        if is_low {
+            self.low
+        } else {
+            self.requests.len() - self.low
         }
     }
 

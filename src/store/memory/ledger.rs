@@ -18,9 +18,7 @@ use crate::error::StoreError;
 use crate::key::Key;
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
-use crate::store::{
-    Amendment, Charge, Charged, Charges, KeyOutlook, Ledger, Outlook, Reply, Wanted,
-};
+use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Outlook, Reply, Wanted};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryLedger {
@@ -291,32 +289,6 @@ impl MemoryLedger {
         outcomes
     }
 
-    /// Returns the state of the key of a charge as of this moment, for a policy without slots.
-    fn key_outlook(&self, charge: &Charge, peeked: &Outcomes) -> Option<KeyOutlook> {
-        let opened = self
-            .policies
-            .get(charge.policy)
-            .filter(|it| !it.is_held())?;
-        let mut outcomes = peeked.iter();
-        let (_, outcome) = outcomes.find(|(policy, _)| *policy == charge.policy)?;
-        let counted = Counted::of(outcome.is_overflow());
-        let (ask, limit) = (self.ask(&charge.key, charge.cost), opened.limit_of(charge));
-        let general = opened.general();
-        let (tier, snapshot, _lock) =
-            general.snapshot_and_lock(ask, limit.as_ref(), counted, &self.clock);
-        let own = snapshot.own.filter(|own| own.is_overridden);
-        let now = peeked.at();
-        let blocked = opened.blocks.left(ask.fingerprint, now, &self.clock, true);
-        Some(KeyOutlook {
-            policy: charge.policy,
-            algorithm: opened.algorithm,
-            own: own.map(|own| own.algorithm),
-            state: tier.state(&snapshot, ask, now).ok()?,
-            at: now,
-            blocked: blocked.unwrap_or(Micros::ZERO),
-        })
-    }
-
     /// Decides one key and one cost under these policies, each with a flag that says whether it is soft. A
     /// denial names the first policy that denies. Returns `None` in all but the common case.
     #[inline]
@@ -484,10 +456,7 @@ impl Ledger for MemoryLedger {
     }
 
     fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
-        let outcomes = self.peek_now(charges);
-        let key = |charge| self.key_outlook(charge, &outcomes);
-        let keys = charges.iter().filter_map(key).collect();
-        Reply::Now(Ok(Outlook { outcomes, keys }))
+        Reply::Now(Ok(self.outlook_now(charges)))
     }
 
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
