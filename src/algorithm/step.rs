@@ -334,6 +334,22 @@ pub(super) fn outcome<S: Step>(
     rule.outcome(&kept, now, cost, allowed)
 }
 
+/// Returns how long a request waits that is not charged; see [`Algorithm::wait`](super::Algorithm::wait).
+pub(super) fn wait<S: Step>(
+    rule: &S,
+    state: State,
+    now: Micros,
+    cost: u32,
+) -> (Option<Micros>, State) {
+    let kept = read(rule, state, now);
+    let wait = if rule.allows(&kept, now, cost) {
+        Some(Micros::ZERO)
+    } else {
+        rule.outcome(&kept, now, cost, false).retry_micros()
+    };
+    (wait, rule.write(kept))
+}
+
 /// Charges after the fact; see [`Algorithm::settle`](super::Algorithm::settle).
 pub(super) fn settle<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
     if units == 0 || rule.limit_at(now) == 0 {

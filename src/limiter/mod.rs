@@ -75,7 +75,9 @@ use crate::key::{IntoKey, Key};
 use crate::observe::StoreHealth;
 use crate::plan::{Finding, LimitContext, PlanLookup};
 use crate::policy::{DeclaredModes, Modes, Policy, Unsettled};
-use crate::store::{Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Reply, Wanted};
+use crate::store::{
+    Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Outlook, Reply, Wanted,
+};
 
 /// Decides whether a request may go on, under one or more policies. It does not depend on HTTP.
 ///
@@ -280,8 +282,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.amend(charges, amendment).wait()
     }
 
-    pub(crate) fn peek_charges(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.ledger.peek(charges)
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        self.ledger.outlook(charges)
     }
 
     /// Returns the rules that give limits, or `None` if each policy has one limit.

@@ -14,6 +14,7 @@ mod denials;
 mod hashed;
 mod memory;
 mod outage;
+mod outlook;
 #[cfg(feature = "redis")]
 mod redis;
 mod reply;
@@ -32,6 +33,8 @@ pub(crate) use self::charged::{answered, check};
 pub use self::memory::{MemoryLedger, MemoryStore, RestoreStatus, Restored, Usage};
 pub use self::outage::Availability;
 pub(crate) use self::outage::Guarded;
+pub(crate) use self::outlook::KeyOutlook;
+pub use self::outlook::Outlook;
 #[cfg(feature = "redis")]
 pub use self::redis::{Lease, RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
@@ -156,6 +159,19 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
+    }
+
+    /// Returns the outcomes of a [`peek`](Self::peek), with the states from which a layer computes how long a request
+    /// [waits](crate::Policy::wait_up_to) behind others, and changes nothing.
+    ///
+    /// By default there are no states. A layer then computes as if all that a key has used had been charged just now,
+    /// so waits behind others may be told longer than they are.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot answer.
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        self.peek(charges).map(|peeked| peeked.map(Outlook::from))
     }
 
     /// Returns how many refusals of the key count now towards the [penalty](crate::Policy::penalty) of the

@@ -2,7 +2,7 @@
 
 #[path = "../../examples/custom_store.rs"]
 #[allow(dead_code, reason = "the example's `main` is not called")]
-mod custom_store;
+mod memcached;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tower_ratelimit::StoreError;
@@ -10,13 +10,13 @@ use tower_ratelimit::store::{Change, Changed, Items, Reply};
 use tower_ratelimit::testing::Conformance;
 
 use crate::support::servers::Server;
-use custom_store::Memcached;
+use memcached::Memcached;
 
 /// It asks the conformance suite itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_over_memcached_conforms() {
     let memcached = Server::memcached();
-    if let Err(broken) = custom_store::run(memcached.address()).await {
+    if let Err(broken) = memcached::run(memcached.address()).await {
         panic!("{broken}; memcached: {}", memcached.log());
     }
 }

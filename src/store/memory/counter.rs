@@ -200,6 +200,9 @@ pub(super) trait Tier: Send + Sync {
         sink: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed>;
 
+    /// Returns the state of the key, as of now.
+    fn state(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<State, Changed>;
+
     /// Locks the page, if it has not changed since the snapshot.
     fn lock(&self, snapshot: &PageSnapshot) -> Result<Lock<'_>, Changed>;
 

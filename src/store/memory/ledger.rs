@@ -18,7 +18,7 @@ use crate::error::StoreError;
 use crate::key::Key;
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
-use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Outlook, Reply, Wanted};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryLedger {
@@ -454,6 +454,10 @@ impl Ledger for MemoryLedger {
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         Reply::Now(Ok(self.peek_now(charges)))
+    }
+
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        Reply::Now(Ok(self.outlook_now(charges)))
     }
 
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {

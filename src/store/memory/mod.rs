@@ -14,6 +14,7 @@ mod one_word;
 mod opened;
 mod opening;
 mod ordering;
+mod outlook;
 mod page;
 mod page_snapshot;
 mod pages;

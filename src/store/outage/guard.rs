@@ -12,7 +12,7 @@ use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::{KeyStats, StoreStats};
-use crate::store::{Amendment, Charge, Charged, Charges, DAMAGED, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Charges, DAMAGED, Ledger, Outlook, Reply, Wanted};
 
 /// Asks a ledger whose store may be away, and decides in its place while it is away.
 #[derive(Clone)]
@@ -58,6 +58,15 @@ impl Ledger for Guard {
             || self.ledger.peek(charges),
             Self::learn,
             |here, charges, error| here.peek(charges, || error),
+        )
+    }
+
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        self.ask(
+            charges,
+            || self.ledger.outlook(charges),
+            |guard, charges, outlook| guard.learn(charges, &outlook.outcomes),
+            |here, charges, error| here.peek(charges, || error).map(Outlook::from),
         )
     }
 

@@ -22,7 +22,7 @@ use crate::observe::StoreStats;
 use crate::store::charged::cannot_have;
 use crate::store::denials::Sent;
 use crate::store::outage::away;
-use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Ledger, Outlook, Reply, Wanted};
 
 /// A [`RedisStore`](super::RedisStore) opened for a list of policies.
 pub struct RedisLedger(Arc<Calls>);
@@ -392,6 +392,26 @@ impl Ledger for RedisLedger {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let peeked = self.ask(charges, Purpose::Peek, &mut outcomes);
         peeked.with(outcomes)
+    }
+
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        let is_opened = charges.iter().all(|charge| self.0.counts(charge));
+        if !is_opened || charges.is_empty() || self.0.watch.is_away(charges) {
+            return self.peek(charges).map(|peeked| peeked.map(Outlook::from));
+        }
+        let (calls, charges) = (Arc::clone(&self.0), Charges::from_slice(charges));
+        Reply::later(async move {
+            match Box::pin(calls.peek(&charges)).await {
+                Ok(answer) => Ok(Outlook {
+                    outcomes: calls.outcomes(&charges, Purpose::Peek, &answer, None),
+                    keys: answer.outlooks(&calls.policies),
+                }),
+                Err(error) => {
+                    let here = calls.decide_here(&charges, Purpose::Peek, || error);
+                    here.map(Outlook::from)
+                }
+            }
+        })
     }
 
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {

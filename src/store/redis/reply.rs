@@ -14,7 +14,7 @@ use crate::clock::Micros;
 use crate::decision::DenialEffect;
 use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
-use crate::store::{Amendment, Charge, Departure, Taken};
+use crate::store::{Amendment, Charge, Departure, KeyOutlook, Taken};
 
 /// The answer of the script to some charges: the states of their keys, at one moment. The outcomes are
 /// computed from it here.
@@ -171,6 +171,23 @@ impl KeyReply {
             .and_then(|own| counted.algorithm.with_numbers(own.numbers));
         let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
         algorithm.longest_wait().map(Micros::from)
+    }
+
+    /// Returns the state from which later outcomes are computed; `None` for a policy without one, and where nodes hold
+    /// units, which they may give back.
+    fn outlook(&self, counted: &OpenedPolicy) -> Option<KeyOutlook> {
+        if self.leased.is_some() || counted.algorithm.is_held() {
+            return None;
+        }
+        let own = self.own;
+        Some(KeyOutlook {
+            policy: self.charge.policy,
+            algorithm: counted.algorithm,
+            own: own.and_then(|own| counted.algorithm.with_numbers(own.numbers)),
+            state: self.state.clone(),
+            at: self.at,
+            blocked: self.blocked,
+        })
     }
 
     /// Returns the outcome at a later moment, if nothing has happened since.
@@ -389,6 +406,12 @@ impl ScriptReply {
     /// Adds the reply of another server.
     pub(super) fn add(&mut self, other: Self) {
         self.each.extend(other.each);
+    }
+
+    /// Returns the states of the keys, where the server alone decides.
+    pub(super) fn outlooks(&self, policies: &[OpenedPolicy]) -> SmallVec<[KeyOutlook; 4]> {
+        let outlook = |told: &KeyReply| told.outlook(policies.get(told.charge.policy)?);
+        self.each.iter().filter_map(outlook).collect()
     }
 
     /// Returns the outcomes at the moment of the answer.

@@ -12,7 +12,7 @@ use crate::clock::Micros;
 use crate::decision::DenialEffect;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::{Amendment, DAMAGED};
+use crate::store::{Amendment, DAMAGED, KeyOutlook};
 
 /// A change to some items, in one step; see [`Items::update`](super::Items::update).
 ///
@@ -36,6 +36,8 @@ pub(super) enum Verb {
     /// Charges as many units as all policies grant.
     Take,
     Peek,
+    /// Peeks, and returns the states too.
+    Outlook,
     /// Returns the number of refusals that count, in place of units.
     Refusals,
     Amend(Amendment),
@@ -47,6 +49,8 @@ pub(super) enum Verb {
 pub struct Changed {
     writes: Vec<Write>,
     pub(super) answer: Result<Outcomes, StoreError>,
+    /// The state of each key, for an outlook.
+    pub(super) keys: SmallVec<[KeyOutlook; 4]>,
     /// The number of units taken, if the change takes units.
     pub(super) units: u32,
     /// The answer to an amendment; see [`Ledger::amend`](crate::store::Ledger::amend).
@@ -111,13 +115,17 @@ impl Change {
         let mut items: SmallVec<[Item; 2]> = items.collect();
         let mut outcomes = Outcomes::new(now);
         let (mut units, mut amended) = (0, false);
+        let mut keys = SmallVec::new();
         match self.verb {
-            Verb::Charge | Verb::Peek => decide(
-                &self.parts,
-                &mut items,
-                self.verb == Verb::Charge,
-                &mut outcomes,
-            ),
+            Verb::Charge | Verb::Peek | Verb::Outlook => {
+                if self.verb == Verb::Outlook {
+                    let seen = |part: &Part| KeyState::of(part, &items[part.item], now);
+                    let outlook = |part| seen(part).outlook(part, now);
+                    keys = self.parts.iter().map(outlook).collect();
+                }
+                let charges = self.verb == Verb::Charge;
+                decide(&self.parts, &mut items, charges, &mut outcomes);
+            }
             Verb::Take => {
                 let parts;
                 (units, parts) = self.shared_out(&items, now);
@@ -143,6 +151,7 @@ impl Change {
                 .map(|(item, (_, after))| Write::of(item, after, now))
                 .collect(),
             answer: Ok(outcomes),
+            keys,
             units,
             amended,
         }
@@ -241,6 +250,7 @@ impl Changed {
             answer: Err(StoreError::new(StoreErrorKind::Misconfigured)
                 .because(DAMAGED)
                 .caused_by(cause)),
+            keys: SmallVec::new(),
             units: 0,
             amended: false,
         }

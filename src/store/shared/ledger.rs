@@ -17,7 +17,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::StoreStats;
 use crate::policy::{NamedPenalty, Policy};
 use crate::store::charged::cannot_have;
-use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Ledger, Outlook, Reply, Wanted};
 
 /// A [`SharedStore`](super::SharedStore) opened for a list of policies.
 pub struct SharedLedger<I> {
@@ -155,6 +155,17 @@ impl<I: Items> Ledger for SharedLedger<I> {
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         let changed = self.decide(charges, Verb::Peek);
         changed.map(|changed| changed?.answer)
+    }
+
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        let changed = self.decide(charges, Verb::Outlook);
+        changed.map(|changed| {
+            let Changed { answer, keys, .. } = changed?;
+            Ok(Outlook {
+                outcomes: answer?,
+                keys,
+            })
+        })
     }
 
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {

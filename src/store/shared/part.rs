@@ -9,7 +9,7 @@ use crate::clock::Micros;
 use crate::decision::DenialEffect;
 use crate::decision::Outcome;
 use crate::policy::{Offences, Penalty};
-use crate::store::Amendment;
+use crate::store::{Amendment, KeyOutlook};
 
 /// One policy's part of a change.
 #[derive(Clone, Debug)]
@@ -68,6 +68,18 @@ impl KeyState {
             own,
             block: part.block_of(item, now),
             is_moved: is_moved || is_short,
+        }
+    }
+
+    /// Returns the state from which later outcomes are computed.
+    pub(super) fn outlook(self, part: &Part, now: Micros) -> KeyOutlook {
+        KeyOutlook {
+            policy: part.policy,
+            algorithm: part.algorithm,
+            own: self.own.map(|own| own.limit),
+            state: self.state,
+            at: now,
+            blocked: self.block.map_or(Micros::ZERO, |block| block.left(now)),
         }
     }
 
