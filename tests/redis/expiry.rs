@@ -127,6 +127,27 @@ async fn every_verb_leaves_a_ttl_that_ends_with_the_state() {
     assert!(keys(&server).is_empty());
 }
 
+/// A settlement of a request takes another path than the verb, and leaves a time to live that can stay. After one at more
+/// it cannot.
+#[tokio::test]
+async fn a_request_that_cost_more_leaves_a_ttl_that_ends_with_the_state() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    for policy in every(100, MINUTE * 60 * 24 * 366) {
+        let scene = Scene::new(&server, &store, policy);
+        let reserved = scene.limiter.reserve("ann", 20).await.unwrap();
+        reserved.settle(30);
+        let used = async || {
+            let told = scene.limiter.peek("ann", 0).await.unwrap();
+            told.binding().unwrap().1.used()
+        };
+        while used().await == 20 {
+            tokio::task::yield_now().await;
+        }
+        scene.dies_when_new("a settlement at more").await;
+    }
+}
+
 /// The `PERSIST` of an operator, or a version that forgot the expiry.
 #[tokio::test]
 async fn a_state_that_never_dies_is_repaired_by_an_admission_and_by_a_denial() {
