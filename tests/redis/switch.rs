@@ -89,7 +89,9 @@ async fn while_the_server_is_away_what_there_is_here_is_taken() {
 #[test]
 fn a_runtime_that_runs_for_each_request_alone_finds_the_server_again() {
     let server = Server::start(&[]);
-    let store = patient().open(server.url()).unwrap();
+    // A call that no task goes on with is over then.
+    let store = patient().deadline(Duration::from_secs(1));
+    let store = store.open(server.url()).unwrap();
     let limiter = limiter(&store, [daily("a", 1_000)]);
     let mut runtime = Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
