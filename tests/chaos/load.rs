@@ -23,7 +23,7 @@ const CLIENTS: usize = 2;
 /// The pause between two requests of a client.
 const PACE: Duration = Duration::from_millis(12);
 /// The time after which a client gives an answer up.
-const LOST: Duration = Duration::from_secs(5);
+const LOST: Duration = Duration::from_secs(15);
 
 /// The number of keys in use at a time, beside one that is in use from the first request to the last.
 const KEYS: u32 = 6;
@@ -34,7 +34,7 @@ const FOREVER: u32 = 0;
 /// The good answers of a node in a row that count as full service.
 const FULL: usize = 40;
 /// The time after which a test has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The answer to a client.
 #[derive(Clone, Debug)]

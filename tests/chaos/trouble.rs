@@ -24,7 +24,7 @@ const NODE_AWAY: [u64; 2] = [50, 1_500];
 /// The interval between two looks at the shards.
 const LOOKS: Duration = Duration::from_millis(250);
 /// A cluster that is not whole by then never will be.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Blow {

@@ -49,7 +49,9 @@ fn a_store_that_was_away_for_long_is_found_again() {
 }
 
 fn limiter(server: &Server, on: OnStoreFailure) -> Limiter {
-    let store = RedisStore::builder().nodes(4).open(server.url()).unwrap();
+    // No fault is a late answer.
+    let store = RedisStore::builder().deadline(Duration::from_secs(60));
+    let store = store.nodes(4).open(server.url()).unwrap();
     let policy = Policy::new("a", AnchoredWindow::per_day(10)).on_store_failure(on);
     Limiter::builder()
         .policy(policy)

@@ -14,10 +14,10 @@ use self::custom_store::Memcached;
 use crate::support::log::{Log, LogLine};
 use crate::support::servers::Server;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Far longer than a request that does not wait for the store, and far shorter than the deadline.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const AT_ONCE: Duration = Duration::from_secs(20);
 
 fn store(server: &Server) -> SharedStore<Memcached> {
     let items = Memcached::at(server.address());

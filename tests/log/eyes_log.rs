@@ -246,7 +246,8 @@ fn reload() {
 
 async fn outage() {
     let mut server = Server::start(&[]);
-    let store = RedisStore::builder().nodes(1).open(server.url()).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(60));
+    let store = store.nodes(1).open(server.url()).unwrap();
     let limiter = Limiter::builder()
         .policy(Policy::new("a", FixedWindow::per_day(9)).on_store_failure(OnStoreFailure::Allow))
         .store(store)

@@ -11,7 +11,10 @@ use tower_ratelimit::{AnchoredWindow, Concurrency, Limiter, OnStoreFailure, Poli
 use crate::support::log::{Log, LogLine};
 use crate::support::redis::Server;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The life of a slot, so long that none ends while the machine does not run this process.
+const LIFE: Duration = Duration::from_secs(6);
 
 fn store(server: &Server) -> RedisStore {
     let builder = RedisStore::builder().deadline(PATIENCE).nodes(2);
@@ -113,7 +116,7 @@ fn a_renewal_of_slots_that_fails_is_told_and_counted() {
     let lines = all_logged(async {
         let server = Server::start(&[]);
         let builder = RedisStore::builder().deadline(PATIENCE);
-        let store = builder.slot_life(Duration::from_secs(1)).open(server.url());
+        let store = builder.slot_life(LIFE).open(server.url());
         let at_once = Policy::new("at once", Concurrency::of(2));
         let limiter = limiter(&store.unwrap(), [at_once]);
         let held = limiter.reserve("ann", 1).await.unwrap();
@@ -138,7 +141,7 @@ fn slots_that_were_lost_and_taken_again_are_told() {
     let scene = async {
         let server = Server::start(&[]);
         let builder = RedisStore::builder().deadline(PATIENCE);
-        let store = builder.slot_life(Duration::from_secs(1)).open(server.url());
+        let store = builder.slot_life(LIFE).open(server.url());
         let at_once = Policy::new("at once", Concurrency::of(2));
         let limiter = limiter(&store.unwrap(), [at_once]);
         let held = limiter.reserve("ann", 2).await.unwrap();

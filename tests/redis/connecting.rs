@@ -105,7 +105,6 @@ async fn to_connect_fails_at_once_where_nothing_listens() {
         patient().connect_cluster([&*url]).await,
         StoreErrorKind::Unavailable,
     );
-    // Of the twenty seconds in the deadline.
     assert!(asked.elapsed() < PATIENCE / 2);
 }
 

@@ -13,8 +13,8 @@ use tower_ratelimit::{
 
 use crate::support::redis::{Cluster, Server};
 
-/// The time after which a test has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// The time after which a test has failed: the longest deadline of a store.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
@@ -136,6 +136,17 @@ pub(crate) fn story(error: &StoreError) -> String {
         cause = error.source();
     }
     story
+}
+
+/// Repeats an attempt until it tells something. It tells nothing if the machine stood still at a bad moment.
+pub(crate) async fn until_told<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(told) = attempt().await {
+            return told;
+        }
+        assert!(started.elapsed() < PATIENCE, "no attempt tells anything");
+    }
 }
 
 /// Waits until a condition holds.

@@ -218,17 +218,23 @@ async fn a_request_that_goes_away_while_it_asks_again_holds_no_slot() {
     let inner =
         service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
     let service = layer.build().unwrap().layer(inner);
-    let first = service.clone().oneshot(Request::new(())).await.unwrap();
-    let asked = calls(&server, "evalsha");
-    let waits = tokio::spawn(service.clone().oneshot(Request::new(())));
-    let taken = calls(&server, "zadd");
-    // It asks a hundred times a second.
-    scene::until("it asks", || calls(&server, "evalsha") > asked + 3).await;
-    proxy.delay(Duration::from_millis(200));
-    drop(first);
-    scene::until("it has a slot", || calls(&server, "zadd") > taken).await;
-    waits.abort();
-    assert!(waits.await.unwrap_err().is_cancelled());
+    scene::until_told(async || {
+        let first = service.clone().oneshot(Request::new(())).await.unwrap();
+        let asked = calls(&server, "evalsha");
+        let waits = tokio::spawn(service.clone().oneshot(Request::new(())));
+        let taken = calls(&server, "zadd");
+        // It asks a hundred times a second.
+        scene::until("it asks", || calls(&server, "evalsha") > asked + 3).await;
+        proxy.delay(Duration::from_millis(200));
+        drop(first);
+        scene::until("it has a slot", || calls(&server, "zadd") > taken).await;
+        waits.abort();
+        proxy.delay(Duration::ZERO);
+        // Its answer may have come before that.
+        let is_cancelled = waits.await.is_err_and(|error| error.is_cancelled());
+        is_cancelled.then_some(())
+    })
+    .await;
     let set: Vec<String> = ask(&server, &["KEYS", "*at once*"]);
     assert_eq!(set.len(), 1);
     scene::until("its slot is free", || members(&server, &set[0]) == 0).await;
@@ -246,8 +252,14 @@ fn slots_that_are_lost_while_their_requests_go_on_are_taken_again() {
     assert!(one.takes(7));
     let set = set_of(&store, 7);
     let _: u64 = ask(&server, &["DEL", &set]);
-    // Nothing knows that it is taken.
-    assert!(other.takes(7));
+    // Nothing knows that it is taken, unless the first node is quicker than this one.
+    until("the other takes it", || {
+        let takes = other.takes(7);
+        if !takes {
+            let _: u64 = ask(&server, &["DEL", &set]);
+        }
+        takes
+    });
     until("it is taken again, above the limit", || {
         members(&server, &set) == 2
     });

@@ -17,7 +17,9 @@ use redis::{Client, Connection, Value};
 /// then.
 const GUARD: &str = r#""$@" >/dev/null 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait"#;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time after which a test has failed. A test that passes never waits for its end, so that it may be longer than
+/// any pause of a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A `redis-server`.
 #[derive(Debug)]
@@ -265,8 +267,9 @@ pub(crate) const SLOTS: u16 = 16_384;
 pub(crate) const PRIMARIES: usize = 3;
 
 impl Cluster {
+    /// Starts a cluster whose nodes do not give up one that stands still for a while.
     pub(crate) fn start() -> Self {
-        Self::of(PRIMARIES, "2000")
+        Self::of(PRIMARIES, "60000")
     }
 
     /// Starts a cluster with a replica of each primary, which takes over when its primary was silent for a

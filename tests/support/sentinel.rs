@@ -7,7 +7,8 @@ use super::redis::{Server, text, until};
 /// The name of the master among the sentinels.
 pub(crate) const NAME: &str = "mymaster";
 
-/// A master under three sentinels, two of which decide.
+/// A master and its replica under sentinels, which leave a master as it is however slow the machine is, until
+/// the test tells them to look out.
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) master: Server,
@@ -16,8 +17,18 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Starts the servers, and waits until a failover would succeed.
+    /// Starts the servers with three sentinels, two of which decide, and waits until a failover would succeed.
     pub(crate) fn start() -> Self {
+        Self::by(3)
+    }
+
+    /// The same with one sentinel. Of several, one that has not heard of a failover by hand may undo it: it
+    /// sees a replica that calls itself a master.
+    pub(crate) fn by_one() -> Self {
+        Self::by(1)
+    }
+
+    fn by(count: usize) -> Self {
         // The replica is synchronized at once, and not after the usual five seconds.
         let at_once = ["--repl-diskless-sync-delay", "0"];
         let master = Server::start(&at_once);
@@ -27,16 +38,20 @@ impl Watched {
         until("the replica is in step", || {
             text(&replica.ask(&["INFO", "replication"])).contains("master_link_status:up")
         });
-        let sentinels: Vec<Server> = (0..3).map(|_| sentinel(&port)).collect();
+        let sentinels: Vec<Server> = (0..count).map(|_| sentinel(&port, count / 2 + 1)).collect();
+        let others = (count - 1).to_string();
         for sentinel in &sentinels {
             until("the sentinels know each other", || {
                 let master = told(sentinel, "MASTER");
                 let replicas = told(sentinel, "REPLICAS");
                 has(&master, "flags", "master")
-                    && has(&master, "num-other-sentinels", "2")
+                    && has(&master, "num-other-sentinels", &others)
                     && has(&replicas, "flags", "slave")
                     && has(&replicas, "master-link-status", "ok")
             });
+        }
+        for sentinel in &sentinels {
+            set_pace(sentinel, &SEDATE);
         }
         Self {
             master,
@@ -49,41 +64,34 @@ impl Watched {
         self.sentinels.iter().map(Server::url).collect()
     }
 
-    /// Makes the sentinels promote the replica. They give up if they have not heard of it for a moment.
+    /// Makes the sentinel promote the replica, and the old master follow it and close its connections.
     pub(crate) fn fail_over(&self) {
-        let sentinel = &self.sentinels[0];
+        let [sentinel] = &self.sentinels[..] else {
+            panic!("one sentinel fails over by hand: see `by_one`");
+        };
         until("the replica is the master", || {
-            let is_over = self.is_over();
+            let is_over = is_over(sentinel, &self.master);
             if !is_over && has(&told(sentinel, "MASTER"), "flags", "master") {
                 let mut command = redis::cmd("SENTINEL");
-                // The sentinel refuses if it cannot fail over yet.
+                // The sentinel refuses if it has not heard of the replica for a moment.
                 let _: redis::RedisResult<Value> = command
                     .arg(&["FAILOVER", NAME])
                     .query(&mut sentinel.connection());
             }
             is_over
         });
+        // What the sentinel would send after a while.
+        let port = self.replica.port().to_string();
+        self.master.ask(&["REPLICAOF", "127.0.0.1", &port]);
+        self.master.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
     }
 
     /// Waits until the sentinels have found by themselves that the master is gone.
     pub(crate) fn until_failed_over(&self) {
-        until("the sentinels have another master", || self.is_over());
-    }
-
-    /// Waits until the old master is a replica of the new one. It closes all connections when it becomes one.
-    pub(crate) fn until_the_master_before_follows(&self) {
-        until("the master of before follows", || {
-            let told = self.master.try_connect().and_then(|mut connection| {
-                let mut command = redis::cmd("INFO");
-                command.arg("replication").query::<String>(&mut connection)
-            });
-            told.is_ok_and(|told| told.contains("role:slave"))
+        look_out(&self.sentinels);
+        until("the sentinels have another master", || {
+            is_over(&self.sentinels[0], &self.master)
         });
-    }
-
-    fn is_over(&self) -> bool {
-        let old = self.master.port().to_string();
-        !has(&told(&self.sentinels[0], "MASTER"), "port", &old)
     }
 
     /// Waits until the replica has the data of the master.
@@ -102,20 +110,47 @@ fn offset(server: &Server) -> u64 {
     offset.parse().expect("it is a number")
 }
 
-fn sentinel(master: &str) -> Server {
-    let sentinel = Server::sentinel(&format!(
-        "sentinel monitor {NAME} 127.0.0.1 {master} 2\n\
-         sentinel down-after-milliseconds {NAME} 500\n\
-         sentinel failover-timeout {NAME} 3000\n"
-    ));
-    // The setting exists from Redis 7.0 on. Without it, sentinels look around only every ten seconds, and
-    // leave an old primary as it is for eight.
-    let hasty = ["INFO-PERIOD", "1000", "PUBLISH-PERIOD", "100"];
+/// Makes sentinels fail over a master that is silent for a second. It is for those that have gone: the master
+/// of a busy machine may be silent for as long.
+pub(crate) fn look_out(sentinels: &[Server]) {
+    for sentinel in sentinels {
+        let setting = ["down-after-milliseconds", "1000"];
+        sentinel.ask(&[["SENTINEL", "SET", NAME].as_slice(), &setting].concat());
+    }
+}
+
+fn is_over(sentinel: &Server, before: &Server) -> bool {
+    !has(
+        &told(sentinel, "MASTER"),
+        "port",
+        &before.port().to_string(),
+    )
+}
+
+/// Sentinels find each other at once, and not after some seconds.
+const BRISK: [&str; 4] = ["INFO-PERIOD", "1000", "PUBLISH-PERIOD", "100"];
+
+/// A sentinel that has not heard of a failover takes the new master for a stray replica, and makes it follow the
+/// old one after four of these periods. One that was not run for a while goes on, and does not stand back for
+/// half a minute.
+const SEDATE: [&str; 4] = ["PUBLISH-PERIOD", "15000", "TILT-PERIOD", "100"];
+
+/// The settings exist from Redis 7.0 on. Without them, sentinels are slower.
+fn set_pace(sentinel: &Server, pace: &[&str]) {
     let mut command = redis::cmd("SENTINEL");
     let _: redis::RedisResult<Value> = command
         .arg("DEBUG")
-        .arg(&hasty)
+        .arg(pace)
         .query(&mut sentinel.connection());
+}
+
+fn sentinel(master: &str, quorum: usize) -> Server {
+    let sentinel = Server::sentinel(&format!(
+        "sentinel monitor {NAME} 127.0.0.1 {master} {quorum}\n\
+         sentinel down-after-milliseconds {NAME} 600000\n\
+         sentinel failover-timeout {NAME} 5000\n"
+    ));
+    set_pace(&sentinel, &BRISK);
     sentinel
 }
 

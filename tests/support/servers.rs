@@ -21,7 +21,7 @@ pub(crate) struct Server {
 /// Another process may take a free port before the server does.
 const ATTEMPTS: usize = 5;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Server {
     pub(crate) fn memcached() -> Self {

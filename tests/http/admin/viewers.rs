@@ -102,8 +102,8 @@ async fn a_shutdown_does_not_wait_for_viewers() {
         viewers.push(socket);
     }
     service.stop.take().unwrap().send(()).unwrap();
-    let ended = timeout(Duration::from_secs(1), service.ended).await;
-    ended.expect("within a second").unwrap().unwrap();
+    let ended = timeout(Duration::from_secs(60), service.ended).await;
+    ended.expect("it ends").unwrap().unwrap();
     // The viewers are still there: the service ended the streams.
     for socket in &mut viewers {
         socket.read_to_end(&mut Vec::new()).await.unwrap();

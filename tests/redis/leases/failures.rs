@@ -27,7 +27,12 @@ async fn an_answer_that_comes_too_late_gives_no_unit_twice() {
         let store = leasing().deadline(Duration::from_millis(200));
         let store = store.open(proxy.url()).unwrap().clock(clock.clone());
         let node = limiter(&store, [policy.clone()]);
-        let mut passed = warm(&node, "ann").await;
+        let mut passed = 0;
+        while stats(&node).held() == 0 {
+            // An answer may be late before that, too.
+            let told = node.check("ann", 1).await;
+            passed += u32::from(told.is_ok_and(|told| told.is_allowed()));
+        }
         proxy.delay(Duration::from_millis(600));
         let mut failed = 0;
         while failed < 3 {
@@ -58,7 +63,7 @@ async fn an_outage_admits_the_limit_and_the_share_of_each_node() {
     let share = LIMIT.div_ceil(NODES);
     let (server, clock) = (Server::start(&[]), new_year());
     let nodes = [(); NODES as usize].map(|()| {
-        let store = leasing().nodes(NODES).deadline(Duration::from_millis(500));
+        let store = leasing().nodes(NODES);
         let store = store.open(server.url()).unwrap().clock(clock.clone());
         let limiter = Limiter::builder().policy(daily("a", LIMIT));
         limiter.store(store).build().unwrap()

@@ -30,7 +30,7 @@ mod verbs;
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tower_ratelimit::observe::LeaseStats;
 use tower_ratelimit::store::{Lease, RedisStoreBuilder};
@@ -39,7 +39,7 @@ use tower_ratelimit::{
     TokenBucket,
 };
 
-use crate::scene::{PATIENCE, daily, every, limiter, over, patient, scripts_run, used};
+use crate::scene::{daily, every, limiter, over, patient, scripts_run, until, until_told, used};
 use crate::support::proxy::Proxy;
 use crate::support::redis::{Cluster, Server};
 
@@ -340,8 +340,7 @@ async fn a_node_that_slept_spends_nothing_that_has_ended() {
 #[tokio::test]
 async fn while_the_server_is_away_a_node_spends_what_it_holds_and_no_more() {
     let (server, clock) = (Server::start(&[]), new_year());
-    let store = leasing().deadline(Duration::from_millis(500));
-    let store = store.open(server.url()).unwrap().clock(clock.clone());
+    let store = node(&server, &clock);
     let limiter = limiter(&store, [daily("a", 100_000)]);
     while stats(&limiter).held() < 20 {
         assert!(is_allowed(&limiter, "ann", 1).await);
@@ -358,32 +357,39 @@ async fn while_the_server_is_away_a_node_spends_what_it_holds_and_no_more() {
 async fn idle_units_go_back_by_themselves_and_all_units_with_the_limiter() {
     let server = Server::start(&[]);
     let store = leasing().open(server.url()).unwrap();
-    let node = limiter(&store, [daily("a", 100_000)]);
-    let mut asked = 0;
-    for key in ["idle", "dropped"] {
-        asked = 0;
-        while stats(&node).held() < 40 {
-            assert!(is_allowed(&node, key, 1).await);
+    let holds_forty = async |node: &Limiter, key: &str| {
+        let mut asked = 0;
+        while stats(node).held() < 40 {
+            assert!(is_allowed(node, key, 1).await);
             asked += 1;
         }
-        if key == "idle" {
-            let is_idle = async {
-                while stats(&node).held() > 0 {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-            };
-            tokio::time::timeout(PATIENCE, is_idle).await.unwrap();
-            assert!(stats(&node).given_back() >= 40, "{:?}", stats(&node));
-        }
-    }
-    drop(node);
+        asked
+    };
+    // Units lapse if the machine stands still for their life.
+    until_told(async || {
+        let node = limiter(&store, [daily("a", 100_000)]);
+        holds_forty(&node, "idle").await;
+        until("they are gone", || stats(&node).held() == 0).await;
+        (stats(&node).given_back() >= 40).then_some(())
+    })
+    .await;
     let observer = limiter(
         &patient().open(server.url()).unwrap(),
         [daily("a", 100_000)],
     );
-    let given_back =
-        async { while used(&observer.peek("dropped", 0).await.unwrap()) != [asked] {} };
-    tokio::time::timeout(PATIENCE, given_back).await.unwrap();
+    let mut key = String::from("dropped");
+    until_told(async || {
+        key.push('!');
+        let asked = holds_forty(&limiter(&store, [daily("a", 100_000)]), &key).await;
+        let dropped = Instant::now();
+        while used(&observer.peek(key.as_str(), 0).await.unwrap()) != [asked] {
+            if dropped.elapsed() > 2 * LIFE {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -417,7 +423,9 @@ async fn nodes_that_lease_at_once_admit_no_more_than_the_limit() {
         let name = policy.name().to_owned();
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..3 {
-            let store = leasing().open(server.url()).unwrap();
+            // None lapses, whatever stands still.
+            let store = patient().lease(Lease::up_to(Duration::from_secs(60)));
+            let store = store.open(server.url()).unwrap();
             let node = limiter(&store, [policy.clone()]);
             tasks.spawn(async move {
                 let (mut admitted, mut refused) = (0, 0);
