@@ -95,7 +95,8 @@ const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
     "TRL012",
     "",
     "while the store is away each node admits the whole limit by itself, so that N nodes admit N times as much",
-    "set the number of nodes with `.nodes(n)`, 1 for a single node, or choose what a policy does with `.on_store_failure(…)`",
+    "set the number of nodes with `.nodes(n)`, 1 for a single node, or choose what a policy does with `.on_store_failure(…)`; \
+     in a file of limits: `nodes = 3` under `[store]`, or `on_store_failure = \"refuse\"` of the policy",
 );
 
 impl Watch {
