@@ -110,6 +110,8 @@ pub struct StoreError {
     reason: Option<&'static str>,
     /// Whether the store logs by itself that it fails.
     is_logged: bool,
+    /// Whether the store was read, and refuses to write.
+    is_of_a_write: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -138,6 +140,7 @@ impl StoreError {
             kind,
             reason: None,
             is_logged: false,
+            is_of_a_write: false,
             source: None,
         }
     }
@@ -158,6 +161,14 @@ impl StoreError {
         }
     }
 
+    /// Marks the error of a store that was read, and that could not write the result.
+    pub(crate) fn of_a_write(self) -> Self {
+        Self {
+            is_of_a_write: true,
+            ..self
+        }
+    }
+
     /// Copies the error for another request that has waited for the same answer.
     #[cfg(feature = "redis")]
     pub(crate) fn copied(&self) -> Self {
@@ -169,6 +180,10 @@ impl StoreError {
 
     pub(crate) fn is_logged(&self) -> bool {
         self.is_logged
+    }
+
+    pub(crate) fn is_of_a_write(&self) -> bool {
+        self.is_of_a_write
     }
 
     /// Adds the cause. The cause is logged, so it must not contain secrets such as the password in an

@@ -73,7 +73,8 @@ const ABSENT: Diagnostic = Diagnostic::new(
     "TRL022",
     "",
     "a signal of the load tells nothing, so that no limit follows it",
-    "give a closure that tells it, `adapt::from_fn(name, read)`, or leave the signal out: outside Linux, and without /proc and /sys, the kernel's are absent",
+    "give a closure that tells it, `adapt::from_fn(name, read)`, or leave the signal out: outside Linux, and without /proc and /sys, the kernel's are absent; \
+     in a file of limits: `signals` under `[adapt]`",
 );
 
 /// How long a signal may be absent before the log says so. The first reading of a counter is always absent.

@@ -47,7 +47,7 @@
 //! | route | answer |
 //! | --- | --- |
 //! | `GET /` | the page |
-//! | `GET /events` | server-sent events: the snapshot, once a second; at most 16 viewers, and `503` for others |
+//! | `GET /events` | server-sent events: the snapshot, once a second; see [viewers](#viewers) |
 //! | `GET /snapshot` | the [snapshot](crate::observe::Snapshot) as JSON, with `limits` and `writable` |
 //! | `GET /history` | what was admitted and refused in the last ten minutes, by second |
 //! | `POST /inspect` | what a client has used, and why it is refused: `{"key": "k3y"}`; `remedy` is `"unblock"` or `"reset"` if that lets it pass |
@@ -95,9 +95,14 @@
 //! }
 //! ```
 //!
-//! A viewer that does not read loses its place ten seconds after the buffers of its connection are full, which
-//! takes some 80 seconds more. Its connection stays open until the client or
-//! the system ends it: bound a graceful shutdown by a timeout, as with any response.
+//! The connection of a viewer that does not read stays open until the client or the system ends it: bound a graceful shutdown by
+//! a timeout, as with any response.
+//!
+//! # Viewers
+//!
+//! At most 16 viewers follow the events at the same time. If all places are taken, a new viewer takes the place of the viewer
+//! that has had its place for longest, and gets a `503` if that is less than ten seconds. So viewers that do not read
+//! keep the places no longer than that. The stream of the previous viewer ends, and its browser opens another.
 
 mod access;
 mod handle;

@@ -22,7 +22,8 @@ struct State {
 #[derive(Debug)]
 struct Viewer {
     events: Sender<Bytes>,
-    /// The number of events it has missed in a row.
+    /// The number of events since it has its place, and of those that it has missed in a row.
+    sent: u32,
     missed: u32,
 }
 
@@ -38,12 +39,14 @@ pub(super) enum NoRoom {
 pub(super) struct Events(Receiver<Bytes>);
 
 impl Viewers {
-    /// The number of viewers at most: a page that is left open in many browsers must not use up the
+    /// The most viewers: a page that is left open in many browsers must not use up the
     /// connections.
     pub(super) const MOST: usize = 16;
 
-    /// A viewer that takes no event for this many seconds loses its place.
-    const MISSED: u32 = 10;
+    /// A viewer that takes no event for this many seconds loses its place. A viewer that does not read seems to take
+    /// events until the buffers of its connection are full, which takes minutes. So after as many seconds a viewer also loses
+    /// its place to a new one, if all are taken. A browser then takes another.
+    const SECONDS: u32 = 10;
 
     /// Gives a viewer a place, and this event.
     pub(super) fn join(&self, first: impl FnOnce() -> Bytes) -> Result<Events, NoRoom> {
@@ -53,13 +56,21 @@ impl Viewers {
         }
         state.viewers.retain(|viewer| !viewer.events.is_closed());
         if state.viewers.len() >= Self::MOST {
-            return Err(NoRoom::TooMany);
+            // The first has its place for longest.
+            match state.viewers.first() {
+                Some(oldest) if oldest.sent >= Self::SECONDS => drop(state.viewers.remove(0)),
+                _ => return Err(NoRoom::TooMany),
+            }
         }
         // One event waits at a time: a snapshot is useless when the next one is there.
         let (events, stream) = mpsc::channel(1);
         // There is room for one.
         let _ = events.try_send(first());
-        state.viewers.push(Viewer { events, missed: 0 });
+        state.viewers.push(Viewer {
+            events,
+            sent: 0,
+            missed: 0,
+        });
         Ok(Events(stream))
     }
 
@@ -73,19 +84,20 @@ impl Viewers {
 
     /// Sends an event to all. A viewer whose last event was not taken misses this one.
     pub(super) fn send(&self, event: &Bytes) {
-        self.lock()
-            .viewers
-            .retain_mut(|viewer| match viewer.events.try_send(event.clone()) {
+        self.lock().viewers.retain_mut(|viewer| {
+            viewer.sent = viewer.sent.saturating_add(1);
+            match viewer.events.try_send(event.clone()) {
                 Ok(()) => {
                     viewer.missed = 0;
                     true
                 }
                 Err(TrySendError::Full(_)) => {
                     viewer.missed += 1;
-                    viewer.missed < Self::MISSED
+                    viewer.missed < Self::SECONDS
                 }
                 Err(TrySendError::Closed(_)) => false,
-            });
+            }
+        });
     }
 
     /// Ends all streams, and lets no other viewer join.
@@ -116,6 +128,8 @@ impl Body for Events {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     fn event() -> Bytes {
@@ -142,7 +156,7 @@ mod tests {
         let viewers = Viewers::default();
         let mut slow = viewers.join(event).unwrap();
         let mut reader = viewers.join(event).unwrap();
-        for _ in 0..Viewers::MISSED {
+        for _ in 0..Viewers::SECONDS {
             assert_eq!(viewers.lock().viewers.len(), 2);
             reader.0.try_recv().unwrap();
             viewers.send(&event());
@@ -155,6 +169,33 @@ mod tests {
             Err(mpsc::error::TryRecvError::Disconnected)
         );
         assert!(reader.0.try_recv().is_ok());
+    }
+
+    /// All of them read, as viewers seem to whose connections have room.
+    #[test]
+    fn viewers_lose_their_places_to_new_ones_in_turn() {
+        let viewers = Viewers::default();
+        let mut places: VecDeque<_> = (0..Viewers::MOST)
+            .map(|_| viewers.join(event).unwrap())
+            .collect();
+        let pass = |places: &mut VecDeque<Events>| {
+            places.iter_mut().for_each(|place| {
+                let _ = place.0.try_recv();
+            });
+            viewers.send(&event());
+        };
+        for _ in 0..Viewers::SECONDS {
+            assert_eq!(viewers.join(event).unwrap_err(), NoRoom::TooMany);
+            pass(&mut places);
+        }
+        for _ in 0..Viewers::MOST {
+            places.push_back(viewers.join(event).unwrap());
+            let mut oldest = places.pop_front().unwrap();
+            assert!(oldest.0.try_recv().is_ok());
+            assert!(oldest.0.is_closed());
+        }
+        assert_eq!(viewers.join(event).unwrap_err(), NoRoom::TooMany);
+        assert!(places.iter().all(|place| !place.0.is_closed()));
     }
 
     #[test]

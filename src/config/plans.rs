@@ -25,6 +25,8 @@ pub(super) struct ReadPlans {
     pub(super) plans: Plans,
     /// `None` if only a resolver names them.
     pub(super) plan_of: Option<Arc<PlanOf>>,
+    /// Whether the file says why a client cannot choose its plan, though a header may have it.
+    pub(super) are_verified: bool,
 }
 
 /// Reads the plans of a file, if it has any.
@@ -80,6 +82,9 @@ pub(super) fn plans(
         names: names.in_order.into_iter().map(str::to_owned).collect(),
         plans: Plans::new(plans).default_plan(default?),
         plan_of: plan_of?,
+        are_verified: root
+            .get("plan_of")
+            .is_some_and(|at| at.field("function").is_none()),
     })
 }
 

@@ -321,7 +321,11 @@ fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerB
     match &read.plan_of {
         Some(plan_of) => {
             let plan_of = Arc::clone(plan_of);
-            layer.plans(plans, move |head: &Head<'_>| plan_of(head))
+            let layer = layer.plans(plans, move |head: &Head<'_>| plan_of(head));
+            match read.are_verified {
+                true => layer.plans_are_verified(),
+                false => layer,
+            }
         }
         None => layer.plans(plans, |_: &Head<'_>| None::<String>),
     }

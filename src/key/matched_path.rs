@@ -30,7 +30,8 @@ const NO_ROUTER: Diagnostic = Diagnostic::new(
     "TRL007",
     "matched path",
     "no router has seen the request, so routes cannot be told apart",
-    "put the layer into the router: `Router::new().route(..).layer(limit)`",
+    "put the layer into the router: `Router::new().route(..).layer(limit)`; \
+     in a file of limits: `operation = \"path\"` names paths without a router",
 );
 
 impl Take for MatchedPath {

@@ -54,6 +54,17 @@ impl Networks {
         v4 || self.v6.iter().any(|network| network.prefix_len() == 0)
     }
 
+    /// Returns whether the set contains nothing but addresses of this machine.
+    pub(super) fn are_loopback(&self) -> bool {
+        // A wider network begins at another address.
+        let mut v4 = self.v4.iter();
+        v4.all(|network| network.network().is_loopback())
+            && self
+                .v6
+                .iter()
+                .all(|network| network.network().is_loopback())
+    }
+
     /// Returns whether the set contains this address, which is in canonical form.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         // The networks are disjoint: only the last one that begins at or before the address can

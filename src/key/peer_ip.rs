@@ -155,7 +155,7 @@ impl PeerIp {
         let (subject, remedy) = match (peer, &self.told) {
             (Peer::UnixSocket, _) => (
                 "Unix socket",
-                "trust the socket's other end to tell it: `key::client_ip().behind(Proxies::unix_socket(), Forwarding::XForwardedFor)`",
+                "trust the socket's other end to tell it: `key::client_ip().behind(Proxies::unix_socket(), Forwarding::XForwardedFor)`; in a file of limits: `[proxies]` with `unix_socket = true` and `header = \"x-forwarded-for\"`",
             ),
             (_, Some(told)) => (
                 told.type_name,

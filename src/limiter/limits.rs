@@ -23,7 +23,7 @@ const NO_PLANS: Diagnostic = Diagnostic::new(
     "TRL021",
     "",
     "a resolver names a plan, and the limiter has no plans",
-    "give it the plans, `.plans_by_name(plans)`, or let the resolver give limits",
+    "give it the plans, `.plans_by_name(plans)`, or let the resolver give limits; in a file of limits: a table `[plans.NAME]`",
 );
 
 /// The rules that give limits, and the way to the plan of a key.

@@ -22,7 +22,7 @@ const LEAVING: Diagnostic = Diagnostic::new(
     "requests keep leaving a line before their turn, as they do if a timeout outside of the layer is shorter than \
      the longest wait",
     "let no request wait for longer than its caller does: by a shorter `longest_wait` or `wait_up_to`, by fewer places, \
-     or by a `Deadline` among its extensions",
+     or by a `Deadline` among its extensions; in a file of limits: `wait_up_to`, `wait_places` or `places` of the policy",
 );
 
 /// The number of requests in a sample.

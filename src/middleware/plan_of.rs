@@ -12,7 +12,9 @@ const UNVERIFIED: Diagnostic = Diagnostic::new(
     "TRL019",
     "",
     "the plan of a request is the value of a header, which its client can choose",
-    "take it from what authentication has verified, such as an extension of the request",
+    "take it from what authentication has verified, such as an extension of the request; in a file of limits: \
+     `plan_of = { header = \"x-plan\", from = \"10.0.0.0/8\" }` for a gateway in this network, or \
+     `plan_of = { key = \"api_key\", plans = { … } }`",
 );
 
 /// The number of requests whose plan is compared with their headers. Comparing all of them would slow each
@@ -75,6 +77,15 @@ impl PlanOf {
         Self {
             read: Arc::new(read),
             looks: Arc::new(AtomicU32::new(LOOKS)),
+        }
+    }
+
+    /// Does not compare plans with headers.
+    #[cfg(feature = "config")]
+    pub(super) fn verified(self) -> Self {
+        Self {
+            looks: Arc::default(),
+            ..self
         }
     }
 

@@ -8,7 +8,8 @@ const UNREPORTED: Diagnostic = Diagnostic::new(
     "TRL025",
     "",
     "a successful response did not report its cost, so the estimate is charged",
-    "let the handler tell it where `settle` looks, or look elsewhere too, `Settle::or`",
+    "let the handler tell it where `settle` looks, or look elsewhere too, `Settle::or`; \
+     in a file of limits: a list, `settle = [{ header = \"x-cost\" }, \"bytes\"]`",
 );
 
 /// How the policies of a layer settle requests at their end.

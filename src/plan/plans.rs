@@ -13,14 +13,14 @@ const UNKNOWN_PLAN: Diagnostic = Diagnostic::new(
     "TRL017",
     "",
     "a request has a plan that is not among the plans, and gets the default plan",
-    "add the plan, or give these requests the name of one that is there",
+    "add the plan, or give these requests the name of one that is there; in a file of limits: a table `[plans.NAME]`",
 );
 
 const SILENT: Diagnostic = Diagnostic::new(
     "TRL018",
     "",
     "no plan speaks of the policy, so it has its own limit under all plans",
-    "give it a limit in the plans, or say that this is meant: `.for_all_plans()`",
+    "give it a limit in the plans, or say that this is meant: `.for_all_plans()`; in a file of limits: `for_all_plans = true` of the policy",
 );
 
 const OUT_OF_REACH: Diagnostic = Diagnostic::new(
@@ -28,7 +28,7 @@ const OUT_OF_REACH: Diagnostic = Diagnostic::new(
     "",
     "no request can have the limits of this plan",
     "say how the plan of a request is found, `.plans(plans, |head| …)`, and leave out `other` where a table of keys or \
-     operations takes the limits of all requests",
+     operations takes the limits of all requests; in a file of limits: leave out `other` of `key_limits` or `operations`",
 );
 
 /// A named set of limits, one for each policy that it mentions.

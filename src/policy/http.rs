@@ -38,7 +38,8 @@ const OWN_SECRET: Diagnostic = Diagnostic::new(
     "TRL013",
     "",
     "the store is shared, and the key is hashed with a secret that this process alone has, so that each counts by itself",
-    "hash it with a secret from configuration, `.hashed(&Secret::new(secret)?)`, the same for all",
+    "hash it with a secret from configuration, `.hashed(&Secret::new(secret)?)`, the same for all; \
+     in a file of limits: `secret = { env = \"RATE_LIMIT_SECRET\" }`",
 );
 
 /// How the operation of a request is found.

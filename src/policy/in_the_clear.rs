@@ -10,7 +10,8 @@ const IN_THE_CLEAR: Diagnostic = Diagnostic::new(
     "TRL015",
     "",
     "the store is shared, and a credential stands in its keys as clients send it",
-    "keep a keyed hash of it: `key::api_key().hashed(&Secret::new(secret)?)`, or `.hashed(&secret)` of any other key",
+    "keep a keyed hash of it: `key::api_key().hashed(&Secret::new(secret)?)`, or `.hashed(&secret)` of any other key; \
+     in a file of limits: `key = \"api_key\"`, or `key = { hashed = { header = \"x-gateway-key\" } }`, and a `secret`",
 );
 
 /// Wraps the extractor of a policy over a shared store. An extractor that says what it reads is reported at

@@ -12,7 +12,7 @@ const ALL_OFF: Diagnostic = Diagnostic::new(
     "TRL028",
     "",
     "all limits of a layer are switched off or to shadow, and nothing is refused",
-    "switch them on again with `Modes::set_all(Mode::Enforce)`, or with `mode` in the file of limits",
+    "switch them on again with `Modes::set_all(Mode::Enforce)`; in a file of limits: `mode = \"enforce\"`, or no `mode`",
 );
 
 /// The effect of a policy's decisions. The default is [`Enforce`](Self::Enforce).

@@ -21,7 +21,7 @@ const HIDDEN: Diagnostic = Diagnostic::new(
     "",
     "a policy can never deny anything, even with its factor at its floor, since another of the same clients is at least as \
      strict: limits that follow the load have no effect",
-    "give the factor to the stricter policy, or lower the floor",
+    "give the factor to the stricter policy, or lower the floor; in a file of limits: `adapt = true` of the policy, `least` under `[adapt]`",
 );
 
 /// The parts of a policy that decide whether another one makes it pointless.

@@ -150,6 +150,49 @@ fn every_diagnostic_has_a_code_of_its_own_and_a_page() {
     assert_eq!(codes, pages);
 }
 
+/// Mistakes that no file of limits can mend, and those whose remedy names no line of code.
+const MENDED_ELSEWHERE: [(&str, &str); 15] = [
+    (
+        "TRL002",
+        "an extension is read by a function that code has registered",
+    ),
+    ("TRL004", "code builds layers"),
+    ("TRL005", "code builds layers"),
+    ("TRL006", "one of two policies is left out"),
+    ("TRL008", "a snapshot has another algorithm"),
+    ("TRL010", "the server asks for certificates"),
+    ("TRL011", "code puts a layer in place of an interceptor"),
+    ("TRL016", "the limit or the cost"),
+    ("TRL020", "a function returns the limit"),
+    ("TRL023", "it is about a file"),
+    ("TRL024", "the store fails"),
+    ("TRL026", "another key"),
+    ("TRL031", "it is about a file"),
+    ("TRL034", "code serves the page"),
+    ("TRL036", "the server refuses"),
+];
+
+/// An operator of a file, such as that of the gateway, writes no Rust.
+#[test]
+fn a_remedy_says_what_to_write_in_a_file_of_limits() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    for (file, text) in sources(&root.join("src")) {
+        for (at, _) in text.match_indices("\"TRL") {
+            let code = &text[at + 1..at + 7];
+            let end = text[at..].find(";\n").map_or(text.len(), |end| at + end);
+            // The remedy of this one is chosen before the statement.
+            let remedy = if code == "TRL001" {
+                &text
+            } else {
+                &text[at..end]
+            };
+            let says = remedy.contains("in a file of limits: ");
+            let is_elsewhere = MENDED_ELSEWHERE.iter().any(|(other, _)| *other == code);
+            assert_eq!(says, !is_elsewhere, "{file}: {code}");
+        }
+    }
+}
+
 #[test]
 fn an_import_that_points_up_is_found() {
     for (file, line) in [

@@ -24,7 +24,7 @@ pub use self::proxies::Proxies;
 pub use self::single_value::SingleValue;
 
 use self::translation::Translation;
-use self::warning::warn_of_untrusted_proxy;
+use self::warning::{warn_of_local_proxy, warn_of_untrusted_proxy};
 use super::combinators::{combinators, hashed, map, within};
 use super::take::Take;
 use super::{Extract, Head, IntoKey, Key, KeyOf, Missing, Peer, PeerIp, peer_ip};
@@ -67,12 +67,19 @@ trait FindClient: fmt::Debug + Send + Sync {
     /// Returns whether this peer is trusted to tell the client; `None` is a Unix socket.
     fn trust(&self, peer: Option<IpAddr>) -> bool;
 
+    /// Returns whether processes on this machine alone are trusted.
+    fn trust_this_machine(&self) -> bool;
+
     fn client(&self, headers: &HeaderMap, translation: &Translation) -> Option<IpAddr>;
 }
 
 impl FindClient for (Proxies, Forwarding) {
     fn trust(&self, peer: Option<IpAddr>) -> bool {
         self.0.have(peer)
+    }
+
+    fn trust_this_machine(&self) -> bool {
+        self.0.are_on_this_machine()
     }
 
     fn client(&self, headers: &HeaderMap, translation: &Translation) -> Option<IpAddr> {
@@ -94,7 +101,8 @@ impl ClientIp {
     ///
     /// If the networks contain the address of your own machine, a request of `curl` from there is one of a
     /// trusted proxy, and an `X-Forwarded-For` that you write is believed. This is no mistake: processes on the
-    /// machine are trusted. To try what a client can forge, send the request from an address outside the networks.
+    /// machine are trusted. The log warns of it once ([`TRL037`](crate::diagnostics)), unless all networks are loopback. To try
+    /// what a client can forge, send the request from an address outside the networks.
     ///
     /// The other end of a Unix socket has no address to be counted by. For it, and [without a
     /// fallback](Self::without_fallback), the key is [`Missing::ByClient`].
@@ -251,6 +259,9 @@ impl ClientIp {
             && proxies.trust(peer)
         {
             let client = proxies.client(head.headers(), &self.translation);
+            if let (Some(peer), Some(_)) = (peer, client) {
+                warn_of_local_proxy(peer, || proxies.trust_this_machine());
+            }
             let fallback = peer.filter(|_| falls_back);
             return client.or(fallback).ok_or(NoAddress::OfTheClient);
         }

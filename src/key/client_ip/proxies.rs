@@ -162,6 +162,14 @@ impl Proxies {
         }
     }
 
+    /// Returns whether they are named by loopback addresses alone.
+    pub(super) fn are_on_this_machine(&self) -> bool {
+        match &self.chain {
+            Chain::Networks(networks) => networks.are_loopback(),
+            Chain::Hops(_) => false,
+        }
+    }
+
     /// Returns whether the other end of the socket is trusted. A peer without an address may be a Unix
     /// socket.
     pub(super) fn have(&self, peer: Option<IpAddr>) -> bool {

@@ -11,6 +11,23 @@ static UNTRUSTED_PROXY: Warning = Warning::new(Diagnostic::new(
     "say which proxies to trust and which field they maintain, wherever `client_ip` is used, in lists too: `key::client_ip().behind(Proxies::in_networks([\"10.0.0.0/8\"]), Forwarding::XForwardedFor)`; in a file of limits: `[proxies]` with `networks = [\"10.0.0.0/8\"]` and `header = \"x-forwarded-for\"`",
 ));
 
+static LOCAL_PROXY: Warning = Warning::new(Diagnostic::new(
+    "TRL037",
+    "forwarding header fields",
+    "a peer on this machine is trusted to tell the address of the client, as if it were a proxy: `curl` on this machine can be any client",
+    "nothing if a proxy runs on this machine; else leave its address out: `Proxies::in_networks([\"10.0.0.0/8\"])` in place of `127.0.0.0/8` or of hops; in a file of limits: `networks = [\"10.0.0.0/8\"]` under `[proxies]`",
+));
+
+/// Warns once if this peer, which has told the client, is no proxy but a process of a developer. `means_it` says that the trusted
+/// networks are those of this machine alone.
+#[inline]
+pub(super) fn warn_of_local_proxy(peer: IpAddr, means_it: impl FnOnce() -> bool) {
+    LOCAL_PROXY.log_for(|| {
+        let is_local = peer.is_loopback() && !means_it();
+        is_local.then(|| format!("forwarding header fields of {peer}"))
+    });
+}
+
 /// Warns once if the headers of this peer look like those of an undeclared proxy.
 #[inline]
 pub(super) fn warn_of_untrusted_proxy(peer: IpAddr, headers: &HeaderMap) {

@@ -146,7 +146,8 @@ pub(crate) const NO_TIMER: Diagnostic = Diagnostic::new(
     "TRL009",
     "waiting",
     "a request has to wait for its turn, and there is no runtime of tokio's to wake it",
-    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies under which no request waits",
+    "serve on tokio, with its timers enabled (`Builder::enable_time`), or take policies under which no request waits; \
+     in a file of limits: leave out `wait_up_to`, and take another `algorithm` than `leaky-queue`",
 );
 
 /// Timers are late by a millisecond or so, and the delays of all earlier requests add up. No request is

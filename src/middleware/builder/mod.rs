@@ -365,6 +365,13 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Says that a client cannot choose its plan, though the plan may stand in a header.
+    #[cfg(feature = "config")]
+    pub(crate) fn plans_are_verified(mut self) -> Self {
+        self.sources.plan_of = self.sources.plan_of.map(PlanOf::verified);
+        self
+    }
+
     /// Prepares the layer for requests that are replayed from a log, which names their keys and plans. No
     /// customer is looked up.
     #[cfg(feature = "config")]

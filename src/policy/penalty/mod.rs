@@ -279,8 +279,9 @@ impl Policy {
         }
         #[cfg(feature = "calendar")]
         if self.algorithm.has_hours() {
-            let remedy = "leave the penalty or the hours out: how often a client that waits as it is told can be refused is \
-                          not known where limits follow each other";
+            let remedy = "leave the penalty or the hours out, or give the penalty to a second policy of the same key without hours: each \
+                          switch of the hours can refuse a client once more that waits as it is told, and how many switches lie \
+                          within the time differs from day to day";
             return Err(ConfigError::quoting("penalty", &self.name, remedy));
         }
         let refusals = self.algorithm.most_refusals(penalty.within);

@@ -23,8 +23,8 @@ pub(super) struct Guard {
     ledger: Arc<dyn Ledger>,
 }
 
-/// Learns from an answer of the store.
-type Learn<T> = fn(&Guard, &[Charge], &T);
+/// Learns from an answer of the store, and returns whether the store has written for it.
+type Learn<T> = fn(&Guard, &[Charge], &T) -> bool;
 
 /// Decides in this process, in place of a store that has failed with this error.
 type Instead<T> = fn(&Standby, &[Charge], StoreError) -> Result<T, StoreError>;
@@ -34,7 +34,7 @@ impl Ledger for Guard {
         let answer = self.ask(
             charges,
             || self.ledger.decide(charges),
-            Self::learn,
+            Self::charged,
             |here, charges, error| here.charge(charges, || error),
         );
         match answer {
@@ -47,7 +47,7 @@ impl Ledger for Guard {
         self.ask(
             charges,
             || self.ledger.take_up_to(charges),
-            |guard, charges, (_, outcomes)| guard.learn(charges, outcomes),
+            |guard, charges, (_, outcomes)| guard.charged(charges, outcomes),
             |here, charges, error| here.take_up_to(charges, || error),
         )
     }
@@ -56,7 +56,7 @@ impl Ledger for Guard {
         self.ask(
             charges,
             || self.ledger.peek(charges),
-            Self::learn,
+            Self::peeked,
             |here, charges, error| here.peek(charges, || error),
         )
     }
@@ -65,7 +65,7 @@ impl Ledger for Guard {
         self.ask(
             charges,
             || self.ledger.outlook(charges),
-            |guard, charges, outlook| guard.learn(charges, &outlook.outcomes),
+            |guard, charges, outlook| guard.peeked(charges, &outlook.outcomes),
             |here, charges, error| here.peek(charges, || error).map(Outlook::from),
         )
     }
@@ -203,11 +203,8 @@ impl Guard {
         learn: Learn<T>,
         instead: Instead<T>,
     ) -> Result<T, StoreError> {
-        match self.ended(call, answer) {
-            Ok(Ok(told)) => {
-                learn(self, charges, &told);
-                Ok(told)
-            }
+        match self.ended(call, answer, |told| learn(self, charges, told)) {
+            Ok(Ok(told)) => Ok(told),
             Ok(Err(failure)) => instead(&self.standby, charges, failure),
             Err(refused) => Err(refused),
         }
@@ -220,20 +217,21 @@ impl Guard {
         amendment: Amendment,
         answer: Result<bool, StoreError>,
     ) -> Result<bool, StoreError> {
-        let answer = self.ended(call, answer)?;
+        let answer = self.ended(call, answer, |is_changed| *is_changed)?;
         self.standby.change(charges, amendment, answer)
     }
 
-    /// Ends a call. Returns `Err` for an error that concerns this call alone. A failure of the store is part
-    /// of the answer.
+    /// Ends a call. `has_written` tells whether the store has written for an answer. Returns `Err` for an error
+    /// that concerns this call alone. A failure of the store is part of the answer.
     fn ended<T>(
         &self,
         call: Waiting,
         answer: Result<T, StoreError>,
+        has_written: impl FnOnce(&T) -> bool,
     ) -> Result<Result<T, StoreError>, StoreError> {
         match answer {
             Ok(told) => {
-                call.end_in_doubt(None);
+                call.end_with(None, has_written(&told));
                 Ok(Ok(told))
             }
             // The store does not support this, or has no room: a decision here does not change that.
@@ -248,14 +246,30 @@ impl Guard {
             }
             Err(error) => {
                 if error.reason() == Some(DAMAGED) {
-                    call.end_in_doubt(None);
+                    call.end_with(None, false);
                     self.watch.log_partial(&error);
                 } else {
-                    call.end_in_doubt(Some(&error));
+                    call.end_with(Some(&error), false);
                 }
                 Ok(Err(error.already_logged()))
             }
         }
+    }
+
+    /// Learns from a decision, for which the store has written if it has made any charge.
+    fn charged(&self, charges: &[Charge], outcomes: &Outcomes) -> bool {
+        self.learn(charges, outcomes);
+        let is_made = |charge: &Charge| {
+            let mut fitting = outcomes.iter().filter(|(_, outcome)| outcome.is_allowed());
+            charge.cost > 0 && fitting.any(|(policy, _)| policy == charge.policy)
+        };
+        outcomes.is_allowed() && charges.iter().any(is_made)
+    }
+
+    /// Learns from an answer for which the store has not written.
+    fn peeked(&self, charges: &[Charge], outcomes: &Outcomes) -> bool {
+        self.learn(charges, outcomes);
+        false
     }
 
     /// Learns which keys are blocked, for the time when the store is away. An answer has one wait for the

@@ -95,7 +95,8 @@ const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
     "TRL012",
     "",
     "while the store is away each node admits the whole limit by itself, so that N nodes admit N times as much",
-    "set the number of nodes with `.nodes(n)`, 1 for a single node, or choose what a policy does with `.on_store_failure(…)`",
+    "set the number of nodes with `.nodes(n)`, 1 for a single node, or choose what a policy does with `.on_store_failure(…)`; \
+     in a file of limits: `nodes = 3` under `[store]`, or `on_store_failure = \"refuse\"` of the policy",
 );
 
 impl Watch {
@@ -180,9 +181,8 @@ impl Watch {
     }
 
     fn failed(self: &Arc<Self>, place: KeyPart, error: &StoreError) {
-        let refuses_writes = error
-            .reason()
-            .is_some_and(|reason| REFUSES_WRITES.contains(&reason));
+        let is_named = |reason| REFUSES_WRITES.contains(&reason);
+        let refuses_writes = error.is_of_a_write() || error.reason().is_some_and(is_named);
         let goes_away = self.breaker.failed(place, refuses_writes);
         let now = Instant::now();
         let mut times = self.times();
@@ -340,12 +340,8 @@ impl Waiting {
         self.end_with(failure, false);
     }
 
-    /// As [`end`](Self::end), of a store that does not tell whether it has written.
-    pub(in crate::store) fn end_in_doubt(self, failure: Option<&StoreError>) {
-        self.end_with(failure, true);
-    }
-
-    fn end_with(mut self, failure: Option<&StoreError>, has_written: bool) {
+    /// As [`end`](Self::end), of a call that tells whether the store has written.
+    pub(in crate::store) fn end_with(mut self, failure: Option<&StoreError>, has_written: bool) {
         self.is_over = true;
         self.watch.calls.ended(self.since, failure.is_some());
         if let Some(error) = failure {

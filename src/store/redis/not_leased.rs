@@ -12,7 +12,7 @@ const NOT_LEASED: Diagnostic = Diagnostic::new(
     "TRL035",
     "",
     "units of a policy are not leased, and each of its requests asks Redis",
-    "say `.unleased()` on the policy if that is meant",
+    "say `.unleased()` on the policy if that is meant; in a file of limits: `unleased = true` of the policy",
 );
 
 /// For how long units of each policy are leased; `None` where they are not.

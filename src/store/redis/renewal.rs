@@ -24,7 +24,8 @@ const LOST: Diagnostic = Diagnostic::new(
     "TRL027",
     "",
     "slots of requests in flight were lost in Redis and taken again, so that more requests than the limit may be in flight for a while",
-    "let slots last longer than the store is away, `RedisStoreBuilder::slot_life`, and see why it was",
+    "let slots last longer than the store is away, `RedisStoreBuilder::slot_life`, and see why it was; \
+     in a file of limits: `slot_life = \"2min\"` under `[store]`",
 );
 
 const NOT_RENEWED: Diagnostic = Diagnostic::new(

@@ -1,6 +1,8 @@
 //! A change of items: the pure function that a user's store applies.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -22,13 +24,15 @@ pub struct Change {
     pub(super) names: Vec<String>,
     pub(super) parts: SmallVec<[Part; 8]>,
     pub(super) verb: Verb,
+    /// Whether its last application has anything to write. The store has the change then, so this is shared.
+    pub(super) has_writes: Arc<AtomicBool>,
     #[cfg(feature = "testing")]
     pub(super) meanwhile: Option<Meanwhile>,
 }
 
 /// Called whenever the items have been read, with a flag for each item that says whether it exists.
 #[cfg(feature = "testing")]
-pub(crate) type Meanwhile = std::sync::Arc<dyn Fn(&[bool]) + Send + Sync>;
+pub(crate) type Meanwhile = Arc<dyn Fn(&[bool]) + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
@@ -76,6 +80,7 @@ impl Change {
             names,
             parts,
             verb,
+            has_writes: Arc::default(),
             #[cfg(feature = "testing")]
             meanwhile: None,
         }
@@ -146,10 +151,12 @@ impl Change {
         }
         let changed = before.iter().zip(items).enumerate();
         let changed = changed.filter(|(_, (before, after))| before.as_ref() != Some(after));
+        let writes: Vec<_> = changed
+            .map(|(item, (_, after))| Write::of(item, after, now))
+            .collect();
+        self.has_writes.store(!writes.is_empty(), Ordering::Relaxed);
         Changed {
-            writes: changed
-                .map(|(item, (_, after))| Write::of(item, after, now))
-                .collect(),
+            writes,
             answer: Ok(outcomes),
             keys,
             units,

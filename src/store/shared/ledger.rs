@@ -3,6 +3,7 @@
 use std::fmt;
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
@@ -57,7 +58,7 @@ impl<I: Items> SharedLedger<I> {
             let error = StoreError::new(StoreErrorKind::Unsupported).caused_by(cause);
             return Reply::Now(Err(error));
         }
-        self.items.update(change)
+        update(&*self.items, change)
     }
 
     fn change(&self, charges: &[Charge], verb: Verb) -> Result<Change, StoreError> {
@@ -86,6 +87,17 @@ impl<I: Items> SharedLedger<I> {
         }
         Ok(Change::new(names, parts, verb))
     }
+}
+
+/// Makes a change. An error after the items were read is marked as that of a write, if there was anything to write.
+fn update(items: &impl Items, change: Change) -> Reply<Result<Changed, StoreError>> {
+    let has_writes = Arc::clone(&change.has_writes);
+    items.update(change).map(move |changed| {
+        changed.map_err(|error| match has_writes.load(Ordering::Relaxed) {
+            true => error.of_a_write(),
+            false => error,
+        })
+    })
 }
 
 impl Change {
@@ -188,14 +200,14 @@ impl<I: Items> Ledger for SharedLedger<I> {
         };
         let answer = |changed: Changed| changed.answer.map(|_| changed.amended);
         if change.names.len() <= self.items.at_once().max(1) {
-            let changed = self.items.update(change);
+            let changed = update(&*self.items, change);
             return changed.map(move |changed| answer(changed?));
         }
         let items = Arc::clone(&self.items);
         Reply::later(async move {
             let mut all = amendment.answer_about_none();
             for change in change.one_by_one() {
-                let one = answer(items.update(change).wait().await?)?;
+                let one = answer(update(&*items, change).wait().await?)?;
                 all = amendment.and(all, one);
             }
             Ok(all)

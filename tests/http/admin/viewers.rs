@@ -66,30 +66,39 @@ async fn view(address: SocketAddr) -> (TcpStream, String) {
     (socket, String::from_utf8(answer).unwrap())
 }
 
-#[tokio::test]
+/// In the service itself, where no second passes meanwhile.
+#[tokio::test(start_paused = true)]
 async fn sixteen_of_twenty_viewers_are_served_and_one_that_leaves_frees_a_place() {
-    let service = serve().await;
-    let mut viewers = Vec::new();
-    for _ in 0..20 {
-        viewers.push(view(service.address).await);
+    let app = app(Access::loopback());
+    let open = || async { send(&app, ask("/dashboard/events").body(Body::empty()).unwrap()).await };
+    let mut served = Vec::new();
+    for number in 0..20 {
+        let answer = open().await;
+        assert_eq!(answer.status(), if number < 16 { 200 } else { 503 });
+        served.push(answer);
     }
-    let of = |status: &str| {
-        viewers
-            .iter()
-            .filter(|(_, answer)| answer.starts_with(status))
-            .count()
-    };
-    assert_eq!(of("HTTP/1.1 200 "), 16);
-    assert_eq!(of("HTTP/1.1 503 "), 4);
-    let first = viewers.remove(0);
-    assert!(
-        first.1.contains("content-type: text/event-stream"),
-        "{}",
-        first.1
-    );
-    drop(first);
-    // The server notices when it has read that the socket was closed.
-    while !view(service.address).await.1.starts_with("HTTP/1.1 200 ") {}
+    assert_eq!(served[0].headers()["content-type"], "text/event-stream");
+    drop(served.remove(0));
+    served.push(open().await);
+    assert_eq!(served.last().unwrap().status(), 200);
+    assert_eq!(open().await.status(), 503);
+}
+
+/// Their connections take the events until the buffers of the system are full, which takes minutes. Once, no other viewer was
+/// served meanwhile.
+#[tokio::test(start_paused = true)]
+async fn viewers_that_read_nothing_lose_their_places_to_others_after_ten_seconds() {
+    let service = serve().await;
+    let mut silent = Vec::new();
+    for _ in 0..16 {
+        silent.push(view(service.address).await);
+    }
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    for _ in 0..16 {
+        let (socket, answer) = view(service.address).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        silent.push((socket, answer));
+    }
 }
 
 #[tokio::test]

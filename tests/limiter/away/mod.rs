@@ -3,6 +3,7 @@
 mod own;
 pub(crate) mod switch;
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -97,6 +98,49 @@ async fn a_call_that_takes_too_long_has_failed() {
         } else {
             assert_eq!(took, Duration::ZERO, "{number}");
         }
+    }
+}
+
+/// Denials write nothing, and so succeed. Once, each of them ended the row of failures.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_refuses_writes_is_away_though_it_answers_denials() {
+    let switch = Switch::new();
+    let limiter = limiter(&SharedStore::new(switch.clone()), [daily(1)]);
+    assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
+    switch.refuse_writes();
+    for number in 0..FAILURES {
+        let denied = limiter.check("ann", 1).await.unwrap();
+        assert!(!denied.is_allowed() && !denied.is_degraded());
+        assert!(!limiter.peek("ann", 1).await.unwrap().is_degraded());
+        assert!(limiter.check(number, 1).await.unwrap().is_degraded());
+    }
+    let calls = switch.calls();
+    assert!(limiter.check("ann", 1).await.unwrap().is_degraded());
+    assert_eq!(switch.calls(), calls);
+    switch.answer();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!limiter.check("bob", 1).await.unwrap().is_degraded());
+}
+
+/// What failed once, and what was written since, are no row of failures.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_succeeds_ends_a_row_of_failed_writes() {
+    let switch = Switch::new();
+    let limiter = limiter(&SharedStore::new(switch.clone()), [daily(9)]);
+    type Write = fn(&Limiter, usize) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+    let writes: [Write; 3] = [
+        |limiter, key| Box::pin(async move { drop(limiter.check(key, 1).await.unwrap()) }),
+        |limiter, key| Box::pin(async move { drop(limiter.take_up_to(key, 1).await.unwrap()) }),
+        |limiter, key| Box::pin(async move { limiter.reset(key).await.unwrap() }),
+    ];
+    for write in writes {
+        for number in 0..2 * FAILURES {
+            switch.refuse_writes();
+            assert!(limiter.check("ann", 1).await.unwrap().is_degraded());
+            switch.answer();
+            write(&limiter, number).await;
+        }
+        assert!(!limiter.check("bob", 1).await.unwrap().is_degraded());
     }
 }
 

@@ -21,6 +21,7 @@ const ANSWER: u8 = 0;
 const FAIL: u8 = 1;
 const HANG: u8 = 2;
 const SUPPORT_NOTHING: u8 = 3;
+const REFUSE_WRITES: u8 = 4;
 
 impl Switch {
     pub(crate) fn new() -> Self {
@@ -47,6 +48,10 @@ impl Switch {
         self.does.store(SUPPORT_NOTHING, Ordering::SeqCst);
     }
 
+    pub(crate) fn refuse_writes(&self) {
+        self.does.store(REFUSE_WRITES, Ordering::SeqCst);
+    }
+
     /// Returns the number of calls.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
@@ -60,6 +65,13 @@ impl Items for Switch {
             items.calls.fetch_add(1, Ordering::SeqCst);
             match items.does.load(Ordering::SeqCst) {
                 ANSWER => items.map.update(change).wait().await,
+                REFUSE_WRITES => {
+                    let changed = items.map.fork().update(change).wait().await?;
+                    if changed.writes().is_empty() {
+                        return Ok(changed);
+                    }
+                    Err(StoreError::new(StoreErrorKind::Unavailable).because("of the database"))
+                }
                 FAIL => Err(StoreError::new(StoreErrorKind::Unavailable)),
                 SUPPORT_NOTHING => Err(StoreError::new(StoreErrorKind::Unsupported)),
                 _ => std::future::pending().await,

@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use tower_ratelimit::store::SharedStore;
-use tower_ratelimit::{Concurrency, FixedWindow, Limiter, ManualClock, Policy, TokenBucket};
+use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::store::{Charge, SharedStore, Slot, Store};
+use tower_ratelimit::{
+    Concurrency, FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket,
+};
 
 use crate::support::items::Map;
 
@@ -119,4 +122,27 @@ fn a_store_that_knows_no_slots_is_refused_when_it_is_built() {
         error.to_string(),
         "`concurrency` cannot be \"at once\": take a store that knows slots: MemoryStore or RedisStore"
     );
+}
+
+/// A limiter asks for the outcomes, which say the same, so the ledger is asked for its verdict.
+#[test]
+fn a_slot_that_is_not_free_denies_a_charge_unless_it_is_soft() {
+    let ledger = MemoryStore::new()
+        .open(&[Policy::new("at once", Concurrency::of(1))])
+        .unwrap();
+    let charge = || Charge::new(0, "key".into_key(), 1).holding(Slot::unique());
+    assert!(ledger.admit_now(&[charge().shadow()]));
+    for _ in 0..2 {
+        for left_out in [charge().shadow(), charge().soft()] {
+            assert!(ledger.admit_now(&[left_out]));
+            let told = ledger.charge_now(&[left_out]);
+            let (_, outcome) = told.iter().next().unwrap();
+            assert!(told.is_allowed() && !outcome.is_allowed());
+            assert_eq!(
+                (outcome.used(), outcome.is_shadow()),
+                (1, left_out.is_shadow())
+            );
+        }
+        assert!(!ledger.admit_now(&[charge()]));
+    }
 }

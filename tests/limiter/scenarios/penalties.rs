@@ -140,6 +140,10 @@ fn a_penalty_that_cannot_be_is_refused_with_the_remedy() {
             by_hours.starts_with("`penalty` cannot be \"p\": leave the penalty or the hours out"),
             "{by_hours}"
         );
+        assert!(
+            by_hours.contains("a second policy of the same key without hours"),
+            "{by_hours}"
+        );
     }
     let fast = Policy::new("p", TokenBucket::per_second(50)).penalty(Penalty::after(50, MINUTE));
     let fast = refused(fast);

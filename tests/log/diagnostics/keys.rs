@@ -151,6 +151,50 @@ fn a_private_peer_that_sends_forwarding_fields_and_is_not_trusted_is_warned_of_o
     }
 }
 
+/// A developer who tries `curl` sees that a forged address is believed.
+#[test]
+fn a_peer_on_this_machine_that_tells_the_client_is_warned_of_once() {
+    let logged = |proxies: Proxies, peer: [u8; 4], told: Option<&'static str>| {
+        let key = key::client_ip().behind(proxies, Forwarding::XForwardedFor);
+        let mut request = Request::new(());
+        let peer = SocketAddr::from((peer, 40_000));
+        request.extensions_mut().insert(peer);
+        if let Some(told) = told {
+            let told = told.parse().unwrap();
+            request.headers_mut().insert("x-forwarded-for", told);
+        }
+        let (key, lines) = Log::of(|| key.extract(&Head::of(&request)));
+        assert!(key.is_ok());
+        lines
+    };
+    let private = || Proxies::in_networks(["10.0.0.0/8", "127.0.0.0/8", "::1"]);
+    let (local, told) = ([127, 0, 0, 1], Some("203.0.113.7"));
+    for quiet in [
+        logged(private(), local, None),
+        logged(private(), local, Some("unknown")),
+        logged(private(), [10, 0, 0, 1], told),
+        logged(Proxies::hops(1), [10, 0, 0, 1], told),
+        // The proxy runs on this machine.
+        logged(Proxies::in_networks(["127.0.0.0/8", "::1"]), local, told),
+    ] {
+        assert!(quiet.is_empty(), "{quiet:?}");
+    }
+    let lines = logged(private(), local, told);
+    let [line] = &lines[..] else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(line.level, Level::WARN);
+    assert_eq!(line.fields["code"], "TRL037");
+    assert_eq!(
+        line.fields["subject"],
+        "forwarding header fields of 127.0.0.1"
+    );
+    assert!(!format!("{line:?}").contains("203.0.113.7"), "{line:?}");
+    for proxies in [private(), Proxies::hops(1)] {
+        assert!(logged(proxies, local, told).is_empty());
+    }
+}
+
 #[test]
 fn a_key_that_is_said_to_be_missing_at_times_is_no_mistake() {
     for no_key in [NoKey::Skip, NoKey::Shared] {

@@ -5,6 +5,7 @@
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
+mod files;
 mod keys;
 mod layers;
 mod plans;
