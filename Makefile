@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test test-deep laws servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
+.PHONY: run test test-deep laws servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -11,7 +11,7 @@ test: servers ## all tests, those of the documentation too; ends with a line tha
 	tests/run
 
 # Those that take minutes each, or programs in other languages. CI runs those whose files have changed: see .ci/paths.
-test-deep: laws chaos model interop loadtest simulate instructions ## what searches for longer, and foreign clients
+test-deep: laws chaos model interop loadtest simulate instructions way ## what searches for longer, and foreign clients
 
 laws: export PROPTEST_CASES ?= 10000
 laws: ## the laws of the algorithms by 10,000 cases, optimized
@@ -24,7 +24,7 @@ faults: servers ## Redis in trouble, one fault after the other, in a minute and 
 	tests/faults/table
 
 chaos: servers ## servers and nodes killed at random for two minutes; `make test` does it for 20 seconds
-	cargo test --workspace --exclude tower-ratelimit-benches --all-features --test chaos
+	cargo test --workspace --exclude 'tower-ratelimit-benches*' --all-features --test chaos
 
 simulate: export SIMULATED_SPENDS ?= 100000000
 simulate: ## leases in virtual time: ten workloads and seven algorithms, then 10^8 spends under faults; ends with the spends
@@ -90,3 +90,9 @@ instructions: ## instruction counts of the core paths; fails if one has grown
 
 instructions-accept: ## makes the current counts the reference
 	benches/count-instructions --accept
+
+way: ## calls, functions and files that a request passes, beside a peer; fails if the way has grown
+	benches/count-way
+
+way-accept: ## makes a shorter way the bound
+	benches/count-way --accept

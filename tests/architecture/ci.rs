@@ -46,24 +46,31 @@ fn a_change_calls_for_the_checks_of_its_files() {
         ("README.md", vec![]),
         (
             "src/store/memory/mod.rs",
-            vec!["laws", "chaos", "model", "instructions"],
+            vec!["laws", "chaos", "model", "instructions", "way"],
         ),
         (
             "src/store/redis/lease/pair.rs",
-            vec!["laws", "chaos", "simulate", "instructions"],
+            vec!["laws", "chaos", "simulate", "instructions", "way"],
         ),
         (
             "src/response/mod.rs",
-            vec!["interop", "loadtest", "instructions"],
+            vec!["interop", "loadtest", "instructions", "way"],
         ),
         ("examples/gateway/src/main.rs", vec!["interop", "loadtest"]),
+        (
+            "benches/way/bounds.txt",
+            vec!["instructions", "way", "bench-once"],
+        ),
         ("tests/chaos/main.rs", vec!["chaos"]),
         ("tests/http/main.rs", vec![]),
     ] {
         assert_eq!(called_for(&[changed]), expected, "{changed}");
     }
     let both = ["README.md", "tests/chaos/main.rs", "benches/src/lib.rs"];
-    assert_eq!(called_for(&both), ["chaos", "instructions", "bench-once"]);
+    assert_eq!(
+        called_for(&both),
+        ["chaos", "instructions", "way", "bench-once"]
+    );
     assert_eq!(called_for(&[]), [""; 0]);
 }
 

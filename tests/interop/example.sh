@@ -25,7 +25,7 @@ stop() {
 
 # As `make test` builds it, so that nothing is built twice.
 build() { # example
-    cargo build --quiet --profile "$profile" --workspace --exclude tower-ratelimit-benches --all-features --example "$1"
+    cargo build --quiet --profile "$profile" --workspace --exclude 'tower-ratelimit-benches*' --all-features --example "$1"
 }
 
 # The system chooses the port, and the example prints it; `url` is set to its address.
