@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::scene::Scene;
 use super::{Broken, Stage};
@@ -362,26 +362,45 @@ pub(super) async fn nodes_agree<S: Store>(stage: &Stage<S>) -> Result<(), Broken
 
 pub(super) const EARLY: &str = "no state is forgotten before it is as good as new";
 
-/// Runs in real time, since a place may have its own time. No result depends on how much time passes.
+/// The period of the limit, as the report tells it.
+const PERIOD: Duration = Duration::from_millis(1_900);
+
+/// Runs in real time, since a place may have its own time. No result depends on how much time passes: an attempt during
+/// which the process stood still tells nothing, and another one is made.
 pub(super) async fn nothing_is_forgotten_early<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
-    let period = Duration::from_millis(1_900);
-    let window = AnchoredWindow::new(1, period);
+    let window = AnchoredWindow::new(1, PERIOD);
     let window = window.map_err(|error| Broken::refused(EARLY, &error))?;
     let mut scene = stage.scene(EARLY, &[window.into()])?;
-    let [key] = stage.keys("early", 1)[..] else {
-        return Ok(());
-    };
+    for key in stage.keys("early", 9) {
+        if is_kept(stage, &mut scene, key).await? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the state of this key was seen to last for most of its time.
+async fn is_kept<S: Store>(
+    stage: &Stage<S>,
+    scene: &mut Scene<S::Ledger>,
+    key: Key,
+) -> Result<bool, Broken> {
     let charges = [Charge::new(0, key, 1)];
+    let began = Instant::now();
     let first = scene.attempt(&charges).await?;
     if !first.is_allowed() {
         return Err(scene.broken("a new key was denied"));
     }
+    let mut kept = Micros::new(0);
     // Ten seconds.
     for _ in 0..200 {
         stage.real_time_passes(Duration::from_millis(50)).await;
         let told = scene.attempt(&charges).await?;
         let since = told.at().saturating_sub(first.at());
-        if told.is_allowed() != (since >= period.into()) {
+        let is_over = since >= PERIOD.into();
+        // A manual clock does not count the time of the calls, and the place's own clock does.
+        let may_be_over = is_over || began.elapsed() >= PERIOD;
+        if told.is_allowed() && !may_be_over || is_over && !told.is_allowed() {
             let what = if told.is_allowed() { "again" } else { "not" };
             return Err(scene.broken(&format!(
                 "{what} allowed {} µs after the first request, under a limit of one in 1.9 s",
@@ -389,8 +408,9 @@ pub(super) async fn nothing_is_forgotten_early<S: Store>(stage: &Stage<S>) -> Re
             )));
         }
         if told.is_allowed() {
-            return Ok(());
+            return Ok(kept >= (PERIOD * 3 / 4).into());
         }
+        kept = since;
     }
     Err(scene.broken(
         "its time stands still, or nearly: if it reads a `ManualClock`, pass that to `Conformance::clock`",

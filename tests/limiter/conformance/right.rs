@@ -61,7 +61,10 @@ async fn items_that_answer_later_and_one_at_a_time_conform() {
 async fn the_store_over_redis_conforms() {
     let server = crate::support::redis::Server::start(&[]);
     // A remembered denial has the numbers of the moment at which it was denied.
-    let builder = || RedisStore::builder().remember_denials_for(Duration::ZERO);
+    let builder = || {
+        let builder = RedisStore::builder().deadline(Duration::from_secs(60));
+        builder.remember_denials_for(Duration::ZERO)
+    };
     let store = builder().open(server.url()).unwrap();
     Conformance::of(store).run().await.unwrap();
     let clock = ManualClock::new();

@@ -66,8 +66,12 @@ fn a_lie_is_named_with_the_requests_that_show_it() {
         "{}",
         run.stdout
     );
+    // Which of the requests comes first is up to the machine.
+    let (_, told) = run.stdout.split_once("request ").unwrap();
+    let (number, told) = told.split_once(", ").unwrap();
+    assert!(number.parse::<u32>().is_ok(), "{}", run.stdout);
     assert!(
-        run.stdout.contains("request 10, client 0, node 0, sent "),
+        told.starts_with("client 0, node 0, sent "),
         "{}",
         run.stdout
     );
