@@ -308,7 +308,7 @@ fn a_calendar_window_that_is_used_up_where_its_words_end_waits_for_its_own_end_a
 /// Each table goes through all moments in their order, and so past the end of its words.
 #[test]
 fn no_algorithm_forgets_what_was_used_before_its_words_end() {
-    let mut algorithms: Vec<Algorithm> = vec![
+    let algorithms: Vec<Algorithm> = vec![
         FixedWindow::per_second(1_000_000).into(),
         AnchoredWindow::per_minute(10).into(),
         SlidingWindow::per_second(1_000).into(),
@@ -321,7 +321,7 @@ fn no_algorithm_forgets_what_was_used_before_its_words_end() {
         TokenBucket::per_minute(10).by_interval().into(),
     ];
     #[cfg(feature = "calendar")]
-    algorithms.extend((5..SHAPES).map(|shape| {
+    let algorithms = algorithms.into_iter().chain((5..SHAPES).map(|shape| {
         let quota = Quota::new(10, Duration::from_mins(1)).unwrap();
         by_calendar(shape, quota, 5)
     }));
