@@ -109,8 +109,8 @@ fn in_a_cluster_a_server_that_is_away_lets_no_slot_of_the_others_end() {
             is_allowed
         })
     };
-    let taken = (0..).filter(takes).take(60);
-    let sets = taken.map(|key| set_of(&store, key));
+    let keys = (0..).filter(takes).take(60);
+    let sets = keys.map(|key| set_of(&store, key));
     let slots: Vec<_> = sets.map(|set| (node_of(&cluster, &set), set)).collect();
     let frozen = slots[0].0.port();
     slots[0].0.freeze();

@@ -114,6 +114,8 @@ fn offset(server: &Server) -> u64 {
 /// of a busy machine may be silent for as long.
 pub(crate) fn look_out(sentinels: &[Server]) {
     for sentinel in sentinels {
+        // One that was started again has forgotten it.
+        set_pace(sentinel, &SEDATE);
         let setting = ["down-after-milliseconds", "1000"];
         sentinel.ask(&[["SENTINEL", "SET", NAME].as_slice(), &setting].concat());
     }

@@ -22,6 +22,8 @@ const PERIOD: Duration = Duration::from_secs(30 * 86_400);
 /// The number of keys that a node uses.
 const KEYS: u32 = 4;
 const NODES: usize = 10;
+/// The longest life of a unit: a unit that ends on its way back is in no account.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// A report of a node.
 enum Said {
@@ -226,16 +228,14 @@ async fn is_exact(mut nodes: Nodes, store: &RedisStore) {
 #[tokio::test]
 async fn ten_processes_admit_exactly_the_limit_under_each_algorithm() {
     let server = Server::start(&[]);
-    let life = Duration::from_secs(1);
-    let nodes = Nodes::start(NODES, "server", life, vec![server.url()]);
+    let nodes = Nodes::start(NODES, "server", LONGEST, vec![server.url()]);
     is_exact(nodes, &store(&server)).await;
 }
 
 #[tokio::test]
 async fn ten_processes_over_a_cluster_admit_exactly_the_limit_under_each_algorithm() {
     let cluster = Cluster::start();
-    let life = Duration::from_secs(1);
-    let nodes = Nodes::start(NODES, "cluster", life, cluster.urls());
+    let nodes = Nodes::start(NODES, "cluster", LONGEST, cluster.urls());
     is_exact(nodes, &cluster_store(&cluster)).await;
 }
 
@@ -250,8 +250,7 @@ async fn killed_nodes_lose_their_leases_and_no_more() {
     let store = store(&server);
     println!("algorithm               by leases     lost     left");
     for algorithm in algorithms(&["fixed-window", "sliding-log", "gcra"]) {
-        let life = Duration::from_secs(60);
-        let mut nodes = Nodes::start(NODES, "server", life, vec![server.url()]);
+        let mut nodes = Nodes::start(NODES, "server", LONGEST, vec![server.url()]);
         nodes.order("drain", &algorithm);
         for _ in 0..KILLED {
             nodes.hear_of(KEYS * LIMIT / 6);
@@ -300,8 +299,7 @@ async fn a_node_that_was_suspended_for_longer_than_a_life_asks_again() {
 async fn a_server_that_comes_back_empty_admits_the_limit_once_more() {
     let mut server = Server::start(&[]);
     for algorithm in algorithms(&["fixed-window", "sliding-log", "gcra"]) {
-        let life = Duration::from_secs(60);
-        let mut nodes = Nodes::start(3, "server", life, vec![server.url()]);
+        let mut nodes = Nodes::start(3, "server", LONGEST, vec![server.url()]);
         nodes.order("drain", &algorithm);
         nodes.hear_of(KEYS * LIMIT / 2);
         server.restart();
@@ -321,8 +319,7 @@ async fn a_server_that_comes_back_empty_admits_the_limit_once_more() {
 async fn a_replica_that_takes_over_knows_what_nodes_hold() {
     let scene = Watched::by_one();
     let algorithms = algorithms(&["fixed-window", "sliding-log", "gcra"]);
-    let life = Duration::from_secs(60);
-    let mut nodes = Nodes::start(3, "sentinel", life, scene.urls());
+    let mut nodes = Nodes::start(3, "sentinel", LONGEST, scene.urls());
     for algorithm in &algorithms {
         assert!(nodes.all("hold", algorithm) > 0);
     }
