@@ -174,13 +174,13 @@ fn what_goes_with_another_way_to_find_a_plan_is_refused() {
 /// Each of 20,000 unknown names was once compared with each of 10,000 known ones.
 #[test]
 fn the_first_unknown_names_have_a_hint_however_many_there_are() {
-    let policies = (0..10_000).map(|number| {
-        format!("policies.policy{number} = {{ quota = \"5/day\", key = \"global\" }}\n")
-    });
-    let policies: String = policies.collect();
-    let unknown: String = (0..40)
+    let policy =
+        |number| format!("policies.policy{number} = {{ quota = \"5/day\", key = \"global\" }}\n");
+    let policies: Vec<String> = (0..10_000).map(policy).collect();
+    let unknown: Vec<String> = (0..40)
         .map(|number| format!("polcy{number} = 1\n"))
         .collect();
+    let (policies, unknown) = (policies.concat(), unknown.concat());
     let text = format!("{policies}[plans.default]\n{unknown}");
     let found = mistakes(&text);
     let hints = found.iter().filter(|told| told.contains("did you mean"));
