@@ -179,9 +179,9 @@ mod tests {
             .map(|_| viewers.join(event).unwrap())
             .collect();
         let pass = |places: &mut VecDeque<Events>| {
-            places.iter_mut().for_each(|place| {
-                let _ = place.0.try_recv();
-            });
+            for place in places {
+                place.0.try_recv().unwrap();
+            }
             viewers.send(&event());
         };
         for _ in 0..Viewers::SECONDS {

@@ -322,9 +322,10 @@ fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerB
         Some(plan_of) => {
             let plan_of = Arc::clone(plan_of);
             let layer = layer.plans(plans, move |head: &Head<'_>| plan_of(head));
-            match read.are_verified {
-                true => layer.plans_are_verified(),
-                false => layer,
+            if read.are_verified {
+                layer.plans_are_verified()
+            } else {
+                layer
             }
         }
         None => layer.plans(plans, |_: &Head<'_>| None::<String>),

@@ -171,6 +171,24 @@ fn what_goes_with_another_way_to_find_a_plan_is_refused() {
     );
 }
 
+/// Each of 20,000 unknown names was once compared with each of 10,000 known ones.
+#[test]
+fn the_first_unknown_names_have_a_hint_however_many_there_are() {
+    let policy =
+        |number| format!("policies.policy{number} = {{ quota = \"5/day\", key = \"global\" }}\n");
+    let policies: Vec<String> = (0..10_000).map(policy).collect();
+    let unknown: Vec<String> = (0..40)
+        .map(|number| format!("polcy{number} = 1\n"))
+        .collect();
+    let (policies, unknown) = (policies.concat(), unknown.concat());
+    let text = format!("{policies}[plans.default]\n{unknown}");
+    let found = mistakes(&text);
+    let hints = found.iter().filter(|told| told.contains("did you mean"));
+    let about = found.iter().filter(|told| told.contains("polcy"));
+    assert_eq!((hints.count(), about.count()), (20, 40), "{}", found[0]);
+    assert!(found[19].contains("did you mean"), "{}", found[19]);
+}
+
 /// A file of one long line, and one of many names, have messages that can be shown.
 #[test]
 fn what_is_told_of_a_file_stays_small_whatever_is_wrong_in_it() {

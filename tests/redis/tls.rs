@@ -21,10 +21,10 @@ struct Scene {
 
 impl Scene {
     fn start(name: &str) -> Self {
-        Self::with(name, certificate_for("127.0.0.1"))
+        Self::with(name, &certificate_for("127.0.0.1"))
     }
 
-    fn with(name: &str, certificate: CertificateParams) -> Self {
+    fn with(name: &str, certificate: &CertificateParams) -> Self {
         // A setting that exists already stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let key = KeyPair::generate().unwrap();
@@ -148,7 +148,7 @@ async fn a_server_that_is_not_vouched_for_is_not_talked_to() {
 }
 
 /// The certificate is a root of the client, so that nothing else is wrong with it.
-async fn told_of(name: &str, certificate: CertificateParams) -> StoreError {
+async fn told_of(name: &str, certificate: &CertificateParams) -> StoreError {
     let scene = Scene::with(name, certificate);
     let store = patient().over(Anew(scene.client())).unwrap();
     let limiter = limiter(&store, [without_a_standby(daily("a", 5))]);
@@ -170,8 +170,8 @@ async fn a_server_whose_certificate_is_out_of_date_is_told_as_such() {
     let mut early = certificate_for("127.0.0.1");
     early.not_before = date_time_ymd(4000, 1, 1);
     for (name, certificate, said) in [
-        ("expired", expired, "certificate expired"),
-        ("early", early, "not valid"),
+        ("expired", &expired, "certificate expired"),
+        ("early", &early, "not valid"),
     ] {
         let error = told_of(name, certificate).await;
         let story = story(&error);
@@ -182,7 +182,7 @@ async fn a_server_whose_certificate_is_out_of_date_is_told_as_such() {
 
 #[tokio::test]
 async fn a_server_whose_certificate_has_another_name_is_told_as_such() {
-    let error = told_of("name", certificate_for("redis.internal")).await;
+    let error = told_of("name", &certificate_for("redis.internal")).await;
     let story = story(&error);
     assert_eq!(
         error.reason(),

@@ -2,18 +2,18 @@
 //!
 //! The script returns states, so that a node can compute the outcome of a later moment without a call.
 
-use redis::Value;
+mod key;
+mod reading;
+
 use smallvec::SmallVec;
 
-use super::failure::nonsense;
-use super::lease::{Grant, Leased, LeasedRequest};
-use super::opened::{Charges, OpenedPolicy};
-use crate::algorithm::{Algorithm, Replenishment, State};
+use super::lease::{Grant, Leased};
+use super::opened::OpenedPolicy;
+use crate::algorithm::State;
 use crate::clock::Micros;
 #[cfg(feature = "calendar")]
 use crate::decision::DenialEffect;
-use crate::decision::{Outcome, Outcomes};
-use crate::error::StoreError;
+use crate::decision::Outcomes;
 use crate::store::{Amendment, Charge, Departure, KeyOutlook, Taken};
 
 /// The answer of the script to some charges: the states of their keys, at one moment. The outcomes are
@@ -43,188 +43,10 @@ pub(super) struct KeyReply {
     state: State,
 }
 
-const NOT_READ: &str = "the script's answer is not what this version reads";
-
 #[derive(Clone, Copy, Debug)]
 struct Own {
     lasts: Micros,
     numbers: [u64; 4],
-}
-
-impl KeyReply {
-    pub(super) fn denies(&self) -> bool {
-        let is_blocked = self.blocked > Micros::ZERO;
-        !self.charge.is_shadow && (is_blocked || !(self.fits || self.charge.is_soft))
-    }
-
-    pub(super) fn grant(&self) -> Option<Grant> {
-        self.grant
-    }
-
-    /// Returns whether it fits, and its key is not blocked.
-    pub(super) fn passes(&self) -> bool {
-        self.fits && self.blocked == Micros::ZERO
-    }
-
-    /// Returns when it was decided, by the clock of the server.
-    pub(super) fn at(&self) -> Micros {
-        self.at
-    }
-
-    /// Returns for how long this policy cannot make the request wait for longer than it was told, whatever other
-    /// nodes charge meanwhile. `None` means that it was told that no wait helps.
-    pub(super) fn outlasts(&self, told: Option<Micros>, counted: &OpenedPolicy) -> Micros {
-        let is_asked = self.charge.cost > 0 || self.denies();
-        let Some(told) = told.filter(|_| is_asked && !self.charge.is_soft) else {
-            return Micros::LONGEST;
-        };
-        let limits_differ = counted.limits_differ && self.own.is_none();
-        let is_settled = counted.is_settled();
-        let ends_together = match counted.algorithm.replenishment() {
-            Some(Replenishment::Aligned) => true,
-            // A window that a refund has emptied begins anew, and later.
-            Some(Replenishment::Anchored) => !is_settled,
-            // A limit may have a calendar of its own.
-            #[cfg(feature = "calendar")]
-            Some(Replenishment::Calendar) => !limits_differ,
-            _ => false,
-        };
-        let longest = self.longest_wait(counted).filter(|_| !limits_differ);
-        let dominated = longest.map_or(Micros::ZERO, |longest| {
-            told.saturating_sub(Micros::new(longest.get() << u8::from(is_settled)))
-        });
-        let unchanged = if self.blocked > Micros::ZERO {
-            self.blocked
-        } else if ends_together {
-            // No charge moves the end of an open window.
-            let end = self.outcome(counted, Micros::ZERO).reset_micros();
-            if self.denies() || end <= told {
-                end
-            } else {
-                Micros::ZERO
-            }
-        } else if !self.denies() || limits_differ || is_settled {
-            Micros::ZERO
-        } else {
-            // While no unit is left and nodes hold none, no request is charged.
-            let one = self.outcome_of(1, counted, Micros::ZERO);
-            let is_held = self
-                .leased
-                .as_ref()
-                .is_some_and(|leased| leased.units() > 0);
-            let none_is_left = one.remaining() == 0 && !is_held;
-            let wait = one.retry_micros().filter(|_| none_is_left);
-            wait.unwrap_or(Micros::ZERO)
-        };
-        dominated.max(unchanged)
-    }
-
-    /// Returns the longest wait that the server can tell a request of this cost at a later moment, whatever it has granted
-    /// to other nodes meanwhile, for this long. Returns `None` if that is not known.
-    pub(super) fn longest_wait_of(
-        &self,
-        cost: u32,
-        counted: &OpenedPolicy,
-        later: Micros,
-        life: Micros,
-    ) -> Option<Micros> {
-        let told = self.outcome_of(cost, counted, later);
-        let until_the_end = match counted.algorithm.replenishment()? {
-            Replenishment::Aligned => true,
-            Replenishment::Anchored => !counted.is_settled(),
-            _ => false,
-        };
-        if self.blocked > later || until_the_end && !told.is_allowed() {
-            return told.retry_micros();
-        }
-        let limits_differ = counted.limits_differ && self.own.is_none();
-        if counted.is_settled() || limits_differ || counted.penalty.is_some() {
-            return None;
-        }
-        let own = self.own_algorithm(counted);
-        let asked = LeasedRequest {
-            state: self.state.clone(),
-            now: self.at.saturating_add(later),
-            cost,
-            fits: false,
-        };
-        let none = Leased::default();
-        let leased = self.leased.as_deref().unwrap_or(&none);
-        leased.longest_wait(own.as_ref().unwrap_or(&counted.algorithm), asked, life)
-    }
-
-    /// Returns the algorithm with the limit of the key or of the charge, if that is not the policy's.
-    fn own_algorithm(&self, counted: &OpenedPolicy) -> Option<Algorithm> {
-        match self.own {
-            Some(own) => counted.algorithm.with_numbers(own.numbers),
-            None => counted.under(&self.charge),
-        }
-    }
-
-    /// Returns the longest wait of a request under this policy, unless a penalty can make it longer.
-    fn longest_wait(&self, counted: &OpenedPolicy) -> Option<Micros> {
-        if counted.penalty.is_some() {
-            return None;
-        }
-        let own = self
-            .own
-            .and_then(|own| counted.algorithm.with_numbers(own.numbers));
-        let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
-        algorithm.longest_wait().map(Micros::from)
-    }
-
-    /// Returns the state from which later outcomes are computed; `None` for a policy without one, and where nodes hold
-    /// units, which they may give back.
-    fn outlook(&self, counted: &OpenedPolicy) -> Option<KeyOutlook> {
-        if self.leased.is_some() || counted.algorithm.is_held() {
-            return None;
-        }
-        let own = self.own;
-        Some(KeyOutlook {
-            policy: self.charge.policy,
-            algorithm: counted.algorithm,
-            own: own.and_then(|own| counted.algorithm.with_numbers(own.numbers)),
-            state: self.state.clone(),
-            at: self.at,
-            blocked: self.blocked,
-        })
-    }
-
-    /// Returns the outcome at a later moment, if nothing has happened since.
-    pub(super) fn outcome(&self, counted: &OpenedPolicy, later: Micros) -> Outcome {
-        self.outcome_of(self.charge.cost, counted, later)
-    }
-
-    /// Returns the outcome of a request of this cost at a later moment.
-    pub(super) fn outcome_of(&self, cost: u32, counted: &OpenedPolicy, later: Micros) -> Outcome {
-        let (state, at) = (self.state.clone(), self.at.saturating_add(later));
-        let own = self.own_algorithm(counted);
-        let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
-        // A request that fits now need not fit at a later hour.
-        let fits = self.fits && (later == Micros::ZERO || !algorithm.depends_on_a_calendar());
-        let mut outcome = match &self.leased {
-            None => algorithm.outcome(state, at, cost, fits),
-            Some(leased) => {
-                let asked = LeasedRequest {
-                    state,
-                    now: at,
-                    cost,
-                    fits,
-                };
-                leased.outcome(algorithm, asked)
-            }
-        };
-        match own {
-            Some(own) if self.own.is_some() => outcome = outcome.overridden(own.period()),
-            Some(own) => outcome = outcome.within(own.period()),
-            None => {}
-        }
-        match self.blocked.saturating_sub(later) {
-            Micros::ZERO => outcome,
-            left if self.is_penalized && later == Micros::ZERO => outcome.penalized_for(left),
-            left => outcome.blocked_for(left),
-        }
-    }
 }
 
 impl ScriptReply {
@@ -233,70 +55,6 @@ impl ScriptReply {
         Self {
             each: SmallVec::new(),
         }
-    }
-
-    pub(super) fn read(value: Value, charges: &Charges) -> Result<Self, StoreError> {
-        Self::parse(value, charges, false)
-    }
-
-    /// Reads the reply of a script that grants units.
-    pub(super) fn of_granting(value: Value, charges: &Charges) -> Result<Self, StoreError> {
-        Self::parse(value, charges, true)
-    }
-
-    fn parse(value: Value, charges: &Charges, grants: bool) -> Result<Self, StoreError> {
-        let read = || {
-            let Value::BulkString(text) = value else {
-                return None;
-            };
-            let mut parts = str::from_utf8(&text).ok()?.split(';');
-            let at = micros_of(parts.next()?)?;
-            let mut each = SmallVec::new();
-            for &charge in charges {
-                let (fits, blocked) = (parts.next()?, micros_of(parts.next()?)?);
-                let grant = if grants {
-                    let grant = grant_of([parts.next()?, parts.next()?, parts.next()?])?;
-                    Some(grant).filter(|grant| grant.lasts > Micros::ZERO)
-                } else {
-                    None
-                };
-                let (leased, text) = leased_of(parts.next()?)?;
-                let (own, state) = state_of(text)?;
-                each.push(KeyReply {
-                    charge,
-                    at,
-                    fits: fits == "1",
-                    is_penalized: fits == "2",
-                    blocked,
-                    own,
-                    leased,
-                    grant,
-                    state,
-                });
-            }
-            parts.next().is_none().then_some(Self { each })
-        };
-        read().ok_or_else(|| nonsense(NOT_READ))
-    }
-
-    /// Reads how many units were taken, and the reply for a charge of that many, or of one if there were
-    /// none.
-    pub(super) fn of_taking(value: Value, charges: &[Charge]) -> Result<(u32, Self), StoreError> {
-        let read = || {
-            let Value::BulkString(mut text) = value else {
-                return None;
-            };
-            let end = text.iter().position(|byte| *byte == b';')?;
-            let told = text.split_off(end + 1);
-            let units: u32 = str::from_utf8(&text[..end]).ok()?.parse().ok()?;
-            Some((units, Value::BulkString(told)))
-        };
-        let (units, told) = read().ok_or_else(|| nonsense(NOT_READ))?;
-        let each = charges.iter().map(|charge| Charge {
-            cost: charge.cost.min(units.max(1)),
-            ..*charge
-        });
-        Ok((units, Self::read(told, &each.collect())?))
     }
 
     #[cfg(test)]
@@ -456,70 +214,16 @@ impl ScriptReply {
     }
 }
 
-/// Reads how many units are granted, the end of their class, and how long they last.
-fn grant_of(words: [&str; 3]) -> Option<Grant> {
-    let [units, end, lasts] = words;
-    let (units, end, lasts) = (units.parse().ok()?, micros_of(end)?, micros_of(lasts)?);
-    Some(Grant { units, end, lasts })
-}
-
-/// The last moment that is read. The longest wait ends before it, and no sum of it and some waits overflows.
-const LAST_MOMENT: Micros = Micros::new(Micros::LONGEST.get() << 2);
-
-/// Reads a moment or a length, up to [`LAST_MOMENT`].
-fn micros_of(word: &str) -> Option<Micros> {
-    let micros = word.parse().ok().map(Micros::new);
-    micros.filter(|micros| *micros <= LAST_MOMENT)
-}
-
-/// Reads the units that nodes hold, if any, and returns the rest of the text.
-fn leased_of(text: &str) -> Option<(Option<Box<Leased>>, &str)> {
-    match text.strip_prefix('~') {
-        None => Some((None, text)),
-        Some(marked) => {
-            let (leased, text) = marked.split_once('|')?;
-            let leased = Leased::read(&words(leased)?)?;
-            Some((Some(Box::new(leased)), text))
-        }
-    }
-}
-
-/// Reads the override, if there is one, and the state: words in decimal.
-fn state_of(text: &str) -> Option<(Option<Own>, State)> {
-    let (own, text) = match text.strip_prefix('=') {
-        None => (None, text),
-        Some(marked) => {
-            let (own, text) = marked.split_once('|')?;
-            let own = words(own)?;
-            let (&lasts, numbers) = own.split_first()?;
-            let own = Own {
-                lasts: Micros::new(lasts),
-                numbers: numbers.try_into().ok()?,
-            };
-            (Some(own), text)
-        }
-    };
-    let words = words(text)?;
-    let state = if words.iter().all(|word| *word == 0) {
-        State::NEW
-    } else {
-        State::from_words(&words)
-    };
-    Some((own, state))
-}
-
-fn words(text: &str) -> Option<SmallVec<[u64; 16]>> {
-    let words = text.split_ascii_whitespace();
-    words.map(|word| word.parse().ok()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use redis::Value;
+
     use super::*;
     use crate::algorithm::{Algorithm, AnchoredWindow};
     use crate::key::IntoKey;
+    use crate::store::redis::opened::Charges;
 
     fn counted(algorithm: impl Into<Algorithm>) -> OpenedPolicy {
         OpenedPolicy::of(algorithm.into())
@@ -530,18 +234,6 @@ mod tests {
         let told = format!("{at};0;0;{state}");
         let charges = Charges::from_slice(&[Charge::new(policy, "ann".into_key(), 1)]);
         ScriptReply::read(Value::BulkString(told.into_bytes()), &charges).unwrap()
-    }
-
-    /// Once, the sum of such a moment and a window overflowed.
-    #[test]
-    fn a_moment_that_no_server_can_mean_is_not_read() {
-        let charges = Charges::from_slice(&[Charge::new(0, "ann".into_key(), 1)]);
-        let read = |told: &str| ScriptReply::read(Value::BulkString(told.into()), &charges);
-        let last = LAST_MOMENT.get();
-        assert!(read(&format!("{last};1;{last};1 1 0")).is_ok());
-        for (at, blocked) in [(last + 1, 0), (u64::MAX, 0), (1, last + 1)] {
-            assert!(read(&format!("{at};1;{blocked};1 1 0")).is_err(), "{at}");
-        }
     }
 
     #[test]

@@ -93,9 +93,12 @@ impl<I: Items> SharedLedger<I> {
 fn update(items: &impl Items, change: Change) -> Reply<Result<Changed, StoreError>> {
     let has_writes = Arc::clone(&change.has_writes);
     items.update(change).map(move |changed| {
-        changed.map_err(|error| match has_writes.load(Ordering::Relaxed) {
-            true => error.of_a_write(),
-            false => error,
+        changed.map_err(|error| {
+            if has_writes.load(Ordering::Relaxed) {
+                error.of_a_write()
+            } else {
+                error
+            }
         })
     })
 }

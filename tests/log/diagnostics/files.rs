@@ -148,10 +148,10 @@ const CASES: &[Case] = &[
 /// Returns the lines with this code when the file is put into force, and a request comes.
 fn logged(file: &str, code: &str, name: &str) -> Vec<LogLine> {
     let named = Some(name.to_owned());
-    let resolved = Resolved::plan(name);
+    let plan = Resolved::plan(name);
     let resolver = Resolver::new(move |_: &str| {
-        let resolved = resolved.clone();
-        async { Ok::<_, Infallible>(resolved) }
+        let plan = plan.clone();
+        async { Ok::<_, Infallible>(plan) }
     });
     let builder = Config::builder()
         .plan_of("free", |_| Some("free".to_owned()))
