@@ -12,6 +12,7 @@ use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::{KeyStats, StoreStats};
+use crate::store::charged::mark;
 use crate::store::{Amendment, Charge, Charged, Charges, DAMAGED, Ledger, Outlook, Reply, Wanted};
 
 /// Asks a ledger whose store may be away, and decides in its place while it is away.
@@ -259,11 +260,15 @@ impl Guard {
     /// Learns from a decision, for which the store has written if it has made any charge.
     fn charged(&self, charges: &[Charge], outcomes: &Outcomes) -> bool {
         self.learn(charges, outcomes);
-        let is_made = |charge: &Charge| {
-            let mut fitting = outcomes.iter().filter(|(_, outcome)| outcome.is_allowed());
-            charge.cost > 0 && fitting.any(|(policy, _)| policy == charge.policy)
+        // A store that answers later has not marked them.
+        let mut outcomes = outcomes.clone();
+        mark(charges, &mut outcomes);
+        let costs = |policy| {
+            let mut charges = charges.iter();
+            charges.any(|charge| charge.policy == policy && charge.cost > 0)
         };
-        outcomes.is_allowed() && charges.iter().any(is_made)
+        let mut each = outcomes.iter();
+        outcomes.is_allowed() && each.any(|(policy, outcome)| outcome.is_allowed() && costs(policy))
     }
 
     /// Learns from an answer for which the store has not written.

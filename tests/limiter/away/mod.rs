@@ -141,6 +141,20 @@ async fn a_write_that_succeeds_ends_a_row_of_failed_writes() {
     }
 }
 
+/// What the store did not charge under the soft policy, it did under the other.
+#[tokio::test(start_paused = true)]
+async fn a_charge_that_leaves_a_soft_policy_out_is_a_write() {
+    let switch = Switch::new();
+    let soft = Policy::new("soft", FixedWindow::per_day(0)).soft();
+    let limiter = limiter(&SharedStore::new(switch.clone()), [daily(9), soft]);
+    for key in 0..2 * FAILURES {
+        switch.refuse_writes();
+        assert!(limiter.check("ann", 1).await.unwrap().is_degraded());
+        switch.answer();
+        assert!(!limiter.check(key, 1).await.unwrap().is_degraded());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_policy_does_what_it_says() {
     let switch = Switch::new();

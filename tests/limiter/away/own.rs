@@ -16,6 +16,7 @@ use crate::away::{FAILURES, daily};
 struct Own {
     memory: MemoryStore,
     is_away: Arc<AtomicBool>,
+    is_read_only: Arc<AtomicBool>,
     calls: Arc<AtomicUsize>,
 }
 
@@ -55,8 +56,27 @@ impl Ledger for OwnLedger {
         if self.1.is_away.load(Ordering::SeqCst) {
             return Charged::Now(Err(StoreError::new(StoreErrorKind::Unavailable)));
         }
+        if self.1.is_read_only.load(Ordering::SeqCst) && self.0.peek_now(charges).is_allowed() {
+            let error = StoreError::new(StoreErrorKind::Unavailable).because("read only");
+            return Charged::Now(Err(error));
+        }
         self.0.charge(charges, wanted, outcomes)
     }
+}
+
+/// It says so by the reason of its errors.
+#[tokio::test(start_paused = true)]
+async fn a_store_of_your_own_that_is_read_only_is_away_though_it_answers_denials() {
+    let store = Own::default();
+    let limiter = Limiter::builder().policy(daily(1)).store(store.clone());
+    let limiter = limiter.build().unwrap();
+    assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
+    store.is_read_only.store(true, Ordering::SeqCst);
+    for number in 0..FAILURES {
+        assert!(!limiter.check("ann", 1).await.unwrap().is_degraded());
+        assert!(limiter.check(number, 1).await.unwrap().is_degraded());
+    }
+    assert!(limiter.check("ann", 1).await.unwrap().is_degraded());
 }
 
 /// Its probe charges a key that no client has, and blocks none.
