@@ -1,6 +1,6 @@
 //! The meaning of a configuration, and the lines that decide a request.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use http::Request;
 
@@ -48,7 +48,8 @@ impl Row {
         &self.policy
     }
 
-    /// Returns the limit, such as `anchored-window 100/minute`, or why the policy does not count the request.
+    /// Returns the limit, such as `anchored-window 100/minute`, or why the policy does not count the request. A cost other than 1
+    /// follows the limit, and so does what else holds: `in shadow`, or that all requests without a key are counted together.
     pub fn says(&self) -> &str {
         &self.says
     }
@@ -128,7 +129,8 @@ impl Config {
     }
 
     /// Explains which limits a request has, and which lines set them. `key` and `plan` replace those of the
-    /// request, so that a request can be made up without authentication. Nothing is charged.
+    /// request, so that a request can be made up without authentication. Nothing is charged. A [resolver](crate::plan::Resolver) is
+    /// asked for what it knows now.
     ///
     /// ```
     /// use tower_ratelimit::config::Config;
@@ -196,16 +198,36 @@ impl Config {
     fn explain_policy(&self, policy: &str, considered: Considered, at: Option<LocalTime>) -> Row {
         match considered {
             Considered::DoesNotApply => Row::without_rule(policy, "does not apply"),
-            Considered::HasNoKey => Row::without_rule(policy, "the request has no key"),
+            Considered::IsOff => Row::without_rule(policy, "is off"),
+            Considered::HasNoKey(None) => Row::without_rule(policy, "the request has no key"),
+            Considered::HasNoKey(Some(status)) => {
+                let says = format!(
+                    "the request has no key, and is refused with {}",
+                    status.as_u16()
+                );
+                Row::without_rule(policy, &says)
+            }
             Considered::CountsNothing(rule) => {
                 self.row(policy, "counts nothing".to_owned(), &[rule])
             }
-            Considered::Counts { cost, limit, rule } => {
-                let (limit, rules) = at_an_hour(limit, rule, at);
-                let says = match cost {
-                    1 => limit,
-                    cost => format!("{limit}, cost {cost}"),
-                };
+            Considered::Counts {
+                is_shared,
+                cost,
+                limit,
+                rule,
+                is_shadow,
+                ..
+            } => {
+                let (mut says, rules) = at_an_hour(limit, rule, at);
+                if cost != 1 {
+                    let _ = write!(says, ", cost {cost}");
+                }
+                if is_shared {
+                    says.push_str(", together with all requests without a key");
+                }
+                if is_shadow {
+                    says.push_str(", in shadow");
+                }
                 self.row(policy, says, &rules)
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Charges, Inspection, Limiter};
+use super::{Charges, Inspection, Limiter, Purpose};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::key::Key;
@@ -11,7 +11,7 @@ use crate::store::{Charge, Ledger, answered};
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns the charges of all policies for one key at this cost.
     pub(crate) fn charges_about(&self, key: Key, cost: u32) -> Charges {
-        self.charges(key, cost)
+        self.charges_now(key, cost, Purpose::Look)
     }
 
     /// Returns the decision that these charges would have.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Limiter, LocalLimiter};
+use super::{Limiter, LocalLimiter, Purpose};
 use crate::error::StoreError;
 use crate::key::IntoKey;
 use crate::store::{Amendment, Ledger};
@@ -33,7 +33,7 @@ impl LocalLimiter {
     /// ```
     pub fn refund_now(&self, key: impl IntoKey, units: u32) {
         self.amend_now(
-            &self.charges_at_least(key.into_key(), units),
+            &self.charges_now(key.into_key(), units, Purpose::GiveBack),
             Amendment::Refund,
         );
     }
@@ -93,7 +93,7 @@ impl LocalLimiter {
     /// ```
     pub fn settle_now(&self, key: impl IntoKey, units: u32) {
         self.amend_now(
-            &self.charges_to_amend(key.into_key(), units),
+            &self.charges_now(key.into_key(), units, Purpose::Amend),
             Amendment::Settle,
         );
     }
@@ -101,7 +101,10 @@ impl LocalLimiter {
     /// Makes this key as good as new under every policy: nothing of its limits is used any more. A block stays,
     /// which [`unblock_now`](Self::unblock_now) ends, and so does an override.
     pub fn reset_now(&self, key: impl IntoKey) {
-        self.amend_now(&self.charges_to_amend(key.into_key(), 0), Amendment::Reset);
+        self.amend_now(
+            &self.charges_now(key.into_key(), 0, Purpose::Amend),
+            Amendment::Reset,
+        );
     }
 
     /// Blocks this key under every policy for this long from now on, at most 285 years.
@@ -143,7 +146,7 @@ impl LocalLimiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn block_now(&self, key: impl IntoKey, length: Duration) {
-        let charges = self.charges_to_amend(key.into_key(), 0);
+        let charges = self.charges_now(key.into_key(), 0, Purpose::Amend);
         self.amend_now(&charges, Amendment::Block(length.into()));
     }
 
@@ -174,7 +177,7 @@ impl LocalLimiter {
     /// ```
     pub fn unblock_now(&self, key: impl IntoKey) -> bool {
         self.amend_now(
-            &self.charges_to_amend(key.into_key(), 0),
+            &self.charges_now(key.into_key(), 0, Purpose::Amend),
             Amendment::Unblock,
         )
     }
@@ -193,7 +196,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         units: u32,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
         self.amend(
-            &self.charges_at_least(key.into_key(), units),
+            &self.charges_now(key.into_key(), units, Purpose::GiveBack),
             Amendment::Refund,
         )
     }
@@ -210,7 +213,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         units: u32,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
         self.amend(
-            &self.charges_to_amend(key.into_key(), units),
+            &self.charges_now(key.into_key(), units, Purpose::Amend),
             Amendment::Settle,
         )
     }
@@ -225,7 +228,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         key: impl IntoKey,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(&self.charges_to_amend(key.into_key(), 0), Amendment::Reset)
+        self.amend(
+            &self.charges_now(key.into_key(), 0, Purpose::Amend),
+            Amendment::Reset,
+        )
     }
 
     /// Blocks this key under every policy, from now on and for this long, in any store; see
@@ -239,7 +245,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         length: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        let charges = self.charges_to_amend(key.into_key(), 0);
+        let charges = self.charges_now(key.into_key(), 0, Purpose::Amend);
         self.amend(&charges, Amendment::Block(length.into()))
     }
 
@@ -255,7 +261,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send + 'static {
         self.amended(
-            &self.charges_to_amend(key.into_key(), 0),
+            &self.charges_now(key.into_key(), 0, Purpose::Amend),
             Amendment::Unblock,
         )
     }

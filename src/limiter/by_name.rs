@@ -1,6 +1,6 @@
 //! Amounts for some policies by name.
 
-use super::{Limiter, LocalLimiter};
+use super::{Charges, Limiter, LocalLimiter, Purpose};
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
 use crate::store::{Amendment, Ledger};
@@ -34,7 +34,7 @@ impl LocalLimiter {
         &self,
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<(), ConfigError> {
-        let charges = self.asked_by_name_at_least(amounts)?;
+        let charges = self.amounts_by_name(amounts, Purpose::GiveBack)?;
         self.amend_now(&charges, Amendment::Refund);
         Ok(())
     }
@@ -73,7 +73,7 @@ impl LocalLimiter {
         &self,
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<(), ConfigError> {
-        let charges = self.asked_by_name(amounts)?;
+        let charges = self.amounts_by_name(amounts, Purpose::Amend)?;
         self.amend_now(&charges, Amendment::Settle);
         Ok(())
     }
@@ -94,7 +94,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
-        let charges = self.asked_by_name_at_least(amounts)?;
+        let charges = self.amounts_by_name(amounts, Purpose::GiveBack)?;
         Ok(self.amend(&charges, Amendment::Refund))
     }
 
@@ -112,7 +112,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
-        let charges = self.asked_by_name(amounts)?;
+        let charges = self.amounts_by_name(amounts, Purpose::Amend)?;
         Ok(self.amend(&charges, Amendment::Settle))
+    }
+
+    /// Returns the charges of these amounts.
+    fn amounts_by_name<'a, K: IntoKey>(
+        &self,
+        amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
+        purpose: Purpose,
+    ) -> Result<Charges, ConfigError> {
+        self.policies.mistakes.note_asked_apart();
+        self.charges_by_name(amounts, purpose)
     }
 }

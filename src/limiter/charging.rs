@@ -1,189 +1,223 @@
-//! The charges of a request: the limit of each policy, the demands on the request, and its price.
+//! The charges of a request. One function makes a charge of what a request asks of a policy: it applies plan, limit, terms,
+//! slots and price. Another one does so for several policies, in their modes.
+
+use std::convert::Infallible;
 
 use smallvec::SmallVec;
 
-use super::{Charges, Limiter, require_plan};
+use super::{Charges, Limiter, LocalLimiter, require_plan};
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::algorithm::Limit;
 #[cfg(all(feature = "http", feature = "calendar"))]
 use crate::clock::Micros;
 use crate::error::{ConfigError, StoreError};
-use crate::factor::Class;
 use crate::key::{IntoKey, Key};
-use crate::plan::{Finding, LimitContext};
+use crate::plan::{Finding, LimitContext, Limits};
+use crate::policy::{Demand, Mode, NoDemand};
 use crate::store::{Charge, Ledger, Slot};
 
-impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Returns the charge of the only policy, for a request with this finding of a resolver. Returns `None`
-    /// if the policy does not count the request. A list of charges has room for several, all of which would
-    /// be moved.
+/// Reads a request for one policy.
+pub(crate) trait Reads {
+    /// How a request without a key is refused.
+    type Refusal;
+
+    /// Returns what the request asks of the policy.
+    fn demand(&self) -> Result<Demand, NoDemand<Self::Refusal>>;
+
+    /// Returns the plan and the operation of the request.
+    fn context(&self, policy: usize, limits: &Limits) -> LimitContext;
+
+    /// Returns the finding of a resolver for the request.
+    fn finding(&self) -> Option<&Finding>;
+
+    /// Returns the key in tables, before it is hashed.
+    fn plain_key(&self) -> Option<Key>;
+
+    /// Returns the limit of the policy's closure over the request.
+    fn limit(&self) -> Option<Algorithm>;
+}
+
+/// What charges are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A decision.
+    Decide,
+    /// A decision on a request that is held to its end, with its slots.
+    Hold,
+    /// A look at a state, whatever the modes of the policies.
+    Look,
+    /// A change of a state, whatever a single request may cost.
+    Amend,
+    /// The same, at the least price.
+    GiveBack,
+}
+
+impl Purpose {
+    fn has_terms(self) -> bool {
+        matches!(self, Self::Decide | Self::Hold | Self::Look)
+    }
+
+    fn has_modes(self) -> bool {
+        matches!(self, Self::Decide | Self::Hold)
+    }
+}
+
+/// Sees how a request gets its charges. `()` sees nothing.
+pub(crate) trait Steps<R> {
+    /// Whether the first policy that refuses a request ends it.
+    const END_AT_REFUSAL: bool = true;
+
+    /// The policy counts a request with this key, at this cost in units.
+    fn counts(&mut self, demand: &Demand, units: u32) {
+        let _ = (demand, units);
+    }
+
+    /// The policy charges a request.
+    fn charges(&mut self, charge: &Charge) {
+        let _ = charge;
+    }
+
+    /// The policy charges nothing.
+    fn charges_nothing(&mut self, policy: usize, why: NoDemand<R>) {
+        let _ = (policy, why);
+    }
+}
+
+impl<R> Steps<R> for () {}
+
+/// The arguments of a verb, read as a request.
+pub(super) struct Arguments<'a> {
+    demand: Demand,
+    asker: LimitContext,
+    finding: Option<&'a Finding>,
+}
+
+impl Reads for Arguments<'_> {
+    type Refusal = Infallible;
+
     #[inline]
-    pub(super) fn charge_of_one(
+    fn demand(&self) -> Result<Demand, NoDemand<Infallible>> {
+        Ok(self.demand)
+    }
+
+    #[inline]
+    fn context(&self, _: usize, _: &Limits) -> LimitContext {
+        self.asker
+    }
+
+    #[inline]
+    fn finding(&self) -> Option<&Finding> {
+        self.finding
+    }
+
+    #[inline]
+    fn plain_key(&self) -> Option<Key> {
+        Some(self.demand.key)
+    }
+
+    #[inline]
+    fn limit(&self) -> Option<Algorithm> {
+        None
+    }
+}
+
+/// What a caller asks of policies that it names.
+pub(super) type Named = SmallVec<[(usize, Demand); 4]>;
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Writes the charge of a request under the policy that `charge` names.
+    #[inline]
+    pub(crate) fn charge_for<R: Reads>(
         &self,
-        policy: usize,
-        key: Key,
-        cost: u32,
-        finding: Option<&Finding>,
-    ) -> Option<Charge> {
-        self.policies.mistakes.note_asked_alike();
-        let asker = self.with_plan_of(self.asker(), &key, finding);
-        let mut charge = self.limited(Charge::new(policy, key, cost), asker, finding)?;
-        self.demand(&mut charge, asker.is_low_priority);
-        Some(charge)
-    }
-
-    /// Returns the charges of all policies for one key at one cost, as for a request.
-    pub(crate) fn alike(&self, key: Key, cost: u32) -> Charges {
-        let finding = self.found_now(&key);
-        self.alike_for(self.asker(), key, cost, finding.as_ref())
-    }
-
-    /// Returns the charges of all policies for one key at one cost, for a request of this plan and operation,
-    /// with the finding of a resolver.
-    pub(crate) fn alike_for(
-        &self,
-        asker: LimitContext,
-        key: Key,
-        cost: u32,
-        finding: Option<&Finding>,
-    ) -> Charges {
-        self.policies.mistakes.note_asked_alike();
-        let mut charges = self.charges_for(asker, key, cost, finding);
-        self.policies.apply_modes(&mut charges);
-        charges
-    }
-
-    /// Returns charges of some policies, each for a key and at a cost of its own.
-    pub(super) fn asked_by_name<'a, K: IntoKey>(
-        &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Charges, ConfigError> {
-        self.policies.mistakes.note_asked_apart();
-        self.charges_by_name(asked)
-    }
-
-    /// Returns charges of some policies, each for a key and at a cost of its own, with the policies' demands
-    /// on a request.
-    pub(super) fn asked_now_by_name<'a, K: IntoKey>(
-        &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Charges, ConfigError> {
-        self.policies.mistakes.note_asked_apart();
-        let mut charges = self.unpriced_by_name(asked)?;
-        self.demand_of_all(&mut charges);
-        self.price_all(&mut charges);
-        Ok(charges)
-    }
-
-    /// Returns the charges of these keys under the named policies, at the least price, which is what is given
-    /// back.
-    pub(super) fn asked_by_name_at_least<'a, K: IntoKey>(
-        &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Charges, ConfigError> {
-        self.policies.mistakes.note_asked_apart();
-        let mut charges = self.unpriced_by_name(asked)?;
-        for charge in &mut charges {
-            self.policies.prices.price_at_least(charge);
-        }
-        Ok(charges)
-    }
-
-    /// Returns a charge for each limited policy, at the present price.
-    pub(crate) fn charges(&self, key: Key, cost: u32) -> Charges {
-        let finding = self.found_now(&key);
-        self.charges_found(key, cost, finding.as_ref())
-    }
-
-    /// Returns a charge for each limited policy, with the finding of a resolver.
-    pub(super) fn charges_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Charges {
-        self.charges_for(self.asker(), key, cost, finding)
-    }
-
-    pub(super) fn charges_for(
-        &self,
-        asker: LimitContext,
-        key: Key,
-        cost: u32,
-        finding: Option<&Finding>,
-    ) -> Charges {
-        let mut charges = self.unpriced(asker, key, cost, finding);
-        if self.policies.demands.are_any() {
-            for charge in &mut charges {
-                self.demand(charge, asker.is_low_priority);
+        charge: &mut Charge,
+        reads: &R,
+        purpose: Purpose,
+        steps: &mut impl Steps<R::Refusal>,
+    ) -> Result<(), NoDemand<R::Refusal>> {
+        let demand = reads.demand()?;
+        let policies = &*self.policies;
+        charge.key = demand.key;
+        charge.cost = demand.cost;
+        charge.is_soft = demand.is_soft;
+        if let Some(limits) = &policies.limits {
+            let context = reads.context(charge.policy, limits.limits());
+            let (plain, of_head) = (|| reads.plain_key(), || reads.limit());
+            if !limits.apply(charge, context, reads.finding(), &plain, &of_head) {
+                return Err(NoDemand::Exempt(charge.rule));
             }
         }
-        self.price_all(&mut charges);
-        charges
-    }
-
-    /// Returns a charge for each limited policy, at the present price and without demands, to change a state.
-    pub(super) fn charges_to_amend(&self, key: Key, units: u32) -> Charges {
-        let finding = self.found_now(&key);
-        let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
-        self.price_all(&mut charges);
-        charges
-    }
-
-    /// Converts a charge to the question for the store, for a request of this priority.
-    #[inline]
-    pub(crate) fn demand(&self, charge: &mut Charge, is_low: bool) {
-        self.policies.demands.apply(charge, is_low);
-    }
-
-    /// Returns how many units, up to `most`, a request can take at once.
-    pub(super) fn most_at_once(&self, key: Key, most: u32) -> u32 {
-        if !self.policies.demands.are_any() {
-            return most;
+        let has_terms = policies.terms.are_any() && purpose.has_terms();
+        if has_terms && demand.is_low_priority {
+            policies.terms.leave_reserve(charge);
         }
-        self.policies.demands.most_of(&self.charges(key, 0), most)
-    }
-
-    /// Returns whether requests hold slots under a policy.
-    pub(crate) fn has_slots(&self) -> bool {
-        self.policies.has_slots
-    }
-
-    /// Lets a request take slots under this policy, if it is on concurrency, and hold them to its end.
-    #[inline]
-    pub(crate) fn hold(&self, charge: &mut Charge) {
-        if self.policies.has_slots {
-            let algorithm = self.policies.algorithms.get(charge.policy);
+        #[cfg(feature = "http")]
+        if demand.is_estimate {
+            self.cut(charge);
+        }
+        steps.counts(&demand, charge.cost);
+        if has_terms {
+            policies.terms.refuse_above_ceiling(charge);
+        }
+        if purpose == Purpose::Hold && policies.has_slots {
+            let algorithm = policies.algorithms.get(charge.policy);
             let is_held = algorithm.is_some_and(Algorithm::is_held);
             charge.slot = is_held.then(Slot::unique);
         }
-    }
-
-    /// Lets a request take the slots of all its charges, and hold them to its end.
-    pub(crate) fn hold_all(&self, charges: &mut [Charge]) {
-        for charge in charges {
-            self.hold(charge);
-        }
-    }
-
-    pub(super) fn demand_of_all(&self, charges: &mut [Charge]) {
-        if self.policies.demands.are_any() {
-            let is_low = self.asker().is_low_priority;
-            for charge in charges {
-                self.demand(charge, is_low);
+        if policies.prices.are_any() {
+            match purpose {
+                Purpose::GiveBack => policies.prices.price_at_least(charge),
+                _ => policies.prices.price(charge, demand.class),
             }
         }
+        Ok(())
     }
 
-    /// Returns the charges of this key under all policies, at the least price, which is what is given back.
-    pub(super) fn charges_at_least(&self, key: Key, units: u32) -> Charges {
-        let finding = self.found_now(&key);
-        let mut charges = self.unpriced(self.asker(), key, units, finding.as_ref());
-        for charge in &mut charges {
-            self.policies.prices.price_at_least(charge);
+    /// Returns the charges of a request under the policies that are not off.
+    ///
+    /// # Errors
+    ///
+    /// When a policy that is enforced refuses the request.
+    pub(crate) fn charges_for<R: Reads, S: Steps<R::Refusal>>(
+        &self,
+        readers: impl IntoIterator<Item = (usize, R)>,
+        purpose: Purpose,
+        steps: &mut S,
+    ) -> Result<Charges, R::Refusal> {
+        let modes = &self.policies.modes;
+        let are_plain = modes.are_plain() || !purpose.has_modes();
+        let mut charges = Charges::new();
+        for (policy, reads) in readers {
+            let mode = if are_plain {
+                Mode::Enforce
+            } else {
+                modes.of(policy)
+            };
+            if mode == Mode::Off {
+                steps.charges_nothing(policy, NoDemand::Off);
+                continue;
+            }
+            let mut charge = Charge::new(policy, Key::MISSING, 1);
+            match self.charge_for(&mut charge, &reads, purpose, steps) {
+                Ok(()) => {
+                    if mode == Mode::Shadow {
+                        charge = charge.shadow();
+                    }
+                    steps.charges(&charge);
+                    charges.push(charge);
+                }
+                Err(NoDemand::Refused(refusal)) if mode == Mode::Enforce && S::END_AT_REFUSAL => {
+                    return Err(refusal);
+                }
+                Err(why) => steps.charges_nothing(policy, why),
+            }
         }
-        charges
+        Ok(charges)
     }
 
     /// Reduces the cost of a charge that is not priced yet to what can pass.
     #[cfg(feature = "http")]
-    pub(crate) fn cut(&self, charge: &mut Charge) {
+    fn cut(&self, charge: &mut Charge) {
         let own = self.policies.prices.limit_in_units(charge);
         let own = own.map(Limit::most);
         let whole = || self.policies.prices.whole(charge.policy)?.limit();
@@ -191,12 +225,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         #[cfg(feature = "calendar")]
         let own = self.limit_of_the_hour(charge).or(own);
         let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
-        let hard = Charge {
-            is_soft: false,
-            ..*charge
-        };
-        let most = self.policies.demands.most_of(&[hard], limit);
-        charge.cost = charge.cost.min(most);
+        let ceiling = self.policies.terms.ceiling(charge.policy);
+        charge.cost = charge.cost.min(limit).min(ceiling.unwrap_or(u32::MAX));
     }
 
     /// Returns the limit of a charge that is in force at present, in units, if that depends on the hour. By the
@@ -224,98 +254,109 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// Converts the cost of a charge from units to the price in the store.
-    #[inline]
-    pub(crate) fn price(&self, charge: &mut Charge, class: impl FnOnce() -> Class) {
-        if self.policies.prices.are_any() {
-            self.policies.prices.price(charge, class());
-        }
+    /// Returns whether requests hold slots under a policy.
+    pub(crate) fn has_slots(&self) -> bool {
+        self.policies.has_slots
     }
 
-    pub(super) fn price_all(&self, charges: &mut [Charge]) {
-        if self.policies.prices.are_any() {
-            for charge in charges {
-                self.price(charge, Class::default);
-            }
-        }
-    }
-
-    pub(super) fn unpriced(
+    fn arguments<'a>(
         &self,
         asker: LimitContext,
+        (key, cost, is_soft): (Key, u32, bool),
+        finding: Option<&'a Finding>,
+    ) -> Arguments<'a> {
+        let asker = self.with_plan_of(asker, &key, finding);
+        let demand = Demand {
+            is_soft,
+            is_low_priority: asker.is_low_priority,
+            ..Demand::of(key, cost)
+        };
+        Arguments {
+            demand,
+            asker,
+            finding,
+        }
+    }
+
+    /// Returns the charge of the only policy, for a request with this finding of a resolver. Returns `None`
+    /// if the policy does not count the request. A list of charges has room for several, all of which would
+    /// be moved.
+    #[inline]
+    pub(super) fn charge_of_one(
+        &self,
+        policy: usize,
         key: Key,
         cost: u32,
+        purpose: Purpose,
+        finding: Option<&Finding>,
+    ) -> Option<Charge> {
+        self.policies.mistakes.note_asked_alike();
+        let arguments = self.arguments(self.asker(), (key, cost, false), finding);
+        let mut charge = Charge::new(policy, key, cost);
+        self.charge_for(&mut charge, &arguments, purpose, &mut ())
+            .ok()?;
+        Some(charge)
+    }
+
+    /// Returns the charges of all policies for one key at one cost, by the finding of a resolver that is known now.
+    pub(crate) fn charges_now(&self, key: Key, cost: u32, purpose: Purpose) -> Charges {
+        let finding = self.found_now(&key);
+        self.charges_alike(self.asker(), (key, cost), purpose, finding.as_ref())
+    }
+
+    /// Returns the charges of all policies for one key at one cost, for a request of this plan and operation,
+    /// with the finding of a resolver.
+    pub(crate) fn charges_alike(
+        &self,
+        asker: LimitContext,
+        (key, cost): (Key, u32),
+        purpose: Purpose,
         finding: Option<&Finding>,
     ) -> Charges {
-        let asker = self.with_plan_of(asker, &key, finding);
-        let mut charges = Charges::new();
-        for &(policy, is_soft) in &self.policies.limited {
-            let charge = Charge {
+        let arguments = self.arguments(asker, (key, cost, false), finding);
+        let readers = self.policies.limited.iter().map(|&(policy, is_soft)| {
+            let demand = Demand {
                 is_soft,
-                ..Charge::new(policy, key, cost)
+                ..arguments.demand
             };
-            charges.extend(self.limited(charge, asker, finding));
-        }
-        charges
+            (
+                policy,
+                Arguments {
+                    demand,
+                    ..arguments
+                },
+            )
+        });
+        self.charges_for(readers, purpose, &mut ())
+            .unwrap_or_else(|never| match never {})
     }
 
-    /// Returns a charge for each of these policies, by name, with a key of its own, at the present price.
-    pub(super) fn charges_by_name<'a, K: IntoKey>(
+    /// Returns the charges that a request is decided by, for one key at one cost under all policies.
+    pub(crate) fn asked_alike(
         &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Charges, ConfigError> {
-        let mut charges = self.unpriced_by_name(asked)?;
-        self.price_all(&mut charges);
-        Ok(charges)
+        asker: LimitContext,
+        (key, cost): (Key, u32),
+        purpose: Purpose,
+        finding: Option<&Finding>,
+    ) -> Charges {
+        self.policies.mistakes.note_asked_alike();
+        self.charges_alike(asker, (key, cost), purpose, finding)
     }
 
-    /// Returns charges of the named policies, without a price.
-    pub(super) fn unpriced_by_name<'a, K: IntoKey>(
-        &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Charges, ConfigError> {
-        let charges = self.named(asked)?;
-        let found = |charge: &Charge| self.found_now(&charge.key);
-        let findings: Vec<_> = charges.iter().map(found).collect();
-        Ok(self.limited_each(&charges, &findings))
+    /// Returns the same by the finding of a resolver that is known now.
+    pub(super) fn asked_alike_now(&self, key: Key, cost: u32, purpose: Purpose) -> Charges {
+        self.policies.mistakes.note_asked_alike();
+        self.charges_now(key, cost, purpose)
     }
 
-    /// Returns these charges under the limits of their requests.
-    pub(super) fn limited_each(&self, charges: &[Charge], findings: &[Option<Finding>]) -> Charges {
-        let each = charges.iter().zip(findings);
-        let limited = |(charge, finding): (&Charge, &Option<Finding>)| {
-            let finding = finding.as_ref();
-            let asker = self.with_plan_of(self.asker(), &charge.key, finding);
-            self.limited(*charge, asker, finding)
-        };
-        each.filter_map(limited).collect()
-    }
-
-    /// Returns the charges of a request by these policies, with the findings of a resolver for their keys.
-    ///
-    /// # Errors
-    ///
-    /// When the resolver has failed, and is configured to fail such requests.
-    pub(super) fn charges_of_found(
-        &self,
-        charges: &[Charge],
-        findings: &[Option<Finding>],
-    ) -> Result<Charges, StoreError> {
-        findings.iter().flatten().try_for_each(require_plan)?;
-        let mut charges = self.limited_each(charges, findings);
-        self.demand_of_all(&mut charges);
-        self.price_all(&mut charges);
-        self.policies.apply_modes(&mut charges);
-        Ok(charges)
-    }
-
-    /// Returns the charges of these keys under the named policies, by the limits of the policies alone.
+    /// Returns what is asked of policies by their names, each for a key and at a cost of its own, in the order of the
+    /// policies.
     pub(super) fn named<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Charges, ConfigError> {
+    ) -> Result<Named, ConfigError> {
         let limited = &self.policies.limited;
-        let mut charges = Charges::new();
+        let mut demands = Named::new();
         let mut named: SmallVec<[usize; 8]> = SmallVec::new();
         for (name, key, cost) in asked {
             let policy = self.policies.place_of(name)?;
@@ -325,14 +366,80 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             }
             named.push(policy);
             if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
-                let charge = Charge {
+                let demand = Demand {
                     is_soft,
-                    ..Charge::new(policy, key.into_key(), cost)
+                    ..Demand::of(key.into_key(), cost)
                 };
-                let place = charges.partition_point(|before: &Charge| before.policy < policy);
-                charges.insert(place, charge);
+                let place = demands.partition_point(|(before, _)| *before < policy);
+                demands.insert(place, (policy, demand));
             }
         }
-        Ok(charges)
+        Ok(demands)
+    }
+
+    /// Returns the charges of the named policies, by the findings of a resolver that are known now.
+    pub(super) fn charges_by_name<'a, K: IntoKey>(
+        &self,
+        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+        purpose: Purpose,
+    ) -> Result<Charges, ConfigError> {
+        let named = self.named(asked)?;
+        let found = |(_, demand): &(usize, Demand)| self.found_now(&demand.key);
+        let findings: SmallVec<[_; 4]> = named.iter().map(found).collect();
+        Ok(self.charges_named(&named, &findings, purpose))
+    }
+
+    /// Returns the charges of the named policies, with the findings of a resolver for their keys.
+    fn charges_named(
+        &self,
+        named: &[(usize, Demand)],
+        findings: &[Option<Finding>],
+        purpose: Purpose,
+    ) -> Charges {
+        let readers = named
+            .iter()
+            .zip(findings)
+            .map(|((policy, demand), finding)| {
+                let asked = (demand.key, demand.cost, demand.is_soft);
+                let arguments = self.arguments(self.asker(), asked, finding.as_ref());
+                (*policy, arguments)
+            });
+        self.charges_for(readers, purpose, &mut ())
+            .unwrap_or_else(|never| match never {})
+    }
+
+    /// Returns the charges of a request by these policies, with the findings of a resolver for their keys.
+    ///
+    /// # Errors
+    ///
+    /// When the resolver has failed, and is configured to fail such requests.
+    pub(super) fn charges_of_found(
+        &self,
+        named: &[(usize, Demand)],
+        findings: &[Option<Finding>],
+        purpose: Purpose,
+    ) -> Result<Charges, StoreError> {
+        findings.iter().flatten().try_for_each(require_plan)?;
+        Ok(self.charges_named(named, findings, purpose))
+    }
+
+    /// Returns how many units, up to `most`, a request can take at once.
+    pub(super) fn most_at_once(&self, key: Key, most: u32) -> u32 {
+        if !self.policies.terms.are_any() {
+            return most;
+        }
+        let charges = self.charges_now(key, 0, Purpose::Look);
+        let hard = charges.iter().filter(|charge| !charge.is_soft);
+        let ceilings = hard.filter_map(|charge| self.policies.terms.ceiling(charge.policy));
+        ceilings.min().map_or(most, |ceiling| ceiling.min(most))
+    }
+}
+
+impl LocalLimiter {
+    /// Returns the charge of the only policy, by the finding of a resolver that is known now.
+    #[inline]
+    pub(super) fn charge_of_one_now(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
+        let finding = self.found_now(&key);
+        self.charge_of_one(policy, key, cost, Purpose::Decide, finding.as_ref())
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::Limiter;
+use super::charging::Named;
+use super::{Limiter, Purpose};
 use crate::algorithm::Algorithm;
 #[cfg(feature = "config")]
 use crate::decision::LimitRule;
@@ -314,31 +315,13 @@ impl<L: ?Sized> Limiter<L> {
     pub(super) fn found_now(&self, key: &Key) -> Option<Finding> {
         self.look(key).map(PlanLookup::now)
     }
-
-    /// Returns the charge under the limit of its request, or `None` if the policy does not count the request.
-    pub(super) fn limited(
-        &self,
-        mut charge: Charge,
-        asker: LimitContext,
-        finding: Option<&Finding>,
-    ) -> Option<Charge> {
-        let Some(limits) = &self.policies.limits else {
-            return Some(charge);
-        };
-        let key = charge.key;
-        limits
-            .apply(&mut charge, asker, finding, &|| Some(key), &|| None)
-            .then_some(charge)
-    }
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Returns the finding of a resolver for the key of each charge.
-    pub(super) fn find(&self, charges: &[Charge]) -> Reply<Vec<Option<Finding>>> {
-        let looks: Vec<_> = charges
-            .iter()
-            .map(|charge| self.look(&charge.key))
-            .collect();
+    /// Returns the finding of a resolver for each key.
+    pub(super) fn find(&self, named: &Named) -> Reply<Vec<Option<Finding>>> {
+        let keys = named.iter().map(|(_, demand)| &demand.key);
+        let looks: Vec<_> = keys.map(|key| self.look(key)).collect();
         if looks
             .iter()
             .any(|look| matches!(look, Some(PlanLookup::Pending(_))))
@@ -404,7 +387,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         async move {
             let finding = coming.await;
             require_plan(&finding)?;
-            let charges = limiter.alike_for(limiter.asker(), key, cost, Some(&finding));
+            let (asker, purpose) = (limiter.asker(), Purpose::Decide);
+            let charges = limiter.asked_alike(asker, (key, cost), purpose, Some(&finding));
             let outcomes = limiter.ask(&charges).wait().await;
             limiter.policies.answered(&charges, outcomes)
         }

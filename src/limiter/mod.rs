@@ -15,7 +15,6 @@ mod by_name;
 mod charging;
 mod counting;
 mod deciding;
-mod demands;
 mod inspection;
 mod leased;
 mod limited;
@@ -32,6 +31,7 @@ mod refusals;
 mod reservation;
 mod reserving;
 mod ruling;
+mod terms;
 mod verbs;
 mod waiting;
 
@@ -45,6 +45,9 @@ pub use self::builder::LimiterBuilder;
 pub use self::inspection::Inspection;
 pub use self::reservation::Reservation;
 
+pub(crate) use self::charging::Purpose;
+#[cfg(feature = "http")]
+pub(crate) use self::charging::{Reads, Steps};
 pub(crate) use self::reservation::{Held, PendingOutcomes, RealCost};
 #[cfg(feature = "http")]
 pub(crate) use self::ruling::asked;
@@ -62,11 +65,11 @@ pub(crate) use self::limits::{PreparedLimits, RequestLimits, require_plan};
 
 use self::counting::LimiterCounters;
 use self::deciding::Deciding;
-use self::demands::Demands;
 use self::mistakes::Mistakes;
 use self::policies::Policies;
 use self::prices::Prices;
 use self::reservation::Lost;
+use self::terms::RequestTerms;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
@@ -74,7 +77,7 @@ use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::observe::StoreHealth;
 use crate::plan::{Finding, LimitContext, PlanLookup};
-use crate::policy::{DeclaredModes, Modes, Policy, Unsettled};
+use crate::policy::{DeclaredModes, Demand, Modes, Policy, Unsettled};
 use crate::store::{
     Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Outlook, Reply, Wanted,
 };
@@ -150,7 +153,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             // A slice of one charge: a `Charges` has room for several, all of which would be copied.
             Some(policy) => {
                 let mut charge = Charge::new(policy, key, cost);
-                self.price(&mut charge, Class::default);
+                self.policies.prices.price(&mut charge, Class::default());
                 self.deciding(&[charge])
             }
             None => match self.look(&key) {
@@ -168,10 +171,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     fn deciding_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Deciding {
         let Some(policy) = self.policies.sole_limited() else {
-            return self.deciding(&self.alike_for(self.asker(), key, cost, finding));
+            let (asker, purpose) = (self.asker(), Purpose::Decide);
+            return self.deciding(&self.asked_alike(asker, (key, cost), purpose, finding));
         };
-        let mut charge = self.charge_of_one(policy, key, cost, finding);
-        self.price_all(charge.as_mut_slice());
+        let charge = self.charge_of_one(policy, key, cost, Purpose::Decide, finding);
         self.deciding(charge.as_slice())
     }
 
@@ -197,14 +200,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Reply<Result<Outcomes, StoreError>>, ConfigError> {
         self.policies.mistakes.note_asked_apart();
-        let charges = self.named(asked)?;
-        Ok(match self.find(&charges) {
-            Reply::Now(findings) => self.ask_found(&charges, &findings),
+        let named = self.named(asked)?;
+        Ok(match self.find(&named) {
+            Reply::Now(findings) => self.ask_found(&named, &findings),
             Reply::Later(findings) => {
                 let limiter = self.clone();
                 Reply::later(async move {
                     let findings = findings.await;
-                    limiter.ask_found(&charges, &findings).wait().await
+                    limiter.ask_found(&named, &findings).wait().await
                 })
             }
         })
@@ -212,10 +215,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     fn ask_found(
         &self,
-        charges: &[Charge],
+        named: &[(usize, Demand)],
         findings: &[Option<Finding>],
     ) -> Reply<Result<Outcomes, StoreError>> {
-        let charges = match self.charges_of_found(charges, findings) {
+        let charges = match self.charges_of_found(named, findings, Purpose::Decide) {
             Ok(charges) => charges,
             Err(error) => return Reply::Now(Err(error)),
         };
@@ -353,13 +356,13 @@ impl<L: Ledger> Limiter<L> {
             .filter(|(_, policy)| policy.is_limited())
             .map(|(index, policy)| (index, policy.is_soft()))
             .collect();
-        let demands = Demands::of(policies);
+        let terms = RequestTerms::of(policies);
         let has_penalties = policies
             .iter()
             .any(|policy| policy.named_penalty().is_some());
         let has_slots = policies.iter().any(|policy| policy.algorithm().is_held());
         let plain = match *limited {
-            [(policy, false)] if limits.is_none() && !demands.are_any() && !has_penalties => {
+            [(policy, false)] if limits.is_none() && !terms.are_any() && !has_penalties => {
                 Some(policy)
             }
             _ => None,
@@ -371,7 +374,7 @@ impl<L: Ledger> Limiter<L> {
             [(policy, false)] => Some(policy),
             _ => None,
         };
-        let one = sole.filter(|_| !demands.are_any() && !has_slots);
+        let one = sole.filter(|_| !terms.are_any() && !has_slots);
         let alone = sole.filter(|_| !are_looked_up);
         let timers = Timers::of(ledger.clock());
         let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
@@ -392,7 +395,7 @@ impl<L: Ledger> Limiter<L> {
                 is_one_plain: !are_looked_up && !has_penalties,
                 alone,
                 mistakes,
-                demands,
+                terms,
                 has_slots,
                 prices: Prices::of(policies),
                 counted: LimiterCounters::new(policies),

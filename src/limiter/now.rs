@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::policies::Policies;
-use super::{Limiter, LimiterBuilder, LocalLimiter};
+use super::{Limiter, LimiterBuilder, LocalLimiter, Purpose};
 use crate::clock::Micros;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::key::{IntoKey, Key};
@@ -56,10 +56,13 @@ impl LocalLimiter {
                     self.decide_limited(names, policy, key, cost)
                 }
                 Some(policy) => {
-                    let charge = self.charge_of_one_found(policy, key, cost);
+                    let charge = self.charge_of_one_now(policy, key, cost);
                     self.decide_all(names, charge.as_slice())
                 }
-                None => self.decide_all(names, &self.alike(key, cost)),
+                None => {
+                    let charges = self.asked_alike_now(key, cost, Purpose::Decide);
+                    self.decide_all(names, &charges)
+                }
             },
         }
     }
@@ -76,7 +79,8 @@ impl LocalLimiter {
     #[inline(never)]
     pub(super) fn check_large(&self, key: Key, cost: u32) -> Decision {
         let decision = self.decide_now(key, cost);
-        self.look_at_costs(&self.charges(key, cost), decision.outcomes());
+        let charges = self.charges_now(key, cost, Purpose::Look);
+        self.look_at_costs(&charges, decision.outcomes());
         decision
     }
 
@@ -102,7 +106,7 @@ impl LocalLimiter {
             None => self.admit_alike(&key, cost),
         };
         if !is_admitted && self.policies.mistakes.may_cost_too_much(cost) {
-            let charges = self.charges(key, cost);
+            let charges = self.charges_now(key, cost, Purpose::Look);
             self.look_at_costs(&charges, &self.ledger.inner().peek_now(&charges));
         }
         is_admitted
@@ -129,10 +133,10 @@ impl LocalLimiter {
             if self.policies.is_one_plain {
                 return self.admit_limited(policy, *key, cost);
             }
-            return self.admit_charges(self.charge_of_one_found(policy, *key, cost).as_slice());
+            return self.admit_charges(self.charge_of_one_now(policy, *key, cost).as_slice());
         }
-        if limits.is_some() || self.policies.demands.are_any() {
-            return self.admit_charges(&self.alike(*key, cost));
+        if limits.is_some() || self.policies.terms.are_any() {
+            return self.admit_charges(&self.asked_alike_now(*key, cost, Purpose::Decide));
         }
         mistakes.note_asked_alike();
         match self.ledger.inner().admit_alike(limited, key, cost) {
@@ -141,15 +145,8 @@ impl LocalLimiter {
                 self.policies.count_judged(asked, key, verdict);
                 verdict.is_ok()
             }
-            None => self.admit_charges(&self.charges(*key, cost)),
+            None => self.admit_charges(&self.charges_now(*key, cost, Purpose::Decide)),
         }
-    }
-
-    /// Returns the charge of the only policy, by the finding of a resolver that is known now.
-    #[inline]
-    fn charge_of_one_found(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
-        let finding = self.found_now(&key);
-        self.charge_of_one(policy, key, cost, finding.as_ref())
     }
 
     pub(super) fn admit_charges(&self, charges: &[Charge]) -> bool {

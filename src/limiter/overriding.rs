@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Limiter, LocalLimiter};
+use super::{Limiter, LocalLimiter, Purpose};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::error::{ConfigError, StoreError};
@@ -98,7 +98,7 @@ impl LocalLimiter {
     ///
     /// When the limiter has no policy of this name.
     pub fn end_override_now(&self, policy: &str, key: impl IntoKey) -> Result<(), ConfigError> {
-        let charges = self.charges_by_name([(policy, key, 0)])?;
+        let charges = self.charges_by_name([(policy, key, 0)], Purpose::Amend)?;
         self.amend_now(&charges, Amendment::EndOverride);
         Ok(())
     }
@@ -142,7 +142,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         policy: &str,
         key: impl IntoKey,
     ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
-        let charges = self.charges_by_name([(policy, key, 0)])?;
+        let charges = self.charges_by_name([(policy, key, 0)], Purpose::Amend)?;
         Ok(self.amend(&charges, Amendment::EndOverride))
     }
 
@@ -154,7 +154,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         limit: &Algorithm,
         length: Duration,
     ) -> Result<(Charge, Amendment), ConfigError> {
-        let charges = self.charges_by_name([(policy, key, 0)])?;
+        let charges = self.charges_by_name([(policy, key, 0)], Purpose::Amend)?;
         let Some(charge) = charges.first() else {
             let remedy = "name a policy that has a limit: this one is unlimited for all";
             return Err(ConfigError::quoting("policy", policy, remedy));

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Charges;
 use super::counting::LimiterCounters;
-use super::demands::Demands;
 use super::limits::RequestLimits;
 use super::mistakes::Mistakes;
 use super::prices::Prices;
 use super::refusals::Penalties;
 use super::reservation::Lost;
+use super::terms::RequestTerms;
 use super::waiting::LetWait;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
@@ -17,7 +16,7 @@ use crate::decision::{Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::line::Lines;
 use crate::observe::StoreHealth;
-use crate::policy::{DeclaredModes, Mode, Unsettled};
+use crate::policy::{DeclaredModes, Unsettled};
 use crate::store::{Charge, Guarded, Ledger, answered};
 
 /// The policies of a limiter, and all that its clones share.
@@ -46,7 +45,7 @@ pub(super) struct Policies {
     pub(super) waits: Option<Box<dyn LetWait>>,
     pub(super) store: StoreHealth,
     pub(super) mistakes: Mistakes,
-    pub(super) demands: Demands,
+    pub(super) terms: RequestTerms,
     /// Whether requests hold slots under a policy.
     pub(super) has_slots: bool,
     /// The prices of the policies that have a factor.
@@ -128,24 +127,5 @@ impl Policies {
     #[inline]
     pub(super) fn alone(&self) -> Option<usize> {
         self.alone.filter(|_| self.modes.are_plain())
-    }
-
-    /// Removes charges of policies that are off, and marks those in shadow.
-    #[inline]
-    pub(super) fn apply_modes(&self, charges: &mut Charges) {
-        if !self.modes.are_plain() {
-            self.apply_each_mode(charges);
-        }
-    }
-
-    #[cold]
-    pub(super) fn apply_each_mode(&self, charges: &mut Charges) {
-        charges.retain(|charge| {
-            let mode = self.modes.of(charge.policy);
-            if mode == Mode::Shadow {
-                *charge = charge.shadow();
-            }
-            mode != Mode::Off
-        });
     }
 }

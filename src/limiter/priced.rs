@@ -3,8 +3,8 @@
 use std::slice;
 use std::sync::Arc;
 
-use super::LocalLimiter;
 use super::prices::Prices;
+use super::{LocalLimiter, Purpose};
 use crate::clock::Micros;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::factor::Class;
@@ -63,7 +63,7 @@ impl LocalLimiter {
             });
             return decision;
         }
-        let charges = self.alike(key, cost);
+        let charges = self.asked_alike_now(key, cost, Purpose::Decide);
         let mut decision = Decision::new(names, self.ledger.inner().charge_now(&charges));
         decision.change(|outcomes| prices.convert_to_units(&charges, outcomes));
         self.policies.count_decided(&charges, decision.outcomes());

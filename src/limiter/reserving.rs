@@ -3,11 +3,12 @@
 use std::slice;
 
 use super::reservation::{Held, PendingOutcomes};
-use super::{Charges, Limiter, LocalLimiter, Reservation};
+use super::{Charges, Limiter, LocalLimiter, Purpose, Reservation};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::Finding;
+use crate::policy::Demand;
 use crate::store::{Charge, Ledger, Reply, Slot, Wanted, answered, check};
 
 impl LocalLimiter {
@@ -50,11 +51,10 @@ impl LocalLimiter {
             return self.reserve_one_now(charge.holding(Slot::unique()));
         }
         if let Some(policy) = self.policies.alone() {
-            let mut charge = self.charge_of_one(policy, key, estimate, None);
-            self.price_all(charge.as_mut_slice());
-            return self.reserve_charges_now(charge.as_mut_slice());
+            let charge = self.charge_of_one(policy, key, estimate, Purpose::Hold, None);
+            return self.reserve_charges_now(charge.as_slice());
         }
-        self.reserve_charges_now(&mut self.alike(key, estimate))
+        self.reserve_charges_now(&self.asked_alike_now(key, estimate, Purpose::Hold))
     }
 
     /// Decides under the named policies, each with its own key and estimate; see
@@ -67,9 +67,9 @@ impl LocalLimiter {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Reservation, ConfigError> {
-        let mut charges = self.asked_now_by_name(asked)?;
-        self.policies.apply_modes(&mut charges);
-        Ok(self.reserve_charges_now(&mut charges))
+        self.policies.mistakes.note_asked_apart();
+        let charges = self.charges_by_name(asked, Purpose::Hold)?;
+        Ok(self.reserve_charges_now(&charges))
     }
 
     /// A function of its own: a reservation is written where the caller wants it only if it is all that is returned.
@@ -95,8 +95,7 @@ impl LocalLimiter {
         reservation
     }
 
-    fn reserve_charges_now(&self, charges: &mut [Charge]) -> Reservation {
-        self.hold_all(charges);
+    fn reserve_charges_now(&self, charges: &[Charge]) -> Reservation {
         let mut reservation = Reservation::of(self);
         reservation.decide(charges, |outcomes| {
             let wanted = Wanted::Everything;
@@ -128,8 +127,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> impl Future<Output = Result<Reservation, StoreError>> + Send + 'static {
         let key: Key = key.into_key();
         self.once_found(key, move |limiter, finding| {
-            let charges = limiter.alike_for(limiter.asker(), key, estimate, finding);
-            limiter.reserve_charges(charges)
+            let (asker, purpose) = (limiter.asker(), Purpose::Hold);
+            limiter.reserve_charges(limiter.asked_alike(asker, (key, estimate), purpose, finding))
         })
     }
 
@@ -158,10 +157,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> Result<impl Future<Output = Result<Reservation, StoreError>> + Send + 'static, ConfigError>
     {
         self.policies.mistakes.note_asked_apart();
-        let charges = self.named(asked)?;
+        let named = self.named(asked)?;
         let limiter = self.clone();
-        let reserved = match self.find(&charges) {
-            Reply::Now(findings) => Ok(self.reserve_found(&charges, &findings)),
+        let reserved = match self.find(&named) {
+            Reply::Now(findings) => Ok(self.reserve_found(&named, &findings)),
             Reply::Later(findings) => Err(findings),
         };
         Ok(async move {
@@ -169,7 +168,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Ok(reserved) => reserved?.await,
                 Err(findings) => {
                     let findings = findings.await;
-                    limiter.reserve_found(&charges, &findings)?.await
+                    limiter.reserve_found(&named, &findings)?.await
                 }
             }
         })
@@ -178,13 +177,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Reserves under named policies, after a resolver has been asked about their keys.
     fn reserve_found(
         &self,
-        charges: &[Charge],
+        named: &[(usize, Demand)],
         findings: &[Option<Finding>],
     ) -> Result<
         impl Future<Output = Result<Reservation, StoreError>> + Send + 'static + use<L>,
         StoreError,
     > {
-        Ok(self.reserve_charges(self.charges_of_found(charges, findings)?))
+        let charges = self.charges_of_found(named, findings, Purpose::Hold)?;
+        Ok(self.reserve_charges(charges))
     }
 
     /// Returns how many settlements were lost since the limiter was built, because the store failed or the
@@ -204,9 +204,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     fn reserve_charges(
         &self,
-        mut charges: Charges,
+        charges: Charges,
     ) -> impl Future<Output = Result<Reservation, StoreError>> + Send + 'static + use<L> {
-        self.hold_all(&mut charges);
         let limiter = self.clone();
         let reserved = match self.ask(&charges) {
             Reply::Now(answer) => Ok(self.reserved(&charges, answer)),

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use super::leased::AllLeased;
-use super::{Inspection, Limiter, LocalLimiter};
+use super::{Charges, Inspection, Limiter, LocalLimiter, Purpose};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
+use crate::plan::Finding;
 use crate::store::{Ledger, answered};
 
 impl LocalLimiter {
@@ -53,8 +54,8 @@ impl LocalLimiter {
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Decision, ConfigError> {
-        let mut charges = self.asked_now_by_name(asked)?;
-        self.policies.apply_modes(&mut charges);
+        self.policies.mistakes.note_asked_apart();
+        let charges = self.charges_by_name(asked, Purpose::Decide)?;
         let names = Arc::clone(&self.policies.names);
         let mut decision = Decision::new(names, self.charge_all(&charges));
         self.look_at_costs(&charges, decision.outcomes());
@@ -114,8 +115,7 @@ impl LocalLimiter {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn peek_now(&self, key: impl IntoKey, cost: u32) -> Decision {
-        let mut charges = self.charges(key.into_key(), cost);
-        self.policies.apply_modes(&mut charges);
+        let charges = self.charges_now(key.into_key(), cost, Purpose::Decide);
         let names = Arc::clone(&self.policies.names);
         let mut decision = Decision::new(names, self.ledger.inner().peek_now(&charges));
         decision.change(|outcomes| self.policies.prices.convert_to_units(&charges, outcomes));
@@ -149,8 +149,7 @@ impl LocalLimiter {
             return self.take_priced(key, most);
         }
         let most = self.most_at_once(key, most);
-        let mut charges = self.charges(key, most);
-        self.policies.apply_modes(&mut charges);
+        let charges = self.charges_now(key, most, Purpose::Decide);
         if most == 0 || charges.is_empty() {
             return (most, self.peek_now(key, 0));
         }
@@ -260,8 +259,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let key = key.into_key();
         self.once_found(key, move |limiter, finding| {
             let most = limiter.most_at_once(key, most);
-            let mut charges = limiter.charges_found(key, most, finding);
-            limiter.policies.apply_modes(&mut charges);
+            let charges = limiter.charges_found((key, most), finding);
             let taken = match (most, &*charges) {
                 // There is nothing to take, or no policy that limits it.
                 (0, _) | (_, []) => {
@@ -285,6 +283,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
             }
         })
+    }
+
+    /// Returns the charges of all policies for one key at one cost, with the finding of a resolver.
+    fn charges_found(&self, asked: (Key, u32), finding: Option<&Finding>) -> Charges {
+        self.charges_alike(self.asker(), asked, Purpose::Decide, finding)
     }
 
     /// Takes as many units as there are at the present price, for which a store has no step of its own.
@@ -319,8 +322,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
         self.once_found(key, move |limiter, finding| {
-            let mut charges = limiter.charges_found(key, cost, finding);
-            limiter.policies.apply_modes(&mut charges);
+            let charges = limiter.charges_found((key, cost), finding);
             let reply = limiter.ledger.peek(&charges);
             let policies = Arc::clone(&limiter.policies);
             async move {

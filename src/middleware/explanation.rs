@@ -1,9 +1,16 @@
-use super::gate::Gate;
+//! What a layer does with a request, for a person who asks: the steps by which the request gets its charges, recorded.
+
+use http::StatusCode;
+
+use super::gate::{Gate, NoKeyRefusal, Reading};
 use super::lists::Listed;
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{Head, Key};
-use crate::plan::LimitContext;
+use crate::limiter::{Purpose, Reads, Steps};
+use crate::plan::{Finding, LimitContext, Limits, PlanLookup};
+use crate::policy::{Demand, Mode, NoDemand};
+use crate::store::Charge;
 
 /// The effect of a layer on a request, without a decision.
 #[derive(Debug)]
@@ -17,17 +24,110 @@ pub(crate) enum Explanation {
 }
 
 /// The effect of a policy on a request.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Considered {
     DoesNotApply,
-    HasNoKey,
+    IsOff,
+    /// The request has no key. It is refused with this status, or the policy does not count it.
+    HasNoKey(Option<StatusCode>),
     /// The rule that exempts the request from the policy.
     CountsNothing(LimitRule),
     Counts {
+        key: Key,
+        /// Whether it is counted with all other requests without a key.
+        is_shared: bool,
         cost: u32,
         limit: Algorithm,
         rule: LimitRule,
+        is_shadow: bool,
     },
+}
+
+/// A request whose key is another one.
+struct WithKey<'a> {
+    reading: Reading<'a>,
+    key: Option<Key>,
+}
+
+impl Reads for WithKey<'_> {
+    type Refusal = NoKeyRefusal;
+
+    fn demand(&self) -> Result<Demand, NoDemand<NoKeyRefusal>> {
+        let Reading { reader, head, .. } = self.reading;
+        reader.demand(head, self.key, |_| {})
+    }
+
+    fn context(&self, policy: usize, limits: &Limits) -> LimitContext {
+        self.reading.context(policy, limits)
+    }
+
+    fn finding(&self) -> Option<&Finding> {
+        self.reading.finding
+    }
+
+    fn plain_key(&self) -> Option<Key> {
+        self.key.or_else(|| self.reading.plain_key())
+    }
+
+    fn limit(&self) -> Option<Algorithm> {
+        self.reading.limit()
+    }
+}
+
+/// Records the steps, policy by policy.
+struct Recorder<'a> {
+    gate: &'a Gate,
+    /// The key of the policy that is considered, and the cost in units.
+    counted: (Key, u32),
+    considered: Vec<(String, Considered)>,
+}
+
+impl Recorder<'_> {
+    fn record(&mut self, policy: usize, considered: Considered) {
+        let name = self.gate.limiter().name_of(policy).to_owned();
+        self.considered.push((name, considered));
+    }
+}
+
+impl Steps<NoKeyRefusal> for Recorder<'_> {
+    const END_AT_REFUSAL: bool = false;
+
+    fn counts(&mut self, demand: &Demand, units: u32) {
+        self.counted = (demand.key, units);
+    }
+
+    fn charges(&mut self, charge: &Charge) {
+        let limiter = self.gate.limiter();
+        let rule = limiter.rule_named(charge.rule);
+        let limit = limiter.limit_told(charge, limiter.algorithm_of(charge.policy));
+        let (key, cost) = self.counted;
+        let considered = match limit {
+            Some(limit) => Considered::Counts {
+                key: charge.key,
+                is_shared: key == Key::MISSING,
+                cost,
+                limit,
+                rule,
+                is_shadow: charge.is_shadow,
+            },
+            None => Considered::CountsNothing(rule),
+        };
+        self.record(charge.policy, considered);
+    }
+
+    fn charges_nothing(&mut self, policy: usize, why: NoDemand<NoKeyRefusal>) {
+        let limiter = self.gate.limiter();
+        let is_enforced = limiter.declared_modes().of(policy) == Mode::Enforce;
+        let considered = match why {
+            NoDemand::DoesNotApply => Considered::DoesNotApply,
+            NoDemand::Off => Considered::IsOff,
+            NoDemand::NoKey => Considered::HasNoKey(None),
+            NoDemand::Refused((status, _)) => Considered::HasNoKey(is_enforced.then_some(status)),
+            NoDemand::Unlimited => Considered::CountsNothing(LimitRule::Policy),
+            NoDemand::Exempt(rule) => Considered::CountsNothing(limiter.rule_named(rule)),
+        };
+        self.record(policy, considered);
+    }
 }
 
 impl Gate {
@@ -43,52 +143,23 @@ impl Gate {
             Listed::Allowed => return Explanation::Allowed,
             Listed::Nowhere => {}
         }
-        let limits = self.limiter().limits();
-        let plan = match plan {
-            Some(plan) => limits.and_then(|limits| limits.limits().plan(Some(plan))),
-            None => self.plan(head, None),
-        };
-        let policies = self.readers().iter().map(|(policy, reader)| {
-            let name = self.limiter().name_of(*policy).to_owned();
-            if !reader.applies(head) {
-                return (name, Considered::DoesNotApply);
+        let finding = self.look_up(head).map(PlanLookup::now);
+        let named = plan.and_then(|plan| self.limiter().plan_named(Some(plan)));
+        let readings = self.readings(head, finding.as_ref());
+        let readings = readings.map(|(policy, mut reading)| {
+            if plan.is_some() {
+                (reading.plan, reading.finding) = (named, None);
             }
-            let Some(counted) = key.or_else(|| reader.key(head).ok()) else {
-                return (name, Considered::HasNoKey);
-            };
-            let (cost, is_default) = reader.cost(head);
-            let mut charge = crate::store::Charge::new(*policy, counted, cost);
-            let counts = limits.is_none_or(|limits| {
-                let operations = limits.limits().operations(*policy);
-                let operation =
-                    operations.and_then(|operations| reader.operation(head, operations));
-                let asker = LimitContext {
-                    plan,
-                    operation,
-                    ..LimitContext::default()
-                };
-                let unhashed = || key.or_else(|| reader.plain_key(head));
-                limits.apply(&mut charge, asker, None, &unhashed, &|| reader.limit(head))
-            });
-            if is_default {
-                self.limiter().cut(&mut charge);
-            }
-            let is_low = reader.is_low_priority(head);
-            let mut cost = charge.cost;
-            self.limiter().demand(&mut charge, is_low);
-            if is_default && is_low {
-                self.limiter().cut(&mut charge);
-                cost = charge.cost;
-            }
-            let rule = self.limiter().rule_named(charge.rule);
-            let own = self.limiter().algorithm_of(*policy);
-            let limit = self.limiter().limit_told(&charge, own);
-            let considered = match limit {
-                Some(limit) if counts => Considered::Counts { cost, limit, rule },
-                _ => Considered::CountsNothing(rule),
-            };
-            (name, considered)
+            (policy, WithKey { reading, key })
         });
-        Explanation::Policies(policies.collect())
+        let mut recorder = Recorder {
+            gate: self,
+            counted: (Key::MISSING, 0),
+            considered: Vec::new(),
+        };
+        let limiter = self.limiter();
+        // No refusal ends it.
+        let _ = limiter.charges_for(readings, Purpose::Hold, &mut recorder);
+        Explanation::Policies(recorder.considered)
     }
 }

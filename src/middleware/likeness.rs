@@ -1,50 +1,59 @@
-use super::gate::Gate;
-use crate::key::Head;
-use crate::limiter::Charges;
-use crate::plan::{LimitContext, PlanLookup};
-use crate::store::Charge;
+use super::gate::{Gate, NoKeyRefusal, Reading};
+use crate::algorithm::Algorithm;
+use crate::key::{Head, Key};
+use crate::limiter::{Charges, Purpose, Reads};
+use crate::plan::{Finding, LimitContext, Limits, PlanLookup};
+use crate::policy::{Demand, NoDemand};
 
-impl Gate {
-    /// Returns the charges of a request with this head at this cost, whatever the lists say of it. A policy
-    /// for which it has no key is left out. Nothing is counted.
-    pub(super) fn charges_like(&self, head: &Head<'_>, cost: u32) -> Charges {
-        let finding = self.known_of(head);
-        let plan = self.plan(head, finding.as_ref());
-        let mut charges = Charges::new();
-        for (policy, reader) in self.readers() {
-            let Some(key) = reader
-                .key(head)
-                .ok()
-                .filter(|_| reader.applies(head) && reader.is_limited())
-            else {
-                continue;
-            };
-            let mut charge = Charge::new(*policy, key, cost);
-            charge.is_soft = reader.is_soft();
-            let is_counted = self.limiter().limits().is_none_or(|limits| {
-                let operations = limits.limits().operations(*policy);
-                let operation =
-                    operations.and_then(|operations| reader.operation(head, operations));
-                let asker = LimitContext {
-                    plan,
-                    operation,
-                    ..LimitContext::default()
-                };
-                let unhashed = || reader.plain_key(head);
-                let finding = finding.as_ref();
-                limits.apply(&mut charge, asker, finding, &unhashed, &|| {
-                    reader.limit(head)
-                })
-            });
-            if is_counted {
-                self.limiter().price(&mut charge, || reader.class(head));
-                charges.push(charge);
-            }
+/// A request at another cost. A policy for which it has no key leaves it out.
+struct AtCost<'a> {
+    reading: Reading<'a>,
+    cost: u32,
+}
+
+impl Reads for AtCost<'_> {
+    type Refusal = NoKeyRefusal;
+
+    fn demand(&self) -> Result<Demand, NoDemand<NoKeyRefusal>> {
+        let demand = self.reading.reader.demand(self.reading.head, None, |_| {});
+        match demand {
+            Ok(demand) if demand.key != Key::MISSING => Ok(Demand {
+                cost: self.cost,
+                is_estimate: false,
+                ..demand
+            }),
+            Ok(_) | Err(NoDemand::Refused(_)) => Err(NoDemand::NoKey),
+            why => why,
         }
-        charges
     }
 
-    fn known_of(&self, head: &Head<'_>) -> Option<crate::plan::Finding> {
-        self.look_up(head).map(PlanLookup::now)
+    fn context(&self, policy: usize, limits: &Limits) -> LimitContext {
+        self.reading.context(policy, limits)
+    }
+
+    fn finding(&self) -> Option<&Finding> {
+        self.reading.finding
+    }
+
+    fn plain_key(&self) -> Option<Key> {
+        self.reading.plain_key()
+    }
+
+    fn limit(&self) -> Option<Algorithm> {
+        self.reading.limit()
+    }
+}
+
+impl Gate {
+    /// Returns the charges of a request with this head at this cost, whatever the lists and the modes of policies say
+    /// of it. A policy for which it has no key is left out. Nothing is counted.
+    pub(super) fn charges_like(&self, head: &Head<'_>, cost: u32) -> Charges {
+        let finding = self.look_up(head).map(PlanLookup::now);
+        let readings = self.readings(head, finding.as_ref());
+        let readings = readings.map(|(policy, reading)| (policy, AtCost { reading, cost }));
+        let charges = self
+            .limiter()
+            .charges_for(readings, Purpose::Amend, &mut ());
+        charges.unwrap_or_default()
     }
 }

@@ -260,6 +260,8 @@ mod difference;
 mod ending;
 #[cfg(feature = "config")]
 mod explanation;
+#[cfg(all(test, feature = "config", feature = "resolver", feature = "calendar"))]
+mod explanation_tests;
 mod future;
 mod gate;
 mod gates;

@@ -6,11 +6,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::StatusCode;
+
 use super::in_the_clear::watched;
 #[cfg(feature = "config")]
 use super::logged::{Logged, OrLogged};
 use super::settling::Settling;
-use super::{Keyless, NoKey, Policy, Scope, Unkeyed};
+use super::{Demand, Keyless, NoDemand, NoKey, Policy, Scope, Unkeyed};
 use crate::algorithm::Algorithm;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
@@ -302,24 +304,8 @@ impl Policy<Http> {
 
 impl Http {
     #[inline]
-    pub(crate) fn applies(&self, head: &Head<'_>) -> bool {
+    fn applies(&self, head: &Head<'_>) -> bool {
         self.when.as_ref().is_none_or(|when| when(head))
-    }
-
-    #[inline]
-    pub(crate) fn key(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        self.key.extract(head)
-    }
-
-    #[inline]
-    pub(crate) fn is_soft(&self) -> bool {
-        self.is_soft
-    }
-
-    /// Returns whether there is anything to charge.
-    #[inline]
-    pub(crate) fn is_limited(&self) -> bool {
-        self.is_limited
     }
 
     /// Returns whether the policy can affect a request: a policy without a limit can if it refuses requests
@@ -346,25 +332,65 @@ impl Http {
         self.limit.as_ref()?(head)
     }
 
-    pub(crate) fn no_key(&self, missing: &Missing) -> NoKey {
-        self.no_key.unwrap_or_else(|| NoKey::by_default(missing))
-    }
-
     #[inline]
-    pub(crate) fn class(&self, head: &Head<'_>) -> Class {
+    fn class(&self, head: &Head<'_>) -> Class {
         self.class
             .as_ref()
             .map_or(Class::Critical, |class| class(head))
     }
 
     #[inline]
-    pub(crate) fn is_low_priority(&self, head: &Head<'_>) -> bool {
+    fn is_low_priority(&self, head: &Head<'_>) -> bool {
         self.is_low.as_ref().is_some_and(|is_low| is_low(head))
+    }
+
+    /// Returns what a request asks of the policy. `key` replaces the key of the request, and `note` sees a missing one.
+    #[inline]
+    pub(crate) fn demand(
+        &self,
+        head: &Head<'_>,
+        key: Option<Key>,
+        note: impl FnOnce(&Missing),
+    ) -> Result<Demand, NoDemand<(StatusCode, Missing)>> {
+        if !self.applies(head) {
+            return Err(NoDemand::DoesNotApply);
+        }
+        let key = match key.map_or_else(|| self.key.extract(head), Ok) {
+            Ok(key) => key,
+            Err(missing) => self.key_of_none(missing, note)?,
+        };
+        if !self.is_limited {
+            return Err(NoDemand::Unlimited);
+        }
+        let (cost, is_estimate) = self.cost(head);
+        Ok(Demand {
+            key,
+            cost,
+            is_estimate,
+            is_soft: self.is_soft,
+            class: self.class(head),
+            is_low_priority: self.is_low_priority(head),
+        })
+    }
+
+    /// Returns the key of a request without a key, if it is counted together with all others without one.
+    #[cold]
+    fn key_of_none(
+        &self,
+        missing: Missing,
+        note: impl FnOnce(&Missing),
+    ) -> Result<Key, NoDemand<(StatusCode, Missing)>> {
+        note(&missing);
+        match self.no_key.unwrap_or_else(|| NoKey::by_default(&missing)) {
+            NoKey::Shared => Ok(Key::MISSING),
+            NoKey::Skip => Err(NoDemand::NoKey),
+            NoKey::Refuse(status) => Err(NoDemand::Refused((status, missing))),
+        }
     }
 
     /// Returns the cost of a request, and whether that is a default estimate, which is cut to the limit.
     #[inline]
-    pub(crate) fn cost(&self, head: &Head<'_>) -> (u32, bool) {
+    fn cost(&self, head: &Head<'_>) -> (u32, bool) {
         if let Some(settling) = &self.settling
             && let Some(estimate) = settling.estimate()
         {

@@ -18,6 +18,7 @@ mod patience;
 #[cfg(feature = "http")]
 mod settling;
 
+mod demand;
 mod heaviest;
 mod held;
 mod leasing;
@@ -40,6 +41,7 @@ use crate::factor::FactorCell;
 use crate::key::Key;
 use crate::plan::{KeyLimits, LimitBy, Limited, Operations};
 
+pub(crate) use self::demand::{Demand, NoDemand};
 pub use self::heaviest::HeaviestKeys;
 pub use self::mode::{Mode, Modes};
 pub use self::on_store_failure::OnStoreFailure;

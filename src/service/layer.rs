@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::{Limit, Refused};
 use crate::key::{IntoKey, Key};
-use crate::limiter::{Charges, Limiter};
+use crate::limiter::{Charges, Limiter, Purpose};
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
 use crate::plan::{Finding, PlanLookup};
@@ -262,9 +262,8 @@ impl<Q, T, E> Rules<Q, T, E> {
         if let Some(plan) = self.limiter.plan_found(finding) {
             asker.plan = Some(plan);
         }
-        let mut charges = self.limiter.alike_for(asker, key, cost, finding);
-        self.limiter.hold_all(&mut charges);
-        charges
+        self.limiter
+            .asked_alike(asker, (key, cost), Purpose::Hold, finding)
     }
 
     pub(super) fn refuse(&self, refused: Refused) -> Result<T, E> {

@@ -3,6 +3,7 @@
 mod ci;
 mod circles;
 mod examples;
+mod way;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -176,8 +176,8 @@ impl Held {
         }
         self.policies.count_settled(charge.policy);
         if charge.limit.is_some() {
-            let demands = &self.policies.demands;
-            charge = demands.whole(prices.without_its_price(charge));
+            let terms = &self.policies.terms;
+            charge = terms.whole(prices.without_its_price(charge));
         }
         charge.cost = difference;
         let settled = self

@@ -13,7 +13,8 @@ use std::task::{Context, Poll, ready};
 use http::Request;
 
 pub(super) use self::holding::Admitted;
-use self::reading::NoCharge;
+use self::reading::Skips;
+pub(super) use self::reading::{NoKeyRefusal, Reading};
 
 use super::deadline::deadline;
 use super::hooks::Hooks;
@@ -25,12 +26,13 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::{Head, Key};
 use crate::limiter::{
-    Asking, Caller, Charges, Limiter, PreparedLimits, Question, Resumed, WaitingRoom,
+    Asking, Caller, Charges, Limiter, PreparedLimits, Purpose, Question, Resumed, Steps,
+    WaitingRoom,
 };
 use crate::line;
 use crate::observe::Request as RequestCount;
-use crate::plan::{ChosenPlan, Finding, PlanLookup};
-use crate::policy::{DeclaredModes, Http, Mode, Policy};
+use crate::plan::{Finding, PlanLookup};
+use crate::policy::{DeclaredModes, Http, Mode, NoDemand, Policy};
 use crate::response::Answers;
 use crate::store::{Charge, Guarded, Ledger, Wanted};
 
@@ -164,33 +166,63 @@ impl Gate {
             self.limiter.count_failed(&[]);
             return Ruling::Refuse(self.answers.store_failed(kind, request));
         }
-        let head = Head::of(request);
-        let plan = self.plan(&head, finding);
         if !is_plain {
-            return self.ask_in_modes((plan, finding), request);
+            return self.ask_in_modes(finding, request);
         }
+        let head = Head::of(request);
+        let mut steps = Skips(self.limiter.counters());
         if let [(policy, reader)] = &*self.readers {
             // A list has room for several charges, all of which would be copied.
             let mut charge = Charge::new(*policy, Key::MISSING, 1);
-            return match self.read(reader, &mut charge, (plan, finding), &head) {
-                Ok(true) => self.put(slice::from_ref(&charge), request),
-                Ok(false) => self.exempt(),
-                Err(no_charge) => self.refuse_for(no_charge, request),
+            let reading = Reading {
+                reader,
+                head: &head,
+                plan: self.plan(&head, finding),
+                finding,
+            };
+            let charged = self
+                .limiter
+                .charge_for(&mut charge, &reading, Purpose::Hold, &mut steps);
+            return match charged {
+                Ok(()) => self.put(slice::from_ref(&charge), request),
+                Err(NoDemand::Refused(refusal)) => self.refuse_for(refusal, request),
+                Err(why) => {
+                    steps.charges_nothing(*policy, why);
+                    self.exempt()
+                }
             };
         }
-        let mut charges = Charges::new();
-        for (policy, reader) in &self.readers {
-            let mut charge = Charge::new(*policy, Key::MISSING, 1);
-            match self.read(reader, &mut charge, (plan, finding), &head) {
-                Ok(true) => charges.push(charge),
-                Ok(false) => {}
-                Err(no_charge) => return self.refuse_for(no_charge, request),
-            }
+        match self.charges(&head, finding) {
+            Ok(charges) if charges.is_empty() => self.exempt(),
+            Ok(charges) => self.put(&charges, request),
+            Err(refusal) => self.refuse_for(refusal, request),
         }
-        if charges.is_empty() {
-            return self.exempt();
-        }
-        self.put(&charges, request)
+    }
+
+    /// Returns the charges of a request.
+    fn charges(&self, head: &Head<'_>, finding: Option<&Finding>) -> Result<Charges, NoKeyRefusal> {
+        let mut steps = Skips(self.limiter.counters());
+        let readings = self.readings(head, finding);
+        self.limiter
+            .charges_for(readings, Purpose::Hold, &mut steps)
+    }
+
+    /// Returns a request as each policy reads it, with the policy's index in the limiter.
+    pub(super) fn readings<'a>(
+        &'a self,
+        head: &'a Head<'a>,
+        finding: Option<&'a Finding>,
+    ) -> impl Iterator<Item = (usize, Reading<'a>)> {
+        let plan = self.plan(head, finding);
+        self.readers.iter().map(move |(policy, reader)| {
+            let reading = Reading {
+                reader,
+                head,
+                plan,
+                finding,
+            };
+            (*policy, reading)
+        })
     }
 
     #[inline]
@@ -208,14 +240,10 @@ impl Gate {
     /// Rules on a request while some policies are in shadow or off.
     #[cold]
     #[inline(never)]
-    fn ask_in_modes<B>(
-        &self,
-        (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
-        request: &mut Request<B>,
-    ) -> Ruling {
-        let charges = match self.read_in_modes((plan, finding), &Head::of(request)) {
+    fn ask_in_modes<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
+        let charges = match self.charges(&Head::of(request), finding) {
             Ok(charges) => charges,
-            Err(no_charge) => return self.refuse_for(no_charge, request),
+            Err(refusal) => return self.refuse_for(refusal, request),
         };
         if charges.is_empty() {
             return self.exempt();
@@ -229,31 +257,6 @@ impl Gate {
         self.put_wanting(wanted, &charges, request)
     }
 
-    /// Reads the charges of a request under the policies that are not off.
-    fn read_in_modes(
-        &self,
-        (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
-        head: &Head<'_>,
-    ) -> Result<Charges, NoCharge> {
-        let mut charges = Charges::new();
-        for (policy, reader) in &self.readers {
-            let mode = self.modes().of(*policy);
-            if mode == Mode::Off {
-                continue;
-            }
-            let mut charge = Charge::new(*policy, Key::MISSING, 1);
-            match self.read(reader, &mut charge, (plan, finding), head) {
-                Ok(true) if mode == Mode::Shadow => charges.push(charge.shadow()),
-                Ok(true) => charges.push(charge),
-                Err(no_charge) if mode == Mode::Enforce => {
-                    return Err(no_charge);
-                }
-                Ok(false) | Err(_) => {}
-            }
-        }
-        Ok(charges)
-    }
-
     #[cfg(feature = "config")]
     pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
         let listed = self.lists.as_ref().map(|lists| lists.look_up(head));
@@ -261,7 +264,7 @@ impl Gate {
     }
 
     /// Looks up the plan of a request. Returns `None` if there is no resolver.
-    #[cfg(feature = "admin")]
+    #[cfg(any(feature = "admin", feature = "config"))]
     pub(super) fn look_up(&self, head: &Head<'_>) -> Option<PlanLookup> {
         self.sources.resolver.as_ref()?.look(head)
     }
@@ -272,11 +275,6 @@ impl Gate {
     pub(super) fn suppress_rebuild_warning(&self) {
         self.life.request();
         self.life.request();
-    }
-
-    #[cfg(any(feature = "admin", feature = "config"))]
-    pub(super) fn readers(&self) -> &[(usize, Http)] {
-        &self.readers
     }
 
     /// Returns a number that all clones of a layer share, and no other layer has.

@@ -1,14 +1,73 @@
-//! Reads the charges of a request.
+//! Reads a request of HTTP for the policies.
 
 use http::{Request, StatusCode};
 
 use super::{Gate, Ruling};
+use crate::algorithm::Algorithm;
 use crate::diagnostics::diagnose;
 use crate::key::{Head, Key, Missing};
-use crate::observe::{Count, Request as RequestCount};
-use crate::plan::{ChosenPlan, Finding, LimitContext};
-use crate::policy::{Http, NoKey};
-use crate::store::Charge;
+use crate::limiter::{Reads, Steps};
+use crate::observe::{Count, Counters, Request as RequestCount};
+use crate::plan::{ChosenPlan, Finding, LimitContext, Limits};
+use crate::policy::{Demand, Http, NoDemand};
+
+/// The refusal of a request without a key.
+pub(in crate::middleware) type NoKeyRefusal = (StatusCode, Missing);
+
+/// A request, as one policy reads it.
+pub(in crate::middleware) struct Reading<'a> {
+    pub(in crate::middleware) reader: &'a Http,
+    pub(in crate::middleware) head: &'a Head<'a>,
+    /// The plan of the request, which is the same for all policies.
+    pub(in crate::middleware) plan: Option<ChosenPlan>,
+    pub(in crate::middleware) finding: Option<&'a Finding>,
+}
+
+impl Reads for Reading<'_> {
+    type Refusal = NoKeyRefusal;
+
+    #[inline]
+    fn demand(&self) -> Result<Demand, NoDemand<NoKeyRefusal>> {
+        self.reader.demand(self.head, None, |missing| {
+            if let Missing::ByServer(diagnostic) = missing {
+                diagnose(diagnostic);
+            }
+        })
+    }
+
+    fn context(&self, policy: usize, limits: &Limits) -> LimitContext {
+        let operations = limits.operations(policy);
+        LimitContext {
+            plan: self.plan,
+            operation: operations.and_then(|it| self.reader.operation(self.head, it)),
+            ..LimitContext::default()
+        }
+    }
+
+    #[inline]
+    fn finding(&self) -> Option<&Finding> {
+        self.finding
+    }
+
+    fn plain_key(&self) -> Option<Key> {
+        self.reader.plain_key(self.head)
+    }
+
+    fn limit(&self) -> Option<Algorithm> {
+        self.reader.limit(self.head)
+    }
+}
+
+/// Counts the policies that leave a request out.
+pub(super) struct Skips<'a>(pub(super) &'a Counters);
+
+impl Steps<NoKeyRefusal> for Skips<'_> {
+    fn charges_nothing(&mut self, policy: usize, why: NoDemand<NoKeyRefusal>) {
+        if !matches!(why, NoDemand::Off | NoDemand::Refused(_)) {
+            self.0.policy(policy, Count::Skipped, 1);
+        }
+    }
+}
 
 impl Gate {
     /// Returns the plan of a request, which is the same for all policies.
@@ -27,95 +86,12 @@ impl Gate {
         plan
     }
 
-    /// Writes the charge of a policy for this request. Returns whether there is one.
-    #[inline]
-    pub(super) fn read(
+    pub(super) fn refuse_for<B>(
         &self,
-        reader: &Http,
-        charge: &mut Charge,
-        (plan, finding): (Option<ChosenPlan>, Option<&Finding>),
-        head: &Head<'_>,
-    ) -> Result<bool, NoCharge> {
-        let Some(is_default) = read(reader, charge, head)? else {
-            self.skipped(charge.policy);
-            return Ok(false);
-        };
-        if let Some(limits) = self.limiter.limits() {
-            let operations = limits.limits().operations(charge.policy);
-            let operation = operations.and_then(|operations| reader.operation(head, operations));
-            let asker = LimitContext {
-                plan,
-                operation,
-                ..LimitContext::default()
-            };
-            let unhashed = || reader.plain_key(head);
-            if !limits.apply(charge, asker, finding, &unhashed, &|| reader.limit(head)) {
-                self.skipped(charge.policy);
-                return Ok(false);
-            }
-        }
-        if is_default {
-            self.limiter.cut(charge);
-        }
-        let is_low = reader.is_low_priority(head);
-        self.limiter.demand(charge, is_low);
-        if is_default && is_low {
-            self.limiter.cut(charge);
-        }
-        self.limiter.hold(charge);
-        self.limiter.price(charge, || reader.class(head));
-        Ok(true)
-    }
-
-    fn skipped(&self, policy: usize) {
-        let counters = self.limiter.counters();
-        counters.policy(policy, Count::Skipped, 1);
-    }
-
-    pub(super) fn refuse_for<B>(&self, no_charge: NoCharge, request: &mut Request<B>) -> Ruling {
+        (status, missing): NoKeyRefusal,
+        request: &mut Request<B>,
+    ) -> Ruling {
         self.limiter.counters().request(RequestCount::WithoutKey);
-        let NoCharge { status, missing } = no_charge;
         Ruling::Refuse(self.answers.no_key(status, missing, request))
-    }
-}
-
-/// The refusal of a request without a key.
-#[derive(Clone, Copy)]
-pub(super) struct NoCharge {
-    status: StatusCode,
-    missing: Missing,
-}
-
-/// Writes the charge of a policy for this request. Returns whether its cost is a default estimate, or `None`
-/// if the policy charges nothing.
-#[inline]
-fn read(reader: &Http, charge: &mut Charge, head: &Head<'_>) -> Result<Option<bool>, NoCharge> {
-    if !reader.applies(head) {
-        return Ok(None);
-    }
-    match reader.key(head) {
-        Ok(key) => charge.key = key,
-        Err(missing) if is_counted(reader, missing)? => charge.key = Key::MISSING,
-        Err(_) => return Ok(None),
-    }
-    if !reader.is_limited() {
-        return Ok(None);
-    }
-    let (cost, is_default) = reader.cost(head);
-    charge.cost = cost;
-    charge.is_soft = reader.is_soft();
-    Ok(Some(is_default))
-}
-
-/// Returns whether a request without a key is counted, together with all others without one.
-#[cold]
-fn is_counted(reader: &Http, missing: Missing) -> Result<bool, NoCharge> {
-    if let Missing::ByServer(diagnostic) = &missing {
-        diagnose(diagnostic);
-    }
-    match reader.no_key(&missing) {
-        NoKey::Shared => Ok(true),
-        NoKey::Skip => Ok(false),
-        NoKey::Refuse(status) => Err(NoCharge { status, missing }),
     }
 }

@@ -32,8 +32,7 @@ impl Gate {
         if finding.as_ref().and_then(Finding::refusal).is_some() {
             return Trial::Unknown;
         }
-        let plan = self.plan(&head, finding.as_ref());
-        let Ok(charges) = self.read_in_modes((plan, finding.as_ref()), &head) else {
+        let Ok(charges) = self.charges(&head, finding.as_ref()) else {
             return Trial::NoKey;
         };
         if charges.is_empty() {

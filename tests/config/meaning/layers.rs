@@ -111,7 +111,47 @@ minute = 100
     );
     assert_eq!(
         explain(get("/"), None, None),
-        "minute  the request has no key\nposts   does not apply\n"
+        "minute  anchored-window 10/minute, together with all requests without a key  plan free  line 17\n\
+         posts   does not apply\n"
     );
     assert!(explain(get("/secret"), None, None).contains("denied by a list"));
+}
+
+#[test]
+fn a_request_is_explained_in_the_modes_of_policies_and_without_its_key() {
+    let config = config(
+        r#"[policies.refuses]
+quota = "10/minute"
+key = { header = "x-tenant" }
+no_key = 401
+[policies.skips]
+quota = "10/minute"
+key = { header = "x-tenant" }
+no_key = "skip"
+[policies.shadow]
+quota = "20/minute"
+key = "global"
+mode = "shadow"
+[policies.off]
+quota = "30/minute"
+key = "global"
+mode = "off"
+"#,
+    );
+    let request = get("/").body(()).unwrap();
+    let explained = config.explain(&request, None, None);
+    let said: Vec<_> = explained
+        .rows()
+        .iter()
+        .map(|row| (row.policy(), row.says()))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            ("refuses", "the request has no key, and is refused with 401"),
+            ("skips", "the request has no key"),
+            ("shadow", "anchored-window 20/minute, in shadow"),
+            ("off", "is off"),
+        ]
+    );
 }

@@ -1,0 +1,113 @@
+//! The way of a request is narrow: few files write a charge, and few ask a ledger to decide. The lists only become shorter.
+
+use std::path::Path;
+
+use super::sources;
+
+/// The rooms between a request and its store.
+const ROOMS: [&str; 5] = ["limiter/", "line/", "middleware/", "policy/", "service/"];
+
+/// The goal is `limiter/charging.rs` alone.
+const WRITERS: &[&str] = &[
+    "limiter/charging.rs",
+    "limiter/counting.rs",
+    "limiter/leased.rs",
+    "limiter/mod.rs",
+    "limiter/priced.rs",
+    "limiter/prices.rs",
+    "limiter/queueing.rs",
+    "limiter/refusals.rs",
+    "limiter/reserving.rs",
+    "limiter/terms.rs",
+    "middleware/gate/mod.rs",
+];
+
+/// The goal is one file.
+const ASKERS: &[&str] = &[
+    "limiter/deciding.rs",
+    "limiter/limited.rs",
+    "limiter/mod.rs",
+    "limiter/now.rs",
+    "limiter/priced.rs",
+    "limiter/reserving.rs",
+    "limiter/verbs.rs",
+];
+
+/// The verbs of a ledger that decide, by what they are called on.
+const DECIDES: [&str; 10] = [
+    ".admit_alike(limited",
+    ".admit_one(",
+    ".admit_one_under(",
+    ".charge_alone(",
+    ".charge_one(",
+    ".charge_one_under(",
+    "ledger.charge(",
+    "ledger.decide(",
+    "ledger.inner().charge",
+    "ledger.take_up_to",
+];
+
+/// Returns the files in which code, that of tests left out, has what is looked for.
+fn files_with(has: impl Fn(&str) -> bool) -> Vec<String> {
+    let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src");
+    let mut files: Vec<String> = sources(&src)
+        .into_iter()
+        .filter(|(file, _)| ROOMS.iter().any(|room| file.starts_with(room)))
+        .filter(|(file, text)| !file.ends_with("_tests.rs") && has(&code(text)))
+        .map(|(file, _)| file)
+        .collect();
+    files.sort();
+    files
+}
+
+/// Returns the code of a file, without its tests, comments and spaces.
+fn code(text: &str) -> String {
+    let tests = text.find("#[cfg(test)]\nmod tests");
+    let lines = text[..tests.unwrap_or(text.len())].lines();
+    let code = lines.filter(|line| !line.trim_start().starts_with("//"));
+    code.flat_map(str::split_whitespace).collect()
+}
+
+/// Returns whether code makes a charge: by its constructor, or as a struct.
+fn writes(code: &str) -> bool {
+    let is_new = |(at, _): (usize, &str)| !ends_a_name(&code[..at]);
+    let made = |(at, _): (usize, &str)| {
+        ["=", "=>", "(", "{"]
+            .iter()
+            .any(|before| code[..at].ends_with(before))
+    };
+    code.match_indices("Charge::new(").any(is_new) || code.match_indices("Charge{").any(made)
+}
+
+fn ends_a_name(code: &str) -> bool {
+    code.ends_with(|last: char| last.is_alphanumeric() || last == '_')
+}
+
+#[test]
+fn no_other_file_writes_a_charge() {
+    assert_eq!(files_with(writes), WRITERS);
+}
+
+#[test]
+fn no_other_file_asks_a_ledger_to_decide() {
+    let decides = |code: &str| DECIDES.iter().any(|verb| code.contains(verb));
+    assert_eq!(files_with(decides), ASKERS);
+}
+
+#[test]
+fn a_writer_is_found_and_a_pattern_is_none() {
+    for (text, is_found) in [
+        ("let charge = Charge::new(policy, key, 1);", true),
+        ("Some(price) => Charge {\n    beyond: 0,", true),
+        ("held.push(HeldCharge { charge, taken })", false),
+        ("HeldCharge::new(charge)", false),
+        ("impl Charge {", false),
+        ("// Charge::new(policy, key, 1)", false),
+        (
+            "#[cfg(test)]\nmod tests {\n    Charge::new(0, key, 1);\n}",
+            false,
+        ),
+    ] {
+        assert_eq!(writes(&code(text)), is_found, "{text}");
+    }
+}
