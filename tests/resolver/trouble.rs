@@ -238,6 +238,55 @@ fn a_lookup_whose_runtime_ends_gives_its_place_back_and_is_begun_again_in_anothe
     assert_eq!(second.block_on(ask(&limiter, "ann")), "plan pro, fresh");
 }
 
+/// The timer of a lookup stands still together with its runtime.
+#[test]
+fn a_lookup_in_a_runtime_that_is_not_run_any_more_is_given_up_by_the_next_request() {
+    let source = ScriptedSource::new();
+    source.set("ann", "pro");
+    source.set("bob", "pro");
+    let resolver = source
+        .builder()
+        .in_flight(1)
+        .lookup_timeout(50 * MILLIS)
+        .build()
+        .unwrap();
+    let limiter = limiter(&resolver);
+    let runtime = || Builder::new_current_thread().enable_time().build().unwrap();
+    let (asleep, runs) = (runtime(), runtime());
+    let gate = source.hold();
+    let told = asleep.block_on(async {
+        let told = told(&limiter.check_now("ann", 1));
+        // The lookup begins, and waits.
+        tokio::task::yield_now().await;
+        told
+    });
+    assert_eq!(told, "plan free, default: lookup in flight");
+    assert_eq!(resolver.usage().in_flight(), 1);
+    // One of them is for the lookup that is asleep.
+    gate.add_permits(10);
+    let ask = async |key| {
+        // It may take as long as the machine does: there is no other place.
+        loop {
+            let told = ask(&limiter, key).await;
+            if told == "plan pro, fresh" {
+                return;
+            }
+            tokio::time::sleep(MILLIS).await;
+        }
+    };
+    runs.block_on(async {
+        let both = async {
+            ask("bob").await;
+            ask("ann").await;
+        };
+        let both = tokio::time::timeout(20 * SECOND, both).await;
+        both.expect("the place of the lookup is free");
+    });
+    assert_eq!(resolver.usage().in_flight(), 0);
+    drop(asleep);
+    assert_eq!(resolver.usage().in_flight(), 0);
+}
+
 /// A runtime that has ended drops what it is given.
 #[test]
 fn a_lookup_that_begins_in_a_runtime_that_has_ended_gives_its_place_back() {

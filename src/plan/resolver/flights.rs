@@ -2,6 +2,9 @@
 //!
 //! The lock of the flights orders a lookup that lands and an invalidation of its key. No lock is held while a
 //! task is spawned or a future of the user is polled or dropped.
+//!
+//! A lookup runs in the runtime of the request that began it, since the user's future may need that one. If the runtime is not
+//! run any more, the lookup's own timer is not either: then the next request gives the lookup up.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -46,6 +49,8 @@ pub(super) struct Shared<K> {
     health: Health,
     random: RandomState,
     drawn: AtomicU64,
+    /// How many lookups have begun.
+    begun: AtomicU64,
     /// Resolvers whose answers are invalidated together with its own.
     followers: Mutex<Vec<Weak<Self>>>,
 }
@@ -57,6 +62,10 @@ struct Flight {
     landed: watch::Sender<Option<Finding>>,
     /// Whether its key was invalidated after it began.
     is_outdated: bool,
+    /// Tells it from a later lookup of its key.
+    number: u64,
+    /// When its task has to have ended it.
+    ends: Instant,
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
@@ -71,6 +80,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
             health: Health::default(),
             random: RandomState::new(),
             drawn: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
             followers: Mutex::default(),
         }
     }
@@ -113,13 +123,16 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
             // A lookup has landed meanwhile.
             return PlanLookup::Known(finding);
         }
+        let given_up = self.give_up(&mut flights, now);
         let begun = self.join_or_begin(&mut flights, key, known, now);
         let served = known.filter(|known| known.is_served(now, epoch));
         let joined = begun.as_ref().map(Begun::landing).map_err(|why| *why);
         // Released first: a runtime that has ended drops the task at once, and with it the lookup.
         drop(flights);
-        if let Ok(Begun::Now(_, runtime)) = begun {
-            runtime.spawn(LookupTask::new(Arc::clone(self), key.clone()).look_up());
+        // Tells the requests that wait for them.
+        drop(given_up);
+        if let Ok(Begun::Now(_, runtime, number)) = begun {
+            runtime.spawn(LookupTask::new(Arc::clone(self), key.clone(), number).look_up());
         }
         match (served, joined) {
             (Some(known), joined) => {
@@ -141,6 +154,22 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
         self.found.get(key).or_else(|| self.absent.get(key))
     }
 
+    /// Takes out the lookups that have not ended in time: their runtimes may not be run any more.
+    fn give_up(&self, flights: &mut Flights<K>, now: Instant) -> Vec<Flight> {
+        let late = flights.extract_if(|_, flight| now > flight.ends);
+        let late: Vec<Flight> = late.map(|(_, flight)| flight).collect();
+        for _ in &late {
+            self.health.failed(&NoAnswer::TooLate);
+        }
+        late
+    }
+
+    /// Returns when a lookup of now has to have ended: its task gives it up sooner, if it runs.
+    fn ends(&self, now: Instant) -> Instant {
+        let timeout = self.options.lookup_timeout;
+        after(now, timeout.saturating_add(timeout / 4))
+    }
+
     fn join_or_begin(
         &self,
         flights: &mut Flights<K>,
@@ -160,12 +189,15 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
         }
         let runtime = Handle::try_current().map_err(|_| Unresolved::NoRuntime)?;
         let (landed, landing) = watch::channel(None);
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let flight = Flight {
             landed,
             is_outdated: false,
+            number,
+            ends: self.ends(now),
         };
         flights.insert(key.clone(), flight);
-        Ok(Begun::Now(landing, runtime))
+        Ok(Begun::Now(landing, runtime, number))
     }
 
     /// Returns the finding for a request without a fresh answer.
@@ -233,13 +265,13 @@ impl Known {
 /// A lookup that a request has begun or joined.
 enum Begun {
     Before(watch::Receiver<Option<Finding>>),
-    Now(watch::Receiver<Option<Finding>>, Handle),
+    Now(watch::Receiver<Option<Finding>>, Handle, u64),
 }
 
 impl Begun {
     fn landing(&self) -> watch::Receiver<Option<Finding>> {
         match self {
-            Self::Before(landing) | Self::Now(landing, _) => landing.clone(),
+            Self::Before(landing) | Self::Now(landing, ..) => landing.clone(),
         }
     }
 }
@@ -249,13 +281,16 @@ impl Begun {
 struct LookupTask<K: Clone + Eq + Hash + Send + Sync + 'static> {
     shared: Arc<Shared<K>>,
     key: K,
+    /// The number of its flight.
+    number: u64,
     epoch: u64,
     has_landed: bool,
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> LookupTask<K> {
-    fn new(shared: Arc<Shared<K>>, key: K) -> Self {
+    fn new(shared: Arc<Shared<K>>, key: K, number: u64) -> Self {
         Self {
+            number,
             epoch: 0,
             shared,
             key,
@@ -274,8 +309,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> LookupTask<K> {
 
     fn begin(&mut self) {
         let mut flights = lock(&self.shared.flights);
-        if let Some(flight) = flights.get_mut(&self.key) {
+        if let Some(flight) = flights.get_mut(&self.key)
+            && flight.number == self.number
+        {
             flight.is_outdated = false;
+            flight.ends = self.shared.ends(Instant::now());
         }
         self.epoch = self.shared.epoch();
     }
@@ -306,6 +344,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> LookupTask<K> {
             self.has_landed = true;
             return;
         };
+        // It was given up, and another has its place.
+        if flight.get().number != self.number {
+            self.has_landed = true;
+            return;
+        }
         let is_outdated = flight.get().is_outdated || self.epoch != shared.epoch();
         let finding = if let Ok(answer) = answer {
             let finding = Finding::of(&answer);
@@ -359,7 +402,14 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Drop for LookupTask<K> {
         }
         let mut flights = lock(&self.shared.flights);
         // Dropping the sender wakes the waiting requests.
-        let flight = flights.remove(&self.key);
+        let is_own = flights
+            .get(&self.key)
+            .is_some_and(|flight| flight.number == self.number);
+        let flight = if is_own {
+            flights.remove(&self.key)
+        } else {
+            None
+        };
         if flight.as_ref().is_some_and(|flight| !flight.is_outdated) && has_panicked {
             self.note_failure();
         }
