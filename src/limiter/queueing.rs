@@ -125,7 +125,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Reply::Now(answer) => next = returning.answered(answer.ok()),
                 Reply::Later(answer) => {
                     let (limiter, of) = (self.clone(), *of);
-                    settle(async move {
+                    self.finish(async move {
                         let free = returning.answered(answer.await.ok());
                         limiter.give_back(&of, free);
                     });
@@ -152,11 +152,16 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             {
                 let amendment = Amendment::TakeBack(Taken::of(charge, algorithm, outcomes));
                 if let Reply::Later(settled) = self.ledger.amend(&[*charge], amendment) {
-                    settle(async move { drop(settled.await) });
+                    self.finish(async move { drop(settled.await) });
                 }
             }
         }
         self.free_slots(charges, outcomes);
+    }
+
+    /// Runs what the store has to finish while no request waits for it.
+    fn finish(&self, settled: impl Future<Output = ()> + Send + 'static) {
+        spawn(&self.policies.ledger, None, settled);
     }
 
     /// Asks for the numbers without a request of these charges.
@@ -193,11 +198,4 @@ pub(super) fn queue(policies: &[Policy], timers: &Timers) -> Option<(usize, Arc<
         index,
         Arc::new(Lines::new(policies[index].name(), timers.clone())),
     ))
-}
-
-/// Runs what a store has to finish while no request waits for it.
-fn settle(settled: impl Future<Output = ()> + Send + 'static) {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        spawn(&runtime, settled);
-    }
 }

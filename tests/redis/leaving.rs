@@ -14,6 +14,7 @@ use tower::util::BoxCloneService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::{self, Key};
 use tower_ratelimit::middleware::Deadline;
+use tower_ratelimit::store::{Ledger as _, Store as _};
 use tower_ratelimit::{LeakyQueue, Policy, RateLimitLayer};
 
 use crate::scene::{MINUTE, PATIENCE, store};
@@ -34,6 +35,8 @@ struct Scene {
     sent: Vec<JoinHandle<()>>,
     /// Returns the number of tasks besides those of requests.
     background: usize,
+    /// Those of the test, and of each store.
+    runtimes: Vec<Handle>,
     _server: Server,
     /// A paused clock moves by itself while all tasks wait, as they do for Redis, unless this guard exists.
     _stands_still: Sender<()>,
@@ -44,19 +47,23 @@ impl Scene {
         let (stands_still, blocks) = channel();
         spawn_blocking(move || blocks.recv());
         let (server, clock) = (Server::start(&[]), TokioClock::new());
-        let process = || {
+        let mut runtimes = vec![Handle::current()];
+        let mut process = || {
             let queue = LeakyQueue::per_second(10).places(50);
             let store = store(&server).clock(clock);
+            runtimes.extend(store.open(&[]).unwrap().runtime());
             RateLimitLayer::builder()
                 .policy(Policy::new("queue", queue).key(key::global()))
                 .store(store)
                 .build()
                 .unwrap()
         };
+        let processes = (0..processes).map(|_| process()).collect();
         let mut scene = Self {
             start: Instant::now(),
             log: Arc::default(),
-            processes: (0..processes).map(|_| process()).collect(),
+            processes,
+            runtimes,
             sent: Vec::new(),
             background: 0,
             _server: server,
@@ -65,7 +72,7 @@ impl Scene {
         for process in &scene.processes {
             let _ = process.limiter().peek(Key::GLOBAL, 0).await.unwrap();
         }
-        scene.background = fewest_tasks().await;
+        scene.background = scene.fewest_tasks().await;
         scene
     }
 
@@ -105,18 +112,34 @@ impl Scene {
             });
             let waiting = self.sent.iter().filter(|sent| !sent.is_finished());
             counted.sum::<u64>() == self.sent.len() as u64
-                && Handle::current().metrics().num_alive_tasks()
-                    <= self.background + waiting.count()
+                && self.tasks() <= self.background + waiting.count()
         };
-        loop {
+        let mut settled = 0;
+        // What a store's thread has done last may have woken a task here.
+        while settled < 2 {
             for _ in 0..20 {
                 yield_now().await;
             }
-            if is_settled() {
-                return;
-            }
+            settled = if is_settled() { settled + 1 } else { 0 };
             assert!(began.elapsed() < PATIENCE, "Redis has not answered");
         }
+    }
+
+    fn tasks(&self) -> usize {
+        let each = self.runtimes.iter();
+        each.map(|runtime| runtime.metrics().num_alive_tasks())
+            .sum()
+    }
+
+    /// Returns how many tasks there are that last, such as those of connections.
+    async fn fewest_tasks(&self) -> usize {
+        let mut fewest = usize::MAX;
+        for _ in 0..50 {
+            std::thread::sleep(Duration::from_millis(1));
+            yield_now().await;
+            fewest = fewest.min(self.tasks());
+        }
+        fewest
     }
 
     fn log(&self) -> Log {
@@ -129,17 +152,6 @@ impl Scene {
         let in_second = |second| log.iter().filter(|(_, at)| at.as_secs() == second).count();
         (0..seconds).map(in_second).collect()
     }
-}
-
-/// Returns how many tasks there are that last, such as those of connections.
-async fn fewest_tasks() -> usize {
-    let mut fewest = usize::MAX;
-    for _ in 0..50 {
-        std::thread::sleep(Duration::from_millis(1));
-        yield_now().await;
-        fewest = fewest.min(Handle::current().metrics().num_alive_tasks());
-    }
-    fewest
 }
 
 #[track_caller]

@@ -24,6 +24,7 @@ mod nodes;
 mod permissions;
 mod plans;
 mod renewed_slots;
+mod runtimes;
 mod scene;
 mod scripts;
 mod sentinel;

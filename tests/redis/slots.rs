@@ -42,7 +42,7 @@ pub(crate) fn members(server: &Server, set: &str) -> u64 {
     ask(server, &["ZCARD", set])
 }
 
-/// A node that can die: its runtime ends, and nothing is given back.
+/// A node that can die: its requests never end, and the server hears no more of it.
 pub(crate) struct Node {
     pub(crate) runtime: Runtime,
     pub(crate) limiter: Limiter<RedisLedger>,
@@ -68,7 +68,8 @@ impl Node {
         is_allowed
     }
 
-    fn dies(self) {
+    fn dies(self, mut line: Proxy) {
+        line.refuse();
         self.runtime.shutdown_background();
     }
 }
@@ -114,7 +115,8 @@ async fn two_nodes_never_serve_more_than_the_limit_and_leave_nothing_behind() {
 #[test]
 fn a_node_that_dies_frees_its_slots_within_one_life() {
     let server = Server::start(&[]);
-    let store = short_lived(&server);
+    let line = Proxy::start(&server);
+    let store = patient().slot_life(LIFE).open(line.url()).unwrap();
     // Each node has connections of its own.
     let (dying, other) = (
         Node::new(&store, [at_once(2)]),
@@ -142,7 +144,7 @@ fn a_node_that_dies_frees_its_slots_within_one_life() {
             .all(|(now, first)| *now > first + lasts)
     });
     assert!(!other.takes(7));
-    dying.dies();
+    dying.dies(line);
     // By the clock of the server, no slot has more than a life to last.
     let ends = ends();
     assert!(ends.iter().all(|end| *end <= within_a_life()), "{ends:?}");
@@ -155,9 +157,14 @@ fn a_node_that_dies_frees_its_slots_within_one_life() {
 fn slots_of_a_node_that_has_died_are_free_beside_those_of_a_node_that_lives() {
     let server = Server::start(&[]);
     let store = short_lived(&server);
-    let [dying, other] = [(); 2].map(|()| Node::new(&short_lived(&server), [at_once(2)]));
+    let line = Proxy::start(&server);
+    let through = patient().slot_life(LIFE).open(line.url()).unwrap();
+    let (dying, other) = (
+        Node::new(&through, [at_once(2)]),
+        Node::new(&store, [at_once(2)]),
+    );
     assert!(dying.takes(7) && other.takes(7));
-    dying.dies();
+    dying.dies(line);
     assert!(!other.takes(7));
     until("the slot of the dead node is free", || other.takes(7));
     assert!(!other.takes(7));

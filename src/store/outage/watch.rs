@@ -49,6 +49,11 @@ pub(in crate::store) trait Remote: Send + Sync + 'static {
     /// Checks whether the part that has this slot can write again, which every decision needs.
     fn probe(&self, slot: u16) -> Probe;
 
+    /// Returns the runtime in which the task lives that probes: by default that of the request that starts it.
+    fn runtime(&self) -> Option<Handle> {
+        Handle::try_current().ok()
+    }
+
     /// Returns how long a probe takes at most on a busy machine.
     fn longest_probe(&self) -> Duration;
 }
@@ -216,7 +221,7 @@ impl Watch {
 
     /// Starts a task that probes the server of this part, if the part is away and has no such task.
     fn probe(self: &Arc<Self>, part: u64) {
-        let Ok(runtime) = Handle::try_current() else {
+        let Some(runtime) = self.remote.runtime() else {
             return;
         };
         if !self.breaker.begin_to_probe(part) {

@@ -68,8 +68,6 @@ struct Gathered {
 struct Waiting {
     query: Query,
     until: Instant,
-    /// The runtime in which the request waits.
-    runtime: Handle,
     answer: oneshot::Sender<RedisResult<Value>>,
 }
 
@@ -135,18 +133,23 @@ impl Batcher {
     pub(super) async fn run(&self, query: Query, until: Instant) -> RedisResult<Value> {
         let Self(shared) = self;
         if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
-            return Box::pin(shared.ask_alone(&query, until)).await;
+            let (background, shared) = (shared.link.background.clone(), Arc::clone(shared));
+            return background
+                .run(async move { shared.ask_alone(&query, until).await })
+                .await?;
         }
-        let runtime = Handle::try_current().map_err(|_| ended())?;
+        // The request waits by a timer of its own.
+        let _ = Handle::try_current().map_err(|_| ended())?;
         let (answer, told) = oneshot::channel();
-        shared.add(Waiting {
+        shared.gathered().waiting.push_back(Waiting {
             query,
             until,
-            runtime,
             answer,
         });
-        // The query is written first: timers are set while the server works.
+        // The call includes the requests of the same moment. If this request is not polled any more, the next one
+        // starts the call.
         yield_now().await;
+        shared.start_behind_others();
         match timeout_at(until + GRACE, told).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(ended()),
@@ -156,23 +159,17 @@ impl Batcher {
 }
 
 impl Shared {
-    fn add(self: &Arc<Self>, waiting: Waiting) {
-        let mut gathered = self.gathered();
-        gathered.waiting.push_back(waiting);
+    fn start_behind_others(self: &Arc<Self>) {
+        let gathered = self.gathered();
         let is_behind = gathered.starting > 0;
         self.start(gathered, is_behind);
     }
 
-    /// Starts a call for the waiting requests, if it is time to, in the runtime of the last request, which is
-    /// the most likely to exist still.
+    /// Starts a call for the waiting requests, if it is time to.
     fn start(self: &Arc<Self>, mut gathered: MutexGuard<'_, Gathered>, is_behind: bool) {
-        let Some(last) = gathered.waiting.back() else {
-            return;
-        };
         if !gathered.is_time_for_a_call() {
             return;
         }
-        let runtime = last.runtime.clone();
         gathered.under_way += 1;
         gathered.starting += 1;
         drop(gathered);
@@ -183,7 +180,8 @@ impl Shared {
             together: Vec::new(),
         };
         // Boxed, because the runtime moves the future of a task several times.
-        runtime.spawn(Box::pin(call.make()));
+        // Without a thread the call is dropped, and with it the requests are told.
+        let _ = self.link.background.spawn(Box::pin(call.make()));
     }
 
     fn gathered(&self) -> MutexGuard<'_, Gathered> {
@@ -416,8 +414,7 @@ impl Drop for UnderWay {
             self.shared.start(gathered, false);
         } else {
             gathered.starting -= 1;
-            // The runtime has ended before the call began, and there may be no other. Dropping the senders
-            // tells the requests.
+            // There is no thread for the call. Dropping the senders tells the requests.
             let waiting = mem::take(&mut gathered.waiting);
             drop(gathered);
             drop(waiting);
@@ -451,7 +448,11 @@ fn is_of_slots(error: &RedisError) -> bool {
 }
 
 fn ended() -> RedisError {
-    (ErrorKind::Io, "the runtime has ended, or there is none").into()
+    (
+        ErrorKind::Io,
+        "the request has no runtime, or the store no thread",
+    )
+        .into()
 }
 
 impl fmt::Debug for Batcher {

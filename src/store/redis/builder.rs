@@ -14,6 +14,7 @@ use super::address::place;
 use super::address::server;
 #[cfg(feature = "redis-cluster")]
 use super::cluster::Seeds;
+use super::failure::failure;
 use super::greeting::greet;
 use super::lease_options::Lease;
 use super::link::Link;
@@ -211,8 +212,7 @@ impl RedisStoreBuilder {
     /// See [`RedisStore::connect`].
     pub async fn connect(self, url: impl AsRef<str>) -> Result<RedisStore, StoreError> {
         let store = self.open(url).map_err(misconfigured)?;
-        greet(&store.link).await?;
-        try_out(&store.link, &store.prefix, "probe").await?;
+        store.meet().await?;
         Ok(store)
     }
 
@@ -252,8 +252,7 @@ impl RedisStoreBuilder {
         urls: impl IntoIterator<Item = U>,
     ) -> Result<RedisStore, StoreError> {
         let store = self.open_cluster(urls).map_err(misconfigured)?;
-        greet(&store.link).await?;
-        try_out(&store.link, &store.prefix, "probe").await?;
+        store.meet().await?;
         Ok(store)
     }
 
@@ -300,8 +299,7 @@ impl RedisStoreBuilder {
     ) -> Result<RedisStore, StoreError> {
         let store = self.open_sentinel(master, sentinels);
         let store = store.map_err(misconfigured)?;
-        greet(&store.link).await?;
-        try_out(&store.link, &store.prefix, "probe").await?;
+        store.meet().await?;
         Ok(store)
     }
 
@@ -394,6 +392,19 @@ impl RedisStoreBuilder {
             #[cfg(feature = "testing")]
             clock: None,
         })
+    }
+}
+
+impl RedisStore {
+    /// Connects, and checks what the server is and accepts.
+    async fn meet(&self) -> Result<(), StoreError> {
+        let (link, prefix) = (Arc::clone(&self.link), Arc::clone(&self.prefix));
+        let background = link.background.clone();
+        let met = background.run(async move {
+            greet(&link).await?;
+            try_out(&link, &prefix, "probe").await
+        });
+        met.await.unwrap_or_else(|error| Err(failure(error.into())))
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::batcher::Batcher;
 use super::denials::DenialCache;
-use super::failure::{failure, failure_of, interrupted, is_of_some};
+use super::failure::{failure, failure_of, is_of_some};
 use super::held::HeldSlots;
 use super::leases::Leases;
 use super::link::Link;
@@ -29,7 +29,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
 use crate::store::denials::KeyEpochs;
 use crate::store::outage::{Standby, Watch};
-use crate::store::{Amendment, Charge, Slot};
+use crate::store::{Amendment, Charge, Reply, Slot};
 
 /// Makes the calls to the server for a list of policies.
 pub(super) struct Calls {
@@ -78,9 +78,9 @@ impl Calls {
         }
         // Run to its end, even if the request goes away: what was taken has to be given back.
         let calls = Arc::clone(self);
-        let decided = tokio::spawn(async move { calls.decide_apart(&groups, until).await });
-        match timeout_at(until, decided).await {
-            Ok(decided) => decided.unwrap_or_else(|_| Err(interrupted())),
+        let decided = async move { calls.decide_apart(&groups, until).await };
+        match timeout_at(until, self.link.background.run(decided)).await {
+            Ok(decided) => decided.unwrap_or_else(|error| Err(failure(error.into()))),
             Err(_) => Err(failure(timed_out())),
         }
     }
@@ -285,7 +285,19 @@ impl Calls {
         Some(lua.numbers_at(|| self.now()))
     }
 
-    /// Runs a script with keys of one server.
+    /// Runs an operation in the store's own runtime, to its end.
+    pub(super) fn apart<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Reply<Result<T, StoreError>> {
+        let background = self.link.background.clone();
+        Reply::later(async move {
+            let done = background.run(operation).await;
+            done.unwrap_or_else(|error| Err(failure(error.into())))
+        })
+    }
+
+    /// Runs a script with keys of one server, in the store's own runtime.
     pub(super) async fn run(
         &self,
         script: &Script,

@@ -15,11 +15,14 @@ use super::promise::{Promise, in_time};
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
 use super::server::Server;
+use crate::store::background::Background;
 
 /// The connection to a server, or to each server of a cluster. Calls are pipelined: a call does not wait for
 /// the answers of those before it.
 pub(super) struct Link {
     wire: Wire,
+    /// Where connections are made and driven, and where all calls are made.
+    pub(super) background: Background,
     deadline: Duration,
 }
 
@@ -44,6 +47,7 @@ impl Link {
         };
         Self {
             wire: Wire::Server(Server::new(deadline, connect)),
+            background: Background::default(),
             deadline,
         }
     }
@@ -54,6 +58,7 @@ impl Link {
         let connect = move || -> Promise<Connection> { Box::pin(sentinels.clone().connect()) };
         Self {
             wire: Wire::Server(Server::new(deadline, connect)),
+            background: Background::default(),
             deadline,
         }
     }
@@ -62,6 +67,7 @@ impl Link {
     pub(super) fn to_cluster(seeds: Seeds, deadline: Duration) -> Self {
         Self {
             wire: Wire::Cluster(Cluster::new(seeds, deadline)),
+            background: Background::default(),
             deadline,
         }
     }
@@ -80,6 +86,7 @@ impl Link {
                 send: Box::new(send),
                 is_divided,
             },
+            background: Background::default(),
             deadline,
         }
     }
@@ -140,7 +147,7 @@ impl Link {
         Instant::now() + self.deadline
     }
 
-    /// Sends this script, and waits until `until` for the answer. After an error of the network, and when the
+    /// Sends this script, in the store's own runtime, and waits until `until` for the answer. After an error of the network, and when the
     /// time is over, it is unknown whether the script ran, and it is not sent again, unless no byte of it was
     /// written.
     pub(super) async fn send(&self, command: Cmd, until: Instant) -> RedisResult<Value> {

@@ -164,8 +164,10 @@ impl RedisStore {
     pub async fn give_leases_back(&self) {
         let opened: Vec<Arc<Calls>> = self.opened().iter().filter_map(Weak::upgrade).collect();
         for calls in opened {
-            if let Some(leases) = &calls.leases {
-                lending::give_back(&calls, leases).await;
+            if calls.leases.is_some() {
+                let background = calls.link.background.clone();
+                let given = background.run(async move { lending::give_back(&calls).await });
+                let _ = given.await;
             }
         }
     }
