@@ -93,6 +93,49 @@ fn each_change_is_told_once_with_its_reason_and_no_request_is() {
     assert!(decided >= 21, "{decided}");
 }
 
+/// Once, two requests failed with a server that was killed, and nothing was logged.
+#[test]
+fn the_first_failure_after_a_quiet_time_is_told_once() {
+    let lines = all_logged(async {
+        let server = Server::start(&["--maxmemory-policy", "noeviction"]);
+        let limiter = limiter(&store(&server), [daily("a")]);
+        assert!(!limiter.check("ann", 1).await.unwrap().is_degraded());
+        server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+        for _ in 0..3 {
+            assert!(limiter.check("ann", 1).await.unwrap().is_degraded());
+        }
+    });
+    let failed = |line: &&LogLine| line.fields["message"].contains("has failed, the first one");
+    let failed: Vec<_> = lines.iter().filter(failed).collect();
+    assert_eq!(failed.len(), 1, "{lines:?}");
+    assert_eq!(failed[0].level, tracing::Level::WARN);
+    assert_eq!(failed[0].fields["reason"], "out of memory");
+}
+
+#[test]
+fn a_renewal_of_slots_that_fails_is_told_and_counted() {
+    let lines = all_logged(async {
+        let server = Server::start(&[]);
+        let builder = RedisStore::builder().deadline(PATIENCE);
+        let store = builder.slot_life(Duration::from_secs(1)).open(server.url());
+        let at_once = Policy::new("at once", Concurrency::of(2));
+        let limiter = limiter(&store.unwrap(), [at_once]);
+        let held = limiter.reserve("ann", 1).await.unwrap();
+        server.ask(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        let failed = async {
+            while limiter.snapshot().store().failed_renewals() < 2 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(PATIENCE, failed).await.unwrap();
+        drop(held);
+    });
+    let code = |line: &&LogLine| line.fields.get("code").is_some_and(|code| code == "TRL055");
+    let told: Vec<_> = lines.iter().filter(code).collect();
+    assert_eq!(told.len(), 1, "{lines:?}");
+    assert_eq!(told[0].fields["subject"], "no replicas");
+}
+
 /// Slots of requests that go on are lost with the data of the server, and taken again.
 #[test]
 fn slots_that_were_lost_and_taken_again_are_told() {
@@ -185,7 +228,8 @@ fn no_line_of_an_outage_has_the_user_or_the_password() {
             .iter()
             .filter_map(|it| it.fields.get("reason"))
             .collect();
-        assert_eq!(reasons, [reason], "{lines:?}");
+        // Of the first failure, and of the outage.
+        assert_eq!(reasons, [reason; 2], "{lines:?}");
     }
 }
 

@@ -93,7 +93,8 @@
 //! }
 //! ```
 //!
-//! A viewer that does not read for ten seconds loses its place. Its connection stays open until the client or
+//! A viewer that does not read loses its place ten seconds after the buffers of its connection are full, which
+//! takes some 80 seconds more. Its connection stays open until the client or
 //! the system ends it: bound a graceful shutdown by a timeout, as with any response.
 
 mod access;

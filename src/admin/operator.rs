@@ -101,23 +101,21 @@ pub(super) async fn inspect(handle: &Handle, asked: &OfClient) -> Result<Value, 
     let (_, nothing) = client(handle, &asked.key, 0)?;
     let decision = limiter.peek_about(one).await?;
     let inspection = limiter.inspect_about(nothing).await?;
-    let policies =
-        inspection
-            .policies()
-            .zip(inspection.rules())
-            .map(|((name, told), (_, rule))| {
-                json!({
-                    "policy": name,
-                    "limit": told.limit(),
-                    "used": told.used(),
-                    "remaining": told.remaining(),
-                    "next_in_seconds": next(told).map(|next| next.as_secs_f64()),
-                    "reset_in_seconds": told.reset_after().as_secs_f64(),
-                    "blocked": told.is_blocked(),
-                    "rule": rule.to_string(),
-                    "sentence": sentence_of(&inspection, name),
-                })
-            });
+    let policies = inspection.policies().zip(inspection.rules()).map(
+        |((name, told), (_, rule))| {
+            json!({
+                "policy": name,
+                "limit": told.limit(),
+                "used": told.used(),
+                "remaining": told.remaining(),
+                "next_in_seconds": next(told).map(|next| next.as_secs_f64()),
+                "reset_in_seconds": (!told.is_of_slots()).then(|| told.reset_after().as_secs_f64()),
+                "blocked": told.is_blocked(),
+                "rule": rule.to_string(),
+                "sentence": sentence_of(&inspection, name),
+            })
+        },
+    );
     Ok(json!({
         "key": asked.key,
         "allowed": decision.is_allowed(),

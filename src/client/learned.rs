@@ -2,7 +2,8 @@
 //!
 //! No more calls go than are known to be allowed. A response says how many calls remained when the server decided
 //! on its call. Any other call that was on its way since that call was sent may not have been counted by then.
-//! The layer subtracts all of these: if no other client uses the limit, at least the rest remains.
+//! The layer subtracts all of these: if no other client uses the limit, at least the rest remains. A call whose caller has
+//! given up counts as on its way for one to two seconds more, in which the server may still count it.
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub(super) struct Learned {
     sent: u64,
     sent_before_hold: u64,
     last_sent: Option<Instant>,
+    lost: Lost,
     since_rest: SinceRest,
 }
 
@@ -46,8 +48,41 @@ enum Allowance {
 #[derive(Clone, Copy, Debug, Default)]
 struct SinceRest {
     fewest: Option<u64>,
-    /// Calls that were dropped on their way, which the server may have counted all the same.
+    /// Calls that were dropped on their way since then or shortly before, which the server may have counted all the same.
     lost: u64,
+}
+
+/// The number of calls that were dropped on their way in the last second, or in the one before.
+///
+/// A server responds within a second, or its announcements are worth little. The response to a call that is sent later has
+/// counted them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lost {
+    since: Option<Instant>,
+    now: u64,
+    before: u64,
+}
+
+impl Lost {
+    fn add(&mut self, now: Instant) {
+        let before = self.at(now);
+        match self.since {
+            Some(since) if now < since + PACE => {}
+            _ => {
+                (self.before, self.now) = (before, 0);
+                self.since = Some(now);
+            }
+        }
+        self.now += 1;
+    }
+
+    fn at(&self, now: Instant) -> u64 {
+        match self.since {
+            Some(since) if now < since + PACE => self.before + self.now,
+            Some(since) if now < since + 2 * PACE => self.now,
+            _ => 0,
+        }
+    }
 }
 
 /// Whether a call may go.
@@ -86,6 +121,7 @@ impl Learned {
             sent: 0,
             sent_before_hold: 0,
             last_sent: None,
+            lost: Lost::default(),
             since_rest: SinceRest::default(),
         }
     }
@@ -123,7 +159,7 @@ impl Learned {
     pub(super) fn send(&mut self, now: Instant) -> Sent {
         let sent = Sent {
             number: self.sent,
-            others: self.in_flight as u64,
+            others: self.in_flight as u64 + self.lost.at(now),
         };
         self.sent += 1;
         self.in_flight += 1;
@@ -140,7 +176,10 @@ impl Learned {
         match with {
             CallResult::Answered(told) => self.apply_advice(call, told, longest, now),
             CallResult::Failed => self.fail(now),
-            CallResult::Lost => self.since_rest.lost += 1,
+            CallResult::Lost => {
+                self.since_rest.lost += 1;
+                self.lost.add(now);
+            }
         }
         if self.in_flight == 0 {
             self.rest(now);
@@ -223,7 +262,10 @@ impl Learned {
         {
             *calls = fewest.saturating_sub(lost).max(*calls);
             if *calls > 0 {
-                self.since_rest = SinceRest::default();
+                self.since_rest = SinceRest {
+                    fewest: None,
+                    lost: self.lost.at(now),
+                };
             }
         }
     }

@@ -88,8 +88,8 @@
 //! - Calls go in the order in which they came. A call without a response, and a call that may go but is not
 //!   polled, hold the others up for at most a second.
 //! - A server that cannot be reached has no queue: each failure lets two calls go.
-//! - A call that is dropped while it waits makes room. A call that is dropped on its way may have been counted,
-//!   and is subtracted.
+//! - A call that is dropped while it waits makes room. A call that is dropped on its way may have been counted, or may
+//!   still be: it is subtracted from what responses to later calls tell, for one to two seconds.
 //! - The refused call itself is passed on as it is. To send it again, put `tower::retry` outside this layer: the
 //!   retry then waits here.
 //! - What the layer has learnt stays in this process.

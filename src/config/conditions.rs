@@ -11,34 +11,33 @@ use super::tree::Value;
 use super::walk::{At, Table};
 use crate::key::{Head, normal_path};
 
-/// How a condition treats a path that has several spellings, such as `/admin` and `/%61dmin`. Servers
-/// differ in which spellings are one path.
+/// How a condition treats a path that has several readings: servers differ in whether `/health/..%2fadmin`
+/// is `/admin`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spelling {
-    /// The condition holds if the path matches as it was sent or in its normal form, so that no spelling
-    /// escapes a limit.
-    Either,
-    /// The condition holds if the path matches in both forms, so that no spelling gains an exemption.
-    Both,
+    /// The condition holds if any reading of the path matches, so that no spelling escapes a limit.
+    Any,
+    /// The condition holds if the path matches and has one reading, so that no spelling gains an exemption.
+    Plain,
 }
 
 impl Spelling {
     fn of_the_contrary(self) -> Self {
         match self {
-            Self::Either => Self::Both,
-            Self::Both => Self::Either,
+            Self::Any => Self::Plain,
+            Self::Plain => Self::Any,
         }
     }
 }
 
 /// Reads a condition, or a list of conditions, one of which has to hold.
 pub(super) fn any(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
-    any_spelt(common, at, Spelling::Either)
+    any_spelt(common, at, Spelling::Any)
 }
 
 /// Reads a condition that exempts requests from a limit, or a list of conditions, one of which has to hold.
 pub(super) fn exemption(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
-    any_spelt(common, at, Spelling::Both)
+    any_spelt(common, at, Spelling::Plain)
 }
 
 fn any_spelt(common: &Common, at: &At<'_>, spelling: Spelling) -> Option<Arc<Condition>> {
@@ -129,10 +128,9 @@ enum Path {
 /// Returns whether a request is to one of these paths.
 fn matches(paths: &[Path], head: &Head<'_>, spelling: Spelling) -> bool {
     let is_one = |path: &str| paths.iter().any(|wanted| wanted.matches(path));
-    let normal = head.normal_path();
     match spelling {
-        Spelling::Either => is_one(head.path()) || is_one(&normal),
-        Spelling::Both => is_one(head.path()) && is_one(&normal),
+        Spelling::Any => head.any_reading(is_one),
+        Spelling::Plain => head.plain_path().is_some_and(is_one),
     }
 }
 
@@ -195,8 +193,8 @@ fn headers(at: &At<'_>) -> Option<Arc<Condition>> {
     for (name, at) in at.entries()? {
         let Ok(header) = name.text.parse::<HeaderName>() else {
             let message = format!(
-                "{:?} is not the name of a header; write a name such as x-tier",
-                name.text
+                "{} is not the name of a header; write a name such as x-tier",
+                name.shown()
             );
             at.refuse_name::<()>(name, message);
             is_good = false;

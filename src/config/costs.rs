@@ -38,8 +38,8 @@ fn by_request(at: &At<'_>) -> Option<Arc<Cost>> {
             .need("cost", "give a number")
             .and_then(At::whole::<u32>);
         let spelling = match cost {
-            Some(0) => Spelling::Both,
-            _ => Spelling::Either,
+            Some(0) => Spelling::Plain,
+            _ => Spelling::Any,
         };
         let condition = method_and_path(&table, spelling);
         let texts = |field: &str| table.get(field).and_then(At::texts).unwrap_or_default();
@@ -54,7 +54,12 @@ fn by_request(at: &At<'_>) -> Option<Arc<Cost>> {
     }
     let rules: Vec<(Arc<Condition>, u32)> = rules.into_iter().collect::<Option<_>>()?;
     Some(Arc::new(move |head: &Head<'_>| {
-        let rule = rules.iter().find(|(matches, _)| matches(head));
-        rule.map_or(1, |(_, cost)| *cost)
+        let matching = rules.iter().filter(|(matches, _)| matches(head));
+        let mut costs = matching.map(|(_, cost)| *cost);
+        if head.has_one_reading() {
+            return costs.next().unwrap_or(1);
+        }
+        // Another rule may be that of another reading.
+        costs.max().unwrap_or(1)
     }))
 }

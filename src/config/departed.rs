@@ -4,7 +4,7 @@
 //! A store in memory keeps a state for as long as a layer uses it. So the last layer with the policy is kept,
 //! also until the last block and the last override of a key have ended.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::algorithm::{Algorithm, State};
@@ -17,7 +17,16 @@ type Frame = (String, (&'static str, Option<Duration>, Option<u32>));
 
 #[derive(Debug, Default)]
 pub(super) struct Departed {
-    kept: HashMap<Frame, (Instant, RateLimitLayer)>,
+    kept: HashMap<Frame, Kept>,
+}
+
+/// The last layer with a policy.
+#[derive(Debug)]
+struct Kept {
+    until: Instant,
+    layer: RateLimitLayer,
+    /// The index of the policy in the layer.
+    place: usize,
 }
 
 impl Departed {
@@ -30,25 +39,42 @@ impl Departed {
         at: Instant,
     ) {
         self.forget(at);
-        for (place, (name, algorithm)) in before.iter().enumerate() {
-            let life = life(algorithm).max(layer.holds_for(place));
-            if let Some(until) = at.checked_add(life) {
-                let kept = (until, layer.clone());
-                self.kept.insert((name.clone(), algorithm.frame()), kept);
+        let frame = |(name, algorithm): &(String, Algorithm)| (name.clone(), algorithm.frame());
+        let now: HashSet<Frame> = now.iter().map(frame).collect();
+        self.kept.retain(|frame, _| !now.contains(frame));
+        for (place, policy) in before.iter().enumerate() {
+            let frame = frame(policy);
+            if now.contains(&frame) {
+                continue;
             }
-        }
-        for (name, algorithm) in now {
-            self.kept.remove(&(name.clone(), algorithm.frame()));
+            // The keys have also met other limits: of plans, of keys, of hours, of earlier files.
+            let life = life(&policy.1).max(layer.holds_for(place));
+            if let Some(until) = at.checked_add(life) {
+                let layer = layer.clone();
+                let kept = Kept {
+                    until,
+                    layer,
+                    place,
+                };
+                self.kept.insert(frame, kept);
+            }
         }
     }
 
     /// Drops layers whose states have no effect any more.
     pub(super) fn forget(&mut self, at: Instant) {
-        self.kept.retain(|_, (until, _)| *until > at);
+        self.kept.retain(|_, kept| {
+            if kept.until <= at {
+                // A request that was in flight may have been charged meanwhile.
+                let more = at.checked_add(kept.layer.holds_for(kept.place));
+                kept.until = more.unwrap_or(kept.until);
+            }
+            kept.until > at
+        });
     }
 }
 
-/// Returns the time after which a key that has used its whole limit is new. A debt can be twice as large.
+/// Returns the time after which a key that has used the whole limit of its policy is new. A debt can be twice as large.
 fn life(algorithm: &Algorithm) -> Duration {
     let Some(limit) = algorithm.limit() else {
         return Duration::ZERO;
@@ -64,7 +90,10 @@ mod tests {
 
     use super::*;
     use crate::algorithm::{FixedWindow, TokenBucket};
+    use crate::clock::ManualClock;
     use crate::key;
+    use crate::policy::Policy;
+    use crate::store::MemoryStore;
 
     #[test]
     fn a_state_is_kept_for_as_long_as_it_counts() {
@@ -99,7 +128,11 @@ mod tests {
     #[test]
     fn a_state_is_kept_until_the_last_block_has_ended() {
         let window = Algorithm::from(FixedWindow::per_second(9));
-        let layer = RateLimitLayer::new(key::global(), window);
+        let clock = ManualClock::new();
+        let layer = RateLimitLayer::builder()
+            .policy(Policy::new("default", window).key(key::global()))
+            .store(MemoryStore::new().clock(clock.clone()));
+        let layer = layer.build().unwrap();
         let (limiter, client) = (layer.limiter(), key::global().key_of(()).unwrap());
         let block = pin!(limiter.block(client, Duration::from_secs(3_600)));
         let blocked = block.poll(&mut Context::from_waker(Waker::noop()));
@@ -110,6 +143,9 @@ mod tests {
         departed.forget(start + Duration::from_secs(3_500));
         assert_eq!(departed.kept.len(), 1);
         departed.forget(start + Duration::from_secs(3_600));
+        assert_eq!(departed.kept.len(), 1, "by the clock of the store it holds");
+        clock.advance(Duration::from_secs(3_600));
+        departed.forget(start + Duration::from_secs(7_200));
         assert!(departed.kept.is_empty());
     }
 }

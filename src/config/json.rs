@@ -13,7 +13,11 @@ pub(super) fn parse(text: &str) -> Result<Node, serde_json::Error> {
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = deserializer.deserialize_any(AnyValue)?;
-        Ok(Self { value, span: None })
+        Ok(Self {
+            value,
+            span: None,
+            is_secret: false,
+        })
     }
 }
 
@@ -72,6 +76,7 @@ impl<'de> Visitor<'de> for AnyValue {
             entries.push(Entry {
                 name,
                 name_span: None,
+                hides_name: false,
                 node,
             });
         }

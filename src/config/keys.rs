@@ -120,14 +120,17 @@ impl Common {
                 ReadKey::of(at.made(Header::try_new(at.text()?))?)
             }
             "cookie" => {
-                at.reads_header("cookie");
+                at.reads_cookie(at.text()?);
                 let cookie = at.made(Cookie::try_new(at.text()?))?;
                 match &self.secret {
                     Some(secret) => ReadKey::of(cookie.hashed(secret)),
                     None => ReadKey::of(cookie),
                 }
             }
-            "query" => ReadKey::of(key::query(at.text()?)),
+            "query" => {
+                at.reads_query_field(at.text()?);
+                ReadKey::of(key::query(at.text()?))
+            }
             #[cfg(feature = "tonic")]
             "metadata" => {
                 at.reads_header(at.text()?);

@@ -27,6 +27,19 @@ pub(super) fn algorithm(table: &Table<'_>, other: Option<&At<'_>>) -> Option<Alg
         }
         return at.whole().map(|most| Concurrency::of(most).into());
     }
+    if let Some(at) = table.get("quota")
+        && matches!(&at.node.value, Value::Text(text) if text.trim() == "unlimited")
+    {
+        let calendar = CALENDAR.iter().map(|(field, _)| field);
+        for field in ["algorithm", "limit", "per"]
+            .iter()
+            .chain(NUMBERS)
+            .chain(calendar)
+        {
+            table.either("quota", field);
+        }
+        return Some(Algorithm::Unlimited);
+    }
     let name = match table.get("algorithm") {
         None => Some(DEFAULT),
         Some(at) => match at.text() {
@@ -293,7 +306,7 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Optio
     }
     at.refuse(format!(
         "{} is of another kind or period than policy {}, {own}; give a limit for the same kind and period",
-        at.node.value.shown(),
+        at.shown(),
         quoted(policy),
     ))
 }

@@ -7,6 +7,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::secrets::Secrets;
+
 /// A mistake in a file: its place, the setting, and the remedy.
 ///
 /// Its text has the form `limits.toml:14:9: policies.daily.limit: "10k" is not a whole number; write 10_000`.
@@ -26,20 +28,19 @@ struct Location {
     line: usize,
     /// In characters, counted from 1.
     column: usize,
+    /// `None` if the line may contain a secret.
+    shown: Option<Shown>,
+}
+
+/// A line with a mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shown {
     /// The text of the line, or of a long line the part with the mistake.
     text: String,
     /// How many characters of that text come before the mistake.
     indent: usize,
     /// The length of the mistake in that text, in characters.
     length: usize,
-    /// Whether the line may contain a password, and is not shown.
-    is_secret: bool,
-}
-
-/// Returns whether a line may contain a secret or the URL of a store. A syntax error has no path.
-fn is_secret(path: &str, line: &str) -> bool {
-    let is_of = |table: &str| path == table || path.starts_with(&format!("{table}."));
-    is_of("secret") || is_of("store") || line.contains("secret") || line.contains("://")
 }
 
 impl Mistake {
@@ -49,7 +50,7 @@ impl Mistake {
         path: String,
         message: String,
     ) -> Self {
-        let place = span.map(|span| source.place(span, &path));
+        let place = span.map(|span| source.place(span));
         Self {
             file: Arc::clone(&source.name),
             place,
@@ -87,13 +88,17 @@ impl Mistake {
 
     /// Writes the line with a caret below the mistake.
     fn draw(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(place) = self.place.as_ref().filter(|place| !place.is_secret) else {
+        let Some((place, shown)) = self
+            .place
+            .as_ref()
+            .and_then(|place| Some((place, place.shown.as_ref()?)))
+        else {
             return Ok(());
         };
-        let (line, text) = (place.line.to_string(), &place.text);
+        let (line, text) = (place.line.to_string(), &shown.text);
         let gutter = " ".repeat(line.len());
-        let indent = " ".repeat(place.indent);
-        let caret = "^".repeat(place.length.max(1));
+        let indent = " ".repeat(shown.indent);
+        let caret = "^".repeat(shown.length.max(1));
         write!(f, "\n {line} | {text}\n {gutter} | {indent}{caret}")
     }
 }
@@ -228,6 +233,8 @@ pub(super) struct SourceText {
     text: Arc<str>,
     /// The offset at which each line begins.
     lines: Arc<[usize]>,
+    /// `None` until the text is parsed: then no line is shown, since each may contain a secret.
+    secrets: Option<Arc<Secrets>>,
 }
 
 impl SourceText {
@@ -238,7 +245,13 @@ impl SourceText {
             name: name.into(),
             text: text.into(),
             lines: lines.collect(),
+            secrets: None,
         }
+    }
+
+    /// Shows the lines without a secret from now on.
+    pub(super) fn without(&mut self, secrets: Secrets) {
+        self.secrets = Some(Arc::new(secrets));
     }
 
     pub(super) fn text(&self) -> &str {
@@ -258,7 +271,7 @@ impl SourceText {
         start..start + 1
     }
 
-    fn place(&self, span: &Range<usize>, path: &str) -> Location {
+    fn place(&self, span: &Range<usize>) -> Location {
         let line = self.line(span);
         let start = self.lines[line - 1];
         let rest = &self.text[start..];
@@ -274,6 +287,14 @@ impl SourceText {
         };
         let before = characters(start, span.start.min(end));
         let length = characters(span.start.min(end), span.end.min(end));
+        let secrets = self.secrets.as_ref();
+        if secrets.is_none_or(|secrets| secrets.are_in(text, &(start..end))) {
+            return Location {
+                line,
+                column: before + 1,
+                shown: None,
+            };
+        }
         let is_long = text.chars().nth(WIDEST).is_some();
         let skipped = if is_long {
             before.saturating_sub(WIDEST / 2)
@@ -292,10 +313,11 @@ impl SourceText {
         Location {
             line,
             column: before + 1,
-            text: part,
-            indent: before - skipped + begins.iter().count(),
-            length: length.min(WIDEST - (before - skipped).min(WIDEST)),
-            is_secret: is_secret(path, text),
+            shown: Some(Shown {
+                text: part,
+                indent: before - skipped + begins.iter().count(),
+                length: length.min(WIDEST - (before - skipped).min(WIDEST)),
+            }),
         }
     }
 }

@@ -64,6 +64,7 @@ mod resolver_options;
 mod resolving;
 mod responses;
 mod schema;
+mod secrets;
 mod settings;
 mod shadow;
 mod status;
@@ -188,6 +189,27 @@ impl Config {
     /// ```
     pub fn headers(&self) -> Arc<[HeaderName]> {
         Arc::clone(&self.settings.headers)
+    }
+
+    /// Returns the names of the cookies that the keys of the file read. A proxy that limits requests has to forward the one
+    /// that is counted: the first of a name.
+    pub fn cookies(&self) -> Arc<[String]> {
+        Arc::clone(&self.settings.cookies)
+    }
+
+    /// Returns the names of the query fields that the keys of the file read: the first of a name is counted.
+    ///
+    /// ```
+    /// use tower_ratelimit::config::Config;
+    ///
+    /// let policy = "[policies.minute]\nquota = \"100/minute\"\nkey = { first_of = [{ cookie = \"sid\" }, { query = \"token\" }] }";
+    /// let config: Config = policy.parse()?;
+    /// assert_eq!(*config.cookies(), ["sid"]);
+    /// assert_eq!(*config.query_fields(), ["token"]);
+    /// # Ok::<(), tower_ratelimit::config::FileError>(())
+    /// ```
+    pub fn query_fields(&self) -> Arc<[String]> {
+        Arc::clone(&self.settings.query_fields)
     }
 
     /// Returns what the limits of the file follow, or `None` without a table `adapt`. Spawn its task once:

@@ -10,14 +10,14 @@ const LONGEST: usize = 100;
 
 /// Returns the message about an unknown name, with the nearest known name.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
-    unknown_beside(nearest(name, known), what, name, known)
+    unknown_beside(nearest(name, known), what, Some(name), known)
 }
 
-/// Returns the same message, if the nearest is known.
+/// Returns the same message, if the nearest is known. Without a name, which may be secret, it does not show it.
 pub(super) fn unknown_beside(
     nearest: Option<&str>,
     what: &str,
-    name: &str,
+    name: Option<&str>,
     known: &[&str],
 ) -> String {
     let says = briefly_unknown(what, name);
@@ -32,11 +32,12 @@ pub(super) fn unknown_beside(
 }
 
 /// The same message without the known names.
-pub(super) fn briefly_unknown(what: &str, name: &str) -> String {
-    let name = quoted(name);
-    match what {
-        "" => format!("{name} is unknown"),
-        what => format!("{what} {name} is unknown"),
+pub(super) fn briefly_unknown(what: &str, name: Option<&str>) -> String {
+    match (what, name.map(quoted)) {
+        ("", Some(name)) => format!("{name} is unknown"),
+        ("", None) => "it is unknown".to_owned(),
+        (what, Some(name)) => format!("{what} {name} is unknown"),
+        (what, None) => format!("this {what} is unknown"),
     }
 }
 

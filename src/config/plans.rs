@@ -11,7 +11,6 @@ use super::functions::{Functions, PlanOf};
 use super::keys::{Common, ReadKey, networks as networks_of};
 use super::limits::limit;
 use super::policies::ReadPolicy;
-use super::tree::quoted;
 use super::walk::{At, Name, Table};
 use crate::decision::LimitRule;
 use crate::key::{self, Extract, Head, IntoKey, Key};
@@ -183,7 +182,7 @@ fn by_key(at: &At<'_>, is_address: bool, names: &[&str]) -> Option<HashMap<Key, 
             let Ok(address) = name.text.parse::<IpAddr>() else {
                 let message = format!(
                     "{} is not an address; write one such as 192.0.2.1",
-                    quoted(name.text)
+                    name.shown()
                 );
                 at.refuse_name::<()>(name, message);
                 continue;

@@ -363,9 +363,7 @@ impl KeysAre {
             Self::Text => Some((name.text.into_key(), name.text.to_owned())),
             Self::Number => match name.text.parse::<u64>() {
                 Ok(number) => Some((number.into_key(), number.to_string())),
-                Err(_) => {
-                    at.refuse_name(name, format!("{} is not a whole number", quoted(name.text)))
-                }
+                Err(_) => at.refuse_name(name, format!("{} is not a whole number", name.shown())),
             },
             Self::Address => match name.text.parse::<IpAddr>() {
                 Ok(address) => Some((address.into_key(), address.to_string())),
@@ -373,7 +371,7 @@ impl KeysAre {
                     name,
                     format!(
                         "{} is not an address; write one such as 192.0.2.1",
-                        quoted(name.text)
+                        name.shown()
                     ),
                 ),
             },

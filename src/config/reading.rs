@@ -5,6 +5,8 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::Range;
+#[cfg(unix)]
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +15,7 @@ use super::functions::Functions;
 use super::mistake::{FileError, Mistake, Notes, SourceText};
 #[cfg(feature = "resolver")]
 use super::resolver_options::ResolverOptions;
+use super::secrets::{self, Secrets};
 use super::settings::{Settings, settings};
 use super::tree::Node;
 use super::walk::{At, Walk};
@@ -258,7 +261,12 @@ impl ConfigBuilder {
 
     pub(super) fn text_of(&self, path: &Path) -> Result<String, String> {
         let refused = |error: io::Error| format!("the file cannot be read: {error}");
-        let file = File::open(path).map_err(refused)?;
+        self.text_from(File::open(path).map_err(refused)?)
+    }
+
+    /// Reads the text of an open file.
+    fn text_from(&self, file: File) -> Result<String, String> {
+        let refused = |error: io::Error| format!("the file cannot be read: {error}");
         let most = u64::try_from(self.max_bytes).unwrap_or(u64::MAX);
         if file.metadata().map_err(refused)?.len() > most {
             return Err(self.too_large());
@@ -276,12 +284,21 @@ impl ConfigBuilder {
         })
     }
 
-    /// Reads a watched file again. It opens regular files only: a pipe without a writer blocks for ever.
+    /// Reads a watched file again, if it is a regular file: a pipe without a writer blocks for ever.
+    ///
+    /// What is opened is what is checked, since a pipe may take the place of a file at any moment.
     pub(super) fn text_again(&self, path: &Path) -> Result<String, String> {
-        if is_no_file(path) {
+        let refused = |error: io::Error| format!("the file cannot be read: {error}");
+        let mut options = File::options();
+        options.read(true);
+        // Opening a pipe waits for a writer otherwise. Regular files do not differ.
+        #[cfg(unix)]
+        options.custom_flags(libc::O_NONBLOCK);
+        let file = options.open(path).map_err(refused)?;
+        if !file.metadata().map_err(refused)?.is_file() {
             return Err("it is no regular file, and cannot be watched".to_owned());
         }
-        self.text_of(path)
+        self.text_from(file)
     }
 
     fn too_large(&self) -> String {
@@ -291,7 +308,7 @@ impl ConfigBuilder {
 
     fn parse_as(&self, name: &str, text: &str, format: Format) -> Result<Config, FileError> {
         // A mark that some editors write has no meaning, and no column.
-        let source = SourceText::new(name, text.strip_prefix('\u{feff}').unwrap_or(text));
+        let mut source = SourceText::new(name, text.strip_prefix('\u{feff}').unwrap_or(text));
         let mut mistakes = Notes::default();
         let root = match format {
             Format::Toml => {
@@ -310,10 +327,12 @@ impl ConfigBuilder {
                 }
             },
         };
-        let (settings, warnings) = match &root {
+        let (settings, warnings) = match root {
             // A file that cannot be parsed does not have its intended meaning.
-            Some(root) if mistakes.is_empty() => {
-                let (settings, wrong, warnings) = self.walk(&source, root);
+            Some(mut root) if mistakes.is_empty() => {
+                secrets::mark(&mut root);
+                source.without(Secrets::of(&root));
+                let (settings, wrong, warnings) = self.walk(&source, &root);
                 mistakes = wrong;
                 (settings, warnings)
             }

@@ -44,6 +44,7 @@ fn shape(of: Shape) -> Value {
             let shapes: Vec<Value> = shapes.iter().map(|of| shape(*of)).collect();
             json!({ "anyOf": shapes })
         }
+        Shape::Secret(of) => shape(*of),
         Shape::Named(name) => json!({ "$ref": format!("#/$defs/{name}") }),
     }
 }

@@ -55,6 +55,10 @@ pub(super) struct Settings {
     pub(super) concurrency: Option<AdaptiveConcurrencyLayer>,
     /// The headers that the file reads.
     pub(super) headers: Arc<[HeaderName]>,
+    /// The names of the cookies that it reads.
+    pub(super) cookies: Arc<[String]>,
+    /// The names of the query fields that it reads.
+    pub(super) query_fields: Arc<[String]>,
     /// The names of the plans, in the order of the file.
     pub(super) plans: Vec<String>,
     /// The path of the file in shadow, as it is written.
@@ -214,6 +218,8 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         #[cfg(feature = "adapt")]
         concurrency,
         headers: at.walk.take_headers().into_iter().collect(),
+        cookies: at.walk.take_cookies().into(),
+        query_fields: at.walk.take_query_fields().into(),
         plans,
         shadow,
         #[cfg(feature = "resolver")]

@@ -171,14 +171,17 @@ pub(super) fn secret(at: &At<'_>) -> Option<String> {
     let name = table.need("env", "name an environment variable")?;
     let variable = name.text()?;
     let is_name = !variable.is_empty() && !variable.contains(['=', '\0']);
+    // In place of a name, the secret itself may stand there.
+    let is_usual = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let shown = if variable.contains('_') && variable.chars().all(is_usual) {
+        format!("the environment variable {variable:?}")
+    } else {
+        "this environment variable".to_owned()
+    };
     match is_name.then(|| env::var(variable)) {
         Some(Ok(value)) => Some(value),
-        Some(Err(env::VarError::NotUnicode(_))) => {
-            name.refuse(format!("the environment variable {variable} is not text"))
-        }
-        _ => name.refuse(format!(
-            "the environment variable {variable:?} is not set; set it, or name another"
-        )),
+        Some(Err(env::VarError::NotUnicode(_))) => name.refuse(format!("{shown} is not text")),
+        _ => name.refuse(format!("{shown} is not set; set it, or name another")),
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::tree::{Entry, Node, Value, quoted};
+use super::tree::{Entry, Node, Value};
 
 /// A syntax error, and its place.
 #[derive(Debug)]
@@ -63,37 +63,37 @@ fn without_consequences(text: &str, mut errors: Vec<toml::de::Error>) -> Vec<tom
     errors
 }
 
-/// Returns the message of the parser, which says nothing of the first of two equal names.
+/// Returns the message of the parser, which says nothing of the first of two equal names. It quotes nothing, since a text
+/// that cannot be parsed may be secret anywhere.
 fn message(text: &str, error: &toml::de::Error) -> String {
     let message = error.message();
     match error.span() {
-        Some(span) if message == TWICE => {
-            let name = text.get(span.clone()).unwrap_or_default();
-            let name = quoted(name.trim_matches(['"', '\'']));
-            match line_of_the_first(text, &span) {
-                Some(line) => format!("{name} is there twice, first in line {line}; leave one"),
-                None => format!("{name} is there twice; leave one"),
-            }
-        }
-        Some(span) => match unquoted(text, span.start) {
-            Some(value) => format!("text stands in quotes; write {value:?}"),
-            None => message.to_owned(),
+        Some(span) if message == TWICE => match line_of_the_first(text, &span) {
+            Some(line) => format!("the name is there twice, first in line {line}; leave one"),
+            None => "the name is there twice; leave one".to_owned(),
         },
-        None => message.to_owned(),
+        Some(span) if is_unquoted(text, span.start) => {
+            "text stands in quotes, such as \"100/minute\"".to_owned()
+        }
+        _ => message.to_owned(),
     }
 }
 
-/// Returns the value in whose line the error is, if it is text without quotes.
-fn unquoted(text: &str, at: usize) -> Option<&str> {
-    let start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
-    let line = text[start..].lines().next()?;
-    let equals = line.find('=')?;
-    let value = line[equals + 1..].split('#').next()?.trim();
+/// Returns whether the value in whose line the error is is text without quotes.
+fn is_unquoted(text: &str, at: usize) -> bool {
+    let start = text.get(..at).and_then(|before| before.rfind('\n'));
+    let start = start.map_or(0, |end| end + 1);
+    let line = text[start..].lines().next().unwrap_or_default();
+    let Some(equals) = line.find('=') else {
+        return false;
+    };
+    let value = line[equals + 1..].split('#').next();
+    let value = value.unwrap_or_default().trim();
     let is_in_it = at > start + equals;
     let is_text = value.starts_with(|c: char| c.is_ascii_alphanumeric())
         && value.contains(|c: char| c.is_ascii_alphabetic())
         && !value.contains(['"', '\'', '=', '[', '{', ',']);
-    (is_in_it && is_text && value.len() < 100).then_some(value)
+    is_in_it && is_text && value.len() < 100
 }
 
 /// Returns the line in which a name or a table stands first that is there again here; `None` if it is not spelt alike.
@@ -122,12 +122,14 @@ fn node(value: Value, span: Range<usize>) -> Node {
     Node {
         value,
         span: Some(span),
+        is_secret: false,
     }
 }
 
 fn table_of(table: DeTable<'_>) -> Value {
     let entries = table.into_iter().map(|(name, value)| Entry {
         name_span: Some(name.span()),
+        hides_name: false,
         name: name.into_inner().into_owned(),
         node: node_of(value),
     });
@@ -167,29 +169,29 @@ mod tests {
         for (text, says) in [
             (
                 "[a]\nx = 1\ny = 2\nx = 3",
-                "\"x\" is there twice, first in line 2; leave one",
+                "the name is there twice, first in line 2; leave one",
             ),
             (
                 "[a]\nx = 1\n[b]\nx = 2\nx=3",
-                "\"x\" is there twice, first in line 4; leave one",
+                "the name is there twice, first in line 4; leave one",
             ),
             (
                 "[a.\"b c\"]\n[a.d]\n[ a.\"b c\" ]",
-                "\"b c\" is there twice, first in line 1; leave one",
+                "the name is there twice, first in line 1; leave one",
             ),
             (
                 "[a]\nx.y = 1\nz = 2\nx.y = 3",
-                "\"y\" is there twice, first in line 2; leave one",
+                "the name is there twice, first in line 2; leave one",
             ),
             (
                 "[a]\nx = 1\nx = 2\ny = 1\n[b]\nz = 1\n",
-                "\"x\" is there twice, first in line 2; leave one",
+                "the name is there twice, first in line 2; leave one",
             ),
-            ("a = { x = 1, x = 2 }", "\"x\" is there twice; leave one"),
+            ("a = { x = 1, x = 2 }", "the name is there twice; leave one"),
             // Not of each of its names.
             (
                 "[a]\nx = 1\ny = 2\n\n[a]\nx = 1\ny = 2\n[b]\n",
-                "\"a\" is there twice, first in line 1; leave one",
+                "the name is there twice, first in line 1; leave one",
             ),
         ] {
             let (_, errors) = parse(text);
@@ -205,11 +207,11 @@ mod tests {
         );
         let told: Vec<&str> = errors.iter().map(|error| &*error.message).collect();
         let says = [
-            "\"x\" is there twice, first in line 2; leave one",
-            "\"x\" is there twice, first in line 2; leave one",
-            "\"a\" is there twice, first in line 1; leave one",
-            "text stands in quotes; write \"100/minute\"",
-            "\"y\" is there twice, first in line 9; leave one",
+            "the name is there twice, first in line 2; leave one",
+            "the name is there twice, first in line 2; leave one",
+            "the name is there twice, first in line 1; leave one",
+            "text stands in quotes, such as \"100/minute\"",
+            "the name is there twice, first in line 9; leave one",
         ];
         assert_eq!(told, says);
     }
@@ -228,17 +230,20 @@ mod tests {
         for (line, says) in [
             (
                 "quota = 100/minute",
-                "text stands in quotes; write \"100/minute\"",
+                "text stands in quotes, such as \"100/minute\"",
             ),
             (
                 "quota = 100/minute # each",
-                "text stands in quotes; write \"100/minute\"",
+                "text stands in quotes, such as \"100/minute\"",
             ),
             (
                 "key = client_ip",
-                "text stands in quotes; write \"client_ip\"",
+                "text stands in quotes, such as \"100/minute\"",
             ),
-            ("mode = off", "text stands in quotes; write \"off\""),
+            (
+                "mode = off",
+                "text stands in quotes, such as \"100/minute\"",
+            ),
         ] {
             let (_, errors) = parse(&format!("[a]\n{line}\nz = 1\n"));
             assert_eq!(errors.len(), 1, "{errors:?}");

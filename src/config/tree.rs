@@ -7,6 +7,8 @@ use std::ops::Range;
 pub(super) struct Node {
     pub(super) value: Value,
     pub(super) span: Option<Range<usize>>,
+    /// Whether no message shows the value.
+    pub(super) is_secret: bool,
 }
 
 #[derive(Debug)]
@@ -25,7 +27,20 @@ pub(super) enum Value {
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) name_span: Option<Range<usize>>,
+    /// Whether no message shows the name.
+    pub(super) hides_name: bool,
     pub(super) node: Node,
+}
+
+impl Node {
+    /// Returns the value as a message shows it, or its kind if it may be secret.
+    pub(super) fn shown(&self) -> String {
+        if self.is_secret {
+            self.value.kind().to_owned()
+        } else {
+            self.value.shown()
+        }
+    }
 }
 
 impl Value {

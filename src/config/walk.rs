@@ -3,7 +3,7 @@
 //! A step that finds a mistake notes it and returns `None`, and the walk continues with the next setting: a
 //! user sees all mistakes of a file at once.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::ops::Range;
@@ -27,10 +27,17 @@ pub(super) struct Walk<'w> {
     source: &'w SourceText,
     functions: &'w Functions,
     mistakes: RefCell<Notes>,
+    /// With how many names those that are unknown may still be compared.
+    comparisons: Cell<usize>,
     warnings: RefCell<Notes>,
     limits: RefCell<Places>,
     headers: RefCell<HashSet<HeaderName>>,
+    cookies: RefCell<Vec<String>>,
+    query_fields: RefCell<Vec<String>>,
 }
+
+/// The pairs of names that are compared for one file. The first mistakes have a hint, however many names there are.
+const MOST_COMPARED: usize = 200_000;
 
 /// Where the limit of each policy is that a rule sets.
 pub(super) type Places = HashMap<(String, LimitRule), String>;
@@ -41,9 +48,12 @@ impl<'w> Walk<'w> {
             source,
             functions,
             mistakes: RefCell::default(),
+            comparisons: Cell::new(MOST_COMPARED),
             warnings: RefCell::default(),
             limits: RefCell::default(),
             headers: RefCell::default(),
+            cookies: RefCell::default(),
+            query_fields: RefCell::default(),
         }
     }
 
@@ -63,15 +73,21 @@ impl<'w> Walk<'w> {
         path: &str,
         what: &str,
         name: &str,
+        is_hidden: bool,
         known: &[&'k str],
     ) -> Option<&'k str> {
+        let shown = (!is_hidden).then_some(name);
         // Few of many are reported, and the search for the nearest name takes long.
         if self.mistakes.borrow().are_many() {
-            self.note(span, path, briefly_unknown(what, name));
+            self.note(span, path, briefly_unknown(what, shown));
             return None;
         }
-        let nearest = nearest(name, known);
-        self.note(span, path, unknown_beside(nearest, what, name, known));
+        let left = self.comparisons.get().checked_sub(known.len());
+        let nearest = left.and_then(|left| {
+            self.comparisons.set(left);
+            nearest(name, known)
+        });
+        self.note(span, path, unknown_beside(nearest, what, shown, known));
         nearest
     }
 
@@ -83,6 +99,16 @@ impl<'w> Walk<'w> {
     /// Takes the headers that the file reads.
     pub(super) fn take_headers(&self) -> HashSet<HeaderName> {
         self.headers.take()
+    }
+
+    /// Takes the names of the cookies that the file reads.
+    pub(super) fn take_cookies(&self) -> Vec<String> {
+        self.cookies.take()
+    }
+
+    /// Takes the names of the query fields that the file reads.
+    pub(super) fn take_query_fields(&self) -> Vec<String> {
+        self.query_fields.take()
     }
 
     /// Returns the mistakes, and the warnings.
@@ -117,7 +143,12 @@ impl<'w> At<'w> {
 
     /// Notes that this value has the wrong kind.
     pub(super) fn expected<T>(&self, what: &str) -> Option<T> {
-        self.refuse(format!("{} is not {what}", self.node.value.shown()))
+        self.refuse(format!("{} is not {what}", self.shown()))
+    }
+
+    /// Returns the value as a message shows it.
+    pub(super) fn shown(&self) -> String {
+        self.node.shown()
     }
 
     pub(super) fn warn(&self, message: impl Into<String>) {
@@ -130,6 +161,12 @@ impl<'w> At<'w> {
     pub(super) fn made<T>(&self, made: Result<T, ConfigError>) -> Option<T> {
         match made {
             Ok(made) => Some(made),
+            Err(error) if self.node.is_secret => {
+                let (field, remedy) = (error.field(), error.remedy());
+                self.refuse(format!(
+                    "`{field}` cannot be this value, which is not shown: {remedy}"
+                ))
+            }
             Err(error) => self.refuse(error.to_string()),
         }
     }
@@ -145,6 +182,17 @@ impl<'w> At<'w> {
         if let Ok(name) = name.parse() {
             self.walk.headers.borrow_mut().insert(name);
         }
+    }
+
+    /// Notes that the file reads this cookie.
+    pub(super) fn reads_cookie(&self, name: &str) {
+        self.reads_header("cookie");
+        self.walk.cookies.borrow_mut().push(name.to_owned());
+    }
+
+    /// Notes that the file reads this field of the query.
+    pub(super) fn reads_query_field(&self, name: &str) {
+        self.walk.query_fields.borrow_mut().push(name.to_owned());
     }
 
     /// Returns where the value is, for the message about another value.
@@ -187,18 +235,18 @@ impl<'w> At<'w> {
             Value::Whole(number) => *number,
             Value::Text(text) => {
                 match number_meant(text, if self.node.span.is_some() { "_" } else { "" }) {
-                    Some(meant) => {
+                    Some(meant) if !self.node.is_secret => {
                         let text = quoted(text);
                         return self.refuse(format!("{text} is not a whole number; write {meant}"));
                     }
-                    None => return self.expected("a whole number; write digits without quotes"),
+                    _ => return self.expected("a whole number; write digits without quotes"),
                 }
             }
             Value::Other(shown) if is_whole(shown) => {
                 let most = T::MOST;
                 return self.refuse(format!(
                     "{} is out of range; give a whole number from 0 to {most}",
-                    self.node.value.shown()
+                    self.shown()
                 ));
             }
             _ => return self.expected("a whole number"),
@@ -206,7 +254,8 @@ impl<'w> At<'w> {
         T::try_from(number).ok().or_else(|| {
             let most = T::MOST;
             self.refuse(format!(
-                "{number} is out of range; give a whole number from 0 to {most}"
+                "{} is out of range; give a whole number from 0 to {most}",
+                self.shown()
             ))
         })
     }
@@ -217,7 +266,7 @@ impl<'w> At<'w> {
         let Value::Text(text) = &self.node.value else {
             return self.refuse(format!(
                 "{} is not a length of time; {REMEDY}",
-                self.node.value.shown()
+                self.shown()
             ));
         };
         if matches!(text.trim(), "0" | "0s" | "0ms") {
@@ -228,7 +277,7 @@ impl<'w> At<'w> {
             Ok(quota) => Some(quota.period()),
             Err(_) => self.refuse(format!(
                 "{} is not a length of time; {REMEDY}",
-                quoted(text)
+                self.shown()
             )),
         }
     }
@@ -256,8 +305,10 @@ impl<'w> At<'w> {
 
     /// Notes an unknown name.
     pub(super) fn unknown<T>(&self, what: &str, name: &str, known: &[&str]) -> Option<T> {
-        let span = self.node.span.as_ref();
-        self.walk.note_unknown(span, &self.path, what, name, known);
+        let node = self.node;
+        let (span, is_secret) = (node.span.as_ref(), node.is_secret);
+        self.walk
+            .note_unknown(span, &self.path, what, name, is_secret, known);
         None
     }
 
@@ -270,7 +321,7 @@ impl<'w> At<'w> {
     ) -> Option<&'k str> {
         let span = name.span.or(self.node.span.as_ref());
         self.walk
-            .note_unknown(span, &self.path, what, name.text, known)
+            .note_unknown(span, &self.path, what, name.text, name.is_hidden, known)
     }
 
     pub(super) fn list(&self) -> Option<Vec<At<'w>>> {
@@ -308,28 +359,17 @@ impl<'w> At<'w> {
         };
         let mut seen: HashSet<&str> = HashSet::new();
         let mut found = Vec::new();
-        for Entry {
-            name,
-            name_span,
-            node,
-        } in entries
-        {
-            let at = At {
-                walk: self.walk,
-                node,
-                path: join(&self.path, name),
-            };
+        for (index, entry) in entries.iter().enumerate() {
+            let at = self.below(index, entry);
             let name = Name {
-                text: name,
-                span: name_span.as_ref(),
+                text: &entry.name,
+                span: entry.name_span.as_ref(),
+                is_hidden: entry.hides_name,
             };
             if seen.insert(name.text) {
                 found.push((name, at));
             } else {
-                at.refuse_name::<()>(
-                    name,
-                    format!("{} is there twice; leave one", quoted(name.text)),
-                );
+                at.refuse_name::<()>(name, format!("{} is there twice; leave one", name.shown()));
             }
         }
         Some(found)
@@ -350,12 +390,23 @@ impl<'w> At<'w> {
         let Value::Table(entries) = &self.node.value else {
             return None;
         };
-        let entry = entries.iter().find(|entry| entry.name == field)?;
-        Some(At {
+        let mut entries = entries.iter().enumerate();
+        let (index, entry) = entries.find(|(_, entry)| entry.name == field)?;
+        Some(self.below(index, entry))
+    }
+
+    /// Returns a value of this table. A name that may be secret is a number in its path.
+    fn below(&self, index: usize, entry: &'w Entry) -> At<'w> {
+        let path = if entry.hides_name {
+            format!("{}[{index}]", self.path)
+        } else {
+            join(&self.path, &entry.name)
+        };
+        At {
             walk: self.walk,
             node: &entry.node,
-            path: join(&self.path, field),
-        })
+            path,
+        }
     }
 
     /// Returns a table with these fields. Any other field is a mistake.
@@ -384,6 +435,18 @@ impl<'w> At<'w> {
 pub(super) struct Name<'w> {
     pub(super) text: &'w str,
     span: Option<&'w Range<usize>>,
+    is_hidden: bool,
+}
+
+impl Name<'_> {
+    /// Returns the name as a message shows it.
+    pub(super) fn shown(&self) -> String {
+        if self.is_hidden {
+            "the name".to_owned()
+        } else {
+            quoted(self.text)
+        }
+    }
 }
 
 /// A table with known fields.

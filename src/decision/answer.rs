@@ -247,12 +247,10 @@ impl Decision {
     }
 
     /// Returns when the whole limit of this outcome is available again, if no other request arrives, by the store's
-    /// clock; `None` if the platform cannot represent the moment.
+    /// clock; `None` if the platform cannot represent the moment, and if slots are free when their requests end.
     pub fn reset_at(&self, outcome: &Outcome) -> Option<SystemTime> {
-        self.outcomes
-            .at()
-            .saturating_add(outcome.reset_after)
-            .to_system_time()
+        let reset = self.outcomes.at().saturating_add(outcome.reset_after);
+        reset.to_system_time().filter(|_| !outcome.is_of_slots())
     }
 
     pub(crate) fn name(&self, policy: usize) -> &str {

@@ -369,6 +369,12 @@ impl Outcome {
         self.limit
     }
 
+    /// Returns whether its units come back when requests end, at an unknown moment: they are slots.
+    pub(crate) fn is_of_slots(&self) -> bool {
+        // Whatever comes back with time is used until its reset.
+        self.used() > 0 && self.reset_after == Micros::ZERO
+    }
+
     /// Returns how much of the limit is used.
     pub fn used(&self) -> u32 {
         self.limit - self.remaining

@@ -403,6 +403,8 @@ pub use self::method::{Method, method};
 pub use self::name::KeyName;
 #[cfg(feature = "http")]
 pub use self::or::{Or, Source};
+#[cfg(feature = "http")]
+pub(crate) use self::path::is_plain;
 #[cfg(feature = "config")]
 pub(crate) use self::path::normal_path;
 #[cfg(feature = "http")]

@@ -182,6 +182,14 @@ fn describe(told: &Outcome, is_degraded: bool, f: &mut fmt::Formatter<'_>) -> fm
         return write!(f, " All of {limit} available again in {whole}.");
     }
     match told.remaining() {
+        0 if told.is_of_slots() => write!(
+            f,
+            "{used} of {limit} used, none remains. One more when a request ends."
+        )?,
+        remaining if told.is_of_slots() => write!(
+            f,
+            "{used} of {limit} used, {remaining} more at once. Each is free again when its request ends."
+        )?,
         _ if limit == 0 => f.write_str("the limit is 0, which nothing passes.")?,
         _ if used == 0 => write!(f, "nothing of {limit} used.")?,
         0 => {

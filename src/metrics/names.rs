@@ -257,6 +257,12 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         |snapshot, emit| store(snapshot, emit, StoreStats::remembered_denials),
     ),
     counter(
+        "ratelimit_store_failed_renewals_total",
+        Unit::Count,
+        "Calls to the store that failed to renew slots of requests in flight",
+        |snapshot, emit| store(snapshot, emit, StoreStats::failed_renewals),
+    ),
+    counter(
         "ratelimit_lease_granted_total",
         Unit::Count,
         "Units that the store has leased to this node",

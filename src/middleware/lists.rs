@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::ConfigError;
-use crate::key::Head;
+use crate::key::{Head, is_plain};
 
 /// The lists that decide requests without a policy.
 #[derive(Clone, Default)]
@@ -47,12 +47,12 @@ impl Lists {
 
     /// Rejects a path that no request can have.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let is_path = |path: &str| path.starts_with('/') && !path.contains(['?', '#', '*', '{']);
+        // Another path is one that some servers take for a third.
+        let is_path = |path: &str| is_plain(path) && !path.contains('*');
         match self.exempt_paths.iter().find(|path| !is_path(path)) {
             None => Ok(()),
             Some(path) => {
-                let remedy =
-                    "give a whole path as it is sent, such as /health; for others there is `allow`";
+                let remedy = "give a whole path in its plain form, such as /health; for others there is `allow`";
                 Err(ConfigError::quoting("exempt_paths", path, remedy))
             }
         }

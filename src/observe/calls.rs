@@ -16,6 +16,7 @@ pub(crate) struct Calls {
     failures: AtomicU64,
     batched: AtomicU64,
     remembered: AtomicU64,
+    failed_renewals: AtomicU64,
     took: Recent<Times>,
     /// The times of all calls since the beginning, for a signal that looks at the new ones.
     #[cfg(feature = "adapt")]
@@ -30,6 +31,7 @@ impl Calls {
             failures: AtomicU64::new(0),
             batched: AtomicU64::new(0),
             remembered: AtomicU64::new(0),
+            failed_renewals: AtomicU64::new(0),
             took: Recent::new(),
             #[cfg(feature = "adapt")]
             all: Times::default(),
@@ -67,12 +69,19 @@ impl Calls {
         self.remembered.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a call that failed to renew slots.
+    #[cfg(feature = "redis")]
+    pub(crate) fn renewal_failed(&self) {
+        self.failed_renewals.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Adds these counts to those of the store.
     pub(crate) fn add_to(&self, stats: &mut StoreStats) {
         stats.calls = self.ended.load(Ordering::Relaxed);
         stats.failures = self.failures.load(Ordering::Relaxed);
         stats.batched = self.batched.load(Ordering::Relaxed);
         stats.remembered_denials = self.remembered.load(Ordering::Relaxed);
+        stats.failed_renewals = self.failed_renewals.load(Ordering::Relaxed);
         stats.latency = self.latency();
     }
 

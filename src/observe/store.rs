@@ -18,6 +18,11 @@ pub(crate) enum StoreEvent<'a> {
         allow: Option<String>,
         refuse: Option<String>,
     },
+    /// A call has failed, the first one for a long time. The next may succeed.
+    FirstFailure {
+        store: &'a str,
+        error: &'a StoreError,
+    },
     /// The store answers again, after this time and this number of requests that were decided without it.
     Back {
         store: &'a str,
@@ -57,6 +62,14 @@ pub(crate) fn observe(event: &StoreEvent<'_>) {
             "the rate limiter's store does not answer; until it does, this node keeps to the policies named in \
              `local` by itself, lets everything go on under those in `allow`, and refuses everything under \
              those in `refuse`"
+        ),
+        StoreEvent::FirstFailure { store, error } => tracing::warn!(
+            target: "tower_ratelimit::store",
+            server = store,
+            error = *error as &dyn std::error::Error,
+            reason = error.reason(),
+            "a call to the rate limiter's store has failed, the first one for an hour; after five in a row the store is \
+             taken to be away"
         ),
         StoreEvent::Back {
             store,

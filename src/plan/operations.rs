@@ -1,3 +1,5 @@
+//! Limits by operation.
+
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -5,6 +7,8 @@ use super::choice::{Choice, Rules, Subject};
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::error::ConfigError;
+#[cfg(feature = "http")]
+use crate::key::Head;
 use crate::key::{IntoKey, Key};
 
 /// Limits by operation, such as `read` and `write`, under one policy.
@@ -98,11 +102,16 @@ impl Operations {
         let other = self
             .other
             .map(|limit| rules.add(LimitRule::OtherOperation, policy, limit));
-        let mut longest_first: Vec<Box<str>> = Vec::new();
-        longest_first.extend(self.limits.iter().map(|(name, _)| name.as_str().into()));
-        longest_first.sort_unstable_by_key(|name| Reverse(name.len()));
+        let limit = |limit: &Algorithm| limit.limit().unwrap_or(u32::MAX);
+        let mut longest_first: Vec<Name> = Vec::new();
+        longest_first.extend(self.limits.iter().map(|(name, own)| Name {
+            text: name.as_str().into(),
+            limit: limit(own),
+        }));
+        longest_first.sort_unstable_by_key(|name| Reverse(name.text.len()));
         Ok(LimitsByOperation {
             names: longest_first,
+            limit_of_others: limit(self.other.as_ref().unwrap_or(policy.own)),
             named,
             other: other.transpose()?,
         })
@@ -117,9 +126,25 @@ pub(crate) struct LimitsByOperation {
         not(feature = "http"),
         expect(dead_code, reason = "requests of HTTP alone have paths")
     )]
-    names: Vec<Box<str>>,
+    names: Vec<Name>,
+    #[cfg_attr(
+        not(feature = "http"),
+        expect(dead_code, reason = "requests of HTTP alone have paths")
+    )]
+    limit_of_others: u32,
     named: HashMap<Key, Choice>,
     other: Option<Choice>,
+}
+
+/// An operation, with its limit.
+#[derive(Debug)]
+#[cfg_attr(
+    not(feature = "http"),
+    expect(dead_code, reason = "requests of HTTP alone have paths")
+)]
+struct Name {
+    text: Box<str>,
+    limit: u32,
 }
 
 impl LimitsByOperation {
@@ -134,15 +159,34 @@ impl LimitsByOperation {
         }
     }
 
-    /// Returns the operation with the longest name that is a prefix of this path, by whole segments: `/bulk`
-    /// for `/bulk/7`, and not for `/bulky`.
+    /// Returns the operation of a request's path: the longest name that is a prefix of it, by whole segments, `/bulk`
+    /// for `/bulk/7` and not for `/bulky`. Of the operations of several readings, it is that with the lowest limit.
     #[cfg(feature = "http")]
-    pub(crate) fn of_path(&self, path: &str) -> Option<Key> {
-        let is_prefix = |name: &&str| {
-            let rest = path.strip_prefix(name);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || name.ends_with('/'))
-        };
-        let mut names = self.names.iter().map(AsRef::as_ref);
-        Some(names.find(is_prefix)?.into_key())
+    pub(crate) fn of_path(&self, head: &Head<'_>) -> Option<Key> {
+        let of = |path: &str| self.names.iter().find(|name| name.is_prefix_of(path));
+        let limit = |name: Option<&Name>| name.map_or(self.limit_of_others, |name| name.limit);
+        let mut found = of(head.path());
+        let has_too_many = head.any_reading(|path| {
+            let other = of(path);
+            if limit(other) < limit(found) {
+                found = other;
+            }
+            false
+        });
+        if has_too_many {
+            let lowest = self.names.iter().min_by_key(|name| name.limit);
+            found = lowest.filter(|lowest| lowest.limit < self.limit_of_others);
+        }
+        Some((&*found?.text).into_key())
+    }
+}
+
+#[cfg(feature = "http")]
+impl Name {
+    fn is_prefix_of(&self, path: &str) -> bool {
+        let rest = path.strip_prefix(&*self.text);
+        rest.is_some_and(|rest| {
+            rest.is_empty() || rest.starts_with('/') || self.text.ends_with('/')
+        })
     }
 }

@@ -121,11 +121,10 @@ impl Policy<Http> {
 
     /// Finds the [operation](Policy::operations) of a request by its path: the names of operations are
     /// prefixes of paths, by whole segments. `/bulk` is the operation of `/bulk` and of `/bulk/7`, and not of
-    /// `/bulky`. The longest prefix counts. The path is the [normal path](Head::normal_path) of the request,
-    /// so `/%62ulk` is the same operation.
+    /// `/bulky`. The longest prefix counts. If the path has several [readings](Head::any_reading), such as `/%62ulk` and
+    /// `/bulk`, the request is of that operation among theirs whose limit is the lowest.
     pub fn operation_by_path(mut self) -> Self {
-        let of_path =
-            |head: &Head<'_>, limits: &LimitsByOperation| limits.of_path(&head.normal_path());
+        let of_path = |head: &Head<'_>, limits: &LimitsByOperation| limits.of_path(head);
         self.reads.operation = Some(OperationOf::Path(of_path));
         self
     }
@@ -167,7 +166,8 @@ impl Policy<Http> {
     /// [factor](Policy::factor), it changes nothing.
     ///
     /// Requests of all classes share the quota of their key. While the factor is below 1, less important
-    /// requests are charged more, and so run out first.
+    /// requests are charged more, so a client that sends them uses up its quota sooner. Requests of one key compete: under
+    /// a key that all clients share, less important requests also use what more important ones need.
     ///
     /// ```
     /// use tower_ratelimit::factor::{Class, FactorCell};
@@ -287,7 +287,9 @@ impl Policy<Http> {
 
     /// Splits the policy into its rule and how it reads a request.
     pub(crate) fn split(self) -> (Policy, Http) {
-        let (rule, reads) = self.reading(Unkeyed);
+        let is_settled = self.settles();
+        let (mut rule, reads) = self.reading(Unkeyed);
+        rule.is_settled = is_settled;
         let reads = Http {
             is_soft: rule.is_soft,
             is_limited: rule.is_limited(),

@@ -118,6 +118,10 @@ pub struct Policy<R = Unkeyed> {
     operations: Option<Arc<Operations>>,
     limit_by: Option<LimitBy>,
     has_several_limits: bool,
+    /// Whether requests of one key may have different limits, without a change of the limits.
+    limits_differ: bool,
+    /// Whether requests are settled at their end.
+    is_settled: bool,
     is_for_all_plans: bool,
     is_soft: bool,
     mode: Mode,
@@ -160,6 +164,8 @@ impl Policy {
             operations: None,
             limit_by: None,
             has_several_limits: false,
+            limits_differ: false,
+            is_settled: false,
             is_for_all_plans: false,
             is_soft: false,
             mode: Mode::Enforce,
@@ -326,6 +332,8 @@ impl<R> Policy<R> {
             operations: self.operations,
             limit_by: self.limit_by,
             has_several_limits: self.has_several_limits,
+            limits_differ: self.limits_differ,
+            is_settled: self.is_settled,
             is_for_all_plans: self.is_for_all_plans,
             is_soft: self.is_soft,
             mode: self.mode,

@@ -1,6 +1,7 @@
 //! A policy in the form in which a store is opened for it.
 
 use super::Policy;
+use super::Unsettled;
 use super::names::{PARTS, PRINTABLE};
 use super::never_binds::{Keyless, Scope};
 use crate::algorithm::{Algorithm, Limit};
@@ -25,7 +26,8 @@ impl Policy {
         let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
         let is_planned = is_resolved || is_spoken_of || self.has_limits_of_requests();
         // Requests of low priority have the limit without the reserve.
-        self.has_several_limits = is_planned || self.terms.reserve() > 0;
+        self.limits_differ = is_planned || self.terms.reserve() > 0;
+        self.has_several_limits = self.limits_differ;
         if let Some(plans) = plans
             && !is_planned
             && !self.is_for_all_plans
@@ -84,8 +86,20 @@ impl Policy {
             name: format!("{}{PARTS}", self.name),
             shown: Some((self.name, self.algorithm)),
             has_several_limits: true,
+            limits_differ: true,
             ..self
         })
+    }
+
+    /// Returns whether two requests of one key may have different limits at the same time.
+    pub(crate) fn limits_differ(&self) -> bool {
+        self.limits_differ
+    }
+
+    /// Returns whether requests are known to be settled, which can charge more than they were admitted for, and give
+    /// charges back.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_settled || self.unsettled != Unsettled::Estimate
     }
 
     /// Rejects the mark of a policy that counts in parts in the name of one that does not.

@@ -4,7 +4,7 @@
 //! before the first request. HTTP and gRPC differ only in refusals.
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Extensions, Request, Response, StatusCode};
 
 use super::fields::{Fields, Writers};
 #[cfg(feature = "tonic")]
@@ -64,7 +64,7 @@ impl Answers {
         let fields = self.writers.denied(charges, outcomes, LONGEST_RETRY);
         let head = Head::of(request);
         #[cfg(feature = "tonic")]
-        if let Some(content_type) = self.grpc.content_type(request.headers()) {
+        if let Some(content_type) = self.grpc.content_type(request) {
             let grpc = &self.grpc;
             return grpc.denied(content_type, fields, outcomes, decision, &head);
         }
@@ -82,13 +82,13 @@ impl Answers {
         missing: Missing,
         request: &mut Request<B>,
     ) -> Response<Bytes> {
-        let response = Refusals::no_key(status, missing, request.extensions_mut());
-        self.translated(response, request)
+        self.in_its_protocol(request, |request| {
+            Refusals::no_key(status, missing, request)
+        })
     }
 
     pub(crate) fn forbidden<B>(&self, request: &mut Request<B>) -> Response<Bytes> {
-        let response = Refusals::forbidden(request.extensions_mut());
-        self.translated(response, request)
+        self.in_its_protocol(request, Refusals::forbidden)
     }
 
     pub(crate) fn cannot_hold<B>(
@@ -96,8 +96,9 @@ impl Answers {
         diagnostic: Diagnostic,
         request: &mut Request<B>,
     ) -> Response<Bytes> {
-        let response = Refusals::cannot_hold(diagnostic, request.extensions_mut());
-        self.translated(response, request)
+        self.in_its_protocol(request, |request| {
+            Refusals::cannot_hold(diagnostic, request)
+        })
     }
 
     pub(crate) fn store_failed<B>(
@@ -105,22 +106,24 @@ impl Answers {
         kind: StoreErrorKind,
         request: &mut Request<B>,
     ) -> Response<Bytes> {
-        let response = Refusals::store_failed(kind, request.extensions_mut());
-        self.translated(response, request)
+        self.in_its_protocol(request, |request| Refusals::store_failed(kind, request))
     }
 
-    /// Turns the response into one for the protocol of the request.
-    #[cfg(feature = "tonic")]
-    fn translated<B>(&self, response: Response<Bytes>, request: &Request<B>) -> Response<Bytes> {
-        match self.grpc.content_type(request.headers()) {
-            None => response,
-            Some(content_type) => GrpcRefusals::translated(content_type, response),
+    /// Returns the refusal in the protocol of the request. The refusal takes the extensions of the request.
+    #[cfg_attr(
+        not(feature = "tonic"),
+        expect(clippy::unused_self, reason = "without gRPC there is one protocol")
+    )]
+    fn in_its_protocol<B>(
+        &self,
+        request: &mut Request<B>,
+        refuse: impl FnOnce(&mut Extensions) -> Response<Bytes>,
+    ) -> Response<Bytes> {
+        #[cfg(feature = "tonic")]
+        if let Some(content_type) = self.grpc.content_type(request) {
+            let response = refuse(request.extensions_mut());
+            return GrpcRefusals::translated(content_type, response);
         }
-    }
-
-    #[cfg(not(feature = "tonic"))]
-    #[expect(clippy::unused_self, reason = "without gRPC there is one language")]
-    fn translated<B>(&self, response: Response<Bytes>, _: &Request<B>) -> Response<Bytes> {
-        response
+        refuse(request.extensions_mut())
     }
 }

@@ -227,7 +227,7 @@
 //!   [`without_headers`](crate::middleware::RateLimitLayerBuilder::without_headers).
 //!
 //! [`Grpc`] sets the message, the subject and `grpc-retry-pushback-ms`, and can force or switch off
-//! the detection.
+//! the detection. [`AnswerInHttp`] in the extensions of a request switches it off for that request.
 //!
 //! Clients may accept no more than 8 KiB of a refusal. So a refusal has only as many violations as
 //! fit, and headers of more than 1 KiB are left out.
@@ -295,7 +295,7 @@ mod several;
 pub use self::body::{CustomBody, Denied, RefusalBody};
 pub use self::dialect::{Dialect, Reset};
 #[cfg(feature = "tonic")]
-pub use self::grpc::Grpc;
+pub use self::grpc::{AnswerInHttp, Grpc};
 pub use self::handler::Refused;
 #[cfg(feature = "tonic")]
 pub use self::names::EXPOSED_GRPC_HEADERS;

@@ -15,9 +15,14 @@ pub(crate) fn saturated<B>(
     limit: u32,
     request: &mut Request<B>,
 ) -> Response<Bytes> {
+    #[cfg(feature = "tonic")]
+    let call = super::grpc::call_of(request);
     let response = Refusals::saturated(name, status, limit, request.extensions_mut());
     #[cfg(feature = "tonic")]
-    let response = super::grpc::GrpcRefusals::translated_if_call(request.headers(), response);
+    let response = match call {
+        Some(content_type) => super::grpc::GrpcRefusals::translated(content_type, response),
+        None => response,
+    };
     let mut response = response;
     let name = quoted(name);
     let headers = response.headers_mut();

@@ -55,6 +55,14 @@ pub enum Amendment {
 }
 
 impl Amendment {
+    /// Returns whether it charges a request after the fact, or gives its charge back.
+    pub(crate) fn settles(self) -> bool {
+        matches!(
+            self,
+            Self::Refund | Self::TakeBack(_) | Self::Settle | Self::Add(_)
+        )
+    }
+
     /// Returns whether a node gives back the units of the key that it has leased: it could spend them despite
     /// the change.
     #[cfg(feature = "redis")]

@@ -213,8 +213,9 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns for how long, at most, a block or an [override](Amendment::Override) of a key of this policy
-    /// still holds, by the policy's index. The default is 0: then nothing is lost with the ledger.
+    /// Returns for how long, at most, what the ledger alone has of a policy still counts, by the policy's index: what a key
+    /// has used, under whatever limit, a block, an [override](Amendment::Override). The default is 0: then nothing is lost
+    /// with the ledger. It may look at all keys.
     fn holds_for(&self, policy: usize) -> Duration {
         let _ = policy;
         Duration::ZERO

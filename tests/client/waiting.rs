@@ -154,6 +154,59 @@ async fn a_call_that_is_dropped_on_its_way_may_have_been_counted_and_lets_anothe
     assert_eq!(server.calls(), 2);
 }
 
+/// Callers that gave up after 50 ms had left their calls at the server, and the response to a later call had not counted them:
+/// as many calls were sent above the limit.
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_dropped_on_their_way_stay_counted_when_a_later_one_overtakes_them() {
+    const DROPPED: usize = 10;
+    let told = |remaining: u32| answer(200, &[("ratelimit", &format!("\"a\";r={remaining};t=60"))]);
+    let dropped = (0..DROPPED).map(|_| answer(200, &[]));
+    let answers = [told(99)].into_iter().chain(dropped);
+    let server = Scripted::stuck(answers.chain([told(98), told(97)]));
+    let client = client_of(&server);
+    let answered = async || {
+        server.may_answer.add_permits(1);
+        call(&client, SERVER).await.unwrap();
+    };
+    let sent_of = |calls: usize| {
+        let before = server.calls();
+        let mut asked: Vec<_> = (0..calls).map(|_| polled(call(&client, SERVER))).collect();
+        assert!(asked.iter_mut().all(|asked| asked.poll().is_pending()));
+        (server.calls() - before, asked)
+    };
+    answered().await;
+    let (sent, given_up) = sent_of(DROPPED);
+    assert_eq!(sent, DROPPED);
+    tokio::time::advance(Duration::from_millis(50)).await;
+    drop(given_up);
+    answered().await;
+    // Two responses in a row know nothing of them.
+    answered().await;
+    let (sent, _asked) = sent_of(100);
+    assert_eq!(sent, 97 - DROPPED);
+}
+
+/// A response to a call that was sent later has counted them.
+#[tokio::test(start_paused = true)]
+async fn calls_that_were_dropped_two_seconds_ago_are_part_of_what_a_response_tells() {
+    let told = |remaining: u32| answer(200, &[("ratelimit", &format!("\"a\";r={remaining};t=60"))]);
+    let server = Scripted::stuck([told(99), told(98), told(40), told(39)]);
+    let client = client_of(&server);
+    server.may_answer.add_permits(1);
+    call(&client, SERVER).await.unwrap();
+    let mut given_up = polled(call(&client, SERVER));
+    assert!(given_up.poll().is_pending());
+    drop(given_up);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    for _ in 0..2 {
+        server.may_answer.add_permits(1);
+        call(&client, SERVER).await.unwrap();
+    }
+    let mut asked: Vec<_> = (0..50).map(|_| polled(call(&client, SERVER))).collect();
+    assert!(asked.iter_mut().all(|asked| asked.poll().is_pending()));
+    assert_eq!(server.calls(), 4 + 39);
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_that_is_never_answered_holds_up_the_others_for_a_second() {
     let server = Scripted::stuck([]);

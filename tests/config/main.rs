@@ -28,6 +28,8 @@ mod reload;
 mod replay;
 mod scene;
 mod schema;
+#[cfg(feature = "tracing")]
+mod secrets;
 mod shadow;
 mod tables;
 mod terms;

@@ -202,6 +202,41 @@ fn a_policy_that_comes_back_finds_what_it_has_used() {
     }
 }
 
+/// The limit that a key has used is not that of the policy, which refuses all other keys.
+#[test]
+fn a_policy_that_comes_back_finds_what_a_key_has_used_under_a_limit_of_its_own() {
+    let of_plan = "default_plan = \"free\"\nplan_of = { key = { header = \"x\" }, plans = { acme = \"free\" } }\n[plans.free]\na = 2\n";
+    let allows = [
+        ("key_limits = { keys = { acme = 2 } }", ""),
+        ("key_limits = { other = 2 }", ""),
+        ("operation = \"method\"\noperations = { GET = 2 }", ""),
+        ("", of_plan),
+    ];
+    for (within, beside) in allows {
+        let folder = Folder::new("own-limit");
+        let deny = format!(
+            "[policies.a]\nalgorithm = \"fixed-window\"\nquota = \"0/300 days\"\nkey = {{ header = \"x\" }}\n{within}\n"
+        );
+        let with = |plans: &str| fs::write(folder.file(), format!("{plans}{deny}")).unwrap();
+        // A table of the root stands before that of the policy.
+        with(beside);
+        let watched = watched(&folder.file());
+        let send = || send(&watched.layer(), get("/").header("x", "acme")).status;
+        assert_eq!(
+            [send(), send(), send()],
+            [200, 200, 429],
+            "{within}{beside}"
+        );
+        for name in ["other", "third"] {
+            fs::write(folder.file(), named(name, "")).unwrap();
+            watched.reload().unwrap();
+        }
+        with(beside);
+        watched.reload().unwrap();
+        assert_eq!(send(), 429, "{within}{beside}");
+    }
+}
+
 /// A pipe without a writer blocks what opens it.
 #[test]
 fn a_pipe_in_place_of_the_file_blocks_nothing() {

@@ -24,7 +24,7 @@ fn of_a_policy() {
     let wrong: &[(&str, ExpectedMistakes)] = &[
         (
             "key = \"client_ip\"\nquota = 100/minute",
-            &[(":3:12", "text stands in quotes; write \"100/minute\"")],
+            &[(":3:12", "text stands in quotes, such as \"100/minute\"")],
         ),
         (
             "quota = 100",
@@ -76,7 +76,7 @@ fn of_a_policy() {
             "key = { heder = \"x-a\" }\nquota = \"5/minute\"\nwhen = { methd = \"GET\" }\nsettle = { hedaer = \"x\" }",
             &[
                 (":2:9: policies.a.key.heder", "did you mean \"header\"?"),
-                (":4:10: policies.a.when.methd", "did you mean \"method\"?"),
+                (":4:10: policies.a.when[0]", "did you mean \"method\"?"),
                 (
                     ":5:12: policies.a.settle.hedaer",
                     "did you mean \"header\"?",
@@ -144,7 +144,10 @@ fn of_the_whole() {
         ),
         (
             "[policies.a]\nkey = \"global\"\nquota = \"1/day\"\n\n[policies.a]\nkey = \"global\"\nquota = \"2/day\"",
-            &[(":5:11", "\"a\" is there twice, first in line 1; leave one")],
+            &[(
+                ":5:11",
+                "the name is there twice, first in line 1; leave one",
+            )],
         ),
         (
             "[policies.a]\nkey == \"global\"\nquota = \"5/minute\" \"x\"",
@@ -184,7 +187,7 @@ fn of_the_whole() {
             &[
                 (
                     ":5:9: lists.allow",
-                    "\"GET\" is not a table; write its fields in braces",
+                    "text is not a table; write its fields in braces",
                 ),
                 (
                     ":6:16: lists.exempt_paths",
@@ -196,7 +199,7 @@ fn of_the_whole() {
             "[plans.free]\na = 5\n[plan_of]\nheder = \"x\"\nfrom = \"10.0.0.0/8\"",
             &[
                 (":1:1", "`default_plan` is missing"),
-                (":7:1: plan_of.heder", "did you mean \"header\"?"),
+                (":7:1: plan_of[0]", "did you mean \"header\"?"),
             ],
         ),
     ];
@@ -229,4 +232,32 @@ fn in_json() {
     for (text, told) in wrong {
         assert_told(text, &mistakes_in_json(text), told);
     }
+}
+
+/// Each of many unknown names was compared with each of many known ones.
+#[test]
+fn of_many_names_the_first_mistakes_have_a_hint() {
+    let policy = |number| format!("[policies.p{number}]\nkey = \"global\"\nquota = \"1/day\"\n");
+    let policies: String = (0..5_000).map(policy).collect();
+    let wrong: String = (0..90).map(|number| format!("q{number} = 1\n")).collect();
+    let text = format!(
+        "default_plan = \"a\"\n{policies}[plan_of]\nkey = \"client_ip\"\nplans = {{}}\n[plans.a]\n{wrong}"
+    );
+    let found = mistakes(&text);
+    let hints = found.iter().filter(|found| found.contains("did you mean"));
+    assert_eq!((found.len(), hints.count()), (90, 40), "{found:#?}");
+}
+
+#[test]
+fn an_unlimited_quota_is_a_quota() {
+    use tower_ratelimit::config::Config;
+
+    let policy = "[policies.a]\nkey = \"client_ip\"\nquota = \"unlimited\"\n";
+    let config: Config = policy.parse().unwrap();
+    assert_eq!(config.understood().rows()[0].says(), "unlimited");
+    let found = mistakes(&format!("{policy}burst = 5"));
+    assert!(
+        found[0].contains("`burst` contradicts `quota` (line 3)"),
+        "{found:?}"
+    );
 }

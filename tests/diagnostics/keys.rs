@@ -140,6 +140,8 @@ fn a_private_peer_that_sends_forwarding_fields_and_is_not_trusted_is_warned_of_o
     let subject = "forwarding header fields of 192.168.0.1";
     assert_eq!(line.fields["subject"], subject);
     assert!(line.fields["remedy"].contains(".behind("), "{line:?}");
+    // An operator of a file, such as that of the gateway, writes no Rust.
+    assert!(line.fields["remedy"].contains("[proxies]"), "{line:?}");
     let said = format!("{line:?}");
     assert!(!said.contains("203.0.113.7"), "{said}");
 

@@ -319,9 +319,14 @@ fn checking_takes_no_slot_and_changing_usage_frees_none() {
     assert!(!limiter.reserve_now("bob", 1).is_allowed());
     let text = limiter.inspect_now("ann").to_string();
     assert!(
-        text.contains("at once: 2 of 2 used, none remains."),
+        text.contains("at once: 2 of 2 used, none remains. One more when a request ends.\n"),
         "{text}"
     );
+    let told = limiter.inspect_now("ann");
+    let resets = told
+        .policies()
+        .map(|(_, slots)| told.reset_at(slots).is_some());
+    assert_eq!(resets.collect::<Vec<_>>(), [false, true]);
     drop(held);
     assert!(limiter.reserve_now("ann", 2).is_allowed());
 }

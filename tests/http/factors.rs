@@ -6,7 +6,7 @@ use http::Request;
 use tower_ratelimit::factor::{Class, Factor, FactorCell};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{
-    Algorithm, Decision, FixedWindow, Quota, SlidingSlots, SlidingWindow, TokenBucket,
+    Algorithm, Decision, FixedWindow, Policy, Quota, SlidingSlots, SlidingWindow, TokenBucket, key,
 };
 
 use crate::exchange::{Hello, Received, ask, get, global, limited_hello};
@@ -205,4 +205,28 @@ fn a_signal_that_panics_keeps_no_limit_from_following_the_others() {
     adapt.sample();
     assert_eq!(adapt.factor().get().get(), 100);
     assert_eq!(adapt.loads().get("broken"), None);
+}
+
+/// The figures of docs/adaptive.md. Requests of all classes compete for a key that they share.
+#[test]
+fn classes_protect_a_key_of_its_own_and_not_one_that_all_share() {
+    let passed = |is_shared: bool| {
+        let policy = Policy::new("api", TokenBucket::per_second(100)).factor(&reduced(300));
+        let policy = policy.key(key::from_fn(move |head| {
+            Some(if is_shared { "all" } else { head.path() }.to_owned())
+        }));
+        let (clock, service) = limited_hello([policy.class(|head| match head.path() {
+            "/batch" => Class::Sheddable,
+            _ => Class::Critical,
+        })]);
+        let mut critical = 0;
+        for _ in 0..1_000 {
+            critical += u32::from(ask(&service, at("/pay")).status == 200);
+            clock.advance(Duration::from_millis(10));
+            ask(&service, at("/batch"));
+            clock.advance(Duration::from_millis(10));
+        }
+        critical
+    };
+    assert_eq!((passed(false), passed(true)), (629, 10));
 }

@@ -36,13 +36,16 @@ start() { # example, NAME=value…
     run "examples/$example" "$@"
 }
 
+# Arguments of the programs that `run` starts.
+arguments=
+
 # Starts a program of the target directory, which prints its address like an example.
 run() { # program, NAME=value…
     local program=$1
     shift
     # Created before the example writes it, because it is read at once.
     : >"$log"
-    env ADDR=127.0.0.1:0 "$@" "$programs/$program" >>"$log" 2>&1 &
+    env ADDR=127.0.0.1:0 "$@" "$programs/$program" $arguments >>"$log" 2>&1 &
     server=$!
     for _ in $(seq 300); do
         url=$(sed -n 's/^listening on \(http:[^ ]*[0-9]\).*/\1/p' "$log")

@@ -1,8 +1,8 @@
 //! Data that this version has not written: an error that says so, for that key alone, and never a panic.
 
 use redis::Value;
-use tower_ratelimit::StoreError;
 use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::{Micros, StoreError};
 
 use crate::scene::{MINUTE, ask, daily, every, limiter, patient, store, story, used};
 use crate::stand_in::{ScriptedReply, StandIn};
@@ -166,10 +166,17 @@ async fn words_of_any_size_are_read_without_a_panic() {
     for words in [3, 5, 11] {
         for policy in every(5, MINUTE) {
             let text = vec![most.as_str(); words].join(" ");
-            let text = format!("{most};0;{most};{text}");
-            let answer = format!("${}\r\n{text}\r\n", text.len());
-            let answer: &'static str = answer.leak();
-            let server = StandIn::start(move |_| ScriptedReply::Say(answer));
+            let longest = Micros::LONGEST.get();
+            let answer =
+                |text: String| -> &'static str { format!("${}\r\n{text}\r\n", text.len()).leak() };
+            // A time that no server can have is an error.
+            let absurd = answer(format!("{most};0;{most};{text}"));
+            let server = StandIn::start(move |_| ScriptedReply::Say(absurd));
+            let asked = limiter(&patient().open(server.url()).unwrap(), [policy.clone()]);
+            let error = asked.check("ann", 1).await.unwrap_err();
+            assert_eq!(error.reason(), Some("damaged state"));
+            let possible = answer(format!("{longest};0;{longest};{text}"));
+            let server = StandIn::start(move |_| ScriptedReply::Say(possible));
             let limiter = limiter(&patient().open(server.url()).unwrap(), [policy]);
             assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
             let _ = limiter.take_up_to("ann", 3).await;

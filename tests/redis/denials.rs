@@ -6,7 +6,7 @@ use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{Charge, Ledger, RedisLedger, RedisStoreBuilder, Store};
 use tower_ratelimit::{
-    AnchoredWindow, Gcra, Limiter, Policy, Quota, RedisStore, SlidingLog, TokenBucket,
+    AnchoredWindow, FixedWindow, Gcra, Limiter, Policy, Quota, RedisStore, SlidingLog, TokenBucket,
 };
 
 use crate::scene::{
@@ -131,10 +131,7 @@ async fn whatever_changes_a_key_through_the_store_ends_what_is_remembered() {
     let server = Server::start(&[]);
     let store = open(remembering(), &server);
     let policies = || [daily("a", 5)];
-    let one = limiter(&store, policies());
-    // A limiter of the same store, such as an operator's beside that of the layer.
-    let other = limiter(&store.clone(), policies());
-    let gone = async |key: &str| {
+    let gone = async |one: &Limiter<RedisLedger>, key: &str| {
         let before = scripts_run(&server);
         let denied = one.check(key, 1).await.unwrap();
         assert_ne!(
@@ -144,7 +141,11 @@ async fn whatever_changes_a_key_through_the_store_ends_what_is_remembered() {
         );
         denied.is_allowed()
     };
-    for (limiter, node) in [(&one, "one"), (&other, "other")] {
+    for node in ["one", "other"] {
+        let one = limiter(&store, policies());
+        // A limiter of the same store, such as an operator's beside that of the layer.
+        let other = limiter(&store.clone(), policies());
+        let limiter = if node == "one" { &one } else { &other };
         let key = |verb: &str| format!("{verb}-{node}");
         for verb in ["refund", "reset", "settle", "unblock"] {
             exhaust(&one, &key(verb)).await;
@@ -153,18 +154,18 @@ async fn whatever_changes_a_key_through_the_store_ends_what_is_remembered() {
             assert_eq!(scripts_run(&server), before);
         }
         limiter.refund(&key("refund"), 1).await.unwrap();
-        assert!(gone(&key("refund")).await);
+        assert!(gone(&one, &key("refund")).await);
         limiter.reset(&key("reset")).await.unwrap();
-        assert!(gone(&key("reset")).await);
+        assert!(gone(&one, &key("reset")).await);
         limiter.settle(&key("settle"), 1).await.unwrap();
-        assert!(!gone(&key("settle")).await);
+        assert!(!gone(&one, &key("settle")).await);
         limiter.unblock(&key("unblock")).await.unwrap();
-        assert!(!gone(&key("unblock")).await);
+        assert!(!gone(&one, &key("unblock")).await);
 
         limiter.block(&key("blocked"), MINUTE).await.unwrap();
         assert!(!one.check(&key("blocked"), 1).await.unwrap().is_allowed());
         limiter.unblock(&key("blocked")).await.unwrap();
-        assert!(gone(&key("blocked")).await);
+        assert!(gone(&one, &key("blocked")).await);
     }
 }
 
@@ -247,6 +248,46 @@ async fn with_a_length_of_zero_the_server_is_asked_each_time() {
         assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
     }
     assert_eq!(scripts_run(&server).0, before + 10);
+}
+
+/// The calls of 1,000 denied requests, as docs/many-nodes.md tells them.
+#[tokio::test]
+async fn a_flood_reaches_the_server_where_another_node_could_make_the_wait_longer() {
+    let server = Server::start(&[]);
+    let window = || Policy::new("window", FixedWindow::per_day(5));
+    let bucket = || Policy::new("bucket", TokenBucket::per_day(5));
+    let calls = async |policies: Vec<Policy>, (left, cost): (u32, u32), settles: bool| {
+        let store = open(remembering(), &server);
+        let limiter = limiter(&store, policies);
+        limiter.reset("ann").await.unwrap();
+        if settles {
+            limiter.settle("ann", 5 - left).await.unwrap();
+        } else {
+            assert!(limiter.check("ann", 5 - left).await.unwrap().is_allowed());
+        }
+        let (before, _) = scripts_run(&server);
+        for _ in 0..1_000 {
+            let _ = limiter.check("ann", cost).await.unwrap();
+        }
+        scripts_run(&server).0 - before
+    };
+    let (all, some) = ((0, 1), (2, 3));
+    // A day or a bucket's unit may end meanwhile.
+    let few = 0..20;
+    assert!(few.contains(&calls(vec![window()], all, false).await));
+    assert!(few.contains(&calls(vec![bucket()], all, false).await));
+    assert!(few.contains(&calls(vec![window()], some, false).await));
+    assert!(few.contains(&calls(vec![window()], all, true).await));
+    assert_eq!(calls(vec![bucket()], some, false).await, 1_000);
+    assert_eq!(calls(vec![bucket()], all, true).await, 1_000);
+    // The other policy has room, and a longer wait if it has none.
+    let month = Policy::new(
+        "month",
+        AnchoredWindow::of(Quota::new(9, MINUTE * 60 * 24 * 30).unwrap()),
+    );
+    assert_eq!(calls(vec![bucket(), month], all, false).await, 1_000);
+    let second = Policy::new("second", TokenBucket::per_second(9));
+    assert!(few.contains(&calls(vec![bucket(), second], all, false).await));
 }
 
 /// In a cluster, the charge of the first key is given back each time that the second denies.

@@ -50,7 +50,7 @@ impl Scene {
         let mut runtimes = vec![Handle::current()];
         let mut process = || {
             let queue = LeakyQueue::per_second(10).places(50);
-            let store = store(&server).clock(clock);
+            let store = store(&server).clock(clock.clone());
             runtimes.extend(store.open(&[]).unwrap().runtime());
             RateLimitLayer::builder()
                 .policy(Policy::new("queue", queue).key(key::global()))

@@ -23,6 +23,7 @@ mod leaving;
 mod nodes;
 mod permissions;
 mod plans;
+mod refused_writes;
 mod renewed_slots;
 mod runtimes;
 mod scene;

@@ -2,36 +2,44 @@
 
 use std::time::Duration;
 
+use tower_ratelimit::clock::Clock;
 use tower_ratelimit::error::StoreErrorKind;
-use tower_ratelimit::{Limiter, ManualClock, Policy, RedisStore, SlidingLog, StoreError};
+use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::{Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog, StoreError};
 
-use crate::scene::{MINUTE, daily, every, key_on_each, limiter, patient, story, used};
+use crate::scene::{self, MINUTE, daily, every, key_on_each, limiter, patient, story, used};
+use crate::slots::at_once;
 use crate::support::redis::{Cluster, Server};
 
-/// The commands of clients and of the scripts.
-const COMMANDS: [&str; 14] = [
-    "EVALSHA", "EVAL", "TIME", "GET", "SET", "DEL", "PTTL", "PEXPIRE", "LRANGE", "LLEN", "RPUSH",
-    "LPUSH", "LTRIM", "LSET",
-];
+const DOCUMENTED: &str = include_str!("../../docs/many-nodes.md");
 
-fn allow(server: &Server, commands: &[&str]) {
-    let mut words = vec![
-        "ACL",
-        "SETUSER",
-        "limiter",
-        "reset",
-        "on",
-        ">p4ss",
-        "~ratelimit:*",
-    ];
-    let commands: Vec<String> = commands.iter().map(|name| format!("+{name}")).collect();
-    words.extend(commands.iter().map(String::as_str));
-    server.ask(&words);
+/// Returns the words of the command in the documentation that makes the user.
+fn documented() -> Vec<&'static str> {
+    let begins = DOCUMENTED.find("ACL SETUSER").unwrap();
+    let (line, _) = DOCUMENTED[begins..].split_once("```").unwrap();
+    line.split_whitespace().collect()
+}
+
+/// Returns the rights to commands among these words.
+fn rights(words: &[&'static str]) -> Vec<&'static str> {
+    let rights = words.iter().copied();
+    rights.filter(|word| word.starts_with('+')).collect()
+}
+
+/// Makes the user anew, with these rights beside the documented ones, and without another.
+fn allow(server: &Server, more: &[&'static str], without: Option<&str>) {
+    server.ask(&["ACL", "DELUSER", "limiter"]);
+    let words = [&documented(), more].concat();
+    let words = words.into_iter().filter(|word| Some(*word) != without);
+    server.ask(&words.collect::<Vec<_>>());
 }
 
 fn open(server: &Server) -> RedisStore {
-    let url = format!("redis://limiter:p4ss@127.0.0.1:{}/", server.port());
-    patient().open(&url).unwrap()
+    patient().open(url_of(server)).unwrap()
+}
+
+fn url_of(server: &Server) -> String {
+    format!("redis://limiter:password@127.0.0.1:{}/", server.port())
 }
 
 /// All commands that the store can send.
@@ -50,25 +58,49 @@ async fn every_verb(server: &Server) -> Result<(), StoreError> {
         limiter.unblock("ann").await?;
         limiter.reset("ann").await?;
     }
-    // A log without its first entries.
+    // A log without its first entries, and slots from before the clock has stepped back.
     let clock = ManualClock::new();
     let log = Policy::new("log", SlidingLog::per_second(5));
-    let limiter = limiter(&store.clock(clock.clone()), [log]);
+    let store = store.clock(clock.clone());
+    let limiter = limiter(&store, [log]);
     for _ in 0..3 {
         let _ = limiter.check("ann", 1).await?;
         clock.advance(Duration::from_millis(600));
     }
+    let slots = scene::limiter(&store, [at_once(2)]);
+    let held = slots.reserve("ann", 1).await?;
+    clock.set_micros(Micros::new(clock.now().get() - 3_600_000_000));
+    held_once_more(&slots).await?;
+    slots.block("ann", MINUTE).await?;
+    slots.unblock("ann").await?;
+    std::mem::forget(held);
+    let leases = Lease::up_to(Duration::from_secs(1));
+    let leasing = patient().lease(leases).open(url_of(server)).unwrap();
+    for policy in every(5, MINUTE) {
+        let limiter = scene::limiter(&leasing, [policy]);
+        let _ = limiter.check("ben", 1).await?;
+        let reserved = limiter.reserve("ben", 2).await?;
+        reserved.settle(1);
+    }
+    leasing.give_leases_back().await;
+    Ok(())
+}
+
+async fn held_once_more(slots: &Limiter<RedisLedger>) -> Result<(), StoreError> {
+    let held = slots.reserve("ann", 1).await?;
+    assert!(held.is_allowed());
+    std::mem::forget(held);
     Ok(())
 }
 
 #[tokio::test]
 async fn these_commands_are_all_that_is_needed() {
     let server = Server::start(&[]);
-    allow(&server, &COMMANDS);
+    allow(&server, &[], None);
     every_verb(&server)
         .await
         .unwrap_or_else(|error| panic!("{}", story(&error)));
-    let url = format!("redis://limiter:p4ss@127.0.0.1:{}/", server.port());
+    let url = format!("redis://limiter:password@127.0.0.1:{}/", server.port());
     // A user without that permission works without the server's version.
     let connected = patient().connect(&url).await;
     connected.unwrap_or_else(|error| panic!("{}", story(&error)));
@@ -77,12 +109,8 @@ async fn these_commands_are_all_that_is_needed() {
 #[tokio::test]
 async fn each_of_these_commands_is_needed() {
     let server = Server::start(&[]);
-    for without in COMMANDS {
-        let others: Vec<&str> = COMMANDS
-            .into_iter()
-            .filter(|name| *name != without)
-            .collect();
-        allow(&server, &others);
+    for without in rights(&documented()) {
+        allow(&server, &[], Some(without));
         server.ask(&["FLUSHALL"]);
         server.ask(&["SCRIPT", "FLUSH"]);
         let error = every_verb(&server).await.expect_err(without);
@@ -103,8 +131,8 @@ async fn each_of_these_commands_is_needed() {
 #[tokio::test]
 async fn keys_that_are_not_of_the_prefix_are_out_of_reach() {
     let server = Server::start(&[]);
-    allow(&server, &COMMANDS);
-    let url = format!("redis://limiter:p4ss@127.0.0.1:{}/", server.port());
+    allow(&server, &[], None);
+    let url = format!("redis://limiter:password@127.0.0.1:{}/", server.port());
     let elsewhere = limiter(
         &patient().prefix("other").open(&url).unwrap(),
         [daily("a", 5)],
@@ -123,7 +151,7 @@ async fn keys_that_are_not_of_the_prefix_are_out_of_reach() {
 fn open_cluster(cluster: &Cluster) -> RedisStore {
     let urls = cluster.nodes.iter().map(Server::port);
     let urls: Vec<String> = urls
-        .map(|port| format!("redis://limiter:p4ss@127.0.0.1:{port}/"))
+        .map(|port| format!("redis://limiter:password@127.0.0.1:{port}/"))
         .collect();
     let urls = urls.iter().map(String::as_str);
     patient().open_cluster(urls).unwrap()
@@ -132,15 +160,16 @@ fn open_cluster(cluster: &Cluster) -> RedisStore {
 #[tokio::test]
 async fn in_a_cluster_the_user_may_also_ask_for_the_slots() {
     let cluster = Cluster::start();
-    let more = [&COMMANDS[..], &["CLUSTER|SLOTS", "ASKING"]].concat();
+    let more = ["+cluster|slots", "+asking"];
+    assert!(DOCUMENTED.contains(&format!("a cluster needs `{}` and `{}`", more[0], more[1])));
     for node in &cluster.nodes {
-        allow(node, &COMMANDS);
+        allow(node, &[], None);
     }
     let refused = limiter(&open_cluster(&cluster), [daily("a", 5)]);
     let error = refused.check("ann", 1).await.unwrap_err();
     assert_eq!(error.reason(), Some("no permission"), "{}", story(&error));
     for node in &cluster.nodes {
-        allow(node, &more);
+        allow(node, &more, None);
     }
     let store = open_cluster(&cluster);
     let limiter = limiter(&store, [daily("a", 5)]);

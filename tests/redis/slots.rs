@@ -12,9 +12,11 @@ use http::{Request, Response};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, yield_now};
 use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::clock::Clock;
 use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{
-    Concurrency, Limiter, OnStoreFailure, Policy, RateLimitLayer, RedisStore, key,
+    Concurrency, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RateLimitLayer, RedisStore,
+    key,
 };
 
 use crate::renewed_slots::are_renewed;
@@ -170,6 +172,27 @@ fn slots_of_a_node_that_has_died_are_free_beside_those_of_a_node_that_lives() {
     assert!(!other.takes(7));
     are_renewed(&[(&server, set_of(&store, 7))], LIFE);
     assert!(!other.takes(7));
+}
+
+/// Otherwise they stay taken for as long as the clock has stepped back, and a life.
+#[test]
+fn slots_of_a_dead_node_end_within_a_life_though_the_clock_has_stepped_back() {
+    const HOUR: u64 = 3_600_000_000;
+    let server = Server::start(&[]);
+    let clock = ManualClock::new();
+    let line = Proxy::start(&server);
+    let through = patient().slot_life(LIFE).open(line.url()).unwrap();
+    let node = |store: RedisStore| Node::new(&store.clock(clock.clone()), [at_once(2)]);
+    let (dying, other) = (node(through), node(short_lived(&server)));
+    assert!(dying.takes(7) && dying.takes(7));
+    dying.dies(line);
+    let back = clock.now().get() - HOUR;
+    clock.set_micros(Micros::new(back));
+    assert!(!other.takes(7));
+    clock.advance(LIFE - Duration::from_micros(1));
+    assert!(!other.takes(7));
+    clock.advance(Duration::from_micros(1));
+    assert!(other.takes(7) && other.takes(7) && !other.takes(7));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::{Instant, advance};
 use tower_ratelimit::decision::{Resolution, Unresolved};
@@ -182,6 +183,80 @@ async fn no_more_lookups_are_in_flight_than_may_be_and_the_others_do_not_wait() 
     let busy = |it: &_| matches!(it, Ok::<_, _>(decision) if resolution_of(decision) == BUSY);
     assert_eq!(told.iter().filter(|it| busy(it)).count(), 152);
     assert_eq!(source.most_in_flight(), 64);
+}
+
+/// A customer with a stale plan goes on with it. One without a plan had the default plan, because refreshes took all places.
+#[tokio::test(start_paused = true)]
+async fn refreshes_of_plans_leave_room_for_keys_without_a_plan() {
+    let source = ScriptedSource::new();
+    let keys =
+        |kind: &str| -> Vec<String> { (0..100).map(|number| format!("{kind} {number}")).collect() };
+    let (known, new) = (keys("known"), keys("new"));
+    for key in known.iter().chain(&new) {
+        source.set(key, "pro");
+    }
+    let limiter = limiter(&source.resolver());
+    for key in &known {
+        ask(&limiter, key).await;
+    }
+    advance(SURELY_STALE).await;
+
+    let gate = source.hold();
+    let refreshed: Vec<_> = join_all(known.iter().map(|key| resolution(&limiter, key))).await;
+    settle().await;
+    let is_stale = |it: &Resolution| matches!(it, Resolution::Stale(_));
+    assert!(refreshed.iter().all(is_stale), "{refreshed:?}");
+    assert_eq!(source.in_flight(), 32);
+    let waiting = new[..32].iter().map(|key| limiter.check(key.clone(), 1));
+    let waiting = tokio::spawn(join_all(waiting));
+    settle().await;
+    assert_eq!(source.in_flight(), 64);
+    // The first refreshes end, and no others take their places.
+    gate.add_permits(16);
+    settle().await;
+    let _ = join_all(known.iter().map(|key| resolution(&limiter, key))).await;
+    settle().await;
+    assert_eq!(source.in_flight(), 48);
+    let more = new[32..48].iter().map(|key| limiter.check(key.clone(), 1));
+    let more = tokio::spawn(join_all(more));
+    settle().await;
+    assert_eq!(source.in_flight(), 64);
+    source.hold_no_longer();
+    gate.add_permits(1_000);
+    for told in [waiting, more] {
+        let told = told.await.unwrap();
+        let told: Vec<_> = told
+            .iter()
+            .map(|told| resolution_of(told.as_ref().unwrap()))
+            .collect();
+        assert!(told.iter().all(|it| *it == Resolution::Fresh), "{told:?}");
+    }
+}
+
+/// A customer whose plan is known waits for no lookup, however many keys others invent: its decision is ready when it is first
+/// polled.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_invented_keys_keeps_no_customer_waiting_whose_plan_is_known() {
+    let source = ScriptedSource::new();
+    source.set("ann", "pro");
+    let limiter = limiter(&source.resolver());
+    ask(&limiter, "ann").await;
+    let gate = source.hold();
+    for (rounds, aged) in [(100, Duration::ZERO), (100, SURELY_STALE)] {
+        advance(aged).await;
+        for round in 0..rounds {
+            let invented =
+                (0..100).map(|number| limiter.check(format!("{aged:?} {round} {number}"), 1));
+            let invented = tokio::spawn(join_all(invented));
+            settle().await;
+            let known = resolution(&limiter, "ann").now_or_never();
+            let is_known = matches!(known, Some(Resolution::Fresh | Resolution::Stale(_)));
+            assert!(is_known, "{aged:?}, round {round}: {known:?}");
+            // Some of the lookups end, and others begin.
+            gate.add_permits(10);
+            invented.abort();
+        }
+    }
 }
 
 fn resolution_of(decision: &tower_ratelimit::Decision) -> Resolution {

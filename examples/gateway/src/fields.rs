@@ -49,7 +49,7 @@ const WEBSOCKET: &str = "websocket";
 /// Returns whether the connection is to switch to a WebSocket. With `h2c`, a client could send the upstream any number of requests
 /// that are not counted.
 pub(crate) fn switches(headers: &HeaderMap) -> bool {
-    let names_it = options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"));
+    let names_it = options(headers).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
     let mut protocols = headers.get_all(UPGRADE).into_iter();
     let is_websocket = |protocol: &HeaderValue| {
         protocol
@@ -65,20 +65,20 @@ pub(crate) fn switch(headers: &mut HeaderMap) {
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 
-fn options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+/// An option that is no name does not hide the others.
+fn options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     headers
         .get_all(CONNECTION)
         .into_iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
 }
 
 /// Removes the fields of the connection: the known ones, and those that `Connection` names, except those of which
 /// `is_kept` is true.
 pub(crate) fn leave_the_connection(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
     let named: Vec<HeaderName> = options(headers)
-        .filter_map(|option| option.parse().ok())
+        .filter_map(|option| HeaderName::from_bytes(option).ok())
         .filter(|name| !KEPT.contains(name) && !is_forwarding(name.as_str()) && !is_kept(name))
         .collect();
     for name in OF_THE_CONNECTION.iter().chain(&named) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -18,6 +18,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::copy_bidirectional;
 
+use crate::counted::Counted;
 use crate::stall::{Progress, Stalled, Watched};
 use crate::tls::{self, Roots};
 use crate::{Body, fields, told};
@@ -42,8 +43,7 @@ pub(crate) struct Sender {
     pub(crate) peer: SocketAddr,
     /// Whether the peer may tell the address of the client.
     pub(crate) is_proxy: bool,
-    /// The headers that the limits read.
-    pub(crate) read: std::sync::Arc<[HeaderName]>,
+    pub(crate) counted: Counted,
     pub(crate) heads: crate::framing::Heads,
 }
 
@@ -105,12 +105,17 @@ impl Upstream {
             .await
         {
             Ok(Ok(response)) => incoming(response, client, &sender),
+            Ok(Err(_)) if progress.has_broken_off() => told(
+                StatusCode::BAD_REQUEST,
+                "the body of the request breaks off, or is malformed",
+            ),
             Ok(Err(error)) => failed(&error),
-            Err(Stalled::Client) => told(
+            // A stream of gRPC may stay open with nothing to send, and waits for its response.
+            Err(Stalled::Client) if !is_grpc => told(
                 StatusCode::REQUEST_TIMEOUT,
                 "the rest of the request did not arrive in time",
             ),
-            Err(Stalled::Upstream) => {
+            Err(Stalled::Client | Stalled::Upstream) => {
                 tracing::warn!("the upstream did not answer in time");
                 told(
                     StatusCode::GATEWAY_TIMEOUT,
@@ -129,14 +134,19 @@ impl Upstream {
         progress: &Progress,
     ) -> Option<Request<Watched<Incoming>>> {
         let (mut parts, body) = request.into_parts();
+        let has_unknown_length = !body.is_end_stream() && body.size_hint().exact().is_none();
         let takes_trailers = fields::takes_trailers(&parts.headers);
-        fields::leave_the_connection(&mut parts.headers, |name| sender.read.contains(name));
+        fields::leave_the_connection(&mut parts.headers, |name| sender.counted.reads(name));
         fields::tell_the_client(&mut parts.headers, sender.peer.ip(), sender.is_proxy);
         let headers = &mut parts.headers;
         // Reading the body makes the gateway send `100 Continue`.
         headers.remove(EXPECT);
         if switches {
             fields::switch(headers);
+        }
+        if has_unknown_length && !is_grpc {
+            // hyper would take a GET for one without a body.
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         if is_grpc {
             // HTTP/2 has the host in the URI.

@@ -1,10 +1,15 @@
-//! Finds requests that have several lengths: both `Content-Length` and `Transfer-Encoding`, or one of them twice.
+//! Lets bytes of HTTP/1 pass only if they have one reading.
 //!
-//! Two readers of such a request may disagree about its end, which makes smuggling possible. hyper follows
-//! `Transfer-Encoding` and removes the other header, and makes one of two equal lengths, so a service never sees that
-//! both were there. This module reads the same bytes beside hyper, as far as it takes to find the head of each request.
+//! Two servers may disagree about the end of a request with two lengths, or about a line that ends without CR, which makes
+//! smuggling possible. hyper accepts some of these, and a service does not see that they were there. This reader stands
+//! before hyper and decides alone: hyper gets no byte after the first one that breaks these rules, so it cannot read
+//! anything else.
+//!
+//! - Lines end with CR LF. Neither stands elsewhere in a line, nor does NUL.
+//! - A field has a name, a colon after it, and no second line.
+//! - A head has one `Content-Length`, of digits, or `Transfer-Encoding`.
+//! - The size of a chunk has hexadecimal digits, and `;` may follow.
 
-use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,18 +18,16 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most fields of a head that hyper reads.
-const MOST_FIELDS: usize = 100;
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n";
 
-/// More bytes than hyper accepts in a head.
-const LONGEST_HEAD: usize = 512 * 1024;
+/// The rest of a head that hyper refuses with 400, and closes the connection.
+const REFUSED: &[u8] = b"\0\r\n\r\n";
 
-const LONGEST_LINE: usize = 16 * 1024;
-
-const HTTP2: &[u8] = b"PRI * HTTP/2.0";
+/// The longest name of a field that is compared.
+const LONGEST_NAME: usize = "transfer-encoding".len();
 
 pin_project! {
-    /// A connection whose incoming bytes are inspected.
+    /// A connection whose incoming bytes have one reading.
     #[derive(Debug)]
     pub(crate) struct Framed<T> {
         #[pin]
@@ -33,7 +36,7 @@ pin_project! {
     }
 }
 
-/// The state of the inspection of a connection.
+/// A handle of the reader of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heads {
     framing: Arc<Mutex<Framing>>,
@@ -41,46 +44,68 @@ pub(crate) struct Heads {
 
 #[derive(Debug, Default)]
 struct Framing {
-    place: FramingState,
-    /// The beginning of an incomplete head or line.
-    partial: Vec<u8>,
-    /// Whether each request that is not yet served has one length at most.
-    clear: VecDeque<bool>,
+    place: Place,
+    /// The last byte was a CR.
+    has_cr: bool,
+    name: Name,
+    /// `Content-Length`, or the size of a chunk.
+    length: Option<u64>,
+    is_chunked: bool,
+    /// The bytes of [`REFUSED`] that hyper has read.
+    refused: usize,
 }
 
-/// The part that comes next on a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum FramingState {
-    #[default]
-    Head,
+/// The beginning of the name of a field, in lower case.
+#[derive(Debug, Default)]
+struct Name {
+    bytes: [u8; LONGEST_NAME],
+    length: usize,
+}
+
+/// The part of the connection to which the next byte belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// The first bytes, of which so many are those of HTTP/2.
+    First(usize),
+    BeforeHead,
+    RequestLine,
+    FieldName,
+    /// The value of `Content-Length`, from its first digit on or after its last.
+    Length {
+        has_ended: bool,
+    },
+    FieldValue,
     /// This many bytes of a body.
     Body(u64),
     ChunkSize,
+    ChunkExtension,
     /// This many bytes of a chunk.
     Chunk(u64),
     ChunkEnd,
-    Trailers,
+    TrailerStart,
+    Trailer,
     /// Bytes of another protocol.
     Opaque,
-    /// The bytes cannot be understood, and no further request is served.
-    Broken,
+    /// A byte broke the rules, in a head or in a body.
+    Broken {
+        is_in_body: bool,
+    },
+}
+
+/// A byte that breaks the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unclear;
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::First(0)
+    }
 }
 
 impl Heads {
-    /// Returns whether the next request has one length at most. Each request of HTTP/1 takes one answer.
-    pub(crate) fn next_is_clear(&self) -> bool {
-        let mut framing = self.lock();
-        match framing.clear.pop_front() {
-            Some(is_clear) => is_clear,
-            None => framing.place == FramingState::Opaque,
-        }
-    }
-
     /// The bytes to come are not HTTP.
     pub(crate) fn upgrade(&self) {
-        let mut framing = self.lock();
-        framing.place = FramingState::Opaque;
-        framing.partial = Vec::new();
+        self.lock().place = Place::Opaque;
     }
 
     fn lock(&self) -> MutexGuard<'_, Framing> {
@@ -89,137 +114,180 @@ impl Heads {
 }
 
 impl Framing {
-    fn read(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            bytes = match self.place {
-                FramingState::Opaque | FramingState::Broken => return,
-                FramingState::Head => self.head(bytes),
-                FramingState::Body(left) => {
-                    self.skip(bytes, left, FramingState::Body, FramingState::Head)
+    /// Reads these bytes, and returns how many of them are clear.
+    fn read(&mut self, bytes: &[u8]) -> usize {
+        let mut read = 0;
+        while let Some(byte) = bytes.get(read) {
+            read += match self.place {
+                Place::Opaque => return bytes.len(),
+                Place::Broken { .. } => return read,
+                Place::Body(left) => {
+                    self.skip(bytes.len() - read, left, Place::Body, Place::BeforeHead)
                 }
-                FramingState::Chunk(left) => {
-                    self.skip(bytes, left, FramingState::Chunk, FramingState::ChunkEnd)
+                Place::Chunk(left) => {
+                    self.skip(bytes.len() - read, left, Place::Chunk, Place::ChunkEnd)
                 }
-                FramingState::ChunkSize | FramingState::ChunkEnd | FramingState::Trailers => {
-                    self.line(bytes)
+                place => {
+                    if self.byte(*byte) == Err(Unclear) {
+                        let is_in_body = place.is_in_body();
+                        self.place = Place::Broken { is_in_body };
+                        return read;
+                    }
+                    1
                 }
             };
         }
+        read
     }
 
-    /// Reads as much of a head as there is, and returns the part that comes after it.
-    fn head<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let before = self.partial.len();
-        if before == 0 && matches!(bytes[0], b'\r' | b'\n') {
-            // Empty lines before a head are skipped by hyper too.
-            return &bytes[1..];
+    /// Ends the bytes of a connection that is broken.
+    fn end(&mut self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+        if self.place == (Place::Broken { is_in_body: true }) {
+            return Err(io::ErrorKind::InvalidData.into());
         }
-        self.partial.extend_from_slice(bytes);
-        if self.partial.len() >= HTTP2.len() && self.partial.starts_with(HTTP2) {
-            return self.end_at(FramingState::Opaque);
-        }
-        // A head ends with a line.
-        if !bytes.contains(&b'\n') {
-            return self.wait_for_more(LONGEST_HEAD);
-        }
-        let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
-        let mut request = httparse::Request::new(&mut fields);
-        match request.parse(&self.partial) {
-            Ok(httparse::Status::Complete(length)) => {
-                let (place, is_clear) = after(request.headers);
-                self.clear.push_back(is_clear);
-                self.partial.clear();
-                self.place = place;
-                bytes
-                    .get(length.saturating_sub(before)..)
-                    .unwrap_or_default()
-            }
-            Ok(httparse::Status::Partial) => self.wait_for_more(LONGEST_HEAD),
-            Err(_) => self.end_at(FramingState::Broken),
-        }
+        let rest = &REFUSED[self.refused..];
+        let next = rest.len().min(buffer.remaining());
+        buffer.put_slice(&rest[..next]);
+        self.refused += next;
+        Ok(())
     }
 
-    fn skip<'b>(
-        &mut self,
-        bytes: &'b [u8],
-        left: u64,
-        rest: fn(u64) -> FramingState,
-        next: FramingState,
-    ) -> &'b [u8] {
-        let here = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+    fn is_broken(&self) -> bool {
+        matches!(self.place, Place::Broken { .. })
+    }
+
+    fn skip(&mut self, here: usize, left: u64, rest: fn(u64) -> Place, next: Place) -> usize {
+        let here = usize::try_from(left).map_or(here, |left| left.min(here));
         let left = left - here as u64;
         self.place = if left == 0 { next } else { rest(left) };
-        &bytes[here..]
+        here
     }
 
-    /// Reads a line of a chunked body, and returns the part that comes after it.
-    fn line<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
-            self.partial.extend_from_slice(bytes);
-            return self.wait_for_more(LONGEST_LINE);
-        };
-        self.partial.extend_from_slice(&bytes[..end]);
-        // As strict as hyper: a line of blanks is not empty.
-        let line = self.partial.strip_suffix(b"\r").unwrap_or(&self.partial);
-        self.place = match self.place {
-            FramingState::ChunkSize => match chunk_size(line) {
-                Some(0) => FramingState::Trailers,
-                Some(size) => FramingState::Chunk(size),
-                None => FramingState::Broken,
-            },
-            FramingState::ChunkEnd if line.is_empty() => FramingState::ChunkSize,
-            FramingState::Trailers if line.is_empty() => FramingState::Head,
-            FramingState::Trailers => FramingState::Trailers,
-            _ => FramingState::Broken,
-        };
-        self.partial.clear();
-        &bytes[end + 1..]
-    }
-
-    fn wait_for_more(&mut self, most: usize) -> &'static [u8] {
-        if self.partial.len() > most {
-            return self.end_at(FramingState::Broken);
+    fn byte(&mut self, byte: u8) -> Result<(), Unclear> {
+        if self.has_cr {
+            self.has_cr = false;
+            return if byte == b'\n' {
+                self.end_line()
+            } else {
+                Err(Unclear)
+            };
         }
-        &[]
+        match byte {
+            b'\r' => {
+                self.has_cr = true;
+                Ok(())
+            }
+            b'\n' | 0 => Err(Unclear),
+            byte => self.in_line(byte),
+        }
     }
 
-    fn end_at(&mut self, place: FramingState) -> &'static [u8] {
-        self.place = place;
-        self.partial = Vec::new();
-        &[]
+    fn in_line(&mut self, byte: u8) -> Result<(), Unclear> {
+        let is_blank = matches!(byte, b' ' | b'\t');
+        match self.place {
+            Place::First(known) if HTTP2.get(known) == Some(&byte) => {
+                self.place = Place::First(known + 1);
+            }
+            Place::First(_) | Place::BeforeHead => self.place = Place::RequestLine,
+            Place::FieldName if is_blank => return Err(Unclear),
+            Place::FieldName if byte == b':' => self.end_name()?,
+            Place::FieldName => self.name.push(byte),
+            Place::Length { has_ended } if is_blank => {
+                let has_ended = has_ended || self.length.is_some();
+                self.place = Place::Length { has_ended };
+            }
+            Place::Length { has_ended: false } => self.digit(byte, 10)?,
+            Place::Length { .. } | Place::ChunkEnd => return Err(Unclear),
+            Place::ChunkSize if byte == b';' && self.length.is_some() => {
+                self.place = Place::ChunkExtension;
+            }
+            Place::ChunkSize => self.digit(byte, 16)?,
+            Place::TrailerStart if is_blank || byte == b':' => return Err(Unclear),
+            Place::TrailerStart => self.place = Place::Trailer,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn digit(&mut self, byte: u8, radix: u8) -> Result<(), Unclear> {
+        let digit = char::from(byte).to_digit(radix.into()).ok_or(Unclear)?;
+        let before = self.length.unwrap_or(0).checked_mul(radix.into());
+        let length = before.and_then(|before| before.checked_add(digit.into()));
+        self.length = Some(length.ok_or(Unclear)?);
+        Ok(())
+    }
+
+    fn end_name(&mut self) -> Result<(), Unclear> {
+        let name = std::mem::take(&mut self.name);
+        let has_length = self.length.is_some();
+        self.place = match name.text() {
+            b"" => return Err(Unclear),
+            b"content-length" if has_length || self.is_chunked => return Err(Unclear),
+            b"content-length" => Place::Length { has_ended: false },
+            b"transfer-encoding" if has_length => return Err(Unclear),
+            b"transfer-encoding" => {
+                self.is_chunked = true;
+                Place::FieldValue
+            }
+            _ => Place::FieldValue,
+        };
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> Result<(), Unclear> {
+        self.place = match self.place {
+            Place::First(0) | Place::BeforeHead | Place::TrailerStart => Place::BeforeHead,
+            Place::First(known) if known + 2 == HTTP2.len() => Place::Opaque,
+            Place::First(_) | Place::RequestLine | Place::FieldValue => Place::FieldName,
+            Place::Length { .. } if self.length.is_some() => Place::FieldName,
+            Place::FieldName if self.name.length == 0 => self.end_head(),
+            Place::ChunkSize | Place::ChunkExtension => match self.length.take().ok_or(Unclear)? {
+                0 => Place::TrailerStart,
+                size => Place::Chunk(size),
+            },
+            Place::ChunkEnd => Place::ChunkSize,
+            Place::Trailer => Place::TrailerStart,
+            _ => return Err(Unclear),
+        };
+        Ok(())
+    }
+
+    fn end_head(&mut self) -> Place {
+        let length = self.length.take();
+        if std::mem::take(&mut self.is_chunked) {
+            return Place::ChunkSize;
+        }
+        length
+            .filter(|length| *length > 0)
+            .map_or(Place::BeforeHead, Place::Body)
     }
 }
 
-/// Returns the part that follows a head with these fields, and whether that is clear.
-fn after(fields: &[httparse::Header<'_>]) -> (FramingState, bool) {
-    let named = |name: &'static str| {
-        let fields = fields.iter();
-        fields.filter(move |field| field.name.eq_ignore_ascii_case(name))
-    };
-    let (length, more) = (
-        named("content-length").next(),
-        named("content-length").nth(1),
-    );
-    if named("transfer-encoding").next().is_some() {
-        return (FramingState::ChunkSize, length.is_none());
-    }
-    if more.is_some() {
-        return (FramingState::Broken, false);
-    }
-    let Some(length) = length else {
-        return (FramingState::Head, true);
-    };
-    let text = str::from_utf8(length.value).ok();
-    match text.and_then(|text| text.trim().parse().ok()) {
-        Some(0) => (FramingState::Head, true),
-        Some(length) => (FramingState::Body(length), true),
-        None => (FramingState::Broken, false),
+impl Place {
+    fn is_in_body(self) -> bool {
+        matches!(
+            self,
+            Self::ChunkSize
+                | Self::ChunkExtension
+                | Self::ChunkEnd
+                | Self::TrailerStart
+                | Self::Trailer
+        )
     }
 }
 
-fn chunk_size(line: &[u8]) -> Option<u64> {
-    let text = str::from_utf8(line.split(|byte| *byte == b';').next()?).ok()?;
-    u64::from_str_radix(text.trim(), 16).ok()
+impl Name {
+    fn push(&mut self, byte: u8) {
+        if let Some(next) = self.bytes.get_mut(self.length) {
+            *next = byte.to_ascii_lowercase();
+        }
+        self.length += 1;
+    }
+
+    /// Returns the name, or the beginning of a longer one, which is that of no field here.
+    fn text(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or(b"longer")
+    }
 }
 
 impl<T> Framed<T> {
@@ -240,9 +308,17 @@ impl<T: AsyncRead> AsyncRead for Framed<T> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.project();
+        if this.heads.lock().is_broken() {
+            return Poll::Ready(this.heads.lock().end(buffer));
+        }
         let before = buffer.filled().len();
         ready!(this.inner.poll_read(cx, buffer))?;
-        this.heads.lock().read(&buffer.filled()[before..]);
+        let mut framing = this.heads.lock();
+        let clear = framing.read(&buffer.filled()[before..]);
+        buffer.set_filled(before + clear);
+        if clear == 0 && framing.is_broken() {
+            return Poll::Ready(framing.end(buffer));
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -286,60 +362,102 @@ mod tests {
         "POST / HTTP/1.1\r\nContent-Length: 32\r\n\r\nGET / HTTP/1.1\r\nhost: inner\r\n\r\n?";
     const CHUNKED: &str = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
         5;name=value\r\n\r\n\r\n\n\r\nA\r\n0123456789\r\n0\r\nx-trailer: 1\r\n\r\n";
-    const BOTH: &str =
-        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n";
-    const BOTH_TURNED: &str =
-        "POST / HTTP/1.1\r\nContent-Length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+    const HEAD: &str = "POST / HTTP/1.1\r\n";
+    const CHUNKS: &str = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-    /// Returns whether each request of these bytes is clear, if they arrive in pieces of this size.
-    fn seen(bytes: &str, size: usize) -> Vec<bool> {
+    /// Returns the bytes that pass if these arrive in pieces of this size, and the place after them.
+    fn passed(bytes: &str, size: usize) -> (Vec<u8>, Place) {
         let mut framing = Framing::default();
-        bytes
-            .as_bytes()
-            .chunks(size)
-            .for_each(|piece| framing.read(piece));
-        framing.clear.into()
+        let mut passed = Vec::new();
+        for piece in bytes.as_bytes().chunks(size) {
+            let clear = framing.read(piece);
+            passed.extend_from_slice(&piece[..clear]);
+        }
+        (passed, framing.place)
     }
 
     #[test]
-    fn each_request_with_two_lengths_is_found_however_its_bytes_arrive() {
-        let all = [PLAIN, SIZED, BOTH, CHUNKED, BOTH_TURNED, PLAIN].concat();
+    fn clear_requests_pass_however_their_bytes_arrive() {
+        let all = [PLAIN, SIZED, "\r\n", CHUNKED, PLAIN].concat();
         for size in 1..=all.len() {
-            let clear = seen(&all, size);
-            assert_eq!(clear, [true, true, false, true, false, true], "{size}");
+            let (bytes, place) = passed(&all, size);
+            assert_eq!(str::from_utf8(&bytes), Ok(&*all), "{size}");
+            assert_eq!(place, Place::BeforeHead, "{size}");
         }
     }
 
     #[test]
-    fn bytes_that_cannot_be_understood_end_the_requests() {
-        for broken in [
-            "\0\0\0\n",
-            "POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
-            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+    fn nothing_passes_after_the_first_byte_that_has_two_readings() {
+        for (clear, unclear) in [
+            ("", "\0"),
+            ("", "\nGET / HTTP/1.1"),
+            ("GET / HTTP/1.1", "\nhost: a\r\n\r\n"),
+            ("GET / HTTP/1.1\r\nhost: a", "\n\r\n"),
+            ("GET / HTTP/1.1\r\nhost: a\r", "x\r\n\r\n"),
+            ("GET / HTTP/1.1\r\nhost: a\r\n", " b\r\n\r\n"),
+            ("GET / HTTP/1.1\r\nhost", " : a\r\n\r\n"),
+            ("GET / HTTP/1.1\r\n", ": a\r\n\r\n"),
+            ("GET / HTTP/1.1\r\nhost\r", "\n\r\n"),
         ] {
-            let heads = Heads::default();
-            heads.lock().read(broken.as_bytes());
-            heads.lock().read(PLAIN.as_bytes());
-            let first = heads.lock().clear.len();
-            for _ in 0..first {
-                heads.next_is_clear();
+            for size in 1..=clear.len() + unclear.len() {
+                let (bytes, place) = passed(&[clear, unclear].concat(), size);
+                assert_eq!(str::from_utf8(&bytes), Ok(clear), "{size}");
+                assert_eq!(place, Place::Broken { is_in_body: false });
             }
-            assert!(!heads.next_is_clear(), "{broken:?}");
+        }
+        for fields in [
+            "Content-Length: 3\r\ntransfer-encoding: chunked\r\n\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
+            "content-length: 3\r\nCONTENT-LENGTH: 3\r\n\r\n",
+            "content-length: 3, 3\r\n\r\n",
+            "content-length: 3 3\r\n\r\n",
+            "content-length: +3\r\n\r\n",
+            "content-length: 0x3\r\n\r\n",
+            "content-length: \r\n\r\n",
+            "content-length: 18446744073709551616\r\n\r\n",
+        ] {
+            let place = passed(&[HEAD, fields].concat(), 7).1;
+            assert_eq!(place, Place::Broken { is_in_body: false }, "{fields}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_two_servers_end_at_two_places_breaks_off() {
+        for (clear, unclear) in [
+            ("", "x\r\n"),
+            ("", " 0\r\n\r\n"),
+            ("\r", "\n\r\n"),
+            ("0;a", "\n\r\n"),
+            ("0;\r", "X\r\n\r\n"),
+            ("0\r\n", "\n"),
+            ("0\r\nx: 1", "\n\r\n"),
+            ("0\r\n", " x: 1\r\n\r\n"),
+            ("1\r\na", "b\r\n"),
+            ("1\r\na", "\n0\r\n\r\n"),
+            ("1000000000000000", "0\r\n"),
+        ] {
+            for size in 1..=CHUNKS.len() {
+                let (bytes, place) = passed(&[CHUNKS, clear, unclear].concat(), size);
+                let expected = [CHUNKS, clear].concat();
+                assert_eq!(str::from_utf8(&bytes), Ok(&*expected), "{size}");
+                assert_eq!(place, Place::Broken { is_in_body: true }, "{unclear:?}");
+            }
         }
     }
 
     #[test]
     fn other_protocols_are_left_alone() {
-        let heads = Heads::default();
-        heads.lock().read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0");
-        assert!(heads.next_is_clear());
-
+        for size in 1..20 {
+            let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\n";
+            assert_eq!(
+                passed(preface, size),
+                (preface.as_bytes().to_vec(), Place::Opaque)
+            );
+        }
+        assert_eq!(passed("PRI / HTTP/1.1\r\n\r\n", 3).1, Place::BeforeHead);
         let heads = Heads::default();
         heads.lock().read(PLAIN.as_bytes());
-        assert!(heads.next_is_clear());
         heads.upgrade();
-        heads.lock().read(b"\x81\x85\n\n");
-        assert_eq!(heads.lock().place, FramingState::Opaque);
+        assert_eq!(heads.lock().read(b"\x81\x85\n\n"), 4);
     }
 }

@@ -6,18 +6,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::{CONNECTION, CONTENT_TYPE};
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use percent_encoding::percent_decode_str;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::config::{Config, Watched};
+use tower_ratelimit::key::Head;
 
+use crate::counted::Counted;
 use crate::forward::{Sender, Upstream};
 use crate::framing::Heads;
-use crate::head::{Refusal, give_one_reading};
+use crate::head::give_one_reading;
 use crate::tls::Roots;
 use crate::{Body, full, question, told};
 
@@ -49,7 +49,7 @@ impl Gateway {
             let upstream = upstream.clone();
             async move { Ok(upstream.answer(request).await) }
         });
-        let allow = service_fn(|_: Request<()>| async { Ok(Response::new(full(""))) });
+        let allow = service_fn(question::pass);
         let boxed = |response: Response<_>| {
             response
                 .map(|body: tower_ratelimit::middleware::ResponseBody<Body>| body.boxed_unsync())
@@ -61,15 +61,21 @@ impl Gateway {
         })
     }
 
+    /// Returns whether this peer is a proxy, which sends the requests of many clients.
+    pub(crate) fn is_proxy(&self, peer: IpAddr) -> bool {
+        let trust = Trust::of(&self.limits.config(), peer.to_canonical());
+        trust.asks || trust.tells_clients
+    }
+
     pub(crate) async fn answer(
         self,
         request: Request<Incoming>,
         peer: SocketAddr,
-        heads: &Heads,
+        heads: Heads,
     ) -> Response<Body> {
         let config = self.limits.config();
         let (mut parts, body) = request.into_parts();
-        if let Err((status, why)) = read(&mut parts, heads, &config.headers()) {
+        if let Err((status, why)) = give_one_reading(&mut parts) {
             let mut refusal = told(status, why);
             if parts.version < Version::HTTP_2 {
                 // The beginning of the next request is unknown.
@@ -78,17 +84,23 @@ impl Gateway {
             }
             return refusal;
         }
+        let counted = Counted::of(&config);
         let mut request = Request::from_parts(parts, body);
         let trust = Trust::of(&config, peer.ip().to_canonical());
         request.extensions_mut().insert(peer);
-        if is_reserved(request.uri().path()) {
-            return self.answer_proxy(request, trust).await;
+        if is_reserved(&request) {
+            return self.answer_proxy(request, trust, &counted).await;
         }
+        let (mut parts, body) = request.into_parts();
+        if let Err((status, why)) = counted.leave(&mut parts) {
+            return told(status, why);
+        }
+        let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(Sender {
             peer,
             is_proxy: trust.tells_clients,
-            read: config.headers(),
-            heads: heads.clone(),
+            counted,
+            heads,
         });
         match self.forwarding.oneshot(request).await {
             Ok(response) => response,
@@ -97,13 +109,18 @@ impl Gateway {
     }
 
     /// Answers requests that only a proxy may send.
-    async fn answer_proxy(self, request: Request<Incoming>, trust: Trust) -> Response<Body> {
+    async fn answer_proxy(
+        self,
+        request: Request<Incoming>,
+        trust: Trust,
+        counted: &Counted,
+    ) -> Response<Body> {
         let not_found = || told(StatusCode::NOT_FOUND, "not found");
         if !trust.asks {
             return not_found();
         }
         match request.uri().path() {
-            "/_limit/check" => question::answer(self.asking, request.map(drop)).await,
+            "/_limit/check" => question::answer(self.asking, request.map(drop), counted).await,
             // If a proxy sends the address of a client, the client has sent the request.
             "/_limit/status" if !is_forwarded(request.headers()) => self.status(),
             _ => not_found(),
@@ -136,15 +153,6 @@ impl Gateway {
     }
 }
 
-/// Refuses a request that two servers could read in two ways.
-fn read(parts: &mut Parts, heads: &Heads, names: &[HeaderName]) -> Result<(), Refusal> {
-    if parts.version < Version::HTTP_2 && !heads.next_is_clear() {
-        let why = "a request has one Content-Length or Transfer-Encoding, and not both";
-        return Err((StatusCode::BAD_REQUEST, why));
-    }
-    give_one_reading(parts, names)
-}
-
 /// The rights of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trust {
@@ -171,19 +179,13 @@ impl Trust {
     }
 }
 
-/// Returns whether a path belongs to the gateway, in any spelling that an upstream could take for it.
-/// `/_limit/../x` does too: not every upstream resolves the dots.
-fn is_reserved(path: &str) -> bool {
-    let path = percent_decode_str(path).decode_utf8_lossy();
-    let mut depth = 0_usize;
-    path.split(['/', '\\']).any(|segment| {
-        match segment {
-            "" | "." => {}
-            ".." => depth = depth.saturating_sub(1),
-            "_limit" if depth == 0 => return true,
-            _ => depth += 1,
-        }
-        false
+/// Returns whether a path belongs to the gateway, in any reading of any server, in upper case too.
+/// `/_limit/../x` does: not every upstream resolves the dots.
+fn is_reserved<B>(request: &Request<B>) -> bool {
+    Head::of(request).any_reading(|path| {
+        let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+        let first = segments.next().unwrap_or_default();
+        first.eq_ignore_ascii_case("_limit")
     })
 }
 
@@ -215,12 +217,18 @@ mod tests {
             ("/./_limit%2fcheck", true),
             ("/_limit/../x", true),
             ("/a%2f..%5C_limit", true),
+            ("/_limit;x/", true),
+            ("/%255flimit/", true),
+            ("/_LIMIT/check", true),
+            ("/_limit%00/x", true),
+            ("/_limit%3fx", true),
             ("/_limits", false),
             ("/a/_limit/check", false),
             ("/", false),
             ("*", false),
         ] {
-            assert_eq!(is_reserved(path), expected, "{path}");
+            let request = Request::get(path).body(()).unwrap();
+            assert_eq!(is_reserved(&request), expected, "{path}");
         }
     }
 

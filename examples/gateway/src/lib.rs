@@ -7,24 +7,32 @@
 //! | module | part of a request |
 //! | --- | --- |
 //! | [`server`] | connections of clients, HTTP/1 and HTTP/2, until shutdown |
-//! | `framing` | finds requests with two lengths |
+//! | `places` | how many connections a client has |
+//! | `silence` | ends connections whose client does nothing |
+//! | `framing` | lets bytes of HTTP/1 pass only if they have one reading |
 //! | `head` | leaves one way to read a head, for the limits and for the upstream |
+//! | `counted` | leaves what is counted as what the upstream reads |
 //! | [`gateway`] | chooses between `/_limit/*` and the upstream |
 //! | `question` | answers `/_limit/check` |
 //! | `forward` | sends a request to the upstream, and passes its response back |
 //! | [`tls`] | which certificates of the upstream are trusted |
 //! | `fields` | which header fields pass |
 //! | `stall` | the timeout of the upstream |
-//! | [`sample`] | a small upstream, if no other is named |
+//! | [`sample`] | a small upstream, to try the gateway |
+//! | [`settings`] | the arguments and the environment of the program |
 
+mod counted;
 mod fields;
 mod forward;
 mod framing;
 pub mod gateway;
 mod head;
+mod places;
 mod question;
 pub mod sample;
 pub mod server;
+pub mod settings;
+mod silence;
 mod stall;
 pub mod tls;
 

@@ -1,20 +1,16 @@
 //! The gateway as a program.
 //!
-//! `cargo run -p gateway`, with `UPSTREAM` (default: a small service of its own), `LIMITS` (default: `limits.toml` beside
-//! this package), `ADDR` (default 127.0.0.1:3000) and `UPSTREAM_TIMEOUT` (default 60 seconds). An upstream of `https` is
-//! trusted by the certificates of the platform, or by those of the file `UPSTREAM_CA`.
+//! `gateway --help` lists its settings.
 
 use std::env;
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use gateway::tls::Roots;
+use gateway::settings::{Command, HELP, Settings};
 use gateway::{Gateway, sample, server};
 use tokio::net::TcpListener;
 use tower_ratelimit::config::Config;
-
-const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml");
 
 /// The time that requests have to end after the signal to stop.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
@@ -34,43 +30,42 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Box<dyn Error>> {
-    let limits = env::var("LIMITS").unwrap_or_else(|_| LIMITS.to_owned());
-    let config = Config::read(&limits)?;
+    match Command::read(env::args_os().skip(1), env::vars_os())? {
+        Command::Help => print!("{HELP}"),
+        Command::Version => println!("gateway {}", env!("CARGO_PKG_VERSION")),
+        Command::Serve(settings) => serve(settings).await?,
+    }
+    Ok(())
+}
+
+async fn serve(settings: Settings) -> Result<(), Box<dyn Error>> {
+    let config = Config::read(&settings.limits)?;
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
     let watched = config.watch()?;
-    let upstream = if let Ok(upstream) = env::var("UPSTREAM") {
+    let upstream = if let Some(upstream) = settings.upstream {
         upstream
     } else {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let upstream = format!("http://{}", listener.local_addr()?);
-        tokio::spawn(sample::serve(listener));
+        tokio::spawn(sample::serve(listener, sample::is_credential));
         upstream
     };
-    let timeout = match env::var("UPSTREAM_TIMEOUT") {
-        Ok(seconds) => Duration::from_secs(
-            seconds
-                .parse()
-                .ok()
-                .filter(|seconds| *seconds > 0)
-                .ok_or("UPSTREAM_TIMEOUT: write a whole number of seconds, from 1")?,
-        ),
-        Err(_) => Duration::from_secs(60),
-    };
-    let roots = env::var_os("UPSTREAM_CA").map_or(Roots::Platform, |path| Roots::File(path.into()));
-    let gateway = Gateway::new(watched, &upstream, &roots, timeout)?;
+    let gateway = Gateway::new(watched, &upstream, &settings.roots, settings.timeout)?;
 
-    let address = env::var("ADDR").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let address = settings.address;
     let listener = TcpListener::bind(&address).await;
     let listener = listener.map_err(|error| {
         format!("ADDR: {address:?}: {error}; write an address and a free port, 127.0.0.1:3000")
     })?;
     println!(
-        "listening on http://{}, before {upstream}, with the limits of {limits}",
-        listener.local_addr()?
+        "listening on http://{}, before {upstream}, with the limits of {}",
+        listener.local_addr()?,
+        settings.limits.display()
     );
-    server::serve(listener, gateway, stop(), LAST_REQUESTS).await;
+    let connections = settings.client_connections;
+    server::serve(listener, gateway, stop(), LAST_REQUESTS, connections).await;
     Ok(())
 }
 

@@ -2,16 +2,16 @@
 
 use std::convert::Infallible;
 
-use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
+use tower_ratelimit::response::AnswerInHttp;
 
-use crate::{Body, fields, told};
+use crate::counted::Counted;
+use crate::{Body, full, told};
 
 type Asking = BoxCloneSyncService<Request<()>, Response<Body>, Infallible>;
 
@@ -25,26 +25,55 @@ const URIS: [&str; 3] = ["x-original-uri", "x-original-url", "x-forwarded-uri"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unusable;
 
+/// A mark in the extensions of a response: the limits have let the request pass.
+#[derive(Clone, Copy, Debug)]
+struct Passed;
+
+/// Answers a request that is within its limits.
+pub(crate) async fn pass(_: Request<()>) -> Result<Response<Body>, Infallible> {
+    let mut response = Response::new(full(""));
+    response.extensions_mut().insert(Passed);
+    Ok(response)
+}
+
 /// Answers 200 within the limits, and the refusal beyond them. With `?refuse=403`, each refusal is a 403.
-pub(crate) async fn answer(asking: Asking, request: Request<()>) -> Response<Body> {
+pub(crate) async fn answer(
+    asking: Asking,
+    request: Request<()>,
+    counted: &Counted,
+) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
     let is_for_nginx = query.split('&').any(|pair| pair == "refuse=403");
+    let mut response = ask(asking, request, counted).await;
+    // The verdict decides, and not how a response looks: a refusal may have a status of its own.
+    let has_passed = response.extensions().get::<Passed>().is_some();
+    let is_refusal = response.status().is_client_error() || response.status().is_server_error();
+    if has_passed {
+        *response.status_mut() = StatusCode::OK;
+    } else if is_for_nginx || !is_refusal {
+        *response.status_mut() = StatusCode::FORBIDDEN;
+    }
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn ask(asking: Asking, request: Request<()>, counted: &Counted) -> Response<Body> {
     let (mut parts, ()) = request.into_parts();
     if original(&mut parts) == Err(Unusable) {
         let text =
             "the method and the URI of the original request are unusable, or contradict each other";
         return told(StatusCode::BAD_REQUEST, text);
     }
-    let mut response = match asking.oneshot(Request::from_parts(parts, ())).await {
+    // The proxy forwards the request as it is, whatever is counted.
+    if let Err((status, why)) = counted.refuse(&parts) {
+        return told(status, why);
+    }
+    parts.extensions.insert(AnswerInHttp);
+    match asking.oneshot(Request::from_parts(parts, ())).await {
         Ok(response) => response,
         Err(never) => match never {},
-    };
-    if is_for_nginx && !response.status().is_success() {
-        *response.status_mut() = StatusCode::FORBIDDEN;
     }
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }
 
 /// Makes the head of the original request from the head of the question.
@@ -66,10 +95,6 @@ fn original(parts: &mut Parts) -> Result<(), Unusable> {
         }
         None => Uri::from_static("/"),
     };
-    if fields::is_grpc(headers) {
-        // A refusal of gRPC has status 200, which a proxy would take for a yes.
-        headers.remove(CONTENT_TYPE);
-    }
     let of_the_question = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE];
     for name in of_the_question {
         headers.remove(name);

@@ -2,35 +2,53 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
-use hyper::Request;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::Gateway;
-use crate::framing::Framed;
+use crate::framing::{Framed, Heads};
+use crate::places::{Place, Places};
+use crate::silence::Activity;
+use crate::{Body, Gateway};
+
+/// The connections of each client address at once, if nothing else is configured.
+pub const CLIENT_CONNECTIONS: usize = 100;
+
+/// The time for a connection to close, after the client has been silent.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// The time between two pings, and for the answer to one.
+const PING: Duration = Duration::from_secs(30);
+
+/// The most bytes of a head of HTTP/1.
+const LONGEST_HEAD: usize = 64 * 1024;
+
+/// The bytes of one response of HTTP/2 that wait for the client.
+const UNSENT: usize = 64 * 1024;
 
 /// Serves HTTP/1 and HTTP/2 on this listener until `stop` ends. Then no connection is accepted, and requests that have
-/// begun may end, for `last_requests` at most.
+/// begun may end, for `last_requests` at most. A client address that is no proxy has this many connections at most.
 pub async fn serve(
     listener: TcpListener,
     gateway: Gateway,
     stop: impl Future<Output = ()>,
     last_requests: Duration,
+    client_connections: usize,
 ) {
-    let mut builder = Builder::new(TokioExecutor::new());
-    // With a timer, a head has to arrive within 30 seconds.
-    builder.http1().timer(TokioTimer::new());
-    builder.http2().timer(TokioTimer::new());
-    let connections = GracefulShutdown::new();
-    let mut stop = std::pin::pin!(stop);
+    let builder = builder();
+    let places = Places::new(client_connections);
+    let stopped = watch::Sender::new(());
+    let mut stop = pin!(stop);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -45,55 +63,241 @@ pub async fn serve(
                 continue;
             }
         };
-        let connection = connection(&builder, stream, peer, gateway.clone());
-        let connection = connections.watch(connection);
+        // A proxy has the connections of many clients.
+        let place = if gateway.is_proxy(peer.ip()) {
+            None
+        } else if let Some(place) = places.take(peer.ip()) {
+            Some(place)
+        } else {
+            continue;
+        };
+        // Small frames of a stream are passed at once.
+        let _ = stream.set_nodelay(true);
+        let (builder, gateway, stopped) = (builder.clone(), gateway.clone(), stopped.subscribe());
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            let answer = |request, heads| gateway.clone().answer(request, peer, heads);
+            if let Err(error) = connection(&builder, stream, place, stopped, answer).await {
                 tracing::debug!(%peer, "a connection broke off: {error}");
             }
         });
     }
     drop(listener);
-    if timeout(last_requests, connections.shutdown())
-        .await
-        .is_err()
-    {
+    stopped.send_replace(());
+    if timeout(last_requests, stopped.closed()).await.is_err() {
         tracing::warn!("requests have not ended in time");
     }
 }
 
-fn connection(
-    builder: &Builder<TokioExecutor>,
-    stream: TcpStream,
-    peer: SocketAddr,
-    gateway: Gateway,
-) -> impl hyper_util::server::graceful::GracefulConnection<Error = crate::BoxError> + Send + use<> {
-    // Small frames of a stream are passed at once.
-    let _ = stream.set_nodelay(true);
-    let (stream, heads) = Framed::new(stream);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (gateway, heads) = (gateway.clone(), heads.clone());
-        async move { Ok::<_, Infallible>(gateway.answer(request, peer, &heads).await) }
-    });
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
     builder
-        .serve_connection_with_upgrades(TokioIo::new(stream), service)
-        .into_owned()
+        .http1()
+        // The time for a head is that of `silence`, which sees the beginning of a connection too.
+        .header_read_timeout(None)
+        .max_buf_size(LONGEST_HEAD);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_send_buf_size(UNSENT);
+    builder
+}
+
+/// Serves a connection until one side closes it, the client is silent for too long, or the gateway has stopped.
+async fn connection<T, F>(
+    builder: &Builder<TokioExecutor>,
+    stream: T,
+    place: Option<Place>,
+    mut stopped: watch::Receiver<()>,
+    answer: impl Fn(Request<Incoming>, Heads) -> F,
+) -> Result<(), crate::BoxError>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let activity = Activity::new();
+    let (stream, heads) = Framed::new(activity.socket(stream, place));
+    let service = service_fn(|request| {
+        let asked = activity.ask();
+        let answer = answer(request, heads.clone());
+        async move { Ok::<_, Infallible>(answer.await.map(|body| asked.answer(body))) }
+    });
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let closing = tokio::select! {
+        ended = connection.as_mut() => return ended,
+        () = activity.silence() => CLOSING,
+        // `serve` ends the time.
+        _ = stopped.changed() => Duration::MAX,
+    };
+    connection.as_mut().graceful_shutdown();
+    let silent = || {
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the client was silent for too long",
+        )
+    };
+    timeout(closing, connection)
+        .await
+        .unwrap_or_else(|_| Err(silent().into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use crate::full;
+    use crate::silence::{FIRST, NEXT};
+    use crate::tls::Roots;
+    use http_body_util::BodyExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::Instant;
     use tower_ratelimit::config::Config;
+
+    const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const SETTINGS: &str = "\0\0\0\x04\0\0\0\0\0";
+    const PING: &str = "\0\0\x08\x06\0\0\0\0\x0012345678";
+    /// `:method: GET` and no end of the head.
+    const HALF_HEAD: &str = "\0\0\x01\x01\0\0\0\0\x01\x02";
+    const REQUEST: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+    /// Returns the client's side of a connection that holds this many bytes on the way.
+    fn client<F>(
+        bytes: usize,
+        answer: impl Fn(Request<Incoming>, Heads) -> F + Send + Sync + 'static,
+    ) -> DuplexStream
+    where
+        F: Future<Output = Response<Body>> + Send + 'static,
+    {
+        let (client, server) = duplex(bytes);
+        tokio::spawn(async move {
+            let (_running, stopped) = watch::channel(());
+            let _ = connection(&builder(), server, None, stopped, answer).await;
+        });
+        client
+    }
+
+    async fn empty(_: Request<Incoming>, _: Heads) -> Response<Body> {
+        Response::new(full(""))
+    }
+
+    /// Waits until the other side has closed, in an hour at most.
+    async fn close(client: &mut (impl AsyncRead + Unpin)) {
+        let mut rest = Vec::new();
+        // A connection that breaks off has closed too.
+        let closed = timeout(Duration::from_secs(3600), client.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "the connection stays");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_without_a_request_is_closed() {
+        let cases = [
+            String::new(),
+            PREFACE[..20].to_owned(),
+            PREFACE.to_owned(),
+            [PREFACE, SETTINGS].concat(),
+            [PREFACE, SETTINGS, HALF_HEAD].concat(),
+            "\r\n".to_owned(),
+            REQUEST[..20].to_owned(),
+        ];
+        for sent in cases {
+            let start = Instant::now();
+            let mut client = client(1 << 16, empty);
+            client.write_all(sent.as_bytes()).await.unwrap();
+            close(&mut client).await;
+            assert!(start.elapsed() >= FIRST, "{sent:?}");
+            assert!(start.elapsed() <= FIRST + CLOSING, "{sent:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pings_are_no_requests() {
+        let start = Instant::now();
+        let (mut client, mut sender) = tokio::io::split(client(1 << 16, empty));
+        let greeting = [PREFACE, SETTINGS].concat();
+        sender.write_all(greeting.as_bytes()).await.unwrap();
+        let pings = async {
+            while sender.write_all(PING.as_bytes()).await.is_ok() {
+                sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::select! {
+            () = close(&mut client) => {}
+            () = pings => {}
+        }
+        assert!(start.elapsed() <= FIRST + CLOSING + Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_proxy_may_keep_a_connection_for_a_minute_between_requests() {
+        let mut client = client(1 << 16, empty);
+        let mut head = [0; 16];
+        for _ in 0..3 {
+            client.write_all(REQUEST.as_bytes()).await.unwrap();
+            client.read_exact(&mut head).await.unwrap();
+            sleep(Duration::from_secs(61)).await;
+        }
+        let start = Instant::now();
+        close(&mut client).await;
+        assert!(start.elapsed() <= NEXT + CLOSING);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_waits_for_a_slow_upstream_is_not_silent() {
+        let slow = |_, _| async {
+            sleep(10 * NEXT).await;
+            Response::new(full("done"))
+        };
+        let mut client = client(1 << 16, slow);
+        client.write_all(REQUEST.as_bytes()).await.unwrap();
+        let mut head = [0; 15];
+        client.read_exact(&mut head).await.unwrap();
+        assert_eq!(&head, b"HTTP/1.1 200 OK");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_of_a_response_is_closed_and_a_slow_one_is_not() {
+        const LARGE: usize = 1 << 20;
+        let large = |_, _| async {
+            let pieces = std::iter::repeat_n(bytes::Bytes::from(vec![b'x'; LARGE / 64]), 64);
+            let frames = pieces.map(|piece| Ok(http_body::Frame::data(piece)));
+            let body = http_body_util::StreamBody::new(tokio_stream::iter(frames));
+            Response::new(body.boxed_unsync())
+        };
+        for pause in [Duration::from_secs(60), NEXT + 2 * CLOSING] {
+            let mut client = client(1 << 16, large);
+            client.write_all(REQUEST.as_bytes()).await.unwrap();
+            let mut taken = 0;
+            let mut piece = vec![0; 1 << 15];
+            loop {
+                sleep(pause).await;
+                // Without more, all has arrived, and the connection waits for the next request.
+                let Ok(Ok(more @ 1..)) = timeout(pause, client.read(&mut piece)).await else {
+                    break;
+                };
+                taken += more;
+            }
+            assert_eq!(taken > LARGE, pause < NEXT, "{taken} {pause:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_head_that_is_too_large_is_refused_before_it_takes_much_memory() {
+        let mut client = client(1 << 20, empty);
+        let head = format!("{}x: {}", &REQUEST[..16], "x".repeat(2 * LONGEST_HEAD));
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    }
 
     #[tokio::test]
     async fn a_peer_that_is_no_proxy_finds_nothing_below_the_reserved_path() {
         let limits = concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml");
         let limits = Config::read(limits).unwrap().watch().unwrap();
-        let gateway = {
-            let roots = crate::tls::Roots::default();
-            Gateway::new(limits, "http://127.0.0.1:1", &roots, Duration::from_secs(1)).unwrap()
-        };
+        let second = Duration::from_secs(1);
+        let gateway =
+            Gateway::new(limits, "http://127.0.0.1:1", &Roots::default(), second).unwrap();
         for (peer, path, expected) in [
             ("127.0.0.1:1", "/_limit/check", "200"),
             ("127.0.0.1:1", "/_limit/status", "200"),
@@ -101,13 +305,11 @@ mod tests {
             ("192.0.2.1:1", "/_limit/status", "404"),
             ("[2001:db8::1]:1", "/_limit/check", "404"),
         ] {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
-            let mut client = TcpStream::connect(address).await.unwrap();
-            let (stream, _) = listener.accept().await.unwrap();
-            let builder = Builder::new(TokioExecutor::new());
             let peer = peer.parse().unwrap();
-            tokio::spawn(connection(&builder, stream, peer, gateway.clone()));
+            let gateway = gateway.clone();
+            let mut client = client(1 << 16, move |request, heads| {
+                gateway.clone().answer(request, peer, heads)
+            });
             let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
             client.write_all(request.as_bytes()).await.unwrap();
             let mut answer = String::new();

@@ -22,6 +22,8 @@ struct State {
     last: Instant,
     /// Whether the upstream would take more of the request than has arrived.
     waits_for_client: bool,
+    /// Whether the body of the request has ended with an error.
+    has_broken_off: bool,
 }
 
 /// Nothing has happened for too long, because one side did not continue.
@@ -34,7 +36,7 @@ pub(crate) enum Stalled {
 }
 
 pin_project! {
-    /// The body of a request, which notes its progress.
+    /// The body of a request, without trailers, which notes its progress.
     #[derive(Debug)]
     pub(crate) struct Watched<B> {
         #[pin]
@@ -48,6 +50,7 @@ impl Progress {
         let state = State {
             last: Instant::now(),
             waits_for_client: false,
+            has_broken_off: false,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -84,6 +87,11 @@ impl Progress {
         }
     }
 
+    /// Returns whether the client has sent a body that breaks off or that cannot be read.
+    pub(crate) fn has_broken_off(&self) -> bool {
+        self.state().has_broken_off
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,10 +114,18 @@ impl<B: Body<Data = Bytes>> Body for Watched<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.project();
-        let polled = this.inner.poll_frame(cx);
+        let mut this = self.project();
+        let polled = this.inner.as_mut().poll_frame(cx);
         this.progress.asked(&polled);
-        polled
+        match polled {
+            Poll::Ready(Some(Err(error))) => {
+                this.progress.state().has_broken_off = true;
+                Poll::Ready(Some(Err(error)))
+            }
+            // Trailers would pass for fields of the head, which are counted and replaced.
+            Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => Poll::Ready(None),
+            polled => polled,
+        }
     }
 
     fn is_end_stream(&self) -> bool {

@@ -2,12 +2,14 @@
 -- its end by the server's clock, and the marks as a member without an end. The numbers are the limit, how long a slot
 -- lasts, and the number by which the request holds its slots, or 0 if it only asks.
 --
--- Kept is the set's key, how many slots are taken, and those to add: `slot`, `slots` and `ends`.
+-- Kept is the set's key, when the last slot ends, the moment at which those from the future end, how many slots are taken,
+-- and those to add: `slot`, `slots` and `ends`.
 local concurrency = {}
 
 function concurrency.load(key)
-  local marks = redis.call('ZRANGEBYSCORE', key, '+inf', '+inf')[1]
-  return {key = key, marks = marks}, marks and marking().of(marks) or nil, ''
+  local top = redis.call('ZREVRANGEBYSCORE', key, '+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 2)
+  local marks = top[2] == 'inf' and top[1] or nil
+  return {key = key, marks = marks, last = (top[marks and 4 or 2] or 0) + 0}, marks and marking().of(marks) or nil, ''
 end
 
 function concurrency.taken(kept, now)
@@ -17,8 +19,12 @@ function concurrency.taken(kept, now)
   return kept.taken
 end
 
-function concurrency.moved_back()
-  return nil
+-- A slot that lasts for longer than one life is from before the clock has stepped back. A change of marks alone gives no life.
+function concurrency.moved_back(kept, now, _, life)
+  if life > 0 and kept.last > now + life then
+    kept.last, kept.moved = now + life, now + life
+    return kept
+  end
 end
 
 function concurrency.admits(kept, now, cost, limit)
@@ -38,8 +44,7 @@ function concurrency.refund() end
 
 -- Until the last slot has ended.
 function concurrency.reset_after(kept, now)
-  local last = redis.call('ZREVRANGEBYSCORE', kept.key, '(+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  return math.max(kept.ends or 0, tonumber(last[2] or 0)) - now
+  return math.max(kept.ends or 0, kept.last) - now
 end
 
 -- The members of the slots that a request holds by this number.
@@ -51,18 +56,25 @@ function concurrency.members(slot, slots)
   return members
 end
 
+-- What needs memory is written first: a full server refuses a script at such a write, unless another came before it.
 function concurrency.save(kept, key, marks, ttl)
+  for _, member in ipairs(kept.slot and concurrency.members(kept.slot, kept.slots) or {}) do
+    redis.call('ZADD', key, string.format('%d', kept.ends), member)
+  end
+  if kept.moved then
+    local ends = string.format('%d', kept.moved)
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. ends, '(+inf')) do
+      redis.call('ZADD', key, ends, member)
+    end
+  end
+  if marks ~= '' then
+    redis.call('ZADD', key, '+inf', marks)
+  end
   if kept.now then
     redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%d', kept.now))
   end
   if kept.marks and kept.marks ~= marks then
     redis.call('ZREM', key, kept.marks)
-  end
-  if marks ~= '' then
-    redis.call('ZADD', key, '+inf', marks)
-  end
-  for _, member in ipairs(kept.slot and concurrency.members(kept.slot, kept.slots) or {}) do
-    redis.call('ZADD', key, string.format('%d', kept.ends), member)
   end
   redis.call('PEXPIRE', key, string.format('%d', ttl))
 end

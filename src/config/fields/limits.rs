@@ -23,12 +23,12 @@ pub(crate) static KEY_LIMITS: Fields = Fields(&[
     field(
         "keys",
         "The limits of single keys.",
-        Shape::Map(&Shape::Named("limit")),
+        Shape::Secret(&Shape::Map(&Shape::Named("limit"))),
     ),
     field(
         "prefixes",
         "The limits of keys that begin so. The longest counts.",
-        Shape::Map(&Shape::Named("limit")),
+        Shape::Secret(&Shape::Map(&Shape::Named("limit"))),
     ),
     field(
         "other",

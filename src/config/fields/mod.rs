@@ -57,6 +57,8 @@ pub(crate) enum Shape {
     Map(&'static Shape),
     Table(&'static Fields),
     Any(&'static [Shape]),
+    /// What may be secret: no message shows it, nor the free names in it.
+    Secret(&'static Shape),
     /// One of the shapes in [`NAMED`].
     Named(&'static str),
 }
@@ -90,6 +92,9 @@ pub(crate) const NAMED: &[(&str, Shape)] = &[
         ]),
     ),
     ("condition", Shape::Table(&CONDITION)),
-    ("secret", Shape::Any(&[Shape::Text, Shape::Table(&ENV)])),
+    (
+        "secret",
+        Shape::Secret(&Shape::Any(&[Shape::Text, Shape::Table(&ENV)])),
+    ),
     ("policy", Shape::Table(&POLICY)),
 ];

@@ -88,7 +88,10 @@ pub(crate) static CONDITION: Fields = Fields(&[
     field(
         "header",
         "The request has these headers, with one of these values, or with any if it is true.",
-        Shape::Map(&Shape::Any(&[Shape::Flag, Shape::OneOrList(&Shape::Text)])),
+        Shape::Secret(&Shape::Map(&Shape::Any(&[
+            Shape::Flag,
+            Shape::OneOrList(&Shape::Text),
+        ]))),
     ),
     field(
         "address",

@@ -115,7 +115,11 @@ pub(crate) static PLAN_OF: Fields = Fields(&[
         "The plan is that of this key in `plans`.",
         Shape::Named("key"),
     ),
-    field("plans", "The plans of keys.", Shape::Map(&Shape::Text)),
+    field(
+        "plans",
+        "The plans of keys.",
+        Shape::Secret(&Shape::Map(&Shape::Text)),
+    ),
 ]);
 
 pub(crate) static PROXIES: Fields = Fields(&[

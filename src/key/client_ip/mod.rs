@@ -92,6 +92,10 @@ impl ClientIp {
     /// - the chain has fewer hops than declared;
     /// - the chain has more than 32 elements.
     ///
+    /// If the networks contain the address of your own machine, a request of `curl` from there is one of a
+    /// trusted proxy, and an `X-Forwarded-For` that you write is believed. This is no mistake: processes on the
+    /// machine are trusted. To try what a client can forge, send the request from an address outside the networks.
+    ///
     /// The other end of a Unix socket has no address to be counted by. For it, and [without a
     /// fallback](Self::without_fallback), the key is [`Missing::ByClient`].
     ///

@@ -8,7 +8,7 @@ static UNTRUSTED_PROXY: Warning = Warning::new(Diagnostic::new(
     "TRL003",
     "forwarding header fields",
     "the proxy at this private address is not declared as trusted: all clients behind it share one quota",
-    "say which proxies to trust and which field they maintain, wherever `client_ip` is used, in lists too: `key::client_ip().behind(Proxies::in_networks([\"10.0.0.0/8\"]), Forwarding::XForwardedFor)`",
+    "say which proxies to trust and which field they maintain, wherever `client_ip` is used, in lists too: `key::client_ip().behind(Proxies::in_networks([\"10.0.0.0/8\"]), Forwarding::XForwardedFor)`; in a file of limits: `[proxies]` with `networks = [\"10.0.0.0/8\"]` and `header = \"x-forwarded-for\"`",
 ));
 
 /// Warns once if the headers of this peer look like those of an undeclared proxy.

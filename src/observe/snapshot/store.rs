@@ -19,6 +19,7 @@ pub struct StoreStats {
     pub(crate) failures: u64,
     pub(crate) batched: u64,
     pub(crate) remembered_denials: u64,
+    pub(crate) failed_renewals: u64,
     pub(crate) latency: Option<Latency>,
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub(crate) leases: Option<LeaseStats>,
@@ -37,6 +38,7 @@ impl StoreStats {
             failures: 0,
             batched: 0,
             remembered_denials: 0,
+            failed_renewals: 0,
             latency: None,
             leases: None,
         }
@@ -87,6 +89,11 @@ impl StoreStats {
     /// cannot pass yet.
     pub fn remembered_denials(&self) -> u64 {
         self.remembered_denials
+    }
+
+    /// Returns how many calls failed to renew slots that requests of this node hold.
+    pub fn failed_renewals(&self) -> u64 {
+        self.failed_renewals
     }
 
     /// Returns how long calls took in the last one to two minutes, or `None` if there were none.

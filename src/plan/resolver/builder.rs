@@ -101,7 +101,8 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
 
     /// Sets how many lookups may be in flight at the same time; the default is 64.
     ///
-    /// A quarter of the places is for keys that have a plan already.
+    /// A quarter of the places is for keys that have a plan already. Refreshes of plans that are used meanwhile begin only while
+    /// half of the places are free, or in that quarter.
     pub fn in_flight(self, lookups: usize) -> Self {
         self.with(|options| options.in_flight = lookups)
     }

@@ -26,7 +26,7 @@ use super::health::Health;
 use super::known::{Cache, Found, Known, LookupResult, Until, after};
 use super::lock::lock;
 use super::look::{Finding, PendingLookup, PlanLookup};
-use super::options::Options;
+use super::options::{Options, Purpose};
 use super::resolved::Resolved;
 use crate::clock::Timers;
 use crate::decision::Unresolved;
@@ -44,6 +44,8 @@ pub(super) struct Shared<K> {
     /// All other keys, kept apart so that invented keys evict no known one.
     pub(super) absent: Cache<K>,
     flights: Mutex<Flights<K>>,
+    /// Each refresh in flight has a clone.
+    refreshes: Arc<()>,
     /// How often everything was invalidated.
     epoch: AtomicU64,
     health: Health,
@@ -62,6 +64,8 @@ struct Flight {
     landed: watch::Sender<Option<Finding>>,
     /// Whether its key was invalidated after it began.
     is_outdated: bool,
+    /// Counts it, if it is a refresh.
+    _refresh: Option<Arc<()>>,
     /// Tells it from a later lookup of its key.
     number: u64,
     /// When its task has to have ended it.
@@ -76,6 +80,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
             absent: Cache::new(options.not_found_capacity),
             options,
             flights: Mutex::default(),
+            refreshes: Arc::default(),
             epoch: AtomicU64::new(0),
             health: Health::default(),
             random: RandomState::new(),
@@ -183,8 +188,14 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
         if known.is_some_and(|known| known.has_just_failed(now, self.epoch())) {
             return Err(Unresolved::Failed);
         }
-        let is_known = known.is_some_and(|known| known.found().is_some());
-        if flights.len() >= self.options.places(is_known) {
+        let purpose = match known.filter(|known| known.found().is_some()) {
+            Some(known) if known.is_served(now, self.epoch()) => Purpose::Refresh,
+            Some(_) => Purpose::Again,
+            None => Purpose::First,
+        };
+        let refreshes = Arc::strong_count(&self.refreshes) - 1;
+        let in_flight = flights.len();
+        if !self.options.has_place(purpose, in_flight, refreshes) {
             return Err(Unresolved::Busy);
         }
         let runtime = Handle::try_current().map_err(|_| Unresolved::NoRuntime)?;
@@ -193,6 +204,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
         let flight = Flight {
             landed,
             is_outdated: false,
+            _refresh: (purpose == Purpose::Refresh).then(|| Arc::clone(&self.refreshes)),
             number,
             ends: self.ends(now),
         };

@@ -1,5 +1,16 @@
 use std::time::Duration;
 
+/// What a lookup is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A plan that requests go on with meanwhile.
+    Refresh,
+    /// A plan that is too old, or was invalidated: requests wait.
+    Again,
+    /// A key that has no plan so far: requests wait.
+    First,
+}
+
 /// See [`ResolverBuilder`](super::ResolverBuilder).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
@@ -29,12 +40,18 @@ impl Options {
         refuses: false,
     };
 
-    /// Returns how many lookups may be in flight when one of a key begins. A quarter of the places is for
-    /// keys that have a plan, so that invented keys cannot prevent the refresh of plans.
-    pub(super) fn places(&self, has_a_plan: bool) -> usize {
-        if has_a_plan {
-            return self.in_flight;
-        }
-        (self.in_flight - self.in_flight / 4).max(1)
+    /// Returns whether a lookup may begin while so many are in flight, of which so many are refreshes.
+    ///
+    /// Requests with a stale plan do not wait for its refresh. So refreshes give way: they take a quarter of the places, or as
+    /// many as half of them while the others are free. That quarter is never given to keys without a plan, so that invented keys
+    /// cannot prevent refreshes.
+    pub(super) fn has_place(&self, purpose: Purpose, in_flight: usize, refreshes: usize) -> bool {
+        let (most, quarter) = (self.in_flight, self.in_flight / 4);
+        in_flight < most
+            && match purpose {
+                Purpose::Refresh => refreshes < quarter || in_flight < (most / 2).max(1),
+                Purpose::Again => true,
+                Purpose::First => in_flight - refreshes.min(in_flight) < (most - quarter).max(1),
+            }
     }
 }

@@ -9,6 +9,8 @@ mod details;
 mod options;
 mod refusals;
 
-pub use self::options::Grpc;
+pub use self::options::{AnswerInHttp, Grpc};
 
 pub(super) use self::refusals::GrpcRefusals;
+#[cfg(feature = "adapt")]
+pub(super) use self::refusals::call_of;

@@ -46,6 +46,31 @@ pub struct Grpc {
     pub(super) pushback: Option<Duration>,
 }
 
+/// A mark in the extensions of a request whose refusal is one of HTTP, whatever its content type and
+/// [`Grpc`] say. Limits still read the content type.
+///
+/// It is for a service that asks a layer about requests of others, as an external authorization does: the
+/// status of a refused call would be 200.
+///
+/// ```
+/// use http::{Request, Response};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_ratelimit::response::AnswerInHttp;
+/// use tower_ratelimit::{FixedWindow, RateLimitLayer, key};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let nothing = RateLimitLayer::new(key::global(), FixedWindow::per_day(0));
+/// let yes = service_fn(|_| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) });
+/// let call = Request::post("/shop.Cart/Add").header("content-type", "application/grpc");
+/// let question = call.extension(AnswerInHttp).body(())?;
+/// assert_eq!(nothing.layer(yes).oneshot(question).await?.status(), 429);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerInHttp;
+
 /// Which requests are answered as calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Calls {

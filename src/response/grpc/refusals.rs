@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::details::Details;
 use super::options::Calls;
-use super::{Grpc, code, content_type};
+use super::{AnswerInHttp, Grpc, code, content_type};
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes, Rule};
 use crate::key::Head;
@@ -44,6 +44,18 @@ const LONGEST_FIELDS: usize = 1_024;
 /// Clients read a larger number as invalid, which forbids a retry (gRFC A6).
 const LONGEST_PUSHBACK: u64 = 2_147_483_647;
 
+/// Returns the content type of the answer to a request whose content type is that of a call.
+pub(in crate::response) fn call_of<B>(request: &Request<B>) -> Option<HeaderValue> {
+    if is_answered_in_http(request) {
+        return None;
+    }
+    content_type::of_answer_to(request.headers())
+}
+
+fn is_answered_in_http<B>(request: &Request<B>) -> bool {
+    request.extensions().get::<AnswerInHttp>().is_some()
+}
+
 impl GrpcRefusals {
     /// Creates the answers of checked options.
     pub(in crate::response) fn new(options: &AnswerOptions, rules: &[Rule]) -> Self {
@@ -67,11 +79,12 @@ impl GrpcRefusals {
     }
 
     /// Returns the content type of the answer if the request is a call.
-    pub(in crate::response) fn content_type(&self, request: &HeaderMap) -> Option<HeaderValue> {
+    pub(in crate::response) fn content_type<B>(&self, request: &Request<B>) -> Option<HeaderValue> {
         match self.calls {
             Calls::None => None,
-            Calls::Detected => content_type::of_answer_to(request),
-            Calls::All => Some(content_type::of_answer_to(request).unwrap_or(content_type::GRPC)),
+            Calls::Detected => call_of(request),
+            Calls::All if is_answered_in_http(request) => None,
+            Calls::All => Some(call_of(request).unwrap_or(content_type::GRPC)),
         }
     }
 
@@ -123,18 +136,6 @@ impl GrpcRefusals {
             response.extensions_mut().insert(refusal);
         }
         response
-    }
-
-    /// Translates the response to a request with these headers, if that is a call.
-    #[cfg(feature = "adapt")]
-    pub(in crate::response) fn translated_if_call(
-        request: &HeaderMap,
-        response: Response<Bytes>,
-    ) -> Response<Bytes> {
-        match content_type::of_answer_to(request) {
-            Some(content_type) => Self::translated(content_type, response),
-            None => response,
-        }
     }
 
     /// Returns the wait with its jitter.

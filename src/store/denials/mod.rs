@@ -3,7 +3,7 @@
 //! A denial with a wait of 20 seconds holds for 20 seconds, unless a limit, a block or the usage of the key
 //! changes meanwhile. The [`DenialCache`] tells it again with the numbers of the moment, and [`KeyEpochs`]
 //! end it when this process changes its key. A change by another node ends it after a bound that the store
-//! sets.
+//! sets. It ends as soon as a request at another node could be charged, since that may make the wait longer.
 //!
 //! The numbers depend on the store. Redis returns the state of the key, from which every later denial is
 //! computed. Any other ledger returns [outcomes](crate::decision::Outcomes) alone: [`Remembering`] is a

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::cache::{DenialCache, Remembered, Sent};
 use super::epochs::KeyEpochs;
+use crate::algorithm::Replenishment;
 use crate::clock::{Clock, Micros};
 use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
@@ -22,13 +23,17 @@ use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Reply, Wanted};
 ///
 /// An outcome does not say what it will be a moment later. So a denial is remembered only if nothing but its
 /// times can change before the first wait is over: every policy denies one unit, by a limit that is the same
-/// at all hours and is no override, the key is not blocked, and no refusals are counted for a penalty.
+/// at all hours and is no override, the key is not blocked, and no refusals are counted for a penalty. And no other node
+/// can make the wait longer: all requests of a key have the same limit, and none is settled, unless the wait is to the end
+/// of a fixed window.
 pub(in crate::store) struct Remembering {
     ledger: Arc<dyn Ledger>,
     denials: Arc<DenialCache<AgingOutcome>>,
     told: Arc<SharedDenials>,
     /// For each policy, whether its denials can be remembered.
     policies: Arc<[bool]>,
+    /// For each policy, whether its requests are settled; `None` if that makes no wait longer.
+    settled: Box<[Option<AtomicBool>]>,
 }
 
 /// The denials that all ledgers of a store share.
@@ -68,25 +73,38 @@ impl Remembering {
         longest: Duration,
         told: &Arc<SharedDenials>,
     ) -> Self {
+        let is_fixed =
+            |policy: &Policy| policy.algorithm().replenishment() == Some(Replenishment::Aligned);
         let runs_down = |policy: &Policy| {
             let algorithm = policy.algorithm();
             let changes = algorithm.depends_on_a_calendar() || algorithm.is_held();
-            !changes && policy.named_penalty().is_none()
+            let is_exact = is_fixed(policy) || !policy.limits_differ();
+            !changes && is_exact && policy.named_penalty().is_none()
         };
+        let is_settled =
+            |policy: &Policy| (!is_fixed(policy)).then(|| AtomicBool::new(policy.is_settled()));
         Self {
             ledger,
             denials: Arc::new(DenialCache::new(longest, Arc::clone(&told.epochs))),
             told: Arc::clone(told),
             policies: policies.iter().map(runs_down).collect(),
+            settled: policies.iter().map(is_settled).collect(),
         }
     }
 
     /// Returns whether a denial of these charges can be remembered.
     fn can_remember(&self, charges: &[Charge]) -> bool {
         let runs_down = |charge: &Charge| {
-            charge.cost == 1 && self.policies.get(charge.policy).is_some_and(|runs| *runs)
+            let is_settled = self.settled_flag(charge.policy);
+            charge.cost == 1
+                && self.policies.get(charge.policy).is_some_and(|runs| *runs)
+                && !is_settled.is_some_and(|it| it.load(Ordering::Relaxed))
         };
         !charges.is_empty() && charges.iter().all(runs_down)
+    }
+
+    fn settled_flag(&self, policy: usize) -> Option<&AtomicBool> {
+        self.settled.get(policy)?.as_ref()
     }
 
     fn changing(&self, charges: &[Charge]) -> Changing {
@@ -153,6 +171,12 @@ impl Ledger for Remembering {
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
+        if amendment.settles() {
+            // Other nodes probably do the same.
+            let policies = charges.iter().map(|charge| charge.policy);
+            let settled = policies.filter_map(|policy| self.settled_flag(policy));
+            settled.for_each(|flag| flag.store(true, Ordering::Relaxed));
+        }
         let changing = self.changing(charges);
         self.ledger.amend(charges, amendment).map(move |amended| {
             drop(changing);

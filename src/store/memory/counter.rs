@@ -168,6 +168,9 @@ pub(super) trait General: Send + Sync + 'static {
 
     /// Calls `write_outcome` with the fingerprint and the state of each key that is not as good as new.
     fn each_key(&self, now: Micros, visit: &mut dyn FnMut(u64, State));
+
+    /// Returns after how long each key is as good as new, under any of the limits that the table has met.
+    fn longest_reset(&self, now: Micros) -> Micros;
 }
 
 /// The table in which a key was looked up.

@@ -486,9 +486,8 @@ impl Ledger for MemoryLedger {
         let now = self.clock.now();
         let last = opened.general().last_override_end();
         let last = last.max(opened.blocks.last_end());
-        last.map_or(Duration::ZERO, |last| {
-            last.saturating_sub(now).to_duration()
-        })
+        let last = last.map_or(Micros::ZERO, |last| last.saturating_sub(now));
+        last.max(opened.general().longest_reset(now)).to_duration()
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

@@ -239,4 +239,10 @@ impl General for Tiers {
             wide.each_key(now, visit);
         }
     }
+
+    fn longest_reset(&self, now: Micros) -> Micros {
+        let packed = self.packed.longest_reset(now);
+        let wide = self.wide();
+        wide.map_or(packed, |wide| packed.max(wide.longest_reset(now)))
+    }
 }

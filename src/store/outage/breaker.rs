@@ -28,6 +28,8 @@ struct Part {
     /// The slot that failed last, and when.
     slot: u16,
     failed_at: Instant,
+    /// Whether one of the failures in a row was that the server refuses writes.
+    refuses_writes: bool,
     /// The number of probes since the part last stayed up for a while.
     probes: u32,
     /// When the next probe is over at the latest.
@@ -83,6 +85,12 @@ impl Breaker {
         self.open.load(Ordering::Acquire) > 0
     }
 
+    /// Returns whether the last call to some part failed.
+    #[cfg(feature = "redis")]
+    pub(super) fn is_any_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed) > 0
+    }
+
     /// Returns how many parts are open.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Acquire)
@@ -92,8 +100,9 @@ impl Breaker {
         self.is_any_open() && self.parts().get(&part).is_some_and(Part::is_open)
     }
 
-    /// Records that the server of this part has answered.
-    pub(super) fn succeeded(&self, part: u64) {
+    /// Records that the server of this part has answered. A server that refuses writes answers what needs none, such as a
+    /// denial, so only a call that `has_written` ends its failures.
+    pub(super) fn succeeded(&self, part: u64, has_written: bool) {
         // Read first: a write by every request would be shared by all processors.
         if self.failing.load(Ordering::Relaxed) == 0 {
             return;
@@ -103,15 +112,17 @@ impl Breaker {
         // If the part is open, the answer belongs to a call that began before.
         if let Some(part) = parts.get_mut(&part)
             && matches!(part.state, State::Closed(1..))
+            && (has_written || !part.refuses_writes)
         {
             part.state = State::Closed(0);
+            part.refuses_writes = false;
             self.failing.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
     /// Records that the server of this place has failed. Returns `true` if that opens its part, and no other
     /// is open.
-    pub(super) fn failed(&self, place: KeyPart) -> bool {
+    pub(super) fn failed(&self, place: KeyPart, refuses_writes: bool) -> bool {
         let now = Instant::now();
         let mut parts = self.parts();
         self.forget(&mut parts, place.part, now);
@@ -126,6 +137,7 @@ impl Breaker {
         };
         part.slot = place.slot;
         part.failed_at = now;
+        part.refuses_writes |= refuses_writes;
         if failures == 0 {
             self.failing.fetch_add(1, Ordering::AcqRel);
         }
@@ -203,6 +215,7 @@ impl Breaker {
             return false;
         };
         part.state = State::Closed(0);
+        part.refuses_writes = false;
         part.came_back = Some(Instant::now());
         self.failing.fetch_sub(1, Ordering::AcqRel);
         self.open.fetch_sub(1, Ordering::AcqRel) == 1
@@ -230,6 +243,7 @@ impl Part {
             state: State::Closed(0),
             slot: 0,
             failed_at: now,
+            refuses_writes: false,
             probes: 0,
             due: now,
             came_back: None,
@@ -261,7 +275,9 @@ mod tests {
 
     /// Opens a part, and returns whether it was the first one.
     fn open(breaker: &Breaker, place: KeyPart) -> bool {
-        let first: Vec<bool> = (0..FAILURES).map(|_| breaker.failed(place)).collect();
+        let first: Vec<bool> = (0..FAILURES)
+            .map(|_| breaker.failed(place, false))
+            .collect();
         assert!(breaker.is_open(place.part));
         first.contains(&true)
     }
@@ -274,14 +290,14 @@ mod tests {
     fn it_opens_after_five_failures_in_a_row_and_not_before() {
         let breaker = Breaker::new(false);
         for _ in 0..4 {
-            assert!(!breaker.failed(PLACE));
+            assert!(!breaker.failed(PLACE, false));
         }
-        breaker.succeeded(PLACE.part);
+        breaker.succeeded(PLACE.part, false);
         for _ in 0..4 {
-            assert!(!breaker.failed(PLACE));
+            assert!(!breaker.failed(PLACE, false));
             assert!(!breaker.is_open(PLACE.part));
         }
-        assert!(breaker.failed(PLACE));
+        assert!(breaker.failed(PLACE, false));
         assert!(breaker.is_open(PLACE.part));
     }
 
@@ -289,7 +305,7 @@ mod tests {
     fn a_probe_alone_closes_it() {
         let breaker = Breaker::new(false);
         open(&breaker, PLACE);
-        breaker.succeeded(PLACE.part);
+        breaker.succeeded(PLACE.part, false);
         assert_eq!(breaker.failed_slot(PLACE.part), Some(7));
         assert!(breaker.close(PLACE.part));
         assert!(!breaker.close(PLACE.part));
@@ -305,11 +321,11 @@ mod tests {
         let breaker = Breaker::new(false);
         assert!(open(&breaker, PLACE));
         for _ in 0..4 {
-            assert!(!breaker.failed(OTHER));
+            assert!(!breaker.failed(OTHER, false));
             assert!(!breaker.is_open(OTHER.part));
         }
-        breaker.succeeded(OTHER.part);
-        assert!(!breaker.failed(OTHER));
+        breaker.succeeded(OTHER.part, false);
+        assert!(!breaker.failed(OTHER, false));
         assert!(!breaker.is_open(OTHER.part));
     }
 
@@ -318,7 +334,7 @@ mod tests {
     fn one_failure_opens_another_guessed_part() {
         let breaker = Breaker::new(true);
         assert!(open(&breaker, PLACE));
-        assert!(!breaker.failed(OTHER));
+        assert!(!breaker.failed(OTHER, false));
         assert!(breaker.is_open(OTHER.part));
         assert!(!breaker.close(PLACE.part));
         assert!(breaker.close(OTHER.part));
@@ -357,7 +373,7 @@ mod tests {
         }
         assert_eq!(breaker.parts().len(), 1_000);
         tokio::time::advance(STAYS).await;
-        breaker.failed(OTHER);
+        breaker.failed(OTHER, false);
         assert_eq!(breaker.parts().len(), 1);
     }
 
@@ -366,11 +382,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_few_failures_of_a_part_that_is_gone_are_forgotten() {
         let breaker = Breaker::new(false);
-        assert!(!breaker.failed(PLACE));
-        breaker.succeeded(OTHER.part);
+        assert!(!breaker.failed(PLACE, false));
+        breaker.succeeded(OTHER.part, false);
         assert_eq!(breaker.failing.load(Ordering::Relaxed), 1);
         tokio::time::advance(FORGETS).await;
-        breaker.succeeded(OTHER.part);
+        breaker.succeeded(OTHER.part, false);
         assert_eq!(breaker.failing.load(Ordering::Relaxed), 0);
         assert!(breaker.parts().is_empty());
     }
@@ -388,5 +404,25 @@ mod tests {
         breaker.close(PLACE.part);
         tokio::time::advance(LAST_PROBE * 2).await;
         assert!(!breaker.is_overdue(PLACE.part));
+    }
+
+    #[test]
+    fn a_server_that_refuses_writes_is_away_though_it_answers_what_needs_none() {
+        let breaker = Breaker::new(false);
+        for _ in 1..FAILURES {
+            assert!(!breaker.failed(PLACE, true));
+            breaker.succeeded(PLACE.part, false);
+        }
+        assert!(breaker.failed(PLACE, true));
+        assert!(breaker.close(PLACE.part));
+        for _ in 0..2 * FAILURES {
+            assert!(!breaker.failed(PLACE, true));
+            breaker.succeeded(PLACE.part, true);
+        }
+        // A later failure of another kind is forgotten at the next answer.
+        for _ in 0..2 * FAILURES {
+            assert!(!breaker.failed(PLACE, false));
+            breaker.succeeded(PLACE.part, false);
+        }
     }
 }

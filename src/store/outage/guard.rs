@@ -233,7 +233,7 @@ impl Guard {
     ) -> Result<Result<T, StoreError>, StoreError> {
         match answer {
             Ok(told) => {
-                call.end(None);
+                call.end_in_doubt(None);
                 Ok(Ok(told))
             }
             // The store does not support this, or has no room: a decision here does not change that.
@@ -248,10 +248,10 @@ impl Guard {
             }
             Err(error) => {
                 if error.reason() == Some(DAMAGED) {
-                    call.end(None);
+                    call.end_in_doubt(None);
                     self.watch.log_partial(&error);
                 } else {
-                    call.end(Some(&error));
+                    call.end_in_doubt(Some(&error));
                 }
                 Ok(Err(error.already_logged()))
             }

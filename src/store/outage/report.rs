@@ -67,6 +67,13 @@ impl Report {
         });
     }
 
+    pub(super) fn report_first_failure(&self, error: &StoreError) {
+        observe(&StoreEvent::FirstFailure {
+            store: &self.store,
+            error,
+        });
+    }
+
     pub(super) fn report_back(&self, away: Duration, decided: u64) {
         observe(&StoreEvent::Back {
             store: &self.store,

@@ -79,10 +79,22 @@ pub(in crate::store) struct Watch {
 struct Times {
     went_away: Option<Instant>,
     told_of_some: Option<Instant>,
+    failed: Option<Instant>,
 }
 
 /// How often an error that concerns some requests is logged at most.
 const SOME_TOLD: Duration = Duration::from_secs(60);
+
+/// A failure is logged by itself if there was none for this long before it.
+const QUIET: Duration = Duration::from_secs(3_600);
+
+/// The reasons of a store that answers, and refuses writes.
+const REFUSES_WRITES: [&str; 4] = [
+    "read only",
+    "no replicas",
+    "cannot persist",
+    "out of memory",
+];
 
 const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
     "TRL012",
@@ -173,13 +185,33 @@ impl Watch {
     }
 
     fn failed(self: &Arc<Self>, place: KeyPart, error: &StoreError) {
-        if self.breaker.failed(place) {
-            self.times().went_away = Some(Instant::now());
+        let refuses_writes = error
+            .reason()
+            .is_some_and(|reason| REFUSES_WRITES.contains(&reason));
+        let goes_away = self.breaker.failed(place, refuses_writes);
+        let now = Instant::now();
+        let mut times = self.times();
+        let before = times.failed.replace(now);
+        if goes_away {
+            times.went_away = Some(now);
+        }
+        drop(times);
+        if goes_away {
             self.without.store(0, Ordering::Relaxed);
             self.report.report_away(error);
+        } else if before.is_none_or(|before| now - before >= QUIET) {
+            self.report.report_first_failure(error);
         }
         if self.breaker.is_any_open() {
             self.probe(place.part);
+        }
+    }
+
+    /// Records that the server of this key has written what a call needed.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn has_written(&self, key: &Key) {
+        if self.breaker.is_any_failing() {
+            self.breaker.succeeded(self.remote.place(key).part, true);
         }
     }
 
@@ -307,15 +339,24 @@ pub(in crate::store) struct Waiting {
 
 impl Waiting {
     /// Ends the call, with the store's error if there is one. An error that concerns one key alone is not a
-    /// failure.
-    pub(in crate::store) fn end(mut self, failure: Option<&StoreError>) {
+    /// failure. Whether the store has [written](Watch::has_written) is told by itself.
+    pub(in crate::store) fn end(self, failure: Option<&StoreError>) {
+        self.end_with(failure, false);
+    }
+
+    /// As [`end`](Self::end), of a store that does not tell whether it has written.
+    pub(in crate::store) fn end_in_doubt(self, failure: Option<&StoreError>) {
+        self.end_with(failure, true);
+    }
+
+    fn end_with(mut self, failure: Option<&StoreError>, has_written: bool) {
         self.is_over = true;
         self.watch.calls.ended(self.since, failure.is_some());
         if let Some(error) = failure {
             self.watch.failed(self.place, error);
         } else {
             self.watch.note_answer();
-            self.watch.breaker.succeeded(self.place.part);
+            self.watch.breaker.succeeded(self.place.part, has_written);
         }
     }
 }
@@ -419,7 +460,7 @@ mod tests {
         let place = KeyPart { part: 0, slot: 0 };
         let goes_away = || {
             while !watch.breaker.is_open(0) {
-                watch.breaker.failed(place);
+                watch.breaker.failed(place, false);
             }
         };
         goes_away();

@@ -132,9 +132,10 @@ impl RedisStoreBuilder {
     /// Sets how long a denial is remembered in this process at most, up to an hour. Zero asks the server each
     /// time.
     ///
-    /// A denial is forgotten when its wait is over, so it refuses no request that could pass, with one
-    /// exception: a refund, a reset or a higher limit by another process may take effect this much later. At
-    /// most 10,000 denials are remembered.
+    /// A denial is forgotten when its wait is over, or when requests of other processes could make the wait longer. So it
+    /// refuses no request that could pass, with one exception: a refund, a reset or a changed limit by another process may
+    /// take effect this much later. At most 10,000 denials are remembered. [Many nodes](crate::guide::many_nodes) says which
+    /// denials are remembered.
     pub fn remember_denials_for(self, longest: Duration) -> Self {
         Self {
             remember_denials_for: longest,

@@ -153,7 +153,11 @@ impl Calls {
         }
         let value = self.charge.run(query, until).await;
         let answer = value.map_err(failure);
-        self.watched(answer.and_then(|value| ScriptReply::read(value, charges)))
+        let answer = self.watched(answer.and_then(|value| ScriptReply::read(value, charges)));
+        if matches!(purpose, Purpose::Charge) && answer.as_ref().is_ok_and(ScriptReply::charges) {
+            self.has_written(charges);
+        }
+        answer
     }
 
     /// Returns the time to send to the server, if a test sets the clock.
@@ -183,7 +187,14 @@ impl Calls {
         }
         let value = self.charge.run(query, until).await;
         let answer = value.map_err(failure);
-        self.watched(answer.and_then(|value| ScriptReply::of_granting(value, &charges)))
+        let answer =
+            self.watched(answer.and_then(|value| ScriptReply::of_granting(value, &charges)));
+        if let Ok(told) = &answer
+            && (told.charges() || told.grants_any())
+        {
+            self.has_written(&charges);
+        }
+        answer
     }
 
     /// Returns whether one server has the keys of all these charges.
@@ -243,6 +254,9 @@ impl Calls {
             }
         }
         let answer = self.run(&self.amend, &call, charges, until).await;
+        if answer.is_ok() && matches!(amendment, Amendment::Release) {
+            self.has_written(charges);
+        }
         self.watched(answer.map(|told| told == GIVEN_BACK))
     }
 
@@ -315,6 +329,13 @@ impl Calls {
         answer.map_err(failure)
     }
 
+    /// Records that the server of these charges writes.
+    pub(super) fn has_written(&self, charges: &[Charge]) {
+        if let Some(charge) = charges.first() {
+            self.watch.has_written(&charge.key);
+        }
+    }
+
     pub(super) fn watched<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &answer
             && is_of_some(error)
@@ -338,7 +359,11 @@ impl Calls {
             self.put(&mut call, &mut names, charge, charge.cost, is_soft);
         }
         let answer = self.run(&self.take, &call, charges, until).await;
-        self.watched(answer.and_then(|value| ScriptReply::of_taking(value, charges)))
+        let answer = self.watched(answer.and_then(|value| ScriptReply::of_taking(value, charges)));
+        if let Ok((1.., _)) = &answer {
+            self.has_written(charges);
+        }
+        answer
     }
 
     pub(super) async fn change_each(

@@ -10,11 +10,12 @@ use crate::store::denials::{self, Sent};
 /// The denials of the servers.
 pub(super) type DenialCache = denials::DenialCache<Numbers>;
 
-/// Remembers the answer that is received now, if it denies.
+/// Remembers the answer that is received now, if it denies. It is told again as long as no charge by another node can
+/// have made its wait longer.
 pub(super) fn remember(
     denials: &DenialCache,
     (charges, policies): (&[Charge], &[OpenedPolicy]),
-    sent: Sent,
+    (sent, now): (Sent, Instant),
     (answer, outcomes): (&ScriptReply, &Outcomes),
 ) {
     // A charge of cost 0 is answered and not denied, except where nothing can pass.
@@ -24,7 +25,13 @@ pub(super) fn remember(
     {
         return;
     }
-    let Some(lasts) = sent.lasts(answer.wait(outcomes), Instant::now()) else {
+    let wait = answer.wait(outcomes);
+    let known = charges.iter().filter_map(|charge| {
+        let told = answer.of(charge.policy)?;
+        Some(told.outlasts(wait, policies.get(charge.policy)?))
+    });
+    let sent = sent.at_most(known.min().unwrap_or_default().to_duration());
+    let Some(lasts) = sent.lasts(wait, now) else {
         return;
     };
     let numbers = charges.iter().map(|charge| {
@@ -39,6 +46,9 @@ pub(super) fn remember(
 }
 
 #[cfg(test)]
+mod exact_tests;
+
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::time::Duration;
@@ -50,15 +60,7 @@ mod tests {
     use crate::store::denials::KeyEpochs;
 
     fn policies() -> [OpenedPolicy; 2] {
-        [(); 2].map(|()| {
-            let algorithm = AnchoredWindow::per_day(1).into();
-            OpenedPolicy {
-                algorithm,
-                lua: algorithm.lua(),
-                suffix: String::new(),
-                penalty: None,
-            }
-        })
+        [(); 2].map(|()| OpenedPolicy::of(AnchoredWindow::per_day(1).into()))
     }
 
     fn denied(charges: &[Charge]) -> ScriptReply {
@@ -75,7 +77,7 @@ mod tests {
         let is_remembered = |answer: &ScriptReply| {
             let sent = denials.send(&both, Instant::now());
             let told = (answer, &answer.outcomes(&policies));
-            remember(&denials, (&both, &policies), sent, told);
+            remember(&denials, (&both, &policies), (sent, Instant::now()), told);
             let mut outcomes = Outcomes::new(Micros::ZERO);
             denials.replay((&both, &policies), Instant::now(), false, &mut outcomes)
         };

@@ -129,8 +129,26 @@ fn cause(error: &RedisError) -> (StoreErrorKind, &'static str) {
         _ if error.is_connection_refusal() => (Unavailable, "unreachable"),
         ErrorKind::ClusterConnectionNotFound => (Unavailable, "unreachable"),
         _ if error.is_connection_dropped() => (Unavailable, "disconnected"),
-        _ => (Unavailable, "unreachable"),
+        _ => (Unavailable, certificate(error).unwrap_or("unreachable")),
     }
+}
+
+/// Returns what is wrong with the certificate of the server, as rustls says it.
+fn certificate(error: &RedisError) -> Option<&'static str> {
+    let said = error.to_string();
+    let (_, problem) = said.split_once("invalid peer certificate: ")?;
+    Some(match problem.to_ascii_lowercase() {
+        it if it.contains("expired")
+            || it.contains("not valid yet")
+            || it.contains("notvalidyet") =>
+        {
+            "certificate out of date"
+        }
+        it if it.contains("not valid for name") || it.contains("notvalidforname") => {
+            "certificate of another name"
+        }
+        _ => "untrusted certificate",
+    })
 }
 
 /// Classifies errors without a code of their own, such as a script that fails on the value under a key.
@@ -263,6 +281,29 @@ mod tests {
                 (kind, Some(reason)),
                 "{line}"
             );
+        }
+    }
+
+    /// Once, an operator was told that the server was unreachable, and to check that it runs.
+    #[test]
+    fn a_certificate_that_is_not_accepted_has_a_reason_of_its_own() {
+        for (said, reason) in [
+            (
+                "certificate expired: verification time 1795203711 (UNIX), but certificate is not valid after 946684800",
+                "certificate out of date",
+            ),
+            ("Expired", "certificate out of date"),
+            ("NotValidYet", "certificate out of date"),
+            (
+                "certificate not valid for name \"127.0.0.1\"; certificate is only valid for DnsName(\"redis\")",
+                "certificate of another name",
+            ),
+            ("UnknownIssuer", "untrusted certificate"),
+        ] {
+            let said = format!("invalid peer certificate: {said}");
+            let told = std::io::Error::new(std::io::ErrorKind::InvalidData, said);
+            let error = failure(RedisError::from(told));
+            assert_eq!(error.reason(), Some(reason));
         }
     }
 

@@ -11,7 +11,7 @@ use super::denials::remember;
 use super::held::Holding;
 use super::leases::Leases;
 use super::lending;
-use super::opened::Charges;
+use super::opened::{Charges, OpenedPolicy};
 use super::renewal::keep;
 use super::reply::ScriptReply;
 use super::settling;
@@ -156,6 +156,11 @@ impl RedisLedger {
             let changed = Err(away().already_logged());
             let changed = calls.standby.change(&charges, amendment, changed);
             return Reply::Now(changed.map(|()| false));
+        }
+        if amendment.settles() {
+            let policies = charges.iter().map(|charge| charge.policy);
+            let policies = policies.filter_map(|policy| calls.policies.get(policy));
+            policies.for_each(OpenedPolicy::note_settled);
         }
         let (of, asked) = (Arc::clone(&calls), charges.clone());
         let changed = self.0.apart(async move {
@@ -360,7 +365,7 @@ impl Calls {
         }
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
             let asked = (charges, &*self.policies);
-            remember(denials, asked, sent, (answer, outcomes));
+            remember(denials, asked, (sent, Instant::now()), (answer, outcomes));
         }
     }
 }

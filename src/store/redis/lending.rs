@@ -79,14 +79,44 @@ impl Drop for Asking {
     }
 }
 
+/// How long a request waits for answers.
+///
+/// A request that finds another's question on its way waits for that answer first, and may then have to ask itself. It is not
+/// degraded for having waited: when the server has answered another, the request has the whole deadline of a call anew, and
+/// twice the deadline in all. If the server does not answer, it has one deadline.
+struct Waits {
+    until: Instant,
+    latest: Instant,
+    deadline: Duration,
+}
+
+impl Waits {
+    fn begin(deadline: Duration) -> Self {
+        let until = Instant::now() + deadline;
+        Self {
+            until,
+            latest: until + deadline,
+            deadline,
+        }
+    }
+
+    /// The server has answered a question of another request.
+    fn is_answered(&mut self) {
+        self.until = self.latest.min(Instant::now() + self.deadline);
+    }
+
+    fn is_half_over(&self) -> bool {
+        Instant::now() + self.deadline / 2 > self.until
+    }
+}
+
 /// Decides a request that was not decided at once, and takes units for the requests after it. The outcomes
 /// are the server's, if it was asked.
 pub(super) async fn decide(
     calls: &Arc<Calls>,
     charges: &[Charge],
 ) -> Result<(Option<ScriptReply>, Outcomes), StoreError> {
-    let (begun, until) = (Instant::now(), calls.link.deadline());
-    let half = begun + until.saturating_duration_since(begun) / 2;
+    let mut waits = Waits::begin(calls.link.patience());
     if let Some(leases) = &calls.leases {
         loop {
             let mut outcomes = Outcomes::new(Micros::ZERO);
@@ -95,9 +125,10 @@ pub(super) async fn decide(
                     renew_if_low(calls, charges, &local);
                     return Ok((None, outcomes));
                 }
-                Again::Wait(hears) => match timeout_at(until, hears).await {
+                Again::Wait(hears) => match timeout_at(waits.until, hears).await {
+                    Ok(Ok(Ok(()))) => waits.is_answered(),
                     // There is too little time to ask again.
-                    Ok(Ok(Err(error))) if Instant::now() > half => return Err(error),
+                    Ok(Ok(Err(error))) if waits.is_half_over() => return Err(error),
                     // If the question was dropped, this request has no answer.
                     Ok(_) => {}
                     Err(_) => return Err(late()),
@@ -107,7 +138,7 @@ pub(super) async fn decide(
         }
     }
     let asking = Asking::new(calls, charges).answer();
-    match timeout_at(until, calls.link.background.run(asking)).await {
+    match timeout_at(waits.until, calls.link.background.run(asking)).await {
         Ok(Ok(told)) => told.map(|(answer, outcomes)| (Some(answer), outcomes)),
         // There is no thread, or the request has waited for other answers before.
         Ok(Err(_)) | Err(_) => Err(late()),

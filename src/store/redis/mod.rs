@@ -201,12 +201,9 @@ impl Store for RedisStore {
         check_names(&given.iter().map(Policy::name))?;
         #[cfg(feature = "calendar")]
         check_hours(given)?;
-        let counted = given.iter().map(|policy| OpenedPolicy {
-            algorithm: *policy.algorithm(),
-            lua: policy.algorithm().lua(),
-            suffix: suffix(policy),
-            penalty: policy.named_penalty(),
-        });
+        let counted = given
+            .iter()
+            .map(|policy| OpenedPolicy::new(policy, suffix(policy)));
         let policies: Box<[OpenedPolicy]> = counted.collect();
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
         let held = rules_that_hold(&policies);

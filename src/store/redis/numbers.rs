@@ -64,15 +64,6 @@ mod tests {
 
     const START: i64 = 1_790_000_000_123_456;
 
-    fn counted(algorithm: Algorithm) -> OpenedPolicy {
-        OpenedPolicy {
-            algorithm,
-            lua: algorithm.lua(),
-            suffix: String::new(),
-            penalty: None,
-        }
-    }
-
     /// The state of a key, and the question about it.
     #[derive(Clone, Debug)]
     struct Denied {
@@ -164,7 +155,7 @@ mod tests {
                     blocked: Micros::new(part_of(longest, blocked)),
                     has_own_limit: own,
                 };
-                let counted = counted(algorithm);
+                let counted = OpenedPolicy::of(algorithm);
                 let answer = asked.answer(&algorithm);
                 let answered = answer.of(0).expect("it was asked about");
                 let length = part_of(longest, length.0) + length.1;
@@ -219,7 +210,7 @@ mod tests {
                 blocked: Micros::ZERO,
                 has_own_limit: false,
             };
-            let (answer, counted) = (asked.answer(&algorithm), counted(algorithm));
+            let (answer, counted) = (asked.answer(&algorithm), OpenedPolicy::of(algorithm));
             let answered = answer.of(0).unwrap();
             let wait = answered.outcome(&counted, Micros::ZERO).retry_micros();
             let until = wait.unwrap().saturating_sub(Micros::new(1));

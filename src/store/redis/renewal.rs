@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::calls::{Calls, Names};
 use crate::decision::Outcomes;
-use crate::diagnostics::{Diagnostic, diagnose};
+use crate::diagnostics::{Diagnostic, diagnose, warn_once_of};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::store::{Charge, Slot};
@@ -24,6 +24,14 @@ const LOST: Diagnostic = Diagnostic::new(
     "",
     "slots of requests in flight were lost in Redis and taken again, so that more requests than the limit may be in flight for a while",
     "let slots last longer than the store is away, `RedisStoreBuilder::slot_life`, and see why it was",
+);
+
+const NOT_RENEWED: Diagnostic = Diagnostic::new(
+    "TRL055",
+    "",
+    "slots of requests in flight could not be renewed in Redis; if that lasts for a life of a slot, more requests than the limit \
+     may be in flight",
+    "see why the server refuses, by the reason; `StoreStats::failed_renewals` counts the calls",
 );
 
 /// The charges of requests that hold slots of one key under one policy.
@@ -143,6 +151,13 @@ impl Calls {
         }
         let until = self.link.deadline();
         let told = self.run(&self.renew, &call, &[*first], until).await;
+        match &told {
+            Ok(_) => self.watch.has_written(&first.key),
+            Err(error) => {
+                self.watch.calls().renewal_failed();
+                warn_once_of(&NOT_RENEWED, error.reason().unwrap_or("unknown").to_owned());
+            }
+        }
         Ok(match self.watched(told)? {
             Value::Int(number) => u64::try_from(number).unwrap_or(0),
             _ => 0,

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::failure::nonsense;
 use super::lease::{Grant, Leased, LeasedRequest};
 use super::opened::{Charges, OpenedPolicy};
-use crate::algorithm::State;
+use crate::algorithm::{Replenishment, State};
 use crate::clock::Micros;
 #[cfg(feature = "calendar")]
 use crate::decision::DenialEffect;
@@ -69,6 +69,61 @@ impl KeyReply {
     /// Returns when it was decided, by the clock of the server.
     pub(super) fn at(&self) -> Micros {
         self.at
+    }
+
+    /// Returns for how long this policy cannot make the request wait for longer than it was told, whatever other
+    /// nodes charge meanwhile. `None` means that it was told that no wait helps.
+    pub(super) fn outlasts(&self, told: Option<Micros>, counted: &OpenedPolicy) -> Micros {
+        let is_asked = self.charge.cost > 0 || self.denies();
+        let Some(told) = told.filter(|_| is_asked && !self.charge.is_soft) else {
+            return Micros::LONGEST;
+        };
+        let limits_differ = counted.limits_differ && self.own.is_none();
+        let is_settled = counted.is_settled();
+        let ends_together = match counted.algorithm.replenishment() {
+            Some(Replenishment::Aligned) => true,
+            // A window that a refund has emptied begins anew, and later.
+            Some(Replenishment::Anchored) => !is_settled,
+            // A limit may have a calendar of its own.
+            #[cfg(feature = "calendar")]
+            Some(Replenishment::Calendar) => !limits_differ,
+            _ => false,
+        };
+        let longest = self.longest_wait(counted).filter(|_| !limits_differ);
+        let dominated = longest.map_or(Micros::ZERO, |longest| {
+            told.saturating_sub(Micros::new(longest.get() << u8::from(is_settled)))
+        });
+        let unchanged = if self.blocked > Micros::ZERO {
+            self.blocked
+        } else if ends_together {
+            // No charge moves the end of an open window.
+            let end = self.outcome(counted, Micros::ZERO).reset_micros();
+            if self.denies() || end <= told {
+                end
+            } else {
+                Micros::ZERO
+            }
+        } else if !self.denies() || limits_differ || is_settled {
+            Micros::ZERO
+        } else {
+            // While no unit is left, no request is charged.
+            let one = self.outcome_of(1, counted, Micros::ZERO);
+            let wait = one.retry_micros().filter(|_| one.remaining() == 0);
+            wait.unwrap_or(Micros::ZERO)
+        };
+        dominated.max(unchanged)
+    }
+
+    /// Returns the longest wait of a request under this policy, unless a penalty can make it longer.
+    fn longest_wait(&self, counted: &OpenedPolicy) -> Option<Micros> {
+        if counted.penalty.is_some() {
+            return None;
+        }
+        let own = self
+            .own
+            .and_then(|own| counted.algorithm.with_numbers(own.numbers));
+        let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
+        algorithm.longest_wait().map(Micros::from)
     }
 
     /// Returns the outcome at a later moment, if nothing has happened since.
@@ -134,13 +189,13 @@ impl ScriptReply {
                 return None;
             };
             let mut parts = str::from_utf8(&text).ok()?.split(';');
-            let at = Micros::new(parts.next()?.parse().ok()?);
+            let at = micros_of(parts.next()?)?;
             let mut each = SmallVec::new();
             for &charge in charges {
-                let (fits, blocked) = (parts.next()?, parts.next()?.parse().ok()?);
+                let (fits, blocked) = (parts.next()?, micros_of(parts.next()?)?);
                 let grant = if grants {
                     let grant = grant_of([parts.next()?, parts.next()?, parts.next()?])?;
-                    Some(grant).filter(|grant| grant.units > 0)
+                    Some(grant).filter(|grant| grant.lasts > Micros::ZERO)
                 } else {
                     None
                 };
@@ -151,7 +206,7 @@ impl ScriptReply {
                     at,
                     fits: fits == "1",
                     is_penalized: fits == "2",
-                    blocked: Micros::new(blocked),
+                    blocked,
                     own,
                     leased,
                     grant,
@@ -205,9 +260,16 @@ impl ScriptReply {
         !self.each.iter().any(KeyReply::denies)
     }
 
+    /// Returns whether the request was charged.
+    pub(super) fn charges(&self) -> bool {
+        let mut each = self.each.iter();
+        self.is_allowed() && each.any(|told| told.passes() && told.charge.cost > 0)
+    }
+
     /// Returns whether it brings units.
     pub(super) fn grants_any(&self) -> bool {
-        self.each.iter().any(|told| told.grant.is_some())
+        let mut grants = self.each.iter().filter_map(|told| told.grant);
+        grants.any(|grant| grant.units > 0)
     }
 
     /// Returns the reply for this policy.
@@ -330,12 +392,14 @@ impl ScriptReply {
 /// Reads how many units are granted, the end of their class, and how long they last.
 fn grant_of(words: [&str; 3]) -> Option<Grant> {
     let [units, end, lasts] = words;
-    let (units, end, lasts) = (units.parse().ok()?, end.parse().ok()?, lasts.parse().ok()?);
-    Some(Grant {
-        units,
-        end: Micros::new(end),
-        lasts: Micros::new(lasts),
-    })
+    let (units, end, lasts) = (units.parse().ok()?, micros_of(end)?, micros_of(lasts)?);
+    Some(Grant { units, end, lasts })
+}
+
+/// Reads a moment or a length, up to [`Micros::LONGEST`]: no sum of two of them overflows.
+fn micros_of(word: &str) -> Option<Micros> {
+    let micros = word.parse().ok().map(Micros::new);
+    micros.filter(|micros| *micros <= Micros::LONGEST)
 }
 
 /// Reads the units that nodes hold, if any, and returns the rest of the text.
@@ -388,13 +452,7 @@ mod tests {
     use crate::key::IntoKey;
 
     fn counted(algorithm: impl Into<Algorithm>) -> OpenedPolicy {
-        let algorithm = algorithm.into();
-        OpenedPolicy {
-            algorithm,
-            lua: algorithm.lua(),
-            suffix: String::new(),
-            penalty: None,
-        }
+        OpenedPolicy::of(algorithm.into())
     }
 
     /// Returns the reply of a server that denies a charge of cost 1 by this policy.
@@ -402,6 +460,18 @@ mod tests {
         let told = format!("{at};0;0;{state}");
         let charges = Charges::from_slice(&[Charge::new(policy, "ann".into_key(), 1)]);
         ScriptReply::read(Value::BulkString(told.into_bytes()), &charges).unwrap()
+    }
+
+    /// Once, the sum of such a moment and a window overflowed.
+    #[test]
+    fn a_moment_that_no_server_can_mean_is_not_read() {
+        let charges = Charges::from_slice(&[Charge::new(0, "ann".into_key(), 1)]);
+        let read = |told: &str| ScriptReply::read(Value::BulkString(told.into()), &charges);
+        let longest = Micros::LONGEST.get();
+        assert!(read(&format!("{longest};1;{longest};1 1 0")).is_ok());
+        for (at, blocked) in [(longest + 1, 0), (u64::MAX, 0), (1, longest + 1)] {
+            assert!(read(&format!("{at};1;{blocked};1 1 0")).is_err(), "{at}");
+        }
     }
 
     #[test]

@@ -18,7 +18,9 @@
 //! | the table of a node is full | `leases_of_keys_that_a_node_does_not_keep_go_back` | |
 
 mod asking;
+mod example;
 mod failures;
+mod far;
 #[cfg(feature = "config")]
 mod from_file;
 mod off;

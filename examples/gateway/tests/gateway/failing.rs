@@ -193,3 +193,18 @@ async fn an_idle_connection_does_not_hold_up_the_end() {
     serving.await.unwrap();
     assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
 }
+
+#[tokio::test]
+async fn a_stream_of_grpc_that_stays_open_is_no_excuse_for_an_upstream_that_does_not_answer() {
+    let (listener, upstream) = listener().await;
+    let timeout = Duration::from_secs(1);
+    let (scene, _serving) = Scene::until(pending(), &upstream, WIDE, timeout).await;
+    let mut client = scene.connect().await;
+    let begun = "POST /a.B/C HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc\r\n\
+        te: trailers\r\ntransfer-encoding: chunked\r\n\r\n5\r\n\0\0\0\0\0\r\n";
+    client.write_all(begun.as_bytes()).await.unwrap();
+    let (_hangs, _) = listener.accept().await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
+}

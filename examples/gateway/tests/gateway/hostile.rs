@@ -140,7 +140,7 @@ async fn a_head_that_is_too_large_is_refused() {
     let many = many.concat();
     let long = format!("x-long: {}\r\n", "x".repeat(1 << 20));
     let target = format!("/{}", "x".repeat(100_000));
-    for (target, fields, status) in [("/", &*many, 431), ("/", &*long, 431), (&*target, "", 414)] {
+    for (target, fields, status) in [("/", &*many, 431), ("/", &*long, 431), (&*target, "", 431)] {
         let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\n{fields}\r\n");
         let mut stream = scene.connect().await;
         // The gateway does not read all of it.
@@ -175,6 +175,9 @@ async fn a_path_is_counted_in_every_spelling_and_forwarded_as_it_was_sent() {
         "/./dear/1",
         "/d%65ar/1",
         "/dear/%2e%2e/dear/1",
+        "/dear%2F1",
+        "/x/..%2fdear/1",
+        "/x/..;/dear/1",
     ] {
         let scene = Scene::new(DEAR).await;
         // Only a question may have these headers.
@@ -185,7 +188,7 @@ async fn a_path_is_counted_in_every_spelling_and_forwarded_as_it_was_sent() {
         assert_eq!(scene.get(path, &forged).await.status(), 429, "{path}");
     }
     let scene = Scene::new(DEAR).await;
-    for path in ["/dear%2F1", "/x/..", "/cheap//a%2Fb/?c=//d"] {
+    for path in ["/dears", "/x/..", "/cheap//a%2Fb/?c=//d"] {
         for _ in 0..2 {
             assert_eq!(scene.get(path, &[]).await.arrived()["uri"], path);
         }

@@ -29,7 +29,7 @@ impl Scene {
     /// These limits, before an upstream that answers with what has arrived.
     pub(crate) async fn new(limits: &str) -> Self {
         let (listener, upstream) = listener().await;
-        tokio::spawn(sample::serve(listener));
+        tokio::spawn(sample::serve(listener, |_| false));
         Self::before(&upstream, limits).await
     }
 
@@ -65,7 +65,13 @@ impl Scene {
         let gateway = Gateway::new(watched.clone(), upstream, roots, timeout).unwrap();
         let (listener, _) = listener().await;
         let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(server::serve(listener, gateway, stop, LONG));
+        let serving = tokio::spawn(server::serve(
+            listener,
+            gateway,
+            stop,
+            LONG,
+            server::CLIENT_CONNECTIONS,
+        ));
         let scene = Self {
             address,
             watched,
@@ -80,11 +86,7 @@ impl Scene {
 
     /// Returns the answer to a request, whose head and body are given as they are sent.
     pub(crate) async fn ask(&self, request: &str) -> Received {
-        let mut stream = self.connect().await;
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.unwrap();
-        Received(String::from_utf8(answer).unwrap())
+        ask_at(self.address, request).await
     }
 
     /// Returns the answer to a GET request with these header fields.
@@ -104,6 +106,15 @@ impl Drop for Scene {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.file);
     }
+}
+
+/// Returns the answer of the server at this address.
+pub(crate) async fn ask_at(address: SocketAddr, request: &str) -> Received {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    Received(String::from_utf8(answer).unwrap())
 }
 
 pub(crate) async fn listener() -> (TcpListener, String) {

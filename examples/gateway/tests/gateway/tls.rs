@@ -82,7 +82,7 @@ async fn an_upstream_over_tls_answers_if_it_is_trusted_and_502_is_told_if_not() 
     let (own, other) = (Certificate::new("own"), Certificate::new("other"));
     let (listener, _) = listener().await;
     let server = listener.local_addr().unwrap();
-    tokio::spawn(sample::serve(listener));
+    tokio::spawn(sample::serve(listener, |_| false));
     let url = own.before(server).await;
     for (roots, expected) in [(own.roots(), 200), (other.roots(), 502)] {
         let (scene, _serving) = Scene::trusting(&roots, pending(), &url, WIDE, LONG).await;

@@ -175,6 +175,10 @@ impl<R: Step, C: Keeps<R>> General for Table<R, C> {
     fn each_key(&self, now: Micros, tell: &mut dyn FnMut(u64, State)) {
         self.each_key(now, tell);
     }
+
+    fn longest_reset(&self, now: Micros) -> Micros {
+        self.longest_reset(now)
+    }
 }
 
 impl<R: Step, C: Keeps<R>> Table<R, C> {

@@ -21,11 +21,27 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         visit: &mut dyn FnMut(u64, State),
     ) {
         let slowest = self.slowest();
-        let mut visit = |fingerprint: u64, counted: Counted| {
-            if let Some((kept, latest)) = self.copy(fingerprint, counted)
-                && slowest.distance(&kept, now.max(latest)) > 0
-            {
+        self.each_kept(&mut |fingerprint, kept, latest| {
+            if slowest.distance(&kept, now.max(latest)) > 0 {
                 visit(fingerprint, self.rule.write(kept));
+            }
+        });
+    }
+
+    /// Returns after how long each key is as good as new, under any of the limits that the table has met.
+    pub(in crate::store::memory) fn longest_reset(&self, now: Micros) -> Micros {
+        let slowest = self.slowest();
+        let mut longest = Micros::ZERO;
+        self.each_kept(&mut |_, kept, latest| {
+            longest = longest.max(slowest.reset_after(&kept, now.max(latest)));
+        });
+        longest
+    }
+
+    fn each_kept(&self, visit: &mut dyn FnMut(u64, R::Kept, Micros)) {
+        let mut visit = |fingerprint: u64, counted: Counted| {
+            if let Some((kept, latest)) = self.copy(fingerprint, counted) {
+                visit(fingerprint, kept, latest);
             }
         };
         let mut index = 0;

@@ -221,7 +221,7 @@ impl Scripts {
                     lasts: Micros::new(told[5]),
                 };
                 let fits = u32::try_from(told[1]).expect("a flag");
-                (fits, (grant.units > 0).then_some(grant))
+                (fits, (grant.lasts > Micros::ZERO).then_some(grant))
             }
             Verb::Charge => {
                 let mut call = self.charge.key("key");

@@ -30,6 +30,7 @@ pub(in crate::store::redis) struct Tell {
 /// Units that a node may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct Grant {
+    /// How many; none if the limit has none for this node.
     pub(in crate::store::redis) units: u32,
     /// The end of their class.
     pub(in crate::store::redis) end: Micros,

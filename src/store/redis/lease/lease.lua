@@ -68,7 +68,7 @@ local function demand(lease, seen, covers)
   return before + lease[5]
 end
 
--- Grants units to a node. Returns how many, their end, and how long they last.
+-- Grants units to a node. Returns how many, their end, and how long they last, or would last if there were any.
 local function grant(rule, lease, kept, held, cost, asked, awaited, wanted, policy, limit, a, b, c)
   local epoch, tapers = policy[6], policy[10]
   if asked == 0 or limit < 8 * math.max(cost, 1) then
@@ -97,7 +97,7 @@ local function grant(rule, lease, kept, held, cost, asked, awaited, wanted, poli
   units = math.max(units, math.min(awaited, room))
   local found = class(lease, ends)
   if units == 0 or not found and #lease == 21 then
-    return 0, 0, 0
+    return 0, ends, lasts
   end
   if found then
     lease[found + 1] = lease[found + 1] + units

@@ -310,11 +310,12 @@ impl Pair {
             }
             return;
         }
-        let is_scarce = || {
-            let spent_in_a_pace = u64::from(self.size) * pace.get() / terms.covers.get();
-            terms.drains && u64::from(units) < spent_in_a_pace
-        };
-        if ask.units > 0 && is_scarce() {
+        // A node that gets what it has asked for can ask again at once, however few units that are. Near the end of a window
+        // it gets fewer, whatever remains.
+        let due = |grant: Grant| terms.until_the_end(ask.units.into(), grant.lasts.get());
+        let is_short = u64::from(units) < answer.grant.map_or(ask.units.into(), due);
+        let spent_in_a_pace = u64::from(self.size) * pace.get() / terms.covers.get();
+        if terms.drains && is_short && u64::from(units) < spent_in_a_pace {
             self.refuse(now, 1, pace);
         } else {
             self.refuses.lasts = Micros::ZERO;
@@ -345,6 +346,9 @@ impl Pair {
     }
 
     fn hold(&mut self, put: Micros, now: Micros, grant: Grant) {
+        if grant.units == 0 {
+            return;
+        }
         // The clock of the node may run slower by one in a thousand.
         let lasts = grant.lasts.get() - grant.lasts.get().div_ceil(1_000);
         let until = Micros::new(put.get().saturating_add(lasts));

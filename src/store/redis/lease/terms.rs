@@ -69,6 +69,14 @@ impl Terms {
         times * self.covers.get().max(1)
     }
 
+    /// Returns how many of these units a node is granted at most that last for this time.
+    pub(in crate::store::redis) fn until_the_end(self, asked: u64, lasts: u64) -> u64 {
+        match self.tapers() {
+            tapers if lasts < tapers => times(asked, lasts, tapers),
+            _ => asked,
+        }
+    }
+
     /// Returns what the script gets of them.
     pub(in crate::store::redis) fn numbers(self) -> [u64; 5] {
         let (shares, of) = self.shares();
@@ -101,4 +109,10 @@ impl Terms {
         let gaps = 16 * self.covers.get() / u64::from(requests.max(1));
         Micros::new(gaps.max(PACE.get())).min(longest)
     }
+}
+
+/// Returns `a * b / divisor`, rounded down.
+pub(super) fn times(a: u64, b: u64, divisor: u64) -> u64 {
+    let quotient = u128::from(a) * u128::from(b) / u128::from(divisor);
+    u64::try_from(quotient).unwrap_or(u64::MAX)
 }

@@ -48,7 +48,7 @@ impl Leases {
         counts.granted += grant.map_or(0, |grant| grant.units.into());
         // The key was changed meanwhile: the answer is about what was before.
         if !self.changes.is_still(question.epoch) {
-            if let Some(grant) = grant {
+            if let Some(grant) = grant.filter(|grant| grant.units > 0) {
                 let of = PairId::without_cost(&charge);
                 let returned = of.question(all_of(grant), question.epoch, now);
                 counts.gives_back(&returned.ask);

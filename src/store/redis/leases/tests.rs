@@ -27,12 +27,7 @@ impl Scene {
         let terms = not_leased::terms(&policies, Micros::new(1_000_000));
         let small = SmallLimits::new(&policies);
         let algorithm: Algorithm = *policies[0].algorithm();
-        let counted = OpenedPolicy {
-            algorithm,
-            lua: algorithm.lua(),
-            suffix: String::new(),
-            penalty: None,
-        };
+        let counted = OpenedPolicy::of(algorithm);
         Self {
             leases: Leases::new(clock, (terms, small), Arc::clone(&changes)),
             changes,

@@ -4,7 +4,8 @@ use super::{Class, Demand, Leased, charge};
 use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::policy::LEAST_LEASED;
-use crate::store::redis::lease::{Ask, Grant, Tell, Terms};
+use crate::store::redis::lease::terms::{Terms, times};
+use crate::store::redis::lease::{Ask, Grant, Tell};
 
 /// Nodes with different settings may need more classes than two. A grant that needs one too many is not made.
 const MOST_CLASSES: usize = 8;
@@ -76,10 +77,7 @@ impl Leased {
             return None;
         }
         let asked = u64::from(ask.units);
-        let most = match terms.tapers() {
-            tapers if lasts < tapers => times(asked, lasts, tapers),
-            _ => asked,
-        };
+        let most = terms.until_the_end(asked, lasts);
         let room = u64::from(rule.remaining(kept, now)).saturating_sub(self.units());
         let demand = demand.max(asked).max(1);
         let (shares, of) = terms.shares();
@@ -88,12 +86,13 @@ impl Leased {
         // A grant that is too small for another request like this one would be given back.
         let units = if units < ask.cost.into() { 0 } else { units };
         let units = units.max(u64::from(ask.awaited).min(room));
-        if units == 0 || !self.add(end, units) {
-            return None;
+        let is_added = units > 0 && self.add(end, units);
+        if is_added {
+            self.life = self.life.max(lasts);
         }
-        self.life = self.life.max(lasts);
+        let units = u32::try_from(units).unwrap_or(0);
         Some(Grant {
-            units: u32::try_from(units).unwrap_or(0),
+            units: if is_added { units } else { 0 },
             end: Micros::new(end),
             lasts: Micros::new(lasts),
         })
@@ -156,12 +155,6 @@ impl Demand {
         let left = covers - now.get() % covers;
         times(self.before, left, covers) + self.present
     }
-}
-
-/// Returns `a * b / divisor`, rounded down.
-fn times(a: u64, b: u64, divisor: u64) -> u64 {
-    let quotient = u128::from(a) * u128::from(b) / u128::from(divisor);
-    u64::try_from(quotient).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -354,3 +354,50 @@ fn units_are_kept_by_the_rate_of_requests_and_not_by_their_costs() {
         assert!(idle(&mut pair, 36_000), "{cost}");
     }
 }
+
+/// Returns whether requests are refused after an answer in this time to a node that asks for 40 units of a bucket: how many
+/// it gets, and how long they last.
+fn refuses_after(trip: u64, units: u32, lasts: u64, text: &str) -> bool {
+    let algorithm: Algorithm = text.parse().unwrap();
+    let terms = Terms::of(&algorithm, Micros::new(SECOND)).unwrap();
+    let (mut pair, put) = (Pair::default(), Micros::new(SECOND));
+    (pair.size, pair.cost) = (40, 1);
+    let ask = Ask {
+        units: 40,
+        leads: true,
+        ..Ask::default()
+    };
+    let grant = Grant {
+        units,
+        end: Micros::new(77),
+        lasts: Micros::new(lasts),
+    };
+    let answer = LeaseReply {
+        grant: Some(grant),
+        denied: None,
+    };
+    let now = put.saturating_add(Micros::new(trip));
+    pair.answered(put, now, (&ask, answer), terms);
+    pair.refuses(now, 1).is_some()
+}
+
+#[test]
+fn a_node_that_gets_all_that_it_asks_for_refuses_nothing_however_long_the_answer_takes() {
+    let bucket = "gcra 20000/second";
+    for trip in [0, 50_000, 80_000] {
+        assert!(!refuses_after(trip, 40, SECOND, bucket), "{trip}");
+        assert!(refuses_after(trip, 0, SECOND, bucket), "{trip}");
+    }
+    // Near the end of its window a node gets a part, or nothing, though much remains.
+    let window = "sliding-window 20000/second";
+    for (units, lasts) in [(20, 50_000), (2, 5_000), (0, 2_000)] {
+        assert!(!refuses_after(50_000, units, lasts, window), "{units}");
+    }
+    assert!(refuses_after(50_000, 2, 50_000, window));
+    assert!(!refuses_after(
+        50_000,
+        1,
+        SECOND,
+        "fixed-window 20000/second"
+    ));
+}

@@ -22,7 +22,7 @@ use std::str::FromStr;
 
 use self::faults::{CLOCK, Fault, Faults};
 use self::report::Report;
-use self::scene::Scene;
+use self::scene::{Distance, Scene};
 use self::workload::Shape;
 use self::world::World;
 use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule};
@@ -127,6 +127,7 @@ fn a_bucket_whose_clock_steps_back_has_drained_until_then() {
         nodes: 2,
         rate: 15_000.0,
         life: Micros::new(300_000),
+        distance: Distance::Near,
         faults: CLOCK,
         seed: 7,
         lasts: 2_000_000,
@@ -146,6 +147,7 @@ fn a_bucket_by_interval_is_refilled_between_a_step_back_and_the_next_request() {
         nodes: 2,
         rate: 150.0,
         life: Micros::new(300_000),
+        distance: Distance::Near,
         faults: CLOCK,
         seed: 3_838_415_272_394_275_662,
         lasts: 2_000_000,
@@ -189,6 +191,7 @@ fn each_fault_admits_no_more_than_it_does_without_leases() {
                 nodes: 10,
                 rate: 1_500.0,
                 life: Micros::new(1_000_000),
+                distance: Distance::Near,
                 faults,
                 seed: 27,
                 lasts: 5_000_000,

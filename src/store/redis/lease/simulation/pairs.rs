@@ -20,6 +20,8 @@ pub(super) struct AtNode {
 pub(super) struct Waiting {
     pub(super) cost: u32,
     pub(super) since: u64,
+    /// When it gives up.
+    pub(super) until: u64,
     pub(super) has_waited: bool,
 }
 

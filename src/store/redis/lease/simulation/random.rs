@@ -44,7 +44,7 @@ impl Random {
         -(1.0 - self.part()).ln() / per_micro
     }
 
-    /// Returns how long a message travels: 0.1 to 1 ms, and one in a hundred up to 10 ms.
+    /// Returns how long a message travels in one room: 0.1 to 1 ms, and one in a hundred up to 10 ms.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

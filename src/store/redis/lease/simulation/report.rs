@@ -14,6 +14,8 @@ pub(super) struct Report {
     refused_wrongly: u64,
     pub(super) calls: u64,
     pub(super) failed: u64,
+    /// How many requests got no answer in their time.
+    pub(super) degraded: u64,
     pub(super) faults: u64,
     /// How many units were spent that the plain algorithm would not have admitted, because of faults of the
     /// server.
@@ -90,6 +92,16 @@ impl Report {
     /// Returns what was admitted, as a share of what the plain algorithm admits of the same requests.
     pub(super) fn utilisation(&self) -> f64 {
         part(self.admitted, self.by_plain)
+    }
+
+    /// Returns the share of requests that were refused.
+    pub(super) fn refusals(&self) -> f64 {
+        part(self.refused, self.decisions)
+    }
+
+    /// Returns the share of requests that got no answer in their time.
+    pub(super) fn degraded(&self) -> f64 {
+        part(self.degraded, self.decisions)
     }
 
     /// Returns the share of requests that were refused while the plain algorithm had room.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::faults::{CLOCK, Faults, NETWORK, NONE, SERVER};
 use super::random::Random;
 use super::report::Report;
-use super::scene::Scene;
+use super::scene::{Distance, Scene};
 use super::workload::{SHAPES, Shape};
 use super::{algorithms, given, per_second};
 use crate::clock::Micros;
@@ -116,6 +116,7 @@ impl Scene {
             nodes: *random.one_of(&[2, 5, 20, 100, 1_000]),
             rate: per_second(&algorithm) * *random.one_of(&[0.7, 1.5, 1.5, 5.0]),
             life: Micros::new(*random.one_of(&[20_000, 300_000, 1_000_000, 5_000_000])),
+            distance: *random.one_of(&[Distance::Near, Distance::Near, Distance::Far]),
             faults,
             seed: random.next(),
             lasts: 2_000_000,

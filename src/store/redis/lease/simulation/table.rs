@@ -2,7 +2,7 @@
 
 use super::faults::NONE;
 use super::report::{HEAD, Report};
-use super::scene::Scene;
+use super::scene::{Distance, Scene};
 use super::workload::{SHAPES, Shape};
 use super::{algorithms, given};
 use crate::algorithm::Algorithm;
@@ -129,6 +129,7 @@ fn leases_use_the_limit_up_and_are_fair() {
                 nodes: nodes as usize,
                 rate: rate.into(),
                 life: LIFE,
+                distance: Distance::Near,
                 faults: NONE,
                 seed,
                 lasts: seconds.unwrap_or(2) * 1_000_000,
@@ -167,6 +168,7 @@ fn of_longer_windows_and_in_the_long_run_a_thousandth_is_lost_at_most() {
             nodes: 20,
             rate: 16_000.0,
             life: LIFE,
+            distance: Distance::Near,
             faults: NONE,
             seed: 27,
             lasts: 20_000_000,
@@ -175,4 +177,38 @@ fn of_longer_windows_and_in_the_long_run_a_thousandth_is_lost_at_most() {
         println!("{algorithm:<45} {report}");
         assert!(report.utilisation() >= 0.999, "{algorithm}: {report}");
     }
+}
+
+/// A full grant that took its time was taken for a limit that is used up, and so a node refused for 100 ms what was far below
+/// the limit. And a request that had waited for another's answer had no time left for its own.
+#[test]
+fn far_from_the_server_nothing_is_refused_below_the_limit_and_next_to_nothing_degraded() {
+    let mut missed = Vec::new();
+    let wide = ["gcra 20000/second", "sliding-log 20000/hour"];
+    let wide = wide.map(|text| (text.parse().expect("it is one"), 300.0));
+    let half = algorithms(2_000).into_iter();
+    let half = half.map(|algorithm| (algorithm, 1_000.0));
+    for (algorithm, rate) in wide.into_iter().chain(half) {
+        for nodes in [1, 5, 20] {
+            let scene = Scene {
+                algorithm,
+                shape: Shape::Global,
+                nodes,
+                rate,
+                life: LIFE,
+                distance: Distance::Far,
+                faults: NONE,
+                seed: 27,
+                lasts: 10_000_000,
+            };
+            let report = scene.holds();
+            let row = format!("{algorithm:<45} {nodes:>2} {report}");
+            println!("{row}");
+            // In a window of a second, units that come after its end make a request wait for a third answer.
+            if report.refusals() > 0.0 || report.degraded() > 0.005 {
+                missed.push(row);
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
 }

@@ -28,6 +28,8 @@ struct Message {
     /// When it was sent, by the clock of the node.
     put: Micros,
     sent: u64,
+    /// Until when the request that asks waits for the answer.
+    until: u64,
     answer: Option<LeaseReply>,
 }
 
@@ -78,6 +80,9 @@ pub(super) struct World<S: Step> {
 
 /// The first moment. The clocks of the nodes begin at 1 s.
 pub(super) const START: u64 = 1_790_000_000_000_000;
+
+/// The deadline of a call, as in the store.
+const DEADLINE: u64 = 100_000;
 
 const MOST_TRACED: usize = 200_000;
 
@@ -206,6 +211,7 @@ impl<S: Step> World<S> {
         let request = Waiting {
             cost,
             since: self.now,
+            until: self.now + DEADLINE,
             has_waited: false,
         };
         self.follow(place, request, way);
@@ -223,7 +229,7 @@ impl<S: Step> World<S> {
                 self.note(node, key, || format!("spends {cost}"));
                 self.spend(node, key, server_time, cost);
                 if is_low {
-                    self.send(place, 0);
+                    self.send(place, 0, self.now);
                 }
             }
             Way::Refused(_) => {
@@ -239,7 +245,7 @@ impl<S: Step> World<S> {
                     ..request
                 });
             }
-            Way::Ask => self.send(place, cost),
+            Way::Ask => self.send(place, cost, request.until),
         }
     }
 

@@ -2,14 +2,11 @@
 
 use std::mem;
 
-use super::{Message, World};
+use super::{DEADLINE, Message, World};
 use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::store::redis::lease::Ask;
 use crate::store::redis::lease::simulation::queue::What;
-
-/// The deadline of a call, as in the store.
-const DEADLINE: u64 = 100_000;
 
 /// How often a node looks for unused units, as in the store.
 const LOOKS_EVERY: u64 = 10_000;
@@ -18,14 +15,14 @@ const LOOKS_EVERY: u64 = 10_000;
 const MOST_BEHIND: u64 = 2 * DEADLINE;
 
 impl<S: Step> World<S> {
-    pub(super) fn send(&mut self, place: usize, cost: u32) {
+    pub(super) fn send(&mut self, place: usize, cost: u32, until: u64) {
         let node = self.pairs.at(place).node;
         let put = self.node_time(node);
         let ask = self.pairs.at(place).pair.ask(put, cost, self.terms);
-        self.post(place, ask, put);
+        self.post(place, ask, put, until);
     }
 
-    fn post(&mut self, place: usize, ask: Ask, put: Micros) {
+    fn post(&mut self, place: usize, ask: Ask, put: Micros, until: u64) {
         let at_node = self.pairs.at(place);
         let (node, key) = (at_node.node, at_node.key);
         self.note(node, key, || format!("asks {ask:?}"));
@@ -36,6 +33,7 @@ impl<S: Step> World<S> {
             ask,
             put,
             sent: self.now,
+            until,
             answer: None,
         };
         let place = if let Some(place) = self.free.pop() {
@@ -56,7 +54,7 @@ impl<S: Step> World<S> {
         } else {
             0
         };
-        let trip = self.random.trip();
+        let trip = self.scene.distance.trip(&mut self.random);
         self.after(trip + late, What::AtServer { message: place });
     }
 
@@ -85,7 +83,7 @@ impl<S: Step> World<S> {
         let is_false = answer.denied.is_some() && self.has_room(key, at, ask.cost);
         let message = &mut self.messages[place];
         message.answer = Some(answer);
-        let answered = self.now + self.random.trip();
+        let answered = self.now + self.scene.distance.trip(&mut self.random);
         let until = message.sent + DEADLINE;
         let is_lost = self.random.happens(self.scene.faults.lost);
         if is_lost || answered > until {
@@ -93,7 +91,9 @@ impl<S: Step> World<S> {
             self.queue.at(failed, What::Failed { message: place });
             return;
         }
-        if ask.cost > 0 {
+        if ask.cost > 0 && answered > message.until {
+            self.report.degraded += 1;
+        } else if ask.cost > 0 {
             self.report.waited(answered - message.sent);
             match answer.denied {
                 Some(_) => self.report.refused(is_false),
@@ -126,7 +126,7 @@ impl<S: Step> World<S> {
         }
         let at_node = self.pairs.at(place);
         at_node.pair.answered(put, now, (&ask, answer), self.terms);
-        if answer.grant.is_some() && !at_node.is_looked_at {
+        if answer.grant.is_some_and(|grant| grant.units > 0) && !at_node.is_looked_at {
             at_node.is_looked_at = true;
             self.queue.looks(self.now + LOOKS_EVERY, place);
         }
@@ -143,6 +143,7 @@ impl<S: Step> World<S> {
         } = self.messages[message];
         let ask = ask.clone();
         self.report.failed += 1;
+        self.report.degraded += u64::from(ask.cost > 0);
         let at_node = self.pairs.at(place);
         if self.nodes[at_node.node].life == life {
             at_node.pair.failed(&ask);
@@ -160,9 +161,15 @@ impl<S: Step> World<S> {
         let (node, waiting) = (at_node.node, mem::take(&mut at_node.waiting));
         for request in waiting {
             let now = self.node_time(node);
-            let latest = if is_answered { DEADLINE } else { DEADLINE / 2 };
-            if self.now > request.since + latest {
+            let mut request = request;
+            if is_answered {
+                // It may have to ask now, with a deadline of its own.
+                request.until = (self.now + DEADLINE).min(request.since + 2 * DEADLINE);
+            }
+            let needed = if is_answered { 0 } else { DEADLINE / 2 };
+            if self.now + needed > request.until {
                 self.report.failed += 1;
+                self.report.degraded += 1;
             } else {
                 let way = self.pairs.at(place).pair.again(now, request.cost);
                 self.follow(place, request, way);
@@ -182,7 +189,7 @@ impl<S: Step> World<S> {
         let at_node = self.pairs.at(place);
         at_node.is_looked_at = false;
         if let Some(ask) = at_node.pair.idle(now, self.terms) {
-            self.post(place, ask, now);
+            self.post(place, ask, now, self.now);
         } else if at_node.pair.left(now) > 0 {
             at_node.is_looked_at = true;
             self.queue.looks(self.now + LOOKS_EVERY, place);
