@@ -7,15 +7,14 @@ FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 run: ## a rate limited service on 127.0.0.1:3000
 	cargo run --example quickstart
 
-# As many cases of each property as CI tries, chaos and the trials of the load tester's judge in their short forms, and twice
-# as many tests at a time as there are processors, since many wait for a server. Each variable changes that.
-test: export PROPTEST_CASES ?= 1000
+# Some cases of each property, and chaos and the trials of the load tester's judge in their short forms; CI tries more. Many tests
+# wait for a server, so two programs run at a time, each with more threads than there are processors. Each variable changes that.
+test: export PROPTEST_CASES ?= 250
 test: export CHAOS_SECONDS ?= 20
 test: export LOADTEST_SEEDS ?= 10
-test: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
-test: servers ## all tests, those of the documentation too
-	cargo test --workspace --exclude tower-ratelimit-benches --all-features --lib --tests
-	cargo test --workspace --exclude tower-ratelimit-benches --all-features --doc
+test: export RUST_TEST_THREADS ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
+test: servers ## all tests, those of the documentation too; ends with a line that counts them
+	tests/run
 
 servers: ## redis-server, memcached and nginx, which tests start; installs missing ones
 	tests/servers/install

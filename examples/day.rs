@@ -56,7 +56,7 @@ const ROUND: u32 = 2_000;
 fn cost_of_heaviest_keys() -> Result<(), Box<dyn Error>> {
     let limiter = |policy: Policy| {
         let store = MemoryStore::new().clock(ManualClock::new());
-        Limiter::builder().policy(policy).store(store).build()
+        Limiter::builder().policy(policy).store(store).build_local()
     };
     let policy = || Policy::new("watched", Gcra::per_second(20).burst(40));
     let limiters = [
@@ -83,7 +83,7 @@ fn cost_of_heaviest_keys() -> Result<(), Box<dyn Error>> {
 fn cost_of_a_snapshot() -> Result<(), Box<dyn Error>> {
     let policies =
         (0..100).map(|number| Policy::new(format!("policy {number}"), Gcra::per_second(9)));
-    let limiter = Limiter::builder().policies(policies).build()?;
+    let limiter = Limiter::builder().policies(policies).build_local()?;
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| limiter.check_now(1_u64, 1).is_allowed());
@@ -108,7 +108,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder()
         .policy(watched.heaviest_keys(HeaviestKeys::new(20)))
         .store(MemoryStore::new().clock(clock.clone()))
-        .build()?;
+        .build_local()?;
     let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
     let (mut asked, mut reading) = (0_u64, Duration::ZERO);
     let mut after_an_hour = None;

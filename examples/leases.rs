@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::{JoinSet, yield_now};
-use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::store::Lease;
 use tower_ratelimit::{Gcra, Limiter, OnStoreFailure, Policy, RedisStore, StoreError};
 
 /// The number of requests that a process has in flight.
@@ -148,7 +148,7 @@ pub(crate) async fn work(
 }
 
 async fn ask(
-    limiter: Arc<Limiter<RedisLedger>>,
+    limiter: Arc<Limiter>,
     (task, keys): (u32, u32),
     end: Instant,
 ) -> Result<(u64, u64), StoreError> {

@@ -6,7 +6,9 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use tower_ratelimit::{ConfigError, FixedWindow, LeakyQueue, Limiter, Policy, TokenBucket};
+use tower_ratelimit::{
+    ConfigError, FixedWindow, LeakyQueue, Limiter, LocalLimiter, Policy, TokenBucket,
+};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -17,11 +19,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Each customer has a bucket and a daily quota; a job is charged to both or to neither.
-fn customers() -> Result<Limiter, ConfigError> {
+fn customers() -> Result<LocalLimiter, ConfigError> {
     Limiter::builder()
         .policy(Policy::new("burst", TokenBucket::per_second(4).burst(3)))
         .policy(Policy::new("daily", FixedWindow::per_day(20)))
-        .build()
+        .build_local()
 }
 
 async fn one_by_one() -> Result<(), Box<dyn Error>> {
@@ -70,7 +72,7 @@ async fn one_by_one() -> Result<(), Box<dyn Error>> {
 async fn in_batches() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder()
         .policy(Policy::new("api", TokenBucket::per_second(50).burst(20)))
-        .build()?;
+        .build_local()?;
     let mut left = 45;
     println!();
     println!("{left} records, for an interface that takes 50 a second, 20 at once:");
@@ -94,7 +96,7 @@ async fn in_batches() -> Result<(), Box<dyn Error>> {
 async fn at_a_steady_pace() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder()
         .policy(Policy::new("printer", LeakyQueue::per_second(8).places(4)))
-        .build()?;
+        .build_local()?;
     println!();
     println!("6 pages at once for a printer that takes one each 125 ms, and 4 of them waiting:");
     let start = Instant::now();

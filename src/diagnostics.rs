@@ -91,6 +91,15 @@ pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
     log_once(Level::Warning, diagnostic, subject.into());
 }
 
+/// Logs a warning about a subject of several lines, as lines; see [`Lines`].
+#[cfg_attr(
+    not(feature = "config"),
+    allow(dead_code, reason = "only a file has several mistakes")
+)]
+pub(crate) fn warn_once_in_lines(diagnostic: &Diagnostic, subject: String) {
+    log_once(Level::WarningInLines, diagnostic, subject.into());
+}
+
 fn log_once(level: Level, diagnostic: &Diagnostic, subject: Cow<'static, str>) {
     static SAID: LazyLock<Mutex<LoggedDiagnostics>> = LazyLock::new(Mutex::default);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,15 +193,41 @@ impl Warning {
 enum Level {
     Error,
     Warning,
+    /// Of a subject of several lines.
+    WarningInLines,
+}
+
+/// A text of several lines that was made here. A log escapes the line breaks of other subjects, so that a value with a
+/// line break does not make a log line of its own. Here each line is escaped by itself, and each after the first is indented,
+/// so that none begins as a log line does.
+#[cfg_attr(
+    not(feature = "tracing"),
+    allow(dead_code, reason = "without a log there are no lines")
+)]
+struct Lines<'a>(&'a str);
+
+impl fmt::Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, line) in self.0.split('\n').enumerate() {
+            f.write_str(if number == 0 { "" } else { "\n  " })?;
+            for character in line.chars() {
+                match character {
+                    '"' | '\'' | '\\' => write!(f, "{character}")?,
+                    _ => write!(f, "{}", character.escape_debug())?,
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(feature = "tracing")]
 fn log(level: Level, diagnostic: &Diagnostic, subject: &str) {
     macro_rules! log {
-        ($event:ident) => {
+        ($event:ident, $subject:expr) => {
             tracing::$event!(
                 code = diagnostic.code(),
-                subject,
+                subject = $subject,
                 remedy = diagnostic.remedy(),
                 "{}",
                 diagnostic.problem(),
@@ -200,8 +235,9 @@ fn log(level: Level, diagnostic: &Diagnostic, subject: &str) {
         };
     }
     match level {
-        Level::Error => log!(error),
-        Level::Warning => log!(warn),
+        Level::Error => log!(error, subject),
+        Level::Warning => log!(warn, subject),
+        Level::WarningInLines => log!(warn, tracing::field::display(Lines(subject))),
     }
 }
 

@@ -143,7 +143,7 @@ pub use self::clock::{ManualClock, Micros};
 pub use self::config::Config;
 pub use self::decision::{Decision, Outcome};
 pub use self::error::{ConfigError, RestoreError, StoreError};
-pub use self::limiter::Limiter;
+pub use self::limiter::{Limiter, LocalLimiter};
 #[cfg(feature = "http")]
 pub use self::middleware::{RateLimit, RateLimitLayer};
 pub use self::policy::{OnStoreFailure, Policy};

@@ -15,7 +15,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use tower::{Layer, Service, service_fn};
 use tower_ratelimit::key::{Extract, Forwarding, Head, IntoKey, Proxies, Secret};
 use tower_ratelimit::policy::Settle;
-use tower_ratelimit::{Algorithm, Limiter, Policy, RateLimitLayer, TokenBucket, key};
+use tower_ratelimit::{Algorithm, Limiter, LocalLimiter, Policy, RateLimitLayer, TokenBucket, key};
 #[cfg(feature = "redis")]
 use tower_ratelimit::{RedisStore, store::Lease};
 
@@ -32,10 +32,10 @@ fn allocations(mut act: impl FnMut()) -> u64 {
     measure(act).count_total
 }
 
-fn limiter(names: &[&str], algorithm: &str) -> Limiter {
+fn limiter(names: &[&str], algorithm: &str) -> LocalLimiter {
     let algorithm: Algorithm = algorithm.parse().unwrap();
     let policies = names.iter().map(|name| Policy::new(*name, algorithm));
-    Limiter::builder().policies(policies).build().unwrap()
+    Limiter::builder().policies(policies).build_local().unwrap()
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use tower_ratelimit::store::{SharedLedger, SharedStore};
+use tower_ratelimit::store::SharedStore;
 use tower_ratelimit::{FixedWindow, Limiter, OnStoreFailure, Policy};
 
 use crate::custom_store::Memcached;
@@ -30,13 +30,13 @@ fn store(server: &Server) -> SharedStore<Memcached> {
     store.named(format!("memcached {}", server.address()))
 }
 
-fn limiter(store: &SharedStore<Memcached>, policy: Policy) -> Limiter<SharedLedger<Memcached>> {
+fn limiter(store: &SharedStore<Memcached>, policy: Policy) -> Limiter {
     let limiter = Limiter::builder().policy(policy);
     limiter.store(store.clone()).build().unwrap()
 }
 
 /// Sends requests until the store decides again.
-async fn is_back(limiter: &Limiter<SharedLedger<Memcached>>) {
+async fn is_back(limiter: &Limiter) {
     let began = Instant::now();
     while limiter.check("back", 0).await.unwrap().is_degraded() {
         assert!(began.elapsed() < PATIENCE, "it does not come back");
@@ -85,9 +85,11 @@ fn requests_go_on_limited_by_the_node_and_the_log_tells_the_loss_and_the_return(
         );
         assert!(logins.check("ann", 1).await.unwrap().is_allowed());
     });
-    let [away, back] = &*lines else {
+    let [first, away, back] = &*lines else {
         panic!("{lines:?}");
     };
+    assert_eq!(first.level, tracing::Level::WARN);
+    assert!(first.fields["message"].contains("the first one for an hour"));
     assert_eq!(away.level, tracing::Level::WARN);
     assert!(away.fields["message"].contains("does not answer"));
     assert_eq!(away.fields["server"], address);

@@ -18,19 +18,19 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Penalty;
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, OnStoreFailure, Policy,
-    RedisStore, StoreError,
+    ConfigError, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, OnStoreFailure,
+    Policy, RedisStore, StoreError,
 };
 
 use crate::support::log::{Log, LogLine};
 use crate::support::redis::Server;
 
-fn limiter(clock: &ManualClock) -> Limiter {
+fn limiter(clock: &ManualClock) -> LocalLimiter {
     Limiter::builder()
         .policy(Policy::new("daily", FixedWindow::per_day(1)))
         .policy(Policy::new("wide", FixedWindow::per_day(100)))
         .store(MemoryStore::new().clock(clock.clone()))
-        .build()
+        .build_local()
         .unwrap()
 }
 
@@ -206,7 +206,7 @@ fn scene() -> Vec<LogLine> {
         let daily = Policy::new("daily", FixedWindow::per_day(1)).penalty(penalty);
         let store = MemoryStore::new().clock(ManualClock::new());
         let limiter = Limiter::builder().policy(daily).store(store);
-        let limiter = limiter.build().unwrap();
+        let limiter = limiter.build_local().unwrap();
         for _ in 0..6 {
             let _ = limiter.check_now("ann", 1);
         }

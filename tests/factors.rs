@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tower_ratelimit::factor::{Factor, FactorCell};
-use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
+use tower_ratelimit::{
+    FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, TokenBucket,
+};
 
 fn reduced(thousandths: u32) -> FactorCell {
     let cell = FactorCell::new();
@@ -11,9 +13,9 @@ fn reduced(thousandths: u32) -> FactorCell {
     cell
 }
 
-fn limiter(policy: Policy, store: MemoryStore) -> Limiter {
+fn limiter(policy: Policy, store: MemoryStore) -> LocalLimiter {
     let builder = Limiter::builder().policy(policy).store(store);
-    builder.build().unwrap()
+    builder.build_local().unwrap()
 }
 
 fn still() -> MemoryStore {
@@ -21,7 +23,7 @@ fn still() -> MemoryStore {
 }
 
 /// Returns how many requests of one unit pass one after another.
-fn passes(limiter: &Limiter, key: &str) -> u32 {
+fn passes(limiter: &LocalLimiter, key: &str) -> u32 {
     (0..1_000)
         .take_while(|_| limiter.admit_now(key, 1))
         .count()
@@ -67,9 +69,10 @@ fn the_verdict_alone_and_all_numbers_decide_alike() {
                     cell.set(Factor::ONE, "");
                 }
             }
-            let told = |limiter: &Limiter| limiter.peek_now("ann", 1).binding().map(|it| *it.1);
+            let told =
+                |limiter: &LocalLimiter| limiter.peek_now("ann", 1).binding().map(|it| *it.1);
             assert_eq!(told(&verdicts), told(&numbers));
-            let count = |limiter: &Limiter| {
+            let count = |limiter: &LocalLimiter| {
                 let snapshot = limiter.snapshot();
                 let policy = snapshot.policy("api").unwrap();
                 (policy.allowed(), policy.refused())

@@ -9,7 +9,6 @@ mod support;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Concurrency, Limiter, OnStoreFailure, Policy, RedisStore};
 
 use crate::support::log::{Log, LogLine};
@@ -26,13 +25,13 @@ fn daily(name: &str) -> Policy {
     Policy::new(name, AnchoredWindow::per_day(9))
 }
 
-fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter<RedisLedger> {
+fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter {
     let limiter = Limiter::builder().policies(policies);
     limiter.store(store.clone()).build().unwrap()
 }
 
 /// Fills or empties the server, so that it refuses or accepts writes, and waits until the store knows.
-async fn fill(server: &Server, limiter: &Limiter<RedisLedger>, is_full: bool) {
+async fn fill(server: &Server, limiter: &Limiter, is_full: bool) {
     server.ask(&[
         "CONFIG",
         "SET",
@@ -130,7 +129,7 @@ fn a_renewal_of_slots_that_fails_is_told_and_counted() {
         timeout(PATIENCE, failed).await.unwrap();
         drop(held);
     });
-    let code = |line: &&LogLine| line.fields.get("code").is_some_and(|code| code == "TRL055");
+    let code = |line: &&LogLine| line.fields.get("code").is_some_and(|code| code == "TRL036");
     let told: Vec<_> = lines.iter().filter(code).collect();
     assert_eq!(told.len(), 1, "{lines:?}");
     assert_eq!(told[0].fields["subject"], "no replicas");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use tower_ratelimit::store::RestoreStatus;
-use tower_ratelimit::{Algorithm, Limiter, MemoryStore, Policy};
+use tower_ratelimit::{Algorithm, Limiter, LocalLimiter, MemoryStore, Policy};
 
 const NAME: &str = "after_kill_9_every_exhausted_and_every_blocked_key_is_still_refused";
 const PART: &str = "TOWER_RATELIMIT_RESTART_PART";
@@ -79,14 +79,14 @@ fn start(part: &str, file: &Path) -> Child {
         .unwrap()
 }
 
-fn limiter(store: &MemoryStore, algorithm: &str) -> Limiter {
+fn limiter(store: &MemoryStore, algorithm: &str) -> LocalLimiter {
     let rule: Algorithm = algorithm.parse().unwrap();
     let policy = Policy::new(algorithm, rule);
     let builder = Limiter::builder().policy(policy).store(store.clone());
-    builder.build().unwrap()
+    builder.build_local().unwrap()
 }
 
-fn limiters(store: &MemoryStore) -> Vec<Limiter> {
+fn limiters(store: &MemoryStore) -> Vec<LocalLimiter> {
     let limiters = ALGORITHMS.iter();
     limiters
         .map(|algorithm| limiter(store, algorithm))

@@ -19,8 +19,8 @@ use tower_ratelimit::plan::{Operations, Plan, Plans};
 use tower_ratelimit::service::{LimitLayer, Refused};
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Policy, StoreError,
-    TokenBucket,
+    ConfigError, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
+    StoreError, TokenBucket,
 };
 
 #[path = "support/tokio_clock.rs"]
@@ -73,8 +73,11 @@ impl Service<Job> for Worker {
     }
 }
 
-fn limiter(policy: Policy) -> Limiter {
-    let limiter = Limiter::builder().policy(policy).store(in_time()).build();
+fn limiter(policy: Policy) -> LocalLimiter {
+    let limiter = Limiter::builder()
+        .policy(policy)
+        .store(in_time())
+        .build_local();
     limiter.unwrap()
 }
 
@@ -83,7 +86,7 @@ fn in_time() -> MemoryStore {
 }
 
 /// Of a type that can be written down.
-fn limit<L: Ledger>(limiter: Limiter<L>) -> LimitLayer<Job, JobResult, Infallible> {
+fn limit(limiter: impl Into<Limiter>) -> LimitLayer<Job, JobResult, Infallible> {
     let key = |job: &Job| {
         job.owner
             .map_or(Key::MISSING, tower_ratelimit::key::IntoKey::into_key)
@@ -140,7 +143,7 @@ async fn a_request_has_the_limit_of_its_plan_and_of_its_operation() {
         .policy(hourly(2).operations(operations))
         .plans(plans, |_| None::<&str>)
         .store(in_time())
-        .build();
+        .build_local();
     let worker = limit(limiter.unwrap())
         .plan(|job| (job.owner == Some(7)).then_some("pro"))
         .operation(|job| (job.size > 100).then_some("large"))
@@ -215,7 +218,7 @@ async fn one_that_goes_away_while_it_waits_gives_the_last_place_back() {
 async fn under_a_timeout_shorter_than_the_longest_wait_a_queue_serves_at_its_rate() {
     let queue = Policy::new("jobs", LeakyQueue::per_second(10).places(50));
     let limiter = Limiter::builder().policy(queue).store(in_time());
-    let worker = limit(limiter.build().unwrap()).layer(Worker::default());
+    let worker = limit(limiter.build_local().unwrap()).layer(Worker::default());
     let start = Instant::now();
     let mut jobs = JoinSet::new();
     for size in 0..200 {
@@ -273,7 +276,7 @@ async fn under_any_algorithm_requests_wait_in_order_and_no_newcomer_overtakes() 
 #[tokio::test(start_paused = true)]
 async fn the_verbs_of_a_limiter_wait_for_nothing_and_all_its_layers_share_one_line() {
     let limiter = Limiter::builder().policy(patient(9)).store(in_time());
-    let limiter = limiter.wait_places(1).build().unwrap();
+    let limiter = limiter.wait_places(1).build_local().unwrap();
     let [one, other] = [(); 2].map(|()| limit(limiter.clone()).layer(Worker::default()));
     assert!(limiter.check_now(1_u32, 1).is_allowed());
     let mut waiting = polled(one.oneshot(job(1, 1)));
@@ -313,7 +316,7 @@ fn a_clock_that_is_moved_to_its_turn_lets_a_request_go_on_without_a_runtime() {
     let limiter = Limiter::builder()
         .policy(queue)
         .store(MemoryStore::new().clock(clock.clone()));
-    let worker = limit(limiter.build().unwrap()).layer(Worker::default());
+    let worker = limit(limiter.build_local().unwrap()).layer(Worker::default());
     let [mut first, mut second, mut third] =
         [1, 2, 3].map(|size| polled(worker.clone().oneshot(job(1, size))));
     assert_eq!(first.poll(), Poll::Ready(Ok(JobResult::Done(1))));

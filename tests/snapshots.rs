@@ -7,7 +7,9 @@ use proptest::test_runner::FileFailurePersistence;
 use sha2::{Digest, Sha256};
 use tower_ratelimit::error::RestoreErrorKind;
 use tower_ratelimit::store::RestoreStatus;
-use tower_ratelimit::{Algorithm, FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
+use tower_ratelimit::{
+    Algorithm, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
+};
 
 const KINDS: [&str; 10] = [
     "fixed-window",
@@ -22,10 +24,10 @@ const KINDS: [&str; 10] = [
     "leaky-queue",
 ];
 
-fn limiter(store: &MemoryStore, name: &str, algorithm: &str) -> Limiter {
+fn limiter(store: &MemoryStore, name: &str, algorithm: &str) -> LocalLimiter {
     let algorithm: Algorithm = algorithm.parse().unwrap();
     let builder = Limiter::builder().policy(Policy::new(name, algorithm));
-    builder.store(store.clone()).build().unwrap()
+    builder.store(store.clone()).build_local().unwrap()
 }
 
 fn store() -> (MemoryStore, ManualClock) {
@@ -51,7 +53,7 @@ fn quota(kind: &str, limit: u32) -> String {
     }
 }
 
-fn remaining(limiter: &Limiter, key: &str) -> u32 {
+fn remaining(limiter: &LocalLimiter, key: &str) -> u32 {
     limiter.check_now(key, 0).binding().unwrap().1.remaining()
 }
 
@@ -231,10 +233,10 @@ fn keys_that_share_a_state_share_it_after_a_restart() {
 }
 
 /// Returns a snapshot of several policies, some of whose states are long.
-fn sample() -> (MemoryStore, Vec<Limiter>, Vec<u8>) {
+fn sample() -> (MemoryStore, Vec<LocalLimiter>, Vec<u8>) {
     let (store, _) = store();
     let limiters = ["gcra 5/day", "sliding-log 50/day", "sliding-window 5/day"];
-    let limiters: Vec<Limiter> = limiters
+    let limiters: Vec<LocalLimiter> = limiters
         .iter()
         .map(|algorithm| limiter(&store, algorithm, algorithm))
         .collect();
@@ -317,7 +319,7 @@ fn use_up(snapshot: &[u8], after: Duration) -> Result<(), TestCaseError> {
                 };
                 let policy = Policy::new(restored.policy(), algorithm);
                 let limiter = Limiter::builder().policy(policy).store(store.clone());
-                let Ok(limiter) = limiter.build() else {
+                let Ok(limiter) = limiter.build_local() else {
                     continue;
                 };
                 for key in 0..10_u32 {

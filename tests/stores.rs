@@ -24,7 +24,7 @@ fn a_store_forgets_a_policy_with_the_last_limiter_that_uses_it() {
     let store = MemoryStore::new().clock(ManualClock::new());
     let limiter = || {
         let builder = Limiter::builder().policy(policy("a"));
-        builder.store(store.clone()).build().unwrap()
+        builder.store(store.clone()).build_local().unwrap()
     };
     let (one, other) = (limiter(), limiter());
     assert!(one.check_now("ann", 5).is_allowed());
@@ -123,7 +123,7 @@ fn memory_is_what_the_documentation_says() {
         let limiter = Limiter::builder()
             .policy(Policy::new("a", algorithm))
             .store(store.clone())
-            .build()
+            .build_local()
             .unwrap();
         for key in 0..keys {
             assert!(limiter.admit_now(key, 1));
@@ -157,7 +157,7 @@ fn windows_hold_at_the_end_of_time() {
         let limiter = Limiter::builder()
             .policy(Policy::new("a", algorithm))
             .store(MemoryStore::new().clock(clock))
-            .build()
+            .build_local()
             .unwrap();
         let allowed = [(); 3].map(|()| limiter.check_now("ann", 1).is_allowed());
         assert_eq!(allowed, [true, true, false], "{algorithm}");

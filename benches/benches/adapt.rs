@@ -10,7 +10,7 @@ use tower::Layer;
 use tower_ratelimit::adapt::{Adapt, AdaptiveConcurrency, Kernel, Resource, Steps, Traffic};
 use tower_ratelimit::clock::QuantaClock;
 use tower_ratelimit::middleware::{AdaptiveConcurrencyLayer, TrafficLayer};
-use tower_ratelimit::{Limiter, MemoryStore};
+use tower_ratelimit::{LocalLimiter, MemoryStore};
 use tower_ratelimit_benches::factors::{Scale, limiter};
 use tower_ratelimit_benches::keys::address;
 use tower_ratelimit_benches::requests::{hello, request, send};
@@ -23,7 +23,7 @@ const SCALES: [(&str, Scale); 5] = [
     ("0.7, after 200 others", Scale::Fallen(700)),
 ];
 
-fn made(scale: Scale) -> Limiter {
+fn made(scale: Scale) -> LocalLimiter {
     limiter(scale, MemoryStore::new().clock(QuantaClock::new()))
 }
 

@@ -14,8 +14,8 @@ use criterion::{BenchmarkGroup, Criterion, SamplingMode, criterion_group, criter
 use governor::clock::ReasonablyRealtime;
 use tower_ratelimit::clock::QuantaClock;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, Limiter, ManualClock, MemoryStore,
-    SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LocalLimiter, ManualClock,
+    MemoryStore, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 use tower_ratelimit_benches::keys::{Walk, address};
 use tower_ratelimit_benches::least::Least;
@@ -31,11 +31,11 @@ const NOTHING_LEFT: u32 = 1;
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
 
-fn admits(limiter: &Limiter, key: IpAddr) -> bool {
+fn admits(limiter: &LocalLimiter, key: IpAddr) -> bool {
     limiter.admit_now(key, 1)
 }
 
-fn check(limiter: &Limiter, key: IpAddr) -> bool {
+fn check(limiter: &LocalLimiter, key: IpAddr) -> bool {
     limiter.check_now(key, 1).is_allowed()
 }
 
@@ -262,7 +262,7 @@ fn each_algorithm(c: &mut Criterion) {
     bench_algorithm(group, "algorithms/sliding log refused", &limiter);
 }
 
-fn bench_algorithm(group: &mut Group<'_>, name: &str, limiter: &Limiter) {
+fn bench_algorithm(group: &mut Group<'_>, name: &str, limiter: &LocalLimiter) {
     group.bench_function(name, |b| {
         b.iter(|| admits(limiter, black_box(address(0))));
     });

@@ -16,7 +16,8 @@ use tower_ratelimit::adapt::{AdaptiveConcurrency, Traffic};
 use tower_ratelimit::middleware::{AdaptiveConcurrencyLayer, TrafficLayer};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::{
-    Algorithm, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore, Policy, SlidingWindow,
+    Algorithm, FixedWindow, Gcra, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
+    SlidingWindow,
 };
 use tower_ratelimit_benches::factors::{self, Scale};
 use tower_ratelimit_benches::growth::TIMES;
@@ -29,12 +30,12 @@ fn store() -> MemoryStore {
 }
 
 /// Returns a limiter that has seen the key once; a limit of 1 is used up.
-fn known(algorithm: impl Into<Algorithm>) -> Limiter {
+fn known(algorithm: impl Into<Algorithm>) -> LocalLimiter {
     seen(ours::limiter(algorithm, store()))
 }
 
 /// Returns a limiter whose key has the limit of a plan, which a closure names.
-fn planned(algorithm: impl Into<Algorithm>) -> Limiter {
+fn planned(algorithm: impl Into<Algorithm>) -> LocalLimiter {
     let free = Plan::new("free").limit("bench", Gcra::per_hour(1));
     let pro = Plan::new("pro").limit("bench", Gcra::per_hour(PLENTY / 2));
     let plans = Plans::new([free, pro]).default_plan("free");
@@ -42,21 +43,21 @@ fn planned(algorithm: impl Into<Algorithm>) -> Limiter {
         .policy(Policy::new("bench", algorithm))
         .plans(plans, |_| Some("pro"))
         .store(store())
-        .build()
+        .build_local()
         .expect("a policy and a plan that speaks of it");
     seen(limiter)
 }
 
 /// Returns a limiter whose policy has a factor, or the same limit without one.
-fn scaled(scale: Scale) -> Limiter {
+fn scaled(scale: Scale) -> LocalLimiter {
     seen(factors::limiter(scale, store()))
 }
 
-fn policies(count: usize) -> Limiter {
+fn policies(count: usize) -> LocalLimiter {
     seen(ours::limiter_of(ours::policies(count), store()))
 }
 
-fn seen(limiter: Limiter) -> Limiter {
+fn seen(limiter: LocalLimiter) -> LocalLimiter {
     assert!(limiter.admit_now(address(0), 1));
     limiter
 }
@@ -74,7 +75,7 @@ fn seen(limiter: Limiter) -> Limiter {
 #[bench::factor_1(scaled(Scale::Thousandths(1_000)))]
 #[bench::factor_half(scaled(Scale::Thousandths(500)))]
 #[bench::factor_after_200_others(scaled(Scale::Fallen(700)))]
-fn admit_now(limiter: Limiter) -> Limiter {
+fn admit_now(limiter: LocalLimiter) -> LocalLimiter {
     for _ in 0..TIMES {
         black_box(limiter.admit_now(black_box(address(0)), 1));
     }
@@ -90,7 +91,7 @@ fn admit_now(limiter: Limiter) -> Limiter {
 #[bench::factor_1(scaled(Scale::Thousandths(1_000)))]
 #[bench::factor_half(scaled(Scale::Thousandths(500)))]
 #[bench::factor_after_200_others(scaled(Scale::Fallen(700)))]
-fn check_now(limiter: Limiter) -> Limiter {
+fn check_now(limiter: LocalLimiter) -> LocalLimiter {
     for _ in 0..TIMES {
         let _ = black_box(limiter.check_now(black_box(address(0)), 1));
     }
@@ -99,7 +100,7 @@ fn check_now(limiter: Limiter) -> Limiter {
 
 #[library_benchmark]
 #[bench::gcra(known(Gcra::per_hour(PLENTY)))]
-fn new_key(limiter: Limiter) -> Limiter {
+fn new_key(limiter: LocalLimiter) -> LocalLimiter {
     for n in 0..TIMES {
         black_box(limiter.admit_now(black_box(address(n + 1)), 1));
     }

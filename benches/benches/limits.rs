@@ -93,7 +93,10 @@ fn limits(c: &mut Criterion) {
     let group = &mut c.benchmark_group("limits");
     for (name, builder) in limiters() {
         let store = MemoryStore::new().clock(QuantaClock::new());
-        let limiter = builder.store(store).build().expect("limits of one kind");
+        let limiter = builder
+            .store(store)
+            .build_local()
+            .expect("limits of one kind");
         let key = address(0).into_key();
         let first = runtime.block_on(limiter.check(key, 1));
         assert!(first.is_ok_and(|decision| decision.is_allowed()), "{name}");

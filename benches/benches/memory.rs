@@ -16,7 +16,7 @@ use http::{Request, Response, StatusCode};
 use tower::{Layer, Service};
 use tower_ratelimit::clock::QuantaClock;
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::{Gcra, Limiter, MemoryStore, Policy};
+use tower_ratelimit::{Gcra, Limiter, LocalLimiter, MemoryStore, Policy};
 use tower_ratelimit_benches::figures::Figures;
 use tower_ratelimit_benches::keys::{Walk, address};
 use tower_ratelimit_benches::ours::DEFAULT_BOUND;
@@ -71,7 +71,7 @@ fn bytes_per_key(figures: &mut Figures) {
             .policy(Policy::new("bench", Gcra::per_day(limit)))
             .plans_by_name(plans)
             .store(ours::store(KEYS).clock(QuantaClock::new()))
-            .build()
+            .build_local()
             .expect("one policy and its plans");
         let by_plan = ["free", "pro"].map(|plan| limiter.plan(plan));
         for (place, key) in Walk::over(KEYS, 0).all().enumerate() {
@@ -189,7 +189,7 @@ fn flood(name: &str, limit: u32, figures: &mut Figures) {
 }
 
 /// Returns the time of each decision in nanoseconds, with the reading of the clock before it.
-fn times(limiter: &Limiter, keys: Walk) -> (Histogram<u64>, AllocationInfo) {
+fn times(limiter: &LocalLimiter, keys: Walk) -> (Histogram<u64>, AllocationInfo) {
     const LONGEST: u64 = 100_000_000_000;
     let mut times = Histogram::new_with_bounds(1, LONGEST, 2).expect("good bounds");
     let clock = quanta::Clock::new();

@@ -22,7 +22,7 @@ use server::Server;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tower_ratelimit::plan::{Plan as NamedPlan, Plans};
-use tower_ratelimit::store::{Lease, RedisLedger, RedisStoreBuilder};
+use tower_ratelimit::store::{Lease, RedisStoreBuilder};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, Hours, LeakyBucket, LeakyQueue, Limiter, Policy,
     RedisStore, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
@@ -59,7 +59,7 @@ enum Ask {
     Incr,
     /// A script, by its digest.
     Script(String),
-    Decision(Limiter<RedisLedger>),
+    Decision(Limiter),
 }
 
 struct Row {
@@ -300,7 +300,7 @@ fn planned(server: &Server) -> Ask {
 }
 
 /// Returns a limiter that has refused the first address, and remembers it.
-fn denied(server: &Server, runtime: &Runtime) -> Limiter<RedisLedger> {
+fn denied(server: &Server, runtime: &Runtime) -> Limiter {
     let an_hour = Duration::from_secs(3_600);
     let store = RedisStore::builder()
         .deadline(Duration::from_secs(20))
@@ -321,7 +321,7 @@ fn denied(server: &Server, runtime: &Runtime) -> Limiter<RedisLedger> {
 }
 
 /// Returns a limiter that leases the units of a key.
-fn leasing(server: &Server) -> Limiter<RedisLedger> {
+fn leasing(server: &Server) -> Limiter {
     let store = RedisStore::builder()
         .deadline(Duration::from_secs(20))
         .lease(Lease::up_to(Duration::from_secs(1)));
@@ -333,7 +333,7 @@ fn leasing(server: &Server) -> Limiter<RedisLedger> {
 }
 
 /// Returns the nanoseconds of a request that this process decides: the median of groups of a hundred.
-async fn told_here(limiter: &Limiter<RedisLedger>, groups: u32) -> f64 {
+async fn told_here(limiter: &Limiter, groups: u32) -> f64 {
     let mut times = Vec::new();
     for _ in 0..groups {
         let begin = Instant::now();

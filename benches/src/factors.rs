@@ -1,7 +1,7 @@
 //! Limiters whose limit follows a factor, beside one without a factor.
 
 use tower_ratelimit::factor::{Factor, FactorCell};
-use tower_ratelimit::{Gcra, Limiter, MemoryStore, Policy};
+use tower_ratelimit::{Gcra, LocalLimiter, MemoryStore, Policy};
 
 use crate::ours;
 
@@ -20,12 +20,12 @@ pub enum Scale {
 }
 
 /// Returns a limiter of a million requests a second under this factor.
-pub fn limiter(scale: Scale, store: MemoryStore) -> Limiter {
+pub fn limiter(scale: Scale, store: MemoryStore) -> LocalLimiter {
     limiter_of(LIMIT, scale, store)
 }
 
 /// Returns the same with another limit.
-pub fn limiter_of(limit: u32, scale: Scale, store: MemoryStore) -> Limiter {
+pub fn limiter_of(limit: u32, scale: Scale, store: MemoryStore) -> LocalLimiter {
     let cell = FactorCell::between(Factor::LEAST, Factor::ONE);
     let policy = Policy::new("bench", Gcra::per_second(limit));
     let policy = match scale {

@@ -1,7 +1,9 @@
 //! Limiters and layers of this crate.
 
 use tower_ratelimit::clock::QuantaClock;
-use tower_ratelimit::{Algorithm, Gcra, Limiter, MemoryStore, Policy, RateLimitLayer, key};
+use tower_ratelimit::{
+    Algorithm, Gcra, Limiter, LocalLimiter, MemoryStore, Policy, RateLimitLayer, key,
+};
 
 use crate::PLENTY;
 
@@ -14,31 +16,31 @@ pub fn store(keys: u32) -> MemoryStore {
 }
 
 /// Returns a limiter of one policy, under the default clock of peers.
-pub fn by_quanta(algorithm: impl Into<Algorithm>) -> Limiter {
+pub fn by_quanta(algorithm: impl Into<Algorithm>) -> LocalLimiter {
     limiter(algorithm, MemoryStore::new().clock(QuantaClock::new()))
 }
 
 /// Returns the same with room for this many keys.
-pub fn bounded(algorithm: impl Into<Algorithm>, keys: u32) -> Limiter {
+pub fn bounded(algorithm: impl Into<Algorithm>, keys: u32) -> LocalLimiter {
     limiter(algorithm, store(keys).clock(QuantaClock::new()))
 }
 
 /// Returns a limiter of one policy under std's clock.
-pub fn by_std(algorithm: impl Into<Algorithm>) -> Limiter {
+pub fn by_std(algorithm: impl Into<Algorithm>) -> LocalLimiter {
     limiter(algorithm, MemoryStore::new())
 }
 
 /// Returns a limiter of one policy over this store.
-pub fn limiter(algorithm: impl Into<Algorithm>, store: MemoryStore) -> Limiter {
+pub fn limiter(algorithm: impl Into<Algorithm>, store: MemoryStore) -> LocalLimiter {
     limiter_of([Policy::new("bench", algorithm)], store)
 }
 
 /// Returns a limiter of several policies over this store.
-pub fn limiter_of(policies: impl IntoIterator<Item = Policy>, store: MemoryStore) -> Limiter {
+pub fn limiter_of(policies: impl IntoIterator<Item = Policy>, store: MemoryStore) -> LocalLimiter {
     Limiter::builder()
         .policies(policies)
         .store(store)
-        .build()
+        .build_local()
         .expect("policies with good names")
 }
 

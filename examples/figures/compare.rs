@@ -126,7 +126,7 @@ fn decided(algorithm: Algorithm) -> Result<Vec<(u64, bool)>, Box<dyn Error>> {
     let limiter = Limiter::builder()
         .policy(Policy::new("compare", algorithm))
         .store(MemoryStore::new().clock(clock.clone()))
-        .build()?;
+        .build_local()?;
     Ok(arrivals()
         .map(|ms| {
             // Windows are aligned to the epoch, so the zero of the picture is the edge of a window.

@@ -33,7 +33,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_ratelimit::key::{Key, Secret};
 use tower_ratelimit::limiter::Reservation;
-use tower_ratelimit::store::Ledger;
 use tower_ratelimit::{Concurrency, Decision, Limiter, Policy, Quota, SlidingWindow};
 
 #[tokio::main]
@@ -64,14 +63,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 #[derive(Clone)]
 struct Service {
-    limiter: Limiter<dyn Ledger>,
+    limiter: Limiter,
     secret: Secret,
 }
 
 /// The number of requests of a key at once. There is no limit on their rate.
 const AT_ONCE: u32 = 3;
 
-fn limiter() -> Result<Limiter<dyn Ledger>, Box<dyn Error>> {
+fn limiter() -> Result<Limiter, Box<dyn Error>> {
     let period = Duration::from_secs(setting("PERIOD_S", 60)?);
     let quota = Quota::new(setting("TOKENS", 10_000)?, period)?;
     let builder = Limiter::builder()
@@ -80,13 +79,12 @@ fn limiter() -> Result<Limiter<dyn Ledger>, Box<dyn Error>> {
 
     let url = setting("REDIS_URL", String::new())?;
     if url.is_empty() {
-        return Ok(builder.build()?.erased());
+        return Ok(builder.build()?);
     }
     #[cfg(feature = "redis")]
     return Ok(builder
         .store(tower_ratelimit::RedisStore::new(&url)?)
-        .build()?
-        .erased());
+        .build()?);
     #[cfg(not(feature = "redis"))]
     Err("REDIS_URL is set: run this with `--features redis`, or without REDIS_URL".into())
 }
@@ -193,7 +191,7 @@ impl Completion {
 
 /// A request in progress. When it ends, for whatever reason, it settles the tokens that were generated.
 struct UnderWay {
-    reservation: Option<Reservation<dyn Ledger>>,
+    reservation: Option<Reservation>,
     prompt: u32,
     answer: Completion,
 }
@@ -268,9 +266,9 @@ async fn complete(
 
 /// Slots and tokens in one decision: all or nothing.
 async fn reserve(
-    limiter: &Limiter<dyn Ledger>,
+    limiter: &Limiter,
     asked: [(&str, Key, u32); 2],
-) -> Result<Reservation<dyn Ledger>, Box<dyn Error>> {
+) -> Result<Reservation, Box<dyn Error>> {
     Ok(limiter.reserve_with(asked)?.await?)
 }
 

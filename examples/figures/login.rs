@@ -28,10 +28,9 @@ use axum::{Form, Router};
 use serde::Deserialize;
 use tower_ratelimit::policy::Penalty;
 use tower_ratelimit::response::Refused;
-use tower_ratelimit::store::Ledger;
 use tower_ratelimit::{AnchoredWindow, Limiter, Policy, Quota};
 
-type Failures = Limiter<dyn Ledger>;
+type Failures = Limiter;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -63,13 +62,12 @@ fn failures(period: Duration) -> Result<Failures, Box<dyn Error>> {
 
     let url = setting("REDIS_URL", String::new())?;
     if url.is_empty() {
-        return Ok(builder.build()?.erased());
+        return Ok(builder.build()?);
     }
     #[cfg(feature = "redis")]
     return Ok(builder
         .store(tower_ratelimit::RedisStore::new(&url)?)
-        .build()?
-        .erased());
+        .build()?);
     #[cfg(not(feature = "redis"))]
     Err("REDIS_URL is set: run this with `--features redis`, or without REDIS_URL".into())
 }

@@ -57,7 +57,6 @@ use options::Options;
 use serde::{Deserialize, Serialize};
 use store::ChosenStore;
 use tally::Tally;
-use tower_ratelimit::store::Ledger;
 use tower_ratelimit::{
     Algorithm, Decision, Limiter, ManualClock, Micros, Outcome, Policy, StoreError,
 };
@@ -290,12 +289,12 @@ fn micros(time: Duration) -> u64 {
 /// One limit, and its results so far.
 struct Replay {
     algorithm: Algorithm,
-    limiter: Limiter<dyn Ledger>,
+    limiter: Limiter,
     tally: Tally,
 }
 
 impl Replay {
-    fn new(algorithm: Algorithm, limiter: Limiter<dyn Ledger>) -> Self {
+    fn new(algorithm: Algorithm, limiter: Limiter) -> Self {
         Self {
             algorithm,
             limiter,

@@ -18,7 +18,7 @@
 //! let adapt = Adapt::builder(Steps::standard().immediate()).signal(cpu).build()?;
 //! let limiter = Limiter::builder()
 //!     .policy(Policy::new("api", TokenBucket::per_minute(100)).factor(adapt.factor()))
-//!     .build()?;
+//!     .build_local()?;
 //!
 //! // A server spawns `adapt.run()`, which does this each second.
 //! adapt.sample();

@@ -13,7 +13,6 @@ use crate::key::{Head, IntoKey, Key};
 use crate::limiter::{Charges, Limiter};
 use crate::middleware::RateLimitLayer;
 use crate::observe::Monitor;
-use crate::store::Ledger;
 
 /// The limits that an operator's [router](super::router) shows, and changes where that is allowed.
 ///
@@ -36,7 +35,7 @@ pub struct Handle {
 #[derive(Clone)]
 enum Of {
     Layer(RateLimitLayer),
-    Limiter(Limiter<dyn Ledger>),
+    Limiter(Limiter),
 }
 
 type Client = dyn Fn(&str) -> Option<Request<()>> + Send + Sync;
@@ -106,7 +105,7 @@ impl Handle {
     }
 
     /// Returns the limiter in force.
-    pub(super) fn limiter(&self) -> Limiter<dyn Ledger> {
+    pub(super) fn limiter(&self) -> Limiter {
         match &self.of {
             Of::Layer(layer) => layer.limiter(),
             Of::Limiter(limiter) => limiter.clone(),
@@ -115,7 +114,7 @@ impl Handle {
 
     /// Returns the limiter in force, and the charges of this client's request under it at this cost. Returns
     /// `None` if there is no such client.
-    pub(super) fn charges(&self, text: &str, cost: u32) -> Option<(Limiter<dyn Ledger>, Charges)> {
+    pub(super) fn charges(&self, text: &str, cost: u32) -> Option<(Limiter, Charges)> {
         if let (Of::Layer(layer), Some(client)) = (&self.of, &self.client) {
             let request = client(text)?;
             return Some(layer.charges_like(&Head::of(&request), cost));
@@ -145,9 +144,12 @@ impl From<RateLimitLayer> for Handle {
     }
 }
 
-impl<L: Ledger> From<Limiter<L>> for Handle {
+impl<L: ?Sized> From<Limiter<L>> for Handle
+where
+    Limiter<L>: Into<Limiter>,
+{
     fn from(limiter: Limiter<L>) -> Self {
-        let limiter = limiter.erased();
+        let limiter = limiter.into();
         let monitor = limiter.monitor();
         Self::new(Of::Limiter(limiter), monitor)
     }

@@ -117,15 +117,15 @@ fn difference(now: [u64; 2], before: [u64; 2]) -> [u64; 2] {
 mod tests {
     use super::*;
     use crate::algorithm::FixedWindow;
-    use crate::limiter::Limiter;
+    use crate::limiter::{Limiter, LocalLimiter};
     use crate::policy::Policy;
 
-    fn limiter() -> Limiter {
+    fn limiter() -> LocalLimiter {
         let policy = Policy::new("mails", FixedWindow::per_day(3));
-        Limiter::builder().policy(policy).build().unwrap()
+        Limiter::builder().policy(policy).build_local().unwrap()
     }
 
-    fn send(limiter: &Limiter, count: u32) {
+    fn send(limiter: &LocalLimiter, count: u32) {
         for _ in 0..count {
             let _ = limiter.check_now("ann", 1);
         }

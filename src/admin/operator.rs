@@ -10,7 +10,7 @@ use crate::algorithm::Algorithm;
 use crate::decision::{Decision, Outcome};
 use crate::error::{ConfigError, StoreError};
 use crate::limiter::{AdjustableLimit, Inspection, Limiter};
-use crate::store::{Amendment, Ledger};
+use crate::store::Amendment;
 
 /// Why a question of an operator fails.
 #[derive(Debug)]
@@ -258,7 +258,7 @@ fn shown_limit(inspection: &Inspection, policy: &str) -> String {
 }
 
 /// Returns a declared limit of a policy, from which others differ only in their numbers.
-fn any_limit(limiter: &Limiter<dyn Ledger>, policy: &str) -> Result<Algorithm, Failed> {
+fn any_limit(limiter: &Limiter, policy: &str) -> Result<Algorithm, Failed> {
     let limits = limiter.adjustable_limits();
     let of_policy = limits.iter().filter(|limit| limit.policy() == policy);
     let mut declared = of_policy.map(AdjustableLimit::declared);
@@ -280,7 +280,7 @@ fn client(
     handle: &Handle,
     text: &str,
     cost: u32,
-) -> Result<(Limiter<dyn Ledger>, crate::limiter::Charges), Failed> {
+) -> Result<(Limiter, crate::limiter::Charges), Failed> {
     let found = handle.charges(text, cost);
     found.ok_or_else(|| Failed::Invalid("`key` names no client".to_owned()))
 }

@@ -24,7 +24,7 @@ use super::{Clock, Micros, Sleep};
 /// let limiter = Limiter::builder()
 ///     .policy(Policy::new("hourly", FixedWindow::per_hour(1)))
 ///     .store(MemoryStore::new().clock(clock.clone()))
-///     .build()?;
+///     .build_local()?;
 ///
 /// assert!(limiter.check_now("ann", 1).is_allowed());
 /// assert!(!limiter.check_now("ann", 1).is_allowed());

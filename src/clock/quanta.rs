@@ -23,7 +23,7 @@ use super::{Clock, Micros};
 /// let limiter = Limiter::builder()
 ///     .policy(Policy::new("jobs", TokenBucket::per_second(1_000)))
 ///     .store(MemoryStore::new().clock(QuantaClock::new()))
-///     .build()?;
+///     .build_local()?;
 /// assert!(limiter.check_now("ann", 1).is_allowed());
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```

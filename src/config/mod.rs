@@ -108,7 +108,7 @@ use crate::middleware::RateLimitLayer;
 use crate::policy::Modes;
 #[cfg(feature = "redis")]
 use crate::store::RedisStore;
-use crate::store::{Ledger, Store};
+use crate::store::Store;
 
 /// The limits of a file, read and checked.
 ///
@@ -276,7 +276,7 @@ impl Config {
     /// # Errors
     ///
     /// When the store of the file cannot hold a policy exactly.
-    pub fn limiter(&self) -> Result<Limiter<dyn Ledger>, ConfigError> {
+    pub fn limiter(&self) -> Result<Limiter, ConfigError> {
         match &self.settings.store {
             ReadStore::Memory(store) => self.limiter_over(store.clone()),
             ReadStore::Own(store) => store.limiter(self.settings.limiter.clone()),
@@ -290,9 +290,8 @@ impl Config {
     /// # Errors
     ///
     /// See [`limiter`](Self::limiter).
-    pub fn limiter_over(&self, store: impl Store) -> Result<Limiter<dyn Ledger>, ConfigError> {
-        let limiter = self.settings.limiter.clone().store(store).build()?;
-        Ok(limiter.erased())
+    pub fn limiter_over(&self, store: impl Store) -> Result<Limiter, ConfigError> {
+        self.settings.limiter.clone().store(store).build()
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use crate::error::ConfigError;
 use crate::limiter::{Limiter, LimiterBuilder};
 use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
-use crate::store::{Ledger, Store};
+use crate::store::Store;
 
 /// Builds over a store, and hides its type.
 #[derive(Clone)]
 pub(super) struct OwnStore {
     layer: Arc<Build<RateLimitLayerBuilder, RateLimitLayer>>,
-    limiter: Arc<Build<LimiterBuilder, Limiter<dyn Ledger>>>,
+    limiter: Arc<Build<LimiterBuilder, Limiter>>,
     pub(super) is_shared: bool,
 }
 
@@ -24,10 +24,7 @@ impl OwnStore {
         let of_limiter = store.clone();
         Self {
             layer: Arc::new(move |layer| layer.store(store.clone()).build()),
-            limiter: Arc::new(move |limiter| {
-                let limiter = limiter.store(of_limiter.clone()).build()?;
-                Ok(limiter.erased())
-            }),
+            limiter: Arc::new(move |limiter| limiter.store(of_limiter.clone()).build()),
             is_shared,
         }
     }
@@ -39,10 +36,7 @@ impl OwnStore {
         (self.layer)(builder)
     }
 
-    pub(super) fn limiter(
-        &self,
-        builder: LimiterBuilder,
-    ) -> Result<Limiter<dyn Ledger>, ConfigError> {
+    pub(super) fn limiter(&self, builder: LimiterBuilder) -> Result<Limiter, ConfigError> {
         (self.limiter)(builder)
     }
 }

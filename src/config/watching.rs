@@ -16,13 +16,12 @@ use super::reading::{ConfigBuilder, is_no_file};
 use super::settings::Settings;
 use super::shadow::{ShadowFile, ShadowStatus};
 use super::status::Status;
-use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::diagnostics::{Diagnostic, warn_once_in_lines};
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::middleware::{RateLimitLayer, Swap};
 use crate::observe::{configuration_changed, file_is_followed};
 use crate::policy::Modes;
-use crate::store::Ledger;
 
 const REFUSED: Diagnostic = Diagnostic::new(
     "TRL023",
@@ -155,7 +154,7 @@ impl Watched {
     /// ```
     ///
     /// A key has to be the one that the policy's extractor makes: see [`RateLimitLayer::limiter`].
-    pub fn limiter(&self) -> Limiter<dyn Ledger> {
+    pub fn limiter(&self) -> Limiter {
         self.shared.layer.limiter()
     }
 
@@ -250,7 +249,7 @@ impl Shared {
                 if let Some(sha256) = sha256
                     && state.refused != Some(sha256)
                 {
-                    warn_once_of(&REFUSED, format!("{}: {error}", hexadecimal(&sha256[..4])));
+                    warn_once_in_lines(&REFUSED, format!("{}: {error}", hexadecimal(&sha256[..4])));
                 }
                 state.refused = sha256;
                 state.status.error = Some(error.clone());

@@ -31,7 +31,7 @@ use crate::factor::Explanation;
 ///     .policy(Policy::new("burst", TokenBucket::per_second(1).burst(2)))
 ///     .policy(Policy::new("hourly", FixedWindow::per_hour(100)))
 ///     .store(MemoryStore::new().clock(ManualClock::new()))
-///     .build()?;
+///     .build_local()?;
 ///
 /// let decision = limiter.check_now("ann", 2);
 /// assert!(decision.is_allowed());
@@ -143,7 +143,7 @@ impl Decision {
     /// let factor = FactorCell::new();
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).factor(&factor))
-    ///     .build()?;
+    ///     .build_local()?;
     /// assert_eq!(limiter.check_now("ann", 1).reduced().count(), 0);
     ///
     /// factor.set(Factor::thousandths(500), "memory 83 %");
@@ -173,7 +173,7 @@ impl Decision {
     /// let nights = Hours::in_zone("UTC")?.at("00:00-24:00", Factor::thousandths(2_000))?;
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).hours(&nights)?)
-    ///     .build()?;
+    ///     .build_local()?;
     /// let decision = limiter.check_now("ann", 1);
     /// let (policy, hours) = decision.hours().next().unwrap();
     /// assert_eq!((policy, hours.interval()), ("api", Some("00:00-24:00")));

@@ -62,10 +62,10 @@ impl<'a> Head<'a> {
     ///
     /// ```
     /// use http::Request;
-    /// use tower_ratelimit::{Policy, TokenBucket, key::Head};
+    /// use tower_ratelimit::{Policy, TokenBucket, key, key::Head};
     ///
     /// let is_api = |head: &Head<'_>| head.any_reading(|path| path.starts_with("/api"));
-    /// let policy = Policy::new("api", TokenBucket::per_second(5)).when(is_api);
+    /// let policy = Policy::new("api", TokenBucket::per_second(5)).key(key::client_ip()).when(is_api);
     ///
     /// let request = Request::get("/health/..%2fapi").body(())?;
     /// assert!(is_api(&Head::of(&request)));

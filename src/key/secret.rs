@@ -94,7 +94,7 @@ impl Secret {
     /// let secret = Secret::of_the_process()?;
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("token", FixedWindow::per_hour(1)))
-    ///     .build()?;
+    ///     .build_local()?;
     /// assert!(limiter.check_now(secret.hash("s.3cr3t"), 1).is_allowed());
     /// assert!(!limiter.check_now(secret.hash("s.3cr3t"), 1).is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())

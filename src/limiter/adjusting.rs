@@ -87,7 +87,7 @@ impl<L: ?Sized> Limiter<L> {
     ///     ]))
     ///     .store(MemoryStore::new().clock(ManualClock::new()))
     ///     .adjustable()
-    ///     .build()?;
+    ///     .build_local()?;
     /// assert!(limiter.check_now("ann", 10).is_allowed());
     /// assert!(!limiter.check_now("ann", 1).is_allowed());
     ///
@@ -264,8 +264,8 @@ mod tests {
             let clock = ManualClock::new();
             let plans = LIMITS.iter().enumerate();
             let plans = plans.map(|(name, limit)| Plan::new(name.to_string()).limit("minute", algorithm(kind, *limit)));
-            let planned = limiter(kind, &clock).plans_by_name(Plans::new(plans)).build().unwrap();
-            let moved = limiter(kind, &clock).adjustable().build().unwrap();
+            let planned = limiter(kind, &clock).plans_by_name(Plans::new(plans)).build_local().unwrap();
+            let moved = limiter(kind, &clock).adjustable().build_local().unwrap();
             for (limit, millis, cost) in steps {
                 clock.advance(Duration::from_millis(millis));
                 moved.adjust_limit("minute", None, algorithm(kind, LIMITS[limit])).unwrap();
@@ -289,7 +289,7 @@ mod tests {
                 Plan::new("trial"),
             ]))
             .adjustable()
-            .build()
+            .build_local()
             .unwrap();
         let all: Vec<_> = limiter.adjustable_limits();
         let told: Vec<_> = all

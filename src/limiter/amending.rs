@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use super::Limiter;
+use super::{Limiter, LocalLimiter};
 use crate::error::StoreError;
 use crate::key::IntoKey;
 use crate::store::{Amendment, Ledger};
 
-impl Limiter {
+impl LocalLimiter {
     /// Gives units back that were charged to this key, under every policy, for work that was not done.
     ///
     /// At most the units in use are given back: of a window, the units that still count, the latest first; of
@@ -23,7 +23,7 @@ impl Limiter {
     ///
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// assert!(limiter.check_now("ann", 10).is_allowed());
     /// limiter.refund_now("ann", 3);
@@ -62,7 +62,7 @@ impl Limiter {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("requests", FixedWindow::per_minute(3_000)))
     ///     .policy(Policy::new("tokens", FixedWindow::per_minute(100_000)))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// limiter.settle_now("ann", 4_000);
     /// assert_eq!(limiter.check_now("ann", 1).binding().unwrap().0, "requests");
@@ -81,7 +81,7 @@ impl Limiter {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("tokens", TokenBucket::per_second(100).burst(1_000)))
     ///     .store(MemoryStore::new().clock(ManualClock::new()))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// // A prompt of 300 tokens, and an answer of 900, whose length was unknown.
     /// assert!(limiter.check_now("ann", 300).is_allowed());
@@ -128,7 +128,7 @@ impl Limiter {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("logins", FixedWindow::per_minute(10)))
     ///     .store(MemoryStore::new().clock(clock.clone()))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// limiter.block_now("mallory", Duration::from_secs(3_600));
     /// let denied = limiter.check_now("mallory", 1);

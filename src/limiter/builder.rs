@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::num::NonZeroU32;
 
-use super::Limiter;
 #[cfg(feature = "resolver")]
 use super::limits::ResolverOf;
 use super::limits::{PlanOf, PreparedLimits, Sources};
 use super::mistakes::Mistakes;
 use super::waiting::WaitingRoom;
+use super::{Limiter, LocalLimiter};
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::plan::Plans;
@@ -155,7 +155,7 @@ impl<S> LimiterBuilder<S> {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("daily", FixedWindow::per_day(1_000)))
     ///     .nodes(3)
-    ///     .build()?;
+    ///     .build_local()?;
     /// assert!(limiter.check_now("ann", 334).is_allowed());
     /// assert!(!limiter.check_now("ann", 1).is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
@@ -205,7 +205,11 @@ impl<S: Store> LimiterBuilder<S> {
     /// - a plan, a limit by key or a limit by operation is invalid: see [`Plans`],
     ///   [`KeyLimits`](crate::plan::KeyLimits) and [`Operations`](crate::plan::Operations), or
     /// - the store cannot hold a policy exactly.
-    pub fn build(self) -> Result<Limiter<S::Ledger>, ConfigError> {
+    pub fn build(self) -> Result<Limiter, ConfigError> {
+        self.open().map(Limiter::erased)
+    }
+
+    fn open(self) -> Result<Limiter<S::Ledger>, ConfigError> {
         check_policies(&self.policies)?;
         let mut policies = split(self.policies, self.nodes, &self.store)?;
         let plans = self.plans.as_ref();
@@ -220,6 +224,18 @@ impl<S: Store> LimiterBuilder<S> {
         let waiting = WaitingRoom::with(self.wait_places);
         let limiter = Limiter::with(&policies, ledger, mistakes, limits, modes, waiting);
         Ok(limiter)
+    }
+}
+
+impl LimiterBuilder {
+    /// Builds a limiter whose verbs also answer at once, such as [`check_now`](LocalLimiter::check_now), because its
+    /// state is in this process.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build).
+    pub fn build_local(self) -> Result<LocalLimiter, ConfigError> {
+        self.open()
     }
 }
 

@@ -1,11 +1,11 @@
 //! Amounts for some policies by name.
 
-use super::Limiter;
+use super::{Limiter, LocalLimiter};
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
 use crate::store::{Amendment, Ledger};
 
-impl Limiter {
+impl LocalLimiter {
     /// Gives units back under these policies, each for a key of its own, as [`refund_now`](Self::refund_now)
     /// does under all policies. Other policies are unchanged.
     ///
@@ -19,7 +19,7 @@ impl Limiter {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("requests", FixedWindow::per_minute(60)))
     ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// // An estimate of 4,000 tokens, of which 1,000 were used.
     /// let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
@@ -52,7 +52,7 @@ impl Limiter {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("requests", FixedWindow::per_minute(60)))
     ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// // A prompt of 300 tokens, and an answer of 4,000.
     /// let asked = [("requests", "ann", 1), ("tokens", "ann", 300)];

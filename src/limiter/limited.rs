@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Limiter;
+use super::LocalLimiter;
 use crate::clock::Micros;
 use crate::decision::{Decision, Names, Outcomes, OwnWindow};
 use crate::key::Key;
 use crate::plan::{Choice, RuleLimit};
 
-impl Limiter {
+impl LocalLimiter {
     /// Returns the limit of a request under the only policy. The key becomes that of the state.
     #[inline]
     fn choice(&self, policy: usize, key: &mut Key) -> Choice {

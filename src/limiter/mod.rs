@@ -79,8 +79,40 @@ use crate::store::{Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Re
 
 /// Decides whether a request may go on, under one or more policies. It does not depend on HTTP.
 ///
-/// Clones share their state. A request is charged to every policy or to none: a request that the
-/// last policy denies costs nothing under the first.
+/// Clones share their state and are cheap: two reference counts. A request is charged to every policy or to none: a
+/// request that the last policy denies costs nothing under the first.
+///
+/// A `Limiter` has the same type over every store. [`LimiterBuilder::build`] gives it, and so do the handles of a
+/// layer and of a file of limits. Its verbs are futures. [`LocalLimiter`] has its state in this process, and also
+/// answers without `await`.
+///
+/// ```
+/// use tower_ratelimit::{FixedWindow, Limiter, Policy, TokenBucket};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter: Limiter = Limiter::builder()
+///     .policy(Policy::new("burst", TokenBucket::per_second(10).burst(20)))
+///     .policy(Policy::new("daily", FixedWindow::per_day(10_000)))
+///     .build()?;
+///
+/// assert!(limiter.check("ann", 20).await?.is_allowed());
+/// assert!(!limiter.check("ann", 20).await?.is_allowed());
+/// assert!(limiter.check("bob", 20).await?.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Limiter<L: ?Sized = dyn Ledger> {
+    policies: Arc<Policies>,
+    /// The plan and the operation of the requests, if they are set.
+    asker: Option<Arc<LimitContext>>,
+    ledger: Guarded<L>,
+}
+
+/// A limiter with its state in this process, whose verbs also answer at once: `check_now` beside `check`.
+///
+/// [`LimiterBuilder::build_local`] gives it. [`erased`](Limiter::erased), or `into()`, makes it a [`Limiter`] with the
+/// same state.
 ///
 /// ```
 /// use tower_ratelimit::{FixedWindow, Limiter, Policy, TokenBucket};
@@ -88,19 +120,14 @@ use crate::store::{Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Re
 /// let limiter = Limiter::builder()
 ///     .policy(Policy::new("burst", TokenBucket::per_second(10).burst(20)))
 ///     .policy(Policy::new("daily", FixedWindow::per_day(10_000)))
-///     .build()?;
+///     .build_local()?;
 ///
 /// assert!(limiter.check_now("ann", 20).is_allowed());
 /// assert!(!limiter.check_now("ann", 20).is_allowed());
 /// assert!(limiter.check_now("bob", 20).is_allowed());
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
-pub struct Limiter<L: ?Sized = MemoryLedger> {
-    policies: Arc<Policies>,
-    /// The plan and the operation of the requests, if they are set.
-    asker: Option<Arc<LimitContext>>,
-    ledger: Guarded<L>,
-}
+pub type LocalLimiter = Limiter<MemoryLedger>;
 
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// Decides one request of this key at this cost, and charges every policy if all allow it.
@@ -369,8 +396,8 @@ impl<L: Ledger> Limiter<L> {
         }
     }
 
-    /// Returns the same limiter with its store type erased.
-    pub fn erased(self) -> Limiter<dyn Ledger> {
+    /// Returns the same limiter, with the type that all limiters share.
+    pub fn erased(self) -> Limiter {
         Limiter {
             policies: self.policies,
             asker: self.asker,
@@ -380,7 +407,7 @@ impl<L: Ledger> Limiter<L> {
 }
 
 /// See [`Limiter::erased`].
-impl<L: Ledger> From<Limiter<L>> for Limiter<dyn Ledger> {
+impl<L: Ledger> From<Limiter<L>> for Limiter {
     fn from(limiter: Limiter<L>) -> Self {
         limiter.erased()
     }

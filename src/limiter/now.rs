@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::policies::Policies;
-use super::{Limiter, LimiterBuilder};
+use super::{Limiter, LimiterBuilder, LocalLimiter};
 use crate::clock::Micros;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::key::{IntoKey, Key};
 use crate::store::{Amendment, Charge, Charged, Ledger, Wanted, check};
 
 impl Limiter {
-    /// Starts a limiter with its state in this process.
+    /// Starts a limiter, with its state in this process unless it gets a [store](LimiterBuilder::store).
     ///
     /// # Defaults
     ///
@@ -21,7 +21,9 @@ impl Limiter {
     pub fn builder() -> LimiterBuilder {
         LimiterBuilder::new()
     }
+}
 
+impl LocalLimiter {
     /// Decides one request of this key at this cost, and charges every policy if all allow it.
     pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
         let key = key.into_key();

@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use super::Limiter;
+use super::{Limiter, LocalLimiter};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
 use crate::store::{Amendment, Charge, Ledger};
 
-impl Limiter {
+impl LocalLimiter {
     /// Gives this key another limit under this policy for this long from now on.
     ///
     /// The limit may be higher, for a customer who bought more, or lower, for a client that has to slow down.
@@ -55,7 +55,7 @@ impl Limiter {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("hourly", FixedWindow::per_hour(10)))
     ///     .store(MemoryStore::new().clock(clock.clone()))
-    ///     .build()?;
+    ///     .build_local()?;
     /// assert!(limiter.check_now("ann", 10).is_allowed());
     ///
     /// let more = FixedWindow::per_hour(15);

@@ -3,7 +3,7 @@
 use std::slice;
 use std::sync::Arc;
 
-use super::Limiter;
+use super::LocalLimiter;
 use super::prices::Prices;
 use crate::clock::Micros;
 use crate::decision::{Decision, Names, Outcomes};
@@ -11,7 +11,7 @@ use crate::factor::Class;
 use crate::key::Key;
 use crate::store::Charge;
 
-impl Limiter {
+impl LocalLimiter {
     /// Decides, and returns the verdict alone.
     // A function of its own, since the path without prices is smaller without it.
     #[inline(never)]

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Charges, Limiter};
+use super::{Charges, Limiter, LocalLimiter};
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::store::{Charge, Ledger, Reply};
@@ -38,7 +38,7 @@ impl Penalties {
     }
 }
 
-impl Limiter {
+impl LocalLimiter {
     /// Returns how many refusals of this key count.
     pub(super) fn refusals_now(&self, key: Key) -> RefusalCounts {
         let penalties = &self.policies.penalties;

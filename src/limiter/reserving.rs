@@ -3,14 +3,14 @@
 use std::slice;
 
 use super::reservation::{Held, PendingOutcomes};
-use super::{Charges, Limiter, Reservation};
+use super::{Charges, Limiter, LocalLimiter, Reservation};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::Finding;
 use crate::store::{Charge, Ledger, Reply, Slot, Wanted, answered, check};
 
-impl Limiter {
+impl LocalLimiter {
     /// Decides at an estimate of the cost and charges it, as [`check_now`](Self::check_now) does. Returns a
     /// [`Reservation`], which settles the real cost of the request.
     ///
@@ -22,7 +22,7 @@ impl Limiter {
     ///
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
-    ///     .build()?;
+    ///     .build_local()?;
     /// let used = || limiter.peek_now("ann", 0).binding().unwrap().1.used();
     ///
     /// let reservation = limiter.reserve_now("ann", 4_000);
@@ -120,7 +120,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         key: impl IntoKey,
         estimate: u32,
-    ) -> impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static {
+    ) -> impl Future<Output = Result<Reservation, StoreError>> + Send + 'static {
         let key: Key = key.into_key();
         self.once_found(key, move |limiter, finding| {
             let charges = limiter.alike_for(limiter.asker(), key, estimate, finding);
@@ -150,10 +150,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     pub fn reserve_with<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<
-        impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static,
-        ConfigError,
-    > {
+    ) -> Result<impl Future<Output = Result<Reservation, StoreError>> + Send + 'static, ConfigError>
+    {
         self.policies.mistakes.note_asked_apart();
         let charges = self.named(asked)?;
         let limiter = self.clone();
@@ -178,7 +176,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         findings: &[Option<Finding>],
     ) -> Result<
-        impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static + use<L>,
+        impl Future<Output = Result<Reservation, StoreError>> + Send + 'static + use<L>,
         StoreError,
     > {
         Ok(self.reserve_charges(self.charges_of_found(charges, findings)?))
@@ -202,7 +200,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     fn reserve_charges(
         &self,
         mut charges: Charges,
-    ) -> impl Future<Output = Result<Reservation<L>, StoreError>> + Send + 'static + use<L> {
+    ) -> impl Future<Output = Result<Reservation, StoreError>> + Send + 'static + use<L> {
         self.hold_all(&mut charges);
         let limiter = self.clone();
         let reserved = match self.ask(&charges) {
@@ -225,7 +223,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         charges: &[Charge],
         answer: Result<Outcomes, StoreError>,
-    ) -> Result<Reservation<L>, StoreError> {
+    ) -> Result<Reservation, StoreError> {
         match answered(charges, answer) {
             Ok(outcomes) => {
                 self.policies.store.answered();
@@ -239,7 +237,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    fn reservation(&self, charges: &[Charge], answered: Outcomes) -> Reservation<L> {
+    fn reservation(&self, charges: &[Charge], answered: Outcomes) -> Reservation {
         let mut reservation = Reservation::of(self);
         reservation.decide(charges, |outcomes| {
             *outcomes = answered;
@@ -250,7 +248,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Counts a request with these charges, and converts its outcomes into those of the decision.
-    fn reserved_so(&self, charges: &[Charge], reservation: &mut Reservation<L>) {
+    fn reserved_so(&self, charges: &[Charge], reservation: &mut Reservation) {
         reservation.change(|outcomes| {
             self.look_at_costs(charges, outcomes);
             self.policies.prices.convert_to_units(charges, outcomes);

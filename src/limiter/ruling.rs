@@ -15,7 +15,7 @@ use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::line::Turn;
 use crate::plan::{self, Finding};
-use crate::store::{Charge, Charged, Ledger, Wanted, answered, check};
+use crate::store::{Charge, Charged, Wanted, answered, check};
 
 /// The ruling on a request. The numbers are in the outcomes that come with it.
 pub(crate) enum Ruled {
@@ -80,7 +80,7 @@ pub(crate) struct Asking {
 /// Holds an answer that comes later, as [`PendingOutcomes`]. It is a pointer, so that a program that settles nothing does
 /// not contain the code.
 #[derive(Clone, Copy)]
-pub(crate) struct HoldAnswer(fn(&Limiter<dyn Ledger>, &[Charge], StoreAnswer) -> StoreAnswer);
+pub(crate) struct HoldAnswer(fn(&Limiter, &[Charge], StoreAnswer) -> StoreAnswer);
 
 type StoreAnswer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
 
@@ -151,7 +151,7 @@ impl Question {
     /// Continues the request. Its numbers are written into `outcomes`.
     pub(crate) fn poll(
         &mut self,
-        limiter: &Limiter<dyn Ledger>,
+        limiter: &Limiter,
         outcomes: &mut Outcomes,
         cx: &mut Context<'_>,
     ) -> Poll<Resumed> {
@@ -196,7 +196,7 @@ impl Question {
     }
 }
 
-impl Limiter<dyn Ledger> {
+impl Limiter {
     /// Returns whether a request may have to wait for its turn.
     pub(crate) fn may_hold(&self) -> bool {
         self.policies.waits.is_some() || self.policies.queue.is_some()

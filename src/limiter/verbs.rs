@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use super::leased::AllLeased;
-use super::{Inspection, Limiter};
+use super::{Inspection, Limiter, LocalLimiter};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::store::{Ledger, answered};
 
-impl Limiter {
+impl LocalLimiter {
     /// Decides under the named policies, each with its own key and cost, and charges them if all
     /// allow it.
     ///
@@ -32,7 +32,7 @@ impl Limiter {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("address", FixedWindow::per_minute(100)))
     ///     .policy(Policy::new("user", FixedWindow::per_day(1_000)))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// let decision = limiter.check_with_now([
     ///     ("address", Ipv4Addr::LOCALHOST.into_key(), 1),
@@ -79,7 +79,7 @@ impl Limiter {
     ///     .policy(Policy::new("burst", TokenBucket::per_second(1).burst(2)))
     ///     .policy(Policy::new("hourly", FixedWindow::per_hour(100)))
     ///     .store(MemoryStore::new().clock(ManualClock::new()))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// assert!(limiter.check_now("ann", 2).is_allowed());
     /// assert_eq!(
@@ -105,7 +105,7 @@ impl Limiter {
     ///
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// let batch = limiter.peek_now("ann", 8);
     /// assert!(batch.is_allowed());
@@ -134,7 +134,7 @@ impl Limiter {
     ///
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// assert_eq!(limiter.take_up_to_now("ann", 7).0, 7);
     /// assert_eq!(limiter.take_up_to_now("ann", 7).0, 3);

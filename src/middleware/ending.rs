@@ -17,7 +17,7 @@ use crate::clock::Timers;
 use crate::decision::Outcomes;
 use crate::limiter::{Held, HoldAnswer, Limiter, RealCost};
 use crate::policy::{Ended, ReportedCost, Spend};
-use crate::store::{Charge, Ledger};
+use crate::store::Charge;
 
 struct Keeping {
     settles: Arc<Settles>,
@@ -69,7 +69,7 @@ const MOST_FREE: usize = 256;
 impl Keep for Arc<Settles> {
     fn keep(
         &self,
-        limiter: &Limiter<dyn Ledger>,
+        limiter: &Limiter,
         charges: &[Charge],
         outcomes: &Outcomes,
         is_head: bool,

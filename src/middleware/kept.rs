@@ -10,7 +10,7 @@ use super::ResponseBody;
 use super::source::ToTheEnd;
 use crate::decision::Outcomes;
 use crate::limiter::{HoldAnswer, Limiter};
-use crate::store::{Charge, Ledger};
+use crate::store::Charge;
 
 /// The charges and slots that a request holds until its end: first in the future of the response, and then in the body. It is dropped exactly
 /// once, which settles the request. For most requests it is empty.
@@ -23,7 +23,7 @@ pub(super) trait Keep: fmt::Debug + Send + Sync {
     /// Holds the charges of this request until its end, if a policy settles them.
     fn keep(
         &self,
-        limiter: &Limiter<dyn Ledger>,
+        limiter: &Limiter,
         charges: &[Charge],
         outcomes: &Outcomes,
         is_head: bool,
@@ -81,7 +81,7 @@ impl Kept {
     /// Holds the charges of this request until its end, if a policy settles them.
     pub(super) fn of<B>(
         settles: Option<&dyn Keep>,
-        limiter: &Limiter<dyn Ledger>,
+        limiter: &Limiter,
         charges: &[Charge],
         outcomes: &Outcomes,
         request: &mut Request<B>,

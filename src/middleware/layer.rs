@@ -39,7 +39,7 @@ use crate::observe::ConfigStats;
 use crate::observe::Monitor;
 use crate::policy::{Mode, Modes, Policy};
 use crate::response::{AnswerOptions, Answers};
-use crate::store::{Guarded, Ledger, MemoryStore};
+use crate::store::{Guarded, MemoryStore};
 
 /// Limits the rate of requests to an HTTP service, and answers requests over the limit with
 /// `429 Too Many Requests`.
@@ -134,7 +134,7 @@ impl RateLimitLayer {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn limiter(&self) -> Limiter<dyn Ledger> {
+    pub fn limiter(&self) -> Limiter {
         self.gates.with(|gate| gate.limiter().clone())
     }
 
@@ -145,11 +145,7 @@ impl RateLimitLayer {
 
     /// Returns the limiter in force, and the charges of a request with this head at this cost.
     #[cfg(feature = "admin")]
-    pub(crate) fn charges_like(
-        &self,
-        head: &Head<'_>,
-        cost: u32,
-    ) -> (Limiter<dyn Ledger>, Charges) {
+    pub(crate) fn charges_like(&self, head: &Head<'_>, cost: u32) -> (Limiter, Charges) {
         self.gates
             .with(|gate| (gate.limiter().clone(), gate.charges_like(head, cost)))
     }
@@ -191,7 +187,7 @@ impl RateLimitLayer {
     }
 
     /// Returns for how long a block or an override of a key of this policy may hold: see
-    /// [`Ledger::holds_for`].
+    /// [`Ledger::holds_for`](crate::store::Ledger::holds_for).
     #[cfg(feature = "config")]
     pub(crate) fn holds_for(&self, policy: usize) -> Duration {
         self.gates.with(|gate| gate.limiter().holds_for(policy))

@@ -8,7 +8,7 @@
 //!
 //! let limiter = Limiter::builder()
 //!     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
-//!     .build()?;
+//!     .build_local()?;
 //! let _ = limiter.check_now("ann", 9);
 //! let _ = limiter.check_now("ann", 9);
 //!
@@ -53,7 +53,7 @@
 //! use tower_ratelimit::{FixedWindow, Limiter, Policy};
 //!
 //! let mails = Policy::new("mails", FixedWindow::per_hour(10)).heaviest_keys(HeaviestKeys::new(5).in_the_clear());
-//! let limiter = Limiter::builder().policy(mails).build()?;
+//! let limiter = Limiter::builder().policy(mails).build_local()?;
 //! for (key, cost) in [("ann", 2), ("bob", 8), ("bob", 8)] {
 //!     let _ = limiter.check_now(key, cost);
 //! }

@@ -26,7 +26,7 @@ use crate::key::{IntoKey, Key};
 ///     .prefix("partner-", FixedWindow::per_minute(100))
 ///     .other(FixedWindow::per_minute(10));
 /// let policy = Policy::new("minute", FixedWindow::per_minute(1)).key_limits(limits);
-/// let limiter = Limiter::builder().policy(policy).build()?;
+/// let limiter = Limiter::builder().policy(policy).build_local()?;
 ///
 /// let limit = |key: &str| limiter.check_now(key, 1).binding().unwrap().1.limit();
 /// assert_eq!([limit("ann"), limit("partner-7"), limit("bob")], [500, 100, 10]);

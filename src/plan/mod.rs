@@ -24,7 +24,7 @@
 //!     .policy(Policy::new("minute", AnchoredWindow::per_minute(10)))
 //!     .policy(Policy::new("day", AnchoredWindow::per_day(100)))
 //!     .plans(plans, |key| key.starts_with("pro-").then_some("pro"))
-//!     .build()?;
+//!     .build_local()?;
 //!
 //! let decision = limiter.check_now("pro-ann", 1);
 //! let (_, minute) = decision.policies().next().unwrap();

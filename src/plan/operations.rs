@@ -28,7 +28,7 @@ use crate::key::{IntoKey, Key};
 ///     .limit("write", FixedWindow::per_minute(10))
 ///     .other(FixedWindow::per_minute(50));
 /// let policy = Policy::new("api", FixedWindow::per_minute(50)).operations(operations);
-/// let limiter = Limiter::builder().policy(policy).build()?;
+/// let limiter = Limiter::builder().policy(policy).build_local()?;
 ///
 /// assert!(limiter.operation("write").check_now("ann", 10).is_allowed());
 /// assert!(!limiter.operation("write").check_now("ann", 1).is_allowed());

@@ -199,7 +199,7 @@ impl Policy {
     ///
     /// let policy = Policy::new("minute", FixedWindow::per_minute(10))
     ///     .limit_by(|key| key.starts_with("partner-").then(|| FixedWindow::per_minute(500)));
-    /// let limiter = Limiter::builder().policy(policy).build()?;
+    /// let limiter = Limiter::builder().policy(policy).build_local()?;
     ///
     /// let limit = |key: &str| limiter.check_now(key, 1).binding().unwrap().1.limit();
     /// assert_eq!([limit("partner-7"), limit("ann")], [500, 10]);
@@ -233,7 +233,7 @@ impl<R> Policy<R> {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("full", FixedWindow::per_hour(1)).soft())
     ///     .policy(Policy::new("any", FixedWindow::per_hour(2)))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// assert_eq!(limiter.check_now("ann", 1).over_limit().count(), 0);
     /// let second = limiter.check_now("ann", 1);
@@ -265,7 +265,7 @@ impl<R> Policy<R> {
     /// use tower_ratelimit::{FixedWindow, Limiter, MemoryStore, Policy};
     ///
     /// let store = MemoryStore::new();
-    /// let with = |policy: Policy| Limiter::builder().policy(policy).store(store.clone()).build();
+    /// let with = |policy: Policy| Limiter::builder().policy(policy).store(store.clone()).build_local();
     /// let hourly = FixedWindow::per_hour(1);
     /// let before = with(Policy::new("hourly", hourly))?;
     /// assert!(before.check_now("ann", 1).is_allowed());
@@ -393,7 +393,7 @@ impl<R> Policy<R> {
     /// let factor = FactorCell::new();
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).factor(&factor))
-    ///     .build()?;
+    ///     .build_local()?;
     /// factor.set(Factor::thousandths(500), "memory 83 %");
     ///
     /// let decision = limiter.check_now("ann", 1);
@@ -415,7 +415,7 @@ impl<R> Policy<R> {
     ///
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("tokens", FixedWindow::per_hour(100)).unless_settled(Unsettled::Nothing))
-    ///     .build()?;
+    ///     .build_local()?;
     /// drop(limiter.reserve_now("ann", 60));
     /// assert!(limiter.check_now("ann", 100).is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())

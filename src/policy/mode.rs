@@ -74,7 +74,7 @@ impl fmt::Display for Mode {
 /// let limiter = Limiter::builder()
 ///     .policy(Policy::new("hourly", FixedWindow::per_hour(1)))
 ///     .modes(&modes)
-///     .build()?;
+///     .build_local()?;
 /// assert!(limiter.check_now("ann", 1).is_allowed());
 /// assert!(!limiter.check_now("ann", 1).is_allowed());
 ///

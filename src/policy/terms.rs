@@ -45,7 +45,7 @@ impl<R> Policy<R> {
     ///
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("rows", FixedWindow::per_hour(10_000)).most(500))
-    ///     .build()?;
+    ///     .build_local()?;
     /// assert!(limiter.check_now("ann", 500).is_allowed());
     /// let decision = limiter.check_now("ann", 501);
     /// assert!(!decision.is_allowed());
@@ -84,7 +84,7 @@ impl<R> Policy<R> {
     ///
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).reserve(20))
-    ///     .build()?;
+    ///     .build_local()?;
     /// let batch = limiter.low_priority();
     ///
     /// assert!(batch.check_now("ann", 80).is_allowed());

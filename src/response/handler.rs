@@ -12,7 +12,6 @@ use super::{Refusal, Responder};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::limiter::Reservation;
-use crate::store::Ledger;
 
 /// Why a handler refuses a request: the error of [`Decision::or_refuse`], made for `?`.
 ///
@@ -62,7 +61,7 @@ impl Decision {
     }
 }
 
-impl<L: Ledger + ?Sized> Reservation<L> {
+impl Reservation {
     /// Returns the reservation if the request may go on, or otherwise the error that answers it:
     /// `reserve(…).await?.or_refuse()?`.
     ///

@@ -162,7 +162,7 @@
 //!
 //! let mails = Limiter::builder()
 //!     .policy(Policy::new("mails", FixedWindow::per_day(1)))
-//!     .build()?;
+//!     .build_local()?;
 //! let responder = Responder::builder()
 //!     .dialects([Dialect::GitHub])
 //!     .refusal_body(RefusalBody::Json)

@@ -16,7 +16,6 @@ use crate::limiter::{Charges, Limiter};
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
 use crate::plan::{Finding, PlanLookup};
-use crate::store::Ledger;
 
 /// Limits the rate of requests to any service, and refuses requests over the limit with a closure.
 ///
@@ -35,7 +34,7 @@ pub struct LimitLayer<Q, T, E> {
 type PlanOf<Q> = Arc<dyn Fn(&Q, &mut dyn FnMut(Option<&str>)) + Send + Sync>;
 
 /// Returns the present limiter.
-type Current = Arc<dyn Fn() -> Limiter<dyn Ledger> + Send + Sync>;
+type Current = Arc<dyn Fn() -> Limiter + Send + Sync>;
 
 /// A closure that reads a value from a request.
 type Reader<Q, T> = Arc<dyn Fn(&Q) -> T + Send + Sync>;
@@ -44,7 +43,7 @@ type Reader<Q, T> = Arc<dyn Fn(&Q) -> T + Send + Sync>;
 pub(super) type RealCostOf<T, E> = dyn Fn(Result<&T, &E>) -> Option<u32> + Send + Sync;
 
 pub(super) struct Rules<Q, T, E> {
-    pub(super) limiter: Limiter<dyn Ledger>,
+    pub(super) limiter: Limiter,
     /// `None` if the limiter never changes.
     current: Option<Current>,
     key: Reader<Q, Key>,
@@ -63,7 +62,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     /// without a key together, return [`Key::MISSING`] for them. `refuse` returns the result for a refused
     /// request: `Ok` with a response, or `Err` with an error.
     pub fn new<K: IntoKey>(
-        limiter: impl Into<Limiter<dyn Ledger>>,
+        limiter: impl Into<Limiter>,
         key: impl Fn(&Q) -> K + Send + Sync + 'static,
         refuse: impl Fn(Refused) -> Result<T, E> + Send + Sync + 'static,
     ) -> Self {
@@ -117,7 +116,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     /// # fn main() {}
     /// ```
     pub fn following<K: IntoKey>(
-        limiter: impl Fn() -> Limiter<dyn Ledger> + Send + Sync + 'static,
+        limiter: impl Fn() -> Limiter + Send + Sync + 'static,
         key: impl Fn(&Q) -> K + Send + Sync + 'static,
         refuse: impl Fn(Refused) -> Result<T, E> + Send + Sync + 'static,
     ) -> Self {
@@ -150,7 +149,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), BoxError> {
     /// let rows = Policy::new("rows", FixedWindow::per_hour(1_000));
-    /// let limiter = Limiter::builder().policy(rows).build()?;
+    /// let limiter = Limiter::builder().policy(rows).build_local()?;
     /// let limit = LimitLayer::new(limiter.clone(), |_: &&str| "ann", |refused| Err(refused.into()))
     ///     .cost(|_| 100)
     ///     .settle(|answer: Result<&Vec<&str>, &BoxError>| u32::try_from(answer.ok()?.len()).ok());

@@ -153,7 +153,7 @@ async fn a_limiter_without_a_layer_has_the_page_too() {
     let limiter = Limiter::builder()
         .policy(Policy::new("mails", FixedWindow::per_hour(3)))
         .store(MemoryStore::new().clock(ManualClock::new()))
-        .build()
+        .build_local()
         .unwrap();
     let app: Router = Router::new()
         .nest(

@@ -9,7 +9,7 @@ mod switch;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tower_ratelimit::store::{Items, SharedLedger, SharedStore};
+use tower_ratelimit::store::{Items, SharedStore};
 use tower_ratelimit::{FixedWindow, Limiter, OnStoreFailure, Policy};
 
 use switch::Switch;
@@ -27,13 +27,13 @@ fn daily(limit: u32) -> Policy {
 fn limiter<I: Items>(
     store: &SharedStore<I>,
     policies: impl IntoIterator<Item = Policy>,
-) -> Limiter<SharedLedger<I>> {
+) -> Limiter {
     let limiter = Limiter::builder().policies(policies);
     limiter.store(store.clone()).build().unwrap()
 }
 
 /// Fails until the breaker opens.
-async fn lose(switch: &Switch, limiter: &Limiter<SharedLedger<Switch>>) {
+async fn lose(switch: &Switch, limiter: &Limiter) {
     switch.fail();
     for number in 0..FAILURES {
         let _ = limiter.check(("lost", number), 0).await;

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
+use tower_ratelimit::store::RedisStoreBuilder;
 use tower_ratelimit::{
     AnchoredWindow, Decision, Limiter, OnStoreFailure, Policy, RateLimitLayer, RedisStore, key,
 };
@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &[String]) {
 
 /// Sends many calls at once to servers that may be away. Their results do not matter, but they must not delay other
 /// requests.
-async fn crowd(limiter: Limiter<RedisLedger>, keys: u32) {
+async fn crowd(limiter: Limiter, keys: u32) {
     let mut asked = JoinSet::new();
     for _ in 0..BEATS {
         for key in 0..keys {

@@ -1,6 +1,8 @@
 //! The log of reloads.
 
 use std::fs;
+use std::io::{Read as _, Seek as _};
+use std::sync::Mutex;
 
 use tower_ratelimit::config::Config;
 
@@ -42,6 +44,40 @@ fn a_bad_file_is_told_once_for_each_content() {
     ] {
         assert_eq!(told(file), times, "file {file}");
     }
+}
+
+/// A terminal shows the lines of the mistakes and their carets. What a file brings in makes no lines of its own.
+#[test]
+fn a_log_shows_the_mistakes_of_a_file_as_lines() {
+    let folder = Folder::new("logged-lines");
+    fs::write(folder.file(), FILES[0]).unwrap();
+    let watched = Config::read(folder.file()).unwrap().watch().unwrap();
+    let bad =
+        "[policies.lines]\nquota = \"1/dya\"\nkey = \"global\"\n\"a\\n2026 WARN forged\" = 1\n";
+    fs::write(folder.file(), bad).unwrap();
+    let mut shown = fs::File::create_new(folder.path().join("log")).unwrap();
+    let log = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(Mutex::new(shown.try_clone().unwrap()));
+    let ((), _) = Log::of(|| ());
+    tracing::subscriber::with_default(log.finish(), || watched.reload()).unwrap_err();
+    let mut text = String::new();
+    shown.rewind().unwrap();
+    shown.read_to_string(&mut text).unwrap();
+    let at = text.find("TRL023").expect("it is logged");
+    let end = text[at..]
+        .find("2 mistakes")
+        .expect("it ends with a number")
+        + at;
+    let lines: Vec<_> = text[at..end].lines().collect();
+    assert!(
+        lines.contains(&"   2 | quota = \"1/dya\"") && lines.contains(&"     |         ^^^^^^^"),
+        "{text}"
+    );
+    assert!(
+        lines[1..].iter().all(|line| line.starts_with("  ")) && text.contains("forged"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use tower_ratelimit::config::{Config, Format};
+use tower_ratelimit::config::{Config, FileError, Format};
 
 use crate::folder::Folder;
 use crate::log::Log;
@@ -121,9 +121,9 @@ fn leaks(shown: &str) -> bool {
 }
 
 /// Returns all that an error and the status of a file show.
-fn shown(read: Result<Config, tower_ratelimit::config::FileError>) -> String {
+fn shown(read: &Result<Config, FileError>) -> String {
     let mut all = String::new();
-    let mistakes = match &read {
+    let mistakes = match read {
         Ok(config) => {
             write!(all, "{config:?}{:?}", config.understood()).unwrap();
             config.warnings()
@@ -145,7 +145,7 @@ fn no_error_and_no_warning_shows_a_secret() {
     let of_json = JSON.iter().map(|text| (Format::Json, (*text).to_owned()));
     let all = in_toml().map(|text| (Format::Toml, text)).chain(of_json);
     let shown = all.map(|(format, text)| {
-        let shown = shown(Config::builder().parse(&text, format));
+        let shown = shown(&Config::builder().parse(&text, format));
         (text, shown)
     });
     let leaky: Vec<_> = shown.filter(|(_, shown)| leaks(shown)).collect();

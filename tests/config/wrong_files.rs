@@ -239,7 +239,8 @@ fn in_json() {
 fn of_many_names_the_first_mistakes_have_a_hint() {
     let policy = |number| format!("[policies.p{number}]\nkey = \"global\"\nquota = \"1/day\"\n");
     let policies: String = (0..5_000).map(policy).collect();
-    let wrong: String = (0..90).map(|number| format!("q{number} = 1\n")).collect();
+    let wrong: Vec<String> = (0..90).map(|number| format!("q{number} = 1")).collect();
+    let wrong = wrong.join("\n");
     let text = format!(
         "default_plan = \"a\"\n{policies}[plan_of]\nkey = \"client_ip\"\nplans = {{}}\n[plans.a]\n{wrong}"
     );

@@ -26,7 +26,7 @@ fn an_unknown_plan_is_named_once_and_is_the_default_plan() {
         let limiter = Limiter::builder()
             .policy(Policy::new("hour", FixedWindow::per_hour(10)))
             .plans(plans(), |_| Some("platinum"))
-            .build()
+            .build_local()
             .unwrap();
         for _ in 0..3 {
             let decision = limiter.check_now("ann", 1);
@@ -60,7 +60,7 @@ fn plans_that_no_request_can_have_are_named() {
         let policy = Policy::new("hour", hour(10)).key_limits(limits);
         let plans = Plans::new([Plan::new(plan).limit("hour", hour(20))]);
         let limiter = Limiter::builder().policy(policy).plans_by_name(plans);
-        limiter.build().unwrap();
+        limiter.build_local().unwrap();
     };
     let some = KeyLimits::new().key("ann", hour(1));
     let ((), lines) = Log::of(|| limiter("of all but ann", some.clone()));
@@ -75,7 +75,7 @@ fn a_limit_of_a_closure_that_cannot_be_is_named_once() {
         let policy = Policy::new("limited by a closure", FixedWindow::per_hour(10));
         let limiter = Limiter::builder()
             .policy(policy.limit_by(|_| Some(FixedWindow::per_day(99))))
-            .build()
+            .build_local()
             .unwrap();
         for _ in 0..3 {
             let decision = limiter.check_now("ann", 1);
@@ -91,7 +91,10 @@ fn a_policy_of_which_no_plan_speaks_is_named_unless_that_is_meant() {
         let builder = Limiter::builder()
             .policy(Policy::new("hour", FixedWindow::per_hour(10)))
             .policy(address);
-        builder.plans(plans(), |_| None::<&str>).build().unwrap();
+        builder
+            .plans(plans(), |_| None::<&str>)
+            .build_local()
+            .unwrap();
     };
     let address = || Policy::new("address of plans", FixedWindow::per_day(10));
     let ((), lines) = Log::of(|| build(address().for_all_plans()));

@@ -91,7 +91,7 @@ fn two_policies_of_one_name_are_an_error_and_no_warning() {
 fn a_policy_of_a_limiter_never_binds_where_all_are_asked_alike() {
     let twice = || {
         let same = ["one", "two"].map(|name| Policy::new(name, FixedWindow::per_hour(10_000)));
-        Limiter::builder().policies(same).build().unwrap()
+        Limiter::builder().policies(same).build_local().unwrap()
     };
     let ((), lines) = Log::of(|| {
         let limiter = twice();
@@ -118,7 +118,7 @@ fn policies_that_are_asked_at_costs_of_their_own_are_not_accused() {
         Limiter::builder()
             .policy(Policy::new("requests", FixedWindow::per_minute(60)))
             .policy(Policy::new("tokens", FixedWindow::per_minute(100_000)))
-            .build()
+            .build_local()
             .unwrap()
     };
     let ((), lines) = Log::of(|| {
@@ -166,7 +166,7 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
     let soft = Policy::new("soft", FixedWindow::per_day(5)).soft();
     let quiet = || {
         let limiter = Limiter::builder().policies([burst("quiet"), closed, soft]);
-        let limiter = limiter.build().unwrap();
+        let limiter = limiter.build_local().unwrap();
         let ask = |policy, cost| limiter.check_with_now([(policy, "ann", cost)]).unwrap();
         for _ in 0..3 {
             // All of it, more than is left, a limit that nothing passes, a policy that denies nothing.
@@ -190,7 +190,12 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
     let ((), lines) = Log::of(quiet);
     assert!(lines.is_empty(), "{lines:?}");
 
-    let limiter = |name: &str| Limiter::builder().policy(burst(name)).build().unwrap();
+    let limiter = |name: &str| {
+        Limiter::builder()
+            .policy(burst(name))
+            .build_local()
+            .unwrap()
+    };
     let now = |name: &str| limiter(name).check_now("ann", 50).is_allowed();
     let verdict = |name: &str| limiter(name).admit_now("ann", 50);
     let later = |name: &str| {

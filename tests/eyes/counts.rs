@@ -24,7 +24,7 @@ fn each_request_has_one_outcome_under_each_policy() {
         .policy(Policy::new("burst", TokenBucket::per_second(1).burst(5)))
         .policy(Policy::new("daily", FixedWindow::per_day(100)))
         .policy(Policy::new("gentle", FixedWindow::per_day(2)).soft())
-        .build()
+        .build_local()
         .unwrap();
     for cost in [4, 4, 1, 1, 0, 200] {
         let _ = limiter.check_now("ann", cost);
@@ -65,7 +65,7 @@ fn each_request_has_one_outcome_under_each_policy() {
 fn threads_lose_no_count_however_many_they_are() {
     let limiter = Limiter::builder()
         .policy(Policy::new("all", FixedWindow::per_day(200_000)))
-        .build()
+        .build_local()
         .unwrap();
     // More threads at a time than the counters have rows, and some after others have ended.
     for _ in 0..2 {
@@ -95,7 +95,7 @@ fn a_policy_with_a_factor_counts_units_and_not_their_price() {
     let factor = FactorCell::new();
     let limiter = Limiter::builder()
         .policy(Policy::new("api", FixedWindow::per_day(100)).factor(&factor))
-        .build()
+        .build_local()
         .unwrap();
     for (thousandths, cost) in [(1_000, 3), (500, 7), (333, 5), (100, 1)] {
         factor.set(Factor::thousandths(thousandths), "a test");
@@ -115,7 +115,7 @@ fn a_policy_with_a_factor_counts_units_and_not_their_price() {
 fn charges_and_corrections_are_counted() {
     let limiter = Limiter::builder()
         .policy(Policy::new("mails", FixedWindow::per_day(10)))
-        .build()
+        .build_local()
         .unwrap();
     assert_eq!(limiter.take_up_to_now("ann", 7).0, 7);
     assert_eq!(limiter.take_up_to_now("ann", 7).0, 3);
@@ -133,7 +133,7 @@ fn charges_and_corrections_are_counted() {
 fn a_question_is_not_counted() {
     let limiter = Limiter::builder()
         .policy(Policy::new("mails", FixedWindow::per_day(10)))
-        .build()
+        .build_local()
         .unwrap();
     let _ = limiter.peek_now("ann", 4);
     let _ = limiter.inspect_now("ann");
@@ -147,11 +147,11 @@ async fn a_reservation_is_counted_as_any_other_request() {
     let limiter = Limiter::builder()
         .policy(Policy::new("tokens", FixedWindow::per_day(10)))
         .policy(Policy::new("at once", Concurrency::of(3)))
-        .build()
+        .build_local()
         .unwrap();
     let one = Limiter::builder()
         .policy(Policy::new("tokens", FixedWindow::per_day(10)))
-        .build()
+        .build_local()
         .unwrap();
     for (limiter, policies) in [(&limiter, &["tokens", "at once"][..]), (&one, &["tokens"])] {
         limiter.reserve_now("ann", 3).settle(1);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tower_ratelimit::policy::HeaviestKeys;
-use tower_ratelimit::{Gcra, Limiter, ManualClock, MemoryStore, Policy};
+use tower_ratelimit::{Gcra, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy};
 
 /// This many decisions, half of them for keys that occur once, with a snapshot for each second.
-fn seconds(limiter: &Limiter, clock: &ManualClock, seconds: std::ops::Range<u32>) {
+fn seconds(limiter: &LocalLimiter, clock: &ManualClock, seconds: std::ops::Range<u32>) {
     for second in seconds {
         for number in 0..100_u32 {
             let _ = limiter.check_now(number, 1);
@@ -24,7 +24,7 @@ fn an_hour_of_decisions_leaves_no_memory_behind() {
     let limiter = Limiter::builder()
         .policy(policy.heaviest_keys(HeaviestKeys::new(20)))
         .store(MemoryStore::new().max_keys(2_048).clock(clock.clone()))
-        .build()
+        .build_local()
         .unwrap();
     // Until the store is full and both sketches exist.
     seconds(&limiter, &clock, 0..700);

@@ -13,7 +13,7 @@ use tower_ratelimit::adapt::{Adapt, AdaptiveConcurrency, Steps, from_fn};
 use tower_ratelimit::config::Config;
 use tower_ratelimit::metrics::Publisher;
 use tower_ratelimit::observe::{Monitor, Snapshot};
-use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::store::Lease;
 use tower_ratelimit::{FixedWindow, LeakyQueue, Limiter, ManualClock, Policy, RedisStore};
 
 use crate::support::redis::Server;
@@ -156,7 +156,7 @@ async fn full() -> Vec<Snapshot> {
     let here = Limiter::builder()
         .policy(Policy::new("api", FixedWindow::per_day(9)).factor(adapt.factor()))
         .policy(queue)
-        .build()
+        .build_local()
         .unwrap();
     let port = server.port();
     let path = std::env::temp_dir().join(format!("eyes-metrics-{port}.toml"));
@@ -177,7 +177,7 @@ async fn full() -> Vec<Snapshot> {
 }
 
 /// Returns a limiter that has leased units of a key, and has spent some of them.
-async fn leasing(server: &Server) -> Limiter<RedisLedger> {
+async fn leasing(server: &Server) -> Limiter {
     let store = RedisStore::builder()
         .deadline(Duration::from_secs(20))
         .lease(Lease::up_to(Duration::from_secs(60)))
@@ -233,7 +233,7 @@ fn table(heading: &str) -> Vec<Vec<String>> {
 
 fn nobody() -> Monitor {
     let limiter = Limiter::builder().policy(Policy::new("x", FixedWindow::per_day(1)));
-    limiter.build().unwrap().monitor()
+    limiter.build_local().unwrap().monitor()
 }
 
 #[tokio::test]
@@ -308,7 +308,7 @@ async fn the_page_has_each_outcome() {
 fn a_recorder_that_comes_late_misses_nothing() {
     let limiter = Limiter::builder()
         .policy(Policy::new("mails", FixedWindow::per_day(5)))
-        .build()
+        .build_local()
         .unwrap();
     let publisher = Publisher::new(limiter.monitor()).label("layer", "inner");
     for _ in 0..7 {
@@ -352,7 +352,7 @@ fn an_adaptive_concurrency_is_told_under_its_name() {
 fn no_key_is_told() {
     let limiter = Limiter::builder()
         .policy(Policy::new("mails", FixedWindow::per_day(5)))
-        .build()
+        .build_local()
         .unwrap();
     let publisher = Publisher::new(limiter.monitor());
     let series = |told: &TestRecorder| told.0.lock().unwrap().values.len();

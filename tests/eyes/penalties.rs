@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_ratelimit::policy::Penalty;
-use tower_ratelimit::store::{Ledger, SharedStore, Store};
+use tower_ratelimit::store::{SharedStore, Store};
 use tower_ratelimit::{AnchoredWindow, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
 
 use crate::support::items::Map;
@@ -12,7 +12,7 @@ use crate::support::redis::Server;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Two requests pass in an hour. Three refusals block the key.
-fn limiter<S: Store>(store: S) -> Limiter<S::Ledger> {
+fn limiter<S: Store>(store: S) -> Limiter {
     let login = Policy::new("login", AnchoredWindow::per_hour(2));
     let login = login.penalty(Penalty::after(3, HOUR).block(2 * HOUR));
     let builder = Limiter::builder().policy(login).store(store);
@@ -20,7 +20,7 @@ fn limiter<S: Store>(store: S) -> Limiter<S::Ledger> {
 }
 
 /// Returns, for this many requests, whether each is refused, and whether a block of its key begins with it.
-async fn asked<L: Ledger>(limiter: &Limiter<L>, requests: usize) -> String {
+async fn asked(limiter: &Limiter, requests: usize) -> String {
     let mut seen = String::new();
     for _ in 0..requests {
         let decision = limiter.check("eve", 1).await.unwrap();
@@ -36,7 +36,7 @@ async fn asked<L: Ledger>(limiter: &Limiter<L>, requests: usize) -> String {
     seen
 }
 
-async fn each_block_that_begins_is_told_and_counted<L: Ledger>(limiter: Limiter<L>) {
+async fn each_block_that_begins_is_told_and_counted(limiter: Limiter) {
     assert_eq!(asked(&limiter, 7).await, "aarrPbb");
     limiter.unblock("eve").await.unwrap();
     assert_eq!(asked(&limiter, 5).await, "rrPbb");

@@ -8,7 +8,7 @@ use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
 fn a_snapshot_has_the_names_that_the_documentation_tells() {
     let limiter = Limiter::builder()
         .policy(Policy::new("mails", FixedWindow::per_minute(10)).factor(&FactorCell::new()))
-        .build()
+        .build_local()
         .unwrap();
     let _ = limiter.check_now("ann", 9);
     let _ = limiter.check_now("ann", 9);
@@ -41,7 +41,7 @@ fn a_snapshot_has_the_names_that_the_documentation_tells() {
         }],
         "store": {
             "kind": "memory", "name": "", "is_up": true, "away_since": null, "failing_parts": 0, "calls": 0,
-            "failures": 0, "batched": 0, "remembered_denials": 0, "latency": null,
+            "failures": 0, "batched": 0, "remembered_denials": 0, "failed_renewals": 0, "latency": null,
         },
         "configuration": null,
         "shadow": null,
@@ -55,7 +55,7 @@ fn a_decision_has_the_numbers_of_what_decides_and_of_each_policy() {
         .policy(Policy::new("minute", FixedWindow::per_minute(2)))
         .policy(Policy::new("day", FixedWindow::per_day(10)))
         .store(MemoryStore::new().clock(ManualClock::new()))
-        .build()
+        .build_local()
         .unwrap();
     let first = json!({
         "limit": 2, "used": 2, "remaining": 0, "reset_after_us": 60_000_000, "retry_after_us": null,

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::store::Ledger;
 use tower_ratelimit::{FixedWindow, Limiter, MemoryStore, OnStoreFailure, Policy, RedisStore};
 
 use crate::support::redis::Server;
 
-fn limiter(server: &Server) -> Limiter<dyn Ledger> {
+fn limiter(server: &Server) -> Limiter {
     let store = RedisStore::builder()
         .deadline(Duration::from_secs(5))
         .nodes(1)
@@ -20,7 +19,6 @@ fn limiter(server: &Server) -> Limiter<dyn Ledger> {
         .store(store)
         .build()
         .unwrap()
-        .erased()
 }
 
 #[tokio::test]
@@ -90,7 +88,7 @@ fn the_store_in_this_process_tells_its_keys() {
     let limiter = Limiter::builder()
         .policy(Policy::new("a", FixedWindow::per_day(9)))
         .store(MemoryStore::new().max_keys(64))
-        .build()
+        .build_local()
         .unwrap();
     for number in 0_u32..1_000 {
         let _ = limiter.check_now(number, 5);

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tower_ratelimit::error::StoreErrorKind;
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Limiter, OnStoreFailure, Policy, RedisStore};
 
 use crate::scene::{NODES, Setting};
@@ -49,7 +48,7 @@ fn a_store_that_was_away_for_long_is_found_again() {
     run.loses(|_| 1).row("`kill -9`, away for 8 s, empty");
 }
 
-fn limiter(server: &Server, on: OnStoreFailure) -> Limiter<RedisLedger> {
+fn limiter(server: &Server, on: OnStoreFailure) -> Limiter {
     let store = RedisStore::builder().nodes(4).open(server.url()).unwrap();
     let policy = Policy::new("a", AnchoredWindow::per_day(10)).on_store_failure(on);
     Limiter::builder()

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore};
 
 use crate::run::{median, millis};
@@ -55,7 +54,7 @@ struct KeyResult {
 /// A node of the service, and its keys.
 struct Crowd {
     runtime: Runtime,
-    limiter: Limiter<RedisLedger>,
+    limiter: Limiter,
     /// The keys, each with whether the failing node has it.
     keys: Vec<(u64, bool)>,
     /// The number of concurrent requests for each key.

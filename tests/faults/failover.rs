@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
 
 use crate::scene::Setting;
@@ -40,7 +39,7 @@ fn an_address_that_leads_to_a_server_whose_clock_is_an_hour_behind() {
 }
 
 /// A key with a spent bucket gets a token each second, whatever the clock of the new server says.
-struct Spent(Runtime, Limiter<RedisLedger>);
+struct Spent(Runtime, Limiter);
 
 impl Spent {
     fn at(url: &str) -> Self {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
+use tower_ratelimit::store::RedisStoreBuilder;
 use tower_ratelimit::{AnchoredWindow, Decision, Limiter, OnStoreFailure, Policy, RedisStore};
 
 use crate::run::{CallRecord, Run, Said, are_well};
@@ -178,11 +178,7 @@ pub(crate) fn store_key(key: u64) -> String {
     anywhere.store_key(&policy(), key)
 }
 
-async fn ask(
-    limiter: Limiter<RedisLedger>,
-    stage: Arc<Stage>,
-    answers: Arc<Mutex<Vec<CallRecord>>>,
-) {
+async fn ask(limiter: Limiter, stage: Arc<Stage>, answers: Arc<Mutex<Vec<CallRecord>>>) {
     for number in 0..MOST {
         if stage.is_over.load(Ordering::SeqCst) {
             return;

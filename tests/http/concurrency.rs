@@ -273,7 +273,7 @@ fn keys_plans_and_costs_have_slots_of_their_own() {
 fn a_service_of_any_type_holds_a_slot_to_its_answer() {
     let limiter = Limiter::builder()
         .policy(Policy::new("at once", Concurrency::of(1)))
-        .build()
+        .build_local()
         .unwrap();
     let busy = Arc::new(AtomicUsize::new(0));
     let layer = LimitLayer::new(
@@ -304,7 +304,7 @@ fn checking_takes_no_slot_and_changing_usage_frees_none() {
     let limiter = Limiter::builder()
         .policy(Policy::new("at once", Concurrency::of(2)))
         .policy(Policy::new("rate", FixedWindow::per_hour(100)))
-        .build()
+        .build_local()
         .unwrap();
     let held = limiter.reserve_now("ann", 2);
     for _ in 0..3 {
@@ -341,7 +341,7 @@ fn an_option_that_concurrency_cannot_have_is_refused_with_the_remedy() {
     let refused = |policy: Policy| {
         Limiter::builder()
             .policy(policy)
-            .build()
+            .build_local()
             .unwrap_err()
             .to_string()
     };
@@ -352,7 +352,7 @@ fn an_option_that_concurrency_cannot_have_is_refused_with_the_remedy() {
         let error = refused(policy);
         assert!(error.starts_with(field), "{error}");
     }
-    let limiter = Limiter::builder().policy(policy()).build().unwrap();
+    let limiter = Limiter::builder().policy(policy()).build_local().unwrap();
     let error = limiter.override_limit_now("at once", "ann", Concurrency::of(9), minute);
     assert!(
         error

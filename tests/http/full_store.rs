@@ -7,21 +7,22 @@ use tokio::time::{sleep, timeout};
 use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, LeakyQueue, Limiter, Policy, RateLimitLayer, TokenBucket,
+    Algorithm, AnchoredWindow, LeakyQueue, Limiter, LocalLimiter, Policy, RateLimitLayer,
+    TokenBucket,
 };
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
 use crate::waiting::{SECOND, by_user, told};
 
 /// Returns a layer with these policies over a store without room for newcomers, and a limiter over that.
-fn full(policies: impl IntoIterator<Item = Policy<Http>>) -> (RateLimitLayer, Limiter) {
+fn full(policies: impl IntoIterator<Item = Policy<Http>>) -> (RateLimitLayer, LocalLimiter) {
     let (store, policies) = (store().max_keys(2), Vec::from_iter(policies));
-    let over = |policies: &[Policy<Http>]| -> Limiter {
+    let over = |policies: &[Policy<Http>]| -> LocalLimiter {
         let plain = policies
             .iter()
             .map(|policy| Policy::new(policy.name(), *policy.algorithm()));
         let builder = Limiter::builder().policies(plain).store(store.clone());
-        builder.build().unwrap()
+        builder.build_local().unwrap()
     };
     let limiter = over(&policies);
     for policy in &policies {

@@ -17,8 +17,8 @@ use tower_ratelimit::key::{Head, Missing};
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
 use tower_ratelimit::response::{Dialect, Refusal, RefusalBody, Refused, Reset, Responder};
 use tower_ratelimit::{
-    Decision, FixedWindow, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, StoreError,
-    TokenBucket,
+    Decision, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
+    StoreError, TokenBucket,
 };
 
 use crate::exchange::{Behind, Hello, Received, answer, ask, cost, get, get_of_cost, global, now};
@@ -35,11 +35,11 @@ fn policies() -> [Policy; 3] {
     ]
 }
 
-fn limiter(clock: &ManualClock) -> Limiter {
+fn limiter(clock: &ManualClock) -> LocalLimiter {
     let limiter = Limiter::builder().policies(policies());
     limiter
         .store(MemoryStore::new().clock(clock.clone()))
-        .build()
+        .build_local()
         .unwrap()
 }
 
@@ -55,7 +55,7 @@ fn layered(
 }
 
 /// Returns the same service, as a handler that uses the limiter.
-fn handled(limiter: &Limiter, responder: &Responder, cost: u32) -> Received {
+fn handled(limiter: &LocalLimiter, responder: &Responder, cost: u32) -> Received {
     let decision = limiter.check_now("ann", cost);
     let response = match decision.or_refuse() {
         Ok(decision) => {
@@ -146,7 +146,7 @@ fn without_options_a_refusal_is_that_of_a_layer_with_the_defaults() {
 }
 
 async fn ask_limiter(
-    Extension(limiter): Extension<Limiter>,
+    Extension(limiter): Extension<LocalLimiter>,
     request: Request<Body>,
 ) -> Result<(Decision, &'static str), Refused> {
     let cost = cost(&Head::of(&request));

@@ -204,7 +204,7 @@ fn nodes_that_split_a_limit_split_the_reserve() {
     let limiter = Limiter::builder()
         .policy(Policy::new("api", FixedWindow::per_hour(100)).reserve(31))
         .nodes(3)
-        .build()
+        .build_local()
         .unwrap();
     // 34 for this node, of which low priority leaves 11.
     assert!(limiter.low_priority().check_now("ann", 23).is_allowed());
@@ -220,7 +220,7 @@ fn taking_what_there_is_takes_no_more_than_the_ceiling() {
                 .most(30)
                 .reserve(20),
         )
-        .build()
+        .build_local()
         .unwrap();
     let low = limiter.low_priority();
     let taken: Vec<_> = (0..5).map(|_| low.take_up_to_now("ann", 50).0).collect();
@@ -238,7 +238,7 @@ fn a_queue_keeps_places_for_high_priority() {
     let limiter = Limiter::builder()
         .policy(policy)
         .store(MemoryStore::new().clock(clock))
-        .build()
+        .build_local()
         .unwrap();
     let low = limiter.low_priority();
     assert_eq!(low.check_now("ann", 1).delay(), Duration::ZERO);

@@ -166,7 +166,7 @@ fn law_10(policies: &[(Algorithm, bool)], attempts: &[(u64, u32)]) -> Result<(),
     let together = Limiter::builder()
         .policies((0..policies.len()).map(of))
         .store(store())
-        .build()
+        .build_local()
         .unwrap();
     let hard: Vec<_> = (0..policies.len())
         .filter(|index| !policies[*index].1)
@@ -174,13 +174,13 @@ fn law_10(policies: &[(Algorithm, bool)], attempts: &[(u64, u32)]) -> Result<(),
     let hard_alone = Limiter::builder()
         .policies(hard.iter().map(|index| of(*index)))
         .store(store())
-        .build();
+        .build_local();
     let each_alone: Vec<_> = (0..policies.len())
         .map(|index| {
             Limiter::builder()
                 .policy(Policy::new("one", policies[index].0))
                 .store(store())
-                .build()
+                .build_local()
                 .unwrap()
         })
         .collect();

@@ -14,7 +14,7 @@ fn many_threads_pass_and_are_marked_exactly_as_the_limits_say() {
         .policy(Policy::new("window", FixedWindow::per_hour(hard)))
         .policy(Policy::new("wide", FixedWindow::per_hour(u32::from(soft) + 1)).soft())
         .store(MemoryStore::new().clock(ManualClock::new()))
-        .build()
+        .build_local()
         .unwrap();
     let (within, passed) = (AtomicU32::new(0), AtomicU32::new(0));
     thread::scope(|scope| {
@@ -42,7 +42,7 @@ fn newcomers_without_room_are_counted_together_softly_and_hard() {
         .policy(Policy::new("soft", FixedWindow::per_hour(1)).soft())
         .policy(Policy::new("hard", FixedWindow::per_hour(2)))
         .store(MemoryStore::new().clock(ManualClock::new()).max_keys(1))
-        .build()
+        .build_local()
         .unwrap();
     for key in 0..1_000_u32 {
         let allowed: Vec<_> = (0..4).map(|_| limiter.check_now(key, 1)).collect();

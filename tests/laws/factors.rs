@@ -10,10 +10,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::limiter::Inspection;
-use tower_ratelimit::store::{SharedLedger, SharedStore};
+use tower_ratelimit::store::SharedStore;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, ManualClock,
-    Micros, Policy, Quota, SlidingLog, SlidingSlots, SlidingWindow, StoreError, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, LocalLimiter,
+    ManualClock, Micros, Policy, Quota, SlidingLog, SlidingSlots, SlidingWindow, StoreError,
+    TokenBucket,
 };
 
 use crate::property::{check_at, seeds};
@@ -50,14 +51,14 @@ pub(crate) fn refusals_of(inspection: &Inspection) -> Option<u32> {
 /// A limiter in this process.
 pub(crate) struct Memory {
     clock: ManualClock,
-    limiter: Limiter,
+    limiter: LocalLimiter,
 }
 
 impl Scaled for Memory {
     fn over(policy: Policy) -> Self {
         let clock = ManualClock::new();
         let store = small_store(&clock);
-        let limiter = Limiter::builder().policy(policy).store(store).build();
+        let limiter = Limiter::builder().policy(policy).store(store).build_local();
         let limiter = limiter.expect("the policy is good");
         Self { clock, limiter }
     }
@@ -93,7 +94,7 @@ impl Scaled for Memory {
 /// A limiter over a shared map.
 pub(crate) struct Shared {
     map: Map,
-    limiter: Limiter<SharedLedger<Map>>,
+    limiter: Limiter,
 }
 
 impl Scaled for Shared {

@@ -58,7 +58,7 @@ impl Scene {
 #[derive(Debug)]
 pub(crate) struct Redis {
     policy: Policy,
-    limiter: Limiter<RedisLedger>,
+    limiter: Limiter,
     ledger: Rc<RedisLedger>,
     limit: Option<Limit>,
     key: u64,
@@ -82,7 +82,7 @@ impl Redis {
         }
     }
 
-    fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter<RedisLedger>) -> F) -> T
+    fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter) -> F) -> T
     where
         F: Future<Output = Result<T, StoreError>>,
     {
@@ -126,7 +126,7 @@ impl Redis {
 /// A key under several policies, on the same server.
 #[cfg(feature = "calendar")]
 pub(crate) struct SeveralInRedis {
-    limiter: Limiter<RedisLedger>,
+    limiter: Limiter,
     key: u64,
 }
 

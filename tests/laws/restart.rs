@@ -1,7 +1,7 @@
 //! The state that outlives a restart.
 
 use proptest::prelude::*;
-use tower_ratelimit::{Limiter, ManualClock, MemoryStore, Micros};
+use tower_ratelimit::{LocalLimiter, ManualClock, MemoryStore, Micros};
 
 use crate::case::Case;
 use crate::laws::Holds;
@@ -17,7 +17,7 @@ pub(crate) fn a_restart_forgets_nothing(subject: &Subject, case: &Case) -> Holds
     let open = |store: &MemoryStore| limiter_over(store, [("a", subject.algorithm)]);
     let mut store = MemoryStore::new().clock(clock.clone()).max_keys(MAX_KEYS);
     let mut limiter = open(&store);
-    let restart = |store: &mut MemoryStore, limiter: &mut Limiter| {
+    let restart = |store: &mut MemoryStore, limiter: &mut LocalLimiter| {
         *store = store.restore(&store.snapshot()).expect("it was just taken");
         *limiter = open(store);
     };

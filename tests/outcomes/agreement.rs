@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::yield_now;
 use tower_ratelimit::limiter::Reservation;
 use tower_ratelimit::policy::Unsettled;
-use tower_ratelimit::store::{Ledger, SharedStore};
+use tower_ratelimit::store::SharedStore;
 use tower_ratelimit::{
     Algorithm, Decision, Limiter, ManualClock, MemoryStore, OnStoreFailure, Policy, RedisStore,
 };
@@ -61,14 +61,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// A limiter over a store, and the reservations of requests under way.
 struct Side {
-    limiter: Limiter<dyn Ledger>,
-    open: Vec<Reservation<dyn Ledger>>,
+    limiter: Limiter,
+    open: Vec<Reservation>,
 }
 
 impl Side {
-    fn new(limiter: Limiter<impl Ledger>) -> Self {
+    fn new(limiter: Limiter) -> Self {
         Self {
-            limiter: limiter.erased(),
+            limiter,
             open: Vec::new(),
         }
     }

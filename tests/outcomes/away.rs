@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use tower_ratelimit::policy::Penalty;
-use tower_ratelimit::store::{SharedLedger, SharedStore};
+use tower_ratelimit::store::SharedStore;
 use tower_ratelimit::{FixedWindow, Limiter, Policy};
 
 use crate::switch::Switch;
 
-fn limiter(switch: &Switch) -> Limiter<SharedLedger<Switch>> {
+fn limiter(switch: &Switch) -> Limiter {
     let policy = Policy::new("units", FixedWindow::per_day(100));
     let limiter = Limiter::builder().policy(policy);
     limiter
@@ -17,7 +17,7 @@ fn limiter(switch: &Switch) -> Limiter<SharedLedger<Switch>> {
         .unwrap()
 }
 
-async fn used(limiter: &Limiter<SharedLedger<Switch>>) -> (u32, bool) {
+async fn used(limiter: &Limiter) -> (u32, bool) {
     let decision = limiter.peek("ann", 0).await.unwrap();
     let (_, outcome) = decision.binding().unwrap();
     (outcome.used(), decision.is_degraded())
@@ -30,14 +30,14 @@ async fn rest() {
     }
 }
 
-async fn lose(switch: &Switch, limiter: &Limiter<SharedLedger<Switch>>) {
+async fn lose(switch: &Switch, limiter: &Limiter) {
     switch.fail();
     for number in 0..5_u8 {
         let _ = limiter.check(("lost", number), 0).await;
     }
 }
 
-async fn find_again(switch: &Switch, limiter: &Limiter<SharedLedger<Switch>>) {
+async fn find_again(switch: &Switch, limiter: &Limiter) {
     switch.answer();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(!used(limiter).await.1);

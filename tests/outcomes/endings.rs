@@ -27,7 +27,7 @@ pub(crate) fn layer(policy: Policy<Http>) -> RateLimitLayer {
 }
 
 pub(crate) async fn used(layer: &RateLimitLayer, user: &str) -> u32 {
-    let limiter: Limiter<_> = layer.limiter();
+    let limiter: Limiter = layer.limiter();
     let key = key::header("x-user").key_of(user).unwrap();
     let decision = limiter.peek(key, 0).await.unwrap();
     decision.binding().unwrap().1.used()

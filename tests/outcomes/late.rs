@@ -69,7 +69,7 @@ fn a_key_that_has_lost_its_place_gives_nothing_back_to_those_that_share_one() {
         let store = MemoryStore::new().clock(ManualClock::new());
         let limiter = Limiter::builder().policy(policy(algorithm));
         let store = store.max_keys(usize::try_from(PLACES).unwrap());
-        let limiter = limiter.store(store).build().unwrap();
+        let limiter = limiter.store(store).build_local().unwrap();
         let has_lost_its_place = limiter.reserve_now("ann", 2);
         // Keys at their limit keep their places, and hers goes to one of them.
         for key in 0..PLACES {
@@ -101,7 +101,7 @@ fn a_key_that_gets_an_override_leaves_the_entry_as_it_was_that_it_shared() {
     let store = MemoryStore::new().clock(clock.clone());
     let store = store.max_keys(usize::try_from(PLACES).unwrap());
     let limiter = Limiter::builder().policy(policy(bucket.into()));
-    let limiter = limiter.store(store).build().unwrap();
+    let limiter = limiter.store(store).build_local().unwrap();
     for key in 0..PLACES {
         limiter.settle_now(key, 100);
     }

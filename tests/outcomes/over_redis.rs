@@ -8,7 +8,6 @@ use futures_util::future::join_all;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::yield_now;
 use tower_ratelimit::policy::Unsettled;
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore, TokenBucket};
 
 use crate::reservations::low_priority_is_charged_all_of_it;
@@ -18,11 +17,11 @@ use crate::support::redis::{Server, text};
 /// So long that a test which reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn limiter(server: &Server, unsettled: Unsettled) -> Limiter<RedisLedger> {
+fn limiter(server: &Server, unsettled: Unsettled) -> Limiter {
     limiter_at(&server.url(), unsettled)
 }
 
-fn limiter_at(url: &str, unsettled: Unsettled) -> Limiter<RedisLedger> {
+fn limiter_at(url: &str, unsettled: Unsettled) -> Limiter {
     let policy = Policy::new("units", AnchoredWindow::per_day(100)).unless_settled(unsettled);
     let store = RedisStore::builder().deadline(PATIENCE);
     let store = store.open(url).unwrap();
@@ -30,13 +29,13 @@ fn limiter_at(url: &str, unsettled: Unsettled) -> Limiter<RedisLedger> {
     limiter.build().unwrap()
 }
 
-async fn used(limiter: &Limiter<RedisLedger>, key: &str) -> u32 {
+async fn used(limiter: &Limiter, key: &str) -> u32 {
     let decision = limiter.peek(key, 0).await.unwrap();
     decision.binding().unwrap().1.used()
 }
 
 /// Looks until so much is used.
-async fn comes_to(limiter: &Limiter<RedisLedger>, key: &str, expected: u32) {
+async fn comes_to(limiter: &Limiter, key: &str, expected: u32) {
     let started = Instant::now();
     loop {
         let used = used(limiter, key).await;

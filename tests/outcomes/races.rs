@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tower_ratelimit::limiter::Reservation;
 use tower_ratelimit::policy::Unsettled;
-use tower_ratelimit::{Algorithm, Limiter, ManualClock};
+use tower_ratelimit::{Algorithm, LocalLimiter, ManualClock};
 
 use crate::reservations::{HOUR, hourly, limiter, policy, used};
 
@@ -15,7 +15,10 @@ const ROUNDS: u32 = 2_000;
 
 /// Threads reserve and give all of it back, by a cancellation, a settlement or a drop, while another thread disturbs the
 /// key. Each thread has up to three reservations at a time.
-fn all_is_given_back_while(algorithm: Algorithm, disturb: impl Fn(&Limiter, u32) + Sync) -> u32 {
+fn all_is_given_back_while(
+    algorithm: Algorithm,
+    disturb: impl Fn(&LocalLimiter, u32) + Sync,
+) -> u32 {
     let policy = policy(algorithm).unless_settled(Unsettled::Nothing);
     let limiter = limiter(&ManualClock::new(), policy);
     let are_done = AtomicBool::new(false);
@@ -40,7 +43,7 @@ fn all_is_given_back_while(algorithm: Algorithm, disturb: impl Fn(&Limiter, u32)
     used(&limiter, "ann")
 }
 
-fn reserve_and_give_back(limiter: &Limiter) {
+fn reserve_and_give_back(limiter: &LocalLimiter) {
     let mut open: Vec<Reservation> = Vec::new();
     for round in 0..ROUNDS {
         open.push(limiter.reserve_now("ann", 1 + round % 7));

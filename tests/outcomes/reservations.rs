@@ -9,18 +9,18 @@ use tower_ratelimit::limiter::Reservation;
 use tower_ratelimit::policy::{Mode, Modes, Unsettled};
 use tower_ratelimit::store::{Ledger, SharedStore};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, LeakyBucket, Limiter, ManualClock,
-    MemoryStore, Policy, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, LeakyBucket, Limiter, LocalLimiter,
+    ManualClock, MemoryStore, Policy, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
 use crate::support::items::Map;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
-pub(crate) fn limiter(clock: &ManualClock, policy: Policy) -> Limiter {
+pub(crate) fn limiter(clock: &ManualClock, policy: Policy) -> LocalLimiter {
     let builder = Limiter::builder().policy(policy);
     let store = MemoryStore::new().clock(clock.clone());
-    builder.store(store).build().unwrap()
+    builder.store(store).build_local().unwrap()
 }
 
 pub(crate) fn hourly(limit: u32) -> [Algorithm; 9] {
@@ -37,12 +37,12 @@ pub(crate) fn hourly(limit: u32) -> [Algorithm; 9] {
     ]
 }
 
-pub(crate) fn used(limiter: &Limiter, key: &str) -> u32 {
+pub(crate) fn used(limiter: &LocalLimiter, key: &str) -> u32 {
     limiter.peek_now(key, 0).binding().unwrap().1.used()
 }
 
 /// The policy has a limit of 100, of which low priority has ten.
-pub(crate) async fn low_priority_is_charged_all_of_it<L: Ledger>(limiter: &Limiter<L>) {
+pub(crate) async fn low_priority_is_charged_all_of_it<L: Ledger + ?Sized>(limiter: &Limiter<L>) {
     let used = async || {
         let told = limiter.peek("low", 0).await.unwrap();
         told.binding().unwrap().1.used()
@@ -190,7 +190,7 @@ fn policies_that_are_not_named_cost_their_estimate() {
         .policy(
             Policy::new("tokens", FixedWindow::per_hour(1_000)).unless_settled(Unsettled::Nothing),
         )
-        .build()
+        .build_local()
         .unwrap();
     let asked = [("requests", "ann", 1), ("tokens", "ann", 400)];
     let numbers = || -> Vec<u32> {
@@ -213,7 +213,7 @@ fn a_soft_policy_that_left_the_request_out_is_not_settled() {
     let limiter = Limiter::builder()
         .policy(Policy::new("full", FixedWindow::per_hour(5)).soft())
         .policy(Policy::new("any", FixedWindow::per_hour(100)))
-        .build()
+        .build_local()
         .unwrap();
     assert!(limiter.check_now("ann", 3).is_allowed());
     let reservation = limiter.reserve_now("ann", 4);
@@ -258,7 +258,7 @@ async fn a_request_of_low_priority_that_cost_more_is_charged_all_of_it() {
 async fn a_reservation_heeds_the_modes_of_policies() {
     let modes = Modes::new();
     let builder = Limiter::builder().policy(policy(FixedWindow::per_hour(5).into()));
-    let limiter = builder.modes(&modes).build().unwrap();
+    let limiter = builder.modes(&modes).build_local().unwrap();
     assert!(limiter.check_now("ann", 5).is_allowed());
     let all = async |cost| {
         let asked = [("units", "ann", cost)];
@@ -286,7 +286,7 @@ async fn a_reservation_heeds_the_modes_of_policies() {
 fn slots_of_a_policy_in_shadow_refuse_no_request() {
     let modes = Modes::new();
     let builder = Limiter::builder().policy(policy(Concurrency::of(1).into()));
-    let limiter = builder.modes(&modes).build().unwrap();
+    let limiter = builder.modes(&modes).build_local().unwrap();
     modes.set("units", Mode::Shadow).unwrap();
     let held = [(); 3].map(|()| limiter.reserve_now("ann", 1));
     assert!(held.iter().all(Reservation::is_allowed));

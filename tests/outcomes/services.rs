@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::policy::Unsettled;
-use tower_ratelimit::{FixedWindow, LeakyQueue, LimitLayer, Limiter, Policy};
+use tower_ratelimit::{FixedWindow, LeakyQueue, LimitLayer, Limiter, LocalLimiter, Policy};
 
 async fn work(job: &'static str) -> Result<u32, BoxError> {
     match job {
@@ -21,7 +21,7 @@ async fn work(job: &'static str) -> Result<u32, BoxError> {
     }
 }
 
-fn used(limiter: &Limiter) -> u32 {
+fn used(limiter: &LocalLimiter) -> u32 {
     let decision = limiter.peek_now("ann", 0);
     let told = decision.policies().find(|(name, _)| *name == "units");
     told.unwrap().1.used()
@@ -42,7 +42,7 @@ async fn the_answer_says_what_it_cost_or_the_policy_does() {
         let limiter = Limiter::builder()
             .policy(units.unless_settled(Unsettled::Units(7)))
             .policy(Policy::new("queue", queue))
-            .build()
+            .build_local()
             .unwrap();
         let layer = LimitLayer::new(limiter.clone(), |_: &&str| "ann", |no| Err(no.into()))
             .cost(|_| 100)
@@ -65,7 +65,7 @@ async fn the_places_of_a_queue_are_not_settled() {
     let queue = LeakyQueue::per_hour(1_000).places(999);
     let limiter = Limiter::builder()
         .policy(Policy::new("queue", queue))
-        .build()
+        .build_local()
         .unwrap();
     let layer = LimitLayer::new(limiter.clone(), |_: &&str| "ann", |no| Err(no.into()))
         .cost(|_| 100)
@@ -85,7 +85,7 @@ fn a_call_that_panics_at_once_ends_without_an_answer() {
     let units = Policy::new("units", FixedWindow::per_day(1_000));
     let limiter = Limiter::builder()
         .policy(units.unless_settled(Unsettled::Nothing))
-        .build()
+        .build_local()
         .unwrap();
     let layer = LimitLayer::new(limiter.clone(), |_: &&str| "ann", |no| Err(no.into()));
     let mut service = layer.layer(service_fn(|job: &'static str| -> Never {

@@ -9,11 +9,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tokio::runtime::{Builder, Runtime};
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
-    ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, RedisStore, SlidingLog, SlidingSlots,
-    SlidingWindow, StoreError, TokenBucket,
+    LocalLimiter, ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, RedisStore, SlidingLog,
+    SlidingSlots, SlidingWindow, StoreError, TokenBucket,
 };
 
 use crate::scene::{cluster_store, store};
@@ -248,8 +247,8 @@ fn compare(store: &RedisStore, cases: u32) -> Counts {
 
 /// The same policies in both stores, with one clock.
 struct Pair<'a> {
-    redis: Limiter<RedisLedger>,
-    memory: Limiter,
+    redis: Limiter,
+    memory: LocalLimiter,
     clock: ManualClock,
     runtime: &'a Runtime,
     shapes: &'a [Shape],
@@ -280,7 +279,7 @@ impl<'a> Pair<'a> {
         }
         Self {
             redis,
-            memory: limiter.store(memory).build().unwrap(),
+            memory: limiter.store(memory).build_local().unwrap(),
             clock,
             runtime,
             shapes: &case.policies,

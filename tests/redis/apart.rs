@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Store};
+use tower_ratelimit::store::{Amendment, Charge, Ledger, Store};
 use tower_ratelimit::{
     Decision, FixedWindow, LeakyQueue, Limiter, ManualClock, Micros, Policy, RedisStore,
 };
@@ -35,19 +35,19 @@ impl Scene {
         }
     }
 
-    fn limiter(&self, policies: impl IntoIterator<Item = Policy>) -> Limiter<RedisLedger> {
+    fn limiter(&self, policies: impl IntoIterator<Item = Policy>) -> Limiter {
         limiter(&self.store, policies)
     }
 
     /// Sends the first policy's key to the first node, and so on.
-    async fn check(&self, limiter: &Limiter<RedisLedger>, cost: u32) -> Decision {
+    async fn check(&self, limiter: &Limiter, cost: u32) -> Decision {
         let asked = ["a", "b", "c"].into_iter().zip(&self.keys);
         let asked = asked.map(|(name, key)| (name, *key, cost));
         limiter.check_with(asked).unwrap().await.unwrap()
     }
 
     /// Returns the usage of each key.
-    async fn used(&self, limiter: &Limiter<RedisLedger>) -> Vec<u32> {
+    async fn used(&self, limiter: &Limiter) -> Vec<u32> {
         used(&self.check(limiter, 0).await)
     }
 
@@ -111,7 +111,7 @@ async fn giving_back_leaves_each_algorithm_as_it_was() {
 
 impl Scene {
     /// A request that the second node denies.
-    async fn check_two(&self, limiter: &Limiter<RedisLedger>) -> Decision {
+    async fn check_two(&self, limiter: &Limiter) -> Decision {
         let asked = [("a", self.keys[0], 2), ("b", self.keys[1], 2)];
         limiter.check_with(asked).unwrap().await.unwrap()
     }

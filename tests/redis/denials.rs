@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, RedisLedger, RedisStoreBuilder, Store};
+use tower_ratelimit::store::{Charge, Ledger, RedisStoreBuilder, Store};
 use tower_ratelimit::{
     AnchoredWindow, FixedWindow, Gcra, Limiter, Policy, Quota, RedisStore, SlidingLog, TokenBucket,
 };
@@ -23,7 +23,7 @@ fn open(builder: RedisStoreBuilder, server: &Server) -> RedisStore {
     builder.open(server.url()).unwrap()
 }
 
-async fn exhaust(limiter: &Limiter<RedisLedger>, key: &str) {
+async fn exhaust(limiter: &Limiter, key: &str) {
     while limiter.check(key, 1).await.unwrap().is_allowed() {}
 }
 
@@ -131,7 +131,7 @@ async fn whatever_changes_a_key_through_the_store_ends_what_is_remembered() {
     let server = Server::start(&[]);
     let store = open(remembering(), &server);
     let policies = || [daily("a", 5)];
-    let gone = async |one: &Limiter<RedisLedger>, key: &str| {
+    let gone = async |one: &Limiter, key: &str| {
         let before = scripts_run(&server);
         let denied = one.check(key, 1).await.unwrap();
         assert_ne!(

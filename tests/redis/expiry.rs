@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, RedisLedger, Store};
+use tower_ratelimit::store::{Charge, Ledger, Store};
 use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
 
 use crate::scene::{MINUTE, ask, daily, every, keys, limiter, store, until};
@@ -15,7 +15,7 @@ use crate::support::redis::Server;
 struct Scene<'a> {
     server: &'a Server,
     name: String,
-    limiter: Limiter<RedisLedger>,
+    limiter: Limiter,
     /// The state's key in Redis.
     key: String,
     /// The last operation happened after this moment.

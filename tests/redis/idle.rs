@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{Limiter, RedisStore};
 
 use crate::scene::{cluster_store, daily, limiter, patient, store, story};
@@ -19,7 +18,7 @@ fn hang_up(server: &Server) {
 /// The request after a restart of Redis found a dead connection and was decided by its node alone. So 21 of 20
 /// passed, once for each node and restart.
 async fn exactly_the_limit_passes(store: &RedisStore, servers: &[Server]) {
-    let limiter: Limiter<RedisLedger> = limiter(store, [daily("a", LIMIT)]);
+    let limiter: Limiter = limiter(store, [daily("a", LIMIT)]);
     let mut passed = 0;
     for _ in 0..LIMIT + 5 {
         servers.iter().for_each(hang_up);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::task::JoinSet;
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{
     AnchoredWindow, Gcra, Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog,
 };
@@ -18,7 +17,7 @@ const TASKS: usize = 64;
 const EACH: u32 = 10;
 
 /// Returns how many of the requests of all nodes' tasks are admitted.
-async fn admitted(nodes: [Limiter<RedisLedger>; 2], key: u32) -> u32 {
+async fn admitted(nodes: [Limiter; 2], key: u32) -> u32 {
     let admitted = Arc::new(AtomicU32::new(0));
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {

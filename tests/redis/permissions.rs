@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_ratelimit::clock::Clock;
 use tower_ratelimit::error::StoreErrorKind;
-use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::store::Lease;
 use tower_ratelimit::{Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog, StoreError};
 
 use crate::scene::{self, MINUTE, daily, every, key_on_each, limiter, patient, story, used};
@@ -46,7 +46,7 @@ fn url_of(server: &Server) -> String {
 async fn every_verb(server: &Server) -> Result<(), StoreError> {
     let store = open(server);
     for policy in every(5, MINUTE) {
-        let limiter: Limiter<_> = limiter(&store, [policy]);
+        let limiter: Limiter = limiter(&store, [policy]);
         let _ = limiter.check("ann", 1).await?;
         let _ = limiter.check("ann", 1).await?;
         let _ = limiter.check("ann", 9).await?;
@@ -86,7 +86,7 @@ async fn every_verb(server: &Server) -> Result<(), StoreError> {
     Ok(())
 }
 
-async fn held_once_more(slots: &Limiter<RedisLedger>) -> Result<(), StoreError> {
+async fn held_once_more(slots: &Limiter) -> Result<(), StoreError> {
     let held = slots.reserve("ann", 1).await?;
     assert!(held.is_allowed());
     std::mem::forget(held);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Decision, Limiter, ManualClock, Micros, Policy, RedisStore};
 
 use crate::scene::{MINUTE, PATIENCE, calls, daily, every, store, without_a_standby};
@@ -15,7 +14,7 @@ use crate::support::redis::Server;
 /// The plan of every tenth request is the larger one.
 const LIMITS: [u32; 2] = [100, 10_000];
 
-fn limiter(store: &RedisStore) -> Limiter<RedisLedger> {
+fn limiter(store: &RedisStore) -> Limiter {
     let minute = AnchoredWindow::per_minute;
     let day = AnchoredWindow::per_day;
     let plans = Plans::new([

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::store::Lease;
 use tower_ratelimit::{Limiter, RedisStore};
 
 use crate::scene::{ask, daily, limiter, patient, store, used};
@@ -17,7 +17,7 @@ fn runtime() -> Runtime {
 }
 
 /// Begins so many requests, lets each reach its task, and drops them: what they have begun is left to the runtime.
-fn drops_requests(runtime: &Runtime, limiter: &Limiter<RedisLedger>, requests: usize) {
+fn drops_requests(runtime: &Runtime, limiter: &Limiter, requests: usize) {
     runtime.block_on(async {
         for _ in 0..requests {
             let mut check = pin!(limiter.check("ann", 1));

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use redis::FromRedisValue;
-use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
+use tower_ratelimit::store::RedisStoreBuilder;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
     OnStoreFailure, Policy, Quota, RedisStore, SlidingLog, SlidingSlots, SlidingWindow, StoreError,
@@ -39,10 +39,7 @@ pub(crate) fn over(builder: RedisStoreBuilder, cluster: &Cluster) -> RedisStore 
         .unwrap()
 }
 
-pub(crate) fn limiter(
-    store: &RedisStore,
-    policies: impl IntoIterator<Item = Policy>,
-) -> Limiter<RedisLedger> {
+pub(crate) fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter {
     let refusing = policies.into_iter().map(without_a_standby);
     let limiter = Limiter::builder().policies(refusing);
     limiter.store(store.clone()).build().unwrap()

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use tower_ratelimit::error::StoreErrorKind;
-use tower_ratelimit::store::{RedisLedger, RedisStoreBuilder};
+use tower_ratelimit::store::RedisStoreBuilder;
 use tower_ratelimit::{Limiter, RedisStore, StoreError};
 
 use crate::scene::{ask, calls, daily, keys, limiter, patient, story, until, used};
@@ -163,7 +163,7 @@ async fn the_master_and_the_sentinels_have_users_of_their_own() {
 }
 
 /// Two of a thousand units are used, and the replica knows that.
-async fn before_a_failover(scene: &Watched) -> Limiter<RedisLedger> {
+async fn before_a_failover(scene: &Watched) -> Limiter {
     let store = open(hasty(), &scene.urls());
     let limiter = limiter(&store, [daily("a", 1_000)]);
     let started = Instant::now();
@@ -176,7 +176,7 @@ async fn before_a_failover(scene: &Watched) -> Limiter<RedisLedger> {
 }
 
 /// Sends requests until the former replica decides.
-async fn until_taken_over(scene: &Watched, limiter: &Limiter<RedisLedger>) {
+async fn until_taken_over(scene: &Watched, limiter: &Limiter) {
     let started = Instant::now();
     while calls(&scene.replica, "evalsha") == 0 {
         // A request fails as long as there is no master.

@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, RedisLedger, Store};
+use tower_ratelimit::store::{Charge, Ledger, Store};
 use tower_ratelimit::{Decision, Limiter, ManualClock, Policy, StoreError};
 
 use crate::scene::{
@@ -30,10 +30,7 @@ const FEW: usize = 8;
 type CheckResult = Result<Decision, StoreError>;
 
 /// Sends requests for these keys at once, in this order.
-fn ask(
-    limiter: &Limiter<RedisLedger>,
-    keys: impl IntoIterator<Item = u32>,
-) -> Vec<JoinHandle<CheckResult>> {
+fn ask(limiter: &Limiter, keys: impl IntoIterator<Item = u32>) -> Vec<JoinHandle<CheckResult>> {
     let checks = keys.into_iter().map(|key| limiter.check(key, 1));
     checks.map(tokio::spawn).collect()
 }
@@ -53,12 +50,12 @@ fn failed(error: &StoreError, kind: StoreErrorKind, said: &str) {
 }
 
 /// A connection is there, and the script is known.
-async fn warm(limiter: &Limiter<RedisLedger>) {
+async fn warm(limiter: &Limiter) {
     let _ = limiter.check("warm", 1).await.unwrap();
 }
 
 /// After some failures a server is left alone until it answers a probe.
-async fn is_back(limiter: &Limiter<RedisLedger>) {
+async fn is_back(limiter: &Limiter) {
     let failed = Instant::now();
     while let Err(error) = limiter.check("back", 1).await {
         assert!(failed.elapsed() < PATIENCE, "{}", story(&error));

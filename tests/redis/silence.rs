@@ -10,12 +10,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore};
 
 use crate::support::redis::Server;
 
-fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter<RedisLedger> {
+fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter {
     let builder = Limiter::builder().policies(policies);
     builder.store(store.clone()).build().unwrap()
 }

@@ -13,7 +13,6 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::{self, Secret};
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
 use tower_ratelimit::policy::Http;
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{
     AnchoredWindow, Limiter, OnStoreFailure, Policy, RateLimitLayer, RedisStore,
 };
@@ -22,7 +21,7 @@ use crate::scene::{PATIENCE, daily, patient};
 use crate::support::proxy::Proxy;
 use crate::support::redis::Server;
 
-fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter<RedisLedger> {
+fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter {
     let limiter = Limiter::builder().policies(policies);
     limiter.store(store.clone()).build().unwrap()
 }

@@ -8,7 +8,6 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Http;
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{
     AnchoredWindow, Limiter, ManualClock, OnStoreFailure, Policy, RateLimitLayer, RedisStore,
     TokenBucket, key,
@@ -23,7 +22,7 @@ fn store(server: &Server) -> RedisStore {
     patient().nodes(2).open(server.url()).unwrap()
 }
 
-fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter<RedisLedger> {
+fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter {
     let limiter = Limiter::builder().policies(policies);
     limiter.store(store.clone()).build().unwrap()
 }
@@ -49,7 +48,7 @@ pub(crate) async fn lose(server: &Server, store: &RedisStore) {
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
 }
 
-async fn find_again(server: &Server, limiter: &Limiter<RedisLedger>) {
+async fn find_again(server: &Server, limiter: &Limiter) {
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
     let back = async {
         while limiter.peek("nobody", 0).await.unwrap().is_degraded() {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tower_ratelimit::plan::{KeyLimits, Operations, Plan, Resolved, Resolver};
-use tower_ratelimit::{AnchoredWindow, Decision, FixedWindow, Limiter, Policy, TokenBucket};
+use tower_ratelimit::{
+    AnchoredWindow, Decision, FixedWindow, Limiter, LocalLimiter, Policy, TokenBucket,
+};
 
 use crate::scene::*;
 
@@ -33,12 +35,12 @@ fn policies() -> [Policy; 3] {
     ]
 }
 
-fn limiter_of(resolver: &Resolver<String>) -> Limiter {
+fn limiter_of(resolver: &Resolver<String>) -> LocalLimiter {
     Limiter::builder()
         .policies(policies())
         .plans_by_name(plans())
         .resolver(resolver.clone(), tower_ratelimit::key::Key::to_text)
-        .build()
+        .build_local()
         .unwrap()
 }
 
@@ -94,7 +96,7 @@ async fn an_override_comes_before_a_resolver() {
     let limiter = Limiter::builder()
         .policy(Policy::new("minute", FixedWindow::per_minute(10)))
         .resolver(source.resolver(), tower_ratelimit::key::Key::to_text)
-        .build()
+        .build_local()
         .unwrap();
     assert_eq!(ask(&limiter, "ann").await, "resolver special, fresh");
     let limit = FixedWindow::per_minute(9);
@@ -124,7 +126,7 @@ async fn a_closure_names_the_plan_of_keys_that_a_resolver_does_not_find() {
         .policy(Policy::new("minute", FixedWindow::per_minute(10)))
         .plans(plans(), |_| Some("ent"))
         .resolver(source.resolver(), tower_ratelimit::key::Key::to_text)
-        .build()
+        .build_local()
         .unwrap();
     assert_eq!(ask(&limiter, "ann").await, "plan pro, fresh");
     assert_eq!(ask(&limiter, "bob").await, "plan ent, default: not found");
@@ -172,7 +174,7 @@ async fn limiters_with_other_policies_share_a_resolver() {
         .policy(Policy::new("hour", FixedWindow::per_hour(10)))
         .policy(Policy::new("minute", FixedWindow::per_minute(10)))
         .resolver(resolver.clone(), tower_ratelimit::key::Key::to_text)
-        .build()
+        .build_local()
         .unwrap();
     for _ in 0..2 {
         let told = rules(&first.check("ann", 1).await.unwrap());
@@ -206,7 +208,7 @@ async fn a_decision_by_name_waits_for_the_plan_of_each_key() {
             }),
         ))
         .resolver(source.resolver(), tower_ratelimit::key::Key::to_text)
-        .build()
+        .build_local()
         .unwrap();
     let start = tokio::time::Instant::now();
     let asked = limiter

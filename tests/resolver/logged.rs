@@ -83,7 +83,7 @@ fn a_plan_that_is_named_where_there_are_none_is_logged_once() {
         let limiter = Limiter::builder()
             .policy(Policy::new("minute", FixedWindow::per_minute(10)))
             .resolver(source.resolver(), tower_ratelimit::key::Key::to_text)
-            .build()
+            .build_local()
             .unwrap();
         for _ in 0..3 {
             assert_eq!(ask(&limiter, "ann").await, "policy, fresh");

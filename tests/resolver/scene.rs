@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tower_ratelimit::decision::{Resolution, Unresolved};
 use tower_ratelimit::plan::{Plan, Plans, Resolved, Resolver, ResolverBuilder};
-use tower_ratelimit::{Decision, FixedWindow, Limiter, Policy};
+use tower_ratelimit::{Decision, FixedWindow, Limiter, LocalLimiter, Policy};
 
 pub(crate) const MILLIS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -143,12 +143,12 @@ pub(crate) fn plans() -> Plans {
     Plans::new([plan("free", 10), plan("pro", 100), plan("ent", 1_000)])
 }
 
-pub(crate) fn limiter(resolver: &Resolver<String>) -> Limiter {
+pub(crate) fn limiter(resolver: &Resolver<String>) -> LocalLimiter {
     Limiter::builder()
         .policy(Policy::new("minute", FixedWindow::per_minute(10)))
         .plans_by_name(plans())
         .resolver(resolver.clone(), tower_ratelimit::key::Key::to_text)
-        .build()
+        .build_local()
         .unwrap()
 }
 
@@ -160,11 +160,11 @@ pub(crate) fn told(decision: &Decision) -> String {
 }
 
 /// What a request of this key gets.
-pub(crate) async fn ask(limiter: &Limiter, key: &str) -> String {
+pub(crate) async fn ask(limiter: &LocalLimiter, key: &str) -> String {
     told(&limiter.check(key, 0).await.unwrap())
 }
 
-pub(crate) async fn resolution(limiter: &Limiter, key: &str) -> Resolution {
+pub(crate) async fn resolution(limiter: &LocalLimiter, key: &str) -> Resolution {
     let decision = limiter.check(key, 0).await.unwrap();
     decision.resolution().unwrap()
 }

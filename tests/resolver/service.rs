@@ -65,7 +65,7 @@ async fn a_request_waits_for_the_plan_of_its_key() {
     let source = ScriptedSource::new();
     source.set("ann", "pro");
     source.delay(30 * MILLIS);
-    let layer = layer(limiter(&source.resolver()));
+    let layer = layer(limiter(&source.resolver()).into());
     let start = Instant::now();
     assert_eq!(send(&layer, mail("ann")).await.unwrap(), "plan pro, fresh");
     assert_eq!(start.elapsed(), 30 * MILLIS);
@@ -164,7 +164,7 @@ async fn the_instance_that_was_ready_is_called_after_the_wait() {
         is_ready: false,
         calls: Arc::default(),
     };
-    let mut service = layer(limiter(&source.resolver())).layer(inner.clone());
+    let mut service = layer(limiter(&source.resolver()).into()).layer(inner.clone());
     let small = Mail {
         customer: "ann",
         cost: 1,

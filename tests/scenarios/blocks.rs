@@ -8,8 +8,8 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{Charge, Charged, Ledger, Store, Wanted};
 use tower_ratelimit::{
-    Algorithm, ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy,
-    StoreError, TokenBucket,
+    Algorithm, ConfigError, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Micros,
+    Policy, StoreError, TokenBucket,
 };
 
 use crate::support::driver::{limiter_over, micros};
@@ -29,7 +29,7 @@ fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
-fn two_policies(store: &MemoryStore) -> Limiter {
+fn two_policies(store: &MemoryStore) -> LocalLimiter {
     let policies = [
         ("address", FixedWindow::per_minute(10).into()),
         ("user", TokenBucket::per_second(1).burst(5).into()),
@@ -111,7 +111,7 @@ fn a_soft_policy_denies_a_blocked_key_and_grants_it_nothing() {
         .policy(Policy::new("soft", FixedWindow::per_minute(1)).soft())
         .policy(Policy::new("hard", FixedWindow::per_minute(u32::MAX)))
         .store(store)
-        .build()
+        .build_local()
         .unwrap();
     let asked = [("soft", "ann", 1), ("hard", "bob", 1)];
     limiter.block_now("ann", HOUR);

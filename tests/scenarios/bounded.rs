@@ -8,8 +8,8 @@ use tower_ratelimit::clock::Clock;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::store::Usage;
 use tower_ratelimit::{
-    Algorithm, Decision, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore, Micros, Policy,
-    SlidingLog,
+    Algorithm, Decision, FixedWindow, Gcra, Limiter, LocalLimiter, ManualClock, MemoryStore,
+    Micros, Policy, SlidingLog,
 };
 
 use crate::support::driver::{Driver, Seen, Step, limiter_over};
@@ -19,7 +19,7 @@ use crate::{DAY, HOUR, MINUTE, START, every, longest_wait, quota};
 struct Bounded {
     clock: ManualClock,
     store: MemoryStore,
-    limiter: Limiter,
+    limiter: LocalLimiter,
 }
 
 impl Bounded {
@@ -64,7 +64,7 @@ fn only(decision: &Decision) -> Seen {
 }
 
 /// Returns whether it is allowed, and whether it was counted with others.
-fn asked(limiter: &Limiter, key: u64, cost: u32) -> (bool, bool) {
+fn asked(limiter: &LocalLimiter, key: u64, cost: u32) -> (bool, bool) {
     let decision = limiter.check_now(key, cost);
     let overflow = decision
         .policies()
@@ -72,7 +72,7 @@ fn asked(limiter: &Limiter, key: u64, cost: u32) -> (bool, bool) {
     (decision.is_allowed(), overflow)
 }
 
-fn used(limiter: &Limiter, key: u64) -> u32 {
+fn used(limiter: &LocalLimiter, key: u64) -> u32 {
     let seen = only(&limiter.check_now(key, 0));
     seen.limit - seen.remaining
 }
@@ -471,7 +471,7 @@ fn a_number_of_keys_that_cannot_be_is_refused() {
         let error = Limiter::builder()
             .policy(policy)
             .store(store)
-            .build()
+            .build_local()
             .unwrap_err();
         assert_eq!(error.field(), "max_keys");
         assert_eq!(error.value(), max_keys.to_string());

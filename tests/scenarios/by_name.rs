@@ -5,19 +5,22 @@ use std::task::{Context, Poll, Waker};
 use std::time::SystemTime;
 
 use tower_ratelimit::{
-    Algorithm, FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket,
+    Algorithm, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, TokenBucket,
 };
 
 use crate::{HOUR, MINUTE, SECOND};
 
-fn limiter(policies: impl IntoIterator<Item = Policy>) -> (ManualClock, Limiter) {
+fn limiter(policies: impl IntoIterator<Item = Policy>) -> (ManualClock, LocalLimiter) {
     let clock = ManualClock::new();
     let store = MemoryStore::new().clock(clock.clone());
-    let limiter = Limiter::builder().policies(policies).store(store).build();
+    let limiter = Limiter::builder()
+        .policies(policies)
+        .store(store)
+        .build_local();
     (clock, limiter.unwrap())
 }
 
-fn three() -> (ManualClock, Limiter) {
+fn three() -> (ManualClock, LocalLimiter) {
     limiter([
         Policy::new("address", FixedWindow::per_minute(3)),
         Policy::new("user", FixedWindow::per_hour(10)),
@@ -25,7 +28,7 @@ fn three() -> (ManualClock, Limiter) {
     ])
 }
 
-fn remaining(limiter: &Limiter, policy: &str, key: &str) -> u32 {
+fn remaining(limiter: &LocalLimiter, policy: &str, key: &str) -> u32 {
     let decision = limiter.check_with_now([(policy, key, 0)]).unwrap();
     let (name, outcome) = decision.binding().unwrap();
     assert_eq!(name, policy);
@@ -80,7 +83,7 @@ fn a_name_that_is_unknown_or_there_twice_is_named_and_nothing_is_charged() {
 }
 
 /// Returns the state of each policy with its key, `net` or `ann`.
-fn used(limiter: &Limiter) -> [u32; 2] {
+fn used(limiter: &LocalLimiter) -> [u32; 2] {
     let used = |policy, key| {
         let told = limiter.check_with_now([(policy, key, 0)]).unwrap();
         told.binding().unwrap().1.used()

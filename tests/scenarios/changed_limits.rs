@@ -7,13 +7,14 @@ use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{Charge, MemoryLedger, Store};
 use tower_ratelimit::{
-    Algorithm, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore, Outcome, Policy, TokenBucket,
+    Algorithm, FixedWindow, Gcra, LocalLimiter, ManualClock, MemoryStore, Outcome, Policy,
+    TokenBucket,
 };
 
 use crate::support::driver::limiter_over;
 use crate::{HOUR, every, quota};
 
-fn told(limiter: &Limiter, key: impl IntoKey) -> (u32, u32) {
+fn told(limiter: &LocalLimiter, key: impl IntoKey) -> (u32, u32) {
     let decision = limiter.peek_now(key, 0);
     let (_, outcome) = decision.binding().unwrap();
     (outcome.limit(), outcome.remaining())

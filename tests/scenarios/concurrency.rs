@@ -33,7 +33,7 @@ fn many_threads_are_never_more_than_the_limit_and_leave_no_slot_behind() {
             .policy(Policy::new("at once", Concurrency::of(most)))
             .policy(Policy::new("rate", FixedWindow::per_hour(4_000)))
             .policy(Policy::new("both", Concurrency::of(2)))
-            .build()
+            .build_local()
             .unwrap();
         let (service, start) = (
             Arc::new(Service::default()),
@@ -80,7 +80,7 @@ fn policies_in_opposite_orders_do_not_wait_for_each_other() {
         let limiter =
             Limiter::builder().policies(names.map(|name| Policy::new(name, Concurrency::of(3))));
         let limiter = limiter.policy(Policy::new("rate", TokenBucket::per_second(1_000_000)));
-        limiter.store(store.clone()).build().unwrap()
+        limiter.store(store.clone()).build_local().unwrap()
     };
     let threads: Vec<_> = [["a", "b"], ["b", "a"], ["a", "b"], ["b", "a"]]
         .map(build)

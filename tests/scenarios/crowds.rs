@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Algorithm, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore, Micros, SlidingWindow,
+    Algorithm, FixedWindow, Gcra, LocalLimiter, ManualClock, MemoryStore, Micros, SlidingWindow,
 };
 
 use crate::support::driver::{Driver, Step, limiter, limiter_over};
@@ -39,7 +39,7 @@ fn at_once<T: Send + 'static>(
 /// Returns how many of the requests of all threads are allowed.
 fn allowed(
     threads: u32,
-    limiter: &Limiter,
+    limiter: &LocalLimiter,
     keys: impl Fn(u32) -> Vec<u64> + Send + Sync + 'static,
 ) -> u32 {
     let limiter = limiter.clone();

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Algorithm, Decision, FixedWindow, Gcra, LeakyQueue, Limiter, ManualClock, MemoryStore, Outcome,
-    TokenBucket,
+    Algorithm, Decision, FixedWindow, Gcra, LeakyQueue, LocalLimiter, ManualClock, MemoryStore,
+    Outcome, TokenBucket,
 };
 
 use crate::support::driver::limiter_over;
@@ -29,14 +29,14 @@ fn store(keys: usize) -> (MemoryStore, ManualClock) {
 }
 
 /// Returns a store whose keys have all used up this policy, and a limiter over it.
-fn full_of(algorithm: Algorithm) -> (Limiter, MemoryStore) {
+fn full_of(algorithm: Algorithm) -> (LocalLimiter, MemoryStore) {
     let (store, _) = store(usize::try_from(KEYS).unwrap());
     let limiter = limiter_over(&store, [("full", algorithm)]);
     fill(&limiter, algorithm);
     (limiter, store)
 }
 
-fn fill(limiter: &Limiter, algorithm: Algorithm) {
+fn fill(limiter: &LocalLimiter, algorithm: Algorithm) {
     let limit = algorithm.limit().unwrap();
     for key in 0..KEYS {
         assert!(limiter.admit_now(key, limit), "{algorithm}");

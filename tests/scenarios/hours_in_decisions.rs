@@ -23,7 +23,7 @@ fn a_decision_and_an_inspection_tell_the_interval_and_when_it_ends() {
                 .unwrap(),
         )
         .store(MemoryStore::new().clock(clock.clone()))
-        .build()
+        .build_local()
         .unwrap();
     for (time, interval, ends) in [
         (5 * HOUR, Some("22:00-06:00"), 6 * HOUR),
@@ -66,7 +66,7 @@ fn no_interval_is_told_of_a_key_with_an_override() {
     let hours = hours.at("00:00-24:00", FixedWindow::per_day(2)).unwrap();
     let policy = Policy::new("by hours", FixedWindow::per_day(1));
     let limiter = Limiter::builder().policy(policy.hours(&hours).unwrap());
-    let limiter = limiter.build().unwrap();
+    let limiter = limiter.build_local().unwrap();
     limiter
         .override_limit_now("by hours", "ann", FixedWindow::per_day(7), HOUR)
         .unwrap();

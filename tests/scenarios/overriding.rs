@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Policy,
-    Quota, SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock,
+    MemoryStore, Policy, Quota, SlidingWindow, TokenBucket,
 };
 
 use crate::support::driver::{limiter, limiter_over};
@@ -28,7 +28,7 @@ fn pairs(limit: u32, other: u32) -> impl Iterator<Item = (Algorithm, Algorithm)>
     every(quota(limit, HOUR)).zip(every(quota(other, HOUR)))
 }
 
-fn limit_of(limiter: &Limiter, key: impl IntoKey) -> (u32, u32) {
+fn limit_of(limiter: &LocalLimiter, key: impl IntoKey) -> (u32, u32) {
     let told = limiter.peek_now(key, 0);
     let (_, told) = told.binding().unwrap();
     (told.limit(), told.remaining())
@@ -83,7 +83,7 @@ fn it_holds_among_several_policies_and_under_a_soft_one() {
             .policy(Policy::new("own", algorithm))
             .policy(Policy::new("soft", FixedWindow::per_hour(5)).soft())
             .store(MemoryStore::new().clock(ManualClock::new()))
-            .build()
+            .build_local()
             .unwrap();
         assert!(limiter.check_now("ann", 9).is_allowed());
         limiter
@@ -184,7 +184,7 @@ fn a_limit_of_another_kind_or_period_is_refused_and_so_is_a_length_of_nothing() 
         .policy(Policy::new("daily", FixedWindow::per_day(10)))
         .policy(Policy::new("free", Algorithm::Unlimited))
         .store(MemoryStore::new().clock(clock))
-        .build()
+        .build_local()
         .unwrap();
     let refused = |policy: &str, limit: Algorithm, length: Duration| {
         let error = limiter.override_limit_now(policy, "ann", limit, length);

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use tower_ratelimit::policy::{Mode, Modes, Penalty};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Micros,
-    Policy, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock,
+    MemoryStore, Micros, Policy, TokenBucket,
 };
 
 use crate::{HOUR, MINUTE, SECOND, START, every, quota};
 
-fn limiter(policy: Policy) -> (ManualClock, Limiter) {
+fn limiter(policy: Policy) -> (ManualClock, LocalLimiter) {
     let clock = ManualClock::at(Micros::new(START));
     let store = MemoryStore::new().clock(clock.clone());
-    let limiter = Limiter::builder().policy(policy).store(store).build();
+    let limiter = Limiter::builder().policy(policy).store(store).build_local();
     (clock, limiter.unwrap())
 }
 
 fn refused(policy: Policy) -> String {
-    let built = Limiter::builder().policy(policy).build();
+    let built = Limiter::builder().policy(policy).build_local();
     built.unwrap_err().to_string()
 }
 
@@ -28,7 +28,7 @@ fn refused(policy: Policy) -> String {
 fn least(algorithm: Algorithm, within: Duration) -> Option<u32> {
     (1..=100).find(|refusals| {
         let policy = Policy::new("p", algorithm).penalty(Penalty::after(*refusals, within));
-        Limiter::builder().policy(policy).build().is_ok()
+        Limiter::builder().policy(policy).build_local().is_ok()
     })
 }
 
@@ -37,7 +37,7 @@ fn least(algorithm: Algorithm, within: Duration) -> Option<u32> {
 fn blocks_of_one_that_waits(policy: Policy, early: u64, costs: &[u32]) -> usize {
     let clock = ManualClock::at(Micros::new(START + 3_600_000_000 - early));
     let store = MemoryStore::new().clock(clock.clone());
-    let limiter = Limiter::builder().policy(policy).store(store).build();
+    let limiter = Limiter::builder().policy(policy).store(store).build_local();
     let limiter = limiter.unwrap();
     let mut blocks = 0;
     for cost in costs.iter().copied().cycle().take(2_000) {
@@ -77,7 +77,7 @@ fn the_least_number_of_refusals_is_not_much_more_than_what_a_client_that_waits_r
     let clock = ManualClock::at(Micros::new(START - 10 + Micros::from(MINUTE).get()));
     let store = MemoryStore::new().clock(clock.clone());
     let limiter = Limiter::builder().policy(Policy::new("p", FixedWindow::per_minute(4)));
-    let limiter = limiter.store(store).build().unwrap();
+    let limiter = limiter.store(store).build_local().unwrap();
     let mut refusals = Vec::new();
     while refusals.len() < 2 {
         let decision = limiter.check_now("ann", 1);
@@ -186,7 +186,7 @@ fn a_refusal_of_another_policy_does_not_count() {
         .policy(Policy::new("strict", AnchoredWindow::per_hour(1)))
         .policy(Policy::new("closed", FixedWindow::per_hour(0)).penalty(penalty))
         .store(store)
-        .build()
+        .build_local()
         .unwrap();
     for _ in 0..3 {
         let _ = limiter.check_with_now([("strict", "ann", 1)]);
@@ -244,7 +244,7 @@ fn what_a_policy_in_shadow_would_refuse_does_not_count() {
         .policy(Policy::new("other", FixedWindow::per_hour(0)))
         .store(MemoryStore::new().clock(ManualClock::new()))
         .modes(&modes)
-        .build()
+        .build_local()
         .unwrap();
     modes.set("p", Mode::Shadow).unwrap();
     for _ in 0..9 {
@@ -266,7 +266,7 @@ fn limiters_over_one_store_count_refusals_of_one_policy_together() {
         Limiter::builder()
             .policy(policy)
             .store(store.clone())
-            .build()
+            .build_local()
             .unwrap()
     };
     let (one, other) = (build(), build());

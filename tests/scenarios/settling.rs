@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Algorithm, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Policy, TokenBucket,
+    Algorithm, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
+    TokenBucket,
 };
 
 use crate::support::driver::{Driver, limiter, limiter_over, micros};
@@ -20,7 +21,7 @@ fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
-fn used(limiter: &Limiter, key: &str) -> u32 {
+fn used(limiter: &LocalLimiter, key: &str) -> u32 {
     limiter.peek_now(key, 0).binding().unwrap().1.used()
 }
 
@@ -90,7 +91,7 @@ fn a_blocked_key_is_settled_and_a_soft_policy_too() {
         .policy(Policy::new("soft", FixedWindow::per_hour(5)).soft())
         .policy(Policy::new("free", Algorithm::Unlimited))
         .store(store)
-        .build()
+        .build_local()
         .unwrap();
     limiter.block_now("ann", MINUTE);
     limiter.settle_now("ann", 7);

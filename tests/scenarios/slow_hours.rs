@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Algorithm, Gcra, Hours, Limiter, ManualClock, MemoryStore, Micros, Policy, TokenBucket,
+    Algorithm, Gcra, Hours, Limiter, LocalLimiter, ManualClock, MemoryStore, Micros, Policy,
+    TokenBucket,
 };
 
 use crate::{DAY, START, quota};
@@ -17,13 +18,13 @@ fn by_hours(of: impl Fn(u32) -> Algorithm) -> Algorithm {
     hours.at("12:00-13:00", of(2)).unwrap().over(of(1)).unwrap()
 }
 
-fn limiter(algorithm: Algorithm) -> (Limiter, ManualClock) {
+fn limiter(algorithm: Algorithm) -> (LocalLimiter, ManualClock) {
     let clock = ManualClock::new();
     clock.set_micros(Micros::new(START));
     let limiter = Limiter::builder()
         .policy(Policy::new("slow", algorithm))
         .store(MemoryStore::new().clock(clock.clone()))
-        .build()
+        .build_local()
         .unwrap();
     (limiter, clock)
 }

@@ -1,20 +1,20 @@
 //! Limits that are divided among nodes which share nothing.
 
 use tower_ratelimit::{
-    Algorithm, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, ManualClock, MemoryStore,
-    Policy, SharedStore, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+    Algorithm, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter, LocalLimiter, ManualClock,
+    MemoryStore, Policy, SharedStore, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 
 use crate::support::items::Map;
 
 const LIMIT: u32 = 10;
 
-fn node(algorithm: Algorithm, nodes: u32, clock: &ManualClock) -> Limiter {
+fn node(algorithm: Algorithm, nodes: u32, clock: &ManualClock) -> LocalLimiter {
     Limiter::builder()
         .policy(Policy::new("a", algorithm))
         .nodes(nodes)
         .store(MemoryStore::new().clock(clock.clone()))
-        .build()
+        .build_local()
         .unwrap()
 }
 
@@ -72,7 +72,7 @@ fn a_burst_is_split_as_its_rate_is() {
 #[test]
 fn no_nodes_and_a_store_that_they_share_are_refused() {
     let limiter = || Limiter::builder().policy(Policy::new("a", FixedWindow::per_hour(LIMIT)));
-    let error = limiter().nodes(0).build().unwrap_err();
+    let error = limiter().nodes(0).build_local().unwrap_err();
     assert_eq!(
         error.to_string(),
         "`nodes` cannot be 0: give the number of nodes, 1 or more",

@@ -7,17 +7,19 @@ use std::thread;
 
 use tower_ratelimit::clock::{Clock, Micros};
 use tower_ratelimit::factor::{Factor, FactorCell};
-use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
+use tower_ratelimit::{
+    FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, TokenBucket,
+};
 
-fn limiter(policies: [Policy; 2]) -> Limiter {
+fn limiter(policies: [Policy; 2]) -> LocalLimiter {
     Limiter::builder()
         .policies(policies)
         .store(MemoryStore::new().clock(ManualClock::new()))
-        .build()
+        .build_local()
         .unwrap()
 }
 
-fn of_1000_and_900() -> Limiter {
+fn of_1000_and_900() -> LocalLimiter {
     limiter([
         Policy::new("day", FixedWindow::per_day(1_000)),
         Policy::new("burst", TokenBucket::per_second(1).burst(900)),
@@ -73,7 +75,7 @@ fn under_a_factor_the_number_taken_and_the_verdict_agree() {
     let limiter = Limiter::builder()
         .policy(Policy::new("bucket", TokenBucket::per_second(2)).factor(&half))
         .store(MemoryStore::new().clock(Ticking::default()))
-        .build()
+        .build_local()
         .unwrap();
     let mut taken = 0;
     for _ in 0..100 {

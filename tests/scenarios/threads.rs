@@ -3,7 +3,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use tower_ratelimit::{Algorithm, FixedWindow, Gcra, Limiter, ManualClock, MemoryStore};
+use tower_ratelimit::{Algorithm, FixedWindow, Gcra, LocalLimiter, ManualClock, MemoryStore};
 
 use crate::support::driver::{limiter, limiter_over};
 use crate::{HOUR, every, quota};
@@ -11,7 +11,7 @@ use crate::{HOUR, every, quota};
 const THREADS: u32 = 8;
 
 /// Sends requests from many threads at once, this many from each, and returns how many were allowed in all.
-fn allowed_at_once(limiters: &[Limiter], asks: u32) -> u32 {
+fn allowed_at_once(limiters: &[LocalLimiter], asks: u32) -> u32 {
     let start = Arc::new(Barrier::new(THREADS as usize));
     let (report, reports) = mpsc::channel();
     for limiter in limiters.iter().cycle().take(THREADS as usize) {
@@ -72,7 +72,7 @@ fn limiters_that_share_some_policies_share_those_alone() {
     let second = limiter_over(&store, [shared, ("own", FixedWindow::per_day(200).into())]);
     let allowed = allowed_at_once(&[first.clone(), second.clone()], 100);
     assert_eq!(allowed, 300);
-    let used = |limiter: &Limiter, name| {
+    let used = |limiter: &LocalLimiter, name| {
         let decision = limiter.check_now("key", 0);
         let mut policies = decision.policies();
         let (_, outcome) = policies.find(|(other, _)| *other == name).unwrap();

@@ -12,8 +12,7 @@ use tower_ratelimit::clock::Clock;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{IntoKey, Key, Secret};
 use tower_ratelimit::store::{
-    Amendment, Change, Changed, Charge, Departure, Items, Ledger, Reply, SharedLedger, SharedStore,
-    Store,
+    Amendment, Change, Changed, Charge, Departure, Items, Ledger, Reply, SharedStore, Store,
 };
 use tower_ratelimit::{
     FixedWindow, LeakyQueue, Limiter, ManualClock, Micros, OnStoreFailure, Policy, StoreError,
@@ -26,7 +25,7 @@ use support::taken::{
     whatever_a_request_cost_the_wait_that_is_told_is_true,
 };
 
-fn limiter(map: &Map, policies: impl IntoIterator<Item = Policy>) -> Limiter<SharedLedger<Map>> {
+fn limiter(map: &Map, policies: impl IntoIterator<Item = Policy>) -> Limiter {
     let store = SharedStore::new(map.clone());
     let builder = Limiter::builder().policies(policies);
     builder.store(store).build().unwrap()
@@ -309,7 +308,7 @@ async fn law_5_the_time_to_live_is_the_reset_rounded_up() {
             .build()
             .unwrap()
     };
-    let passed = async |limiter: &Limiter<SharedLedger<Ttl>>| {
+    let passed = async |limiter: &Limiter| {
         let before = map.clock.now().get();
         assert!(limiter.check(Key::GLOBAL, 1).await.unwrap().is_allowed());
         map.clock.now().get() - before

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::policy::Penalty;
-use tower_ratelimit::store::{SharedLedger, SharedStore};
+use tower_ratelimit::store::SharedStore;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
     ManualClock, Policy, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A limiter, and the clock of its store, which advances with tokio's.
 struct Node {
-    limiter: Limiter<SharedLedger<Map>>,
+    limiter: Limiter,
     clock: ManualClock,
 }
 

@@ -6,14 +6,14 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use tower_ratelimit::{Concurrency, ConfigError, FixedWindow, Gcra, Limiter, Policy};
+use tower_ratelimit::{Concurrency, ConfigError, FixedWindow, Gcra, Limiter, LocalLimiter, Policy};
 
 const ROUNDS: u32 = 300;
 
 const TIMES: u32 = 2_000;
 
 fn main() -> Result<(), ConfigError> {
-    let limiter = |policy: Policy| Limiter::builder().policy(policy).build();
+    let limiter = |policy: Policy| Limiter::builder().policy(policy).build_local();
     let gcra = limiter(Policy::new("rate", Gcra::per_hour(4_000_000_000)))?;
     let window = limiter(Policy::new("rate", FixedWindow::per_hour(4_000_000_000)))?;
     let slots = limiter(Policy::new("at once", Concurrency::of(10)))?;
@@ -52,18 +52,18 @@ fn nanoseconds(mut act: impl FnMut()) -> f64 {
 }
 
 #[inline(never)]
-fn a_decision(limiter: &Limiter) -> f64 {
+fn a_decision(limiter: &LocalLimiter) -> f64 {
     nanoseconds(|| {
         let _ = black_box(limiter.check_now(black_box(7_u64), 2));
     })
 }
 
 #[inline(never)]
-fn a_reservation(limiter: &Limiter) -> f64 {
+fn a_reservation(limiter: &LocalLimiter) -> f64 {
     nanoseconds(|| black_box(limiter.reserve_now(black_box(7_u64), 2)).settle(1))
 }
 
 #[inline(never)]
-fn a_slot(limiter: &Limiter) -> f64 {
+fn a_slot(limiter: &LocalLimiter) -> f64 {
     nanoseconds(|| drop(black_box(limiter.reserve_now(black_box(7_u64), 1))))
 }

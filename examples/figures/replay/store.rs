@@ -4,7 +4,6 @@ use std::error::Error;
 #[cfg(all(feature = "redis", feature = "testing"))]
 use std::time::Duration;
 
-use tower_ratelimit::store::Ledger;
 use tower_ratelimit::{Limiter, ManualClock, MemoryStore, Policy};
 
 /// The store that keeps the state.
@@ -42,12 +41,12 @@ impl ChosenStore {
         )
     }
 
-    pub(crate) fn limiter(&self, policy: Policy) -> Result<Limiter<dyn Ledger>, Box<dyn Error>> {
+    pub(crate) fn limiter(&self, policy: Policy) -> Result<Limiter, Box<dyn Error>> {
         let builder = Limiter::builder().policy(policy);
         Ok(match self {
-            Self::Here(store) => builder.store(store.clone()).build()?.erased(),
+            Self::Here(store) => builder.store(store.clone()).build()?,
             #[cfg(all(feature = "redis", feature = "testing"))]
-            Self::InRedis(store) => builder.store(store.clone()).build()?.erased(),
+            Self::InRedis(store) => builder.store(store.clone()).build()?,
         })
     }
 }

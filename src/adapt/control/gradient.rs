@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::aimd::KEPT;
-use super::{Controller, Target};
+use super::{Controller, RISES, Target};
 use crate::adapt::{Load, Loads};
 use crate::factor::Factor;
 
@@ -194,6 +194,9 @@ impl Controller for Gradient {
         if changed.is_none_or(|changed| now.saturating_sub(changed) >= self.interval) {
             let next = self.next(load, loads.is_wanted());
             if next != self.state.factor {
+                if next > self.state.factor {
+                    self.state.cause = Some(RISES.to_owned());
+                }
                 self.state.factor = next;
                 self.state.changed = Some(now);
             }

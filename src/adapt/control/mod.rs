@@ -48,6 +48,9 @@ impl<C: Controller + ?Sized> Controller for Box<C> {
     }
 }
 
+/// The cause of a factor that rises and is still below 1. The load that has lowered it is over.
+const RISES: &str = "the load has fallen, and the limits rise again";
+
 /// The factor that a controller calls for, with its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -77,7 +80,7 @@ impl Target {
         self.factor
     }
 
-    /// Returns the cause, or `None` if there is no load.
+    /// Returns the cause of the last change, or `None` if there is no load.
     pub fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
     }

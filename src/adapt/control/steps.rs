@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::watched::Watched;
-use super::{Controller, Target};
+use super::{Controller, RISES, Target};
 use crate::adapt::{Load, Loads};
 use crate::factor::Factor;
 
@@ -268,7 +268,7 @@ impl Steps {
         let calm = in_reach.unwrap_or(Factor::ONE);
         if factor < calm && may_rise {
             let next = self.next_up(factor).min(calm);
-            let cause = cause.clone().filter(|_| next < Factor::ONE);
+            let cause = (next < Factor::ONE).then(|| RISES.to_owned());
             return (next, cause);
         }
         if let Some(growth) = self.growth

@@ -289,3 +289,38 @@ fn a_baseline_is_capped_and_learns_nothing_while_another_signal_is_hot() {
     assert_eq!(plain.baseline(), Some(Load::percent(300)));
     assert_eq!(frozen.step(secs(201), &slow(95)).factor().get(), 100);
 }
+
+/// Once, a log told "latency 2184.5 %" for each step of the rise after it.
+#[test]
+fn a_factor_that_rises_does_not_tell_the_load_that_lowered_it() {
+    let controllers: [Box<dyn Controller>; 3] = [
+        Box::new(Steps::standard()),
+        Box::new(Aimd::on("cpu", Load::percent(70))),
+        Box::new(Gradient::on("cpu")),
+    ];
+    for (number, mut controller) in controllers.into_iter().enumerate() {
+        let (mut before, mut rises, mut falls) = (Factor::ONE, 0, 0);
+        for second in 0..400 {
+            let is_hot = (60..90).contains(&second);
+            let load = Load::percent(if is_hot { 99 } else { 20 });
+            let target = controller.step(secs(second), &cpu(load));
+            let (factor, cause) = (target.factor(), target.cause());
+            if factor < before {
+                falls += 1;
+                assert!(
+                    cause.is_some_and(|cause| cause.starts_with("cpu ")),
+                    "{number}: {cause:?}"
+                );
+            } else if factor > before && factor < Factor::ONE {
+                rises += 1;
+                assert_eq!(cause, Some(super::RISES), "{number}");
+            }
+            assert_eq!(cause.is_some(), factor < Factor::ONE, "{number}: {cause:?}");
+            before = factor;
+        }
+        assert!(
+            rises > 1 && falls > 0,
+            "{number}: {rises} rises, {falls} falls"
+        );
+    }
+}

@@ -45,7 +45,7 @@ use crate::factor::Factor;
 ///     .at("22:00-06:00", TokenBucket::per_second(20).burst(40))?
 ///     .at("saturday,sunday 06:00-22:00", Factor::thousandths(1_500))?;
 /// let policy = Policy::new("api", TokenBucket::per_second(10).burst(20)).hours(&hours)?;
-/// let limiter = Limiter::builder().policy(policy).build()?;
+/// let limiter = Limiter::builder().policy(policy).build_local()?;
 /// assert!(limiter.check_now("ann", 1).is_allowed());
 ///
 /// let error = hours.at("05:00-07:00", Factor::thousandths(500)).unwrap_err();

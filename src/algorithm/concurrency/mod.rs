@@ -30,7 +30,7 @@ use crate::quota::{Quota, not_a_number, whole_number};
 ///
 /// let limiter = Limiter::builder()
 ///     .policy(Policy::new("at once", Concurrency::of(2)))
-///     .build()?;
+///     .build_local()?;
 /// let first = limiter.reserve_now("ann", 1);
 /// let second = limiter.reserve_now("ann", 1);
 /// assert!(first.is_allowed() && second.is_allowed());

@@ -15,7 +15,6 @@ mod pending;
 mod settlement;
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 pub(crate) use self::held::{Held, RealCost};
@@ -26,7 +25,7 @@ use super::Limiter;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::ConfigError;
-use crate::store::{Charge, Ledger, MemoryLedger};
+use crate::store::{Charge, Ledger};
 
 /// A charge at an estimate of the cost, which is settled at the end of the request.
 ///
@@ -49,23 +48,20 @@ use crate::store::{Charge, Ledger, MemoryLedger};
 /// If each of `n` simultaneous requests costs at most `m` more than its estimate, all together use at most `n × m` more
 /// than the limit.
 #[must_use = "what is dropped at once is charged as if the request had ended"]
-pub struct Reservation<L: Ledger + ?Sized = MemoryLedger> {
+pub struct Reservation {
     decision: Decision,
     held: Held,
-    /// Whose limiter it is.
-    store: PhantomData<Arc<L>>,
 }
 
-impl<L: Ledger + ?Sized> Reservation<L> {
+impl Reservation {
     /// Creates an empty reservation without a decision, which is filled in place, because it is large to
     /// move.
     #[inline]
-    pub(super) fn of(limiter: &Limiter<L>) -> Self {
+    pub(super) fn of<L: Ledger + ?Sized>(limiter: &Limiter<L>) -> Self {
         let names = Arc::clone(&limiter.policies.names);
         Self {
             decision: Decision::new(names, Outcomes::new(Micros::ZERO)),
             held: Held::nothing(limiter),
-            store: PhantomData,
         }
     }
 
@@ -76,7 +72,7 @@ impl<L: Ledger + ?Sized> Reservation<L> {
         charges: &[Charge],
         decide: impl FnOnce(&mut Outcomes) -> bool,
     ) {
-        let Self { decision, held, .. } = self;
+        let Self { decision, held } = self;
         decision.change(|outcomes| {
             if decide(outcomes) {
                 held.hold(charges, outcomes);
@@ -124,7 +120,7 @@ impl<L: Ledger + ?Sized> Reservation<L> {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("requests", FixedWindow::per_minute(60)))
     ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
-    ///     .build()?;
+    ///     .build_local()?;
     ///
     /// let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
     /// let reservation = limiter.reserve_with_now(asked)?;
@@ -157,7 +153,7 @@ impl<L: Ledger + ?Sized> Reservation<L> {
     }
 }
 
-impl<L: Ledger + ?Sized> fmt::Debug for Reservation<L> {
+impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservation")
             .field("decision", &self.decision)

@@ -25,7 +25,7 @@ use crate::line::{
     Leaving, LineId, OwnLimits, WaitPlace, WaitQueue, one_after_the_other, own_limits,
 };
 use crate::policy::{Patience, Policy};
-use crate::store::{Charge, Ledger, answered};
+use crate::store::{Charge, answered};
 
 /// The number of requests that may wait under all policies of a limiter, and the function that makes their lines. It is a
 /// pointer, so that a program in which no policy can let requests wait does not contain the code.
@@ -67,7 +67,7 @@ pub(super) trait LetWait: fmt::Debug + Send + Sync {
     /// Lets a request wait that finds others waiting: it does not overtake them, whatever the store would say.
     fn wait_behind_others(
         &self,
-        limiter: &Limiter<dyn Ledger>,
+        limiter: &Limiter,
         charges: &[Charge],
         caller: Caller,
     ) -> Option<Box<dyn Wait>>;
@@ -75,7 +75,7 @@ pub(super) trait LetWait: fmt::Debug + Send + Sync {
     /// Lets a denied request wait, unless it has to be refused at once.
     fn denied(
         &self,
-        limiter: &Limiter<dyn Ledger>,
+        limiter: &Limiter,
         charges: &[Charge],
         caller: Caller,
         outcomes: &Outcomes,
@@ -258,7 +258,7 @@ impl Waits {
     /// wait. It charges nothing.
     fn estimate(
         &self,
-        limiter: &Limiter<dyn Ledger>,
+        limiter: &Limiter,
         charges: &[Charge],
         own: &OwnLimits,
         place: Option<&WaitPlace>,
@@ -288,7 +288,7 @@ impl Waits {
 impl LetWait for Arc<Waits> {
     fn wait_behind_others(
         &self,
-        limiter: &Limiter<dyn Ledger>,
+        limiter: &Limiter,
         charges: &[Charge],
         caller: Caller,
     ) -> Option<Box<dyn Wait>> {
@@ -304,7 +304,7 @@ impl LetWait for Arc<Waits> {
 
     fn denied(
         &self,
-        limiter: &Limiter<dyn Ledger>,
+        limiter: &Limiter,
         charges: &[Charge],
         caller: Caller,
         outcomes: &Outcomes,

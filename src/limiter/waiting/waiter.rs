@@ -19,13 +19,13 @@ use crate::error::StoreError;
 use crate::limiter::{Charges, Limiter, PendingOutcomes};
 use crate::line::{LineId, OwnLimits, Position, Vacancy, WaitPlace, own_limits};
 use crate::observe;
-use crate::store::{Charge, Ledger, Reply, answered};
+use crate::store::{Charge, Reply, answered};
 
 /// A waiting request: a future that is ready when the request was allowed, or stops waiting. Dropping it
 /// leaves its place.
 pub(super) struct Waiter {
     waits: Arc<Waits>,
-    limiter: Limiter<dyn Ledger>,
+    limiter: Limiter,
     charges: Charges,
     caller: Caller,
     /// When the request was first told how long to wait.
@@ -52,7 +52,7 @@ impl Waiter {
     /// Waits in this line, if there is a place in it. Returns `None` if no timer would wake the request.
     pub(super) fn new(
         waits: &Arc<Waits>,
-        limiter: &Limiter<dyn Ledger>,
+        limiter: &Limiter,
         charges: &[Charge],
         caller: Caller,
         line: LineId,

@@ -37,7 +37,7 @@ use crate::store::{Charge, Guarded, Ledger, Wanted};
 /// Decides requests by a limiter, and converts its rulings into responses.
 #[derive(Debug)]
 pub(super) struct Gate {
-    limiter: Limiter<dyn Ledger>,
+    limiter: Limiter,
     /// How each policy reads a request, with the policy's index in the limiter.
     readers: Vec<(usize, Http)>,
     answers: Answers,
@@ -94,7 +94,7 @@ impl Gate {
         }
     }
 
-    pub(super) fn limiter(&self) -> &Limiter<dyn Ledger> {
+    pub(super) fn limiter(&self) -> &Limiter {
         &self.limiter
     }
 

@@ -226,7 +226,7 @@ impl<R> Policy<R> {
     ///
     /// let penalty = Penalty::after(3, Duration::from_secs(900)).block(Duration::from_secs(3_600));
     /// let login = Policy::new("login", AnchoredWindow::new(5, Duration::from_secs(900))?).penalty(penalty);
-    /// let limiter = Limiter::builder().policy(login).build()?;
+    /// let limiter = Limiter::builder().policy(login).build_local()?;
     ///
     /// assert!(limiter.check_now("ann", 5).is_allowed());
     /// for _ in 0..2 {

@@ -188,13 +188,13 @@ impl MemoryStore {
     /// refused. Keep it as private as a password.
     ///
     /// ```
-    /// use tower_ratelimit::{AnchoredWindow, ConfigError, Limiter, MemoryStore, Policy};
+    /// use tower_ratelimit::{AnchoredWindow, ConfigError, Limiter, LocalLimiter, MemoryStore, Policy};
     ///
-    /// fn limiter(store: &MemoryStore) -> Result<Limiter, ConfigError> {
+    /// fn limiter(store: &MemoryStore) -> Result<LocalLimiter, ConfigError> {
     ///     Limiter::builder()
     ///         .policy(Policy::new("daily", AnchoredWindow::per_day(1)))
     ///         .store(store.clone())
-    ///         .build()
+    ///         .build_local()
     /// }
     ///
     /// let store = MemoryStore::new();

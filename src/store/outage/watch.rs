@@ -340,6 +340,7 @@ pub(in crate::store) struct Waiting {
 impl Waiting {
     /// Ends the call, with the store's error if there is one. An error that concerns one key alone is not a
     /// failure. Whether the store has [written](Watch::has_written) is told by itself.
+    #[cfg(feature = "redis")]
     pub(in crate::store) fn end(self, failure: Option<&StoreError>) {
         self.end_with(failure, false);
     }

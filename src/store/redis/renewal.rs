@@ -27,7 +27,7 @@ const LOST: Diagnostic = Diagnostic::new(
 );
 
 const NOT_RENEWED: Diagnostic = Diagnostic::new(
-    "TRL055",
+    "TRL036",
     "",
     "slots of requests in flight could not be renewed in Redis; if that lasts for a life of a slot, more requests than the limit \
      may be in flight",

@@ -396,10 +396,13 @@ fn grant_of(words: [&str; 3]) -> Option<Grant> {
     Some(Grant { units, end, lasts })
 }
 
-/// Reads a moment or a length, up to [`Micros::LONGEST`]: no sum of two of them overflows.
+/// The last moment that is read. The longest wait ends before it, and no sum of it and some waits overflows.
+const LAST_MOMENT: Micros = Micros::new(Micros::LONGEST.get() << 2);
+
+/// Reads a moment or a length, up to [`LAST_MOMENT`].
 fn micros_of(word: &str) -> Option<Micros> {
     let micros = word.parse().ok().map(Micros::new);
-    micros.filter(|micros| *micros <= Micros::LONGEST)
+    micros.filter(|micros| *micros <= LAST_MOMENT)
 }
 
 /// Reads the units that nodes hold, if any, and returns the rest of the text.
@@ -467,9 +470,9 @@ mod tests {
     fn a_moment_that_no_server_can_mean_is_not_read() {
         let charges = Charges::from_slice(&[Charge::new(0, "ann".into_key(), 1)]);
         let read = |told: &str| ScriptReply::read(Value::BulkString(told.into()), &charges);
-        let longest = Micros::LONGEST.get();
-        assert!(read(&format!("{longest};1;{longest};1 1 0")).is_ok());
-        for (at, blocked) in [(longest + 1, 0), (u64::MAX, 0), (1, longest + 1)] {
+        let last = LAST_MOMENT.get();
+        assert!(read(&format!("{last};1;{last};1 1 0")).is_ok());
+        for (at, blocked) in [(last + 1, 0), (u64::MAX, 0), (1, last + 1)] {
             assert!(read(&format!("{at};1;{blocked};1 1 0")).is_err(), "{at}");
         }
     }

@@ -20,6 +20,10 @@ use crate::support::items::Map;
 pub(crate) trait Several {
     const PRICE: u32;
 
+    /// Times of requests differ by a multiple of this, in microseconds. For a store shared by nodes, whose clocks differ, a step
+    /// back of a second is a clock that stands still.
+    const GRAIN: i64 = 1;
+
     fn new(policies: Vec<Policy>) -> Self;
 
     /// Other policies about the same key, over the same store.
@@ -32,7 +36,7 @@ pub(crate) trait Several {
 
 /// A limiter whose store answers at once.
 pub(crate) struct AtOnce<S: Store> {
-    pub(super) limiter: Limiter<S::Ledger>,
+    pub(super) limiter: Limiter,
     pub(super) store: S,
     pub(super) clock: ManualClock,
 }
@@ -60,9 +64,10 @@ impl<S: Store + Clone> AtOnce<S> {
 }
 
 macro_rules! at_once {
-    ($kind:ty, $clock:ident => $store:expr) => {
+    ($kind:ty, $grain:literal, $clock:ident => $store:expr) => {
         impl Several for AtOnce<$kind> {
             const PRICE: u32 = 10;
+            const GRAIN: i64 = $grain;
 
             fn new(policies: Vec<Policy>) -> Self {
                 let $clock = ManualClock::new();
@@ -84,9 +89,9 @@ macro_rules! at_once {
     };
 }
 
-at_once!(MemoryStore, clock => MemoryStore::new().clock(clock.clone()));
+at_once!(MemoryStore, 1, clock => MemoryStore::new().clock(clock.clone()));
 
-at_once!(SharedStore<Map>, clock => SharedStore::new(Map::new(&clock)));
+at_once!(SharedStore<Map>, 2_000_000, clock => SharedStore::new(Map::new(&clock)));
 
 /// Law 10, through switches: the wait of several policies ends at the first moment at which all of them have room. A peek
 /// writes nothing, so that each moment can be tried.

@@ -66,7 +66,7 @@ fn new_zone_data_keeps_what_was_used<S: Several>() {
         // Far enough from the epoch for every step back.
         let mut at = case.start;
         for &Reloaded { is_new, gap, cost } in steps {
-            at = at.saturating_add_signed(gap);
+            at = at.saturating_add_signed(gap / S::GRAIN * S::GRAIN);
             let (several, algorithm) = if is_new {
                 (&by_new, new)
             } else {

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::store::Lease;
 use tower_ratelimit::{Gcra, Limiter, Policy, SlidingLog, TokenBucket};
 
 use super::{is_allowed, leasing, new_year, node, poll_once, stats, warm};
@@ -13,7 +13,7 @@ use crate::support::redis::{Cluster, Server};
 
 /// Asks until the node holds units, and spends seven of eight at once. Returns how many requests that were, and
 /// how many units were granted before they were spent.
-async fn runs_low(limiter: &Limiter<RedisLedger>) -> (u32, u64) {
+async fn runs_low(limiter: &Limiter) -> (u32, u64) {
     let mut asked = 0;
     while stats(limiter).held() < 40 {
         assert!(is_allowed(limiter, "ann", 1).await);

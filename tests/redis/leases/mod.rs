@@ -33,7 +33,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tower_ratelimit::observe::LeaseStats;
-use tower_ratelimit::store::{Lease, RedisLedger, RedisStoreBuilder};
+use tower_ratelimit::store::{Lease, RedisStoreBuilder};
 use tower_ratelimit::{
     FixedWindow, Gcra, LeakyQueue, Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog,
     TokenBucket,
@@ -64,16 +64,16 @@ fn node(server: &Server, clock: &ManualClock) -> RedisStore {
     store.clock(clock.clone())
 }
 
-fn stats(limiter: &Limiter<RedisLedger>) -> LeaseStats {
+fn stats(limiter: &Limiter) -> LeaseStats {
     limiter.snapshot().store().leases().unwrap()
 }
 
-async fn is_allowed(limiter: &Limiter<RedisLedger>, key: &str, cost: u32) -> bool {
+async fn is_allowed(limiter: &Limiter, key: &str, cost: u32) -> bool {
     limiter.check(key, cost).await.unwrap().is_allowed()
 }
 
 /// Sends requests until the node holds units.
-async fn warm(limiter: &Limiter<RedisLedger>, key: &str) -> u32 {
+async fn warm(limiter: &Limiter, key: &str) -> u32 {
     for asked in 1..100 {
         assert!(is_allowed(limiter, key, 1).await);
         if stats(limiter).held() > 0 {
@@ -84,7 +84,7 @@ async fn warm(limiter: &Limiter<RedisLedger>, key: &str) -> u32 {
 }
 
 /// Three nodes send requests in turn until all of them are refused.
-async fn exhaust(nodes: &[Limiter<RedisLedger>], cost: u32) -> u32 {
+async fn exhaust(nodes: &[Limiter], cost: u32) -> u32 {
     let (mut admitted, mut refused) = (0, 0);
     while refused < 3 * nodes.len() {
         for node in nodes {
@@ -100,12 +100,7 @@ async fn exhaust(nodes: &[Limiter<RedisLedger>], cost: u32) -> u32 {
 
 /// Returns the remaining units once all leased units were given back: a question may have been in flight when the
 /// nodes were refused.
-async fn rest(
-    stores: &[RedisStore],
-    nodes: &[Limiter<RedisLedger>],
-    clock: &ManualClock,
-    expected: u32,
-) -> u32 {
+async fn rest(stores: &[RedisStore], nodes: &[Limiter], clock: &ManualClock, expected: u32) -> u32 {
     let mut admitted = 0;
     for _ in 0..9 {
         for store in stores {

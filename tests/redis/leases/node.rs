@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower_ratelimit::observe::LeaseStats;
-use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::store::Lease;
 use tower_ratelimit::{Algorithm, Limiter, OnStoreFailure, Policy, RedisStore};
 
-type Node = Limiter<RedisLedger>;
+type Node = Limiter;
 
 /// The number of clients of each node, as in the test.
 const KEYS: u32 = 4;

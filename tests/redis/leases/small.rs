@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::store::{Lease, RedisLedger};
+use tower_ratelimit::store::Lease;
 use tower_ratelimit::{Limiter, RedisStore};
 
 use super::{DAY, is_allowed, new_year, node, stats};
@@ -17,7 +17,7 @@ use crate::support::redis::Server;
 
 /// Sends so many requests at once that a larger limit would be leased. Returns the policies that the log reports as
 /// not leased.
-fn not_leased(open: impl AsyncFnOnce(RedisStore) -> Limiter<RedisLedger>) -> Vec<String> {
+fn not_leased(open: impl AsyncFnOnce(RedisStore) -> Limiter) -> Vec<String> {
     let server = Server::start(&[]);
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let asks = async {

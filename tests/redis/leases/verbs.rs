@@ -6,14 +6,13 @@ use tokio::time::{sleep, timeout};
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Mode;
-use tower_ratelimit::store::RedisLedger;
 use tower_ratelimit::{AnchoredWindow, Hours, Limiter, Policy, RedisStore};
 
 use super::{DAY, LIFE, REMEMBERED, is_allowed, new_year, node, poll_once, stats, warm};
 use crate::scene::{PATIENCE, daily, limiter, scripts_run, used, without_a_standby};
 use crate::support::redis::Server;
 
-async fn used_of(limiter: &Limiter<RedisLedger>) -> Vec<u32> {
+async fn used_of(limiter: &Limiter) -> Vec<u32> {
     used(&limiter.peek("ann", 0).await.unwrap())
 }
 

@@ -43,7 +43,7 @@ fn an_inspection_tells_the_rule_that_gave_each_limit() {
     );
     // The limit of the policy needs no word.
     let one = Limiter::builder().policy(Policy::new("minute", more));
-    let inspection = one.build().unwrap().inspect_now("ann");
+    let inspection = one.build_local().unwrap().inspect_now("ann");
     assert_eq!(inspection.to_string(), "minute: nothing of 500 used.\n");
 }
 
@@ -73,7 +73,7 @@ fn an_unknown_plan_is_the_default_plan() {
     let other_default = Limiter::builder()
         .policies(minute_and_day())
         .plans(plans().default_plan("pro"), |_| None::<&str>)
-        .build()
+        .build_local()
         .unwrap();
     let decision = other_default.check_now("ann", 1);
     assert_eq!(rules(&decision), ["plan pro", "plan pro"]);
@@ -85,7 +85,7 @@ fn limits_of_plans_are_divided_among_nodes_too() {
         .policies(minute_and_day())
         .plans(plans(), |_| Some("pro"))
         .nodes(4)
-        .build()
+        .build_local()
         .unwrap();
     let decision = limiter.check_now("ann", 1);
     assert_eq!(told(&decision), [("minute", 25, 24), ("day", 2_500, 2_499)]);
@@ -107,7 +107,7 @@ fn a_queue_and_a_bucket_may_have_other_limits_too() {
         .policy(Policy::new("bucket", TokenBucket::per_second(1).burst(2)))
         .plans(plans, |_| None::<&str>)
         .store(MemoryStore::new().clock(clock))
-        .build()
+        .build_local()
         .unwrap();
     let fast = limiter.plan("fast");
     let decision = fast.check_now("ann", 5);

@@ -32,7 +32,7 @@ fn a_closure_gives_the_limit_of_a_key_and_comes_before_tables_and_plans() {
         .policy(policy)
         .policy(Policy::new("day", AnchoredWindow::per_day(100)))
         .plans(plans(), |_| Some("pro"))
-        .build()
+        .build_local()
         .unwrap();
     for (key, limit, rule) in [
         ("both", 20, "closure"),
@@ -60,7 +60,7 @@ fn a_limit_of_a_closure_that_changes_keeps_what_was_used() {
     let limiter = Limiter::builder()
         .policy(Policy::new("minute", FixedWindow::per_minute(1)).limit_by(by))
         .store(MemoryStore::new().clock(ManualClock::new()))
-        .build()
+        .build_local()
         .unwrap();
     assert!(limiter.check_now("ann", 5).is_allowed());
     for (number, left) in [(2, 0), (100, 94), (5, 0), (7, 0), (9, 1)] {
@@ -89,7 +89,7 @@ fn nodes_divide_the_limits_of_closures() {
                 .limit_by(|_| Some(FixedWindow::per_minute(100))),
         )
         .nodes(4)
-        .build()
+        .build_local()
         .unwrap();
     assert_eq!(told(&limiter.check_now("ann", 1)), [("minute", 25, 24)]);
 }

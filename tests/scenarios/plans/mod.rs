@@ -10,7 +10,8 @@ mod tables;
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::plan::{KeyLimits, Plan, Plans};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, Decision, FixedWindow, Limiter, ManualClock, MemoryStore, Policy,
+    Algorithm, AnchoredWindow, Decision, FixedWindow, Limiter, LocalLimiter, ManualClock,
+    MemoryStore, Policy,
 };
 
 fn plans() -> Plans {
@@ -38,13 +39,13 @@ fn minute_and_day() -> [Policy; 2] {
     ]
 }
 
-fn limiter() -> (ManualClock, Limiter) {
+fn limiter() -> (ManualClock, LocalLimiter) {
     let clock = ManualClock::new();
     let limiter = Limiter::builder()
         .policies(minute_and_day())
         .plans(plans(), |key| key.starts_with("pro-").then_some("pro"))
         .store(MemoryStore::new().clock(clock.clone()))
-        .build();
+        .build_local();
     (clock, limiter.unwrap())
 }
 
@@ -70,7 +71,7 @@ fn error(plans: Plans) -> String {
     let built = Limiter::builder()
         .policies(minute_and_day())
         .plans(plans, |_| None::<&str>)
-        .build();
+        .build_local();
     built.unwrap_err().to_string()
 }
 
@@ -82,7 +83,7 @@ fn plans_go_together_with_a_factor() {
         .policies(minute_and_day)
         .plans(plans(), |key| key.starts_with("pro-").then_some("pro"))
         .store(MemoryStore::new().clock(ManualClock::new()))
-        .build()
+        .build_local()
         .unwrap();
     let [free, pro] = ["free", "pro"].map(|plan| limiter.plan(plan));
     assert_eq!(

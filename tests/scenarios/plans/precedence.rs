@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tower_ratelimit::plan::{KeyLimits, Operations, Plan, Plans};
-use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
+use tower_ratelimit::{FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy};
 
 use super::told;
 use crate::DAY;
@@ -47,7 +47,7 @@ impl Given {
         first.map_or(80, |(_, limit)| limit)
     }
 
-    fn limiter(self) -> Limiter {
+    fn limiter(self) -> LocalLimiter {
         let of = FixedWindow::per_minute;
         let mut policy = Policy::new("minute", of(80));
         if self.operation || self.other_operation {
@@ -82,7 +82,7 @@ impl Given {
             let plan = Plan::new("plan").limit("minute", of(70));
             builder = builder.plans(Plans::new([plan]), |_| None::<&str>);
         }
-        let limiter = builder.build().unwrap();
+        let limiter = builder.build_local().unwrap();
         let operation = if self.asks_named_operation {
             "read"
         } else {

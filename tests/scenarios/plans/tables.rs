@@ -9,7 +9,7 @@ use super::{by_key, rules, told};
 fn the_exact_key_comes_first_then_the_longest_prefix_then_other() {
     let limits = by_key().other(FixedWindow::per_minute(5));
     let policy = Policy::new("minute", FixedWindow::per_minute(1)).key_limits(limits);
-    let limiter = Limiter::builder().policy(policy).build().unwrap();
+    let limiter = Limiter::builder().policy(policy).build_local().unwrap();
     for (key, limit, rule) in [
         ("partner-ann", 500, r#"key "partner-ann""#),
         ("partner-bob", 100, r#"prefix "partner-""#),
@@ -37,7 +37,7 @@ fn an_operation_has_a_state_of_its_own_and_invented_ones_share_one() {
     let limiter = Limiter::builder()
         .policy(policy)
         .store(MemoryStore::new().clock(clock))
-        .build()
+        .build_local()
         .unwrap();
     assert!(limiter.operation("write").check_now("ann", 10).is_allowed());
     assert!(!limiter.operation("write").check_now("ann", 1).is_allowed());

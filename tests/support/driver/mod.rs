@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use tower_ratelimit::algorithm::{Limit, State};
 use tower_ratelimit::decision::Outcomes;
-use tower_ratelimit::{Algorithm, Limiter, ManualClock, MemoryStore, Micros, Outcome, Policy};
+use tower_ratelimit::{
+    Algorithm, Limiter, LocalLimiter, ManualClock, MemoryStore, Micros, Outcome, Policy,
+};
 
 pub(crate) use self::memory::{Memory, Rebuilt};
 pub(crate) use self::policies::Policies;
@@ -131,7 +133,7 @@ pub(crate) fn small_store(clock: &ManualClock) -> MemoryStore {
 pub(crate) fn limiter<N: Into<String>>(
     clock: &ManualClock,
     policies: impl IntoIterator<Item = (N, Algorithm)>,
-) -> Limiter {
+) -> LocalLimiter {
     let store = MemoryStore::new().clock(clock.clone());
     limiter_over(&store, policies)
 }
@@ -139,13 +141,13 @@ pub(crate) fn limiter<N: Into<String>>(
 pub(crate) fn limiter_over<N: Into<String>>(
     store: &MemoryStore,
     policies: impl IntoIterator<Item = (N, Algorithm)>,
-) -> Limiter {
+) -> LocalLimiter {
     policies
         .into_iter()
         .fold(Limiter::builder(), |limiter, (name, algorithm)| {
             limiter.policy(Policy::new(name, algorithm))
         })
         .store(store.clone())
-        .build()
+        .build_local()
         .expect("the policies are good")
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{Amendment, Charge, MemoryLedger, Store};
-use tower_ratelimit::{Algorithm, Decision, Limiter, ManualClock, MemoryStore, Micros, Policy};
+use tower_ratelimit::{
+    Algorithm, Decision, Limiter, LocalLimiter, ManualClock, MemoryStore, Micros, Policy,
+};
 
 use super::small_store;
 
@@ -15,7 +17,7 @@ pub(crate) struct Policies {
     pub(super) algorithms: Vec<Algorithm>,
     pub(super) clock: ManualClock,
     pub(super) store: MemoryStore,
-    pub(super) limiter: Limiter,
+    pub(super) limiter: LocalLimiter,
     pub(super) ledger: MemoryLedger,
     /// The limit that requests bring.
     pub(super) limit: Option<Limit>,
@@ -48,7 +50,7 @@ impl Policies {
         let ledger = store.open(&policies).expect("the policies are good");
         let builder = Limiter::builder().policies(policies).store(store.clone());
         Self {
-            limiter: builder.build().expect("the policies are good"),
+            limiter: builder.build_local().expect("the policies are good"),
             ledger,
             limit: None,
             algorithms,

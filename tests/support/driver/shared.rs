@@ -14,7 +14,7 @@ use super::{Blocking, Driver, Limited, Overriding, Seen, now, seen};
 #[derive(Debug)]
 pub(crate) struct Shared {
     algorithm: Algorithm,
-    limiter: Limiter<SharedLedger<Map>>,
+    limiter: Limiter,
     ledger: SharedLedger<Map>,
     limit: Option<Limit>,
     map: Map,
@@ -34,7 +34,7 @@ impl Shared {
         }
     }
 
-    fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter<SharedLedger<Map>>) -> F) -> T
+    fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter) -> F) -> T
     where
         F: Future<Output = Result<T, StoreError>>,
     {
