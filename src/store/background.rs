@@ -6,12 +6,14 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::task::{Context, Poll};
 use std::thread;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 #[cfg(feature = "tracing")]
 use tracing::dispatcher::{Dispatch, get_default, set_default};
 #[cfg(feature = "tracing")]
@@ -57,7 +59,7 @@ impl Background {
         started.map(|it| it.runtime.clone()).ok_or_else(ended)
     }
 
-    /// Runs a future to its end, whatever becomes of the caller.
+    /// Starts a task, which runs to its end, whatever becomes of the caller.
     pub(super) fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -65,12 +67,29 @@ impl Background {
         Ok(self.runtime()?.spawn(future))
     }
 
-    /// Runs a future to its end, and waits for it.
+    /// Runs a future, and waits for it. It is dropped with the caller.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<T> {
-        self.spawn(future)?.await.map_err(|_| ended())
+        Awaited(self.spawn(future)?).await.map_err(|_| ended())
+    }
+}
+
+/// A task that ends when its caller goes away.
+struct Awaited<T>(JoinHandle<T>);
+
+impl<T> Future for Awaited<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl<T> Drop for Awaited<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -122,6 +141,7 @@ impl fmt::Debug for Background {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
+    use std::task::Waker;
 
     use tokio::time::{Duration, sleep};
 
@@ -145,6 +165,25 @@ mod tests {
         });
         told.recv().unwrap();
         drop(asleep);
+    }
+
+    #[test]
+    fn what_a_caller_waits_for_is_dropped_with_the_caller() {
+        let background = Background::default();
+        let (begin, begun) = channel();
+        let (kept, dropped) = channel::<()>();
+        let runtime = runtime();
+        runtime.block_on(async {
+            let mut run = Box::pin(background.run(async move {
+                let _kept = kept;
+                begin.send(()).unwrap();
+                std::future::pending::<()>().await;
+            }));
+            let polled = run.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+            begun.recv().unwrap();
+        });
+        assert!(dropped.recv().is_err());
     }
 
     #[test]

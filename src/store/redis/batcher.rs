@@ -15,7 +15,7 @@ use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::failure::failure_of;
 use super::lease::{Ask, Terms};
@@ -129,7 +129,8 @@ impl Batcher {
         }))
     }
 
-    /// Sends this query, and waits until `until` for the answer of the script.
+    /// Sends this query, and waits until `until` for the answer of the script, or for the deadline of a call by the clock
+    /// of the request.
     pub(super) async fn run(&self, query: Query, until: Instant) -> RedisResult<Value> {
         let Self(shared) = self;
         if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
@@ -150,7 +151,7 @@ impl Batcher {
         // starts the call.
         yield_now().await;
         shared.start_behind_others();
-        match timeout_at(until + GRACE, told).await {
+        match timeout(shared.link.patience() + GRACE, told).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(ended()),
             Err(_) => Err(timed_out()),

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use redis::Value;
 use smallvec::SmallVec;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::batcher::Batcher;
 use super::denials::DenialCache;
-use super::failure::{failure, failure_of, is_of_some};
+use super::failure::{failure, failure_of, interrupted, is_of_some};
 use super::held::HeldSlots;
 use super::leases::Leases;
 use super::link::Link;
@@ -79,8 +79,10 @@ impl Calls {
         // Run to its end, even if the request goes away: what was taken has to be given back.
         let calls = Arc::clone(self);
         let decided = async move { calls.decide_apart(&groups, until).await };
-        match timeout_at(until, self.link.background.run(decided)).await {
-            Ok(decided) => decided.unwrap_or_else(|error| Err(failure(error.into()))),
+        let decided = self.link.background.spawn(decided);
+        let decided = decided.map_err(|error| failure(error.into()))?;
+        match timeout(self.link.patience(), decided).await {
+            Ok(decided) => decided.unwrap_or_else(|_| Err(interrupted())),
             Err(_) => Err(failure(timed_out())),
         }
     }
@@ -299,7 +301,7 @@ impl Calls {
         Some(lua.numbers_at(|| self.now()))
     }
 
-    /// Runs an operation in the store's own runtime, to its end.
+    /// Runs an operation in the store's own runtime. It is dropped with the reply.
     pub(super) fn apart<T: Send + 'static>(
         &self,
         operation: impl Future<Output = Result<T, StoreError>> + Send + 'static,

@@ -142,14 +142,15 @@ impl Link {
         self.deadline
     }
 
-    /// Returns the deadline of a call that begins now.
+    /// Returns the deadline of a call that begins now, by the clock of the store's own runtime. The clock of the caller's
+    /// may be paused.
     pub(super) fn deadline(&self) -> Instant {
-        Instant::now() + self.deadline
+        Instant::from_std(std::time::Instant::now()) + self.deadline
     }
 
-    /// Sends this script, in the store's own runtime, and waits until `until` for the answer. After an error of the network, and when the
-    /// time is over, it is unknown whether the script ran, and it is not sent again, unless no byte of it was
-    /// written.
+    /// Sends this script, in the store's own runtime, and waits until `until` for the answer. After an error of the
+    /// network, and when the time is over, it is unknown whether the script ran, and it is not sent again, unless no
+    /// byte of it was written.
     pub(super) async fn send(&self, command: Cmd, until: Instant) -> RedisResult<Value> {
         match &self.wire {
             Wire::Server(server) => {
