@@ -24,5 +24,7 @@ pub(crate) mod redis;
 #[cfg(feature = "redis-sentinel")]
 pub(crate) mod sentinel;
 pub(crate) mod taken;
+#[cfg(feature = "redis")]
+pub(crate) mod tasks;
 pub(crate) mod tokio_clock;
 pub(crate) mod windows;

@@ -7,15 +7,15 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::iter::once;
 use std::mem;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::failure::failure_of;
 use super::lease::{Ask, Terms};
@@ -25,7 +25,6 @@ use super::query::{LEASE, Own, PolicyRule, Query, Rule, rules_of};
 use super::script::{Call, Script};
 use crate::algorithm::Lua;
 use crate::clock::Micros;
-use crate::key::Key;
 use crate::store::outage::Watch;
 
 /// Runs the script that decides requests. On one server, simultaneous requests share a call: a server takes
@@ -67,8 +66,15 @@ struct Gathered {
 #[derive(Debug)]
 struct Waiting {
     query: Query,
+    caller: Caller,
+}
+
+/// A request that waits for the answer.
+#[derive(Debug)]
+struct Caller {
     until: Instant,
-    answer: oneshot::Sender<RedisResult<Value>>,
+    /// `None` once it has one.
+    answer: Option<oneshot::Sender<RedisResult<Value>>>,
 }
 
 /// A call that was started. It is a task of its own, so that a request that gives up, or is not polled, does
@@ -78,7 +84,6 @@ struct UnderWay {
     /// Whether another call is being written at this moment.
     is_behind: bool,
     has_begun: bool,
-    together: Vec<Waiting>,
 }
 
 /// While this many calls are under way, the next call has to be full or to wait. With fewer, a request on a
@@ -129,8 +134,7 @@ impl Batcher {
         }))
     }
 
-    /// Sends this query, and waits until `until` for the answer of the script, or for the deadline of a call by the clock
-    /// of the request.
+    /// Sends this query, and waits until `until` for the answer of the script. The request needs no timer of its own.
     pub(super) async fn run(&self, query: Query, until: Instant) -> RedisResult<Value> {
         let Self(shared) = self;
         if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
@@ -139,23 +143,16 @@ impl Batcher {
                 .run(async move { shared.ask_alone(&query, until).await })
                 .await?;
         }
-        // The request waits by a timer of its own.
-        let _ = Handle::try_current().map_err(|_| ended())?;
         let (answer, told) = oneshot::channel();
-        shared.gathered().waiting.push_back(Waiting {
-            query,
-            until,
-            answer,
-        });
+        let answer = Some(answer);
+        let caller = Caller { until, answer };
+        let waiting = Waiting { query, caller };
+        shared.gathered().waiting.push_back(waiting);
         // The call includes the requests of the same moment. If this request is not polled any more, the next one
         // starts the call.
         yield_now().await;
         shared.start_behind_others();
-        match timeout(shared.link.patience() + GRACE, told).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(ended()),
-            Err(_) => Err(timed_out()),
-        }
+        told.await.unwrap_or_else(|_| Err(ended()))
     }
 }
 
@@ -178,7 +175,6 @@ impl Shared {
             shared: Arc::clone(self),
             is_behind,
             has_begun: false,
-            together: Vec::new(),
         };
         // Boxed, because the runtime moves the future of a task several times.
         // Without a thread the call is dropped, and with it the requests are told.
@@ -345,7 +341,7 @@ impl Gathered {
         let mut charges = 0;
         while let Some(next) = self.waiting.pop_front() {
             // The request has gone away.
-            if next.answer.is_closed() {
+            if next.caller.is_gone() {
                 continue;
             }
             charges += next.query.charges.len();
@@ -370,39 +366,66 @@ impl UnderWay {
             // until all of them ask again.
             yield_now().await;
         }
-        {
+        let together = {
             let mut gathered = self.shared.gathered();
             gathered.starting -= 1;
             self.has_begun = true;
-            self.together = gathered.take();
+            let together = gathered.take();
             self.shared.start(gathered, true);
-        }
-        let Some(until) = self.together.iter().map(|waiting| waiting.until).max() else {
+            together
+        };
+        let split = together.into_iter().map(|it| (it.query, it.caller));
+        let (queries, mut callers): (Vec<Query>, Vec<Caller>) = split.unzip();
+        let until = callers.iter().map(|caller| caller.until).max();
+        let (Some(first), Some(until)) = (queries.first(), until) else {
             return;
         };
-        let queries = self.together.iter().map(|waiting| &waiting.query);
-        let first = queries.clone().next();
-        let waiting = self
-            .shared
-            .watch
-            .waiting(&first.map_or(Key::MISSING, |first| first.key));
-        let answer = self.shared.ask(queries, until).await;
-        let together = mem::take(&mut self.together);
-        self.shared.watch.calls().batched(together.len() - 1);
-        if together.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
+        let waiting = self.shared.watch.waiting(&first.key);
+        let answer = self.shared.ask(queries.iter(), until);
+        let answer = or_late(&mut callers, answer).await;
+        self.shared.watch.calls().batched(queries.len() - 1);
+        if queries.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
             // A single server that is set up as a node of a cluster. It has executed nothing.
             self.shared.is_sliced.store(true, Ordering::Relaxed);
-            for Waiting { query, answer, .. } in together {
-                let asked = Box::pin(self.shared.ask_alone(&query, until));
-                let _ = answer.send(asked.await);
+            for (query, mut caller) in queries.into_iter().zip(callers) {
+                let asked = Box::pin(self.shared.ask_alone(&query, caller.until));
+                caller.tell(asked.await);
             }
             return;
         }
-        let answers = apart(answer, together.len());
+        let answers = apart(answer, queries.len());
         waiting.end(failure_of(&answers).as_ref());
-        for (waiting, answer) in together.into_iter().zip(answers) {
+        for (mut caller, answer) in callers.into_iter().zip(answers) {
+            caller.tell(answer);
+        }
+    }
+}
+
+/// Waits for the answer to a call. A request whose time is over before that is told so.
+async fn or_late<T>(callers: &mut [Caller], answer: impl Future<Output = T>) -> T {
+    let mut answer = pin!(answer);
+    loop {
+        let waiting = callers.iter().filter(|caller| !caller.is_gone());
+        let Some(first) = waiting.map(|caller| caller.until).min() else {
+            return answer.await;
+        };
+        if let Ok(answer) = timeout_at(first + GRACE, answer.as_mut()).await {
+            return answer;
+        }
+        let late = callers.iter_mut().filter(|caller| caller.until <= first);
+        late.for_each(|caller| caller.tell(Err(timed_out())));
+    }
+}
+
+impl Caller {
+    fn is_gone(&self) -> bool {
+        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    fn tell(&mut self, answer: RedisResult<Value>) {
+        if let Some(waits) = self.answer.take() {
             // Sending fails if the request has gone away.
-            let _ = waiting.answer.send(answer);
+            let _ = waits.send(answer);
         }
     }
 }
@@ -449,11 +472,7 @@ fn is_of_slots(error: &RedisError) -> bool {
 }
 
 fn ended() -> RedisError {
-    (
-        ErrorKind::Io,
-        "the request has no runtime, or the store no thread",
-    )
-        .into()
+    (ErrorKind::Io, "the store has no thread").into()
 }
 
 impl fmt::Debug for Batcher {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use redis::Value;
 use smallvec::SmallVec;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::batcher::Batcher;
 use super::denials::DenialCache;
@@ -72,18 +72,20 @@ impl Calls {
         self: &Arc<Self>,
         charges: &[Charge],
     ) -> Result<ScriptReply, StoreError> {
-        let (groups, until) = (self.groups(charges), self.link.deadline());
+        let (groups, until) = (self.groups(charges), self.link.deadline_of_request());
         if let [group] = &*groups {
             return self.ask(group, Purpose::Charge, until).await;
         }
-        // Run to its end, even if the request goes away: what was taken has to be given back.
         let calls = Arc::clone(self);
-        let decided = async move { calls.decide_apart(&groups, until).await };
-        let decided = self.link.background.spawn(decided);
-        let decided = decided.map_err(|error| failure(error.into()))?;
-        match timeout(self.link.patience(), decided).await {
-            Ok(decided) => decided.unwrap_or_else(|_| Err(interrupted())),
-            Err(_) => Err(failure(timed_out())),
+        let decided = self.link.background.run(async move {
+            // Run to its end, even if the request goes away: what was taken has to be given back.
+            let decided = tokio::spawn(async move { calls.decide_apart(&groups, until).await });
+            timeout_at(until, decided).await
+        });
+        match decided.await {
+            Ok(Ok(decided)) => decided.unwrap_or_else(|_| Err(interrupted())),
+            Ok(Err(_)) => Err(failure(timed_out())),
+            Err(error) => Err(failure(error.into())),
         }
     }
 
@@ -208,7 +210,7 @@ impl Calls {
     }
 
     pub(super) async fn peek(&self, charges: &[Charge]) -> Result<ScriptReply, StoreError> {
-        let (groups, until) = (self.groups(charges), self.link.deadline());
+        let (groups, until) = (self.groups(charges), self.link.deadline_of_request());
         let mut answers: SmallVec<[ScriptReply; 1]> = SmallVec::new();
         for group in &groups {
             answers.push(self.ask(group, Purpose::Peek, until).await?);

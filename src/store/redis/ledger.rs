@@ -295,7 +295,9 @@ impl Calls {
     fn ask_server_for_units(self: &Arc<Self>, charges: &[Charge], sent: Option<Sent>) -> Charged {
         let (calls, charges) = (Arc::clone(self), Charges::from_slice(charges));
         Charged::later(async move {
-            match lending::decide(&calls, &charges).await {
+            let (asks, asked) = (Arc::clone(&calls), charges.clone());
+            let decided = calls.apart(async move { lending::decide(&asks, &asked).await });
+            match decided.wait().await {
                 Ok((Some(answer), outcomes)) => {
                     calls.learn(&charges, Purpose::Charge, (&answer, &outcomes), sent);
                     Ok(outcomes)

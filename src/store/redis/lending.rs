@@ -111,7 +111,7 @@ impl Waits {
 }
 
 /// Decides a request that was not decided at once, and takes units for the requests after it. The outcomes
-/// are the server's, if it was asked.
+/// are the server's, if it was asked. It runs in the store's own runtime.
 pub(super) async fn decide(
     calls: &Arc<Calls>,
     charges: &[Charge],
@@ -137,10 +137,10 @@ pub(super) async fn decide(
             }
         }
     }
-    let asking = Asking::new(calls, charges).answer();
-    match timeout_at(waits.until, calls.link.background.run(asking)).await {
+    let asking = tokio::spawn(Asking::new(calls, charges).answer());
+    match timeout_at(waits.until, asking).await {
         Ok(Ok(told)) => told.map(|(answer, outcomes)| (Some(answer), outcomes)),
-        // There is no thread, or the request has waited for other answers before.
+        // The task has panicked, or the request has waited for other answers before.
         Ok(Err(_)) | Err(_) => Err(late()),
     }
 }

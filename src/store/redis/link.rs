@@ -142,9 +142,14 @@ impl Link {
         self.deadline
     }
 
-    /// Returns the deadline of a call that begins now, by the clock of the store's own runtime. The clock of the caller's
-    /// may be paused.
+    /// Returns the deadline of a call that begins now, in the store's own runtime.
     pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.deadline
+    }
+
+    /// Returns the deadline of a call that a request begins now. The store's own runtime keeps it: a test may have paused
+    /// the clock of the request's.
+    pub(super) fn deadline_of_request(&self) -> Instant {
         Instant::from_std(std::time::Instant::now()) + self.deadline
     }
 
