@@ -119,7 +119,8 @@ impl Scene {
         };
         let mut settled = 0;
         // What a store's thread has done last may have woken a task here.
-        while settled < 2 {
+        while settled < 20 {
+            sleep(Duration::from_millis(1)).await;
             for _ in 0..20 {
                 yield_now().await;
             }
