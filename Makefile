@@ -1,20 +1,21 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
+.PHONY: run test test-deep laws servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
 run: ## a rate limited service on 127.0.0.1:3000
 	cargo run --example quickstart
 
-# Some cases of each property, and chaos and the trials of the load tester's judge in their short forms; CI tries more. Many tests
-# wait for a server, so two programs run at a time, each with more threads than there are processors. Each variable changes that.
-test: export PROPTEST_CASES ?= 250
-test: export CHAOS_SECONDS ?= 20
-test: export LOADTEST_SEEDS ?= 10
-test: export RUST_TEST_THREADS ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 test: servers ## all tests, those of the documentation too; ends with a line that counts them
 	tests/run
+
+# Those that take minutes each, or programs in other languages. CI runs those whose files have changed: see .ci/paths.
+test-deep: laws chaos model interop loadtest simulate instructions ## what searches for longer, and foreign clients
+
+laws: export PROPTEST_CASES ?= 10000
+laws: ## the laws of the algorithms by 10,000 cases, optimized
+	cargo test --release --package tower-ratelimit-laws --all-features
 
 servers: ## redis-server, memcached and nginx, which tests start; installs missing ones
 	tests/servers/install

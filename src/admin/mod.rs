@@ -50,12 +50,14 @@
 //! | `GET /events` | server-sent events: the snapshot, once a second; at most 16 viewers, and `503` for others |
 //! | `GET /snapshot` | the [snapshot](crate::observe::Snapshot) as JSON, with `limits` and `writable` |
 //! | `GET /history` | what was admitted and refused in the last ten minutes, by second |
-//! | `POST /inspect` | what a client has used, and why it is refused: `{"key": "k3y"}` |
+//! | `POST /inspect` | what a client has used, and why it is refused: `{"key": "k3y"}`; `remedy` is `"unblock"` or `"reset"` if that lets it pass |
 //! | `POST /block` | blocks a client: `{"key": "k3y", "seconds": 3600}` |
-//! | `POST /unblock` | ends the block: `{"key": "k3y"}` |
+//! | `POST /unblock` | ends the block: `{"key": "k3y"}`; `was_blocked` in the answer says whether there was one |
+//! | `POST /reset` | makes the client as good as new: nothing of its limits is used any more; a block stays: `{"key": "k3y"}` |
 //! | `POST /limits` | changes a limit: `{"policy": "minute", "plan": "free", "limit": 20}`, without `plan` where no plan speaks of the policy |
 //! | | gives a client a limit of its own for a time: `{"policy": "minute", "key": "k3y", "limit": 20, "seconds": 3600}`; `null` ends it |
 //!
+//! A block, its end and a reset concern the client under every policy, and so all clients where a policy counts them by one key.
 //! `limit` is the number of units in a period. A burst or a capacity changes in proportion, and a queue keeps
 //! its places. A limit of a policy or of a plan can be changed if the layer was built
 //! [adjustable](crate::middleware::RateLimitLayerBuilder::adjustable); see

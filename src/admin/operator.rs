@@ -32,6 +32,42 @@ pub(super) struct Change {
     pub(super) subject: String,
     pub(super) before: String,
     pub(super) after: String,
+    /// Whether the client was blocked, if the change ends a block.
+    pub(super) was_blocked: Option<bool>,
+}
+
+/// The change that lets a refused client pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Remedy {
+    Unblock,
+    Reset,
+}
+
+impl Remedy {
+    /// Returns it for a client whose next request has this decision, or `None` if the request passes, or if
+    /// neither change helps. While the store is away, neither can be made.
+    fn of(decision: &Decision) -> Option<Self> {
+        let refusing = || {
+            let policies = decision.policies().map(|(_, told)| told);
+            policies.filter(|told| told.denies())
+        };
+        if decision.is_degraded() {
+            return None;
+        }
+        if refusing().any(Outcome::is_blocked) {
+            return Some(Self::Unblock);
+        }
+        let is_used_up = |told: &Outcome| told.limit() > 0 && !told.is_of_slots();
+        (!decision.is_allowed() && refusing().all(is_used_up)).then_some(Self::Reset)
+    }
+
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::Unblock => " Ending the block lets it pass, unless its limit is used up too.",
+            Self::Reset => " It is not blocked: a reset lets it pass.",
+        }
+    }
 }
 
 /// A client, by the text that the operator types.
@@ -120,6 +156,7 @@ pub(super) async fn inspect(handle: &Handle, asked: &OfClient) -> Result<Value, 
         "key": asked.key,
         "allowed": decision.is_allowed(),
         "blocked_seconds": inspection.blocked_for().map(|left| left.as_secs_f64()),
+        "remedy": Remedy::of(&decision),
         "degraded": decision.is_degraded(),
         "policies": policies.collect::<Vec<_>>(),
         "sentence": sentence(&decision, &inspection),
@@ -151,6 +188,9 @@ fn sentence(decision: &Decision, inspection: &Inspection) -> String {
     if !decision.is_allowed() && outcome.limit() > 0 && decision.retry_after().is_none() {
         sentence.push_str(" No wait helps.");
     }
+    if let Some(remedy) = Remedy::of(decision) {
+        sentence.push_str(remedy.sentence());
+    }
     if decision.is_degraded() {
         sentence.push_str(" The store is away, and this process tells it alone.");
     }
@@ -173,29 +213,50 @@ pub(super) async fn block(handle: &Handle, asked: &Block) -> Result<Change, Fail
         ));
     }
     let length = Duration::from_secs(asked.seconds.into());
-    change(handle, &asked.key, Amendment::Block(length.into())).await
+    change(handle, &asked.key, Amendment::Block(length.into()), blocked).await
 }
 
 /// Ends the block of a client.
 pub(super) async fn unblock(handle: &Handle, asked: &OfClient) -> Result<Change, Failed> {
-    change(handle, &asked.key, Amendment::Unblock).await
+    change(handle, &asked.key, Amendment::Unblock, blocked).await
 }
 
-async fn change(handle: &Handle, key: &str, amendment: Amendment) -> Result<Change, Failed> {
+/// Gives a client all of its limits back.
+pub(super) async fn reset(handle: &Handle, asked: &OfClient) -> Result<Change, Failed> {
+    change(handle, &asked.key, Amendment::Reset, used).await
+}
+
+async fn change(
+    handle: &Handle,
+    key: &str,
+    amendment: Amendment,
+    state_text: fn(&Inspection) -> String,
+) -> Result<Change, Failed> {
     let (limiter, charges) = client(handle, key, 0)?;
-    let state_text = |inspection: &Inspection| match inspection.blocked_for() {
-        Some(left) => format!("blocked for {} s", left.as_secs_f64().ceil()),
-        None => "not blocked".to_owned(),
-    };
     let before = state_text(&limiter.inspect_about(charges.clone()).await?);
-    limiter.amend_about(&charges, amendment).await?;
+    let answer = limiter.amended(&charges, amendment).await?;
     let after = state_text(&limiter.inspect_about(charges).await?);
-    let subject = "a key".to_owned();
     Ok(Change {
-        subject,
+        subject: "a key".to_owned(),
         before,
         after,
+        was_blocked: (amendment == Amendment::Unblock).then_some(answer),
     })
+}
+
+fn blocked(inspection: &Inspection) -> String {
+    match inspection.blocked_for() {
+        Some(left) => format!("blocked for {} s", left.as_secs_f64().ceil()),
+        None => "not blocked".to_owned(),
+    }
+}
+
+/// Returns what each policy counts, such as `minute 10 of 10, day 12 of 500`.
+fn used(inspection: &Inspection) -> String {
+    let used = inspection
+        .policies()
+        .map(|(policy, told)| format!("{policy} {} of {}", told.used(), told.limit()));
+    used.collect::<Vec<_>>().join(", ")
 }
 
 /// Puts another limit in force.
@@ -217,6 +278,7 @@ pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, F
             subject: format!("policy {policy}{}", of_plan.unwrap_or_default()),
             before: before.to_string(),
             after: limit.to_string(),
+            was_blocked: None,
         });
     };
     if asked.plan.is_some() {
@@ -245,6 +307,7 @@ pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, F
         subject: format!("policy {policy}, a key"),
         before,
         after,
+        was_blocked: None,
     })
 }
 

@@ -20,7 +20,7 @@ use super::access::{Access, Operator};
 use super::handle::Handle;
 use super::operator::{self, Change, Failed};
 use super::page::{NOTHING, PAGE, POLICY};
-use super::state::Page;
+use super::state::RouterState;
 use super::viewers::NoRoom;
 use crate::key::Head;
 
@@ -33,7 +33,7 @@ pub fn router<S>(handle: impl Into<Handle>, access: Access) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
 {
-    let page = Page::new(handle.into(), access);
+    let state = RouterState::new(handle.into(), access);
     Router::new()
         .route("/", get(show))
         .route("/events", get(events))
@@ -42,22 +42,23 @@ where
         .route("/inspect", post(inspect))
         .route("/block", post(block))
         .route("/unblock", post(unblock))
+        .route("/reset", post(reset))
         .route("/limits", post(limit))
         // Access is checked for other paths too.
         .fallback(nothing)
-        .layer(from_fn_with_state(Arc::clone(&page), admit))
-        .with_state(page)
+        .layer(from_fn_with_state(Arc::clone(&state), admit))
+        .with_state(state)
 }
 
-type Shared = State<Arc<Page>>;
+type Shared = State<Arc<RouterState>>;
 
 /// The most bytes of a question.
 const LONGEST: usize = 16 * 1_024;
 
 /// Admits operators, and protects all answers.
-async fn admit(State(page): Shared, mut request: Request, next: Next) -> Response {
-    page.begin();
-    let mut answer = match page.access.admit(&Head::of(&request)) {
+async fn admit(State(state): Shared, mut request: Request, next: Next) -> Response {
+    state.begin();
+    let mut answer = match state.access.admit(&Head::of(&request)) {
         Ok(operator) => {
             request.extensions_mut().insert(operator);
             next.run(request).await
@@ -95,8 +96,8 @@ async fn nothing() -> Response {
     error(StatusCode::NOT_FOUND, "there is no such page")
 }
 
-async fn events(State(page): Shared) -> Response {
-    match page.join() {
+async fn events(State(state): Shared) -> Response {
+    match state.join() {
         Ok(events) => {
             let mut answer = answer(StatusCode::OK, "text/event-stream", Body::new(events));
             // Otherwise nginx buffers the response.
@@ -120,67 +121,60 @@ async fn events(State(page): Shared) -> Response {
     }
 }
 
-async fn history(State(page): Shared) -> Response {
-    answer(StatusCode::OK, JSON, page.history())
+async fn history(State(state): Shared) -> Response {
+    answer(StatusCode::OK, JSON, state.history())
 }
 
-async fn snapshot(State(page): Shared) -> Response {
-    answer(StatusCode::OK, JSON, page.snapshot())
+async fn snapshot(State(state): Shared) -> Response {
+    answer(StatusCode::OK, JSON, state.snapshot())
 }
 
-async fn inspect(State(page): Shared, request: Request) -> Response {
+async fn inspect(State(state): Shared, request: Request) -> Response {
     let asked = match question(request).await {
         Ok((_, asked)) => asked,
         Err(answer) => return answer,
     };
-    match operator::inspect(&page.handle, &asked).await {
+    match operator::inspect(&state.handle, &asked).await {
         Ok(told) => answer(StatusCode::OK, JSON, told.to_string()),
         Err(why) => failed(&why),
     }
 }
 
-async fn block(State(page): Shared, request: Request) -> Response {
-    let (operator, asked) = match write(&page, request).await {
-        Ok(asked) => asked,
-        Err(answer) => return answer,
-    };
-    done(
-        "block",
-        &operator,
-        operator::block(&page.handle, &asked).await,
-    )
+async fn block(State(state): Shared, request: Request) -> Response {
+    change("block", &state, request, operator::block).await
 }
 
-async fn unblock(State(page): Shared, request: Request) -> Response {
-    let (operator, asked) = match write(&page, request).await {
-        Ok(asked) => asked,
-        Err(answer) => return answer,
-    };
-    done(
-        "unblock",
-        &operator,
-        operator::unblock(&page.handle, &asked).await,
-    )
+async fn unblock(State(state): Shared, request: Request) -> Response {
+    change("unblock", &state, request, operator::unblock).await
 }
 
-async fn limit(State(page): Shared, request: Request) -> Response {
-    let (operator, asked) = match write(&page, request).await {
-        Ok(asked) => asked,
-        Err(answer) => return answer,
-    };
-    done(
-        "limit",
-        &operator,
-        operator::limit(&page.handle, &asked).await,
-    )
+async fn reset(State(state): Shared, request: Request) -> Response {
+    change("reset", &state, request, operator::reset).await
+}
+
+async fn limit(State(state): Shared, request: Request) -> Response {
+    change("limit", &state, request, operator::limit).await
+}
+
+/// Makes the change that a request asks for, and logs it.
+async fn change<T: DeserializeOwned>(
+    verb: &'static str,
+    state: &RouterState,
+    request: Request,
+    make: impl AsyncFnOnce(&Handle, &T) -> Result<Change, Failed>,
+) -> Response {
+    match write(state, request).await {
+        Ok((operator, asked)) => done(verb, &operator, make(&state.handle, &asked).await),
+        Err(answer) => answer,
+    }
 }
 
 /// Reads the question of a request that changes something.
 async fn write<T: DeserializeOwned>(
-    page: &Page,
+    state: &RouterState,
     request: Request,
 ) -> Result<(Operator, T), Response> {
-    if page.access.is_writable() {
+    if state.access.is_writable() {
         question(request).await
     } else {
         let reason = "this page is read-only: see `Access::writable`";
@@ -224,7 +218,10 @@ fn done(verb: &'static str, operator: &Operator, change: Result<Change, Failed>)
     match change {
         Ok(change) => {
             log(verb, operator, &change);
-            let told = json!({ "before": change.before, "after": change.after });
+            let mut told = json!({ "before": change.before, "after": change.after });
+            if let Some(was_blocked) = change.was_blocked {
+                told["was_blocked"] = was_blocked.into();
+            }
             answer(StatusCode::OK, JSON, told.to_string())
         }
         Err(why) => failed(&why),

@@ -20,7 +20,7 @@ const EACH: Duration = Duration::from_secs(1);
 
 /// The state that the routes share.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct RouterState {
     pub(super) handle: Handle,
     pub(super) access: Access,
     viewers: Viewers,
@@ -37,9 +37,9 @@ struct PageData<'a> {
     writable: bool,
 }
 
-impl Page {
+impl RouterState {
     pub(super) fn new(handle: Handle, access: Access) -> Arc<Self> {
-        let page = Arc::new(Self {
+        let state = Arc::new(Self {
             handle,
             access,
             viewers: Viewers::default(),
@@ -47,8 +47,8 @@ impl Page {
             is_running: AtomicBool::new(false),
         });
         // Without a runtime yet, the first request starts it.
-        page.begin();
-        page
+        state.begin();
+        state
     }
 
     /// Starts the task, unless it runs.
@@ -109,19 +109,19 @@ fn event(data: &[u8]) -> Bytes {
 }
 
 /// Sends events to all viewers until the end, or until the router is dropped.
-async fn send_events(page: Weak<Page>, mut end: End) {
+async fn send_events(state: Weak<RouterState>, mut end: End) {
     let mut next = Instant::now();
     loop {
         if timeout_at(next, &mut end).await.is_ok() {
-            if let Some(page) = page.upgrade() {
-                page.viewers.end();
+            if let Some(state) = state.upgrade() {
+                state.viewers.end();
             }
             return;
         }
-        let Some(page) = page.upgrade() else {
+        let Some(state) = state.upgrade() else {
             return;
         };
-        page.tick();
+        state.tick();
         // A late tick moves the next ones: no two come at once.
         next = (next + EACH).max(Instant::now());
     }

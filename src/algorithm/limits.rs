@@ -74,6 +74,12 @@ impl Limit {
         self
     }
 
+    /// Returns this limit with another size, at a rate in proportion.
+    pub(crate) fn resized(self, size: u32) -> Self {
+        let quota = u64::from(self.quota) * u64::from(size) / u64::from(self.size.max(1));
+        self.with(u32::try_from(quota).unwrap_or(u32::MAX), size)
+    }
+
     fn map(self, change: impl Fn(u32) -> u32) -> Self {
         Self {
             quota: change(self.quota),

@@ -264,6 +264,16 @@ impl Algorithm {
         )
     }
 
+    /// Returns how long a request of this cost waits if nothing else is charged, and the state: no time if it passes
+    /// now, and `None` if it never passes.
+    pub(crate) fn wait(&self, state: State, now: Micros, cost: u32) -> (Option<Micros>, State) {
+        with_rule!(
+            self,
+            (state: State, now: Micros, cost: u32) -> (Option<Micros>, State),
+            rule => step::wait(&rule, state, now, cost)
+        )
+    }
+
     /// Returns the outcome of a request whose charge is already in the state, or was dropped.
     #[cfg(feature = "redis")]
     pub(crate) fn outcome(&self, state: State, now: Micros, cost: u32, allowed: bool) -> Outcome {

@@ -123,7 +123,7 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// Returns until when a charge of now counts in the same window as this moment: a lease of now ends by then.
     /// `now`, if only a request opens a window, and none is open. The default is that of a rule without
     /// windows.
-    #[cfg(all(test, feature = "redis"))]
+    #[cfg(feature = "redis")]
     fn bin_end(&self, _: &Self::Kept, _: Micros) -> Micros {
         Micros::new(u64::MAX)
     }
@@ -332,6 +332,22 @@ pub(super) fn outcome<S: Step>(
     // Several policies may have denied the request, and this policy may allow it by now.
     let allowed = allowed || rule.allows(&kept, now, cost);
     rule.outcome(&kept, now, cost, allowed)
+}
+
+/// Returns how long a request waits that is not charged; see [`Algorithm::wait`](super::Algorithm::wait).
+pub(super) fn wait<S: Step>(
+    rule: &S,
+    state: State,
+    now: Micros,
+    cost: u32,
+) -> (Option<Micros>, State) {
+    let kept = read(rule, state, now);
+    let wait = if rule.allows(&kept, now, cost) {
+        Some(Micros::ZERO)
+    } else {
+        rule.outcome(&kept, now, cost, false).retry_micros()
+    };
+    (wait, rule.write(kept))
 }
 
 /// Charges after the fact; see [`Algorithm::settle`](super::Algorithm::settle).

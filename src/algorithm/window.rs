@@ -26,7 +26,7 @@ pub(super) trait InWindows: Copy + Send + Sync + 'static {
     fn to_its_end(self, kept: Window, now: Micros) -> Micros;
 
     /// Returns whether a window opens with a request, and not by itself.
-    #[cfg(all(test, feature = "redis"))]
+    #[cfg(feature = "redis")]
     fn opens_with_a_request(self) -> bool {
         false
     }
@@ -112,7 +112,7 @@ impl<W: InWindows> Step for W {
         self.to_its_end(*kept, now)
     }
 
-    #[cfg(all(test, feature = "redis"))]
+    #[cfg(feature = "redis")]
     fn bin_end(&self, kept: &Window, now: Micros) -> Micros {
         if self.opens_with_a_request() && self.window_at(now, *kept).used == 0 {
             return now;

@@ -11,7 +11,7 @@ use crate::line::{Position, Row, Woken};
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) standing: Learned,
-    waiting: Row<u64, ()>,
+    waiting: Row<u64>,
     joined: u64,
     /// Its place in the table among the lines at rest.
     pub(super) rests: Option<(Instant, u64)>,
@@ -64,7 +64,7 @@ impl Line {
     pub(super) fn join(&mut self) -> u64 {
         let number = self.joined;
         self.joined += 1;
-        self.waiting.join(number, ());
+        self.waiting.join(number);
         number
     }
 

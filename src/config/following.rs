@@ -136,7 +136,46 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use notify::event::{CreateKind, ModifyKind, RemoveKind};
+    use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
     use std::{env, fs, process};
+
+    /// A file in memory, which changes at each of so many looks.
+    struct Written {
+        changes: u8,
+        looks: AtomicU8,
+        reads: AtomicUsize,
+    }
+
+    impl Followed for Written {
+        fn digest(&self) -> Option<Sha> {
+            let looks = self.looks.fetch_add(1, Ordering::Relaxed);
+            Some([looks.min(self.changes); 32])
+        }
+
+        fn is_new(&self, _: &Sha) -> bool {
+            true
+        }
+
+        fn read_again(&self) {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_is_read_once_it_is_quiet_or_after_a_second_of_changes() {
+        for (changes, read_after) in [(0, 150), (1, 300), (3, 600), (u8::MAX, 1_050)] {
+            let file = Arc::new(Written {
+                changes,
+                looks: AtomicU8::new(0),
+                reads: AtomicUsize::new(0),
+            });
+            let begun = Instant::now();
+            look(Arc::clone(&file)).await;
+            let took = begun.elapsed();
+            assert_eq!(took, Duration::from_millis(read_after), "{changes} changes");
+            assert_eq!(file.reads.load(Ordering::Relaxed), 1, "{changes} changes");
+        }
+    }
 
     #[test]
     fn all_but_a_look_may_be_a_change() {

@@ -1,6 +1,6 @@
 //! Plans, and how the plan of a request is found.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use super::keys::{Common, ReadKey, networks as networks_of};
 use super::limits::limit;
 use super::policies::ReadPolicy;
 use super::walk::{At, Name, Table};
+use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{self, Extract, Head, IntoKey, Key};
 use crate::plan::{Plan, Plans};
@@ -46,15 +47,20 @@ pub(super) fn plans(
     if entries.is_empty() {
         return at.refuse("there is no plan; add [plans.NAME] or leave `plans` out");
     }
+    let own = policies.iter().map(|(name, policy)| {
+        let own = policy.as_ref().map(|policy| policy.unkeyed.algorithm());
+        (*name, own)
+    });
+    let own: Known<'_, _> = own.collect();
     let mut plans = Vec::new();
     for (name, at) in &entries {
         if name.text.is_empty() {
             at.refuse_name::<()>(*name, "a plan needs a name");
         }
-        plans.push(plan(name.text, at, policies));
+        plans.push(plan(name.text, at, &own));
     }
-    warn_of_unmentioned(root, &entries, policies);
-    let names: Vec<&str> = entries.iter().map(|(name, _)| name.text).collect();
+    warn_of_unmentioned(root, &entries);
+    let names: Known<'_, ()> = entries.iter().map(|(name, _)| (name.text, ())).collect();
     let default = root
         .need(
             "default_plan",
@@ -71,24 +77,38 @@ pub(super) fn plans(
     };
     let plans: Vec<Plan> = plans.into_iter().collect::<Option<_>>()?;
     Some(ReadPlans {
-        names: names.into_iter().map(str::to_owned).collect(),
+        names: names.in_order.into_iter().map(str::to_owned).collect(),
         plans: Plans::new(plans).default_plan(default?),
         plan_of: plan_of?,
     })
 }
 
-/// Warns of each policy of which no plan speaks.
-fn warn_of_unmentioned(
-    root: &Table<'_>,
-    plans: &[(Name<'_>, At<'_>)],
-    policies: &[(&str, Option<ReadPolicy>)],
-) {
-    for (name, _) in policies {
-        let Some(policy) = root.get("policies").and_then(|at| at.field(name)) else {
-            continue;
+/// What has a name in the file.
+struct Known<'w, T> {
+    in_order: Vec<&'w str>,
+    by_name: HashMap<&'w str, T>,
+}
+
+impl<'w, T> FromIterator<(&'w str, T)> for Known<'w, T> {
+    fn from_iter<I: IntoIterator<Item = (&'w str, T)>>(named: I) -> Self {
+        let mut known = Self {
+            in_order: Vec::new(),
+            by_name: HashMap::new(),
         };
-        let is_meant = policy.field("for_all_plans").is_some();
-        if !is_meant && plans.iter().all(|(_, plan)| plan.field(name).is_none()) {
+        for (name, its) in named {
+            known.in_order.push(name);
+            known.by_name.insert(name, its);
+        }
+        known
+    }
+}
+
+/// Warns of each policy of which no plan speaks.
+fn warn_of_unmentioned(root: &Table<'_>, plans: &[(Name<'_>, At<'_>)]) {
+    let mentioned = plans.iter().flat_map(|(_, plan)| plan.fields());
+    let mentioned: HashSet<&str> = mentioned.map(|(policy, _)| policy).collect();
+    for (name, policy) in root.get("policies").into_iter().flat_map(At::fields) {
+        if !mentioned.contains(name) && policy.field("for_all_plans").is_none() {
             policy.warn(
                 "no plan speaks of it, so it has its own limit under all plans; give it a limit in a plan, or say \
                  for_all_plans = true",
@@ -97,24 +117,22 @@ fn warn_of_unmentioned(
     }
 }
 
-fn known_plan<'w>(at: &At<'w>, names: &[&str]) -> Option<&'w str> {
+fn known_plan<'w>(at: &At<'w>, names: &Known<'_, ()>) -> Option<&'w str> {
     let text = at.text()?;
-    if names.contains(&text) {
+    if names.by_name.contains_key(text) {
         return Some(text);
     }
-    at.unknown("plan", text, names)
+    at.unknown("plan", text, &names.in_order)
 }
 
-fn plan(name: &str, at: &At<'_>, policies: &[(&str, Option<ReadPolicy>)]) -> Option<Plan> {
+fn plan(name: &str, at: &At<'_>, policies: &Known<'_, Option<&Algorithm>>) -> Option<Plan> {
     let mut plan = Plan::new(name);
-    let known: Vec<&str> = policies.iter().map(|(name, _)| *name).collect();
     for (policy, at) in at.entries()? {
-        let Some((_, own)) = policies.iter().find(|(name, _)| *name == policy.text) else {
-            at.unknown_name("policy", policy, &known);
+        let Some(own) = policies.by_name.get(policy.text) else {
+            at.unknown_name("policy", policy, &policies.in_order);
             continue;
         };
-        let own = own.as_ref().map(|own| own.unkeyed.algorithm());
-        if let Some(limit) = limit(&at, policy.text, own) {
+        if let Some(limit) = limit(&at, policy.text, *own) {
             at.gives(policy.text, LimitRule::Plan(name.into()));
             plan = plan.limit(policy.text, limit);
         }
@@ -122,7 +140,7 @@ fn plan(name: &str, at: &At<'_>, policies: &[(&str, Option<ReadPolicy>)]) -> Opt
     Some(plan)
 }
 
-fn plan_of(common: &Common, at: &At<'_>, names: &[&str]) -> Option<Arc<PlanOf>> {
+fn plan_of(common: &Common, at: &At<'_>, names: &Known<'_, ()>) -> Option<Arc<PlanOf>> {
     let table = at.table(&PLAN_OF)?;
     table.either("header", "function");
     table.either("header", "key");
@@ -174,7 +192,7 @@ fn plan_of(common: &Common, at: &At<'_>, names: &[&str]) -> Option<Arc<PlanOf>> 
     }))
 }
 
-fn by_key(at: &At<'_>, is_address: bool, names: &[&str]) -> Option<HashMap<Key, String>> {
+fn by_key(at: &At<'_>, is_address: bool, names: &Known<'_, ()>) -> Option<HashMap<Key, String>> {
     let mut plans = HashMap::new();
     let mut seen: HashMap<Key, String> = HashMap::new();
     for (name, at) in at.entries()? {

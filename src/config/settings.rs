@@ -1,5 +1,6 @@
 //! The whole file: its tables together.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
@@ -229,23 +230,34 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
 }
 
 /// Warns of each policy that can never bind because of another, with the places of both.
-fn warn_of_pointless<'w>(root: &Table<'w>, layer: &RateLimitLayerBuilder) {
-    let warn = |pointless: &Pointless, place: &dyn Fn(&str) -> Option<At<'w>>| {
-        if let (Some(at), Some(other)) = (place(pointless.policy()), place(pointless.beside())) {
-            let (other, place) = (quoted(pointless.beside()), other.place());
-            at.warn(format!(
-                "it can never deny anything, since policy {other} ({place}) counts the same clients and is at least as \
-                 strict; leave one out, or correct the one that has a digit too few or too many"
-            ));
+fn warn_of_pointless(root: &Table<'_>, layer: &RateLimitLayerBuilder) {
+    let of_policies = layer.pointless();
+    if !of_policies.is_empty() {
+        let policies = root.get("policies").into_iter().flat_map(At::fields);
+        let limits = policies.filter_map(|(name, at)| Some((name, limit_of(&at)?)));
+        let limits: HashMap<&str, At<'_>> = limits.collect();
+        for pointless in of_policies {
+            warn_of_one(&pointless, |name| limits.get(name));
         }
-    };
-    let policies = root.get("policies");
-    for pointless in layer.pointless() {
-        warn(&pointless, &|name| limit_of(&policies?.field(name)?));
     }
-    let plans = root.get("plans");
-    for (plan, pointless) in layer.pointless_in_plans() {
-        warn(&pointless, &|name| plans?.field(&plan)?.field(name));
+    let in_plans = layer.pointless_in_plans();
+    if !in_plans.is_empty() {
+        let plans = root.get("plans").into_iter().flat_map(At::fields);
+        let plans = plans.map(|(name, at)| (name, at.fields().into_iter().collect()));
+        let plans: HashMap<&str, HashMap<&str, At<'_>>> = plans.collect();
+        for (plan, pointless) in in_plans {
+            warn_of_one(&pointless, |name| plans.get(plan.as_str())?.get(name));
+        }
+    }
+}
+
+fn warn_of_one<'t, 'w: 't>(pointless: &Pointless, limit: impl Fn(&str) -> Option<&'t At<'w>>) {
+    if let (Some(at), Some(other)) = (limit(pointless.policy()), limit(pointless.beside())) {
+        let (other, place) = (quoted(pointless.beside()), other.place());
+        at.warn(format!(
+            "it can never deny anything, since policy {other} ({place}) counts the same clients and is at least as \
+             strict; leave one out, or correct the one that has a digit too few or too many"
+        ));
     }
 }
 

@@ -385,7 +385,18 @@ impl<'w> At<'w> {
         None
     }
 
-    /// Returns a field of a table that is read elsewhere.
+    /// Returns the fields of a table that is read elsewhere.
+    pub(super) fn fields(&self) -> Vec<(&'w str, At<'w>)> {
+        let Value::Table(entries) = &self.node.value else {
+            return Vec::new();
+        };
+        let fields = entries.iter().enumerate();
+        fields
+            .map(|(index, entry)| (entry.name.as_str(), self.below(index, entry)))
+            .collect()
+    }
+
+    /// Returns a field of a table that is read elsewhere. It looks through the table.
     pub(super) fn field(&self, field: &str) -> Option<At<'w>> {
         let Value::Table(entries) = &self.node.value else {
             return None;

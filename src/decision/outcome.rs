@@ -221,13 +221,12 @@ impl Outcome {
         }
     }
 
-    /// Denies a request that comes after requests that wait, with nothing remaining, until `longer` after them.
-    pub(super) fn behind(self, longer: Micros) -> Self {
-        if !self.allowed && self.wait.is_none() {
+    /// Denies a request that comes after requests that wait, with nothing remaining, for at least this long.
+    pub(super) fn behind(self, wait: Micros) -> Self {
+        let wait = Wait::new(wait.get());
+        if !self.allowed && (self.wait.is_none() || self.wait >= wait) {
             return self;
         }
-        let wait = self.retry_micros().unwrap_or(Micros::ZERO);
-        let wait = Wait::new(wait.saturating_add(longer).get());
         Self {
             allowed: false,
             remaining: 0,

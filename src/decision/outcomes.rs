@@ -83,15 +83,9 @@ impl Outcomes {
         });
     }
 
-    /// Puts the request behind requests of this policy that wait, with a wait that is `longer`.
-    pub(crate) fn put_behind(&mut self, policy: usize, longer: Micros) {
-        self.change(policy, |outcome| {
-            if !outcome.allowed || longer > Micros::ZERO {
-                outcome.behind(longer)
-            } else {
-                outcome
-            }
-        });
+    /// Puts the request behind others that wait, so that this policy lets it pass after this wait at the earliest.
+    pub(crate) fn put_behind(&mut self, policy: usize, wait: Micros) {
+        self.change(policy, |outcome| outcome.behind(wait));
     }
 
     /// Denies a request that this policy would let go on too late, with a wait after which it is in time.

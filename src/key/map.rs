@@ -71,3 +71,31 @@ impl<E: fmt::Debug, F> fmt::Debug for Map<E, F> {
 
 combinators!(Map<E, F>; E, F);
 hashed!(Map<E, F>; E, F);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key;
+
+    /// Whether two policies with this value, mapped by one closure, have one key: of these, the stricter one alone binds.
+    fn is_compared<E: Take + Extract>(of: E) -> bool {
+        let plain = of.identity().expect("it reads one value");
+        let mapped = Map::new(of, |_: E::Out<'_>| 1_u64).identity();
+        mapped.is_some_and(|mapped| mapped.starts_with(&plain))
+    }
+
+    #[test]
+    fn what_an_extractor_reads_is_known_behind_a_closure_too() {
+        assert!(is_compared(key::header("x-tenant")));
+        assert!(is_compared(key::client_ip()));
+        assert!(is_compared(key::peer_ip()));
+        assert!(is_compared(key::extension::<u64>()));
+        #[cfg(feature = "tonic")]
+        {
+            assert!(is_compared(key::client_certificate()));
+            assert!(is_compared(key::grpc_method()));
+            assert!(is_compared(key::grpc_service()));
+            assert!(is_compared(key::metadata("x-tenant")));
+        }
+    }
+}

@@ -6,7 +6,7 @@ use super::{Charges, Inspection, Limiter};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::store::{Amendment, Charge, Ledger, answered};
+use crate::store::{Charge, Ledger, answered};
 
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns the charges of all policies for one key at this cost.
@@ -37,14 +37,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let leased = self.leased_about(charges.clone());
         let peeked = self.peek_about(charges);
         async move { Ok(Inspection::new(peeked.await?, refusals.await, leased.await)) }
-    }
-
-    pub(crate) fn amend_about(
-        &self,
-        charges: &[Charge],
-        amendment: Amendment,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static + use<L> {
-        self.amend(charges, amendment)
     }
 
     /// Returns the key that a policy of this name has among these charges.

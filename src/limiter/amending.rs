@@ -98,7 +98,8 @@ impl LocalLimiter {
         );
     }
 
-    /// Makes this key as good as new under every policy.
+    /// Makes this key as good as new under every policy: nothing of its limits is used any more. A block stays,
+    /// which [`unblock_now`](Self::unblock_now) ends, and so does an override.
     pub fn reset_now(&self, key: impl IntoKey) {
         self.amend_now(&self.charges_to_amend(key.into_key(), 0), Amendment::Reset);
     }
@@ -146,12 +147,36 @@ impl LocalLimiter {
         self.amend_now(&charges, Amendment::Block(length.into()));
     }
 
-    /// Ends the block of this key under every policy, if there is one.
-    pub fn unblock_now(&self, key: impl IntoKey) {
+    /// Ends the block of this key under every policy. Returns whether the key was blocked under any.
+    ///
+    /// `false` means that nothing is different for the requests of the key. If they are refused, the key has
+    /// used up its limit, which [`reset_now`](Self::reset_now) gives back.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("logins", FixedWindow::per_hour(3)))
+    ///     .build_local()?;
+    ///
+    /// limiter.block_now("mallory", Duration::from_secs(3_600));
+    /// assert!(limiter.unblock_now("mallory"));
+    /// assert!(limiter.check_now("mallory", 1).is_allowed());
+    ///
+    /// // Out of quota, and not blocked.
+    /// assert!(limiter.check_now("ann", 3).is_allowed());
+    /// assert!(!limiter.unblock_now("ann"));
+    /// assert!(!limiter.check_now("ann", 1).is_allowed());
+    /// limiter.reset_now("ann");
+    /// assert!(limiter.check_now("ann", 1).is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn unblock_now(&self, key: impl IntoKey) -> bool {
         self.amend_now(
             &self.charges_to_amend(key.into_key(), 0),
             Amendment::Unblock,
-        );
+        )
     }
 }
 
@@ -190,7 +215,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         )
     }
 
-    /// Makes this key as good as new under every policy, in any store.
+    /// Makes this key as good as new under every policy, in any store; see
+    /// [`reset_now`](Limiter::reset_now).
     ///
     /// # Errors
     ///
@@ -217,7 +243,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.amend(&charges, Amendment::Block(length.into()))
     }
 
-    /// Ends the block of this key under every policy, in any store.
+    /// Ends the block of this key under every policy, in any store. Returns whether the key was blocked under
+    /// any; if not, a key that is refused needs a [`reset`](Self::reset): see
+    /// [`unblock_now`](Limiter::unblock_now).
     ///
     /// # Errors
     ///
@@ -225,8 +253,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     pub fn unblock(
         &self,
         key: impl IntoKey,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send + 'static {
+        self.amended(
             &self.charges_to_amend(key.into_key(), 0),
             Amendment::Unblock,
         )

@@ -169,7 +169,7 @@ impl<S> LimiterBuilder<S> {
     ///
     /// A request beyond that is refused at once, as if no policy waited. Requests that a
     /// [`LeakyQueue`](crate::LeakyQueue) holds are not counted. This bounds the memory of waiting requests: a request
-    /// and a timer each.
+    /// and a timer each. Requests of low priority that leave a [reserve](Policy::reserve) have as many places of their own.
     pub fn wait_places(self, places: u32) -> Self {
         Self {
             wait_places: places,
@@ -274,7 +274,7 @@ pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
         let remedy = "add a policy with `.policy(Policy::new(name, algorithm))`";
         return Err(ConfigError::new("policies", "empty", remedy));
     }
-    check_names(&policies.iter().map(Policy::name))?;
+    check_names(policies.iter().map(Policy::name))?;
     check_first_names(policies)?;
     policies.iter().try_for_each(Policy::check_mark)?;
     policies.iter().try_for_each(Policy::check_terms)?;
@@ -302,7 +302,7 @@ fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
     }
     for policy in renamed {
         let was = policy.first_name();
-        check_names(&std::iter::once(was))?;
+        check_names(std::iter::once(was))?;
         if !was.is_ascii() {
             let remedy = "name a policy with 1 to 64 printable characters of ASCII";
             return Err(ConfigError::quoting("was", was, remedy));

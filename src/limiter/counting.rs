@@ -139,7 +139,7 @@ impl Policies {
     #[inline]
     pub(super) fn count_allowed(&self, charges: &[Charge]) {
         if self.counted.heaviest.is_some() {
-            self.note_keys(charges, &Outcomes::new(Micros::ZERO));
+            self.note_keys(charges, &Outcomes::new(Micros::ZERO), |_| false);
         }
         self.counted.counters.judged(self.units(charges), Ok(()));
     }
@@ -147,12 +147,41 @@ impl Policies {
     /// Counts a decided request. The outcomes are in units.
     #[inline]
     pub(super) fn count_decided(&self, charges: &[Charge], outcomes: &Outcomes) {
-        let units = self.units(charges);
+        self.count_held(charges, outcomes, |_| false);
+    }
+
+    /// Counts a decided request. What these charges of it cost is counted when they are settled: a counter cannot take
+    /// an estimate back.
+    #[inline]
+    pub(super) fn count_held(
+        &self,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        is_settled: impl Fn(&Charge) -> bool,
+    ) {
+        let units = charges.iter().map(|charge| {
+            let units = if is_settled(charge) {
+                0
+            } else {
+                self.prices.units(charge)
+            };
+            (charge.policy, units)
+        });
         if !self.counted.counters.decided(units, outcomes) {
             self.log_refusal(charges, outcomes);
         }
         if self.counted.heaviest.is_some() {
-            self.note_keys(charges, outcomes);
+            self.note_keys(charges, outcomes, is_settled);
+        }
+    }
+
+    /// Counts what a charge of a request has cost in the end.
+    pub(super) fn count_spent(&self, charge: &Charge, units: u32) {
+        let counters = &self.counted.counters;
+        counters.policy(charge.policy, Count::Cost, units.into());
+        if self.counted.heaviest.is_some() {
+            let (policy, key) = (charge.policy, &charge.key);
+            self.counted.note(policy, key, units, false, None);
         }
     }
 
@@ -186,17 +215,28 @@ impl Policies {
 
     #[inline(never)]
     fn note_key(&self, policy: usize, key: &Key, units: u32, outcomes: &Outcomes) {
-        self.note_keys(&[Charge::new(policy, *key, units)], outcomes);
+        self.note_keys(&[Charge::new(policy, *key, units)], outcomes, |_| false);
     }
 
     #[inline(never)]
-    fn note_keys(&self, charges: &[Charge], outcomes: &Outcomes) {
+    fn note_keys(
+        &self,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        is_settled: impl Fn(&Charge) -> bool,
+    ) {
         let at = Some(outcomes.at()).filter(|at| *at > Micros::ZERO);
         for charge in charges {
-            let mut outcomes = outcomes.iter();
-            let outcome = outcomes.find(|(policy, _)| *policy == charge.policy);
+            let mut each = outcomes.iter();
+            let outcome = each.find(|(policy, _)| *policy == charge.policy);
             let is_refused = outcome.is_some_and(|(_, outcome)| outcome.denies());
-            let units = self.prices.units(charge);
+            let is_charged =
+                outcomes.is_allowed() && outcome.is_some_and(|(_, it)| it.is_allowed());
+            let units = if is_charged && is_settled(charge) {
+                0
+            } else {
+                self.prices.units(charge)
+            };
             self.counted
                 .note(charge.policy, &charge.key, units, is_refused, at);
         }
@@ -267,10 +307,14 @@ impl Policies {
 
     /// Counts the correction of charges after the fact, if this amendment is one.
     pub(super) fn count_amended(&self, charges: &[Charge], amendment: Amendment) {
-        if matches!(amendment, Amendment::Settle | Amendment::Refund) {
-            for charge in charges {
-                self.count_settled(charge.policy);
-            }
+        let what = match amendment {
+            Amendment::Settle => Count::Cost,
+            Amendment::Refund => Count::Refunded,
+            _ => return,
+        };
+        for (policy, units) in self.units(charges) {
+            self.count_settled(policy);
+            self.counted.counters.policy(policy, what, units.into());
         }
     }
 
@@ -334,6 +378,16 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     #[inline]
     pub(crate) fn count_decided(&self, charges: &[Charge], told: &Outcomes) {
         self.policies.count_decided(charges, told);
+    }
+
+    /// Counts a decided request, but what these charges of it cost, which is counted when they are settled.
+    pub(crate) fn count_held(
+        &self,
+        charges: &[Charge],
+        told: &Outcomes,
+        is_settled: impl Fn(&Charge) -> bool,
+    ) {
+        self.policies.count_held(charges, told, is_settled);
     }
 
     /// Counts a request that the store could not decide.

@@ -1,5 +1,6 @@
 //! The limits of a limiter's requests.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -13,8 +14,7 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::{
-    Choice, ChosenPlan, Finding, LimitContext, Limited, Limits, PendingLookup, PlanLookup, Plans,
-    RuleLimit,
+    Choice, ChosenPlan, Finding, LimitContext, Limits, PendingLookup, PlanLookup, Plans, RuleLimit,
 };
 use crate::policy::Policy;
 use crate::store::{Charge, Ledger, Reply};
@@ -94,13 +94,15 @@ impl PreparedLimits {
         let later = (sources.are_resolved, sources.is_adjustable);
         let (limits, rules) = Limits::prepare(plans, &limited, nodes, later.0, later.1)?;
         if let Some(plans) = plans {
-            plans.warn_of_unreachable(!sources.is_no_plan_named, |name| {
-                let its = limited.iter().find(|policy| policy.name == name);
-                its.is_some_and(Limited::leaves_no_request_out)
-            });
+            let complete = limited
+                .iter()
+                .filter(|policy| policy.leaves_no_request_out());
+            let complete: HashSet<&str> = complete.map(|policy| policy.name).collect();
+            plans.warn_of_unreachable(!sources.is_no_plan_named, |name| complete.contains(name));
         }
+        let planned = plans.map(Plans::policies);
         for policy in policies {
-            policy.may_have_several_limits(plans, later);
+            policy.may_have_several_limits(planned.as_ref(), later);
         }
         let limits = limits.map(|limits| RequestLimits { limits, sources });
         Ok(Self { limits, rules })

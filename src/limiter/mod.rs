@@ -75,7 +75,9 @@ use crate::key::{IntoKey, Key};
 use crate::observe::StoreHealth;
 use crate::plan::{Finding, LimitContext, PlanLookup};
 use crate::policy::{DeclaredModes, Modes, Policy, Unsettled};
-use crate::store::{Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Reply, Wanted};
+use crate::store::{
+    Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Outlook, Reply, Wanted,
+};
 
 /// Decides whether a request may go on, under one or more policies. It does not depend on HTTP.
 ///
@@ -266,13 +268,22 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         amendment: Amendment,
     ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static + use<L> {
-        self.policies.count_amended(charges, amendment);
-        let reply = self.ledger.amend(charges, amendment);
-        async move { reply.wait().await.map(drop) }
+        let amended = self.amended(charges, amendment);
+        async move { amended.await.map(drop) }
     }
 
-    pub(crate) fn peek_charges(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.ledger.peek(charges)
+    /// Changes the states of keys, and returns what [`Ledger::amend`] answers.
+    pub(crate) fn amended(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send + 'static + use<L> {
+        self.policies.count_amended(charges, amendment);
+        self.ledger.amend(charges, amendment).wait()
+    }
+
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        self.ledger.outlook(charges)
     }
 
     /// Returns the rules that give limits, or `None` if each policy has one limit.

@@ -167,10 +167,11 @@ impl LocalLimiter {
         is_admitted
     }
 
-    /// Changes the state of a key in this process.
-    pub(super) fn amend_now(&self, charges: &[Charge], amendment: Amendment) {
+    /// Changes the state of a key in this process, and returns what [`Ledger::amend`] answers.
+    pub(super) fn amend_now(&self, charges: &[Charge], amendment: Amendment) -> bool {
         self.policies.count_amended(charges, amendment);
+        let amended = self.ledger.inner().amend_now(charges, amendment);
         // Only an override can fail, for lack of room.
-        let _ = self.ledger.inner().amend_now(charges, amendment);
+        amended.unwrap_or(false)
     }
 }

@@ -301,3 +301,47 @@ fn units(free: u32, price: u64) -> u32 {
         Some(rest) => u32::try_from(rest / price + 1).unwrap_or(u32::MAX),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::TokenBucket;
+    use crate::key::Key;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn price() -> Price {
+        let cell = FactorCell::new();
+        let policy = Policy::new("calls", TokenBucket::per_second(10)).factor(&cell);
+        let policies = crate::limiter::in_parts(vec![policy]).expect("a bucket has parts");
+        let Prices(prices) = Prices::of(&policies);
+        let price = prices.and_then(|prices| prices.into_iter().next().flatten());
+        price.expect("the policy has a factor")
+    }
+
+    #[test]
+    fn the_limit_of_a_charge_is_that_without_the_room_for_its_price() {
+        let price = price();
+        let own = price.parts.under(Limit::new(4_000, 4_000)).unwrap();
+        for limit in [None, own.limits()] {
+            for factor in [1_000, 500] {
+                let mut charge = Charge::new(0, Key::GLOBAL, 1);
+                charge.limit = limit;
+                price.charge(&mut charge, Factor::thousandths(factor));
+                assert_eq!(charge.beyond > 0, factor < 1_000);
+                let expected = limit.unwrap_or(price.limit);
+                assert_eq!(price.limit_of(&charge), expected, "{factor}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_share_of_a_bucket_drains_at_its_share_of_the_rate() {
+        let price = price();
+        let whole = price.limit.size();
+        for (share, expected) in [(whole, SECOND / 10), (whole / 2, SECOND / 5)] {
+            let one = price.time_of(UNIT, (price.limit, share));
+            assert_eq!(one, Some(Micros::new(expected)), "{share} of {whole}");
+        }
+    }
+}

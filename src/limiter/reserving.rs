@@ -76,12 +76,17 @@ impl LocalLimiter {
     fn reserve_one_now(&self, charge: Charge) -> Reservation {
         let mut reservation = Reservation::of(self);
         reservation.decide(slice::from_ref(&charge), |outcomes| {
-            let asked = (charge.policy, &charge.key, charge.cost);
             let ledger = self.ledger.inner();
             let is_allowed = match charge.slot {
                 None => ledger.charge_one(charge.policy, &charge.key, charge.cost, outcomes),
                 Some(_) => ledger.charge_alone(&charge, outcomes),
             };
+            let units = if is_allowed && charge.is_of_rate() {
+                0
+            } else {
+                charge.cost
+            };
+            let asked = (charge.policy, &charge.key, units);
             self.policies.count_one(asked, is_allowed, outcomes);
             is_allowed
         });
@@ -252,7 +257,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         reservation.change(|outcomes| {
             self.look_at_costs(charges, outcomes);
             self.policies.prices.convert_to_units(charges, outcomes);
-            self.policies.count_decided(charges, outcomes);
+            self.policies
+                .count_held(charges, outcomes, Charge::is_of_rate);
         });
     }
 }

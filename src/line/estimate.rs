@@ -1,101 +1,310 @@
-//! Estimates when a request gets its turn behind others that wait.
+//! Computes when a request gets its turn beside others that wait, from the state of each of its keys.
+//!
+//! The others go on in their order, each when all of its policies let it pass, and are then charged. A request stands
+//! in one line, that of the policy with the longest wait, and holds up those behind it there.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
-use crate::algorithm::{Algorithm, Limit, Replenishment};
+use super::wait_queue::{Asks, Number};
+use crate::algorithm::Limit;
 use crate::clock::Micros;
-use crate::decision::Outcomes;
+use crate::store::KeyOutlook;
 
-/// The limits that replace a policy's limit for single keys, by policy.
-pub(crate) type OwnLimits = SmallVec<[(usize, OwnLimit); 1]>;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwnLimit {
-    limit: u32,
-    /// The window of the limit, rounded up to seconds; `None` if the limit grants nothing.
-    window: Option<Micros>,
+/// The keys of a request, and the requests that wait for them.
+pub(crate) struct Estimate {
+    keys: SmallVec<[Waited; 4]>,
+    /// The requests that are behind no other one, in their order.
+    front: VecDeque<Member>,
+    /// The requests that wait for keys of their own as well. The last one is the first to have waited for them.
+    later: Vec<Member>,
+    /// How much time has passed.
+    clock: Micros,
+    /// The key in whose line the request stands behind another one.
+    is_behind_in: Option<usize>,
 }
 
-/// Returns the limits of single keys that these outcomes tell.
-pub(crate) fn own_limits(outcomes: &Outcomes) -> OwnLimits {
-    let own = outcomes.iter().filter_map(|(policy, outcome)| {
-        let (limit, seconds) = outcome.own_limit()?;
-        let window = seconds.map(|seconds| Micros::from_secs(seconds.into()));
-        Some((policy, OwnLimit { limit, window }))
-    });
-    own.collect()
+/// A key of the request, as it is after some time.
+struct Waited {
+    key: KeyOutlook,
+    /// Whether requests wait under the policy. Otherwise a request that it denies is refused.
+    is_patient: bool,
+    /// The requests behind one that stands in the line of this key.
+    behind: BTreeMap<Number, Member>,
+    /// When it lets the request pass, as far as it was found to deny it.
+    passes_after: Micros,
 }
 
-/// Returns a cost and a time. Waiting for each of `before` and then for `cost` takes as long as one wait for
-/// the returned cost, plus the returned time. A store can tell the wait of one request that costs no more
-/// than the limit.
-///
-/// The result is exact for costs of 1, except under a sliding window, where it may be too long by a part of
-/// the window. Greater costs may take longer than the result under a log, slots, a sliding window, or a
-/// bucket whose refill is smaller than its capacity, because the remainder after one request can be too
-/// little for the next. Under a key's own limit of a bucket, the result is too long by the rounding of the
-/// window.
-pub(crate) fn one_after_the_other(
-    algorithm: &Algorithm,
-    own: Option<OwnLimit>,
-    before: &[u32],
+/// A request that waits, or the one that asks.
+struct Member {
+    number: Number,
+    asks: SmallVec<[KeyAsk; 2]>,
+    /// How long its other keys deny it.
+    from: Micros,
+    is_own: bool,
+}
+
+#[derive(Clone, Copy)]
+struct KeyAsk {
+    key: usize,
     cost: u32,
-) -> (u32, Micros) {
-    // The outcome tells the limit of this hour as a limit of the key.
-    let algorithm = &algorithm.without_hours();
-    let limit = algorithm.limit().unwrap_or(u32::MAX);
-    let limit = own.map_or(limit, |own| own.limit);
-    if cost > limit {
-        return (cost, Micros::ZERO);
-    }
-    let costs = before.iter().copied().chain([cost]);
-    let all: u128 = costs.clone().map(u128::from).sum();
-    if let Ok(all) = u32::try_from(all)
-        && all <= limit
-    {
-        return (all, Micros::ZERO);
-    }
-    let own = own.and_then(|own| Some(u128::from(own.window?.get())));
-    let its = algorithm.period().map(|period| period.as_micros());
-    // A window has the period of the policy, which has none if its limit is 0.
-    let period = its.or(own).unwrap_or_default();
-    let whole = algorithm.longest_wait().map(|wait| wait.as_micros());
-    let whole = whole.unwrap_or(2 * period);
-    let quota = algorithm.limits().map_or(limit, Limit::quota);
-    let (at_once, each) = match algorithm.replenishment() {
-        Some(Replenishment::Interval) => {
-            let interval = algorithm.frame().1.unwrap_or_default().as_micros();
-            let arrive = match own {
-                // A lower bound: `window` is rounded up.
-                Some(window) => u128::from(limit) * interval / window.max(1),
-                None => quota.into(),
+    limit: Option<Limit>,
+}
+
+/// When a request goes on, if no other request goes before it.
+#[derive(Clone, Copy)]
+struct Turn {
+    after: Micros,
+    /// The key in whose line it stands until then.
+    stands_in: Option<usize>,
+}
+
+/// The keys in whose lines requests stand, at the front.
+type Standing = SmallVec<[(usize, Number); 4]>;
+
+/// The number of times that policies may deny a request one after the other, where their limits depend on the hour.
+const MOST_DENIALS: usize = 100;
+
+impl Estimate {
+    /// Prepares the estimate for a request with this number that asks this now.
+    pub(crate) fn new(
+        (own, asks): (Number, &Asks),
+        keys: impl IntoIterator<Item = KeyOutlook>,
+        is_patient: impl Fn(usize) -> bool,
+        others: Vec<(Number, Asks)>,
+        now: Instant,
+    ) -> Self {
+        let keys: SmallVec<[Waited; 4]> = keys
+            .into_iter()
+            .map(|key| Waited {
+                is_patient: is_patient(key.policy),
+                key,
+                behind: BTreeMap::new(),
+                passes_after: Micros::ZERO,
+            })
+            .collect();
+        let after = |moment: Instant| Micros::from(moment.saturating_duration_since(now));
+        let member = |(number, of): (Number, Asks)| {
+            let mut member = Member {
+                number,
+                asks: SmallVec::new(),
+                from: Micros::ZERO,
+                is_own: number == own,
             };
-            if arrive < u128::from(limit) {
-                let refills = (all - u128::from(limit)).div_ceil(arrive.max(1));
-                return (limit, Micros::wait(refills * interval));
+            for ask in of {
+                let is_shared = asks.iter().any(|own| own.line == ask.line);
+                let key = keys.iter().position(|it| it.key.policy == ask.line.0);
+                match key.filter(|_| is_shared) {
+                    Some(key) => member.asks.push(KeyAsk {
+                        key,
+                        cost: ask.cost,
+                        limit: ask.limit,
+                    }),
+                    // A key of its own, or one about which the store tells nothing.
+                    None => member.from = member.from.max(after(ask.passes_at)),
+                }
             }
-            (limit, interval)
-        }
-        // A full bucket drains at a steady rate.
-        Some(Replenishment::Steady) => {
-            let longer = (all - u128::from(limit)) * own.unwrap_or(period);
-            return (limit, Micros::wait(longer.div_ceil(limit.into())));
-        }
-        // A client that takes each unit as soon as it is free gets one less than the limit in each period.
-        // The last unit is free at the end of the period, and counts for the next one.
-        Some(Replenishment::Sliding) if limit == 1 => (limit, 2 * period),
-        Some(Replenishment::Sliding) => (limit - 1, period),
-        _ => (limit, whole),
-    };
-    let (mut periods, mut taken) = (0, 0_u32);
-    for cost in costs {
-        taken = taken.saturating_add(cost);
-        if taken > at_once {
-            periods += u128::from(taken > cost);
-            taken = cost;
+            member
+        };
+        let own = (own, asks.clone());
+        let mut later: Vec<_> = others.into_iter().chain([own]).map(member).collect();
+        later.sort_by_key(|member| Reverse((member.from, member.number)));
+        Self {
+            keys,
+            front: VecDeque::new(),
+            later,
+            clock: Micros::ZERO,
+            is_behind_in: None,
         }
     }
-    // Not less than the wait of the first request, because the periods begin with it.
-    let first = before.first().map_or(taken, |first| taken.max(*first));
-    (first.min(limit), Micros::wait(periods * each))
+
+    /// Lets the other requests go on until it is the turn of the request. Returns for each policy that denies it when
+    /// that ends, none of them if it never passes.
+    pub(crate) fn waits(mut self) -> SmallVec<[(usize, Micros); 4]> {
+        while let Some((place, turn)) = self.next() {
+            let Some(member) = self.front.remove(place) else {
+                break;
+            };
+            self.clock = turn.after;
+            if member.is_own {
+                let denying = self.keys.iter().filter(|it| it.passes_after > Micros::ZERO);
+                return denying.map(|it| (it.key.policy, it.passes_after)).collect();
+            }
+            if let Some(key) = self.is_behind_in {
+                self.keys[key].deny_until(self.clock);
+            }
+            self.charge(&member);
+        }
+        SmallVec::new()
+    }
+
+    /// Charges a request whose turn has come, unless a policy refuses it.
+    fn charge(&mut self, member: &Member) {
+        let clock = self.clock;
+        let mut asks = member.asks.iter();
+        if asks.all(|ask| self.keys[ask.key].wait(*ask, clock) == Some(Micros::ZERO)) {
+            for ask in &member.asks {
+                self.keys[ask.key].key.charge(ask.cost, ask.limit, clock);
+            }
+        }
+    }
+
+    /// Returns the place of the request that goes on next, and when.
+    fn next(&mut self) -> Option<(usize, Turn)> {
+        loop {
+            let next = self.first_turn();
+            let until = next.as_ref().map(|(_, turn)| turn.after);
+            let is_next = |it: &mut Member| until.is_none_or(|until| it.from <= until);
+            let Some(member) = self.later.pop_if(is_next) else {
+                return next;
+            };
+            self.clock = self.clock.max(member.from);
+            self.come_to_the_front(member);
+        }
+    }
+
+    fn come_to_the_front(&mut self, member: Member) {
+        let place = self.front.partition_point(|it| it.number < member.number);
+        self.front.insert(place, member);
+    }
+
+    /// Returns the first turn of all requests that are behind no other one.
+    fn first_turn(&mut self) -> Option<(usize, Turn)> {
+        for key in 0..self.keys.len() {
+            self.let_first_look(key);
+        }
+        loop {
+            let mut standing = Standing::new();
+            let first = self.first_turn_at_the_front(&mut standing);
+            if first.as_ref().is_some_and(|first| self.is_now(first)) {
+                return first;
+            }
+            let is_before = |key: &Waited, place| {
+                let (first, _) = key.behind.first_key_value()?;
+                let mut before = standing.iter().filter(|(it, _)| *it == place);
+                Some(before.all(|(_, number)| number > first))
+            };
+            let mut keys = self.keys.iter().zip(0..);
+            match keys.position(|(key, place)| is_before(key, place) == Some(true)) {
+                Some(key) => self.let_first_look(key),
+                None => return first,
+            }
+        }
+    }
+
+    /// Lets the first request behind another one in this line find out whether it still is.
+    fn let_first_look(&mut self, key: usize) {
+        if let Some((_, member)) = self.keys[key].behind.pop_first() {
+            if member.is_own {
+                self.is_behind_in = None;
+            }
+            self.come_to_the_front(member);
+        }
+    }
+
+    /// Lets the requests at the front stand in lines, each behind those before it.
+    fn first_turn_at_the_front(&mut self, standing: &mut Standing) -> Option<(usize, Turn)> {
+        let mut first: Option<(usize, Turn)> = None;
+        let mut place = 0;
+        while let Some(member) = self.front.get(place) {
+            let is_taken = |ask: &&KeyAsk| standing.iter().any(|(key, _)| *key == ask.key);
+            if let Some(KeyAsk { key, .. }) = member.asks.iter().find(is_taken).copied() {
+                if let Some(member) = self.front.remove(place) {
+                    if member.is_own {
+                        self.is_behind_in = Some(key);
+                    }
+                    self.keys[key].behind.insert(member.number, member);
+                }
+                continue;
+            }
+            let (asks, number, is_own) = (member.asks.clone(), member.number, member.is_own);
+            if let Some(turn) = self.turn(&asks, number, is_own) {
+                standing.extend(turn.stands_in.map(|key| (key, number)));
+                let is_first = |(before, other): &(usize, Turn)| {
+                    // At that moment a waiting request is faster than one that comes back.
+                    let waits = self.front[*before].number.has_joined();
+                    turn.after < other.after || !waits && turn.after == other.after
+                };
+                if first.as_ref().is_none_or(is_first) {
+                    first = Some((place, turn));
+                }
+                if first.as_ref().is_some_and(|first| self.is_now(first)) {
+                    break;
+                }
+            }
+            place += 1;
+        }
+        first
+    }
+
+    /// Returns whether this is the turn of a waiting request, and has come: no other turn is before it.
+    fn is_now(&self, (place, turn): &(usize, Turn)) -> bool {
+        turn.after == self.clock && self.front[*place].number.has_joined()
+    }
+
+    /// Returns when a request that asks this goes on, if no other request goes before it; `None` if it never does.
+    fn turn(&mut self, asks: &[KeyAsk], number: Number, is_own: bool) -> Option<Turn> {
+        let mut turn = Turn {
+            after: self.clock,
+            stands_in: None,
+        };
+        self.wait_for(asks, &mut turn, |key| key.is_patient, is_own)?;
+        if is_own {
+            // A policy that denies it only before its turn does not refuse it.
+            for key in self.keys.iter_mut().filter(|key| !key.is_patient) {
+                key.passes_after = Micros::ZERO;
+            }
+            let in_line = turn;
+            self.wait_for(asks, &mut turn, |_| true, is_own)?;
+            let waits = number.has_joined() && in_line.after == turn.after;
+            turn.stands_in = in_line.stands_in.filter(|_| waits);
+        }
+        Some(turn)
+    }
+
+    /// Moves a turn to the moment at which all of these keys let the request pass.
+    fn wait_for(
+        &mut self,
+        asks: &[KeyAsk],
+        turn: &mut Turn,
+        counts: impl Fn(&Waited) -> bool,
+        is_own: bool,
+    ) -> Option<()> {
+        for _ in 0..MOST_DENIALS {
+            let mut longest = (Micros::ZERO, 0);
+            for ask in asks {
+                let key = &mut self.keys[ask.key];
+                if !counts(key) {
+                    continue;
+                }
+                let wait = key.wait(*ask, turn.after)?;
+                if wait > longest.0 {
+                    longest = (wait, ask.key);
+                }
+                if is_own && wait > Micros::ZERO {
+                    key.deny_until(turn.after.saturating_add(wait));
+                }
+            }
+            let (wait, key) = longest;
+            if wait == Micros::ZERO {
+                return Some(());
+            }
+            turn.stands_in.get_or_insert(key);
+            turn.after = turn.after.saturating_add(wait);
+        }
+        None
+    }
+}
+
+impl Waited {
+    fn wait(&mut self, ask: KeyAsk, after: Micros) -> Option<Micros> {
+        self.key.wait(ask.cost, ask.limit, after)
+    }
+
+    fn deny_until(&mut self, after: Micros) {
+        self.passes_after = self.passes_after.max(after);
+    }
 }

@@ -6,7 +6,7 @@
 //!   holds, and the turns at the end of the line are given back to the store. What the store cannot take back is spare: the
 //!   line keeps it for the next requests until it begins.
 //! - Under [`wait_up_to`](crate::Policy::wait_up_to), requests stand in a [`WaitQueue`], and the first of each line asks
-//!   its store again when its wait is over.
+//!   its store again when its wait is over. [`Estimate`] computes how long a request waits beside others.
 //! - Outgoing calls stand in a [`Row`] for each key, an ordered list of requests that the wait queue uses
 //!   too.
 //!
@@ -23,7 +23,7 @@ mod turn;
 mod vacancy;
 mod wait_queue;
 
-pub(crate) use self::estimate::{OwnLimits, one_after_the_other, own_limits};
+pub(crate) use self::estimate::Estimate;
 pub(crate) use self::future::{Answering, HeldCall, Holding, Ruling};
 pub(crate) use self::leaving::Leaving;
 pub(crate) use self::lines::{LineOf, Lines, NoTimer};
@@ -34,4 +34,4 @@ pub(crate) use self::row::{Row, Woken};
 pub(crate) use self::stretch::Place;
 pub(crate) use self::turn::Turn;
 pub(crate) use self::vacancy::{Vacancy, slots_are_freed};
-pub(crate) use self::wait_queue::{LineId, WaitPlace, WaitQueue};
+pub(crate) use self::wait_queue::{Asks, LineId, Number, WaitPlace, WaitQueue, asks_of};

@@ -16,14 +16,13 @@ use tokio::time::Instant;
 ///
 /// Nearly all join at the end and leave at the front. A search looks at those before a request anyway.
 #[derive(Debug)]
-pub(crate) struct Row<N, T> {
-    members: VecDeque<Member<N, T>>,
+pub(crate) struct Row<N> {
+    members: VecDeque<Member<N>>,
 }
 
 #[derive(Debug)]
-struct Member<N, T> {
+struct Member<N> {
     number: N,
-    value: T,
     waker: Option<Waker>,
     /// The moment by which the request, if it is polled, has gone on or waits again. Set when it comes to the
     /// front; the request is overdue after it.
@@ -42,7 +41,7 @@ pub(crate) enum Position {
 #[cfg(feature = "client")]
 pub(crate) type Woken = SmallVec<[Waker; 2]>;
 
-impl<N: Copy + Ord, T> Row<N, T> {
+impl<N: Copy + Ord> Row<N> {
     pub(crate) fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -51,11 +50,10 @@ impl<N: Copy + Ord, T> Row<N, T> {
         self.members.len()
     }
 
-    pub(crate) fn join(&mut self, number: N, value: T) {
+    pub(crate) fn join(&mut self, number: N) {
         let place = self.place(number);
         let member = Member {
             number,
-            value,
             waker: None,
             acts_by: None,
         };
@@ -117,13 +115,17 @@ impl<N: Copy + Ord, T> Row<N, T> {
         before.any(|member| !member.is_overdue(now))
     }
 
-    /// Returns the values of the requests before this one, or of all, in their order.
-    pub(crate) fn before(&self, number: Option<N>) -> impl Iterator<Item = &T> {
-        let before = number.map_or(self.len(), |number| self.place(number));
-        self.members.iter().take(before).map(|member| &member.value)
+    /// Returns how many requests stand before the first one for which this does not hold.
+    pub(crate) fn leading(&self, holds: impl Fn(N) -> bool) -> usize {
+        self.members.partition_point(|member| holds(member.number))
     }
 
-    fn active(&mut self, now: Instant) -> impl Iterator<Item = &mut Member<N, T>> {
+    /// Returns the requests in their order.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = N> {
+        self.members.iter().map(|member| member.number)
+    }
+
+    fn active(&mut self, now: Instant) -> impl Iterator<Item = &mut Member<N>> {
         let members = self.members.iter_mut();
         members.filter(move |member| !member.is_overdue(now))
     }
@@ -134,14 +136,14 @@ impl<N: Copy + Ord, T> Row<N, T> {
             .partition_point(|member| member.number < number)
     }
 
-    fn at(&mut self, place: usize, number: N) -> Option<&mut Member<N, T>> {
+    fn at(&mut self, place: usize, number: N) -> Option<&mut Member<N>> {
         let member = self.members.get_mut(place);
         member.filter(|member| member.number == number)
     }
 }
 
 #[cfg(feature = "client")]
-impl<N: Copy + Ord, T> Row<N, T> {
+impl<N: Copy + Ord> Row<N> {
     /// Takes the wakers of the first two requests after a change that concerns the first. If the first does
     /// nothing, the second has to know when the first is overdue.
     pub(crate) fn wake(&mut self, now: Instant, patience: Duration) -> Woken {
@@ -157,7 +159,7 @@ impl<N: Copy + Ord, T> Row<N, T> {
     }
 }
 
-impl<N, T> Default for Row<N, T> {
+impl<N> Default for Row<N> {
     fn default() -> Self {
         Self {
             members: VecDeque::new(),
@@ -165,7 +167,7 @@ impl<N, T> Default for Row<N, T> {
     }
 }
 
-impl<N, T> Member<N, T> {
+impl<N> Member<N> {
     fn is_overdue(&self, now: Instant) -> bool {
         self.acts_by.is_some_and(|moment| moment <= now)
     }
@@ -187,7 +189,7 @@ mod tests {
     #[test]
     fn a_request_that_does_nothing_is_passed_after_a_while_and_is_the_first_again_when_it_acts() {
         let mut row = Row::default();
-        (0..3).for_each(|number| row.join(number, ()));
+        (0..3).for_each(|number| row.join(number));
         let start = Instant::now();
         let mut look =
             |number: u32, now, due| row.look(number, (now, due), PATIENCE, Waker::noop());
@@ -211,14 +213,14 @@ mod tests {
     #[test]
     fn the_next_one_is_woken_when_the_one_before_it_leaves_and_not_when_another_does() {
         let mut row = Row::default();
-        (0..4).for_each(|number| row.join(number, ()));
+        (0..4).for_each(|number| row.join(number));
         let now = Instant::now();
         for number in 0..4 {
             let _ = row.look(number, (now, now), PATIENCE, Waker::noop());
         }
         assert!(row.leave(2, now, PATIENCE).1.is_none());
         assert!(row.leave(0, now, PATIENCE).1.is_some());
-        assert!(row.before(Some(3)).count() == 1 && row.is_behind(3, now));
+        assert!(row.numbers().eq([1, 3]) && row.is_behind(3, now));
         // The request was woken, and does nothing.
         assert!(!row.is_behind(3, now + PATIENCE));
         assert!(!row.leave(2, now, PATIENCE).0);

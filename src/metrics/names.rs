@@ -102,7 +102,7 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
     counter(
         "ratelimit_cost_total",
         Unit::Count,
-        "Units that requests were charged",
+        "Units that requests cost, counted at their settlement where it is settled",
         |snapshot, emit| policies(snapshot, emit, PolicyStats::cost),
     ),
     counter(
@@ -110,6 +110,12 @@ pub(super) const METRICS: &[Metric<Snapshot>] = &[
         Unit::Count,
         "Charges that were corrected after the fact",
         |snapshot, emit| policies(snapshot, emit, PolicyStats::settled),
+    ),
+    counter(
+        "ratelimit_refunded_total",
+        Unit::Count,
+        "Units that were to be given back after the fact, and stay in the cost",
+        |snapshot, emit| policies(snapshot, emit, PolicyStats::refunded),
     ),
     counter(
         "ratelimit_waited_total",

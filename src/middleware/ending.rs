@@ -82,8 +82,9 @@ impl Keep for Arc<Settles> {
             return Kept::default();
         }
         let spend = self.takes_a_spend().then(|| {
-            // A layer around this one reads the same sum.
-            extensions.get_or_insert_default::<Spend>().clone()
+            let spend = Spend::within(extensions.remove::<Spend>());
+            extensions.insert(spend.clone());
+            spend
         });
         let began = self.asks_about_the_end().then(|| {
             let timers = limiter.timers().clone();
@@ -104,6 +105,10 @@ impl Keep for Arc<Settles> {
         let mut kept = free.ok().flatten().unwrap_or_default();
         *kept = Some(keeping);
         Kept::to_settle(kept)
+    }
+
+    fn settles(&self, policy: usize) -> bool {
+        self.of(policy).is_some()
     }
 
     fn hold_answer(&self) -> HoldAnswer {
@@ -189,9 +194,10 @@ impl Keeping {
                 let settling = settled.and_then(|settled| settled.settling.as_ref());
                 let reported =
                     settling.and_then(|it| it.reported_cost(trailers, &Extensions::new()));
-                if let Some(reported) = reported {
-                    answer.reported.retain(|(of, _)| *of != policy);
-                    answer.reported.push((policy, reported));
+                let Some(reported) = reported else { continue };
+                match answer.reported.iter_mut().find(|(of, _)| *of == policy) {
+                    Some((_, told)) => *told = told.or_later(reported),
+                    None => answer.reported.push((policy, reported)),
                 }
             }
         }

@@ -30,6 +30,9 @@ pub(super) trait Keep: fmt::Debug + Send + Sync {
         extensions: &mut Extensions,
     ) -> Kept;
 
+    /// Returns whether the charges of this policy are settled at the end of their requests.
+    fn settles(&self, policy: usize) -> bool;
+
     /// Returns what holds an answer that the store gives later.
     fn hold_answer(&self) -> HoldAnswer;
 }

@@ -178,11 +178,13 @@
 //! - Requests of one key go on in the order of their arrival. While one waits, a newcomer stands behind it, even if
 //!   there is enough for the newcomer alone. A client that goes away leaves no gap. Under several such policies a
 //!   request stands in the line of the policy with the longest wait.
+//! - Requests of low priority that leave a [reserve](crate::Policy::reserve) stand behind all others, in places of their
+//!   own.
 //! - A waiting request is charged nothing by any policy. The request at the front asks all policies again when its
 //!   wait is over. If another request was faster, it waits for the new wait.
 //! - A request is refused at once, with `429` and a wait that counts the requests before it, if:
 //!   - its turn would come later than all policies that deny it allow, or after its [`Deadline`] or `grpc-timeout`;
-//!   - a policy without `wait_up_to` denies it;
+//!   - a policy without `wait_up_to` denies it, now or at its turn;
 //!   - it costs more than the limit; or
 //!   - the [places](crate::Policy::wait_places) of its key, or [of the layer](RateLimitLayerBuilder::wait_places), are
 //!     taken.

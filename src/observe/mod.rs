@@ -36,7 +36,9 @@
 //! | [`failed`](PolicyStats::failed) | is refused, because the store could not decide |
 //!
 //! The other counts tell of some of these requests. A request that waits is counted when its wait is over. A request is
-//! not counted if its client goes away before the decision is there.
+//! not counted if its client goes away before the decision is there, but what it is settled at is cost.
+//!
+//! [`cost`](PolicyStats::cost) has what requests cost in the end: an estimate that is settled is counted at its settlement.
 //!
 //! [`near_limit`](PolicyStats::near_limit) needs the numbers of allowed requests. A layer
 //! [`without_headers`](crate::middleware::RateLimitLayerBuilder::without_headers), and

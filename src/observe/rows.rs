@@ -34,6 +34,8 @@ pub(crate) enum Count {
     /// In microseconds.
     TimeWaited,
     Settled,
+    /// Units.
+    Refunded,
 }
 
 /// As many as fill two cache lines, which processors fetch in pairs.

@@ -1,5 +1,6 @@
 //! Plans: named sets of limits, as users declare them and as decisions read them.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::choice::{Choice, RuleLimit, Rules, Subject};
@@ -126,16 +127,17 @@ impl Plans {
         rules: &mut Rules,
     ) -> Result<LimitsByPlan, ConfigError> {
         self.check_names()?;
+        let known: HashSet<&str> = policies.iter().map(|policy| policy.name).collect();
+        let mentioned = self.policies();
         let mut plans = Vec::new();
         for plan in &self.plans {
-            plan.check(policies)?;
+            let limits = plan.checked(policies, &known)?;
             let rule = LimitRule::Plan(plan.name.as_str().into());
             let mut choices = Vec::new();
             for &policy in policies {
-                let its = plan.limits.iter().find(|(name, _)| name == policy.name);
-                choices.push(match its {
-                    Some((_, limit)) => rules.add(rule.clone(), policy, *limit)?,
-                    None if self.speak_of(policy.name) => {
+                choices.push(match limits.get(policy.name) {
+                    Some(limit) => rules.add(rule.clone(), policy, **limit)?,
+                    None if mentioned.contains(policy.name) => {
                         rules.choice(rule.clone(), RuleLimit::Nothing)
                     }
                     None => Choice::OWN,
@@ -149,17 +151,15 @@ impl Plans {
         })
     }
 
-    /// Returns whether a plan mentions this policy.
-    pub(crate) fn speak_of(&self, policy: &str) -> bool {
-        let mut limits = self.plans.iter().flat_map(|plan| &plan.limits);
-        limits.any(|(name, _)| name == policy)
+    /// Returns the names of the policies that a plan mentions.
+    pub(crate) fn policies(&self) -> HashSet<&str> {
+        let limits = self.plans.iter().flat_map(|plan| &plan.limits);
+        limits.map(|(policy, _)| policy.as_str()).collect()
     }
 
     /// Warns of a policy that no plan mentions.
-    pub(crate) fn warn_of_silence_about(&self, policy: &str) {
-        if !self.speak_of(policy) {
-            warn_once_of(&SILENT, format!("policy {policy:?}"));
-        }
+    pub(crate) fn warn_of_silence_about(policy: &str) {
+        warn_once_of(&SILENT, format!("policy {policy:?}"));
     }
 
     /// Warns of each plan that no request can have: all but the default plan if nothing names plans, and
@@ -185,9 +185,9 @@ impl Plans {
             let remedy = "add a plan, `Plan::new(name).limit(policy, algorithm)`";
             return Err(ConfigError::new("plans", "empty", remedy));
         }
-        for (index, plan) in self.plans.iter().enumerate() {
-            let mut before = self.plans[..index].iter();
-            if plan.name.is_empty() || before.any(|other| other.name == plan.name) {
+        let mut taken = HashSet::new();
+        for plan in &self.plans {
+            if plan.name.is_empty() || !taken.insert(plan.name()) {
                 let remedy = "give each plan a name of its own";
                 return Err(ConfigError::quoting("plan", &plan.name, remedy));
             }
@@ -213,9 +213,15 @@ impl Plans {
 }
 
 impl Plan {
-    fn check(&self, policies: &[Subject<'_>]) -> Result<(), ConfigError> {
-        for (index, (policy, _)) in self.limits.iter().enumerate() {
-            if !policies.iter().any(|known| known.name == policy) {
+    /// Returns the limits by the names of the policies. `known` are the names of all `policies`.
+    fn checked(
+        &self,
+        policies: &[Subject<'_>],
+        known: &HashSet<&str>,
+    ) -> Result<HashMap<&str, &Algorithm>, ConfigError> {
+        let mut limits = HashMap::new();
+        for (policy, limit) in &self.limits {
+            if !known.contains(policy.as_str()) {
                 let known: Vec<&str> = policies.iter().map(|policy| policy.name).collect();
                 let remedy = format!(
                     "plan {:?} speaks of it, and the policies are {}",
@@ -224,13 +230,12 @@ impl Plan {
                 );
                 return Err(ConfigError::quoting("policy", policy, remedy));
             }
-            let mut before = self.limits[..index].iter();
-            if before.any(|(other, _)| other == policy) {
+            if limits.insert(policy.as_str(), limit).is_some() {
                 let remedy = format!("let plan {:?} give it one limit", self.name);
                 return Err(ConfigError::quoting("policy", policy, remedy));
             }
         }
-        Ok(())
+        Ok(limits)
     }
 }
 
@@ -287,5 +292,39 @@ impl LimitsByPlan {
         let shown: String = name.chars().take(40).collect();
         warn_once_of(&UNKNOWN_PLAN, format!("plan {shown:?}"));
         ChosenPlan(self.default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::FixedWindow;
+
+    /// Each limit was looked for among all policies, and each policy among all limits, which takes a quarter of an hour for
+    /// so many.
+    #[test]
+    fn plans_of_many_policies_are_prepared_by_looking_at_each_once() {
+        let names: Vec<String> = (0..200_000).map(|number| format!("p{number}")).collect();
+        let own = FixedWindow::per_minute(10).into();
+        let subject = |name| Subject {
+            name,
+            own: &own,
+            parts: 1,
+        };
+        let subjects: Vec<_> = names.iter().map(|name| subject(name.as_str())).collect();
+        let limits = names.iter().map(|name| (name.clone(), own));
+        let all = Plan {
+            limits: limits.collect(),
+            ..Plan::new("all")
+        };
+        let plans = Plans::new([all, Plan::new("none")]);
+        let mut rules = Rules::new(std::num::NonZeroU32::MIN);
+        let prepared = plans.prepare(&subjects, &mut rules).unwrap();
+        let last = names.len() - 1;
+        let given = ["all", "none"].map(|plan| {
+            let plan = prepared.named(Some(plan));
+            prepared.choice(plan, last).given
+        });
+        assert_eq!(given, [RuleLimit::Own, RuleLimit::Nothing]);
     }
 }

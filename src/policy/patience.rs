@@ -86,7 +86,8 @@ impl<R> Policy<R> {
     ///
     /// A request beyond that is refused at once. With 0 no request waits. Waiting requests stay in
     /// memory; a layer also bounds [those of all
-    /// keys](crate::middleware::RateLimitLayerBuilder::wait_places).
+    /// keys](crate::middleware::RateLimitLayerBuilder::wait_places). Requests of low priority that leave a
+    /// [reserve](Self::reserve) have as many places of their own.
     pub fn wait_places(mut self, places: u32) -> Self {
         self.patience.places = places;
         self

@@ -1,5 +1,7 @@
 //! A policy in the form in which a store is opened for it.
 
+use std::collections::HashSet;
+
 use super::Policy;
 use super::Unsettled;
 use super::names::{PARTS, PRINTABLE};
@@ -17,23 +19,20 @@ impl Policy {
         }
     }
 
-    /// Sets whether requests may have another limit than the policy's own.
+    /// Sets whether requests may have another limit than the policy's own. `planned` are the policies that plans mention,
+    /// if there are plans.
     pub(crate) fn may_have_several_limits(
         &mut self,
-        plans: Option<&Plans>,
+        planned: Option<&HashSet<&str>>,
         (is_resolved, is_adjustable): (bool, bool),
     ) {
-        let is_spoken_of = plans.is_some_and(|plans| plans.speak_of(&self.name));
+        let is_spoken_of = planned.is_some_and(|planned| planned.contains(self.name.as_str()));
         let is_planned = is_resolved || is_spoken_of || self.has_limits_of_requests();
         // Requests of low priority have the limit without the reserve.
         self.limits_differ = is_planned || self.terms.reserve() > 0;
         self.has_several_limits = self.limits_differ;
-        if let Some(plans) = plans
-            && !is_planned
-            && !self.is_for_all_plans
-            && self.is_limited()
-        {
-            plans.warn_of_silence_about(&self.name);
+        if planned.is_some() && !is_planned && !self.is_for_all_plans && self.is_limited() {
+            Plans::warn_of_silence_about(&self.name);
         }
         self.has_several_limits |= is_adjustable && self.factor.is_none();
     }

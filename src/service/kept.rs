@@ -22,9 +22,8 @@ impl<T, E> Kept<T, E> {
         if !rules.settles() {
             return None;
         }
-        // The places of a queue are not settled: a request behind has moved up already, or not.
         let charges = charges.iter();
-        let charges = charges.filter(|charge| !rules.limiter.is_a_queue(charge.policy));
+        let charges = charges.filter(|charge| rules.keeps(charge));
         Some(Box::new(Self {
             held: Held::of(&rules.limiter, charges, outcomes),
             cost: rules.real_cost.clone(),

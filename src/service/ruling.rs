@@ -59,7 +59,10 @@ impl<Q, T, E> Rules<Q, T, E> {
             Ruled::Untold => return Ruling::Pass(None),
             Ruled::Later(question) => return Ruling::Wait(question),
             Ruled::Allowed(turn) => {
-                self.count(charges, outcomes);
+                let reported = self.limiter.reported(charges, outcomes);
+                self.limiter.count_held(charges, &reported, |charge| {
+                    charge.is_of_rate() && self.keeps(charge)
+                });
                 let kept = Kept::of(self, charges, outcomes);
                 return match turn {
                     None => Ruling::Pass(kept),
@@ -80,17 +83,18 @@ impl<Q, T, E> Rules<Q, T, E> {
                 Refused::NoTimer
             }
             Ruled::Denied => {
-                self.count(charges, outcomes);
-                let reported = self.limiter.reported(charges, outcomes).into_owned();
-                Refused::OverLimit(self.limiter.decision(reported))
+                let reported = self.limiter.reported(charges, outcomes);
+                self.limiter.count_decided(charges, &reported);
+                Refused::OverLimit(self.limiter.decision(reported.into_owned()))
             }
         };
         Ruling::Refuse(self.refuse(refused))
     }
 
-    fn count(&self, charges: &[Charge], outcomes: &Outcomes) {
-        let reported = self.limiter.reported(charges, outcomes);
-        self.limiter.count_decided(charges, &reported);
+    /// Returns whether this charge is kept until the end of its request. The places of a queue are not settled: a
+    /// request behind has moved up already, or not.
+    pub(super) fn keeps(&self, charge: &Charge) -> bool {
+        self.settles() && !self.limiter.is_a_queue(charge.policy)
     }
 }
 

@@ -29,6 +29,8 @@ pub enum Amendment {
     /// longer stays so.
     Block(Micros),
     /// Ends the block of the key, if there is one.
+    ///
+    /// The answer is whether the key was blocked until now; of several keys, whether any was.
     Unblock,
     /// Gives the key this limit for this long from now on, in place of any override that it has.
     ///
@@ -71,6 +73,20 @@ impl Amendment {
             self,
             Self::Reset | Self::Block(_) | Self::Unblock | Self::Override(..) | Self::EndOverride
         )
+    }
+
+    /// Returns the [answer](super::Ledger::amend) about no key at all, to which those about keys are
+    /// [added](Self::and).
+    pub(crate) fn answer_about_none(self) -> bool {
+        self != Self::Unblock
+    }
+
+    /// Returns the answer about some keys and another one.
+    pub(crate) fn and(self, some: bool, another: bool) -> bool {
+        match self {
+            Self::Unblock => some || another,
+            _ => some && another,
+        }
     }
 
     /// Returns whether it concerns a charge that was made in this process because the store was away.

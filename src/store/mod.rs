@@ -16,6 +16,7 @@ mod denials;
 mod hashed;
 mod memory;
 mod outage;
+mod outlook;
 #[cfg(feature = "redis")]
 mod redis;
 mod reply;
@@ -35,6 +36,8 @@ pub(crate) use self::charged::{answered, check};
 pub use self::memory::{MemoryLedger, MemoryStore, RestoreStatus, Restored, Usage};
 pub use self::outage::Availability;
 pub(crate) use self::outage::Guarded;
+pub(crate) use self::outlook::KeyOutlook;
+pub use self::outlook::Outlook;
 #[cfg(feature = "redis")]
 pub use self::redis::{Lease, RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
@@ -161,6 +164,19 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
 
+    /// Returns the outcomes of a [`peek`](Self::peek), with the states from which a layer computes how long a request
+    /// [waits](crate::Policy::wait_up_to) behind others, and changes nothing.
+    ///
+    /// By default there are no states. A layer then computes as if all that a key has used had been charged just now,
+    /// so waits behind others may be told longer than they are.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot answer.
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        self.peek(charges).map(|peeked| peeked.map(Outlook::from))
+    }
+
     /// Returns how many refusals of the key count now towards the [penalty](crate::Policy::penalty) of the
     /// policy, and changes nothing.
     ///
@@ -185,8 +201,8 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
 
     /// Changes the state of each key under its policy, without a decision.
     ///
-    /// Returns `false` if turns of a queue could not be [given back](Amendment::GiveBack), and otherwise
-    /// `true`.
+    /// Returns whether a key was blocked that is [not blocked](Amendment::Unblock) any more, or whether turns of
+    /// a queue could be [given back](Amendment::GiveBack), and `true` for any other amendment.
     ///
     /// # Errors
     ///
@@ -357,6 +373,11 @@ impl Charge {
     /// Returns whether the charge is [soft](Self::soft).
     pub fn is_soft(&self) -> bool {
         self.is_soft
+    }
+
+    /// Returns whether the charge takes units of a rate, and no slots that are held.
+    pub(crate) fn is_of_rate(&self) -> bool {
+        self.slot.is_none()
     }
 
     /// Returns whether the charge is in [shadow](Self::shadow).

@@ -200,6 +200,14 @@ impl Reference {
         }
     }
 
+    /// Returns whether any of these keys is certainly blocked at this moment.
+    pub(super) fn are_blocked(&self, charges: &[Charge], at: Micros) -> bool {
+        charges.iter().any(|charge| {
+            let block = self.blocks.get(&(charge.policy, charge.key));
+            block.is_some_and(|block| block.from.0.saturating_add(block.length) > at)
+        })
+    }
+
     pub(super) fn unblock(&mut self, charges: &[Charge]) {
         for charge in charges {
             self.blocks.remove(&(charge.policy, charge.key));

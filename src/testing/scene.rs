@@ -191,9 +191,21 @@ impl<L: Ledger> Scene<L> {
     }
 
     pub(super) async fn unblock(&mut self, charges: &[Charge]) -> Result<(), Broken> {
-        self.amend("unblock", charges, Amendment::Unblock).await?;
+        let before = self.peek(charges).await?;
+        let answer = self.ledger.amend(charges, Amendment::Unblock).wait().await;
+        self.note("unblock", charges);
+        let was_blocked = answer.map_err(|error| Broken::failed(self.law, &error))?;
+        let still = self.reference.clone();
         self.reference.unblock(charges);
-        self.peek(charges).await.map(drop)
+        let after = self.peek(charges).await?.at();
+        // A block may end in between.
+        let may_be = before.iter().any(|(_, outcome)| outcome.is_blocked());
+        let has_to_be = may_be && still.are_blocked(charges, after);
+        if was_blocked && !may_be || !was_blocked && has_to_be {
+            let answer = format!("it told as `was_blocked`: {was_blocked}");
+            return Err(self.broken(&answer));
+        }
+        Ok(())
     }
 
     /// Returns whether the store decides requests whose policies count different keys.

@@ -11,7 +11,7 @@ use tower_ratelimit::config::Config;
 
 use crate::folder::Folder;
 use crate::scene::{get, sent};
-use crate::tokio_clock::TokioClock;
+use crate::support::tokio_clock::TokioClock;
 
 const WAITS: &str = "[policies.a]\nquota = \"1/second\"\nkey = \"global\"\nwait_up_to = \"5s\"\n";
 const HELD: &str = "[policies.a]\nalgorithm = \"leaky-queue\"\nquota = \"1/second\"\nplaces = 5\nkey = \"global\"\n";

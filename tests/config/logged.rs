@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use tower_ratelimit::config::Config;
 
 use crate::folder::Folder;
-use crate::log::Log;
+use crate::support::log::Log;
 
 /// A file of limits, and three files that are wrong, two of them in the same line.
 const FILES: [&str; 4] = [

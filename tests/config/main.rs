@@ -1,9 +1,21 @@
 //! Limits from a file: the settings, the mistakes and the schema.
 
+#[path = "../support/mod.rs"]
+mod support;
+
 #[cfg(feature = "adapt")]
 mod adapt;
 mod all_at_once;
 mod endings;
+#[cfg(all(
+    feature = "adapt",
+    feature = "axum",
+    feature = "metrics",
+    feature = "redis",
+    feature = "serde",
+    feature = "tracing"
+))]
+mod eyes;
 mod folder;
 mod following;
 mod formats;
@@ -12,9 +24,6 @@ mod fuzzed;
 mod hours;
 mod in_line;
 mod known_bugs;
-#[cfg(feature = "tracing")]
-#[path = "../support/log.rs"]
-mod log;
 #[cfg(feature = "tracing")]
 mod logged;
 mod meaning;
@@ -33,8 +42,6 @@ mod secrets;
 mod shadow;
 mod tables;
 mod terms;
-#[path = "../support/tokio_clock.rs"]
-mod tokio_clock;
 mod warnings;
 mod wrong_files;
 #[cfg(feature = "calendar")]

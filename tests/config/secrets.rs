@@ -7,7 +7,7 @@ use std::fs;
 use tower_ratelimit::config::{Config, FileError, Format};
 
 use crate::folder::Folder;
-use crate::log::Log;
+use crate::support::log::Log;
 
 /// Parts of all secrets of the files below.
 const SECRETS: [&str; 2] = ["hunter2", "7719283746"];

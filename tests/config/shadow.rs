@@ -15,7 +15,7 @@ use tower_ratelimit::{MemoryStore, RateLimitLayer};
 
 use crate::folder::Folder;
 use crate::scene::{Received, get, now, send, sent};
-use crate::tokio_clock::TokioClock;
+use crate::support::tokio_clock::TokioClock;
 
 fn policy(name: &str, limit: u32) -> String {
     format!("[policies.{name}]\nquota = \"{limit}/day\"\nkey = \"global\"\n")

@@ -86,6 +86,8 @@ fn a_call_of_grpc_without_a_slot_is_unavailable() {
     let refused = ask(&service, call);
     assert_eq!(refused.status, StatusCode::OK);
     assert_eq!(refused.field("grpc-status"), Some("14"));
+    let message = refused.field("grpc-message");
+    assert_eq!(message, Some("too%20many%20calls%20are%20in%20flight"));
     assert_eq!(refused.field("content-type"), Some("application/grpc"));
     assert_eq!(refused.field("ratelimit"), Some(r#""concurrency";r=0"#));
     assert!(refused.body.is_empty());

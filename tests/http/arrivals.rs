@@ -15,7 +15,7 @@ use tower_ratelimit::policy::Http;
 use tower_ratelimit::{MemoryStore, Micros, Policy, RateLimitLayer};
 
 use crate::exchange::{Behind, Hello, Received, answer, get_with};
-use crate::tokio_clock::TokioClock;
+use crate::support::tokio_clock::TokioClock;
 
 pub(crate) fn store() -> MemoryStore {
     MemoryStore::new().clock(TokioClock::new())

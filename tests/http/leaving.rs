@@ -25,7 +25,7 @@ use tower_ratelimit::{
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
 use crate::exchange::global;
-use crate::tokio_clock::TokioClock;
+use crate::support::tokio_clock::TokioClock;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 

@@ -2,14 +2,21 @@
 
 #![cfg(all(feature = "axum", feature = "tracing"))]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 #[cfg(feature = "adapt")]
 mod adaptive_concurrency;
+#[cfg(feature = "admin")]
+mod admin;
 mod arrivals;
 mod axum;
 mod blocked;
 mod bodies;
 #[cfg(feature = "calendar")]
 mod calendars;
+#[cfg(feature = "client")]
+mod client;
 mod combinators;
 mod concurrency;
 mod deadlines;
@@ -31,6 +38,7 @@ mod keys;
 mod leaving;
 mod listed_addresses;
 mod lists;
+mod messages;
 mod named_keys;
 mod names;
 mod no_key;
@@ -43,6 +51,8 @@ mod proxy_protocol;
 mod readiness;
 mod refusal_options;
 mod refusals;
+#[cfg(feature = "resolver")]
+mod resolver;
 mod scene;
 mod shaping;
 mod shared_caches;
@@ -50,12 +60,11 @@ mod slow_store;
 mod soft;
 mod soft_crowds;
 mod soft_truth;
+mod spacing;
 mod states;
 mod stepped;
 mod structured;
 mod tcp;
-#[path = "../support/tokio_clock.rs"]
-mod tokio_clock;
 #[cfg(feature = "adapt")]
 mod traffic;
 mod truth;
@@ -64,5 +73,4 @@ mod vacancies;
 mod waiting;
 mod waiting_again;
 mod waiting_crowds;
-
 mod without_headers;

@@ -22,7 +22,7 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{get, global};
-use crate::tokio_clock::TokioClock;
+use crate::support::tokio_clock::TokioClock;
 
 /// Called when a request has been answered.
 type Meanwhile = Box<dyn FnOnce() + Send>;

@@ -29,7 +29,9 @@ fn now_and_then<D: Blocking>(
             }
         }
         5 if at.is_multiple_of(2) => {
-            driver.unblock(at);
+            let was_blocked = driver.unblock(at);
+            let until = block.map_or(0, |(from, until)| until - from.saturating_sub(at));
+            assert_eq!(was_blocked, until > at, "at {at} µs");
             *block = None;
         }
         _ => {}

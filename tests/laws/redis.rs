@@ -292,8 +292,8 @@ impl Blocking for Redis {
         self.ask(at, |limiter| limiter.block(self.key, length));
     }
 
-    fn unblock(&mut self, at: u64) {
-        self.ask(at, |limiter| limiter.unblock(self.key));
+    fn unblock(&mut self, at: u64) -> bool {
+        self.ask(at, |limiter| limiter.unblock(self.key))
     }
 }
 

@@ -419,8 +419,9 @@ impl<'a> Pair<'a> {
                 self.counts.other_verbs += 1;
             }
             Verb::Unblock(key) => {
-                self.wait_for(self.redis.unblock((case, key)));
-                self.memory.unblock_now((case, key));
+                let in_redis = self.wait_for(self.redis.unblock((case, key)));
+                let in_memory = self.memory.unblock_now((case, key));
+                prop_assert_eq!(in_redis, in_memory, "whether key {} was blocked", key);
                 self.counts.other_verbs += 1;
             }
         }

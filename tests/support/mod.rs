@@ -23,6 +23,7 @@ pub(crate) mod proxy;
 pub(crate) mod redis;
 #[cfg(feature = "redis-sentinel")]
 pub(crate) mod sentinel;
+pub(crate) mod servers;
 pub(crate) mod taken;
 #[cfg(feature = "redis")]
 pub(crate) mod tasks;

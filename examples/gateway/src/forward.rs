@@ -1,6 +1,5 @@
 //! Sends a request to the upstream, and passes its response back.
 
-use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,11 +12,12 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::copy_bidirectional;
 
+use crate::calls::{Calls, NoResponse};
 use crate::counted::Counted;
 use crate::stall::{Progress, Stalled, Watched};
 use crate::tls::{self, Roots};
@@ -34,7 +34,7 @@ pub(crate) struct Upstream {
     timeout: Duration,
     /// The client for all requests but gRPC.
     http1: Client<HttpsConnector<HttpConnector>, Watched<Incoming>>,
-    http2: Client<HttpsConnector<HttpConnector>, Watched<Incoming>>,
+    grpc: Calls,
 }
 
 /// The facts about a request that are not in its head.
@@ -74,12 +74,17 @@ impl Upstream {
             .timer(TokioTimer::new());
         let over_http1 = tls::connector(config.clone(), connector.clone(), false);
         let over_http2 = tls::connector(config, connector, true);
+        let address = Uri::builder()
+            .scheme(scheme.clone())
+            .authority(authority.clone())
+            .path_and_query(PathAndQuery::from_static("/"));
+        let address = address.build().map_err(|_| wrong("is not a URL"))?;
         Ok(Self {
             scheme,
             authority,
             timeout,
             http1: builder.build(over_http1),
-            http2: builder.http2_only(true).build(over_http2),
+            grpc: Calls::new(address, over_http2),
         })
     }
 
@@ -99,9 +104,8 @@ impl Upstream {
         else {
             return told(StatusCode::BAD_REQUEST, "this target cannot be forwarded");
         };
-        let upstream = if is_grpc { &self.http2 } else { &self.http1 };
         match progress
-            .within(self.timeout, upstream.request(request))
+            .within(self.timeout, self.send(request, is_grpc))
             .await
         {
             Ok(Ok(response)) => incoming(response, client, &sender),
@@ -125,6 +129,21 @@ impl Upstream {
         }
     }
 
+    async fn send(
+        &self,
+        request: Request<Watched<Incoming>>,
+        is_grpc: bool,
+    ) -> Result<Response<Incoming>, NoResponse> {
+        if is_grpc {
+            return self.grpc.request(request).await;
+        }
+        let response = self.http1.request(request).await;
+        response.map_err(|error| NoResponse {
+            has_connected: !error.is_connect(),
+            error: error.into(),
+        })
+    }
+
     fn outgoing(
         &self,
         request: Request<Incoming>,
@@ -138,6 +157,7 @@ impl Upstream {
         let takes_trailers = fields::takes_trailers(&parts.headers);
         fields::leave_the_connection(&mut parts.headers, |name| sender.counted.reads(name));
         fields::tell_the_client(&mut parts.headers, sender.peer.ip(), sender.is_proxy);
+        let mut authority = None;
         let headers = &mut parts.headers;
         // Reading the body makes the gateway send `100 Continue`.
         headers.remove(EXPECT);
@@ -150,7 +170,8 @@ impl Upstream {
         }
         if is_grpc {
             // HTTP/2 has the host in the URI.
-            headers.remove(HOST);
+            let host = headers.remove(HOST);
+            authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
             if takes_trailers {
                 headers.insert(TE, HeaderValue::from_static("trailers"));
             }
@@ -158,7 +179,7 @@ impl Upstream {
         let path = parts.uri.path_and_query().cloned();
         parts.uri = Uri::builder()
             .scheme(self.scheme.clone())
-            .authority(self.authority.clone())
+            .authority(authority.unwrap_or_else(|| self.authority.clone()))
             .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
             .build()
             .ok()?;
@@ -219,37 +240,28 @@ async fn tunnel(client: OnUpgrade, upstream: OnUpgrade) {
     }
 }
 
-fn failed(error: &Error) -> Response<Body> {
-    tracing::warn!("the upstream failed: {}", chain(error));
-    if is_timeout(error) {
+fn failed(failure: &NoResponse) -> Response<Body> {
+    let causes: Vec<String> = causes(failure).map(ToString::to_string).collect();
+    tracing::warn!("the upstream failed: {}", causes.join(": "));
+    if is_timeout(failure) {
         return told(
             StatusCode::GATEWAY_TIMEOUT,
             "the upstream cannot be reached in time",
         );
     }
-    if error.is_connect() {
+    if !failure.has_connected {
         return told(StatusCode::BAD_GATEWAY, "the upstream cannot be reached");
     }
     told(StatusCode::BAD_GATEWAY, "the upstream did not answer")
 }
 
-fn causes<'e>(error: &'e Error) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
-    std::iter::successors(
-        error.source(),
-        |cause: &&'e (dyn std::error::Error + 'static)| {
-            let cause: &'e (dyn std::error::Error + 'static) = *cause;
-            cause.source()
-        },
-    )
+fn causes(failure: &NoResponse) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    let first: &(dyn std::error::Error + 'static) = failure.error.as_ref();
+    std::iter::successors(Some(first), |cause| cause.source())
 }
 
-fn chain(error: &Error) -> String {
-    let causes: Vec<String> = causes(error).map(ToString::to_string).collect();
-    causes.join(": ")
-}
-
-fn is_timeout(error: &Error) -> bool {
-    causes(error)
+fn is_timeout(failure: &NoResponse) -> bool {
+    causes(failure)
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
         .any(|cause| cause.kind() == io::ErrorKind::TimedOut)
 }

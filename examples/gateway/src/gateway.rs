@@ -76,6 +76,11 @@ impl Gateway {
         let config = self.limits.config();
         let (mut parts, body) = request.into_parts();
         if let Err((status, why)) = give_one_reading(&mut parts) {
+            let status = if question::is_for_nginx(&parts.uri) {
+                StatusCode::FORBIDDEN
+            } else {
+                status
+            };
             let mut refusal = told(status, why);
             if parts.version < Version::HTTP_2 {
                 // The beginning of the next request is unknown.

@@ -15,12 +15,14 @@
 //! | [`gateway`] | chooses between `/_limit/*` and the upstream |
 //! | `question` | answers `/_limit/check` |
 //! | `forward` | sends a request to the upstream, and passes its response back |
+//! | `calls` | the connection to the upstream for calls of gRPC |
 //! | [`tls`] | which certificates of the upstream are trusted |
 //! | `fields` | which header fields pass |
 //! | `stall` | the timeout of the upstream |
 //! | [`sample`] | a small upstream, to try the gateway |
 //! | [`settings`] | the arguments and the environment of the program |
 
+mod calls;
 mod counted;
 mod fields;
 mod forward;

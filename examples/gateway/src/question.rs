@@ -36,14 +36,19 @@ pub(crate) async fn pass(_: Request<()>) -> Result<Response<Body>, Infallible> {
     Ok(response)
 }
 
+/// Returns whether this asks for refusals with status 403, and no other.
+pub(crate) fn is_for_nginx(question: &Uri) -> bool {
+    let query = question.query().unwrap_or_default();
+    question.path() == "/_limit/check" && query.split('&').any(|pair| pair == "refuse=403")
+}
+
 /// Answers 200 within the limits, and the refusal beyond them. With `?refuse=403`, each refusal is a 403.
 pub(crate) async fn answer(
     asking: Asking,
     request: Request<()>,
     counted: &Counted,
 ) -> Response<Body> {
-    let query = request.uri().query().unwrap_or_default();
-    let is_for_nginx = query.split('&').any(|pair| pair == "refuse=403");
+    let is_for_nginx = is_for_nginx(request.uri());
     let mut response = ask(asking, request, counted).await;
     // The verdict decides, and not how a response looks: a refusal may have a status of its own.
     let has_passed = response.extensions().get::<Passed>().is_some();

@@ -3,7 +3,9 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -45,13 +47,37 @@ pub async fn serve(
     last_requests: Duration,
     client_connections: usize,
 ) {
+    let listener = Arc::new(listener);
+    let accept = move || {
+        let listener = Arc::clone(&listener);
+        async move {
+            let (stream, peer) = listener.accept().await?;
+            // Small frames of a stream are passed at once.
+            let _ = stream.set_nodelay(true);
+            Ok((stream, peer))
+        }
+    };
+    serve_each(accept, gateway, stop, last_requests, client_connections).await;
+}
+
+/// Serves each connection that `accept` returns, with its peer.
+async fn serve_each<T, A>(
+    accept: impl Fn() -> A,
+    gateway: Gateway,
+    stop: impl Future<Output = ()>,
+    last_requests: Duration,
+    client_connections: usize,
+) where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Future<Output = io::Result<(T, SocketAddr)>>,
+{
     let builder = builder();
     let places = Places::new(client_connections);
     let stopped = watch::Sender::new(());
     let mut stop = pin!(stop);
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept() => accepted,
             () = &mut stop => break,
         };
         let (stream, peer) = match accepted {
@@ -71,8 +97,6 @@ pub async fn serve(
         } else {
             continue;
         };
-        // Small frames of a stream are passed at once.
-        let _ = stream.set_nodelay(true);
         let (builder, gateway, stopped) = (builder.clone(), gateway.clone(), stopped.subscribe());
         tokio::spawn(async move {
             let answer = |request, heads| gateway.clone().answer(request, peer, heads);
@@ -81,7 +105,7 @@ pub async fn serve(
             }
         });
     }
-    drop(listener);
+    drop(accept);
     stopped.send_replace(());
     if timeout(last_requests, stopped.closed()).await.is_err() {
         tracing::warn!("requests have not ended in time");
@@ -150,7 +174,10 @@ mod tests {
     use crate::silence::{FIRST, NEXT};
     use crate::tls::Roots;
     use http_body_util::BodyExt;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
+    use tokio::sync::{Mutex, mpsc};
     use tokio::time::Instant;
     use tower_ratelimit::config::Config;
 
@@ -291,13 +318,65 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
     }
 
-    #[tokio::test]
-    async fn a_peer_that_is_no_proxy_finds_nothing_below_the_reserved_path() {
+    /// Returns whether the other side has closed already, having sent nothing.
+    fn is_closed(client: &mut DuplexStream) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut byte = [0];
+        Pin::new(client)
+            .poll_read(&mut context, &mut ReadBuf::new(&mut byte))
+            .is_ready()
+    }
+
+    /// A gateway before no upstream.
+    fn gateway() -> Gateway {
         let limits = concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml");
         let limits = Config::read(limits).unwrap().watch().unwrap();
         let second = Duration::from_secs(1);
-        let gateway =
-            Gateway::new(limits, "http://127.0.0.1:1", &Roots::default(), second).unwrap();
+        Gateway::new(limits, "http://127.0.0.1:1", &Roots::default(), second).unwrap()
+    }
+
+    #[tokio::test]
+    async fn silent_connections_of_one_client_leave_the_others_their_places() {
+        const MANY: usize = 230;
+        let (opened, accepted) = mpsc::unbounded_channel();
+        let accepted = Arc::new(Mutex::new(accepted));
+        let accept = move || {
+            let accepted = Arc::clone(&accepted);
+            async move {
+                let next = accepted.lock().await.recv().await;
+                next.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+            }
+        };
+        let stop = std::future::pending();
+        tokio::spawn(serve_each(accept, gateway(), stop, CLOSING, 100));
+        let open = |peer: &str| {
+            let (client, server) = duplex(1 << 16);
+            let peer: SocketAddr = peer.parse().unwrap();
+            opened.send((server, peer)).unwrap();
+            client
+        };
+        let mut silent: Vec<_> = (0..MANY).map(|_| open("192.0.2.1:1")).collect();
+        let request = REQUEST.replace(" / ", " /_limit/check ");
+        for (peer, expected) in [("192.0.2.2:1", "404"), ("127.0.0.1:1", "200")] {
+            let mut client = open(peer);
+            client.write_all(request.as_bytes()).await.unwrap();
+            let mut head = [0; 12];
+            client.read_exact(&mut head).await.unwrap();
+            assert_eq!(&head[9..], expected.as_bytes(), "{peer}");
+        }
+        // Those beyond the bound were closed before the others were accepted.
+        let mut closed = 0;
+        for client in &mut silent {
+            // A task that reads without a pause finds nothing to read.
+            tokio::task::yield_now().await;
+            closed += usize::from(is_closed(client));
+        }
+        assert_eq!(closed, MANY - 100);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_no_proxy_finds_nothing_below_the_reserved_path() {
+        let gateway = gateway();
         for (peer, path, expected) in [
             ("127.0.0.1:1", "/_limit/check", "200"),
             ("127.0.0.1:1", "/_limit/status", "200"),

@@ -5,6 +5,7 @@
     reason = "a simulation counts in numbers of both kinds"
 )]
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::{Controller, Target};
@@ -18,6 +19,11 @@ pub(super) const SERVERS: u32 = 8;
 
 /// The capacity of all servers in a second.
 pub(super) const CAPACITY: f64 = SERVERS as f64 * 20.0;
+
+/// The limit is two and a half times the capacity of the service, and the demand is three times the capacity.
+pub(super) const BASE: f64 = 2.5 * CAPACITY;
+
+pub(super) const OVERLOAD: f64 = 3.0 * CAPACITY;
 
 /// In microseconds.
 const LATENCY_TARGET: u64 = 200_000;
@@ -164,14 +170,28 @@ impl Controller for Fixed {
     }
 }
 
-/// Returns the goodput of the best of all constant factors.
-pub(super) fn best_static(seed: (u64, Distribution), base: f64, conditions: Conditions) -> f64 {
-    let factors = (5..=50).map(|fiftieths| Factor::thousandths(fiftieths * 20));
-    let goodputs = factors.map(|factor| {
-        let seconds = run(&mut Fixed(factor), seed, base, vec![conditions; 90]);
-        goodput(&seconds[30..])
+/// Several seeds, because one run may be lucky. The last are of an M/M/c queue.
+pub(super) fn seeds() -> impl Iterator<Item = (u64, Distribution)> {
+    let log_normal = (0..8).map(|seed| (seed, Distribution::LogNormal));
+    log_normal.chain((0..4).map(|seed| (seed, Distribution::Exponential)))
+}
+
+/// Returns the goodput of the best of all constant factors under a steady overload. It takes ten times as long to find as a
+/// test of the controllers takes, so it is found once for all tests.
+pub(super) fn best_static(seed: (u64, Distribution)) -> f64 {
+    static BESTS: LazyLock<Vec<((u64, Distribution), f64)>> = LazyLock::new(|| {
+        let overload = vec![Conditions::demand(OVERLOAD); 90];
+        let factors = || (5..=50).map(|fiftieths| Factor::thousandths(fiftieths * 20));
+        seeds()
+            .map(|seed| {
+                let served =
+                    |factor| goodput(&run(&mut Fixed(factor), seed, BASE, overload.clone())[30..]);
+                (seed, factors().map(served).fold(0.0, f64::max))
+            })
+            .collect()
     });
-    goodputs.fold(0.0, f64::max)
+    let found = BESTS.iter().find(|(other, _)| *other == seed);
+    found.expect("one of the seeds").1
 }
 
 #[test]

@@ -2,24 +2,13 @@
 
 use std::time::Duration;
 
-use super::driven::{CAPACITY, Driven, Second, best_static, goodput, run};
+use super::driven::{BASE, CAPACITY, Driven, OVERLOAD, Second, best_static, goodput, run, seeds};
 use super::{Aimd, Controller, Gradient, Steps, Worst};
 use crate::adapt::Load;
 use crate::adapt::plant::{Conditions, Distribution};
 use crate::factor::Factor;
 
-/// The limit is two and a half times the capacity of the service, and the demand is three times the capacity.
-const BASE: f64 = 2.5 * CAPACITY;
-
-const OVERLOAD: f64 = 3.0 * CAPACITY;
-
 const FLOOR: Factor = Factor::thousandths(100);
-
-/// Several seeds, because one run may be lucky. The last are of an M/M/c queue.
-fn seeds() -> impl Iterator<Item = (u64, Distribution)> {
-    let log_normal = (0..8).map(|seed| (seed, Distribution::LogNormal));
-    log_normal.chain((0..4).map(|seed| (seed, Distribution::Exponential)))
-}
 
 fn aimd() -> Aimd {
     Aimd::on("latency", Load::FULL)
@@ -78,7 +67,7 @@ fn keeps_its_goodput(disturb: impl Fn(usize, &mut Conditions)) {
     let conditions = disturbed(disturb);
     let (mut steady, mut after) = (Shares::default(), Shares::default());
     for seed in seeds() {
-        let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
+        let best = best_static(seed);
         assert!(best > 0.9 * CAPACITY, "the best limit serves {best}");
         for (place, (name, mut controller)) in controllers().into_iter().enumerate() {
             let seconds = run(&mut controller, seed, BASE, conditions.clone());
@@ -105,7 +94,7 @@ fn without_a_controller_an_overloaded_service_serves_little() {
         BASE,
         vec![Conditions::demand(OVERLOAD); 60],
     );
-    let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
+    let best = best_static(seed);
     assert!(goodput(&seconds[20..]) < 0.5 * best);
 }
 
@@ -161,7 +150,7 @@ fn a_gap_without_any_tick_is_survived() {
 #[test]
 fn a_gap_of_an_hour_is_survived() {
     let seed = (2, Distribution::LogNormal);
-    let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
+    let best = best_static(seed);
     for (name, mut controller) in controllers() {
         let mut conditions = vec![Conditions::demand(OVERLOAD); 60 + 3_600 + 60];
         conditions[60..3_660]
@@ -180,7 +169,7 @@ fn signals_that_tell_no_number_do_not_keep_a_factor_down_and_are_followed_again(
     let conditions = disturbed(|_, conditions| conditions.tells = false);
     let mut after = Shares::default();
     for seed in seeds() {
-        let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
+        let best = best_static(seed);
         for (place, (name, mut controller)) in controllers().into_iter().enumerate() {
             let seconds = run(&mut controller, seed, BASE, conditions.clone());
             assert_eq!(seconds[89].factor, Factor::ONE, "{name}");
@@ -199,7 +188,7 @@ fn a_service_that_was_idle_for_hours_is_protected_at_once() {
         conditions.extend(vec![Conditions::demand(0.0); 2 * 3_600]);
         conditions.extend(vec![Conditions::demand(OVERLOAD); 60]);
         let seconds = run(&mut controller, seed, BASE, conditions);
-        let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
+        let best = best_static(seed);
         assert_eq!(seconds[7_000].factor, Factor::ONE, "{name}");
         let good = goodput(&seconds[7_270..]);
         assert!(good >= 0.9 * best, "{name}: {good} of {best}");
@@ -239,7 +228,7 @@ fn two_controllers_out_of_phase_do_not_swing() {
         let moment = Duration::from_millis(half_second * 500);
         factors[node] = nodes[node].step(moment, driven.loads()).factor();
     }
-    let best = best_static(seed, BASE, Conditions::demand(OVERLOAD));
+    let best = best_static(seed);
     assert!(f64::from(good) / 80.0 >= 0.9 * best, "{good}");
     let swing = |seen: &[u32]| seen.iter().max().unwrap() - seen.iter().min().unwrap();
     let (both, alone) = (swing(&mixed), swing(&alone));

@@ -42,7 +42,7 @@ impl InWindows for AnchoredWindow {
         Micros::new(self.period() - age(window, now))
     }
 
-    #[cfg(all(test, feature = "redis"))]
+    #[cfg(feature = "redis")]
     fn opens_with_a_request(self) -> bool {
         true
     }

@@ -75,3 +75,27 @@ impl ByHours {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{Algorithm, Hours, TokenBucket};
+    use crate::quota::Quota;
+    use std::time::Duration;
+
+    /// A debt lasts for two periods, and of each day there are two stretches.
+    #[test]
+    fn a_debt_drains_through_sixty_four_stretches_at_most() {
+        let noon = Micros::from_secs(20_000 * 86_400 + 43_200);
+        for (days, expected) in [(1, false), (15, false), (17, true), (366, true)] {
+            let quota = Quota::new(1_000, Duration::from_secs(days * 86_400)).unwrap();
+            let hours = Hours::in_zone("UTC").unwrap();
+            let hours = hours.at("00:00-06:00", TokenBucket::of(quota).burst(500));
+            let bucket = hours.unwrap().over(TokenBucket::of(quota)).unwrap();
+            let Algorithm::ByHours(bucket) = bucket else {
+                panic!("{bucket} has no hours");
+            };
+            assert_eq!(bucket.has_too_many_switches(noon), expected, "{days} days");
+        }
+    }
+}

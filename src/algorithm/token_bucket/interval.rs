@@ -210,7 +210,7 @@ impl Step for ByInterval {
     }
 
     /// Returns the next refill; `now` for a full bucket, which has none.
-    #[cfg(all(test, feature = "redis"))]
+    #[cfg(feature = "redis")]
     fn bin_end(&self, kept: &Missing, now: Micros) -> Micros {
         match self.missing_at(now, *kept) {
             Missing { tokens: 0, .. } => now,

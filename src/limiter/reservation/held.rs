@@ -29,6 +29,30 @@ pub(crate) struct Held {
     runtime: Option<Handle>,
 }
 
+/// What a request has cost under a policy, which is counted when this is dropped: if the closure that tells the cost
+/// panics, the estimate.
+struct Spent<'a> {
+    policies: &'a Policies,
+    charge: &'a Charge,
+    units: u32,
+}
+
+impl<'a> Spent<'a> {
+    fn estimate(policies: &'a Policies, charge: &'a Charge) -> Self {
+        Self {
+            policies,
+            charge,
+            units: policies.prices.units(charge),
+        }
+    }
+}
+
+impl Drop for Spent<'_> {
+    fn drop(&mut self) {
+        self.policies.count_spent(self.charge, self.units);
+    }
+}
+
 /// The real cost of a request under a policy.
 #[derive(Clone, Copy)]
 pub(crate) enum RealCost {
@@ -126,14 +150,16 @@ impl Held {
             let Some(taken) = held.taken else {
                 continue;
             };
-            let policy = held.charge.policy;
-            let units = match cost(policy) {
+            let charge = held.charge;
+            let mut spent = Spent::estimate(&self.policies, &charge);
+            let units = match cost(charge.policy) {
                 RealCost::Units(units) => Some(units),
                 RealCost::Estimate => None,
-                RealCost::Unsettled => self.policies.unless_settled(policy).units(),
+                RealCost::Unsettled => self.policies.unless_settled(charge.policy).units(),
             };
             if let Some(units) = units {
-                self.settle_one(held.charge, taken, units);
+                spent.units = units;
+                self.settle_one(charge, taken, units);
             }
         }
     }

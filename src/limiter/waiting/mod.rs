@@ -11,21 +11,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use self::waiter::Waiter;
 use super::{Charges, Limiter};
 use crate::algorithm::Algorithm;
 use crate::clock::{Micros, Timers};
-use crate::decision::Outcomes;
+use crate::decision::{Outcome, Outcomes};
 use crate::diagnostics::Diagnostic;
 use crate::error::StoreError;
-use crate::line::{
-    Leaving, LineId, OwnLimits, WaitPlace, WaitQueue, one_after_the_other, own_limits,
-};
+use crate::line::{Asks, Estimate, Leaving, LineId, Number, WaitQueue, asks_of};
 use crate::policy::{Patience, Policy};
-use crate::store::{Charge, answered};
+use crate::store::{Charge, Outlook, answered};
 
 /// The number of requests that may wait under all policies of a limiter, and the function that makes their lines. It is a
 /// pointer, so that a program in which no policy can let requests wait does not contain the code.
@@ -103,7 +100,9 @@ pub(super) enum Ended {
 #[derive(Debug)]
 struct Waits {
     /// By policy; `None` for a policy that refuses at once.
-    of: Vec<Option<(Patience, Algorithm)>>,
+    of: Vec<Option<Patience>>,
+    /// By policy.
+    algorithms: Vec<Algorithm>,
     /// The number of requests that may wait under all of them.
     places: u32,
     queue: Arc<WaitQueue>,
@@ -136,15 +135,12 @@ enum Step {
         may_ask: Instant,
         give_up: Instant,
     },
-    Asks(StoreAnswer),
-    /// The request asks when its turn would be, behind the requests in the lines of these policies.
-    Estimates(StoreAnswer, Extras),
+    Asks(StoreAnswer<Outcomes>),
+    /// The request asks when its turn would be, beside the requests that wait.
+    Estimates(StoreAnswer<Outlook>),
 }
 
-type StoreAnswer = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
-
-/// The time to add to the wait that the store tells, with the index of the policy.
-type Extras = SmallVec<[(usize, Micros); 2]>;
+type StoreAnswer<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
 pub(crate) const NO_TIMER: Diagnostic = Diagnostic::new(
     "TRL009",
@@ -177,13 +173,14 @@ impl Waits {
         let of = policies.iter().map(|policy| {
             let patience = policy.patience();
             let waits = patience.is_any() && !policy.is_soft() && policy.is_limited();
-            waits.then(|| (patience, *policy.algorithm()))
+            waits.then_some(patience)
         });
         let of: Vec<_> = of.collect();
         let is_any = of.iter().any(Option::is_some);
         is_any.then(|| -> Box<dyn LetWait> {
             Box::new(Arc::new(Self {
                 of,
+                algorithms: policies.iter().map(|it| *it.algorithm()).collect(),
                 places,
                 queue: Arc::new(WaitQueue::new(timers.clone())),
                 leaving: policies.iter().map(|it| Leaving::new(it.name())).collect(),
@@ -204,13 +201,13 @@ impl Waits {
         charges.map(|charge| (charge.policy, charge.key))
     }
 
-    fn terms(&self, policy: usize) -> Option<&(Patience, Algorithm)> {
+    fn terms(&self, policy: usize) -> Option<&Patience> {
         self.of.get(policy)?.as_ref()
     }
 
     /// Returns how many requests may stand in this line.
     fn places_in(&self, (policy, _): LineId) -> u32 {
-        self.terms(policy).map_or(0, |(it, _)| it.places())
+        self.terms(policy).map_or(0, |it| it.places())
     }
 
     /// Returns the line to wait in after this denial, and how, if waiting can help. `told` is the moment at
@@ -224,7 +221,15 @@ impl Waits {
         told: Option<Instant>,
         asks_every: Duration,
     ) -> Option<(LineId, Step)> {
-        let (policy, _) = outcomes.binding()?;
+        let (mut policy, binding) = outcomes.binding()?;
+        if told.is_some() {
+            // Another policy may bind as long.
+            let waits_as_long = |(policy, outcome): &(usize, &Outcome)| {
+                let is_as_long = outcome.retry_after() == binding.retry_after();
+                outcome.denies() && is_as_long && self.terms(*policy).is_some()
+            };
+            (policy, _) = outcomes.iter().find(waits_as_long)?;
+        }
         let (wait, at_the_latest) = if outcomes.are_too_many_at_once() {
             let wait = wait_beside_slots(outcomes);
             (wait, wait.max(asks_every))
@@ -233,9 +238,13 @@ impl Waits {
             (wait, wait.max(SHORTEST))
         };
         let mut longest = FOR_EVER;
-        for (policy, _) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
-            let (patience, _) = self.terms(policy)?;
-            longest = longest.min(patience.longest());
+        for (denying, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
+            match self.terms(denying) {
+                Some(patience) => longest = longest.min(patience.longest()),
+                // A request that comes to the front before its turn waits for another policy.
+                None if told.is_some() && outcome.retry_after().is_some() => {}
+                None => return None,
+            }
         }
         let late = told.map_or(Duration::ZERO, |_| LATE);
         let since = told.unwrap_or(now);
@@ -254,34 +263,48 @@ impl Waits {
         Some(((charge.policy, charge.key), step))
     }
 
-    /// Asks when this request would have its turn behind the requests before `place`, or behind all that
-    /// wait. It charges nothing.
-    fn estimate(
-        &self,
-        limiter: &Limiter,
-        charges: &[Charge],
-        own: &OwnLimits,
-        place: Option<&WaitPlace>,
-    ) -> (StoreAnswer, Extras) {
-        let mut extras = Extras::new();
+    /// Asks for what the turn of this request is computed from. It charges nothing.
+    fn outlook(&self, limiter: &Limiter, charges: &[Charge], own: Number) -> StoreAnswer<Outlook> {
         let mut asked = Charges::from_slice(charges);
-        for charge in &mut asked {
-            let line = (charge.policy, charge.key);
-            let Some((_, algorithm)) = self.terms(charge.policy).filter(|_| charge.cost > 0) else {
-                continue;
-            };
-            let before = self.queue.costs(&line, place);
-            if !before.is_empty() {
-                let own = own.iter().find(|(policy, _)| *policy == charge.policy);
-                let own = own.map(|(_, limit)| *limit);
-                let (cost, longer) = one_after_the_other(algorithm, own, &before, charge.cost);
-                charge.cost = cost;
-                extras.push((charge.policy, longer));
+        for charge in asked.iter_mut().filter(|charge| charge.slot.is_some()) {
+            // Slots come back at unknown moments: those before the request have to be free too.
+            let before = self.queue.cost_before(&(charge.policy, charge.key), own);
+            let limit = self
+                .algorithms
+                .get(charge.policy)
+                .and_then(Algorithm::limit);
+            let most = limit.unwrap_or(u32::MAX).max(charge.cost);
+            charge.cost = charge.cost.saturating_add(before).min(most);
+        }
+        let reply = limiter.outlook(&asked);
+        Box::pin(async move {
+            let Outlook { outcomes, keys } = reply.wait().await?;
+            let outcomes = answered(&asked, Ok(outcomes))?;
+            Ok(Outlook { outcomes, keys })
+        })
+    }
+
+    /// Returns the outcomes of a request that waits beside others.
+    fn estimate(&self, outlook: &Outlook, (own, asks): (Number, &Asks)) -> Outcomes {
+        let now = self.timers().now();
+        let others = self.queue.beside(asks, own);
+        if others.is_empty() {
+            return outlook.outcomes.clone();
+        }
+        let mut outlook = outlook.clone();
+        for ask in asks {
+            let policy = ask.line.0;
+            if let Some(algorithm) = self.algorithms.get(policy) {
+                outlook.complete(policy, *algorithm, ask.cost);
             }
         }
-        let reply = limiter.peek_charges(&asked);
-        let answer = async move { answered(&asked, reply.wait().await) };
-        (Box::pin(answer), extras)
+        let Outlook { mut outcomes, keys } = outlook;
+        let is_patient = |policy| self.terms(policy).is_some();
+        let estimate = Estimate::new((own, asks), keys, is_patient, others, now);
+        for (policy, wait) in estimate.waits() {
+            outcomes.put_behind(policy, wait);
+        }
+        outcomes
     }
 }
 
@@ -295,10 +318,12 @@ impl LetWait for Arc<Waits> {
         if self.queue.is_empty() {
             return None;
         }
-        let line = self.lines(charges).find(|line| self.queue.has_line(line));
-        let mut waiter = Waiter::new(self, limiter, charges, caller, line?)?;
+        let is_low = is_low(charges);
+        let mut lines = self.lines(charges);
+        let line = lines.find(|line| self.queue.has_before(line, is_low))?;
+        let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
+        waiter.take_place();
         waiter.estimate();
-        waiter.begins_to_wait();
         Some(waiter)
     }
 
@@ -310,23 +335,27 @@ impl LetWait for Arc<Waits> {
         outcomes: &Outcomes,
     ) -> Option<Box<dyn Wait>> {
         let now = self.timers().now();
-        let (line, step) = self.line_for(charges, caller, outcomes, now, None, Duration::ZERO)?;
-        let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
-        waiter.own = own_limits(outcomes);
-        let is_first = waiter
-            .place
-            .as_ref()
-            .is_some_and(|place| self.queue.costs(&line, Some(place)).is_empty());
-        if is_first {
-            waiter.told = Some(now);
-            waiter.step = step;
-        } else if waiter.place.is_none() && !self.queue.has_line(&line) {
-            // The lines are full, and the told numbers are true.
+        let turn = self.line_for(charges, caller, outcomes, now, None, Duration::ZERO);
+        let can_never_pass = turn.is_none() && outcomes.retry_after().is_none();
+        let is_alone = can_never_pass
+            || self.queue.is_empty()
+            || !self.queue.asks_about(&asks_of(charges, now));
+        if is_alone && turn.is_none() {
             return None;
-        } else {
-            waiter.estimate();
         }
-        waiter.begins_to_wait();
+        let (policy, _) = outcomes.binding()?;
+        let binding = charges.iter().find(|charge| charge.policy == policy)?;
+        let line = (binding.policy, binding.key);
+        let mut waiter = Waiter::new(self, limiter, charges, caller, line)?;
+        if turn.is_some() {
+            waiter.take_place();
+        }
+        if is_alone {
+            // The told numbers are true.
+            let (_, step) = turn?;
+            return waiter.waits(step, outcomes).then_some(waiter);
+        }
+        waiter.estimate();
         Some(waiter)
     }
 
@@ -336,6 +365,11 @@ impl LetWait for Arc<Waits> {
         self.line_for(charges, caller, outcomes, now, None, Duration::ZERO)
             .is_some()
     }
+}
+
+/// Returns whether a request leaves the reserve of a policy to others. All others go before it then.
+fn is_low(charges: &[Charge]) -> bool {
+    charges.iter().any(|charge| charge.leaves > 0)
 }
 
 /// Returns how long the policies on rates let a request wait that finds no free slot.

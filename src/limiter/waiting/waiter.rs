@@ -4,22 +4,23 @@
 //! at a time.
 
 use std::fmt;
-use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{ASKS_EVERY, ASKS_SHARED_EVERY, Caller, Ended, NO_TIMER, SHORTEST, Step, Wait, Waits};
+use super::{
+    ASKS_EVERY, ASKS_SHARED_EVERY, Caller, Ended, NO_TIMER, SHORTEST, Step, Wait, Waits, is_low,
+};
 use crate::clock::Timer;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::limiter::{Charges, Limiter, PendingOutcomes};
-use crate::line::{LineId, OwnLimits, Position, Vacancy, WaitPlace, own_limits};
+use crate::line::{Asks, LineId, Number, Position, Vacancy, WaitPlace, asks_of};
 use crate::observe;
-use crate::store::{Charge, Reply, answered};
+use crate::store::{Charge, Outlook, Reply, answered};
 
 /// A waiting request: a future that is ready when the request was allowed, or stops waiting. Dropping it
 /// leaves its place.
@@ -28,15 +29,12 @@ pub(super) struct Waiter {
     limiter: Limiter,
     charges: Charges,
     caller: Caller,
+    asks: Asks,
     /// When the request was first told how long to wait.
-    pub(super) told: Option<Instant>,
-    /// The limits of its keys, as far as the store has told them.
-    pub(super) own: OwnLimits,
-    /// Whether the request has estimated its turn again, by another limit; once is enough.
-    has_looked_again: bool,
-    /// The line in which it stands, or which is full.
+    told: Option<Instant>,
+    /// The line in which it stands, or would stand.
     line: LineId,
-    pub(super) place: Option<WaitPlace>,
+    place: Option<WaitPlace>,
     /// Counts the request as waiting.
     wait: Option<observe::Wait>,
     timer: Timer,
@@ -44,12 +42,12 @@ pub(super) struct Waiter {
     vacancy: Option<Vacancy>,
     /// How often the request asks for a slot, whatever its wait is.
     asks_every: Duration,
-    pub(super) step: Step,
+    step: Step,
     has_ended: bool,
 }
 
 impl Waiter {
-    /// Waits in this line, if there is a place in it. Returns `None` if no timer would wake the request.
+    /// Prepares to wait in this line. Returns `None` if no timer would wake the request.
     pub(super) fn new(
         waits: &Arc<Waits>,
         limiter: &Limiter,
@@ -62,14 +60,13 @@ impl Waiter {
             return None;
         };
         let now = waits.timers().now();
-        let mut waiter = Box::new(Self {
+        Some(Box::new(Self {
             waits: Arc::clone(waits),
             limiter: limiter.clone(),
             charges: Charges::from_slice(charges),
+            asks: asks_of(charges, now),
             caller,
             told: None,
-            own: OwnLimits::new(),
-            has_looked_again: false,
             line,
             place: None,
             wait: None,
@@ -82,11 +79,25 @@ impl Waiter {
                 give_up: now,
             },
             has_ended: false,
-        });
+        }))
+    }
+
+    /// Takes a place in the line, if there is one.
+    pub(super) fn take_place(&mut self) {
+        let (waits, line) = (&self.waits, self.line);
         let bounds = (waits.places_in(line), waits.places);
-        let cost = waiter.cost_in(line);
-        waiter.place = waits.queue.stand(line, cost, caller.arrived, bounds);
-        Some(waiter)
+        let order = (is_low(&self.charges), self.caller.arrived);
+        self.place = waits.queue.stand(line, self.asks.clone(), order, bounds);
+        if self.place.is_some() {
+            self.wait = Some(self.limiter.begin_to_wait(line.0));
+        }
+    }
+
+    fn number(&self) -> Number {
+        self.place.as_ref().map_or_else(
+            || Number::of_a_newcomer(is_low(&self.charges), self.waits.timers().now()),
+            WaitPlace::number,
+        )
     }
 
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ended, StoreError>> {
@@ -117,25 +128,9 @@ impl Waiter {
                         self.give_up();
                     }
                 }
-                Step::Estimates(answer, extras) => {
-                    let mut outcomes = ready!(answer.as_mut().poll(cx))?;
-                    let own = own_limits(&outcomes);
-                    if own != self.own && !mem::replace(&mut self.has_looked_again, true) {
-                        self.own = own;
-                        self.estimate();
-                        continue;
-                    }
-                    let extras = mem::take(extras);
-                    for (policy, longer) in &extras {
-                        outcomes.put_behind(*policy, *longer);
-                    }
-                    if outcomes.is_allowed() {
-                        // The requests before it are about to ask.
-                        let lines = extras.iter().map(|(policy, _)| *policy);
-                        for policy in lines.chain([self.line.0]) {
-                            outcomes.put_behind(policy, SHORTEST.into());
-                        }
-                    }
+                Step::Estimates(answer) => {
+                    let outlook = ready!(answer.as_mut().poll(cx))?;
+                    let outcomes = self.outcomes_beside_others(&outlook);
                     if outcomes.is_allowed() {
                         // The store is away, and the policies with lines allow everything. The request need
                         // not wait, but what it has estimated was not charged.
@@ -143,7 +138,13 @@ impl Waiter {
                         continue;
                     }
                     if !self.goes_on(&outcomes) {
-                        return Poll::Ready(Ok(Ended::Denied(outcomes)));
+                        let had_place = self.place.take().is_some();
+                        return Poll::Ready(Ok(Ended::Denied(if had_place {
+                            // It holds up no request any more.
+                            self.outcomes_beside_others(&outlook)
+                        } else {
+                            outcomes
+                        })));
                     }
                     if let Step::Stands { due, .. } = &mut self.step {
                         // The request may come to the front earlier, if others go away.
@@ -152,6 +153,16 @@ impl Waiter {
                 }
             }
         }
+    }
+
+    fn outcomes_beside_others(&self, outlook: &Outlook) -> Outcomes {
+        let own = (self.number(), &self.asks);
+        let mut outcomes = self.waits.estimate(outlook, own);
+        if outcomes.is_allowed() {
+            // The requests before it are about to ask.
+            outcomes.put_behind(self.line.0, SHORTEST.into());
+        }
+        outcomes
     }
 
     /// Asks if the request is at the front and its wait is over. Otherwise it stays until something changes.
@@ -216,24 +227,15 @@ impl Waiter {
     }
 
     pub(super) fn estimate(&mut self) {
-        let place = self.place.as_ref();
         let (limiter, charges) = (&self.limiter, &self.charges);
-        let (answer, extras) = self.waits.estimate(limiter, charges, &self.own, place);
-        self.step = Step::Estimates(answer, extras);
-    }
-
-    /// Counts the request as waiting, if it stands in a line.
-    pub(super) fn begins_to_wait(&mut self) {
-        if self.place.is_some() {
-            self.wait = Some(self.limiter.begin_to_wait(self.line.0));
-        }
+        let outlook = self.waits.outlook(limiter, charges, self.number());
+        self.step = Step::Estimates(outlook);
     }
 
     /// Stops waiting, and asks for the numbers to tell.
     fn give_up(&mut self) {
         self.place = None;
         self.wait = None;
-        self.has_looked_again = false;
         self.estimate();
     }
 
@@ -248,12 +250,16 @@ impl Waiter {
             self.told,
             self.asks_every,
         );
-        let (Some((line, step)), true) = (hope, self.place.is_some()) else {
+        hope.is_some_and(|(line, step)| self.move_to(line) && self.waits(step, outcomes))
+    }
+
+    /// Waits after these outcomes, if the request stands in a line.
+    pub(super) fn waits(&mut self, step: Step, outcomes: &Outcomes) -> bool {
+        let now = self.waits.timers().now();
+        let Some(place) = &self.place else {
             return false;
         };
-        if !self.move_to(line) {
-            return false;
-        }
+        place.note(outcomes, now);
         self.told.get_or_insert(now);
         self.step = step;
         true
@@ -261,11 +267,11 @@ impl Waiter {
 
     /// Moves to another line, if there is a place in it.
     fn move_to(&mut self, line: LineId) -> bool {
-        let (cost, places) = (self.cost_in(line), self.waits.places_in(line));
+        let places = self.waits.places_in(line);
         let Some(place) = &mut self.place else {
             return false;
         };
-        let has_moved = place.move_to(line, cost, places);
+        let has_moved = place.move_to(line, places);
         if has_moved {
             self.line = line;
             if let Some(wait) = &mut self.wait {
@@ -273,13 +279,6 @@ impl Waiter {
             }
         }
         has_moved
-    }
-
-    /// Returns the cost of the request under the policy of this line.
-    fn cost_in(&self, (policy, _): LineId) -> u32 {
-        let mut charges = self.charges.iter();
-        let charge = charges.find(|charge| charge.policy == policy);
-        charge.map_or(0, |charge| charge.cost)
     }
 }
 

@@ -1,5 +1,8 @@
 //! Checks the options of a layer, and builds its gate.
 
+#[cfg(feature = "config")]
+use std::collections::HashMap;
+
 use super::RateLimitLayerBuilder;
 #[cfg(all(feature = "calendar", feature = "config"))]
 use crate::algorithm::Algorithm;
@@ -9,7 +12,6 @@ use crate::middleware::RateLimitLayer;
 use crate::middleware::gate::Gate;
 use crate::middleware::kept::Keep;
 use crate::middleware::settles::Settles;
-#[cfg(feature = "config")]
 use crate::plan::Plans;
 #[cfg(feature = "config")]
 use crate::policy::Scope;
@@ -66,12 +68,11 @@ impl<S> RateLimitLayerBuilder<S> {
 impl<S> RateLimitLayerBuilder<S> {
     /// Each policy of one limit that can never bind because of another.
     pub(crate) fn pointless(&self) -> Vec<Pointless> {
-        let is_planned = |policy: &&Policy<Http>| {
-            let mut plans = self.plans.iter();
-            let may_change = self.sources.resolver.is_some() || self.is_adjustable;
-            may_change || plans.any(|plans| plans.speak_of(policy.name()))
-        };
-        let of_one_limit = self.policies.iter().filter(|policy| !is_planned(policy));
+        let may_change = self.sources.resolver.is_some() || self.is_adjustable;
+        let planned = self.plans.as_ref().map(Plans::policies).unwrap_or_default();
+        let has_one_limit =
+            |policy: &&Policy<Http>| !may_change && !planned.contains(policy.name());
+        let of_one_limit = self.policies.iter().filter(has_one_limit);
         let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
         find_pointless(&scopes)
     }
@@ -81,14 +82,15 @@ impl<S> RateLimitLayerBuilder<S> {
     pub(crate) fn pointless_in_plans(&self) -> Vec<(String, Pointless)> {
         let may_change = self.sources.resolver.is_some() || self.is_adjustable;
         let plans = self.plans.iter().filter(|_| !may_change);
+        let policies = self.policies.iter().map(|policy| (policy.name(), policy));
+        let policies: HashMap<&str, &Policy<Http>> = policies.collect();
         let mut found = Vec::new();
         for plan in plans.flat_map(Plans::each) {
             let scopes: Vec<_> = plan
                 .limits()
                 .iter()
                 .filter_map(|(name, algorithm)| {
-                    let mut policies = self.policies.iter();
-                    let policy = policies.find(|policy| policy.name() == name)?;
+                    let policy = policies.get(name.as_str())?;
                     #[cfg(feature = "calendar")]
                     if matches!(policy.algorithm(), Algorithm::ByHours(_)) {
                         // The hours change the limits of plans too.

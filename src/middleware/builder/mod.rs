@@ -344,7 +344,8 @@ impl<S> RateLimitLayerBuilder<S> {
     ///
     /// A request beyond that is refused at once, as if no policy waited. Requests that a
     /// [`LeakyQueue`](crate::LeakyQueue) holds are not counted. This bounds the memory of waiting
-    /// requests: a request and a timer each.
+    /// requests: a request and a timer each. Requests of low priority that leave a [reserve](Policy::reserve) have
+    /// as many places of their own.
     pub fn wait_places(mut self, places: u32) -> Self {
         self.wait_places = places;
         self

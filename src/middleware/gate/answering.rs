@@ -77,7 +77,12 @@ impl Gate {
         let fields = self.with_decision(fields, &reported);
         let settles = self.settles.as_deref();
         let kept = Kept::of(settles, &self.limiter, charges, outcomes, request);
-        self.limiter.count_decided(all, &reported);
+        match settles {
+            None => self.limiter.count_decided(all, &reported),
+            Some(settles) => self.limiter.count_held(all, &reported, |charge| {
+                charge.is_of_rate() && settles.settles(charge.policy)
+            }),
+        }
         // If the hook panics, the request ends here, and what it holds is settled.
         self.call_hook(all, &reported, request);
         Admitted {

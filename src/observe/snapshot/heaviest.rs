@@ -43,7 +43,7 @@ impl HeavyKey {
         &self.key
     }
 
-    /// Returns the units that it asked for; at most [`error`](Self::error) too many, and never too few.
+    /// Returns the units that it asked for, and where requests are settled what they cost in the end; at most [`error`](Self::error) too many, and never too few.
     pub fn cost(&self) -> u64 {
         self.cost
     }

@@ -33,6 +33,7 @@ pub struct PolicyStats {
     )]
     time_waited: Duration,
     settled: u64,
+    refunded: u64,
     pub(crate) keys: Option<KeyStats>,
     pub(crate) queue: Option<QueueStats>,
     pub(crate) factor: Option<FactorStats>,
@@ -79,6 +80,7 @@ impl PolicyStats {
             waited: sums.policy(Count::Waited),
             time_waited: Duration::from_micros(sums.policy(Count::TimeWaited)),
             settled: sums.policy(Count::Settled),
+            refunded: sums.policy(Count::Refunded),
             keys: None,
             queue: None,
             factor: None,
@@ -169,7 +171,12 @@ impl PolicyStats {
         self.penalized
     }
 
-    /// Returns how many units requests were charged.
+    /// Returns how many units requests cost.
+    ///
+    /// A request whose cost is [settled](crate::Policy::settle), and a [reservation](crate::Limiter::reserve), are counted
+    /// when they are settled, with what they cost in the end, so it does not fall. Their estimates are not in it while they
+    /// are under way. Units that [`settle`](crate::Limiter::settle) charges are in it, and units that are given back by
+    /// [`refund`](crate::Limiter::refund) stay in it: see [`refunded`](Self::refunded).
     pub fn cost(&self) -> u64 {
         self.cost
     }
@@ -187,6 +194,12 @@ impl PolicyStats {
     /// Returns how many charges were corrected after the fact: settled or given back.
     pub fn settled(&self) -> u64 {
         self.settled
+    }
+
+    /// Returns how many units [`refund`](crate::Limiter::refund) was asked to give back, of which it gives at most those that
+    /// still count.
+    pub fn refunded(&self) -> u64 {
+        self.refunded
     }
 
     /// Returns the keys that the store keeps for it, or `None` if the store does not count them.

@@ -36,6 +36,18 @@ pub(crate) struct ReportedCost {
     units: u32,
 }
 
+impl ReportedCost {
+    /// Returns the cost that counts if a trailer reports another one: that of the earlier source, and of the same source
+    /// the later one.
+    pub(crate) fn or_later(self, trailer: Self) -> Self {
+        if trailer.place <= self.place {
+            trailer
+        } else {
+            self
+        }
+    }
+}
+
 impl Settle {
     fn one(source: CostSource) -> Self {
         Self {
@@ -43,7 +55,7 @@ impl Settle {
         }
     }
 
-    /// Takes the cost from a header of the response, or from a trailer: a whole number.
+    /// Takes the cost from a header of the response, or from a trailer: a whole number. Of both, the trailer counts.
     ///
     /// If a complete successful response has neither, the log says so once ([`TRL025`](crate::diagnostics)).
     /// The header stays in the response.
@@ -76,6 +88,9 @@ impl Settle {
 
     /// Gives the handler a [`Spend`](super::Spend), in the extensions of the request, and takes the sum that
     /// the handler has added to it. The sum counts even if the request ends without an answer.
+    ///
+    /// A middleware inside of the layer may call the handler several times, such as `tower::retry`. The layer
+    /// then charges the sum of all tries. A second layer inside of that middleware charges each try for itself.
     pub fn from_spend() -> Self {
         Self::one(CostSource::Spend)
     }
@@ -97,7 +112,8 @@ impl Settle {
         Self::one(CostSource::Ending(Arc::new(read)))
     }
 
-    /// Takes the cost from another source if it is not found here.
+    /// Takes the cost from another source if it is not found here, neither in the head of the response nor in its
+    /// trailers.
     pub fn or(mut self, other: Self) -> Self {
         self.sources.extend(other.sources);
         self

@@ -17,7 +17,7 @@ use crate::error::StoreError;
 use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
 use crate::store::charged::mark;
-use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Outlook, Reply, Wanted};
 
 /// A ledger whose denials this node remembers.
 ///
@@ -160,6 +160,10 @@ impl Ledger for Remembering {
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         self.ledger.peek(charges)
+    }
+
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        self.ledger.outlook(charges)
     }
 
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {

@@ -118,10 +118,11 @@ impl Blocks {
         self.blocked.restore(spans, now);
     }
 
-    /// Ends the block of a key, and removes its refusals.
-    pub(super) fn unblock(&self, fingerprint: u64) {
+    /// Ends the block of a key, and removes its refusals. Returns whether the key was blocked.
+    pub(super) fn unblock(&self, fingerprint: u64, now: Micros) -> bool {
         self.offenders.clear(fingerprint);
-        self.blocked.end(fingerprint);
+        let ended = self.blocked.end(fingerprint);
+        ended.is_some_and(|block| block.length_from(now) > Micros::ZERO)
     }
 }
 
@@ -176,7 +177,7 @@ mod tests {
         assert!(blocks.may_hold(other, now));
         assert_eq!(blocks.left(other, now, &clock, false), None);
         assert_eq!(blocks.left(7, now, &clock, false), Some(MINUTE));
-        blocks.unblock(other);
+        assert!(!blocks.unblock(other, now));
         assert_eq!(blocks.left(7, now, &clock, false), Some(MINUTE));
     }
 
@@ -203,7 +204,8 @@ mod tests {
             blocks.block(7, MINUTE, at(second));
         }
         assert_eq!(held(&blocks), (1, 1, 1));
-        blocks.unblock(7);
+        assert!(blocks.unblock(7, at(49)));
+        assert!(!blocks.unblock(7, at(49)));
         assert_eq!(held(&blocks), (0, 0, 0));
         assert!(!blocks.are_any());
     }

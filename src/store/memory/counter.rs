@@ -109,18 +109,17 @@ pub(super) trait General: Send + Sync + 'static {
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool;
 
-    /// Returns the last moment that the table can hold. Later moments are stored as this one.
-    fn until(&self) -> Micros;
-
     /// Returns the table in which a key is looked up first.
     fn tier(&self) -> &dyn Tier;
 
-    /// Reads the page of a key. Everything that is read of the page afterwards holds as of this moment.
+    /// Reads the page of a key. Everything that is read of the page afterwards holds as of this moment. The request is
+    /// decided `now` or later, up to the end of the table that is returned.
     fn snapshot(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
+        now: Micros,
         clock: &dyn Clock,
     ) -> (&dyn Tier, PageSnapshot);
 
@@ -130,6 +129,7 @@ pub(super) trait General: Send + Sync + 'static {
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
+        now: Micros,
         clock: &dyn Clock,
     ) -> (&dyn Tier, PageSnapshot, Lock<'_>);
 
@@ -175,6 +175,9 @@ pub(super) trait General: Send + Sync + 'static {
 
 /// The table in which a key was looked up.
 pub(super) trait Tier: Send + Sync {
+    /// Returns the last moment that the table can hold.
+    fn until(&self) -> Micros;
+
     /// Returns whether the key may be charged.
     fn allows(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<bool, Changed>;
 
@@ -196,6 +199,9 @@ pub(super) trait Tier: Send + Sync {
         now: Micros,
         sink: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed>;
+
+    /// Returns the state of the key, as of now.
+    fn state(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<State, Changed>;
 
     /// Locks the page, if it has not changed since the snapshot.
     fn lock(&self, snapshot: &PageSnapshot) -> Result<Lock<'_>, Changed>;

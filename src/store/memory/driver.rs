@@ -108,7 +108,7 @@ impl<'a> Decision<'a> {
     }
 
     pub(super) fn decide(&mut self, outcomes: &mut Outcomes) -> bool {
-        let mut now = self.time();
+        let mut now = self.clock.now();
         loop {
             *outcomes = Outcomes::new(now);
             if let Ok(allowed) = self.attempt(&mut now, outcomes) {
@@ -125,14 +125,17 @@ impl<'a> Decision<'a> {
     fn attempt(&mut self, now: &mut Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
         for part in &mut self.parts {
             if self.disturbed > PATIENT_AFTER {
-                part.lock_and_look(self.clock);
+                part.lock_and_look(*now, self.clock);
             } else {
-                part.look(self.clock);
+                part.look(*now, self.clock);
             }
         }
         if self.latest(|_| true) > *now {
             // Another thread charged after the clock was read, or the clock has stepped back.
-            *now = self.time();
+            *now = self.clock.now();
+            if self.parts.iter().any(|part| part.tier.until() < *now) {
+                return Err(Changed);
+            }
         }
         let now = *now;
         if self.purpose.writes() && self.latest(|part| part.ask.cost > 0) > now {
@@ -367,12 +370,6 @@ impl<'a> Decision<'a> {
         }
     }
 
-    fn time(&self) -> Micros {
-        let until = self.parts.iter().map(|part| part.counter.until());
-        let now = self.clock.now();
-        until.min().map_or(now, |until| now.min(until))
-    }
-
     /// Returns the time of the latest charge to the pages of these parts.
     fn latest(&self, which: impl Fn(&Part<'_>) -> bool) -> Micros {
         let parts = self.parts.iter().filter(|part| which(part));
@@ -413,16 +410,16 @@ impl<'a> Part<'a> {
         }
     }
 
-    fn look(&mut self, clock: &dyn Clock) {
-        let limit = self.limit.as_ref();
-        (self.tier, self.snapshot) = self.counter.snapshot(self.ask, limit, self.counted, clock);
+    fn look(&mut self, now: Micros, clock: &dyn Clock) {
+        let (counter, limit) = (self.counter, self.limit.as_ref());
+        (self.tier, self.snapshot) = counter.snapshot(self.ask, limit, self.counted, now, clock);
     }
 
     /// Waits until the page can be locked, and then reads it.
-    fn lock_and_look(&mut self, clock: &dyn Clock) {
+    fn lock_and_look(&mut self, now: Micros, clock: &dyn Clock) {
         let (counter, limit) = (self.counter, self.limit.as_ref());
         let (tier, snapshot, lock) =
-            counter.snapshot_and_lock(self.ask, limit, self.counted, clock);
+            counter.snapshot_and_lock(self.ask, limit, self.counted, now, clock);
         (self.tier, self.snapshot, self.lock) = (tier, snapshot, Some(lock));
     }
 

@@ -18,7 +18,7 @@ use crate::error::StoreError;
 use crate::key::Key;
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
-use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Outlook, Reply, Wanted};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryLedger {
@@ -117,13 +117,13 @@ impl MemoryLedger {
     }
 
     /// Changes the state of each key under its policy; see [`Ledger::amend`]. Charges of policies that were
-    /// not opened are ignored. Returns `false` if turns of a queue could not be given back.
+    /// not opened are ignored.
     ///
     /// # Errors
     ///
     /// When there is no room for another override: see [`MemoryStore`](super::MemoryStore).
     pub fn amend_now(&self, charges: &[Charge], amendment: Amendment) -> Result<bool, StoreError> {
-        let mut is_done = true;
+        let mut answer = amendment.answer_about_none();
         for charge in charges {
             let Some(opened) = self.policies.get(charge.policy) else {
                 continue;
@@ -133,9 +133,10 @@ impl MemoryLedger {
                 continue;
             }
             let limit = opened.limit_of(charge);
-            is_done &= opened.amend(ask, limit.as_ref(), amendment, &self.clock)?;
+            let of_key = opened.amend(ask, limit.as_ref(), amendment, &self.clock)?;
+            answer = amendment.and(answer, of_key);
         }
-        Ok(is_done)
+        Ok(answer)
     }
 
     #[inline]
@@ -453,6 +454,10 @@ impl Ledger for MemoryLedger {
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         Reply::Now(Ok(self.peek_now(charges)))
+    }
+
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        Reply::Now(Ok(self.outlook_now(charges)))
     }
 
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {

@@ -14,6 +14,7 @@ mod one_word;
 mod opened;
 mod opening;
 mod ordering;
+mod outlook;
 mod page;
 mod page_snapshot;
 mod pages;
@@ -308,7 +309,7 @@ impl Store for MemoryStore {
 
     fn open(&self, policies: &[Policy]) -> Result<MemoryLedger, ConfigError> {
         // A table that is locked twice would deadlock.
-        check_names(&policies.iter().map(Policy::name))?;
+        check_names(policies.iter().map(Policy::name))?;
         if !(1..=MOST_KEYS).contains(&self.max_keys) {
             let remedy = "give a number from 1 to 100,000,000";
             return Err(ConfigError::new("max_keys", self.max_keys, remedy));

@@ -100,8 +100,7 @@ impl Opened {
         }
     }
 
-    /// Changes the state of a key. Returns `false` if turns of a queue are not the last, and so cannot be given
-    /// back.
+    /// Changes the state of a key; see [`Ledger::amend`](crate::store::Ledger::amend).
     pub(super) fn amend(
         &self,
         ask: Ask,
@@ -123,7 +122,7 @@ impl Opened {
                 counter.settle((ask, Counted::of(taken.is_overflow())), limit, clock);
             }
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
-            Amendment::Unblock => self.blocks.unblock(key),
+            Amendment::Unblock => return Ok(self.blocks.unblock(key, clock.now())),
             Amendment::Override(limit, length) => {
                 let policy = self.algorithm.without_hours();
                 let limit = policy.under(limit).ok_or_else(cannot_have)?;

@@ -1,5 +1,5 @@
 //! The two tables of a policy whose states fit a word under its own limit, and take three words once a
-//! request brings another limit.
+//! request brings another limit, or the moments are too late for a word.
 //!
 //! This is the general path of such a policy, whatever its rule. `one_word.rs` has the fast path.
 
@@ -20,9 +20,10 @@ type Wide = Table<AnyRule, Words>;
 
 /// A packed table, and the wide table to which its pages move.
 ///
-/// The wide table begins when a request first brings another limit than that of the policy. The page of that
-/// request moves at once. The others follow: each request that cannot be decided at once moves some. A key is
-/// in one of the two tables, and both share one bound.
+/// The wide table begins when a request first brings another limit than that of the policy, or comes later than a word
+/// can hold: in the year 2540 for some policies, in 3058 for a calendar. The page of that request moves at once. The others
+/// follow: each request that cannot be decided at once moves some. A key is in one of the two tables, and both share one
+/// bound.
 pub(super) struct Tiers {
     packed: Packed,
     algorithm: Algorithm,
@@ -101,6 +102,12 @@ impl Tiers {
     fn other<'a>(&self, limit: Option<&'a Algorithm>) -> Option<&'a Algorithm> {
         limit.filter(|limit| **limit != self.algorithm)
     }
+
+    /// Returns whether the packed table serves a request with this limit at this moment, if the page of its key has not
+    /// moved.
+    fn is_for_packed(&self, limit: Option<&Algorithm>, now: Micros) -> bool {
+        limit.is_none() && now <= self.packed.until()
+    }
 }
 
 fn adopt_into(wide: &Wide) -> impl FnMut(u64, State, Micros) {
@@ -124,8 +131,9 @@ impl General for Tiers {
             {
                 return allowed;
             }
-            let (its, now) = (sink.as_deref_mut(), now.min(self.packed.until()));
-            let asked = (ask, counted);
+        }
+        if self.is_for_packed(limit, now) {
+            let (asked, its) = ((ask, counted), sink.as_deref_mut());
             let decided = self.packed.decide_in_the_end(asked, None, clock, now, its);
             if let Some(allowed) = decided {
                 return allowed;
@@ -134,10 +142,6 @@ impl General for Tiers {
         let wide = self.wide_for(ask.fingerprint);
         let asked = (ask, Counted::Apart);
         General::decide_in_the_end(wide, asked, limit, now, clock, sink)
-    }
-
-    fn until(&self) -> Micros {
-        self.packed.until()
     }
 
     fn tier(&self) -> &dyn Tier {
@@ -149,15 +153,17 @@ impl General for Tiers {
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
+        now: Micros,
         clock: &dyn Clock,
     ) -> (&dyn Tier, PageSnapshot) {
         let limit = self.other(limit);
-        if limit.is_none()
+        if self.is_for_packed(limit, now)
             && let Some(snapshot) = self.packed.look_at(ask, None, counted, clock)
         {
             return (&self.packed, snapshot);
         }
-        General::snapshot(self.wide_for(ask.fingerprint), ask, limit, counted, clock)
+        let wide = self.wide_for(ask.fingerprint);
+        General::snapshot(wide, ask, limit, counted, now, clock)
     }
 
     fn snapshot_and_lock(
@@ -165,15 +171,17 @@ impl General for Tiers {
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
+        now: Micros,
         clock: &dyn Clock,
     ) -> (&dyn Tier, PageSnapshot, Lock<'_>) {
         let limit = self.other(limit);
-        if limit.is_none()
+        if self.is_for_packed(limit, now)
             && let Some((snapshot, lock)) = self.packed.lock_and_look_at(ask, None, counted, clock)
         {
             return (&self.packed, snapshot, lock);
         }
-        General::snapshot_and_lock(self.wide_for(ask.fingerprint), ask, limit, counted, clock)
+        let wide = self.wide_for(ask.fingerprint);
+        General::snapshot_and_lock(wide, ask, limit, counted, now, clock)
     }
 
     fn amend(
@@ -184,7 +192,7 @@ impl General for Tiers {
         amendment: Amendment,
     ) -> bool {
         let limit = self.other(limit);
-        if limit.is_none()
+        if self.is_for_packed(limit, clock.now())
             && let Some(is_done) = self.packed.amend(ask, None, clock, amendment)
         {
             return is_done;
@@ -194,7 +202,9 @@ impl General for Tiers {
 
     fn settle(&self, asked: (Ask, Counted), limit: Option<&Algorithm>, clock: &dyn Clock) {
         let limit = self.other(limit);
-        if limit.is_none() && self.packed.settle(asked, None, clock) == Settled::Done {
+        if self.is_for_packed(limit, clock.now())
+            && self.packed.settle(asked, None, clock) == Settled::Done
+        {
             return;
         }
         General::settle(self.wide_for(asked.0.fingerprint), asked, limit, clock);

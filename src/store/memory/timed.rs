@@ -161,11 +161,12 @@ impl<T: Copy> Timed<T> {
         }
     }
 
-    /// Ends the span of this key, if it has one.
-    pub(super) fn end(&self, fingerprint: u64) {
-        if self.is_marked(fingerprint) {
-            self.remove(&mut self.write(), fingerprint);
+    /// Ends the span of this key, and returns it, even if it has ended before.
+    pub(super) fn end(&self, fingerprint: u64) -> Option<Span<T>> {
+        if !self.is_marked(fingerprint) {
+            return None;
         }
+        self.remove(&mut self.write(), fingerprint)
     }
 
     fn insert(&self, held: &mut Spans<T>, fingerprint: u64, span: Span<T>) {
@@ -180,14 +181,14 @@ impl<T: Copy> Timed<T> {
         self.publish_first_end(held);
     }
 
-    fn remove(&self, held: &mut Spans<T>, fingerprint: u64) {
-        if let Some(span) = held.by_fingerprint.remove(&fingerprint) {
-            held.ends.remove(&(span.until, fingerprint));
-            if let Some(mark) = self.mark(fingerprint) {
-                mark.fetch_sub(1, Ordering::Relaxed);
-            }
-            self.publish_first_end(held);
+    fn remove(&self, held: &mut Spans<T>, fingerprint: u64) -> Option<Span<T>> {
+        let span = held.by_fingerprint.remove(&fingerprint)?;
+        held.ends.remove(&(span.until, fingerprint));
+        if let Some(mark) = self.mark(fingerprint) {
+            mark.fetch_sub(1, Ordering::Relaxed);
         }
+        self.publish_first_end(held);
+        Some(span)
     }
 
     fn forget_ended(&self, held: &mut Spans<T>, now: Micros) {
@@ -236,7 +237,7 @@ impl<T: Copy> Span<T> {
     }
 
     /// Returns what is left of the span at this moment, which is its length at most.
-    fn length_from(self, now: Micros) -> Micros {
+    pub(super) fn length_from(self, now: Micros) -> Micros {
         self.until.saturating_sub(now.max(self.from))
     }
 

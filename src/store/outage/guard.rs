@@ -14,7 +14,7 @@ use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::{KeyStats, StoreStats};
-use crate::store::{Amendment, Charge, Charged, Charges, DAMAGED, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Charges, DAMAGED, Ledger, Outlook, Reply, Wanted};
 
 /// Asks a ledger whose store may be away, and decides in its place while it is away.
 #[derive(Clone)]
@@ -63,6 +63,15 @@ impl Ledger for Guard {
         )
     }
 
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        self.ask(
+            charges,
+            || self.ledger.outlook(charges),
+            |guard, charges, outlook| guard.learn(charges, &outlook.outcomes),
+            |here, charges, error| here.peek(charges, || error).map(Outlook::from),
+        )
+    }
+
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
         // Refusals without the store do not count.
         if self.watch.is_away(std::slice::from_ref(charge)) {
@@ -90,7 +99,7 @@ impl Ledger for Guard {
             let changed = self
                 .standby
                 .change(charges, amendment, Err(away().already_logged()));
-            return Reply::Now(changed.map(|()| true));
+            return Reply::Now(changed);
         }
         let call = self.watch.waiting(&first.key);
         match self.ledger.amend(charges, amendment) {
@@ -218,10 +227,7 @@ impl Guard {
         answer: Result<bool, StoreError>,
     ) -> Result<bool, StoreError> {
         let answer = self.ended(call, answer)?;
-        let is_done = !matches!(answer, Ok(false));
-        let changed = answer.map(drop);
-        let changed = self.standby.change(charges, amendment, changed);
-        changed.map(|()| is_done)
+        self.standby.change(charges, amendment, answer)
     }
 
     /// Ends a call. Returns `Err` for an error that concerns this call alone. A failure of the store is part

@@ -13,7 +13,7 @@ use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
 use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
-use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Store, Wanted};
+use crate::store::{Amendment, Charge, Charged, Ledger, Outlook, Reply, Store, Wanted};
 
 /// A ledger, and what this node does while its store is away.
 ///
@@ -101,6 +101,13 @@ where
         match &self.guard {
             None => self.ledger.peek(charges),
             Some(guard) => guard.peek(charges),
+        }
+    }
+
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        match &self.guard {
+            None => self.ledger.outlook(charges),
+            Some(guard) => guard.outlook(charges),
         }
     }
 

@@ -180,8 +180,8 @@ impl Standby {
         &self,
         charges: &[Charge],
         amendment: Amendment,
-        changed: Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        changed: Result<bool, StoreError>,
+    ) -> Result<bool, StoreError> {
         match amendment {
             Amendment::Block(_) => drop(self.ledger().amend_now(charges, amendment)?),
             Amendment::Refund | Amendment::Settle if changed.is_err() => {
@@ -233,15 +233,15 @@ impl Standby {
         &self,
         charges: &[Charge],
         amendment: Amendment,
-        failed: Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        failed: Result<bool, StoreError>,
+    ) -> Result<bool, StoreError> {
         let here = self.kept_here(charges);
-        self.ledger().amend_now(&here, amendment)?;
+        let changed = self.ledger().amend_now(&here, amendment)?;
         let refuses = |charge| self.store_failure(charge) == OnStoreFailure::Refuse;
         if charges.iter().any(refuses) {
             return failed;
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Records how much longer the charge's key is blocked, according to the store; zero means not at all.

@@ -2,10 +2,11 @@
 -- KEYS: the states.
 -- ARGV: the time, or nothing; the verb; then for each key its rule, the amount, a moment, four numbers of the rule,
 -- the limit first, and its hours or nothing; and last, for a key that gets an override, the four numbers of that.
--- Returns 1 if turns of a queue were given back, else 0; for `refusals`, how many count, and for `leased`, how many
--- units nodes hold.
+-- Returns 1 if it is done, else 0: turns of a queue may not be the last, and to end a block there has to be one. For
+-- `refusals` it returns how many count, and for `leased`, how many units nodes hold.
 local now, shortest = moment(ARGV[1])
-local verb, marking, given_back, counting = ARGV[2], marking(), false, 0
+local verb, marking, counting = ARGV[2], marking(), 0
+local is_done = verb ~= 'give back' and verb ~= 'unblock'
 
 for index = 1, #KEYS do
   local at = 8 * index - 5
@@ -56,13 +57,14 @@ for index = 1, #KEYS do
       found = true
     end
   elseif verb == 'give back' and rule.give_back then
-    given_back = rule.give_back(kept, now, amount, departure, limit, a, b, c)
+    is_done = rule.give_back(kept, now, amount, departure, limit, a, b, c)
   elseif verb == 'release' and rule.release then
     rule.release(key, amount, departure)
     changes = false
   elseif verb == 'block' and not (marks.block and marking.left(marks.block, now) >= amount) then
     marks.block = {now, now + amount}
   elseif verb == 'unblock' then
+    is_done = is_done or marks.block ~= nil
     marks.block, marks.offences = nil, nil
   elseif verb == 'refusals' then
     counting, changes = counting + marking.refusals(marks, now, amount), false
@@ -83,4 +85,4 @@ for index = 1, #KEYS do
     save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, unpack(lasts))
   end
 end
-return (verb == 'refusals' or verb == 'leased') and counting or given_back and 1 or 0
+return (verb == 'refusals' or verb == 'leased') and counting or is_done and 1 or 0

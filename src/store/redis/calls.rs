@@ -63,7 +63,7 @@ pub(super) enum Purpose {
 }
 
 /// The answer of the script when turns of a queue were given back.
-const GIVEN_BACK: Value = Value::Int(1);
+const DONE: Value = Value::Int(1);
 
 impl Calls {
     /// Decides charges that may be of several keys. Where the keys may be on several servers, the servers are
@@ -261,7 +261,7 @@ impl Calls {
         if answer.is_ok() && matches!(amendment, Amendment::Release) {
             self.has_written(charges);
         }
-        self.watched(answer.map(|told| told == GIVEN_BACK))
+        self.watched(answer.map(|told| told == DONE))
     }
 
     /// Returns how many refusals of the key count now.
@@ -382,7 +382,7 @@ impl Calls {
         // A request may be denied in between. And if the call fails, the server may have executed it.
         let _forgetting = Forgetting(self, charges);
         let _ending = amendment.ends_leases().then(|| Ending(self, charges));
-        let mut changed = Ok(true);
+        let mut changed = Ok(amendment.answer_about_none());
         let groups = match amendment {
             // The same limit has other numbers under another policy.
             Amendment::Override(..) => charges
@@ -395,7 +395,7 @@ impl Calls {
             // The failure of one server is no reason to skip the others, so each call has time of its own.
             let until = self.link.deadline();
             let of_group = self.change(&group, amendment, until).await;
-            changed = changed.and_then(|all| of_group.map(|it| all && it));
+            changed = changed.and_then(|all| of_group.map(|it| amendment.and(all, it)));
         }
         changed
     }

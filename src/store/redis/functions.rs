@@ -305,6 +305,25 @@ fn law_9_every_function_of_every_rule_is_the_same_in_both_languages() {
     }
 }
 
+/// Cases rarely count so much.
+#[test]
+fn law_9_a_count_is_settled_at_the_most_that_it_can_hold_in_both_languages() {
+    let server = server::Server::start(&[]);
+    for window in [
+        "fixed-window 4294967295/366d",
+        "anchored-window 4294967295/366d",
+        "sliding-window 4294967295/366d",
+        "sliding-slots 4294967295/366d",
+        #[cfg(feature = "calendar")]
+        "calendar-day 4294967295 zone UTC",
+    ] {
+        let algorithm = window.parse().unwrap();
+        let past = [(0, u32::MAX); 3];
+        let same = holds(&mut server.connection(), &algorithm, &past, "settle");
+        same.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 #[cfg(feature = "calendar")]
 #[test]
 fn a_server_that_is_in_neither_window_of_a_calendar_fails_and_says_why() {

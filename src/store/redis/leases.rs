@@ -106,10 +106,11 @@ impl Leases {
     ) -> Option<Local> {
         let now = self.clock.now();
         if let [charge] = charges {
+            let terms = self.terms(charge.policy)?;
             let (mut shard, hash) = self.shard_of(charge);
             let (entry, counts) = self.live(&mut shard, hash, charge, now)?;
             let way = entry.pair.request(now, charge.cost);
-            return entry.follow(way, (charge, policies, now), counts, outcomes);
+            return entry.follow(way, (charge, policies, now), terms, counts, outcomes);
         }
         let mut low = 0;
         for (place, charge) in charges.iter().enumerate() {
@@ -152,7 +153,8 @@ impl Leases {
         };
         let now = self.clock.now();
         let (mut shard, hash) = self.shard_of(charge);
-        let Some((entry, counts)) = self.live(&mut shard, hash, charge, now) else {
+        let live = self.live(&mut shard, hash, charge, now);
+        let Some(((entry, counts), terms)) = live.zip(self.terms(charge.policy)) else {
             return Again::Ask;
         };
         match entry.pair.again(now, charge.cost) {
@@ -163,7 +165,7 @@ impl Leases {
                 Again::Wait(hears)
             }
             way => {
-                let local = entry.follow(way, (charge, policies, now), counts, outcomes);
+                let local = entry.follow(way, (charge, policies, now), terms, counts, outcomes);
                 local.map_or(Again::Ask, Again::Decided)
             }
         }
@@ -405,5 +407,7 @@ fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[cfg(all(test, feature = "testing"))]
+mod exact_tests;
 #[cfg(all(test, feature = "testing"))]
 mod tests;

@@ -24,7 +24,7 @@ use crate::observe::StoreStats;
 use crate::store::charged::cannot_have;
 use crate::store::denials::Sent;
 use crate::store::outage::away;
-use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Ledger, Outlook, Reply, Wanted};
 
 /// A [`RedisStore`](super::RedisStore) opened for a list of policies.
 pub struct RedisLedger(Arc<Calls>);
@@ -155,7 +155,7 @@ impl RedisLedger {
             }
             let changed = Err(away().already_logged());
             let changed = calls.standby.change(&charges, amendment, changed);
-            return Reply::Now(changed.map(|()| false));
+            return Reply::Now(changed);
         }
         if amendment.settles() {
             let policies = charges.iter().map(|charge| charge.policy);
@@ -178,10 +178,8 @@ impl RedisLedger {
                 }
                 _ => calls.change_each(&charges, amendment).await,
             };
-            let is_kept = matches!((amendment, &changed), (Amendment::GiveBack(_), Ok(false)));
-            let changed = changed.map(drop).map_err(StoreError::already_logged);
-            let changed = calls.standby.change(&charges, amendment, changed);
-            changed.map(|()| !is_kept)
+            let changed = changed.map_err(StoreError::already_logged);
+            calls.standby.change(&charges, amendment, changed)
         });
         Reply::later(async move {
             // A caller that gives up forgets what is remembered, before the change has ended.
@@ -404,6 +402,26 @@ impl Ledger for RedisLedger {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let peeked = self.ask(charges, Purpose::Peek, &mut outcomes);
         peeked.with(outcomes)
+    }
+
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        let is_opened = charges.iter().all(|charge| self.0.counts(charge));
+        if !is_opened || charges.is_empty() || self.0.watch.is_away(charges) {
+            return self.peek(charges).map(|peeked| peeked.map(Outlook::from));
+        }
+        let (calls, charges) = (Arc::clone(&self.0), Charges::from_slice(charges));
+        Reply::later(async move {
+            match Box::pin(calls.peek(&charges)).await {
+                Ok(answer) => Ok(Outlook {
+                    outcomes: calls.outcomes(&charges, Purpose::Peek, &answer, None),
+                    keys: answer.outlooks(&calls.policies),
+                }),
+                Err(error) => {
+                    let here = calls.decide_here(&charges, Purpose::Peek, || error);
+                    here.map(Outlook::from)
+                }
+            }
+        })
     }
 
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {

@@ -198,7 +198,7 @@ impl Store for RedisStore {
     }
 
     fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
-        check_names(&given.iter().map(Policy::name))?;
+        check_names(given.iter().map(Policy::name))?;
         #[cfg(feature = "calendar")]
         check_hours(given)?;
         let counted = given

@@ -8,7 +8,7 @@ use std::mem;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::lease::{Ask, Grant, Pair, Tell, Way};
+use super::lease::{Ask, Grant, Pair, Tell, Terms, Way};
 use super::opened::OpenedPolicy;
 use super::reply::KeyReply;
 use crate::clock::Micros;
@@ -132,6 +132,7 @@ impl Entry {
         &mut self,
         way: Way,
         (charge, policies, now): (&Charge, &[OpenedPolicy], Micros),
+        terms: Terms,
         counts: &mut Counts,
         outcomes: &mut Outcomes,
     ) -> Option<Local> {
@@ -147,8 +148,10 @@ impl Entry {
                 let (last, counted) = (self.told.as_ref()?, policies.get(charge.policy)?);
                 let later = now.saturating_sub(last.received);
                 let outcome = last.told.outcome_of(charge.cost, counted, later);
+                let outcome = waiting_for(outcome, wait);
+                let outcome = last.lasting(outcome, (charge.cost, counted, later), terms)?;
                 outcomes.decided_at(last.told.at().saturating_add(later));
-                outcomes.push(charge.policy, waiting_for(outcome, wait));
+                outcomes.push(charge.policy, outcome);
                 counts.saved += 1;
                 Some(Local {
                     is_allowed: false,
@@ -195,6 +198,25 @@ impl Entry {
         counts.spent += u64::from(charge.cost);
         counts.saved += 1;
         true
+    }
+}
+
+impl LastAnswer {
+    /// Returns the denial with a wait that is not shorter than the server's, or `None` if the server has to be asked: because
+    /// its wait is not known, or can be longer by far.
+    fn lasting(
+        &self,
+        denial: Outcome,
+        (cost, counted, later): (u32, &OpenedPolicy, Micros),
+        terms: Terms,
+    ) -> Option<Outcome> {
+        let Some(told) = denial.retry_micros() else {
+            return Some(denial);
+        };
+        let longest = self
+            .told
+            .longest_wait_of(cost, counted, later, terms.life)?;
+        (longest <= told.max(terms.covers)).then(|| waiting_for(denial, longest))
     }
 }
 

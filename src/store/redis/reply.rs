@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 use super::failure::nonsense;
 use super::lease::{Grant, Leased, LeasedRequest};
 use super::opened::{Charges, OpenedPolicy};
-use crate::algorithm::{Replenishment, State};
+use crate::algorithm::{Algorithm, Replenishment, State};
 use crate::clock::Micros;
 #[cfg(feature = "calendar")]
 use crate::decision::DenialEffect;
 use crate::decision::{Outcome, Outcomes};
 use crate::error::StoreError;
-use crate::store::{Amendment, Charge, Departure, Taken};
+use crate::store::{Amendment, Charge, Departure, KeyOutlook, Taken};
 
 /// The answer of the script to some charges: the states of their keys, at one moment. The outcomes are
 /// computed from it here.
@@ -106,12 +106,59 @@ impl KeyReply {
         } else if !self.denies() || limits_differ || is_settled {
             Micros::ZERO
         } else {
-            // While no unit is left, no request is charged.
+            // While no unit is left and nodes hold none, no request is charged.
             let one = self.outcome_of(1, counted, Micros::ZERO);
-            let wait = one.retry_micros().filter(|_| one.remaining() == 0);
+            let is_held = self
+                .leased
+                .as_ref()
+                .is_some_and(|leased| leased.units() > 0);
+            let none_is_left = one.remaining() == 0 && !is_held;
+            let wait = one.retry_micros().filter(|_| none_is_left);
             wait.unwrap_or(Micros::ZERO)
         };
         dominated.max(unchanged)
+    }
+
+    /// Returns the longest wait that the server can tell a request of this cost at a later moment, whatever it has granted
+    /// to other nodes meanwhile, for this long. Returns `None` if that is not known.
+    pub(super) fn longest_wait_of(
+        &self,
+        cost: u32,
+        counted: &OpenedPolicy,
+        later: Micros,
+        life: Micros,
+    ) -> Option<Micros> {
+        let told = self.outcome_of(cost, counted, later);
+        let until_the_end = match counted.algorithm.replenishment()? {
+            Replenishment::Aligned => true,
+            Replenishment::Anchored => !counted.is_settled(),
+            _ => false,
+        };
+        if self.blocked > later || until_the_end && !told.is_allowed() {
+            return told.retry_micros();
+        }
+        let limits_differ = counted.limits_differ && self.own.is_none();
+        if counted.is_settled() || limits_differ || counted.penalty.is_some() {
+            return None;
+        }
+        let own = self.own_algorithm(counted);
+        let asked = LeasedRequest {
+            state: self.state.clone(),
+            now: self.at.saturating_add(later),
+            cost,
+            fits: false,
+        };
+        let none = Leased::default();
+        let leased = self.leased.as_deref().unwrap_or(&none);
+        leased.longest_wait(own.as_ref().unwrap_or(&counted.algorithm), asked, life)
+    }
+
+    /// Returns the algorithm with the limit of the key or of the charge, if that is not the policy's.
+    fn own_algorithm(&self, counted: &OpenedPolicy) -> Option<Algorithm> {
+        match self.own {
+            Some(own) => counted.algorithm.with_numbers(own.numbers),
+            None => counted.under(&self.charge),
+        }
     }
 
     /// Returns the longest wait of a request under this policy, unless a penalty can make it longer.
@@ -126,6 +173,23 @@ impl KeyReply {
         algorithm.longest_wait().map(Micros::from)
     }
 
+    /// Returns the state from which later outcomes are computed; `None` for a policy without one, and where nodes hold
+    /// units, which they may give back.
+    fn outlook(&self, counted: &OpenedPolicy) -> Option<KeyOutlook> {
+        if self.leased.is_some() || counted.algorithm.is_held() {
+            return None;
+        }
+        let own = self.own;
+        Some(KeyOutlook {
+            policy: self.charge.policy,
+            algorithm: counted.algorithm,
+            own: own.and_then(|own| counted.algorithm.with_numbers(own.numbers)),
+            state: self.state.clone(),
+            at: self.at,
+            blocked: self.blocked,
+        })
+    }
+
     /// Returns the outcome at a later moment, if nothing has happened since.
     pub(super) fn outcome(&self, counted: &OpenedPolicy, later: Micros) -> Outcome {
         self.outcome_of(self.charge.cost, counted, later)
@@ -134,10 +198,7 @@ impl KeyReply {
     /// Returns the outcome of a request of this cost at a later moment.
     pub(super) fn outcome_of(&self, cost: u32, counted: &OpenedPolicy, later: Micros) -> Outcome {
         let (state, at) = (self.state.clone(), self.at.saturating_add(later));
-        let own = match self.own {
-            Some(own) => counted.algorithm.with_numbers(own.numbers),
-            None => counted.under(&self.charge),
-        };
+        let own = self.own_algorithm(counted);
         let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
         // A request that fits now need not fit at a later hour.
         let fits = self.fits && (later == Micros::ZERO || !algorithm.depends_on_a_calendar());
@@ -345,6 +406,12 @@ impl ScriptReply {
     /// Adds the reply of another server.
     pub(super) fn add(&mut self, other: Self) {
         self.each.extend(other.each);
+    }
+
+    /// Returns the states of the keys, where the server alone decides.
+    pub(super) fn outlooks(&self, policies: &[OpenedPolicy]) -> SmallVec<[KeyOutlook; 4]> {
+        let outlook = |told: &KeyReply| told.outlook(policies.get(told.charge.policy)?);
+        self.each.iter().filter_map(outlook).collect()
     }
 
     /// Returns the outcomes at the moment of the answer.

@@ -12,7 +12,7 @@ use crate::clock::Micros;
 use crate::decision::DenialEffect;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::{Amendment, DAMAGED};
+use crate::store::{Amendment, DAMAGED, KeyOutlook};
 
 /// A change to some items, in one step; see [`Items::update`](super::Items::update).
 ///
@@ -36,6 +36,8 @@ pub(super) enum Verb {
     /// Charges as many units as all policies grant.
     Take,
     Peek,
+    /// Peeks, and returns the states too.
+    Outlook,
     /// Returns the number of refusals that count, in place of units.
     Refusals,
     Amend(Amendment),
@@ -47,10 +49,12 @@ pub(super) enum Verb {
 pub struct Changed {
     writes: Vec<Write>,
     pub(super) answer: Result<Outcomes, StoreError>,
+    /// The state of each key, for an outlook.
+    pub(super) keys: SmallVec<[KeyOutlook; 4]>,
     /// The number of units taken, if the change takes units.
     pub(super) units: u32,
-    /// Whether an amendment was made: turns of a queue can be given back only if they are the last.
-    pub(super) is_done: bool,
+    /// The answer to an amendment; see [`Ledger::amend`](crate::store::Ledger::amend).
+    pub(super) amended: bool,
 }
 
 /// An item to write.
@@ -110,14 +114,18 @@ impl Change {
         let items = before.iter().cloned().map(Option::unwrap_or_default);
         let mut items: SmallVec<[Item; 2]> = items.collect();
         let mut outcomes = Outcomes::new(now);
-        let (mut units, mut is_done) = (0, true);
+        let (mut units, mut amended) = (0, false);
+        let mut keys = SmallVec::new();
         match self.verb {
-            Verb::Charge | Verb::Peek => decide(
-                &self.parts,
-                &mut items,
-                self.verb == Verb::Charge,
-                &mut outcomes,
-            ),
+            Verb::Charge | Verb::Peek | Verb::Outlook => {
+                if self.verb == Verb::Outlook {
+                    let seen = |part: &Part| KeyState::of(part, &items[part.item], now);
+                    let outlook = |part| seen(part).outlook(part, now);
+                    keys = self.parts.iter().map(outlook).collect();
+                }
+                let charges = self.verb == Verb::Charge;
+                decide(&self.parts, &mut items, charges, &mut outcomes);
+            }
             Verb::Take => {
                 let parts;
                 (units, parts) = self.shared_out(&items, now);
@@ -129,8 +137,10 @@ impl Change {
                 units = counting.sum();
             }
             Verb::Amend(amendment) => {
+                amended = amendment.answer_about_none();
                 for part in &self.parts {
-                    is_done &= part.amend(&mut items[part.item], now, amendment);
+                    let of_part = part.amend(&mut items[part.item], now, amendment);
+                    amended = amendment.and(amended, of_part);
                 }
             }
         }
@@ -141,8 +151,9 @@ impl Change {
                 .map(|(item, (_, after))| Write::of(item, after, now))
                 .collect(),
             answer: Ok(outcomes),
+            keys,
             units,
-            is_done,
+            amended,
         }
     }
 
@@ -239,8 +250,9 @@ impl Changed {
             answer: Err(StoreError::new(StoreErrorKind::Misconfigured)
                 .because(DAMAGED)
                 .caused_by(cause)),
+            keys: SmallVec::new(),
             units: 0,
-            is_done: false,
+            amended: false,
         }
     }
 }

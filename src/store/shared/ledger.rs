@@ -17,7 +17,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::StoreStats;
 use crate::policy::{NamedPenalty, Policy};
 use crate::store::charged::cannot_have;
-use crate::store::{Amendment, Charge, Charged, Ledger, Reply, Wanted};
+use crate::store::{Amendment, Charge, Charged, Ledger, Outlook, Reply, Wanted};
 
 /// A [`SharedStore`](super::SharedStore) opened for a list of policies.
 pub struct SharedLedger<I> {
@@ -157,6 +157,17 @@ impl<I: Items> Ledger for SharedLedger<I> {
         changed.map(|changed| changed?.answer)
     }
 
+    fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
+        let changed = self.decide(charges, Verb::Outlook);
+        changed.map(|changed| {
+            let Changed { answer, keys, .. } = changed?;
+            Ok(Outlook {
+                outcomes: answer?,
+                keys,
+            })
+        })
+    }
+
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
         let changed = self.decide(slice::from_ref(charge), Verb::Refusals);
         changed.map(|changed| changed.map(|changed| changed.units))
@@ -175,16 +186,17 @@ impl<I: Items> Ledger for SharedLedger<I> {
             Ok(change) => change,
             Err(error) => return Reply::Now(Err(error)),
         };
-        let is_done = |changed: Changed| changed.answer.map(|_| changed.is_done);
+        let answer = |changed: Changed| changed.answer.map(|_| changed.amended);
         if change.names.len() <= self.items.at_once().max(1) {
             let changed = self.items.update(change);
-            return changed.map(move |changed| is_done(changed?));
+            return changed.map(move |changed| answer(changed?));
         }
         let items = Arc::clone(&self.items);
         Reply::later(async move {
-            let mut all = true;
+            let mut all = amendment.answer_about_none();
             for change in change.one_by_one() {
-                all &= is_done(items.update(change).wait().await?)?;
+                let one = answer(items.update(change).wait().await?)?;
+                all = amendment.and(all, one);
             }
             Ok(all)
         })

@@ -219,7 +219,7 @@ impl<I: Items> Store for SharedStore<I> {
     }
 
     fn open(&self, policies: &[Policy]) -> Result<SharedLedger<I>, ConfigError> {
-        check_names(&policies.iter().map(Policy::name))?;
+        check_names(policies.iter().map(Policy::name))?;
         Ok(SharedLedger::new(Arc::clone(&self.items), policies))
     }
 }

@@ -9,7 +9,7 @@ use crate::clock::Micros;
 use crate::decision::DenialEffect;
 use crate::decision::Outcome;
 use crate::policy::{Offences, Penalty};
-use crate::store::Amendment;
+use crate::store::{Amendment, KeyOutlook};
 
 /// One policy's part of a change.
 #[derive(Clone, Debug)]
@@ -62,14 +62,24 @@ impl KeyState {
         // Under a lower limit than before the state lasts longer.
         let until = now.saturating_add(rule::lasts(limit, state.clone(), now));
         let is_short = until > now && item.until_of(part.tags.state) < until;
-        let block = Span::of(item.words(part.tags.block));
-        let block = block.map(|block| block.moved_back(now));
         Self {
             told,
             state,
             own,
-            block: block.filter(|block| block.until > now),
+            block: part.block_of(item, now),
             is_moved: is_moved || is_short,
+        }
+    }
+
+    /// Returns the state from which later outcomes are computed.
+    pub(super) fn outlook(self, part: &Part, now: Micros) -> KeyOutlook {
+        KeyOutlook {
+            policy: part.policy,
+            algorithm: part.algorithm,
+            own: self.own.map(|own| own.limit),
+            state: self.state,
+            at: now,
+            blocked: self.block.map_or(Micros::ZERO, |block| block.left(now)),
         }
     }
 
@@ -153,7 +163,7 @@ impl Part {
         }
     }
 
-    /// Returns `false` if turns of a queue are not the last, and so cannot be given back.
+    /// Changes the state of a key; see [`Ledger::amend`](crate::store::Ledger::amend).
     pub(super) fn amend(&self, item: &mut Item, now: Micros, amendment: Amendment) -> bool {
         let mut is_done = true;
         let (mut own, state) = (self.own(item, now), self.state(item));
@@ -178,9 +188,10 @@ impl Part {
                 return true;
             }
             Amendment::Unblock => {
+                let was_blocked = self.block_of(item, now).is_some();
                 item.put(self.tags.offences, &[], Micros::ZERO);
                 item.put(self.tags.block, &[], Micros::ZERO);
-                return true;
+                return was_blocked;
             }
             // Until this moment a debt drains under the previous limit.
             Amendment::Override(another, length) => {
@@ -238,6 +249,12 @@ impl Part {
             item.put(self.tags.state, words, until);
             item.put(self.tags.own, owns, end);
         }
+    }
+
+    /// Returns the block of the key at this moment, moved back if the clock has stepped back.
+    fn block_of(&self, item: &Item, now: Micros) -> Option<Span> {
+        let block = Span::of(item.words(self.tags.block))?.moved_back(now);
+        (block.until > now).then_some(block)
     }
 
     fn keep_block(&self, item: &mut Item, block: Span) {

@@ -3,6 +3,7 @@
 mod beside;
 mod order;
 mod refusals;
+mod told;
 
 use std::time::Duration;
 

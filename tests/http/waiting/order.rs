@@ -4,7 +4,7 @@ use http::StatusCode;
 use tokio::time::sleep;
 use tower_ratelimit::{FixedWindow, TokenBucket};
 
-use super::{INTERVAL, SECOND, bucket, by_user, costing, layer, turns};
+use super::{INTERVAL, SECOND, bucket, by_user, costing, layer, told, turns};
 use crate::arrivals::{Arrivals, behind, request, send};
 use crate::exchange::{cost, global};
 
@@ -119,4 +119,47 @@ async fn a_request_that_waits_long_for_its_own_limit_does_not_hold_up_those_that
     // At the next minute the second of the first user goes on; the third was told two minutes.
     sleep(31 * SECOND).await;
     assert_eq!(arrivals.log()[5..], [(1, 60 * SECOND)]);
+}
+
+/// Requests of low priority that waited filled the line of a key. Any other request was then refused at once, though the
+/// reserve was untouched.
+#[tokio::test(start_paused = true)]
+async fn low_priority_holds_up_no_request_that_may_use_the_reserve_and_overtakes_none() {
+    let arrivals = Arrivals::new();
+    let policy = global("api", TokenBucket::per_second(5).burst(20)).reserve(10);
+    let policy = policy.low_priority(|head| head.headers().contains_key("x-low"));
+    let service = behind(
+        &layer([policy.wait_up_to(9 * SECOND).wait_places(3)]),
+        &arrivals,
+    );
+    let low = |number| {
+        let mut request = request(1, number);
+        request.headers_mut().insert("x-low", 1.into());
+        request
+    };
+    for number in 0..13 {
+        send(&service, low(number)).await;
+    }
+    let refused = send(&service, low(13)).await.await.unwrap();
+    assert_eq!(
+        told(&refused),
+        Some(4 * INTERVAL),
+        "behind three of low priority"
+    );
+    for number in 14..24 {
+        let answer = send(&service, request(1, number)).await.await.unwrap();
+        assert_eq!(answer.status, StatusCode::OK, "it uses the reserve");
+    }
+    // Others wait for the whole limit, in places of their own.
+    for number in 24..27 {
+        send(&service, request(1, number)).await;
+    }
+    let refused = send(&service, request(1, 27)).await.await.unwrap();
+    assert_eq!(told(&refused), Some(4 * INTERVAL), "behind three others");
+    sleep(9 * SECOND).await;
+    let at_once = (0..10).chain(14..24).map(|number| (number, 0));
+    let others = (24..27).zip(1..);
+    // By then ten units of the reserve are free again.
+    let low = (10..13).zip(14..);
+    assert_eq!(arrivals.log(), turns(at_once.chain(others).chain(low)));
 }

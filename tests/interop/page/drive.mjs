@@ -92,6 +92,19 @@ try {
   await page.until(`document.getElementById("said").textContent.includes("19/minute")`);
   done("a slider moved a limit from 10 to 20, and an arrow key to 19");
 
+  // The client is out of quota, and not blocked: the page says so, and a reset lets it pass.
+  const click = (id) => page.evaluate(`document.getElementById("${id}").click()`);
+  await inspect("free-ann");
+  await page.until(`document.querySelector("#reset.main") !== null && document.querySelector("#unblock.main") === null`);
+  await click("unblock");
+  await page.until(`document.getElementById("said").textContent.includes("It was not blocked")`);
+  assert.deepEqual(await send("free-ann", 1), [429]);
+  await click("reset");
+  await page.until(`document.getElementById("said").textContent.includes("is given back: minute 19 of 19")`);
+  assert.deepEqual(await send("free-ann", 1), [200]);
+  await agree("after the reset");
+  done("an unblock said that there was no block, and a reset let a client pass");
+
   // A hostile key is text.
   await send(HOSTILE.replace(/[^ -~]/g, ""), 3);
   await inspect(HOSTILE);

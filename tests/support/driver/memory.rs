@@ -15,8 +15,8 @@ impl Blocking for Memory {
         self.0.live(at, Verb::Block(length));
     }
 
-    fn unblock(&mut self, at: u64) {
-        self.0.live(at, Verb::Unblock);
+    fn unblock(&mut self, at: u64) -> bool {
+        self.0.unblock(at)
     }
 }
 

@@ -98,7 +98,8 @@ pub(crate) trait Blocking: Driver {
     /// Blocks the key for so many microseconds.
     fn block(&mut self, at: u64, length: u64);
 
-    fn unblock(&mut self, at: u64);
+    /// Returns whether the key was blocked.
+    fn unblock(&mut self, at: u64) -> bool;
 }
 
 /// A driver that can give the key a limit of its own.

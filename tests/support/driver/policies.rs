@@ -116,9 +116,18 @@ impl Policies {
                 .limiter
                 .end_override_now("0", "key")
                 .expect("a policy of this name"),
-            Verb::Unblock => self.limiter.unblock_now("key"),
+            Verb::Unblock => {
+                self.limiter.unblock_now("key");
+            }
             _ => self.limiter.reset_now("key"),
         }
+    }
+
+    /// Returns whether the key was blocked.
+    pub(super) fn unblock(&mut self, at: u64) -> bool {
+        self.past.push((at, Verb::Unblock));
+        self.clock.set_micros(Micros::new(at));
+        self.limiter.unblock_now("key")
     }
 
     /// Lives through the past once more in another store: in the same store, a fork's look into

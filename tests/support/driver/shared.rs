@@ -136,7 +136,7 @@ impl Blocking for Shared {
         self.ask(at, |limiter| limiter.block("key", length));
     }
 
-    fn unblock(&mut self, at: u64) {
-        self.ask(at, |limiter| limiter.unblock("key"));
+    fn unblock(&mut self, at: u64) -> bool {
+        self.ask(at, |limiter| limiter.unblock("key"))
     }
 }

@@ -1,8 +1,15 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Code;
 use tonic::transport::{Endpoint, Server};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
+use tower::util::MapRequestLayer;
 
 use super::scene::{Scene, listener};
 
@@ -43,4 +50,66 @@ async fn calls_of_grpc_pass_with_their_streams_and_their_trailers() {
 
     let refused = client.check(about("shop")).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
+}
+
+#[tokio::test]
+async fn the_upstream_of_grpc_is_told_the_authority_of_the_client_over_one_connection() {
+    let (listener, upstream) = listener().await;
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let note = {
+        let seen = Arc::clone(&seen);
+        move |request: http::Request<tonic::body::Body>| {
+            seen.lock().unwrap().push(request.uri().to_string());
+            request
+        }
+    };
+    let count = {
+        let connections = Arc::clone(&connections);
+        move |stream| {
+            connections.fetch_add(1, Ordering::Relaxed);
+            stream
+        }
+    };
+    let (_, health) = tonic_health::server::health_reporter();
+    let mut server = Server::builder().layer(MapRequestLayer::new(note));
+    let accepted = TcpListenerStream::new(listener).map(count);
+    tokio::spawn(server.add_service(health).serve_with_incoming(accepted));
+
+    let scene = Scene::before(&upstream, LIMITS).await;
+    let hosts = ["shop.example", "news.example:8443"];
+    for host in hosts {
+        let endpoint = Endpoint::from_shared(format!("http://{}", scene.address)).unwrap();
+        let endpoint = endpoint.origin(format!("http://{host}").parse().unwrap());
+        let mut client = HealthClient::new(endpoint.connect().await.unwrap());
+        client.check(HealthCheckRequest::default()).await.unwrap();
+    }
+    let expected = hosts.map(|host| format!("http://{host}/grpc.health.v1.Health/Check"));
+    assert_eq!(*seen.lock().unwrap(), expected);
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_call_goes_to_an_upstream_that_has_closed_its_connection_and_is_there_again() {
+    let (listener, upstream) = listener().await;
+    let address = listener.local_addr().unwrap();
+    let scene = Scene::before(&upstream, LIMITS).await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", scene.address)).unwrap();
+    let mut client = HealthClient::new(endpoint.connect().await.unwrap());
+    let mut listening = Some(listener);
+    for _ in 0..2 {
+        let listener = match listening.take() {
+            Some(listener) => listener,
+            None => TcpListener::bind(address).await.unwrap(),
+        };
+        let (_, health) = tonic_health::server::health_reporter();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = Server::builder().add_service(health);
+        let incoming = TcpListenerStream::new(listener);
+        let stopped = async { drop(stopped.await) };
+        let serving = tokio::spawn(server.serve_with_incoming_shutdown(incoming, stopped));
+        client.check(HealthCheckRequest::default()).await.unwrap();
+        stop.send(()).unwrap();
+        serving.await.unwrap().unwrap();
+    }
 }

@@ -1,4 +1,5 @@
-use super::scene::Scene;
+use super::nginx::Nginx;
+use super::scene::{Scene, ask_at};
 
 const LIMITS: &str = "
     [policies.writes]
@@ -203,4 +204,46 @@ async fn a_question_that_contradicts_itself_is_no_yes() {
     assert_eq!(scene.get("/_limit/check", &fields).await.status(), 400);
     let answer = scene.get("/_limit/check?refuse=403", &fields).await;
     assert_eq!(answer.status(), 403);
+}
+
+#[tokio::test]
+async fn a_question_with_two_readings_is_a_403_where_each_refusal_is_one() {
+    let scene = Scene::new(LIMITS).await;
+    for (path, expected) in [("/_limit/check", 400), ("/_limit/check?refuse=403", 403)] {
+        let question = format!("GET {path} HTTP/1.1\r\nhost: a@b\r\nconnection: close\r\n\r\n");
+        assert_eq!(scene.ask(&question).await.status(), expected, "{path}");
+    }
+}
+
+/// nginx takes each status of the question but 2xx, 401 and 403 for a fault of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn nginx_as_the_guide_configures_it_refuses_what_the_gateway_cannot_read() {
+    const GUIDE: &str = include_str!("../../../../docs/gateway.md");
+    let limits =
+        "[policies.a]\nquota = \"3/minute\"\nkey = { header = \"x-token\" }\nno_key = \"skip\"\n";
+    let scene = Scene::new(limits).await;
+    let upstream = Scene::new(super::scene::WIDE).await;
+    let (_, server) = GUIDE.split_once("```nginx\n").unwrap();
+    let (server, _) = server.split_once("```").unwrap();
+    let nginx = Nginx::start(1, |at| {
+        let server = server
+            .replace("listen 8000", &format!("listen {}", at[0]))
+            .replace("127.0.0.1:3000", &scene.address.to_string())
+            .replace("127.0.0.1:8080", &upstream.address.to_string());
+        format!("large_client_header_buffers 4 128k;\n{server}")
+    });
+    let long = format!("x-long: {}", "x".repeat(70 << 10));
+    for (fields, expected) in [
+        ("x-a: 1", 200),
+        ("x-token: 1", 200),
+        ("x-token: 1\r\nx-token: 2", 429),
+        (&*long, 429),
+        (&*long, 429),
+        ("x-a: 1", 200),
+    ] {
+        let head = format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{fields}\r\n\r\n");
+        let answer = ask_at(nginx.addresses[0], &head).await;
+        let shown: String = fields.chars().take(30).collect();
+        assert_eq!(answer.status(), expected, "{shown}");
+    }
 }

@@ -150,7 +150,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         // If the page was split before this, its key is not found on it.
         let slot = page.find_soon(ask.fingerprint)?;
         let now = time(page.latest());
-        if now < page.latest() || self.may_be_overridden(ask.fingerprint, now) {
+        if now < page.latest() || now > self.until || self.may_be_overridden(ask.fingerprint, now) {
             return None;
         }
         let lock = page.seqlock.lock(seen)?;
@@ -175,8 +175,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     where
         C: Keeps<S>,
     {
-        let time = |_| clock.now().min(self.until);
-        let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, time) else {
+        let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, |_| clock.now()) else {
             return false;
         };
         let now = snapshot.latest;
@@ -212,7 +211,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             if rule.ends_at_once() {
                 last
             } else {
-                clock.now().min(self.until)
+                clock.now()
             }
         };
         let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, time) else {

@@ -94,12 +94,8 @@ impl<R: Step, C: Keeps<R>> General for Table<R, C> {
         clock: &dyn Clock,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
-        let decided = self.decide_in_the_end(asked, limit, clock, now.min(self.until), sink);
+        let decided = self.decide_in_the_end(asked, limit, clock, now, sink);
         decided.unwrap_or(false)
-    }
-
-    fn until(&self) -> Micros {
-        self.until
     }
 
     fn tier(&self) -> &dyn Tier {
@@ -111,6 +107,7 @@ impl<R: Step, C: Keeps<R>> General for Table<R, C> {
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
+        _: Micros,
         clock: &dyn Clock,
     ) -> (&dyn Tier, PageSnapshot) {
         let snapshot = self.look_at(ask, limit, counted, clock);
@@ -122,6 +119,7 @@ impl<R: Step, C: Keeps<R>> General for Table<R, C> {
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
+        _: Micros,
         clock: &dyn Clock,
     ) -> (&dyn Tier, PageSnapshot, Lock<'_>) {
         loop {

@@ -29,12 +29,11 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     where
         C: Keeps<S>,
     {
-        let now = now.min(self.until);
         let (page, index) = self.pages.at(ask.fingerprint);
         let seen = page.seqlock.seen_at_rest()?;
         // If the page was split before this, its key is not found on it.
         let slot = page.find_soon(ask.fingerprint)?;
-        if now < page.latest() || self.may_be_overridden(ask.fingerprint, now) {
+        if now < page.latest() || now > self.until || self.may_be_overridden(ask.fingerprint, now) {
             return None;
         }
         let snapshot = PageSnapshot {

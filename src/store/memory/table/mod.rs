@@ -55,8 +55,9 @@
 //!
 //! A state is read under any limit of its frame (name, period, slots), so the limit is an argument of each decision. A
 //! word holds the states of one limit only, and a table of three words those of all: `tiers.rs` moves pages from the
-//! first to the second when a request meets another limit, and leaves their versions odd for good. The fast path needs
-//! no check for that: it takes such a page for one that changes. Logs and slots need no second table.
+//! first to the second when a request meets another limit, or comes later than a word can hold, and leaves their versions
+//! odd for good. The fast path needs no check for that: it takes such a page for one that changes. Logs and slots need no
+//! second table.
 //!
 //! A table of several limits evicts a key only if that grants nothing under any limit that it has met
 //! (`judging.rs`): the key has to be new at the lowest rate with the largest capacity, or pass under the least limit.
@@ -118,7 +119,8 @@ use crate::clock::{Clock, Micros};
 pub(super) struct Table<R, C> {
     /// The rule of the table's own limit.
     rule: R,
-    /// The last moment that cells can hold. Later moments are stored as this one.
+    /// The last moment that cells can hold. A decision that began by then is made as of this moment at the latest, and
+    /// later ones are not for this table.
     until: Micros,
     pages: Pages<C>,
     /// The entry that newcomers share when there is no room for them.

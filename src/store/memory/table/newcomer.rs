@@ -24,11 +24,14 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     where
         C: Keeps<S>,
     {
-        let now = now.min(self.until);
         let snapshot = self.snapshot(ask, Counted::Apart, None);
         let (page, snapshot) = snapshot.ok_or(Counted::Apart)?;
         let is_known = || page.find(ask.fingerprint).is_some();
-        if now < snapshot.latest || self.may_be_overridden(ask.fingerprint, now) || is_known() {
+        if now < snapshot.latest
+            || now > self.until
+            || self.may_be_overridden(ask.fingerprint, now)
+            || is_known()
+        {
             return Err(Counted::Apart);
         }
         let rules = (rule, || Cow::Borrowed(rule));

@@ -112,7 +112,7 @@ fn a_newcomer_that_was_not_charged_can_go_at_once() {
         fingerprint: fingerprint(7),
         cost: 1,
     };
-    let (_, snapshot) = General::snapshot(&table, ask, None, Counted::Apart, &clock);
+    let (_, snapshot) = General::snapshot(&table, ask, None, Counted::Apart, now, &clock);
     let mut lock = Tier::lock(&table, &snapshot).ok().unwrap();
     assert!(matches!(
         Tier::place(&table, &snapshot, ask, &mut lock, now),

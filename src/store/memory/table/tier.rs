@@ -1,11 +1,15 @@
 use super::{Ask, Changed, NoRoom, PageSnapshot, Table};
-use crate::algorithm::Step;
+use crate::algorithm::{State, Step};
 use crate::clock::Micros;
 use crate::store::memory::cell::Keeps;
 use crate::store::memory::counter::{OutcomeSink, Tier};
 use crate::store::memory::seqlock::Lock;
 
 impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
+    fn until(&self) -> Micros {
+        self.until
+    }
+
     fn allows(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<bool, Changed> {
         self.look(snapshot, ask, now, |rule, kept| {
             rule.allows(kept, now, ask.cost)
@@ -31,6 +35,10 @@ impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
         sink: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed> {
         self.write_or_preview(snapshot, (ask, now), None, sink)
+    }
+
+    fn state(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<State, Changed> {
+        self.look(snapshot, ask, now, |rule, kept| rule.write(kept.clone()))
     }
 
     fn lock(&self, snapshot: &PageSnapshot) -> Result<Lock<'_>, Changed> {

@@ -77,6 +77,17 @@ impl Leased {
         algorithm.with_rule(TellOutcome(self, asked))
     }
 
+    /// Returns the longest wait that the server can tell a request at that moment. Since these units were counted, nodes
+    /// may have given units back and got them again, with all that have come back, for this long at most.
+    pub(in crate::store::redis) fn longest_wait(
+        &self,
+        algorithm: &Algorithm,
+        asked: LeasedRequest,
+        life: Micros,
+    ) -> Option<Micros> {
+        algorithm.with_rule(LongestWait(self, asked, life))
+    }
+
     /// Returns how many units nodes hold.
     pub(in crate::store::redis) fn units(&self) -> u64 {
         self.classes.iter().map(|class| class.units).sum()
@@ -186,6 +197,51 @@ impl WithRule for TellOutcome<'_> {
     }
 
     fn long(self, rule: impl Step<Kept = State>) -> Outcome {
+        self.under(&rule)
+    }
+}
+
+/// Computes the longest wait of a request.
+struct LongestWait<'a>(&'a Leased, LeasedRequest, Micros);
+
+impl LongestWait<'_> {
+    fn under<S: Step>(self, rule: &S) -> Option<Micros> {
+        let Self(
+            before,
+            LeasedRequest {
+                state, now, cost, ..
+            },
+            life,
+        ) = self;
+        let kept = read(rule, state, now);
+        let mut all = kept.clone();
+        if let Ok(held @ 1..) = u32::try_from(before.units()) {
+            rule.settle(&mut all, now, held);
+        }
+        let units = before.units() + u64::from(rule.remaining(&all, now));
+        let life = before.life.max(life.get());
+        let end = now.get().saturating_add(life);
+        let end = end.min(rule.bin_end(&kept, now).get());
+        let leased = Leased {
+            life,
+            classes: (units > 0)
+                .then_some(Class { end, units })
+                .into_iter()
+                .collect(),
+            ..Leased::default()
+        };
+        leased.retry_after(rule, &kept, now, cost)
+    }
+}
+
+impl WithRule for LongestWait<'_> {
+    type Result = Option<Micros>;
+
+    fn fixed(self, rule: impl Fixed) -> Option<Micros> {
+        self.under(&rule)
+    }
+
+    fn long(self, rule: impl Step<Kept = State>) -> Option<Micros> {
         self.under(&rule)
     }
 }

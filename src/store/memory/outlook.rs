@@ -1,0 +1,43 @@
+//! The states from which the waits of requests beside others are computed.
+
+use super::ledger::MemoryLedger;
+use super::page_snapshot::Counted;
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::store::{Charge, KeyOutlook, Outlook};
+
+impl MemoryLedger {
+    /// Peeks, and returns the states too.
+    pub(super) fn outlook_now(&self, charges: &[Charge]) -> Outlook {
+        let outcomes = self.peek_now(charges);
+        let key = |charge| self.key_outlook(charge, &outcomes);
+        let keys = charges.iter().filter_map(key).collect();
+        Outlook { outcomes, keys }
+    }
+
+    /// Returns the state of the key of a charge as of this moment, for a policy without slots.
+    fn key_outlook(&self, charge: &Charge, peeked: &Outcomes) -> Option<KeyOutlook> {
+        let opened = self
+            .policies
+            .get(charge.policy)
+            .filter(|it| !it.is_held())?;
+        let mut outcomes = peeked.iter();
+        let (_, outcome) = outcomes.find(|(policy, _)| *policy == charge.policy)?;
+        let counted = Counted::of(outcome.is_overflow());
+        let (ask, limit) = (self.ask(&charge.key, charge.cost), opened.limit_of(charge));
+        let general = opened.general();
+        let now = peeked.at();
+        let (tier, snapshot, _lock) =
+            general.snapshot_and_lock(ask, limit.as_ref(), counted, now, &self.clock);
+        let own = snapshot.own.filter(|own| own.is_overridden);
+        let blocked = opened.blocks.left(ask.fingerprint, now, &self.clock, true);
+        Some(KeyOutlook {
+            policy: charge.policy,
+            algorithm: opened.algorithm,
+            own: own.map(|own| own.algorithm),
+            state: tier.state(&snapshot, ask, now).ok()?,
+            at: now,
+            blocked: blocked.unwrap_or(Micros::ZERO),
+        })
+    }
+}

@@ -1,0 +1,256 @@
+//! The architecture: imports between floors, and a page for each diagnostic.
+
+mod ci;
+mod circles;
+mod examples;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each room with its floor, and the rooms of the same floor from which it may import.
+const HOUSE: &[(&str, u8, &[&str])] = &[
+    ("error", 0, &[]),
+    ("clock", 0, &[]),
+    ("factor", 0, &[]),
+    // A period is a length of time, and an invalid quota is an error.
+    ("quota", 0, &["clock", "error"]),
+    ("decision", 1, &[]),
+    ("diagnostics", 1, &[]),
+    // It counts outcomes.
+    ("observe", 1, &["decision"]),
+    // A window may be a calendar window.
+    ("algorithm", 2, &["calendar"]),
+    ("calendar", 2, &[]),
+    ("key", 2, &[]),
+    ("plan", 3, &[]),
+    // A policy has limits by key and by operation.
+    ("policy", 3, &["plan"]),
+    ("store", 4, &[]),
+    ("line", 5, &[]),
+    // It holds the requests that wait.
+    ("limiter", 5, &["line"]),
+    ("adapt", 6, &[]),
+    ("response", 6, &[]),
+    ("middleware", 7, &[]),
+    ("service", 7, &[]),
+    ("client", 7, &[]),
+    ("testing", 7, &[]),
+    // The page of a watched file shows its version.
+    ("admin", 8, &["config"]),
+    ("config", 8, &[]),
+    ("metrics", 8, &[]),
+    // Pages of documentation, without code.
+    ("guide", 8, &[]),
+];
+
+#[test]
+fn no_room_imports_from_its_own_floor_or_from_above() {
+    let sources = sources(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src"));
+    assert!(
+        sources.len() > HOUSE.len(),
+        "only {} files found",
+        sources.len()
+    );
+    let wrong: Vec<String> = sources
+        .iter()
+        .flat_map(|(file, text)| violations(file, text))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src");
+    let found = circles::circles(&sources(&src));
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// A file with this many lines has to begin with a description.
+const LARGE: usize = 150;
+
+#[test]
+fn every_module_and_every_large_file_begins_with_what_it_is() {
+    let sources = sources(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src"));
+    let silent: Vec<&str> = sources
+        .iter()
+        .filter(|(file, text)| file.ends_with("mod.rs") || text.lines().count() > LARGE)
+        .filter(|(_, text)| !begins_with_documentation(text))
+        .map(|(file, _)| file.as_str())
+        .collect();
+    assert!(silent.is_empty(), "{silent:#?}");
+    assert!(!begins_with_documentation(
+        "use std::fmt;\n\n/// A type.\nstruct A;"
+    ));
+}
+
+/// Returns whether the documentation of the file comes before its first item.
+fn begins_with_documentation(text: &str) -> bool {
+    let mut lines = text.lines();
+    let first = lines.find(|line| {
+        line.starts_with("//!") || line.starts_with("use ") || line.starts_with("mod ")
+    });
+    first.is_some_and(|line| line.starts_with("//!"))
+}
+
+#[test]
+fn every_room_stands_in_the_list() {
+    let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src");
+    let mut rooms: Vec<String> = sources(&src).iter().map(|(file, _)| room(file)).collect();
+    rooms.sort();
+    rooms.dedup();
+    rooms.retain(|room| room != "lib");
+    let mut listed: Vec<&str> = HOUSE.iter().map(|(room, ..)| *room).collect();
+    listed.sort_unstable();
+    assert_eq!(rooms, listed);
+}
+
+#[test]
+fn the_map_has_every_room_on_its_floor() {
+    let map = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md"));
+    let map = fs::read_to_string(map).unwrap();
+    let rows = map.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        let floor: u8 = cells.next()?.parse().ok()?;
+        Some((floor, cells.next()?))
+    });
+    let mut drawn: Vec<(u8, &str)> = rows
+        .flat_map(|(floor, rooms)| {
+            let rooms = rooms.split(", ").map(|room| room.trim_matches('`'));
+            rooms.map(move |room| (floor, room))
+        })
+        .collect();
+    drawn.sort_unstable();
+    let mut listed: Vec<_> = HOUSE
+        .iter()
+        .map(|(room, floor, _)| (*floor, *room))
+        .collect();
+    listed.sort_unstable();
+    assert_eq!(drawn, listed);
+}
+
+/// An operator searches for the code that is in the log.
+#[test]
+fn every_diagnostic_has_a_code_of_its_own_and_a_page() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let mut codes: Vec<String> = sources(&root.join("src"))
+        .iter()
+        .flat_map(|(_, text)| {
+            paths(text, "\"TRL")
+                .into_iter()
+                .map(|code| format!("TRL{code}"))
+        })
+        .collect();
+    codes.sort();
+    assert!(!codes.is_empty());
+    let docs = fs::read_to_string(root.join("docs/diagnostics.md")).unwrap();
+    let headings = docs.lines().filter_map(|line| line.strip_prefix("# `"));
+    let pages: Vec<&str> = headings
+        .filter_map(|heading| heading.split('`').next())
+        .collect();
+    assert_eq!(codes, pages);
+}
+
+#[test]
+fn an_import_that_points_up_is_found() {
+    for (file, line) in [
+        ("key/head.rs", "use crate::policy::Policy;"),
+        ("key/head.rs", "use crate::algorithm::State;"),
+        (
+            "algorithm/step.rs",
+            "    let x = crate::store::Reply::Now(1);",
+        ),
+        ("algorithm/mod.rs", "$crate::limiter::Limiter"),
+        ("quota/mod.rs", "use crate::decision::Outcome;"),
+        ("limiter.rs", "use super::middleware::RateLimit;"),
+        ("store/memory/mod.rs", "use super::super::limiter::Limiter;"),
+        ("clock/mod.rs", "use crate::{error, limiter};"),
+        ("clock/mod.rs", "use crate::Limiter;"),
+    ] {
+        let found = violations(file, &format!("{line}\n"));
+        assert_eq!(found.len(), 1, "{file}: {line}: {found:?}");
+    }
+    for (file, line) in [
+        ("policy/mod.rs", "use crate::key::Key;"),
+        ("quota/mod.rs", "use crate::clock::Micros;"),
+        ("key/head.rs", "//! [`Policy`](crate::policy::Policy)"),
+        ("key/head.rs", "/// [`Policy`](crate::Policy)"),
+        ("key/head.rs", "use crate::key::Key;"),
+        ("key/head.rs", "use super::Key;"),
+        ("lib.rs", "pub use crate::middleware::RateLimit;"),
+    ] {
+        let found = violations(file, &format!("{line}\n"));
+        assert!(found.is_empty(), "{file}: {line}: {found:?}");
+    }
+}
+
+fn violations(file: &str, text: &str) -> Vec<String> {
+    let room = room(file);
+    let Some((_, floor, neighbours)) = HOUSE.iter().find(|(name, ..)| *name == room) else {
+        return Vec::new();
+    };
+    let may = |other: &str| {
+        let stands = HOUSE.iter().find(|(name, ..)| *name == other);
+        let lower = stands.is_some_and(|(_, other_floor, _)| other_floor < floor);
+        other == room || lower || neighbours.contains(&other)
+    };
+    let code = text.lines().enumerate().filter(|(_, line)| {
+        let line = line.trim_start();
+        !line.starts_with("//")
+    });
+    let mut wrong = Vec::new();
+    for (index, line) in code {
+        let mut report = |what: &str| wrong.push(format!("{file}:{}: {what}: {line}", index + 1));
+        if line.contains("super::super") {
+            report("leaves its room by a back door");
+            continue;
+        }
+        for path in paths(line, "crate::") {
+            if !may(path) {
+                report("looks up");
+            }
+        }
+        // Only the `mod.rs` of a room has the root above it.
+        let first = file == format!("{room}.rs") || file == format!("{room}/mod.rs");
+        let rooms = HOUSE.iter().map(|(name, ..)| *name);
+        for path in paths(line, "super::") {
+            if first && rooms.clone().any(|name| name == path) && !may(path) {
+                report("looks up");
+            }
+        }
+    }
+    wrong
+}
+
+/// Returns the names that follow `root` on this line. Other tokens (`{`, a type) are returned as they are.
+fn paths<'a>(line: &'a str, root: &str) -> Vec<&'a str> {
+    line.split(root)
+        .skip(1)
+        .map(|rest| {
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+            &rest[..end.unwrap_or(rest.len())]
+        })
+        .collect()
+}
+
+fn room(file: &str) -> String {
+    let first = file.split('/').next().unwrap_or(file);
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// Every source file, by its path below `root`, with its text.
+fn sources(root: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let file = path.strip_prefix(root).unwrap().display().to_string();
+                found.push((file, fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,58 @@
+//! The example of a custom store is correct and short.
+
+#[path = "../../examples/custom_store.rs"]
+#[allow(dead_code, reason = "the example's `main` is not called")]
+mod memcached;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tower_ratelimit::StoreError;
+use tower_ratelimit::store::{Change, Changed, Items, Reply};
+use tower_ratelimit::testing::Conformance;
+
+use crate::support::servers::Server;
+use memcached::Memcached;
+
+/// It asks the conformance suite itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_over_memcached_conforms() {
+    let memcached = Server::memcached();
+    if let Err(broken) = memcached::run(memcached.address()).await {
+        panic!("{broken}; memcached: {}", memcached.log());
+    }
+}
+
+/// Two nodes over one memcached in turn: each one sees the blocks of the other.
+#[derive(Debug)]
+struct Nodes {
+    each: [Memcached; 2],
+    updates: AtomicUsize,
+}
+
+impl Items for Nodes {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        let turn = self.updates.fetch_add(1, Ordering::Relaxed);
+        self.each[turn % 2].update(change)
+    }
+
+    fn at_once(&self) -> usize {
+        self.each[0].at_once()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_over_one_memcached_conform() {
+    let memcached = Server::memcached();
+    let nodes = Nodes {
+        each: [(); 2].map(|()| Memcached::at(memcached.address())),
+        updates: AtomicUsize::new(0),
+    };
+    if let Err(broken) = Conformance::of_items(nodes).run().await {
+        panic!("{broken}; memcached: {}", memcached.log());
+    }
+}
+
+#[test]
+fn the_example_has_fewer_than_200_lines() {
+    let text = include_str!("../../examples/custom_store.rs");
+    assert!(text.lines().count() < 200);
+}

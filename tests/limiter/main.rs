@@ -1,0 +1,25 @@
+//! Limits without HTTP: the verbs of a limiter, and its stores in this process and elsewhere.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod away;
+mod bounds;
+#[cfg(feature = "testing")]
+mod conformance;
+#[cfg(feature = "testing")]
+mod custom_store;
+mod factors;
+mod hostile_states;
+#[cfg(feature = "adapt")]
+mod learning_services;
+#[cfg(all(feature = "axum", feature = "redis"))]
+mod limiters;
+mod outcomes;
+mod packing;
+mod restart;
+mod scenarios;
+mod services;
+mod shared_stores;
+mod snapshots;
+mod stores;

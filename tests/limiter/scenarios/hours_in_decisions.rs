@@ -1,0 +1,75 @@
+//! Hours in decisions and inspections.
+
+use std::time::{Duration, SystemTime};
+
+use tower_ratelimit::{FixedWindow, Hours, Limiter, ManualClock, MemoryStore, Micros, Policy};
+
+use crate::scenarios::{DAY, HOUR, START};
+
+fn at(time: Duration) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(START) + time
+}
+
+#[test]
+fn a_decision_and_an_inspection_tell_the_interval_and_when_it_ends() {
+    let hours = Hours::in_zone("UTC").unwrap();
+    let hours = hours.at("22:00-06:00", FixedWindow::per_day(2)).unwrap();
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder()
+        .policy(Policy::new("plain", FixedWindow::per_day(9)))
+        .policy(
+            Policy::new("by hours", FixedWindow::per_day(1))
+                .hours(&hours)
+                .unwrap(),
+        )
+        .store(MemoryStore::new().clock(clock.clone()))
+        .build_local()
+        .unwrap();
+    for (time, interval, ends) in [
+        (5 * HOUR, Some("22:00-06:00"), 6 * HOUR),
+        (6 * HOUR, None, 22 * HOUR),
+        (22 * HOUR, Some("22:00-06:00"), DAY + 6 * HOUR),
+        (2 * DAY + 21 * HOUR, None, 2 * DAY + 22 * HOUR),
+    ] {
+        clock.set_micros(Micros::new(
+            START + u64::try_from(time.as_micros()).unwrap(),
+        ));
+        let expected = [("by hours", interval, Some(at(ends)), "UTC")];
+        // The last request is denied, and its decision has the hours too.
+        for _ in 0..3 {
+            let decision = limiter.check_now("ann", 1);
+            let told = decision.hours();
+            let told: Vec<_> = told
+                .map(|(name, hours)| (name, hours.interval(), hours.ends(), hours.zone()))
+                .collect();
+            assert_eq!(told, expected, "{time:?}");
+        }
+        let inspection = limiter.inspect_now("ann");
+        let told = inspection.hours();
+        let told: Vec<_> = told
+            .map(|(name, hours)| (name, hours.interval(), hours.ends(), hours.zone()))
+            .collect();
+        assert_eq!(told, expected, "{time:?}");
+        let text = inspection.to_string();
+        let shown = match interval {
+            Some(interval) => format!("in the hours {interval} of UTC, for "),
+            None => "outside its hours of UTC, for ".to_owned(),
+        };
+        assert!(text.contains(&shown), "{text}");
+    }
+}
+
+/// An override holds at all hours, so there is no interval.
+#[test]
+fn no_interval_is_told_of_a_key_with_an_override() {
+    let hours = Hours::in_zone("UTC").unwrap();
+    let hours = hours.at("00:00-24:00", FixedWindow::per_day(2)).unwrap();
+    let policy = Policy::new("by hours", FixedWindow::per_day(1));
+    let limiter = Limiter::builder().policy(policy.hours(&hours).unwrap());
+    let limiter = limiter.build_local().unwrap();
+    limiter
+        .override_limit_now("by hours", "ann", FixedWindow::per_day(7), HOUR)
+        .unwrap();
+    assert_eq!(limiter.check_now("ann", 1).hours().count(), 0);
+    assert_eq!(limiter.check_now("bob", 1).hours().count(), 1);
+}
