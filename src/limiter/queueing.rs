@@ -53,7 +53,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let delay = outcome.delay_micros();
         let begins = outcomes.at().saturating_add(delay);
         let ends = outcomes.at().saturating_add(outcome.reset_micros());
-        let moments = (begins, ends.max(begins));
+        let moments = [outcomes.at(), begins, ends.max(begins)];
         let now = self.timers().now();
         let due = now.checked_add(delay.to_duration()).unwrap_or(now);
         let place = Place::new(charge.cost, moments, due);
