@@ -36,21 +36,20 @@ struct Scene {
     log: Arc<Mutex<Log>>,
     processes: Vec<RateLimitLayer>,
     sent: Vec<JoinHandle<()>>,
-    /// Returns the number of tasks besides those of requests.
-    background: usize,
-    /// Those of the test, and of each store.
-    runtimes: Vec<Handle>,
+    /// The runtimes of the stores, and how many tasks they have while no request is under way: those of connections.
+    stores: Vec<Handle>,
+    lasting: usize,
     _server: Server,
 }
 
 impl Scene {
     async fn new(processes: usize) -> Self {
         let (server, clock) = (Server::start(&[]), ManualClock::new());
-        let mut runtimes = vec![Handle::current()];
+        let mut stores = Vec::new();
         let mut process = || {
             let queue = LeakyQueue::per_minute(1).places(50);
             let store = store(&server).clock(clock.clone());
-            runtimes.extend(store.open(&[]).unwrap().runtime());
+            stores.extend(store.open(&[]).unwrap().runtime());
             RateLimitLayer::builder()
                 .policy(Policy::new("queue", queue).key(key::global()))
                 .store(store)
@@ -63,15 +62,18 @@ impl Scene {
             clock,
             log: Arc::default(),
             processes,
-            runtimes,
+            stores,
+            lasting: usize::MAX,
             sent: Vec::new(),
-            background: 0,
             _server: server,
         };
         for process in &scene.processes {
             let _ = process.limiter().peek(Key::GLOBAL, 0).await.unwrap();
         }
-        scene.background = scene.fewest_tasks().await;
+        for _ in 0..50 {
+            sleep(Duration::from_millis(1)).await;
+            scene.lasting = scene.lasting.min(scene.tasks_of_stores());
+        }
         scene
     }
 
@@ -105,51 +107,44 @@ impl Scene {
         self.settle().await;
     }
 
-    /// Waits until Redis has answered all calls.
+    /// Waits until each request waits for its turn or is over, and nothing is under way in a store.
     async fn settle(&self) {
         let began = Instant::now();
-        let is_settled = || {
-            let counted = self.processes.iter().map(|process| {
-                let snapshot = process.limiter().snapshot();
-                snapshot.requests().allowed() + snapshot.requests().refused()
-            });
-            let waiting = self.sent.iter().filter(|sent| !sent.is_finished());
-            counted.sum::<u64>() == self.sent.len() as u64
-                && self.tasks() <= self.background + waiting.count()
-        };
-        let mut settled = 0;
-        // What a store's thread has done last may have woken a task here.
-        while settled < 20 {
-            sleep(Duration::from_millis(1)).await;
+        loop {
             for _ in 0..20 {
                 yield_now().await;
             }
-            settled = if is_settled() { settled + 1 } else { 0 };
+            // First the stores: what they do last may wake a request, and the test's runtime runs it in the next round.
+            let are_idle = self.tasks_of_stores() == self.lasting;
+            let metrics = Handle::current().metrics();
+            if are_idle && metrics.global_queue_depth() == 0 && self.all_wait() {
+                return;
+            }
             assert!(began.elapsed() < PATIENCE, "Redis has not answered");
         }
     }
 
-    fn tasks(&self) -> usize {
-        let each = self.runtimes.iter();
-        each.map(|runtime| runtime.metrics().num_alive_tasks())
-            .sum()
+    /// Returns whether all requests that are not over wait for their turn.
+    fn all_wait(&self) -> bool {
+        let waiting = self.processes.iter().map(|process| {
+            let snapshot = process.limiter().snapshot();
+            snapshot.policies()[0].queue().unwrap().length()
+        });
+        let sent = self.sent.iter().filter(|sent| !sent.is_finished());
+        waiting.sum::<u64>() == sent.count() as u64
     }
 
-    /// Returns how many tasks there are that last, such as those of connections.
-    async fn fewest_tasks(&self) -> usize {
-        let mut fewest = usize::MAX;
-        for _ in 0..50 {
-            sleep(Duration::from_millis(1)).await;
-            fewest = fewest.min(self.tasks());
-        }
-        fewest
+    fn tasks_of_stores(&self) -> usize {
+        let each = self.stores.iter();
+        each.map(|runtime| runtime.metrics().num_alive_tasks())
+            .sum()
     }
 
     fn log(&self) -> Log {
         self.log.lock().unwrap().clone()
     }
 
-    /// Returns how many requests were served in each whole second.
+    /// Returns how many requests were served in each ten minutes.
     fn in_each_ten_minutes(&self, times: u64) -> Vec<usize> {
         let log = self.log();
         let during = |time| {
@@ -175,8 +170,8 @@ fn assert_in_order(log: &Log, is_meant: impl Fn(u32) -> bool) {
     assert!(numbers.is_sorted(), "{numbers:?}");
 }
 
-/// Twice as many requests as can be served, each of which is dropped after seven minutes. The oldest leave, and only the last place was
-/// given back: fifteen requests were served, and then none.
+/// Twice as many requests as can be served, each of which is dropped after seven minutes. The oldest leave, and only the
+/// last place was given back: fifteen requests were served, and then none.
 #[tokio::test]
 async fn under_a_timeout_shorter_than_the_longest_wait_a_queue_serves_at_its_rate() {
     let mut scene = Scene::new(1).await;
@@ -235,8 +230,9 @@ async fn clients_that_disconnect_the_oldest_first_leave_no_turn_unused() {
     assert_eq!(allowed(), 102);
 }
 
-/// Twenty at once in each ten minutes, with a deadline of a little more than seven. One of the turns that came too late was given back, the others
-/// stood in the queue as if there were requests, and nothing was served for as long as the overload lasted.
+/// Twenty at once in each ten minutes, with a deadline of a little more than seven. One of the turns that came too late
+/// was given back, the others stood in the queue as if there were requests, and nothing was served for as long as the
+/// overload lasted.
 #[tokio::test]
 async fn requests_that_would_leave_too_late_take_no_turns() {
     let mut scene = Scene::new(1).await;
