@@ -176,6 +176,7 @@ impl Outcome {
     }
 
     /// Returns the limit and the number of seconds to which it applies, if they differ from what the policy says.
+    #[cfg(feature = "http")]
     pub(crate) fn own_limit(&self) -> Option<(u32, Option<u32>)> {
         let window = self.flags() & NO_WINDOW;
         if window == 0 {
