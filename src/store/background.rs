@@ -6,14 +6,15 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
+use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::thread;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 #[cfg(feature = "tracing")]
 use tracing::dispatcher::{Dispatch, get_default, set_default};
 #[cfg(feature = "tracing")]
@@ -23,14 +24,7 @@ use tracing::subscriber::NoSubscriber;
 ///
 /// A task keeps the thread if it holds a handle, such as the store. One that is to end with the store holds it weakly.
 #[derive(Clone, Default)]
-pub(super) struct Background(Arc<Room>);
-
-#[derive(Default)]
-struct Room {
-    started: OnceLock<Started>,
-    /// Held while the thread starts.
-    starting: Mutex<()>,
-}
+pub(super) struct Background(Arc<Mutex<Option<Started>>>);
 
 struct Started {
     runtime: Handle,
@@ -45,18 +39,12 @@ impl Background {
     ///
     /// When the system has no thread for it. The next call tries again.
     pub(super) fn runtime(&self) -> io::Result<Handle> {
-        let Self(room) = self;
-        if let Some(started) = room.started.get() {
-            return Ok(started.runtime.clone());
-        }
-        let _one = room.starting.lock().unwrap_or_else(PoisonError::into_inner);
-        if room.started.get().is_none() {
-            let started = Started::start()?;
-            // The lock is held, so nothing else has put one there.
-            let _ = room.started.set(started);
-        }
-        let started = room.started.get();
-        started.map(|it| it.runtime.clone()).ok_or_else(ended)
+        let mut started = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = match &mut *started {
+            Some(started) => started,
+            none => none.insert(Started::start()?),
+        };
+        Ok(started.runtime.clone())
     }
 
     /// Starts a task, which runs to its end, whatever becomes of the caller.
@@ -67,29 +55,34 @@ impl Background {
         Ok(self.runtime()?.spawn(future))
     }
 
-    /// Runs a future, and waits for it. It is dropped with the caller.
-    pub(super) async fn run<T: Send + 'static>(
+    /// Starts a task that is dropped with what waits for it.
+    pub(super) fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
-    ) -> io::Result<T> {
-        Awaited(self.spawn(future)?).await.map_err(|_| ended())
+    ) -> Awaited<T> {
+        Awaited(self.spawn(future))
     }
 }
 
 /// A task that ends when its caller goes away.
-struct Awaited<T>(JoinHandle<T>);
+pub(super) struct Awaited<T>(io::Result<JoinHandle<T>>);
 
 impl<T> Future for Awaited<T> {
-    type Output = Result<T, JoinError>;
+    type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx)
+        match &mut self.0 {
+            Ok(task) => Pin::new(task).poll(cx).map_err(|_| ended()),
+            Err(error) => Poll::Ready(Err(mem::replace(error, ended()))),
+        }
     }
 }
 
 impl<T> Drop for Awaited<T> {
     fn drop(&mut self) {
-        self.0.abort();
+        if let Ok(task) = &self.0 {
+            task.abort();
+        }
     }
 }
 

@@ -3,12 +3,10 @@
 //! One watch serves all limiters over a store, so that an outage is found and logged once.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::num::NonZeroU32;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use ahash::RandomState;
@@ -292,16 +290,9 @@ impl Watch {
 
     /// Probes a part in place of the task, for as long as a call may take.
     pub(in crate::store) async fn ask_in_passing(&self, part: u64) {
-        let Some(mut timer) = Timers::default().after(self.remote.deadline()) else {
-            // No timer would wake the probe in time, so it takes as long as it takes.
-            return self.ask(part).await;
-        };
-        let mut asked = pin!(self.ask(part));
-        poll_fn(|cx| match asked.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => timer.poll(cx),
-        })
-        .await;
+        // Without a timer, it takes as long as it takes.
+        let deadline = self.remote.deadline();
+        let _ = Timers::default().wait(deadline, self.ask(part)).await;
     }
 
     /// Probes this part by the slot that failed last, which another server may have by now.

@@ -7,25 +7,23 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::iter::once;
 use std::mem;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::failure::failure_of;
 use super::lease::{Ask, Terms};
 use super::link::Link;
-use super::promise::timed_out;
 use super::query::{LEASE, Own, PolicyRule, Query, Rule, rules_of};
 use super::script::{Call, Script};
 use crate::algorithm::Lua;
 use crate::clock::Micros;
-use crate::store::outage::Watch;
+use crate::key::Key;
+use crate::store::outage::{Watch, late};
 
 /// Runs the script that decides requests. On one server, simultaneous requests share a call: a server takes
 /// nearly as long to start a call as to decide a request.
@@ -61,20 +59,15 @@ struct Gathered {
     under_way: usize,
     /// The number of these calls that do not include any request yet.
     starting: usize,
+    /// The number of all calls that do or did.
+    begun: u64,
 }
 
 #[derive(Debug)]
 struct Waiting {
     query: Query,
-    caller: Caller,
-}
-
-/// A request that waits for the answer.
-#[derive(Debug)]
-struct Caller {
     until: Instant,
-    /// `None` once it has one.
-    answer: Option<oneshot::Sender<RedisResult<Value>>>,
+    answer: oneshot::Sender<RedisResult<Value>>,
 }
 
 /// A call that was started. It is a task of its own, so that a request that gives up, or is not polled, does
@@ -96,10 +89,6 @@ const MOST_REQUESTS: usize = 32;
 
 /// The number of charges in a call of several requests at most: other clients of the server wait meanwhile.
 const MOST_CHARGES: usize = 128;
-
-/// How much longer than its deadline a request waits for its call to end. After that, the next request
-/// already knows that the connection is useless.
-const GRACE: Duration = Duration::from_millis(1);
 
 impl Lender {
     pub(super) fn new(rules: &[PolicyRule], terms: Box<[Option<Terms>]>) -> Self {
@@ -134,29 +123,56 @@ impl Batcher {
         }))
     }
 
-    /// Sends this query, and waits until `until` for the answer of the script. The request needs no timer of its own.
+    /// Sends this query, and waits until `until` for the answer of the script.
     pub(super) async fn run(&self, query: Query, until: Instant) -> RedisResult<Value> {
         let Self(shared) = self;
         if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
-            let (background, shared) = (shared.link.background.clone(), Arc::clone(shared));
-            return background
-                .run(async move { shared.ask_alone(&query, until).await })
-                .await?;
+            let asked = Arc::clone(shared);
+            let asked = async move { asked.ask_alone(&query, until).await };
+            return shared
+                .link
+                .wait(1, shared.link.background.run(asked))
+                .await??;
         }
+        let key = query.key;
         let (answer, told) = oneshot::channel();
-        let answer = Some(answer);
-        let caller = Caller { until, answer };
-        let waiting = Waiting { query, caller };
-        shared.gathered().waiting.push_back(waiting);
+        let begun = shared.add(Waiting {
+            query,
+            until,
+            answer,
+        });
         // The call includes the requests of the same moment. If this request is not polled any more, the next one
         // starts the call.
         yield_now().await;
         shared.start_behind_others();
-        told.await.unwrap_or_else(|_| Err(ended()))
+        match shared.link.wait(1, told).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(ended())),
+            Err(late) => {
+                shared.gave_up(&key, begun);
+                Err(late)
+            }
+        }
     }
 }
 
 impl Shared {
+    /// Returns how many calls have begun.
+    fn add(&self, waiting: Waiting) -> u64 {
+        let mut gathered = self.gathered();
+        gathered.waiting.push_back(waiting);
+        gathered.begun
+    }
+
+    /// Counts a failure if no call has begun while a request waited that has given up: the store's thread is stuck, and
+    /// sees none itself.
+    fn gave_up(&self, key: &Key, begun: u64) {
+        let gathered = self.gathered();
+        if gathered.starting > 0 && gathered.begun == begun {
+            drop(gathered);
+            self.watch.waiting(key).end(Some(&late()));
+        }
+    }
+
     fn start_behind_others(self: &Arc<Self>) {
         let gathered = self.gathered();
         let is_behind = gathered.starting > 0;
@@ -341,7 +357,7 @@ impl Gathered {
         let mut charges = 0;
         while let Some(next) = self.waiting.pop_front() {
             // The request has gone away.
-            if next.caller.is_gone() {
+            if next.answer.is_closed() {
                 continue;
             }
             charges += next.query.charges.len();
@@ -369,63 +385,34 @@ impl UnderWay {
         let together = {
             let mut gathered = self.shared.gathered();
             gathered.starting -= 1;
+            gathered.begun += 1;
             self.has_begun = true;
             let together = gathered.take();
             self.shared.start(gathered, true);
             together
         };
-        let split = together.into_iter().map(|it| (it.query, it.caller));
-        let (queries, mut callers): (Vec<Query>, Vec<Caller>) = split.unzip();
-        let until = callers.iter().map(|caller| caller.until).max();
-        let (Some(first), Some(until)) = (queries.first(), until) else {
+        let until = together.iter().map(|waiting| waiting.until).max();
+        let queries = together.iter().map(|waiting| &waiting.query);
+        let (Some(first), Some(until)) = (queries.clone().next(), until) else {
             return;
         };
         let waiting = self.shared.watch.waiting(&first.key);
-        let answer = self.shared.ask(queries.iter(), until);
-        let answer = or_late(&mut callers, answer).await;
-        self.shared.watch.calls().batched(queries.len() - 1);
-        if queries.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
+        let answer = self.shared.ask(queries, until).await;
+        self.shared.watch.calls().batched(together.len() - 1);
+        if together.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
             // A single server that is set up as a node of a cluster. It has executed nothing.
             self.shared.is_sliced.store(true, Ordering::Relaxed);
-            for (query, mut caller) in queries.into_iter().zip(callers) {
-                let asked = Box::pin(self.shared.ask_alone(&query, caller.until));
-                caller.tell(asked.await);
+            for Waiting { query, answer, .. } in together {
+                let asked = Box::pin(self.shared.ask_alone(&query, until));
+                let _ = answer.send(asked.await);
             }
             return;
         }
-        let answers = apart(answer, queries.len());
+        let answers = apart(answer, together.len());
         waiting.end(failure_of(&answers).as_ref());
-        for (mut caller, answer) in callers.into_iter().zip(answers) {
-            caller.tell(answer);
-        }
-    }
-}
-
-/// Waits for the answer to a call. A request whose time is over before that is told so.
-async fn or_late<T>(callers: &mut [Caller], answer: impl Future<Output = T>) -> T {
-    let mut answer = pin!(answer);
-    loop {
-        let waiting = callers.iter().filter(|caller| !caller.is_gone());
-        let Some(first) = waiting.map(|caller| caller.until).min() else {
-            return answer.await;
-        };
-        if let Ok(answer) = timeout_at(first + GRACE, answer.as_mut()).await {
-            return answer;
-        }
-        let late = callers.iter_mut().filter(|caller| caller.until <= first);
-        late.for_each(|caller| caller.tell(Err(timed_out())));
-    }
-}
-
-impl Caller {
-    fn is_gone(&self) -> bool {
-        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
-
-    fn tell(&mut self, answer: RedisResult<Value>) {
-        if let Some(waits) = self.answer.take() {
+        for (waiting, answer) in together.into_iter().zip(answers) {
             // Sending fails if the request has gone away.
-            let _ = waits.send(answer);
+            let _ = waiting.answer.send(answer);
         }
     }
 }

@@ -82,10 +82,11 @@ impl Calls {
             let decided = tokio::spawn(async move { calls.decide_apart(&groups, until).await });
             timeout_at(until, decided).await
         });
-        match decided.await {
-            Ok(Ok(decided)) => decided.unwrap_or_else(|_| Err(interrupted())),
-            Ok(Err(_)) => Err(failure(timed_out())),
-            Err(error) => Err(failure(error.into())),
+        match self.link.wait(1, decided).await {
+            Ok(Ok(Ok(decided))) => decided.unwrap_or_else(|_| Err(interrupted())),
+            Ok(Ok(Err(_))) => Err(failure(timed_out())),
+            Ok(Err(error)) => Err(failure(error.into())),
+            Err(late) => Err(failure(late)),
         }
     }
 
@@ -303,7 +304,21 @@ impl Calls {
         Some(lua.numbers_at(|| self.now()))
     }
 
-    /// Runs an operation in the store's own runtime. It is dropped with the reply.
+    /// Runs an operation that takes this many calls one after the other, in the store's own runtime. It is dropped with the
+    /// reply.
+    pub(super) fn apart_in_time<T: Send + 'static>(
+        self: &Arc<Self>,
+        calls: u32,
+        operation: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Reply<Result<T, StoreError>> {
+        let (link, done) = (Arc::clone(&self.link), self.apart(operation));
+        Reply::later(async move {
+            let done = link.wait(calls, done.wait()).await;
+            done.unwrap_or_else(|late| Err(failure(late)))
+        })
+    }
+
+    /// Runs an operation in the store's own runtime, however long it takes. It is dropped with the reply.
     pub(super) fn apart<T: Send + 'static>(
         &self,
         operation: impl Future<Output = Result<T, StoreError>> + Send + 'static,

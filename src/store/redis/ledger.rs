@@ -103,7 +103,7 @@ impl RedisLedger {
         let denials = calls.denials.as_ref();
         let sent = denials.map(|denials| denials.send(&ones, Instant::now()));
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
-        self.0.apart(async move {
+        self.0.apart_in_time(2, async move {
             if let Some(leases) = &calls.leases {
                 lending::send_reports(&calls, leases.give_back(&charges)).await;
             }
@@ -294,7 +294,9 @@ impl Calls {
         let (calls, charges) = (Arc::clone(self), Charges::from_slice(charges));
         Charged::later(async move {
             let (asks, asked) = (Arc::clone(&calls), charges.clone());
-            let decided = calls.apart(async move { lending::decide(&asks, &asked).await });
+            // The request may wait for another's question before its own.
+            let decided =
+                calls.apart_in_time(2, async move { lending::decide(&asks, &asked).await });
             match decided.wait().await {
                 Ok((Some(answer), outcomes)) => {
                     calls.learn(&charges, Purpose::Charge, (&answer, &outcomes), sent);

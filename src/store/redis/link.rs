@@ -11,10 +11,11 @@ use tokio::time::{Instant, timeout_at};
 use super::cluster::{Cluster, Seeds};
 use super::connection::Connection;
 use super::failure::of_a_cluster;
-use super::promise::{Promise, in_time};
+use super::promise::{Promise, in_time, timed_out};
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
 use super::server::Server;
+use crate::clock::Timers;
 use crate::store::background::Background;
 
 /// The connection to a server, or to each server of a cluster. Calls are pipelined: a call does not wait for
@@ -38,6 +39,10 @@ enum Wire {
 
 /// Behind a connection of the user's own, this many slots are assumed to be on one server.
 const SLOTS_TOGETHER: u16 = 64;
+
+/// How much longer than its deadline a request waits for its call to end. After that, the next request
+/// already knows that the connection is useless.
+const GRACE: Duration = Duration::from_millis(1);
 
 impl Link {
     pub(super) fn to_server(server: ConnectionInfo, deadline: Duration) -> Self {
@@ -140,6 +145,18 @@ impl Link {
     /// Returns how long a call may take.
     pub(super) fn patience(&self) -> Duration {
         self.deadline
+    }
+
+    /// Waits for what the store's thread does in this many calls, by a clock of the caller's own: the thread may be stuck,
+    /// and does not exist after a fork.
+    pub(super) async fn wait<T>(
+        &self,
+        calls: u32,
+        told: impl Future<Output = T>,
+    ) -> RedisResult<T> {
+        let patience = self.deadline.saturating_mul(calls) + GRACE;
+        let told = Timers::default().wait(patience, told).await;
+        told.ok_or_else(timed_out)
     }
 
     /// Returns the deadline of a call that begins now, in the store's own runtime.
