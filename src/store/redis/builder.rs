@@ -308,6 +308,9 @@ impl RedisStoreBuilder {
     /// pool, one with settings that have no option here. The connection must not resend a command whose
     /// answer it has not seen.
     ///
+    /// The store's thread sends by it, and what drives it stays in the runtime in which it was made: that has to run for as long
+    /// as the store is used.
+    ///
     /// # Errors
     ///
     /// When an option is out of its range.

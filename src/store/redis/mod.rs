@@ -89,7 +89,7 @@ pub use self::ledger::RedisLedger;
 ///
 /// [`new`](Self::new) connects with the first request, and [`connect`](Self::connect) at once; the
 /// [`builder`](Self::builder) has the options, clusters, and connections of your own. Clones share a
-/// connection. Connecting needs tokio.
+/// connection.
 ///
 /// ```no_run
 /// use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
@@ -104,6 +104,14 @@ pub use self::ledger::RedisLedger;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Runtimes
+///
+/// The first request starts a thread of the store, which ends with the last clone and limiter. It connects, calls, settles,
+/// renews and probes, so that requests may come from any runtimes, which may end, sleep or be busy. A request waits by a timer
+/// of its own runtime. If the clock of that runtime is [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html), the
+/// timer fires at once and the request is decided without the store: tests [move a `ManualClock`](crate::guide::testing)
+/// instead.
 #[derive(Clone)]
 pub struct RedisStore {
     link: Arc<Link>,
