@@ -163,18 +163,18 @@ mod tests {
     #[test]
     fn what_a_caller_waits_for_is_dropped_with_the_caller() {
         let background = Background::default();
-        let (begin, begun) = channel();
+        let (tell, told) = channel();
         let (kept, dropped) = channel::<()>();
         let runtime = runtime();
         runtime.block_on(async {
             let mut run = Box::pin(background.run(async move {
                 let _kept = kept;
-                begin.send(()).unwrap();
+                tell.send(()).unwrap();
                 std::future::pending::<()>().await;
             }));
             let polled = run.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_pending());
-            begun.recv().unwrap();
+            told.recv().unwrap();
         });
         assert!(dropped.recv().is_err());
     }

@@ -33,12 +33,12 @@ impl Idle {
     fn new() -> Self {
         let mut builder = Builder::new_multi_thread();
         let blocked = builder.worker_threads(1).enable_all().build().unwrap();
-        let ((blocks, until_dropped), (begin, begun)) = (channel::<()>(), channel());
+        let ((blocks, until_dropped), (tell, told)) = (channel::<()>(), channel());
         blocked.spawn(async move {
-            begin.send(()).unwrap();
+            tell.send(()).unwrap();
             let _ = until_dropped.recv();
         });
-        begun.recv().unwrap();
+        told.recv().unwrap();
         Self {
             _blocks: blocks,
             blocked,

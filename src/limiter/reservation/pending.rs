@@ -135,7 +135,7 @@ impl<L: Ledger + ?Sized> Drop for PendingOutcomes<L> {
         };
         let policies = Arc::clone(&left.limiter.policies);
         spawn(&policies.ledger, first.as_ref(), async move {
-            left.end(coming.await)
+            left.end(coming.await);
         });
     }
 }
