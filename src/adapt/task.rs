@@ -152,7 +152,8 @@ impl Adapt {
         *lock(&self.told) = Reading { loads, cost };
     }
 
-    /// Samples until the runtime ends. Spawn it once: `tokio::spawn(adapt.run())`.
+    /// Samples until the runtime ends. Spawn it once, in the runtime that serves: `tokio::spawn(adapt.run())`. The factor stays as
+    /// it is when nothing samples any more.
     ///
     /// Each sample is read on a thread for work that blocks.
     pub fn run(&self) -> impl Future<Output = ()> + Send + 'static {

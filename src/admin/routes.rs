@@ -29,6 +29,9 @@ use crate::key::Head;
 ///
 /// `handle` is a [`Handle`], a [`RateLimitLayer`](crate::RateLimitLayer), a [`Limiter`](crate::Limiter), or
 /// limits that are [watched](crate::config::Watched) in a file.
+///
+/// The task that keeps the history and sends events is one of the runtime in which this is called, or else in which the first
+/// request is answered. Call it in the runtime that serves.
 pub fn router<S>(handle: impl Into<Handle>, access: Access) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,

@@ -1,10 +1,12 @@
 //! The timers by which requests wait: tokio's, or those of a clock that is moved by hand.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::panic;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::thread;
 use std::time::Duration;
 #[cfg(feature = "http")]
 use std::time::Instant as StdInstant;
@@ -72,6 +74,33 @@ impl Timers {
 }
 
 impl Timers {
+    /// Waits for this future, but no longer than this; without timers, for as long as it takes.
+    pub(crate) async fn wait<T>(
+        &self,
+        patience: Duration,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let until = self.now() + patience.min(FOR_EVER);
+        let (mut timer, mut set_in) = (None, None);
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            // What it begins is under way before the timer is set.
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            // In another thread it may be in another runtime. That of the timer may have ended, and then a poll would panic.
+            let here = thread::current().id();
+            if set_in.replace(here) != Some(here) {
+                timer = self.after(until.saturating_duration_since(self.now()));
+            }
+            match &mut timer {
+                Some(timer) => timer.poll(cx).map(|()| None),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
     pub(crate) fn now(&self) -> Instant {
         match &self.stepped {
             None => Instant::now(),

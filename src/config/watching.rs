@@ -77,7 +77,8 @@ impl Config {
     /// - The store, the secret, and the tables `adapt` and `concurrency` cannot change without a restart: a
     ///   file that changes them is rejected.
     ///
-    /// Call it in a tokio runtime with its timer. Without a runtime only [`Watched::reload`] reads the file.
+    /// Call it in a tokio runtime with its timer, which has to run for as long as the file is to be followed: the task that
+    /// follows it is one of that runtime. Without a runtime only [`Watched::reload`] reads the file.
     ///
     /// # Errors
     ///

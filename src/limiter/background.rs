@@ -1,13 +1,28 @@
-//! Tasks that the runtime finishes while no request waits for them.
+//! Tasks that go on while no request waits for them.
+//!
+//! They run in the store's own runtime if it has one, which never stops. The futures of a user's store may need the runtime
+//! of the request.
 
 use std::pin::Pin;
 
 use tokio::runtime::Handle;
 
-/// Runs a future to its end.
+use crate::store::Ledger;
+
+/// Runs a future of this ledger to its end: where the ledger says, or in this runtime, or in that of the request. Without any of
+/// them it is dropped.
 ///
 /// The future is boxed, so that a program contains one task and not one for each kind of future.
-pub(super) fn spawn(runtime: &Handle, future: impl Future<Output = ()> + Send + 'static) {
+pub(super) fn spawn(
+    ledger: &dyn Ledger,
+    of_request: Option<&Handle>,
+    future: impl Future<Output = ()> + Send + 'static,
+) {
+    let runtime = ledger.runtime();
+    let runtime = runtime.or_else(|| Handle::try_current().ok());
+    let Some(runtime) = runtime.as_ref().or(of_request) else {
+        return;
+    };
     let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
     runtime.spawn(future);
 }

@@ -53,7 +53,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let delay = outcome.delay_micros();
         let begins = outcomes.at().saturating_add(delay);
         let ends = outcomes.at().saturating_add(outcome.reset_micros());
-        let moments = (begins, ends.max(begins));
+        let moments = [outcomes.at(), begins, ends.max(begins)];
         let now = self.timers().now();
         let due = now.checked_add(delay.to_duration()).unwrap_or(now);
         let place = Place::new(charge.cost, moments, due);
@@ -125,7 +125,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Reply::Now(answer) => next = returning.answered(answer.ok()),
                 Reply::Later(answer) => {
                     let (limiter, of) = (self.clone(), *of);
-                    settle(async move {
+                    self.finish(async move {
                         let free = returning.answered(answer.await.ok());
                         limiter.give_back(&of, free);
                     });
@@ -152,11 +152,16 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             {
                 let amendment = Amendment::TakeBack(Taken::of(charge, algorithm, outcomes));
                 if let Reply::Later(settled) = self.ledger.amend(&[*charge], amendment) {
-                    settle(async move { drop(settled.await) });
+                    self.finish(async move { drop(settled.await) });
                 }
             }
         }
         self.free_slots(charges, outcomes);
+    }
+
+    /// Runs what the store has to finish while no request waits for it.
+    fn finish(&self, settled: impl Future<Output = ()> + Send + 'static) {
+        spawn(&self.policies.ledger, None, settled);
     }
 
     /// Asks for the numbers without a request of these charges.
@@ -193,11 +198,4 @@ pub(super) fn queue(policies: &[Policy], timers: &Timers) -> Option<(usize, Arc<
         index,
         Arc::new(Lines::new(policies[index].name(), timers.clone())),
     ))
-}
-
-/// Runs what a store has to finish while no request waits for it.
-fn settle(settled: impl Future<Output = ()> + Send + 'static) {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        spawn(&runtime, settled);
-    }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::leaving::Leaving;
 use super::order::{Free, Next, Order, PATIENCE};
-use super::stretch::Place;
+use super::stretch::{Place, Stretch};
 use crate::clock::{Timer, Timers};
 use crate::key::Key;
 
@@ -93,7 +93,7 @@ impl Lines {
                 None => return Ok(None),
                 // The store counts no turn that has not begun.
                 Some(order) if order.is_empty() => {
-                    order.forget_spare();
+                    order.forget_spare_before(&Stretch::all_of(place));
                     return Ok(None);
                 }
                 Some(_) => {}

@@ -105,6 +105,8 @@ impl Order {
             let mut free = self.usable_before(&own, now);
             free.push_back(own);
             let turns = first_of(&mut free, own.count());
+            self.forget_spare_before(&own);
+            free.extend(mem::take(&mut self.spare));
             self.spare = free.into();
             turns
         } else {
@@ -122,8 +124,7 @@ impl Order {
         number
     }
 
-    /// Returns the spare turns that a request at the end of the line can take. The others are older than the
-    /// state of the store: it would not charge what begins earlier than a turn that it still counts.
+    /// Returns the spare turns that a request at the end of the line can take.
     fn usable_before(&self, own: &Stretch, now: Instant) -> VecDeque<Stretch> {
         let is_usable = |spare: &Stretch| {
             spare.begins() < own.begins() && spare.of().is_of_the_clock_of(own.of())
@@ -157,9 +158,11 @@ impl Order {
         }
     }
 
-    /// Forgets the spare turns: the store no longer counts them.
-    pub(super) fn forget_spare(&mut self) {
-        self.spare.clear();
+    /// Forgets the spare turns that the store no longer counts: when it charged these turns, it would not have charged
+    /// what begins earlier than a turn that it counts. It counts turns behind them that it has charged since.
+    pub(super) fn forget_spare_before(&mut self, charged: &Stretch) {
+        self.spare
+            .retain(|spare| spare.may_be_charged_after(charged));
     }
 
     /// Returns the last spare turns, as far as they are consecutive, to give them back to the store. The line

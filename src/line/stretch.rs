@@ -12,7 +12,9 @@ use crate::clock::Micros;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     turns: u32,
-    /// The beginning of the first turn and the end of the last, by the clock of the store, rounded up.
+    /// When the store charged them, by its clock.
+    charged: Micros,
+    /// The beginning of the first turn and the end of the last, by the same clock, rounded up.
     begins: Micros,
     ends: Micros,
     /// When the first turn begins, by the timers of this process.
@@ -27,10 +29,12 @@ pub(crate) struct Place {
 const SLACK: Duration = Duration::from_secs(1);
 
 impl Place {
-    /// Creates a place of consecutive turns that begin and end at these moments of the store's clock.
-    pub(crate) fn new(turns: u32, (begins, ends): (Micros, Micros), due: Instant) -> Self {
+    /// Creates a place of consecutive turns that the store charged at the first of these moments of its clock. They
+    /// begin and end at the others.
+    pub(crate) fn new(turns: u32, [charged, begins, ends]: [Micros; 3], due: Instant) -> Self {
         Self {
             turns,
+            charged,
             begins,
             ends,
             due,
@@ -146,6 +150,13 @@ impl Stretch {
             }
         }
         (begun < self.count).then(|| self.without_the_first(begun))
+    }
+
+    /// Returns whether the store may have charged these turns after the others, which begin before them. Threads may
+    /// handle its answers in another order.
+    pub(super) fn may_be_charged_after(&self, others: &Self) -> bool {
+        let late = others.ends().get().saturating_sub(self.begins().get());
+        self.of.is_of_the_clock_of(&others.of) && self.of.charged >= others.of.charged && late <= 1
     }
 
     /// Returns whether no turn of another process lies between this stretch and the next. The end of a part

@@ -115,8 +115,8 @@ mod tests {
 
     fn join(lines: &Arc<Lines>, number: u64) -> Turn {
         let delay = TURN * u32::try_from(number).unwrap();
-        let moments = [number, number + 1].map(|turn| Micros::new(100_000 * turn));
-        let place = Place::new(1, moments.into(), Instant::now() + delay);
+        let moments = [0, number, number + 1].map(|turn| Micros::new(100_000 * turn));
+        let place = Place::new(1, moments, Instant::now() + delay);
         let line = LineOf::Key("ann".into_key());
         let turn = Turn::join(lines, line, (place, delay), Box::new(|_| {}));
         turn.unwrap_or_else(|_| panic!("no timer")).unwrap()

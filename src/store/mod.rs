@@ -9,6 +9,8 @@
 //! read-modify-write.
 
 mod amendment;
+#[cfg(feature = "redis")]
+mod background;
 mod charged;
 mod denials;
 mod hashed;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tokio::runtime::Handle;
 
 pub use self::amendment::{Amendment, Departure, Taken};
 pub use self::charged::{Charged, Wanted};
@@ -237,6 +240,12 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// Returns the clock by which requests wait for their turn, if a test moves it: see
     /// [`Clock::sleep_until`]. By default, they wait by tokio's timers.
     fn clock(&self) -> Option<Arc<dyn Clock>> {
+        None
+    }
+
+    /// Returns the runtime in which the store's answers go on after their request, such as that to a settlement. It should
+    /// be one that never stops. By default, they go on in a runtime of the request.
+    fn runtime(&self) -> Option<Handle> {
         None
     }
 }

@@ -2,77 +2,87 @@
 //! outside the layer fires. Time passes only when a test moves it.
 
 use std::convert::Infallible;
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::future::select;
 use http::{Request, Response};
 use tokio::runtime::Handle;
-use tokio::task::{JoinHandle, spawn_blocking, yield_now};
-use tokio::time::{Instant, advance, timeout};
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::sleep;
 use tower::util::BoxCloneService;
 use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::clock::Clock;
 use tower_ratelimit::key::{self, Key};
 use tower_ratelimit::middleware::Deadline;
-use tower_ratelimit::{LeakyQueue, Policy, RateLimitLayer};
+use tower_ratelimit::store::{Ledger as _, Store as _};
+use tower_ratelimit::{LeakyQueue, ManualClock, Micros, Policy, RateLimitLayer};
 
-use crate::scene::{MINUTE, PATIENCE, store};
+use crate::scene::{PATIENCE, store};
 use crate::support::redis::Server;
-use crate::support::tokio_clock::TokioClock;
 
-const INTERVAL: Duration = Duration::from_millis(100);
-const STEP: Duration = Duration::from_millis(50);
+/// So long that the time which really passes does not matter.
+const INTERVAL: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_secs(30);
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// The requests that have arrived at the service, with their times.
 type Log = Vec<(u32, Duration)>;
 
-/// Processes that share a queue in Redis: ten a second, with fifty places. Each has a line of its own.
+/// Processes that share a queue in Redis: one a minute, with fifty places. Each has a line of its own.
 struct Scene {
-    start: Instant,
+    clock: ManualClock,
+    start: Micros,
     log: Arc<Mutex<Log>>,
     processes: Vec<RateLimitLayer>,
     sent: Vec<JoinHandle<()>>,
-    /// Returns the number of tasks besides those of requests.
-    background: usize,
+    /// The runtimes of the stores, and how many tasks they have while no request is under way: those of connections.
+    stores: Vec<Handle>,
+    lasting: usize,
     _server: Server,
-    /// A paused clock moves by itself while all tasks wait, as they do for Redis, unless this guard exists.
-    _stands_still: Sender<()>,
 }
 
 impl Scene {
     async fn new(processes: usize) -> Self {
-        let (stands_still, blocks) = channel();
-        spawn_blocking(move || blocks.recv());
-        let (server, clock) = (Server::start(&[]), TokioClock::new());
-        let process = || {
-            let queue = LeakyQueue::per_second(10).places(50);
-            let store = store(&server).clock(clock);
+        let (server, clock) = (Server::start(&[]), ManualClock::new());
+        let mut stores = Vec::new();
+        let mut process = || {
+            let queue = LeakyQueue::per_minute(1).places(50);
+            let store = store(&server).clock(clock.clone());
+            stores.extend(store.open(&[]).unwrap().runtime());
             RateLimitLayer::builder()
                 .policy(Policy::new("queue", queue).key(key::global()))
                 .store(store)
                 .build()
                 .unwrap()
         };
+        let processes = (0..processes).map(|_| process()).collect();
         let mut scene = Self {
-            start: Instant::now(),
+            start: clock.now(),
+            clock,
             log: Arc::default(),
-            processes: (0..processes).map(|_| process()).collect(),
+            processes,
+            stores,
+            lasting: usize::MAX,
             sent: Vec::new(),
-            background: 0,
             _server: server,
-            _stands_still: stands_still,
         };
         for process in &scene.processes {
             let _ = process.limiter().peek(Key::GLOBAL, 0).await.unwrap();
         }
-        scene.background = fewest_tasks().await;
+        for _ in 0..50 {
+            sleep(Duration::from_millis(1)).await;
+            scene.lasting = scene.lasting.min(scene.tasks_of_stores());
+        }
         scene
     }
 
     fn service(&self, process: usize) -> BoxCloneService<Request<u32>, Response<()>, Infallible> {
-        let (start, log) = (self.start, Arc::clone(&self.log));
+        let (clock, start, log) = (self.clock.clone(), self.start, Arc::clone(&self.log));
         let inner = service_fn(move |request: Request<u32>| {
-            log.lock().unwrap().push((*request.body(), start.elapsed()));
+            let at = clock.now().get() - start.get();
+            let at = Duration::from_micros(at);
+            log.lock().unwrap().push((*request.body(), at));
             std::future::ready(Ok(Response::new(String::new())))
         });
         let service = self.processes[process].layer(inner);
@@ -84,62 +94,66 @@ impl Scene {
     /// Sends a request to a process, and lets it reach its place. Its client waits for this long.
     async fn send(&mut self, process: usize, number: u32, patience: Duration) {
         let answer = self.service(process).oneshot(Request::new(number));
+        let until = self.clock.now().get() + u64::try_from(patience.as_micros()).unwrap();
+        let until = self.clock.sleep_until(Micros::new(until)).unwrap();
         self.sent.push(tokio::spawn(async move {
-            let _ = timeout(patience, answer).await;
+            let _ = select(answer, until).await;
         }));
         self.settle().await;
     }
 
     async fn step(&self) {
-        advance(STEP).await;
+        self.clock.advance(STEP);
         self.settle().await;
     }
 
-    /// Waits until Redis has answered all calls.
+    /// Waits until each request waits for its turn or is over, and nothing is under way in a store.
     async fn settle(&self) {
-        let began = std::time::Instant::now();
-        let is_settled = || {
-            let counted = self.processes.iter().map(|process| {
-                let snapshot = process.limiter().snapshot();
-                snapshot.requests().allowed() + snapshot.requests().refused()
-            });
-            let waiting = self.sent.iter().filter(|sent| !sent.is_finished());
-            counted.sum::<u64>() == self.sent.len() as u64
-                && Handle::current().metrics().num_alive_tasks()
-                    <= self.background + waiting.count()
-        };
+        let began = Instant::now();
         loop {
             for _ in 0..20 {
                 yield_now().await;
             }
-            if is_settled() {
+            // First the stores: what they do last may wake a request, and the test's runtime runs it in the next round.
+            let are_idle = self.tasks_of_stores() == self.lasting;
+            let metrics = Handle::current().metrics();
+            if are_idle && metrics.global_queue_depth() == 0 && self.all_wait() {
                 return;
             }
             assert!(began.elapsed() < PATIENCE, "Redis has not answered");
         }
     }
 
+    /// Returns whether all requests that are not over wait for their turn.
+    fn all_wait(&self) -> bool {
+        let waiting = self.processes.iter().map(|process| {
+            let snapshot = process.limiter().snapshot();
+            snapshot.policies()[0].queue().unwrap().length()
+        });
+        let sent = self.sent.iter().filter(|sent| !sent.is_finished());
+        waiting.sum::<u64>() == sent.count() as u64
+    }
+
+    fn tasks_of_stores(&self) -> usize {
+        let each = self.stores.iter();
+        each.map(|runtime| runtime.metrics().num_alive_tasks())
+            .sum()
+    }
+
     fn log(&self) -> Log {
         self.log.lock().unwrap().clone()
     }
 
-    /// Returns how many requests were served in each whole second.
-    fn in_each_second(&self, seconds: u64) -> Vec<usize> {
+    /// Returns how many requests were served in each ten minutes.
+    fn in_each_ten_minutes(&self, times: u64) -> Vec<usize> {
         let log = self.log();
-        let in_second = |second| log.iter().filter(|(_, at)| at.as_secs() == second).count();
-        (0..seconds).map(in_second).collect()
+        let during = |time| {
+            log.iter()
+                .filter(|(_, at)| at.as_secs() / 600 == time)
+                .count()
+        };
+        (0..times).map(during).collect()
     }
-}
-
-/// Returns how many tasks there are that last, such as those of connections.
-async fn fewest_tasks() -> usize {
-    let mut fewest = usize::MAX;
-    for _ in 0..50 {
-        std::thread::sleep(Duration::from_millis(1));
-        yield_now().await;
-        fewest = fewest.min(Handle::current().metrics().num_alive_tasks());
-    }
-    fewest
 }
 
 #[track_caller]
@@ -156,23 +170,23 @@ fn assert_in_order(log: &Log, is_meant: impl Fn(u32) -> bool) {
     assert!(numbers.is_sorted(), "{numbers:?}");
 }
 
-/// Twenty requests a second, each of which is dropped after 700 ms. The oldest leave, and only the last place was
-/// given back: fifteen requests were served, and then none.
-#[tokio::test(start_paused = true)]
+/// Twice as many requests as can be served, each of which is dropped after seven minutes. The oldest leave, and only the
+/// last place was given back: fifteen requests were served, and then none.
+#[tokio::test]
 async fn under_a_timeout_shorter_than_the_longest_wait_a_queue_serves_at_its_rate() {
     let mut scene = Scene::new(1).await;
     for number in 0..400 {
         scene.send(0, number, 7 * INTERVAL).await;
         scene.step().await;
     }
-    assert_eq!(scene.in_each_second(20), [10; 20]);
+    assert_eq!(scene.in_each_ten_minutes(20), [10; 20]);
     assert_spaced(&scene.log());
     assert_in_order(&scene.log(), |_| true);
 }
 
 /// A free turn goes to the next request of the same process. Redis takes back only the last turn of all, so a turn
 /// that it cannot take back waits for the next request of that process.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn two_processes_that_share_a_queue_serve_at_its_rate_together() {
     let mut scene = Scene::new(2).await;
     for number in 0..400 {
@@ -182,18 +196,18 @@ async fn two_processes_that_share_a_queue_serve_at_its_rate_together() {
         }
         scene.step().await;
     }
-    assert_eq!(scene.in_each_second(20), [10; 20]);
+    assert_eq!(scene.in_each_ten_minutes(20), [10; 20]);
     assert_spaced(&scene.log());
     for process in 0..2 {
         assert_in_order(&scene.log(), |number| number % 2 == process);
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn clients_that_disconnect_the_oldest_first_leave_no_turn_unused() {
     let mut scene = Scene::new(1).await;
     for number in 0..=50 {
-        scene.send(0, number, MINUTE).await;
+        scene.send(0, number, DAY).await;
     }
     scene.step().await;
     for oldest in 1..=25 {
@@ -210,21 +224,22 @@ async fn clients_that_disconnect_the_oldest_first_leave_no_turn_unused() {
     assert_eq!(scene.log(), expected.collect::<Log>());
     // Redis has the places at the end again: as many requests find one.
     for number in 51..=101 {
-        scene.send(0, number, MINUTE).await;
+        scene.send(0, number, DAY).await;
     }
     let allowed = || scene.processes[0].limiter().snapshot().requests().allowed();
     assert_eq!(allowed(), 102);
 }
 
-/// Twenty at once in each second, with a deadline of 700 ms. One of the turns that came too late was given back, the others
-/// stood in the queue as if there were requests, and nothing was served for as long as the overload lasted.
-#[tokio::test(start_paused = true)]
+/// Twenty at once in each ten minutes, with a deadline of a little more than seven. One of the turns that came too late
+/// was given back, the others stood in the queue as if there were requests, and nothing was served for as long as the
+/// overload lasted.
+#[tokio::test]
 async fn requests_that_would_leave_too_late_take_no_turns() {
     let mut scene = Scene::new(1).await;
-    for second in 0..3 {
+    for time in 0..3 {
         for number in 0..20 {
-            let mut request = Request::new(20 * second + number);
-            let deadline = Deadline::after(7 * INTERVAL);
+            let mut request = Request::new(20 * time + number);
+            let deadline = Deadline::after(7 * INTERVAL + STEP);
             request.extensions_mut().insert(deadline);
             let answer = scene.service(0).oneshot(request);
             scene.sent.push(tokio::spawn(async move {
@@ -236,12 +251,12 @@ async fn requests_that_would_leave_too_late_take_no_turns() {
             scene.step().await;
         }
     }
-    assert_eq!(scene.in_each_second(3), [8; 3]);
+    assert_eq!(scene.in_each_ten_minutes(3), [8; 3]);
     assert_spaced(&scene.log());
 }
 
 /// Requests that were reset at once held the next one: Redis had charged them turns that no line knew of.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_request_that_goes_away_before_the_answer_gives_its_turn_back() {
     let scene = Scene::new(1).await;
     let mut leave = Vec::new();
@@ -255,7 +270,7 @@ async fn a_request_that_goes_away_before_the_answer_gives_its_turn_back() {
     for request in leave {
         request.abort();
     }
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     loop {
         let told = scene.processes[0]
             .limiter()

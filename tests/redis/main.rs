@@ -25,6 +25,7 @@ mod permissions;
 mod plans;
 mod refused_writes;
 mod renewed_slots;
+mod runtimes;
 mod scene;
 mod scripts;
 mod sentinel;

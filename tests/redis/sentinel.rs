@@ -59,7 +59,7 @@ fn closed() -> String {
 }
 
 /// Stands for a sentinel, and names the server on this port.
-fn names(port: impl Fn() -> u16 + Send + Sync + 'static) -> StandIn {
+pub(crate) fn names(port: impl Fn() -> u16 + Send + Sync + 'static) -> StandIn {
     StandIn::start(move |words| {
         assert_eq!(words[1..], ["GET-MASTER-ADDR-BY-NAME", NAME]);
         let port = port().to_string();

@@ -43,7 +43,7 @@ pub(crate) fn members(server: &Server, set: &str) -> u64 {
     ask(server, &["ZCARD", set])
 }
 
-/// A node that can die: its runtime ends, and nothing is given back.
+/// A node that can die: its requests never end, and the server hears no more of it.
 pub(crate) struct Node {
     pub(crate) runtime: Runtime,
     pub(crate) limiter: Limiter,
@@ -69,7 +69,8 @@ impl Node {
         is_allowed
     }
 
-    fn dies(self) {
+    fn dies(self, mut line: Proxy) {
+        line.refuse();
         self.runtime.shutdown_background();
     }
 }
@@ -115,7 +116,8 @@ async fn two_nodes_never_serve_more_than_the_limit_and_leave_nothing_behind() {
 #[test]
 fn a_node_that_dies_frees_its_slots_within_one_life() {
     let server = Server::start(&[]);
-    let store = short_lived(&server);
+    let line = Proxy::start(&server);
+    let store = patient().slot_life(LIFE).open(line.url()).unwrap();
     // Each node has connections of its own.
     let (dying, other) = (
         Node::new(&store, [at_once(2)]),
@@ -143,7 +145,7 @@ fn a_node_that_dies_frees_its_slots_within_one_life() {
             .all(|(now, first)| *now > first + lasts)
     });
     assert!(!other.takes(7));
-    dying.dies();
+    dying.dies(line);
     // By the clock of the server, no slot has more than a life to last.
     let ends = ends();
     assert!(ends.iter().all(|end| *end <= within_a_life()), "{ends:?}");
@@ -156,9 +158,14 @@ fn a_node_that_dies_frees_its_slots_within_one_life() {
 fn slots_of_a_node_that_has_died_are_free_beside_those_of_a_node_that_lives() {
     let server = Server::start(&[]);
     let store = short_lived(&server);
-    let [dying, other] = [(); 2].map(|()| Node::new(&short_lived(&server), [at_once(2)]));
+    let line = Proxy::start(&server);
+    let through = patient().slot_life(LIFE).open(line.url()).unwrap();
+    let (dying, other) = (
+        Node::new(&through, [at_once(2)]),
+        Node::new(&store, [at_once(2)]),
+    );
     assert!(dying.takes(7) && other.takes(7));
-    dying.dies();
+    dying.dies(line);
     assert!(!other.takes(7));
     until("the slot of the dead node is free", || other.takes(7));
     assert!(!other.takes(7));
@@ -172,10 +179,12 @@ fn slots_of_a_dead_node_end_within_a_life_though_the_clock_has_stepped_back() {
     const HOUR: u64 = 3_600_000_000;
     let server = Server::start(&[]);
     let clock = ManualClock::new();
-    let node = || Node::new(&short_lived(&server).clock(clock.clone()), [at_once(2)]);
-    let (dying, other) = (node(), node());
+    let line = Proxy::start(&server);
+    let through = patient().slot_life(LIFE).open(line.url()).unwrap();
+    let node = |store: RedisStore| Node::new(&store.clock(clock.clone()), [at_once(2)]);
+    let (dying, other) = (node(through), node(short_lived(&server)));
     assert!(dying.takes(7) && dying.takes(7));
-    dying.dies();
+    dying.dies(line);
     let back = clock.now().get() - HOUR;
     clock.set_micros(Micros::new(back));
     assert!(!other.takes(7));

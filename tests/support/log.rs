@@ -1,10 +1,11 @@
 //! Log lines as data.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Once;
+use std::mem;
+use std::sync::{Arc, Mutex, Once};
 
+use tracing::dispatcher::{Dispatch, set_global_default, with_default};
 use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -27,32 +28,31 @@ impl Visit for LogLine {
     }
 }
 
-thread_local! {
-    /// The lines of this thread, while a test collects them.
-    static LINES: RefCell<Option<Vec<LogLine>>> = const { RefCell::new(None) };
-}
+/// A subscriber that keeps the lines of a test: those of its thread, and those of the threads that stores start there.
+///
+/// Another one, which keeps nothing, lives as long as the process. Without it, tests that end at the same moment
+/// could turn off a line of another one.
+pub(crate) struct Log(Option<Lines>);
 
-/// A subscriber that keeps the lines of each thread apart. It lives as long as the process: if each test had
-/// a subscriber of its own, tests that end at the same moment could turn off a line of another one.
-pub(crate) struct Log;
+type Lines = Arc<Mutex<Vec<LogLine>>>;
 
 impl Log {
-    /// Returns the lines that this thread logs while `run` runs, without those of refusals.
+    /// Returns the lines that this thread, and those of its stores, log while `run` runs, without those of refusals.
     pub(crate) fn of<T>(run: impl FnOnce() -> T) -> (T, Vec<LogLine>) {
         let (output, mut lines) = Self::of_all(run);
         lines.retain(|line| line.target != "tower_ratelimit::refusal");
         (output, lines)
     }
 
-    /// Returns all lines that this thread logs while `run` runs.
+    /// Returns all lines that this thread, and those of its stores, log while `run` runs.
     pub(crate) fn of_all<T>(run: impl FnOnce() -> T) -> (T, Vec<LogLine>) {
         static IS_THERE: Once = Once::new();
         IS_THERE.call_once(|| {
-            tracing::subscriber::set_global_default(Self).expect("there is no other subscriber");
+            set_global_default(Dispatch::new(Self(None))).expect("there is no other subscriber");
         });
-        let outside = LINES.replace(Some(Vec::new()));
-        let output = run();
-        let lines = LINES.replace(outside).expect("nothing else takes them");
+        let lines = Lines::default();
+        let output = with_default(&Dispatch::new(Self(Some(Arc::clone(&lines)))), run);
+        let lines = mem::take(&mut *lines.lock().unwrap());
         (output, lines)
     }
 }
@@ -63,17 +63,15 @@ impl Subscriber for Log {
     }
 
     fn event(&self, event: &Event<'_>) {
-        LINES.with_borrow_mut(|lines| {
-            if let Some(lines) = lines {
-                let mut line = LogLine {
-                    level: *event.metadata().level(),
-                    target: event.metadata().target().to_owned(),
-                    fields: BTreeMap::new(),
-                };
-                event.record(&mut line);
-                lines.push(line);
-            }
-        });
+        if let Some(lines) = &self.0 {
+            let mut line = LogLine {
+                level: *event.metadata().level(),
+                target: event.metadata().target().to_owned(),
+                fields: BTreeMap::new(),
+            };
+            event.record(&mut line);
+            lines.lock().unwrap().push(line);
+        }
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

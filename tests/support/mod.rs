@@ -25,5 +25,7 @@ pub(crate) mod redis;
 pub(crate) mod sentinel;
 pub(crate) mod servers;
 pub(crate) mod taken;
+#[cfg(feature = "redis")]
+pub(crate) mod tasks;
 pub(crate) mod tokio_clock;
 pub(crate) mod windows;

@@ -206,7 +206,7 @@ impl Held {
 
     fn free(&self, slots: &[Charge]) {
         let released = self.policies.ledger.amend(slots, Amendment::Release);
-        release(slots, released, self.runtime.as_ref());
+        release(&self.policies, slots, released, self.runtime.as_ref());
     }
 }
 

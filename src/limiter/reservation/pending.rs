@@ -1,6 +1,7 @@
 //! The answer of a store to a request that may go away before it.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use smallvec::SmallVec;
@@ -132,10 +133,10 @@ impl<L: Ledger + ?Sized> Drop for PendingOutcomes<L> {
             gone: self.charges.gone,
             is_awaited: true,
         };
-        let current = Handle::try_current();
-        if let Some(runtime) = current.as_ref().ok().or(first.as_ref()) {
-            spawn(runtime, async move { left.end(coming.await) });
-        }
+        let policies = Arc::clone(&left.limiter.policies);
+        spawn(&policies.ledger, first.as_ref(), async move {
+            left.end(coming.await);
+        });
     }
 }
 

@@ -45,16 +45,15 @@ pub(super) fn settle(
                 is_done: false,
             };
             // A reservation may be dropped where there is no runtime, such as after the end of the server.
-            let current = Handle::try_current();
-            if let Some(runtime) = current.as_ref().ok().or(runtime) {
-                spawn(runtime, async move { settling.end(&answer.await) });
-            }
+            let ending = async move { settling.end(&answer.await) };
+            spawn(&policies.ledger, runtime, ending);
         }
     }
 }
 
 /// Releases these slots, and wakes the requests that wait for them.
 pub(super) fn release(
+    policies: &Policies,
     slots: &[Charge],
     released: Reply<Result<bool, StoreError>>,
     runtime: Option<&Handle>,
@@ -63,13 +62,10 @@ pub(super) fn release(
         Reply::Now(_) => slots_are_freed(slots),
         Reply::Later(answer) => {
             let slots: SmallVec<[Charge; 1]> = SmallVec::from_slice(slots);
-            let current = Handle::try_current();
-            if let Some(runtime) = current.as_ref().ok().or(runtime) {
-                spawn(runtime, async move {
-                    let _ = answer.await;
-                    slots_are_freed(&slots);
-                });
-            }
+            spawn(&policies.ledger, runtime, async move {
+                let _ = answer.await;
+                slots_are_freed(&slots);
+            });
         }
     }
 }

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::clock::Timers;
+use crate::line::lines::{LineOf, Lines};
 
 /// A model of a queue as a store keeps it. Moments and intervals are fractions of a microsecond, so it is
 /// exact.
@@ -78,6 +80,15 @@ fn members(order: &Order) -> Vec<(u64, u32, Micros)> {
     members.collect()
 }
 
+/// Returns a place that is charged at the same moment as all others.
+fn place(start: Instant, turns: u32, (begins, ends): (Micros, Micros)) -> Place {
+    Place::new(
+        turns,
+        [Micros::ZERO, begins, ends],
+        start + begins.to_duration(),
+    )
+}
+
 fn run(events: &[Event], (parts, interval): (u64, u64)) {
     let start = Instant::now();
     let mut store = Store {
@@ -96,8 +107,7 @@ fn run(events: &[Event], (parts, interval): (u64, u64)) {
             Event::Comes(cost, here) => {
                 let told = store.charge(cost);
                 if here {
-                    let place = Place::new(cost, told, start + told.0.to_duration());
-                    order.join(place, start);
+                    order.join(place(start, cost, told), start);
                     free = order.next_return(start);
                 } else {
                     others.push(told);
@@ -178,9 +188,9 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// Returns one turn that begins `number` turns after the first, by a clock that now shows `clock`.
 fn turn(start: Instant, clock: u64, number: u64, is_degraded: bool) -> Place {
-    let [begins, ends] = [number, number + 1].map(|turn| Micros::new(clock + 100_000 * turn));
+    let moments = [0, number, number + 1].map(|turn| Micros::new(clock + 100_000 * turn));
     let due = start + TURN * u32::try_from(number).unwrap();
-    Place::new(1, (begins, ends), due).degraded(is_degraded)
+    Place::new(1, moments, due).degraded(is_degraded)
 }
 
 /// Returns for each member the milliseconds until it goes on.
@@ -249,7 +259,7 @@ fn moments_decide_under_one_clock_and_arrival_after_a_step_back() {
 #[test]
 fn a_request_that_costs_more_does_not_reach_over_the_turns_of_another_process() {
     let (clock, start) = (1 << 50, Instant::now());
-    let moments = |first, last| (Micros::new(clock + first), Micros::new(clock + last));
+    let moments = |first, last| [0, first, last].map(|moment| Micros::new(clock + moment));
     let place = |turns, first: u64, last| {
         Place::new(
             turns,
@@ -295,12 +305,8 @@ fn a_turn_that_has_begun_goes_to_no_other_request() {
     }
     // Of five turns, two have begun.
     let five = |begins: u64| {
-        let moments = [begins, begins + 5].map(|turn| Micros::new(clock + 100_000 * turn));
-        Place::new(
-            5,
-            moments.into(),
-            start + TURN * u32::try_from(begins).unwrap(),
-        )
+        let moments = [0, begins, begins + 5].map(|turn| Micros::new(clock + 100_000 * turn));
+        Place::new(5, moments, start + TURN * u32::try_from(begins).unwrap())
     };
     let left = Stretch::all_of(five(1))
         .not_begun(start + TURN * 5 / 2)
@@ -338,6 +344,34 @@ fn turns_that_are_free_one_after_the_other_are_given_back_together() {
     assert!(order.is_over(start));
 }
 
+/// Threads handle the answers of a store in another order than it gave them. The turns behind those of a request were
+/// lost when it joined, or went on at once, after them: they stayed charged, and nothing was served instead.
+#[test]
+fn turns_that_the_store_charged_after_those_of_a_request_are_not_forgotten_with_it() {
+    let (clock, start) = (1 << 50, Instant::now());
+    let charged_at = |at: u64, number: u64| {
+        let moments = [at, 100_000 * number, 100_000 * (number + 1)];
+        let due = start + TURN * u32::try_from(number).unwrap();
+        Place::new(1, moments.map(|moment| Micros::new(clock + moment)), due)
+    };
+    for (at, are_counted) in [(0, true), (1, true), (2, false)] {
+        let mut order = Order::new(start, PATIENCE);
+        order.free(Free::all_of(charged_at(1, 3)), start);
+        order.join(charged_at(at, 2), start);
+        assert_eq!(dues(&order, start), [(0, 200)]);
+        assert_eq!(!order.spare.is_empty(), are_counted, "{at}");
+
+        let lines = Lines::new("queue", Timers::default());
+        let line = LineOf::Overflow;
+        let returning = lines.free(line, Free::all_of(charged_at(1, 4))).unwrap();
+        assert!(lines.free(line, Free::all_of(charged_at(1, 3))).is_none());
+        let first = lines.enter(line, charged_at(at, 0), Duration::ZERO);
+        assert!(first.is_ok_and(|entered| entered.is_none()));
+        let next = lines.answered(line, returning, Some(true));
+        assert_eq!(next.is_some(), are_counted, "{at}");
+    }
+}
+
 /// Three a second, ten a second, a million a day, and a prime interval.
 fn intervals() -> impl Strategy<Value = (u64, u64)> {
     prop_oneof![
@@ -349,6 +383,54 @@ fn intervals() -> impl Strategy<Value = (u64, u64)> {
 }
 
 proptest! {
+    /// Each request stays, or gives its turns back at once. All cost the same: a request that costs more passes over free
+    /// turns that are too few for it.
+    #[test]
+    fn nothing_is_lost_in_whatever_order_the_answers_of_the_store_are_handled(
+        requests in prop::collection::vec((any::<bool>(), any::<u32>()), 1..40),
+        cost in 1_u32..5,
+        answers in prop::collection::vec(any::<bool>(), 40),
+        (parts, interval) in intervals(),
+    ) {
+        let start = Instant::now();
+        let arrival = 1_000_000 * parts;
+        let mut store = Store { parts, interval, arrival };
+        let charge = |(stays, when)| (when, stays, place(start, cost, store.charge(cost)));
+        let mut told: Vec<_> = requests.iter().copied().map(charge).collect();
+        told.sort_by_key(|(when, ..)| *when);
+        let mut order = Order::new(start, PATIENCE);
+        let mut sent = None;
+        let mut answers = answers.into_iter();
+        let mut told = told.into_iter();
+        loop {
+            let next = told.next();
+            let is_over = next.is_none();
+            match next {
+                Some((_, true, place)) => drop(order.join(place, start)),
+                Some((_, false, place)) => drop(order.free(Free::all_of(place), start)),
+                None => {}
+            }
+            let mut free = order.next_return(start);
+            if (is_over || answers.next() == Some(true)) && let Some((free_before, is_done)) = sent.take() {
+                free = order.answered(free_before, Some(is_done), start).0;
+            }
+            if let Some(free) = free {
+                let is_done = store.give_back(&free);
+                sent = Some((free, is_done));
+            } else if is_over && sent.is_none() {
+                break;
+            }
+        }
+        let stay = requests.iter().filter(|(stays, _)| *stays).count();
+        let turns = u64::from(cost) * u64::try_from(stay).unwrap();
+        prop_assert!(order.spare.is_empty(), "not given back: {order:?}");
+        prop_assert_eq!(store.arrival, arrival + turns * interval);
+        for pair in members(&order).windows(2) {
+            let spacing = pair[1].2.get() - pair[0].2.get();
+            prop_assert!(spacing.abs_diff(store.lasts(pair[0].1)) <= 2, "{:?}", pair);
+        }
+    }
+
     #[test]
     fn members_close_up_and_all_that_they_leave_is_given_back(
         events in events(false),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::cache::{DenialCache, Remembered, Sent};
@@ -199,6 +200,10 @@ impl Ledger for Remembering {
 
     fn holds_for(&self, policy: usize) -> Duration {
         self.ledger.holds_for(policy)
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        self.ledger.runtime()
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

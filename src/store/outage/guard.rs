@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use super::remote_ledger::in_time;
 use super::standby::Standby;
 use super::watch::{Waiting, Watch, away};
@@ -126,6 +128,10 @@ impl Ledger for Guard {
 
     fn holds_for(&self, policy: usize) -> Duration {
         self.ledger.holds_for(policy)
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        self.ledger.runtime()
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

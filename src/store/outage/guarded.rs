@@ -6,6 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use crate::clock::Clock;
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
@@ -143,6 +145,10 @@ where
 
     fn holds_for(&self, policy: usize) -> Duration {
         self.ledger.holds_for(policy)
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        self.ledger.runtime()
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {

@@ -3,12 +3,10 @@
 //! One watch serves all limiters over a store, so that an outage is found and logged once.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::num::NonZeroU32;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use ahash::RandomState;
@@ -48,6 +46,11 @@ pub(in crate::store) trait Remote: Send + Sync + 'static {
 
     /// Checks whether the part that has this slot can write again, which every decision needs.
     fn probe(&self, slot: u16) -> Probe;
+
+    /// Returns the runtime in which the task lives that probes: by default that of the request that starts it.
+    fn runtime(&self) -> Option<Handle> {
+        Handle::try_current().ok()
+    }
 
     /// Returns how long a probe takes at most on a busy machine.
     fn longest_probe(&self) -> Duration;
@@ -248,7 +251,7 @@ impl Watch {
 
     /// Starts a task that probes the server of this part, if the part is away and has no such task.
     fn probe(self: &Arc<Self>, part: u64) {
-        let Ok(runtime) = Handle::try_current() else {
+        let Some(runtime) = self.remote.runtime() else {
             return;
         };
         if !self.breaker.begin_to_probe(part) {
@@ -287,16 +290,9 @@ impl Watch {
 
     /// Probes a part in place of the task, for as long as a call may take.
     pub(in crate::store) async fn ask_in_passing(&self, part: u64) {
-        let Some(mut timer) = Timers::default().after(self.remote.deadline()) else {
-            // No timer would wake the probe in time, so it takes as long as it takes.
-            return self.ask(part).await;
-        };
-        let mut asked = pin!(self.ask(part));
-        poll_fn(|cx| match asked.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => timer.poll(cx),
-        })
-        .await;
+        // Without a timer, it takes as long as it takes.
+        let deadline = self.remote.deadline();
+        let _ = Timers::default().wait(deadline, self.ask(part)).await;
     }
 
     /// Probes this part by the slot that failed last, which another server may have by now.

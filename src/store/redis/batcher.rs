@@ -9,24 +9,21 @@ use std::iter::once;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::failure::failure_of;
 use super::lease::{Ask, Terms};
 use super::link::Link;
-use super::promise::timed_out;
 use super::query::{LEASE, Own, PolicyRule, Query, Rule, rules_of};
 use super::script::{Call, Script};
 use crate::algorithm::Lua;
 use crate::clock::Micros;
 use crate::key::Key;
-use crate::store::outage::Watch;
+use crate::store::outage::{Watch, late};
 
 /// Runs the script that decides requests. On one server, simultaneous requests share a call: a server takes
 /// nearly as long to start a call as to decide a request.
@@ -62,14 +59,14 @@ struct Gathered {
     under_way: usize,
     /// The number of these calls that do not include any request yet.
     starting: usize,
+    /// The number of all calls that do or did.
+    begun: u64,
 }
 
 #[derive(Debug)]
 struct Waiting {
     query: Query,
     until: Instant,
-    /// The runtime in which the request waits.
-    runtime: Handle,
     answer: oneshot::Sender<RedisResult<Value>>,
 }
 
@@ -80,7 +77,6 @@ struct UnderWay {
     /// Whether another call is being written at this moment.
     is_behind: bool,
     has_begun: bool,
-    together: Vec<Waiting>,
 }
 
 /// While this many calls are under way, the next call has to be full or to wait. With fewer, a request on a
@@ -93,10 +89,6 @@ const MOST_REQUESTS: usize = 32;
 
 /// The number of charges in a call of several requests at most: other clients of the server wait meanwhile.
 const MOST_CHARGES: usize = 128;
-
-/// How much longer than its deadline a request waits for its call to end. After that, the next request
-/// already knows that the connection is useless.
-const GRACE: Duration = Duration::from_millis(1);
 
 impl Lender {
     pub(super) fn new(rules: &[PolicyRule], terms: Box<[Option<Terms>]>) -> Self {
@@ -135,44 +127,63 @@ impl Batcher {
     pub(super) async fn run(&self, query: Query, until: Instant) -> RedisResult<Value> {
         let Self(shared) = self;
         if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
-            return Box::pin(shared.ask_alone(&query, until)).await;
+            let asked = Arc::clone(shared);
+            let asked = async move { asked.ask_alone(&query, until).await };
+            return shared
+                .link
+                .wait(1, shared.link.background.run(asked))
+                .await??;
         }
-        let runtime = Handle::try_current().map_err(|_| ended())?;
+        let key = query.key;
         let (answer, told) = oneshot::channel();
-        shared.add(Waiting {
+        let begun = shared.add(Waiting {
             query,
             until,
-            runtime,
             answer,
         });
-        // The query is written first: timers are set while the server works.
+        // The call includes the requests of the same moment. If this request is not polled any more, the next one
+        // starts the call.
         yield_now().await;
-        match timeout_at(until + GRACE, told).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(ended()),
-            Err(_) => Err(timed_out()),
+        shared.start_behind_others();
+        match shared.link.wait(1, told).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(ended())),
+            Err(late) => {
+                shared.gave_up(&key, begun);
+                Err(late)
+            }
         }
     }
 }
 
 impl Shared {
-    fn add(self: &Arc<Self>, waiting: Waiting) {
+    /// Returns how many calls have begun.
+    fn add(&self, waiting: Waiting) -> u64 {
         let mut gathered = self.gathered();
         gathered.waiting.push_back(waiting);
+        gathered.begun
+    }
+
+    /// Counts a failure if no call has begun while a request waited that has given up: the store's thread is stuck, and
+    /// sees none itself.
+    fn gave_up(&self, key: &Key, begun: u64) {
+        let gathered = self.gathered();
+        if gathered.starting > 0 && gathered.begun == begun {
+            drop(gathered);
+            self.watch.waiting(key).end(Some(&late()));
+        }
+    }
+
+    fn start_behind_others(self: &Arc<Self>) {
+        let gathered = self.gathered();
         let is_behind = gathered.starting > 0;
         self.start(gathered, is_behind);
     }
 
-    /// Starts a call for the waiting requests, if it is time to, in the runtime of the last request, which is
-    /// the most likely to exist still.
+    /// Starts a call for the waiting requests, if it is time to.
     fn start(self: &Arc<Self>, mut gathered: MutexGuard<'_, Gathered>, is_behind: bool) {
-        let Some(last) = gathered.waiting.back() else {
-            return;
-        };
         if !gathered.is_time_for_a_call() {
             return;
         }
-        let runtime = last.runtime.clone();
         gathered.under_way += 1;
         gathered.starting += 1;
         drop(gathered);
@@ -180,10 +191,10 @@ impl Shared {
             shared: Arc::clone(self),
             is_behind,
             has_begun: false,
-            together: Vec::new(),
         };
         // Boxed, because the runtime moves the future of a task several times.
-        runtime.spawn(Box::pin(call.make()));
+        // Without a thread the call is dropped, and with it the requests are told.
+        let _ = self.link.background.spawn(Box::pin(call.make()));
     }
 
     fn gathered(&self) -> MutexGuard<'_, Gathered> {
@@ -371,24 +382,22 @@ impl UnderWay {
             // until all of them ask again.
             yield_now().await;
         }
-        {
+        let together = {
             let mut gathered = self.shared.gathered();
             gathered.starting -= 1;
+            gathered.begun += 1;
             self.has_begun = true;
-            self.together = gathered.take();
+            let together = gathered.take();
             self.shared.start(gathered, true);
-        }
-        let Some(until) = self.together.iter().map(|waiting| waiting.until).max() else {
+            together
+        };
+        let until = together.iter().map(|waiting| waiting.until).max();
+        let queries = together.iter().map(|waiting| &waiting.query);
+        let (Some(first), Some(until)) = (queries.clone().next(), until) else {
             return;
         };
-        let queries = self.together.iter().map(|waiting| &waiting.query);
-        let first = queries.clone().next();
-        let waiting = self
-            .shared
-            .watch
-            .waiting(&first.map_or(Key::MISSING, |first| first.key));
+        let waiting = self.shared.watch.waiting(&first.key);
         let answer = self.shared.ask(queries, until).await;
-        let together = mem::take(&mut self.together);
         self.shared.watch.calls().batched(together.len() - 1);
         if together.len() > 1 && answer.as_ref().is_err_and(is_of_slots) {
             // A single server that is set up as a node of a cluster. It has executed nothing.
@@ -416,8 +425,7 @@ impl Drop for UnderWay {
             self.shared.start(gathered, false);
         } else {
             gathered.starting -= 1;
-            // The runtime has ended before the call began, and there may be no other. Dropping the senders
-            // tells the requests.
+            // There is no thread for the call. Dropping the senders tells the requests.
             let waiting = mem::take(&mut gathered.waiting);
             drop(gathered);
             drop(waiting);
@@ -451,7 +459,7 @@ fn is_of_slots(error: &RedisError) -> bool {
 }
 
 fn ended() -> RedisError {
-    (ErrorKind::Io, "the runtime has ended, or there is none").into()
+    (ErrorKind::Io, "the store has no thread").into()
 }
 
 impl fmt::Debug for Batcher {

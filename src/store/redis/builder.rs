@@ -14,6 +14,7 @@ use super::address::place;
 use super::address::server;
 #[cfg(feature = "redis-cluster")]
 use super::cluster::Seeds;
+use super::failure::failure;
 use super::greeting::greet;
 use super::lease_options::Lease;
 use super::link::Link;
@@ -212,8 +213,7 @@ impl RedisStoreBuilder {
     /// See [`RedisStore::connect`].
     pub async fn connect(self, url: impl AsRef<str>) -> Result<RedisStore, StoreError> {
         let store = self.open(url).map_err(misconfigured)?;
-        greet(&store.link).await?;
-        try_out(&store.link, &store.prefix, "probe").await?;
+        store.meet().await?;
         Ok(store)
     }
 
@@ -253,8 +253,7 @@ impl RedisStoreBuilder {
         urls: impl IntoIterator<Item = U>,
     ) -> Result<RedisStore, StoreError> {
         let store = self.open_cluster(urls).map_err(misconfigured)?;
-        greet(&store.link).await?;
-        try_out(&store.link, &store.prefix, "probe").await?;
+        store.meet().await?;
         Ok(store)
     }
 
@@ -301,14 +300,16 @@ impl RedisStoreBuilder {
     ) -> Result<RedisStore, StoreError> {
         let store = self.open_sentinel(master, sentinels);
         let store = store.map_err(misconfigured)?;
-        greet(&store.link).await?;
-        try_out(&store.link, &store.prefix, "probe").await?;
+        store.meet().await?;
         Ok(store)
     }
 
     /// Creates a store over a connection of your own to one server: a `ConnectionManager`, a connection of a
     /// pool, one with settings that have no option here. The connection must not resend a command whose
     /// answer it has not seen.
+    ///
+    /// The store's thread sends by it, and what drives it stays in the runtime in which it was made: that has to run for as long
+    /// as the store is used.
     ///
     /// # Errors
     ///
@@ -395,6 +396,19 @@ impl RedisStoreBuilder {
             #[cfg(feature = "testing")]
             clock: None,
         })
+    }
+}
+
+impl RedisStore {
+    /// Connects, and checks what the server is and accepts.
+    async fn meet(&self) -> Result<(), StoreError> {
+        let (link, prefix) = (Arc::clone(&self.link), Arc::clone(&self.prefix));
+        let background = link.background.clone();
+        let met = background.run(async move {
+            greet(&link).await?;
+            try_out(&link, &prefix, "probe").await
+        });
+        met.await.unwrap_or_else(|error| Err(failure(error.into())))
     }
 }
 

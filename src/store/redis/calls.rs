@@ -29,7 +29,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyName};
 use crate::store::denials::KeyEpochs;
 use crate::store::outage::{Standby, Watch};
-use crate::store::{Amendment, Charge, Slot};
+use crate::store::{Amendment, Charge, Reply, Slot};
 
 /// Makes the calls to the server for a list of policies.
 pub(super) struct Calls {
@@ -72,16 +72,21 @@ impl Calls {
         self: &Arc<Self>,
         charges: &[Charge],
     ) -> Result<ScriptReply, StoreError> {
-        let (groups, until) = (self.groups(charges), self.link.deadline());
+        let (groups, until) = (self.groups(charges), self.link.deadline_of_request());
         if let [group] = &*groups {
             return self.ask(group, Purpose::Charge, until).await;
         }
-        // Run to its end, even if the request goes away: what was taken has to be given back.
         let calls = Arc::clone(self);
-        let decided = tokio::spawn(async move { calls.decide_apart(&groups, until).await });
-        match timeout_at(until, decided).await {
-            Ok(decided) => decided.unwrap_or_else(|_| Err(interrupted())),
-            Err(_) => Err(failure(timed_out())),
+        let decided = self.link.background.run(async move {
+            // Run to its end, even if the request goes away: what was taken has to be given back.
+            let decided = tokio::spawn(async move { calls.decide_apart(&groups, until).await });
+            timeout_at(until, decided).await
+        });
+        match self.link.wait(1, decided).await {
+            Ok(Ok(Ok(decided))) => decided.unwrap_or_else(|_| Err(interrupted())),
+            Ok(Ok(Err(_))) => Err(failure(timed_out())),
+            Ok(Err(error)) => Err(failure(error.into())),
+            Err(late) => Err(failure(late)),
         }
     }
 
@@ -206,7 +211,7 @@ impl Calls {
     }
 
     pub(super) async fn peek(&self, charges: &[Charge]) -> Result<ScriptReply, StoreError> {
-        let (groups, until) = (self.groups(charges), self.link.deadline());
+        let (groups, until) = (self.groups(charges), self.link.deadline_of_request());
         let mut answers: SmallVec<[ScriptReply; 1]> = SmallVec::new();
         for group in &groups {
             answers.push(self.ask(group, Purpose::Peek, until).await?);
@@ -299,7 +304,33 @@ impl Calls {
         Some(lua.numbers_at(|| self.now()))
     }
 
-    /// Runs a script with keys of one server.
+    /// Runs an operation that takes this many calls one after the other, in the store's own runtime. It is dropped with the
+    /// reply.
+    pub(super) fn apart_in_time<T: Send + 'static>(
+        self: &Arc<Self>,
+        calls: u32,
+        operation: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Reply<Result<T, StoreError>> {
+        let (link, done) = (Arc::clone(&self.link), self.apart(operation));
+        Reply::later(async move {
+            let done = link.wait(calls, done.wait()).await;
+            done.unwrap_or_else(|late| Err(failure(late)))
+        })
+    }
+
+    /// Runs an operation in the store's own runtime, however long it takes. It is dropped with the reply.
+    pub(super) fn apart<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Reply<Result<T, StoreError>> {
+        let background = self.link.background.clone();
+        Reply::later(async move {
+            let done = background.run(operation).await;
+            done.unwrap_or_else(|error| Err(failure(error.into())))
+        })
+    }
+
+    /// Runs a script with keys of one server, in the store's own runtime.
     pub(super) async fn run(
         &self,
         script: &Script,

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::calls::{Calls, Purpose};
+use tokio::runtime::Handle;
+
+use super::calls::{Calls, Forgetting, Purpose};
 use super::denials::remember;
 use super::held::Holding;
 use super::leases::Leases;
@@ -101,7 +103,7 @@ impl RedisLedger {
         let denials = calls.denials.as_ref();
         let sent = denials.map(|denials| denials.send(&ones, Instant::now()));
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
-        Reply::later(async move {
+        self.0.apart_in_time(2, async move {
             if let Some(leases) = &calls.leases {
                 lending::send_reports(&calls, leases.give_back(&charges)).await;
             }
@@ -132,7 +134,7 @@ impl RedisLedger {
         if elsewhere.is_empty() || calls.watch.is_away(&elsewhere) {
             return Reply::Now(Ok(true));
         }
-        Reply::later(async move { calls.release(&elsewhere).await })
+        self.0.apart(async move { calls.release(&elsewhere).await })
     }
 
     fn change(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
@@ -160,7 +162,8 @@ impl RedisLedger {
             let policies = policies.filter_map(|policy| calls.policies.get(policy));
             policies.for_each(OpenedPolicy::note_settled);
         }
-        Reply::later(async move {
+        let (of, asked) = (Arc::clone(&calls), charges.clone());
+        let changed = self.0.apart(async move {
             if let Some(leases) = &calls.leases {
                 let told = if amendment.ends_leases() {
                     leases.end(&charges)
@@ -177,6 +180,11 @@ impl RedisLedger {
             };
             let changed = changed.map_err(StoreError::already_logged);
             calls.standby.change(&charges, amendment, changed)
+        });
+        Reply::later(async move {
+            // A caller that gives up forgets what is remembered, before the change has ended.
+            let _forgetting = Forgetting(&of, &asked);
+            changed.wait().await
         })
     }
 }
@@ -285,7 +293,11 @@ impl Calls {
     fn ask_server_for_units(self: &Arc<Self>, charges: &[Charge], sent: Option<Sent>) -> Charged {
         let (calls, charges) = (Arc::clone(self), Charges::from_slice(charges));
         Charged::later(async move {
-            match lending::decide(&calls, &charges).await {
+            let (asks, asked) = (Arc::clone(&calls), charges.clone());
+            // The request may wait for another's question before its own.
+            let decided =
+                calls.apart_in_time(2, async move { lending::decide(&asks, &asked).await });
+            match decided.wait().await {
                 Ok((Some(answer), outcomes)) => {
                     calls.learn(&charges, Purpose::Charge, (&answer, &outcomes), sent);
                     Ok(outcomes)
@@ -420,7 +432,7 @@ impl Ledger for RedisLedger {
             // Refusals without the server do not count.
             return Reply::Now(Ok(0));
         }
-        Reply::later(async move { calls.refusals(&charge).await })
+        self.0.apart(async move { calls.refusals(&charge).await })
     }
 
     fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
@@ -431,7 +443,7 @@ impl Ledger for RedisLedger {
         {
             return Reply::Now(Ok(0));
         }
-        Reply::later(async move { calls.leased(&charge).await })
+        self.0.apart(async move { calls.leased(&charge).await })
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
@@ -455,6 +467,10 @@ impl Ledger for RedisLedger {
         let mut stats = self.0.watch.stats("redis");
         stats.leases = self.0.leases.as_ref().map(Leases::stats);
         stats
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        self.0.link.background.runtime().ok()
     }
 
     #[cfg(feature = "testing")]

@@ -4,8 +4,6 @@ use std::mem;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::spawn;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::calls::Calls;
@@ -72,7 +70,7 @@ impl Asking {
 }
 
 impl Drop for Asking {
-    /// If there is no answer yet, the runtime has ended: the next request asks again.
+    /// If there is no answer yet, the task could not start, or has panicked: the next request asks again.
     fn drop(&mut self) {
         self.failed(None);
         if let Some(leases) = &self.calls.leases {
@@ -113,7 +111,7 @@ impl Waits {
 }
 
 /// Decides a request that was not decided at once, and takes units for the requests after it. The outcomes
-/// are the server's, if it was asked.
+/// are the server's, if it was asked. It runs in the store's own runtime.
 pub(super) async fn decide(
     calls: &Arc<Calls>,
     charges: &[Charge],
@@ -131,7 +129,7 @@ pub(super) async fn decide(
                     Ok(Ok(Ok(()))) => waits.is_answered(),
                     // There is too little time to ask again.
                     Ok(Ok(Err(error))) if waits.is_half_over() => return Err(error),
-                    // If the runtime of the question has ended, this request has no answer.
+                    // If the question was dropped, this request has no answer.
                     Ok(_) => {}
                     Err(_) => return Err(late()),
                 },
@@ -139,10 +137,10 @@ pub(super) async fn decide(
             }
         }
     }
-    let told = spawn(Asking::new(calls, charges).answer());
-    match timeout_at(waits.until, told).await {
+    let asking = tokio::spawn(Asking::new(calls, charges).answer());
+    match timeout_at(waits.until, asking).await {
         Ok(Ok(told)) => told.map(|(answer, outcomes)| (Some(answer), outcomes)),
-        // The runtime has ended, or the request has waited for other answers before.
+        // The task has panicked, or the request has waited for other answers before.
         Ok(Err(_)) | Err(_) => Err(late()),
     }
 }
@@ -158,59 +156,56 @@ pub(super) fn renew_if_low(calls: &Arc<Calls>, charges: &[Charge], local: &Local
 
 /// Takes more units for the pair of this charge, while requests spend the remaining ones.
 fn renew(calls: &Arc<Calls>, charge: &Charge) {
-    let Ok(runtime) = Handle::try_current() else {
-        return;
-    };
     let charge = Charge { cost: 0, ..*charge };
     // Asked for before the task runs, so that the requests until then do not ask as well.
-    runtime.spawn(Asking::new(calls, &[charge]).answer());
+    let asking = Asking::new(calls, &[charge]).answer();
+    let _ = calls.link.background.spawn(asking);
 }
 
 /// Reports units to the server. Units of a lost report lapse.
 pub(super) async fn send_reports(calls: &Arc<Calls>, told: Vec<LeaseRequest>) {
     let mut tasks = Vec::with_capacity(told.len());
     for question in told {
-        let calls = Arc::clone(calls);
+        let (background, calls) = (&calls.link.background, Arc::clone(calls));
         // The reports share calls.
-        tasks.push(spawn(async move {
+        tasks.push(background.spawn(async move {
             let questions = LeaseRequests::from_iter([question]);
             let _ = calls.lease(&questions, calls.link.deadline()).await;
         }));
     }
-    for task in tasks {
+    for task in tasks.into_iter().flatten() {
         let _ = task.await;
     }
 }
 
 /// Gives all units back, with those that questions on their way bring.
-pub(super) async fn give_back(calls: &Arc<Calls>, leases: &Leases) {
+pub(super) async fn give_back(calls: &Arc<Calls>) {
+    let Some(leases) = &calls.leases else {
+        return;
+    };
     // Each has a deadline, but requests may go on, and ask again.
     let _ = timeout_at(calls.link.deadline(), leases.on_their_way.are_over()).await;
     send_reports(calls, leases.all()).await;
 }
 
-/// Gives all units back, if there is a runtime to do it.
+/// Gives all units back, in the background.
 pub(super) fn give_all_back(calls: &Arc<Calls>) {
-    if let Some(leases) = &calls.leases
-        && let Ok(runtime) = Handle::try_current()
-    {
+    if let Some(leases) = &calls.leases {
         let all = leases.all();
         if !all.is_empty() {
-            let calls = Arc::clone(calls);
-            runtime.spawn(async move { send_reports(&calls, all).await });
+            let (background, calls) = (&calls.link.background, Arc::clone(calls));
+            let _ = background.spawn(async move { send_reports(&calls, all).await });
         }
     }
 }
 
 fn look_after(calls: &Arc<Calls>, leases: &Leases) {
-    if let Ok(runtime) = Handle::try_current()
-        && leases.is_to_be_looked_after()
-    {
+    if leases.is_to_be_looked_after() {
         let looking = Looking {
             calls: Arc::downgrade(calls),
             is_over: false,
         };
-        runtime.spawn(give_idle_back(looking));
+        let _ = calls.link.background.spawn(give_idle_back(looking));
     }
 }
 
@@ -238,7 +233,7 @@ async fn give_idle_back(mut looking: Looking) {
     }
 }
 
-/// Lets another task start if this one ends with its runtime.
+/// Lets another task start if this one cannot, or panics.
 struct Looking {
     calls: Weak<Calls>,
     is_over: bool,

@@ -11,15 +11,19 @@ use tokio::time::{Instant, timeout_at};
 use super::cluster::{Cluster, Seeds};
 use super::connection::Connection;
 use super::failure::of_a_cluster;
-use super::promise::{Promise, in_time};
+use super::promise::{Promise, in_time, timed_out};
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
 use super::server::Server;
+use crate::clock::Timers;
+use crate::store::background::Background;
 
 /// The connection to a server, or to each server of a cluster. Calls are pipelined: a call does not wait for
 /// the answers of those before it.
 pub(super) struct Link {
     wire: Wire,
+    /// Where connections are made and driven, and where all calls are made.
+    pub(super) background: Background,
     deadline: Duration,
 }
 
@@ -36,6 +40,10 @@ enum Wire {
 /// Behind a connection of the user's own, this many slots are assumed to be on one server.
 const SLOTS_TOGETHER: u16 = 64;
 
+/// How much longer than its deadline a request waits for its call to end. After that, the next request
+/// already knows that the connection is useless.
+const GRACE: Duration = Duration::from_millis(1);
+
 impl Link {
     pub(super) fn to_server(server: ConnectionInfo, deadline: Duration) -> Self {
         let connect = move || -> Promise<Connection> {
@@ -44,6 +52,7 @@ impl Link {
         };
         Self {
             wire: Wire::Server(Server::new(deadline, connect)),
+            background: Background::default(),
             deadline,
         }
     }
@@ -54,6 +63,7 @@ impl Link {
         let connect = move || -> Promise<Connection> { Box::pin(sentinels.clone().connect()) };
         Self {
             wire: Wire::Server(Server::new(deadline, connect)),
+            background: Background::default(),
             deadline,
         }
     }
@@ -62,6 +72,7 @@ impl Link {
     pub(super) fn to_cluster(seeds: Seeds, deadline: Duration) -> Self {
         Self {
             wire: Wire::Cluster(Cluster::new(seeds, deadline)),
+            background: Background::default(),
             deadline,
         }
     }
@@ -80,6 +91,7 @@ impl Link {
                 send: Box::new(send),
                 is_divided,
             },
+            background: Background::default(),
             deadline,
         }
     }
@@ -135,14 +147,32 @@ impl Link {
         self.deadline
     }
 
-    /// Returns the deadline of a call that begins now.
+    /// Waits for what the store's thread does in this many calls, by a clock of the caller's own: the thread may be stuck,
+    /// and does not exist after a fork.
+    pub(super) async fn wait<T>(
+        &self,
+        calls: u32,
+        told: impl Future<Output = T>,
+    ) -> RedisResult<T> {
+        let patience = self.deadline.saturating_mul(calls) + GRACE;
+        let told = Timers::default().wait(patience, told).await;
+        told.ok_or_else(timed_out)
+    }
+
+    /// Returns the deadline of a call that begins now, in the store's own runtime.
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.deadline
     }
 
-    /// Sends this script, and waits until `until` for the answer. After an error of the network, and when the
-    /// time is over, it is unknown whether the script ran, and it is not sent again, unless no byte of it was
-    /// written.
+    /// Returns the deadline of a call that a request begins now. The store's own runtime keeps it: a test may have paused
+    /// the clock of the request's.
+    pub(super) fn deadline_of_request(&self) -> Instant {
+        Instant::from_std(std::time::Instant::now()) + self.deadline
+    }
+
+    /// Sends this script, in the store's own runtime, and waits until `until` for the answer. After an error of the
+    /// network, and when the time is over, it is unknown whether the script ran, and it is not sent again, unless no
+    /// byte of it was written.
     pub(super) async fn send(&self, command: Cmd, until: Instant) -> RedisResult<Value> {
         match &self.wire {
             Wire::Server(server) => {

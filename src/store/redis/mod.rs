@@ -89,7 +89,7 @@ pub use self::ledger::RedisLedger;
 ///
 /// [`new`](Self::new) connects with the first request, and [`connect`](Self::connect) at once; the
 /// [`builder`](Self::builder) has the options, clusters, and connections of your own. Clones share a
-/// connection. Connecting needs tokio.
+/// connection.
 ///
 /// ```no_run
 /// use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
@@ -104,6 +104,14 @@ pub use self::ledger::RedisLedger;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Runtimes
+///
+/// The first request starts a thread of the store, which ends with the last clone and limiter. It connects, calls, settles,
+/// renews and probes, so that requests may come from any runtimes, which may end, sleep or be busy. A request waits by a timer
+/// of its own runtime. If the clock of that runtime is [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html), the
+/// timer fires at once and the request is decided without the store: tests [move a `ManualClock`](crate::guide::testing)
+/// instead.
 #[derive(Clone)]
 pub struct RedisStore {
     link: Arc<Link>,
@@ -164,8 +172,10 @@ impl RedisStore {
     pub async fn give_leases_back(&self) {
         let opened: Vec<Arc<Calls>> = self.opened().iter().filter_map(Weak::upgrade).collect();
         for calls in opened {
-            if let Some(leases) = &calls.leases {
-                lending::give_back(&calls, leases).await;
+            if calls.leases.is_some() {
+                let background = calls.link.background.clone();
+                let given = background.run(async move { lending::give_back(&calls).await });
+                let _ = given.await;
             }
         }
     }

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::LAYOUT;
-use super::failure::{failure, interrupted};
+use super::failure::failure;
 use super::link::Link;
 use super::promise::timed_out;
 use super::reconnecting::CONNECTING;
@@ -67,10 +67,8 @@ impl Remote for RedisRemote {
 
     fn probe(&self, slot: u16) -> Probe {
         let (link, prefix) = (Arc::clone(&self.link), Arc::clone(&self.prefix));
-        Box::pin(async move {
-            if Handle::try_current().is_err() {
-                return Err(interrupted());
-            }
+        let background = link.background.clone();
+        let probe = async move {
             // A new connection takes longer than a call may.
             let connected = timeout(CONNECTING, link.connect()).await;
             connected
@@ -82,7 +80,18 @@ impl Remote for RedisRemote {
                 String::from("probe")
             };
             try_out(&link, &prefix, &tag).await
+        };
+        Box::pin(async move {
+            background
+                .run(probe)
+                .await
+                .unwrap_or_else(|error| Err(failure(error.into())))
         })
+    }
+
+    /// Returns the store's own, which never stops.
+    fn runtime(&self) -> Option<Handle> {
+        self.link.background.runtime().ok()
     }
 
     /// Returns the time to connect and to ask, and the time to connect once more.

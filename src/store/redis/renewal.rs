@@ -9,7 +9,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::Value;
-use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -47,13 +46,10 @@ pub(super) fn keep(calls: &Arc<Calls>, charges: &[Charge], outcomes: &Outcomes) 
     if !calls.held.put(charges, outcomes) {
         return;
     }
-    match Handle::try_current() {
-        Ok(runtime) => {
-            let every = calls.held.life().to_duration() / 3;
-            runtime.spawn(renew(Renewing(Arc::downgrade(calls)), every));
-        }
-        Err(_) => calls.held.renewal_failed(),
-    }
+    let every = calls.held.life().to_duration() / 3;
+    // Without a thread the task is dropped, and the next slot starts another.
+    let renewing = renew(Renewing(Arc::downgrade(calls)), every);
+    let _ = calls.link.background.spawn(renewing);
 }
 
 /// Renews slots as long as any is held.
@@ -170,7 +166,7 @@ impl Calls {
     }
 }
 
-/// Lets another task renew if this one ends with its runtime.
+/// Lets another task renew if this one cannot start, or panics.
 struct Renewing(Weak<Calls>);
 
 impl Renewing {

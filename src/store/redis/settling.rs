@@ -58,7 +58,8 @@ pub(super) async fn settle(
             has_begun: false,
             is_over: false,
         };
-        tokio::spawn(make_calls(under_way));
+        // Without a thread the task is dropped, and with it the settlements are told.
+        let _ = calls.link.background.spawn(make_calls(under_way));
     }
     let mut settled = Ok(true);
     for told in answers {

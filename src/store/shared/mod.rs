@@ -146,6 +146,13 @@ impl<I: Items + ?Sized> Items for Arc<I> {
 /// # }
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
+///
+/// # Runtimes
+///
+/// A future of [`update`](Items::update) is polled in the runtime of its request, since it may need that runtime. What has to
+/// go on after the request, such as a settlement, goes on there too: let requests come from runtimes that run until the
+/// process ends.
+///
 /// # While it is away
 ///
 /// While the place is away, each policy does what its [`on_store_failure`](crate::Policy::on_store_failure)

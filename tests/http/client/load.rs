@@ -71,7 +71,7 @@ fn noise(dice: &AtomicU64, most: u64) -> Duration {
 /// how many calls were served and refused, and how often the limit was reached.
 async fn load(limit: RateLimitLayerBuilder, callers: u64, handler: u64) -> [u64; 3] {
     let clock = TokioClock::new();
-    let layer = limit.store(MemoryStore::new().clock(clock));
+    let layer = limit.store(MemoryStore::new().clock(clock.clone()));
     let layer = layer.build().unwrap();
     let seen = Arc::new(Seen::default());
     let dice = Arc::new(AtomicU64::new(7));
@@ -90,7 +90,7 @@ async fn load(limit: RateLimitLayerBuilder, callers: u64, handler: u64) -> [u64;
         let seen = Arc::clone(&seen);
         service_fn(move |request: Request<Empty<Bytes>>| {
             let [there, back] = [(); 2].map(|()| noise(&dice, WAY));
-            let (limited, seen) = (limited.clone(), Arc::clone(&seen));
+            let (limited, seen, clock) = (limited.clone(), Arc::clone(&seen), clock.clone());
             async move {
                 sleep(there).await;
                 let mut response = limited.oneshot(request).await?;

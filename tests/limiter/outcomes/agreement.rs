@@ -1,14 +1,13 @@
 //! Every store settles as the store in this process does, whatever becomes of a key between the decision and the end:
 //! resets, overrides, and windows that end.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::yield_now;
+use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::limiter::Reservation;
 use tower_ratelimit::policy::Unsettled;
 use tower_ratelimit::store::SharedStore;
@@ -19,6 +18,7 @@ use tower_ratelimit::{
 use crate::outcomes::reservations::{HOUR, hourly};
 use crate::support::items::Map;
 use crate::support::redis::Server;
+use crate::support::tasks::Tasks;
 
 const LIMIT: u32 = 1_000;
 
@@ -180,15 +180,6 @@ impl Sides<'_> {
     }
 }
 
-/// Waits until the tasks that settle have ended.
-async fn rest(tasks: usize) {
-    let started = Instant::now();
-    while Handle::current().metrics().num_alive_tasks() > tasks {
-        assert!(started.elapsed() < PATIENCE, "a task has not ended");
-        yield_now().await;
-    }
-}
-
 #[test]
 fn a_settlement_does_the_same_in_every_store_whatever_becomes_of_the_key() {
     let server = Server::start(&[]);
@@ -216,14 +207,7 @@ fn a_settlement_does_the_same_in_every_store_whatever_becomes_of_the_key() {
     // The first call connects.
     let [.., first] = sides[0](&store);
     let _ = runtime.block_on(first.limiter.peek(0_u64, 0)).unwrap();
-    let tasks = runtime.block_on(async {
-        let mut fewest = usize::MAX;
-        for _ in 0..20 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            fewest = fewest.min(Handle::current().metrics().num_alive_tasks());
-        }
-        fewest
-    });
+    let tasks = runtime.block_on(Tasks::beside(&store));
 
     let config = Config {
         cases: 200,
@@ -246,7 +230,7 @@ fn a_settlement_does_the_same_in_every_store_whatever_becomes_of_the_key() {
         };
         for step in &steps {
             all.play(step)?;
-            runtime.block_on(rest(tasks));
+            runtime.block_on(tasks.end(0));
             all.agree()?;
         }
         let lost = all

@@ -6,6 +6,8 @@
 
 #[allow(dead_code, reason = "the test uses the rest")]
 mod script;
+#[path = "../../support/tasks.rs"]
+mod tasks;
 #[allow(dead_code, reason = "the test uses the rest")]
 mod weather;
 
@@ -19,13 +21,13 @@ use std::thread;
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 use tower_ratelimit::limiter::Reservation;
 use tower_ratelimit::{RedisStore, key};
 
 use self::script::{Enter, WAYS, send, service};
+use self::tasks::Tasks;
 use self::weather::{Dice, Drawn, layer, user};
 
 /// How many requests are under way at a time.
@@ -116,14 +118,14 @@ async fn storm(
         .deadline(PATIENCE)
         .slot_life(SLOT_LIFE);
     let store = store.open(url).expect("it is an address");
-    let layer = layer(at_once, store);
+    let layer = layer(at_once, store.clone());
     // While it holds this, a task renews slots all the time.
     let team = key::header("x-team").key_of(&format!("node-{number}"));
     let asked = [("at once", team.expect("it is short"), 1)];
     let held = layer.limiter().reserve_with(asked);
     let held = held.expect("there is such a policy").await;
     assert!(held.as_ref().is_ok_and(Reservation::is_allowed));
-    let tasks = fewest_tasks().await;
+    let tasks = Tasks::beside(&store).await;
 
     let service = service(&layer);
     let mut dice = Dice::new(number);
@@ -155,12 +157,13 @@ async fn storm(
         while let Some(ended) = sent.join_next().await {
             ended.expect("what panics is caught");
         }
-        rest(tasks).await;
+        tasks.end(0).await;
         println!("settled");
     }
     println!("lost {}", layer.limiter().lost_settlements());
     drop(held);
-    rest(tasks - 1).await;
+    // That of the renewal has ended too.
+    tasks.end(1).await;
 }
 
 /// The way is told by its place in the list.
@@ -168,24 +171,4 @@ fn numbers(drawn: &Drawn) -> String {
     let way = WAYS.iter().position(|way| *way == drawn.way);
     let way = way.expect("it was drawn from the list");
     format!("{} {} {} {way}", drawn.user, drawn.estimate, drawn.cost)
-}
-
-/// Returns how many tasks there are that last, such as that of a connection.
-async fn fewest_tasks() -> usize {
-    let mut fewest = usize::MAX;
-    for _ in 0..100 {
-        sleep(Duration::from_millis(1)).await;
-        fewest = fewest.min(Handle::current().metrics().num_alive_tasks());
-    }
-    fewest
-}
-
-/// Waits until the tasks that settle and release have ended.
-async fn rest(tasks: usize) {
-    loop {
-        sleep(Duration::from_millis(1)).await;
-        if Handle::current().metrics().num_alive_tasks() <= tasks {
-            return;
-        }
-    }
 }

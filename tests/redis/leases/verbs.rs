@@ -239,7 +239,8 @@ async fn the_units_of_requests_that_go_away_before_the_answer_are_held() {
         while stats(&limiter).held() == 0 {
             // The request is sent, and dropped before its answer.
             let mut request = Box::pin(limiter.check("ann", 1));
-            assert!(poll_once(request.as_mut()).is_none());
+            // Unless that of one before it has come meanwhile.
+            let _ = poll_once(request.as_mut());
             drop(request);
             sleep(Duration::from_millis(1)).await;
         }
