@@ -69,9 +69,9 @@ where
                 // A separate arm avoids copying an empty `Fields`.
                 Ruling::Pass(Admitted {
                     fields: None,
-                    kept,
+                    guard,
                     gate,
-                }) => HeldCall::calling(inner, request, Admitted::bare(kept, gate)),
+                }) => HeldCall::calling(inner, request, Admitted::bare(guard, gate)),
                 Ruling::Pass(admitted) => HeldCall::calling(inner, request, admitted),
                 ruling => HeldCall::ruled(ruling, gate, inner, request),
             })

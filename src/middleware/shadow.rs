@@ -10,7 +10,7 @@ use http::Request;
 
 use super::difference::Difference;
 use super::gate::{Gate, Ruling};
-use super::kept::Kept;
+use super::guard::ResponseGuard;
 use super::trial::Trial;
 use crate::decision::Decision;
 use crate::observe::ShadowStats;
@@ -41,7 +41,7 @@ pub(super) struct Tried {
     shadow: Arc<Shadow>,
     /// The decision that refuses, if the request is refused.
     verdict: Result<(), Option<Decision>>,
-    kept: Kept,
+    guard: ResponseGuard,
 }
 
 impl Shadow {
@@ -88,17 +88,17 @@ impl Shadow {
     /// Decides a request. Returns `None` if that takes time: a wait cannot be compared with an answer.
     pub(super) fn try_out<B>(self: &Arc<Self>, request: &mut Request<B>) -> Option<Box<Tried>> {
         let gate = self.gate.load_full()?;
-        let (verdict, kept) = match gate.try_out(request) {
-            Trial::Exempt => (Ok(()), Kept::default()),
-            Trial::Allowed(_, kept) => (Ok(()), kept),
-            Trial::Denied(decision) => (Err(Some(decision)), Kept::default()),
-            Trial::Forbidden | Trial::NoKey => (Err(None), Kept::default()),
+        let (verdict, guard) = match gate.try_out(request) {
+            Trial::Exempt => (Ok(()), ResponseGuard::default()),
+            Trial::Allowed(_, guard) => (Ok(()), guard),
+            Trial::Denied(decision) => (Err(Some(decision)), ResponseGuard::default()),
+            Trial::Forbidden | Trial::NoKey => (Err(None), ResponseGuard::default()),
             Trial::Waits(_) | Trial::Unknown => return None,
         };
         Some(Box::new(Tried {
             shadow: Arc::clone(self),
             verdict,
-            kept,
+            guard,
         }))
     }
 
@@ -128,12 +128,12 @@ impl Tried {
         let Self {
             shadow,
             verdict,
-            kept,
+            guard,
         } = self;
         let live = match ruling {
             Ruling::Pass(admitted) | Ruling::Hold(_, admitted) => {
                 // It ends with the admitted request.
-                admitted.kept.join(kept);
+                admitted.guard.join(guard);
                 Ok(())
             }
             Ruling::Refuse(response) => match response.extensions().get() {

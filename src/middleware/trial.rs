@@ -1,4 +1,4 @@
-use super::kept::Kept;
+use super::guard::ResponseGuard;
 use crate::decision::Decision;
 
 /// The decision of a gate that does not affect the request.
@@ -6,8 +6,8 @@ use crate::decision::Decision;
 pub(crate) enum Trial {
     /// No policy applies.
     Exempt,
-    /// The request is charged. Dropping `Kept` settles the charges.
-    Allowed(Decision, Kept),
+    /// The request is charged. Dropping the guard settles the charges.
+    Allowed(Decision, ResponseGuard),
     Denied(Decision),
     /// The request is denied now, and would wait for its turn.
     Waits(Decision),

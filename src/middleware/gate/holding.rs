@@ -1,5 +1,6 @@
 //! The gate as an adapter of the future that holds a request and then calls the inner service.
 
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -12,7 +13,7 @@ use super::{Gate, Ruling};
 use crate::limiter::Question;
 use crate::line::{Answering, Holding};
 use crate::middleware::ResponseBody;
-use crate::middleware::kept::Kept;
+use crate::middleware::guard::ResponseGuard;
 use crate::middleware::nesting::Within;
 use crate::middleware::shadow_decision::ShadowDecision;
 use crate::response::Fields;
@@ -21,7 +22,7 @@ use crate::response::Fields;
 pub(in crate::middleware) struct Admitted {
     /// The headers of its response.
     pub(in crate::middleware) fields: Option<Fields>,
-    pub(in crate::middleware) kept: Kept,
+    pub(in crate::middleware) guard: ResponseGuard,
     /// The gate's number, to detect a layer that is applied to a route twice.
     pub(in crate::middleware) gate: usize,
 }
@@ -29,10 +30,10 @@ pub(in crate::middleware) struct Admitted {
 impl Admitted {
     /// Admits a request whose response gets no headers.
     #[inline]
-    pub(in crate::middleware) fn bare(kept: Kept, gate: usize) -> Self {
+    pub(in crate::middleware) fn bare(guard: ResponseGuard, gate: usize) -> Self {
         Self {
             fields: None,
-            kept,
+            guard,
             gate,
         }
     }
@@ -79,13 +80,8 @@ where
 
     #[inline]
     fn answered(admitted: &mut Admitted, answer: Result<Response<R>, S::Error>) -> Self::Output {
-        let kept = admitted.kept.take();
-        let response = answer?;
-        let mut response = if kept.is_nothing() {
-            response.map(ResponseBody::inner)
-        } else {
-            kept.answered(response)
-        };
+        let guard = mem::take(&mut admitted.guard);
+        let mut response = guard.answered(answer?);
         // A separate arm avoids copying an empty `Fields`.
         if admitted.fields.is_some()
             && let Some(fields) = admitted.fields.take()

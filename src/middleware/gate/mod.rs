@@ -18,16 +18,16 @@ pub(super) use self::reading::{NoKeyRefusal, Reading};
 
 use super::deadline::deadline;
 use super::hooks::Hooks;
-use super::kept::Keep;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::plan_of::Sources;
+use super::settlements::Settlements;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::{Head, Key};
 use crate::limiter::{
-    Asking, Caller, Charges, Limiter, PreparedLimits, Purpose, Question, Resumed, Steps,
-    WaitingRoom,
+    Asking, Caller, Charges, HoldAnswer, Limiter, PreparedLimits, Purpose, Question, Resumed,
+    Steps, WaitingRoom,
 };
 use crate::line;
 use crate::observe::Request as RequestCount;
@@ -52,7 +52,7 @@ pub(super) struct Gate {
     /// Which requests need numbers.
     wanted: Wanted,
     /// `None` if no policy holds a request to its end.
-    settles: Option<Box<dyn Keep>>,
+    settlements: Option<Arc<Settlements>>,
     exposes_decision: bool,
     hooks: Hooks,
     life: Life,
@@ -72,11 +72,13 @@ impl Gate {
         modes: DeclaredModes,
         waiting: WaitingRoom,
     ) -> Self {
+        let settlements = Settlements::new(policies, &readers);
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
         let limiter = Limiter::of(policies, ledger, limits, modes, waiting);
-        let tells_all = answers.writes_numbers() || is_soft || has_queue;
+        // Taking a charge back needs its numbers.
+        let tells_all = answers.writes_numbers() || is_soft || has_queue || settlements.is_some();
         Self {
             limiter: limiter.erased(),
             readers: readers.filter(|(_, reader)| reader.can_affect()).collect(),
@@ -89,7 +91,7 @@ impl Gate {
             lists: None,
             sources: Sources::default(),
             is_soft,
-            settles: None,
+            settlements,
             exposes_decision: false,
             hooks: Hooks::default(),
             life: Life::new(),
@@ -106,14 +108,6 @@ impl Gate {
 
     pub(super) fn set_lists(&mut self, lists: Lists) {
         self.lists = (!lists.are_empty()).then_some(lists);
-    }
-
-    /// Holds requests until their end. Taking a charge back needs its numbers.
-    pub(super) fn set_settles(&mut self, settles: Option<Box<dyn Keep>>) {
-        if settles.is_some() {
-            self.wanted = Wanted::Everything;
-        }
-        self.settles = settles;
     }
 
     pub(super) fn expose_decision(&mut self) {
@@ -308,7 +302,7 @@ impl Gate {
         let asking = Asking {
             wanted,
             caller: self.caller(request),
-            hold_answer: self.settles.as_ref().map(|settles| settles.hold_answer()),
+            hold_answer: self.settlements.as_ref().map(|_| HoldAnswer::new()),
         };
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let ruled = self.limiter.rule(charges, asking, &mut outcomes);

@@ -7,7 +7,6 @@ use super::Gate;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Head;
-use crate::middleware::kept::Kept;
 use crate::middleware::lists::Listed;
 use crate::middleware::trial::Trial;
 use crate::plan::{Finding, PlanLookup};
@@ -48,9 +47,8 @@ impl Gate {
         let reported = self.limiter.reported(&charges, &outcomes).into_owned();
         let decision = self.limiter.decision(reported);
         if outcomes.is_allowed() {
-            let settles = self.settles.as_deref();
-            let kept = Kept::of(settles, &self.limiter, &charges, &outcomes, request);
-            return Trial::Allowed(decision, kept);
+            let guard = self.guard(&charges, &outcomes, request);
+            return Trial::Allowed(decision, guard);
         }
         if let Some(caller) = self.caller(request)
             && self.limiter.would_wait(&charges, caller, &outcomes)
