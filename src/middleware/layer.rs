@@ -14,13 +14,13 @@ use tower_layer::Layer;
 #[cfg(feature = "config")]
 use super::explanation::Explanation;
 use super::gate::Gate;
+#[cfg(feature = "config")]
+use super::gate::Trial;
 use super::gates::Gates;
 #[cfg(feature = "config")]
 use super::gates::Newest;
 #[cfg(feature = "config")]
 use super::shadow::Shadow;
-#[cfg(feature = "config")]
-use super::trial::Trial;
 use super::{RateLimit, RateLimitLayerBuilder};
 use crate::algorithm::Algorithm;
 use crate::key::Extract;

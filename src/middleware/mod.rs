@@ -280,11 +280,8 @@ mod service;
 mod settlements;
 #[cfg(feature = "config")]
 mod shadow;
-mod shadow_decision;
 #[cfg(feature = "adapt")]
 mod traffic;
-#[cfg(feature = "config")]
-mod trial;
 mod unbuilt;
 mod would_refuse;
 
@@ -298,6 +295,8 @@ pub use self::difference::Difference;
 #[cfg(feature = "config")]
 pub(crate) use self::explanation::{Considered, Explanation};
 pub use self::future::ResponseFuture;
+#[cfg(feature = "config")]
+pub(crate) use self::gate::Trial;
 #[cfg(feature = "tonic")]
 pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
@@ -311,8 +310,6 @@ pub use self::service::RateLimit;
 pub(crate) use self::shadow::Shadow;
 #[cfg(feature = "adapt")]
 pub use self::traffic::{TrafficLayer, WithTraffic};
-#[cfg(feature = "config")]
-pub(crate) use self::trial::Trial;
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};
 pub use self::would_refuse::WouldRefuse;

@@ -1,5 +1,7 @@
 //! Tells clients, handlers and counters the ruling on a request.
 
+use std::sync::Arc;
+
 use http::Request;
 
 use super::{Admitted, Gate, Ruling};
@@ -17,7 +19,7 @@ impl Gate {
     /// Converts the ruling of the limiter.
     #[inline]
     pub(super) fn answer<B>(
-        &self,
+        self: &Arc<Self>,
         ruled: Ruled,
         charges: &[Charge],
         outcomes: &Outcomes,
@@ -41,7 +43,7 @@ impl Gate {
                 self.limiter.count_failed(charges);
                 Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
             }
-            Ruled::Later(question) => Ruling::Wait(question),
+            Ruled::Later(question) => self.wait(question),
         }
     }
 

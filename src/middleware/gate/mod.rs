@@ -15,6 +15,8 @@ use http::Request;
 pub(super) use self::holding::Admitted;
 use self::reading::Skips;
 pub(super) use self::reading::{NoKeyRefusal, Reading};
+#[cfg(feature = "config")]
+pub(crate) use self::trying::Trial;
 
 use super::deadline::deadline;
 use super::hooks::Hooks;
@@ -59,7 +61,7 @@ pub(super) struct Gate {
 }
 
 /// The ruling on a request.
-pub(super) type Ruling = line::Ruling<Arc<Gate>>;
+pub(super) type Ruling = line::Ruling<Gate>;
 
 impl Gate {
     /// Creates a gate for these policies, whose names are valid, over a ledger that was opened for them.
@@ -128,7 +130,7 @@ impl Gate {
     ///
     /// Puts the decision into the request's extensions, if that is enabled, and empties the extensions of a
     /// refused request.
-    pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Ruling {
+    pub(super) fn ask<B>(self: &Arc<Self>, request: &mut Request<B>) -> Ruling {
         self.life.request();
         look_for_itself(self.id());
         let head = Head::of(request);
@@ -147,12 +149,12 @@ impl Gate {
         match look.and_then(|resolver| resolver.look(&head)) {
             None => self.ask_as(None, request),
             Some(PlanLookup::Known(finding)) => self.ask_as(Some(&finding), request),
-            Some(PlanLookup::Pending(coming)) => Ruling::Wait(Question::of_plan(coming)),
+            Some(PlanLookup::Pending(coming)) => self.wait(Question::of_plan(coming)),
         }
     }
 
     /// Rules on a request with this finding of a resolver.
-    fn ask_as<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
+    fn ask_as<B>(self: &Arc<Self>, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
         let is_plain = self.modes().are_plain();
         if let Some(kind) = finding.and_then(Finding::refusal)
             && (is_plain || !self.has_no_mode_over(Mode::Shadow))
@@ -234,7 +236,11 @@ impl Gate {
     /// Rules on a request while some policies are in shadow or off.
     #[cold]
     #[inline(never)]
-    fn ask_in_modes<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
+    fn ask_in_modes<B>(
+        self: &Arc<Self>,
+        finding: Option<&Finding>,
+        request: &mut Request<B>,
+    ) -> Ruling {
         let charges = match self.charges(&Head::of(request), finding) {
             Ok(charges) => charges,
             Err(refusal) => return self.refuse_for(refusal, request),
@@ -289,12 +295,12 @@ impl Gate {
     }
 
     #[inline]
-    fn put<B>(&self, charges: &[Charge], request: &mut Request<B>) -> Ruling {
+    fn put<B>(self: &Arc<Self>, charges: &[Charge], request: &mut Request<B>) -> Ruling {
         self.put_wanting(self.wanted, charges, request)
     }
 
     fn put_wanting<B>(
-        &self,
+        self: &Arc<Self>,
         wanted: Wanted,
         charges: &[Charge],
         request: &mut Request<B>,
@@ -311,7 +317,7 @@ impl Gate {
 
     /// Continues a request that had no ruling, as [`ask`](Self::ask) does.
     fn resume<B>(
-        &self,
+        self: &Arc<Self>,
         question: &mut Question,
         request: &mut Request<B>,
         cx: &mut Context<'_>,
