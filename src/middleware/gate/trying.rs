@@ -11,7 +11,7 @@ use crate::middleware::kept::Kept;
 use crate::middleware::lists::Listed;
 use crate::middleware::trial::Trial;
 use crate::plan::{Finding, PlanLookup};
-use crate::store::{Charged, Wanted, check};
+use crate::store::{Charged, Wanted};
 
 impl Gate {
     /// Decides as if the gate was in force, and charges an allowed request. A request that a queue would hold
@@ -41,8 +41,8 @@ impl Gate {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let answer = self
             .limiter
-            .charge(&charges, Wanted::Everything, &mut outcomes);
-        if !matches!(answer, Charged::Now(Ok(_))) || check(&charges, &mut outcomes).is_err() {
+            .decide(&charges, Wanted::Everything, &mut outcomes);
+        if !matches!(answer, Charged::Now(Ok(_))) {
             return Trial::Unknown;
         }
         let reported = self.limiter.reported(&charges, &outcomes).into_owned();
