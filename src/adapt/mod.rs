@@ -37,6 +37,7 @@ mod load;
 mod new_times;
 #[cfg(test)]
 mod plant;
+mod sampled;
 mod signal;
 mod task;
 mod traffic;
@@ -49,6 +50,7 @@ pub use self::concurrency::{
 pub use self::control::{Aimd, Controller, Gradient, Steps, Target, Worst};
 pub use self::kernel::{Cpu, Kernel, Memory, Pressure, Resource};
 pub use self::load::{Load, Loads};
+pub use self::sampled::SampledFuture;
 pub use self::signal::{FromFn, Signal, from_fn};
 pub use self::task::{Adapt, AdaptBuilder};
 pub use self::traffic::{Failures, InFlight, Latency, Passage, Traffic};

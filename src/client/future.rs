@@ -28,8 +28,7 @@ pin_project! {
 }
 
 /// Calls that wait and go as their lines allow.
-#[derive(Clone, Copy)]
-pub(super) struct Outgoing;
+pub(super) enum Outgoing {}
 
 impl<S: Service<Req>, Req> LearnedLimitFuture<S, Req> {
     pub(super) fn new(call: HeldCall<S, Req, Outgoing>) -> Self {
@@ -38,12 +37,12 @@ impl<S: Service<Req>, Req> LearnedLimitFuture<S, Req> {
 }
 
 impl Holding for Outgoing {
-    type Awaited = WaitingCall;
+    type Awaited = Box<WaitingCall>;
     /// `None` if there is no room to learn from the response.
     type Kept = Option<Call>;
     type Refusal = NotSent;
 
-    fn waits_its_turn(_: &WaitingCall) -> bool {
+    fn waits_its_turn(_: &Box<WaitingCall>) -> bool {
         true
     }
 }
@@ -55,8 +54,7 @@ where
     type Output = Result<Response<R>, LearnedLimitError<S::Error>>;
 
     fn resume(
-        &self,
-        waiting: &mut WaitingCall,
+        waiting: &mut Box<WaitingCall>,
         _: &mut Request<B>,
         cx: &mut Context<'_>,
     ) -> Poll<Ruling<Self>> {

@@ -7,7 +7,6 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
-use super::future::Outgoing;
 use super::lines::{Bounds, Entry, Lines};
 use super::{LearnedLimitError, LearnedLimitFuture};
 use crate::diagnostics::diagnose;
@@ -75,7 +74,7 @@ where
                 Ruling::Pass(None)
             }
         };
-        LearnedLimitFuture::new(HeldCall::ruled(ruling, &Outgoing, &mut self.inner, request))
+        LearnedLimitFuture::new(HeldCall::ruled(ruling, &mut self.inner, request))
     }
 }
 

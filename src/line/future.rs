@@ -1,7 +1,7 @@
 //! The future of all layers: it holds a request until its turn, and then calls the inner service.
 //!
 //! A layer implements [`Holding`] for what it keeps of a request, and [`Answering`] for how it decides and
-//! answers.
+//! answers. Both name types alone: what decides a waiting request is part of what it awaits.
 
 use std::mem;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use super::Turn;
 
 /// The data that a layer keeps of a request while it is held.
 pub(crate) trait Holding {
-    /// The state of a request that has no ruling yet.
+    /// The state of a request that has no ruling yet. It is small: every future has room for it.
     type Awaited;
     /// The data that a request keeps from its ruling until its answer.
     type Kept;
@@ -22,7 +22,7 @@ pub(crate) trait Holding {
 
     /// Returns whether the request waits for other requests, rather than for a store. While it does, the
     /// readiness of the inner service is given up.
-    fn waits_its_turn(question: &Self::Awaited) -> bool;
+    fn waits_its_turn(awaited: &Self::Awaited) -> bool;
 
     /// Calls or polls the inner service on behalf of the request.
     #[inline]
@@ -38,8 +38,7 @@ pub(crate) trait Answering<S: Service<Req>, Req>: Holding + Sized {
 
     /// Continues with a request that had no ruling yet.
     fn resume(
-        &self,
-        question: &mut Self::Awaited,
+        awaited: &mut Self::Awaited,
         request: &mut Req,
         cx: &mut Context<'_>,
     ) -> Poll<Ruling<Self>>;
@@ -61,7 +60,7 @@ pub(crate) enum Ruling<H: Holding> {
     Hold(Box<Turn>, H::Kept),
     Refuse(H::Refusal),
     /// The request has no ruling yet.
-    Wait(Box<H::Awaited>),
+    Wait(H::Awaited),
 }
 
 pin_project! {
@@ -84,17 +83,16 @@ pin_project! {
         H: Holding,
     {
         Waiting {
+            awaited: Option<H::Awaited>,
             // Boxed, since most futures never wait, and each would have the size of this.
-            question: Option<Box<H::Awaited>>,
             held: Option<Box<(S, Req)>>,
-            layer: H,
             inner_is_ready: bool,
         },
         Held {
             turn: Option<Box<Turn>>,
             is_its_turn: bool,
             // The place of a request that has waited, in front of the requests that still wait.
-            place: Option<Box<H::Awaited>>,
+            place: Option<H::Awaited>,
             kept: Option<H::Kept>,
             held: Option<Box<(S, Req)>>,
         },
@@ -110,48 +108,48 @@ pin_project! {
     }
 }
 
-#[cfg(feature = "http")]
-impl<S: Service<Req>, Req, H: Holding> HeldCall<S, Req, H> {
-    /// Calls `inner`, which is ready.
+impl<S: Service<Req> + Clone, Req, H: Holding> HeldCall<S, Req, H> {
+    /// Starts with a ruling; `inner` is ready. While the request waits for its turn, and when it is refused,
+    /// that readiness is given up: it may be a permit, or a place in a queue.
     #[inline]
-    pub(crate) fn calling(inner: &mut S, request: Req, kept: H::Kept) -> Self {
-        Self {
-            state: State::calling(inner, request, kept),
-        }
+    pub(crate) fn ruled(ruling: Ruling<H>, inner: &mut S, request: Req) -> Self {
+        let state = match ruling {
+            Ruling::Pass(kept) => State::calling(inner, request, kept),
+            ruling => State::stopped(ruling, inner, request),
+        };
+        Self { state }
     }
 }
 
-impl<S: Service<Req> + Clone, Req, H: Holding + Clone> HeldCall<S, Req, H> {
-    /// Starts with a ruling; `inner` is ready. While the request waits for its turn, and when it is refused,
-    /// that readiness is given up: it may be a permit, or a place in a queue.
-    pub(crate) fn ruled(ruling: Ruling<H>, layer: &H, inner: &mut S, request: Req) -> Self {
-        let state = match ruling {
-            Ruling::Pass(kept) => State::calling(inner, request, kept),
+impl<S: Service<Req> + Clone, Req, H: Holding> State<S, Req, H> {
+    /// A function of its own, since most requests go on.
+    #[inline(never)]
+    fn stopped(ruling: Ruling<H>, inner: &mut S, request: Req) -> Self {
+        match ruling {
+            Ruling::Pass(kept) => Self::calling(inner, request, kept),
             Ruling::Hold(turn, kept) => {
                 *inner = inner.clone();
-                State::held(turn, kept, (inner.clone(), request))
+                Self::held(turn, kept, (inner.clone(), request))
             }
             Ruling::Refuse(refusal) => {
                 *inner = inner.clone();
                 let refusal = Some(refusal);
-                State::Refused { refusal }
+                Self::Refused { refusal }
             }
-            Ruling::Wait(question) => {
+            Ruling::Wait(awaited) => {
                 // Call the instance that was polled ready. Its clone is not ready, and stays behind to be
                 // polled again.
                 let not_ready = inner.clone();
                 let ready = mem::replace(inner, not_ready);
-                let inner_is_ready = !H::waits_its_turn(&question);
+                let inner_is_ready = !H::waits_its_turn(&awaited);
                 let inner = if inner_is_ready { ready } else { inner.clone() };
-                State::Waiting {
-                    question: Some(question),
+                Self::Waiting {
+                    awaited: Some(awaited),
                     held: Some(Box::new((inner, request))),
-                    layer: layer.clone(),
                     inner_is_ready,
                 }
             }
-        };
-        Self { state }
+        }
     }
 }
 
@@ -176,7 +174,7 @@ impl<S: Service<Req>, Req, H: Holding> State<S, Req, H> {
 
     /// Continues after the turn has come: the inner service may not be ready again.
     fn having_waited(
-        place: Option<Box<H::Awaited>>,
+        place: Option<H::Awaited>,
         kept: H::Kept,
         held: Option<Box<(S, Req)>>,
     ) -> Self {
@@ -242,9 +240,8 @@ where
     /// Asks the layer again about a request that waits for a ruling.
     fn resume(self, cx: &mut Context<'_>) -> Poll<State<S, Req, H>> {
         let StateProj::Waiting {
-            question,
+            awaited,
             held,
-            layer,
             inner_is_ready,
         } = self
         else {
@@ -252,10 +249,10 @@ where
         };
         loop {
             let (inner, request) = held.as_deref_mut().expect(AGAIN);
-            let asked = question.as_deref_mut().expect(AGAIN);
-            return Poll::Ready(match ready!(layer.resume(asked, request, cx)) {
+            let question = awaited.as_mut().expect(AGAIN);
+            return Poll::Ready(match ready!(H::resume(question, request, cx)) {
                 Ruling::Pass(kept) if !*inner_is_ready => {
-                    State::having_waited(question.take(), kept, held.take())
+                    State::having_waited(awaited.take(), kept, held.take())
                 }
                 Ruling::Pass(kept) => {
                     let (mut inner, request) = *held.take().expect(AGAIN);
@@ -275,7 +272,7 @@ where
                         *inner = inner.clone();
                         *inner_is_ready = false;
                     }
-                    *question = Some(unanswered);
+                    *awaited = Some(unanswered);
                     continue;
                 }
             });

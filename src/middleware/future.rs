@@ -1,6 +1,5 @@
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -25,13 +24,13 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        call: HeldCall<S, Req, Arc<Gate>>,
+        call: HeldCall<S, Req, Gate>,
     }
 }
 
 impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
     #[inline]
-    pub(super) fn new(call: HeldCall<S, Req, Arc<Gate>>) -> Self {
+    pub(super) fn new(call: HeldCall<S, Req, Gate>) -> Self {
         Self { call }
     }
 }

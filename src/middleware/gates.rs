@@ -4,9 +4,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[cfg(feature = "config")]
 use arc_swap::ArcSwap;
+use http::Request;
 
-use super::gate::Gate;
-use super::shadow_decision::Shadow;
+use super::gate::{Gate, Ruling};
+#[cfg(feature = "config")]
+use super::shadow::Shadow;
 #[cfg(feature = "config")]
 use crate::observe::ConfigStats;
 use crate::observe::{Monitored, Snapshot};
@@ -67,32 +69,29 @@ impl Newest {
 }
 
 impl Gates {
-    /// Calls `act` with the gate for one request. The request keeps this gate until its end, whatever
-    /// configuration comes meanwhile.
+    /// Rules on a request by the gate in force. A request that waits keeps it until its end, whatever configuration comes
+    /// meanwhile.
     #[inline]
-    pub(super) fn with<R>(&self, act: impl FnOnce(&Arc<Gate>) -> R) -> R {
+    pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Ruling {
         match self {
-            Self::One(gate) => act(gate),
-            // A guard in place of an `Arc` would be faster, but the inner service is called while it is held,
-            // and a thread has few guards.
+            Self::One(gate) => gate.ask(request),
             #[cfg(feature = "config")]
-            Self::Newest(newest) => act(&newest.in_force.load_full().gate),
+            Self::Newest(newest) => {
+                let in_force = newest.in_force.load();
+                match &in_force.shadow {
+                    None => in_force.gate.ask(request),
+                    Some(shadow) => shadow.ask_beside(&in_force.gate, request),
+                }
+            }
         }
     }
 
-    /// Calls `act` with the gate for one request, and the file that is in shadow at that moment.
-    #[inline]
-    pub(super) fn with_shadow<R>(
-        &self,
-        act: impl FnOnce(&Arc<Gate>, Option<&Arc<Shadow>>) -> R,
-    ) -> R {
+    /// Calls `act` with the gate in force.
+    pub(super) fn with<R>(&self, act: impl FnOnce(&Arc<Gate>) -> R) -> R {
         match self {
-            Self::One(gate) => act(gate, None),
+            Self::One(gate) => act(gate),
             #[cfg(feature = "config")]
-            Self::Newest(newest) => {
-                let in_force = newest.in_force.load_full();
-                act(&in_force.gate, in_force.shadow.as_ref())
-            }
+            Self::Newest(newest) => act(&newest.in_force.load().gate),
         }
     }
 }
@@ -104,7 +103,7 @@ impl Monitored for Gates {
             Self::One(_) => snapshot,
             #[cfg(feature = "config")]
             Self::Newest(newest) => {
-                let in_force = newest.in_force.load_full();
+                let in_force = newest.in_force.load();
                 let shadow = in_force.shadow.as_ref().map(|shadow| shadow.stats());
                 snapshot.configured(newest.configuration().clone(), shadow)
             }

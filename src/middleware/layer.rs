@@ -14,15 +14,13 @@ use tower_layer::Layer;
 #[cfg(feature = "config")]
 use super::explanation::Explanation;
 use super::gate::Gate;
+#[cfg(feature = "config")]
+use super::gate::Trial;
 use super::gates::Gates;
 #[cfg(feature = "config")]
 use super::gates::Newest;
-use super::kept::Keep;
-use super::settles::Settles;
 #[cfg(feature = "config")]
 use super::shadow::Shadow;
-#[cfg(feature = "config")]
-use super::trial::Trial;
 use super::{RateLimit, RateLimitLayerBuilder};
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
@@ -67,22 +65,15 @@ impl RateLimitLayer {
         let answers = Answers::new(AnswerOptions::default(), &policies);
         let declared = policies.iter().map(Policy::declared_mode);
         let modes = Modes::new().declared(Mode::Enforce, declared);
-        let readers = vec![reader];
-        let holds = policies
-            .each_ref()
-            .map(|policy| policy.algorithm().is_held());
-        let settles = Settles::new(&policies, &readers, &holds);
-        let mut gate = Gate::new(
+        Self::of(Gate::new(
             &policies,
-            readers,
+            vec![reader],
             Guarded::in_process(ledger),
             answers,
             PreparedLimits::of_one_each(),
             modes,
             WaitingRoom::closed(),
-        );
-        gate.set_settles(settles.map(|settles| Box::new(settles) as Box<dyn Keep>));
-        Self::of(gate)
+        ))
     }
 
     /// Starts a layer with policies and a store of your choice.

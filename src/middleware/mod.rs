@@ -257,7 +257,6 @@ mod concurrency;
 mod deadline;
 #[cfg(feature = "config")]
 mod difference;
-mod ending;
 #[cfg(feature = "config")]
 mod explanation;
 #[cfg(all(test, feature = "config", feature = "resolver", feature = "calendar"))]
@@ -266,10 +265,10 @@ mod future;
 mod gate;
 mod gates;
 mod grpc_timeout;
+mod guard;
 mod hooks;
 #[cfg(feature = "tonic")]
 mod interceptor;
-mod kept;
 mod layer;
 #[cfg(feature = "admin")]
 mod likeness;
@@ -278,30 +277,26 @@ mod nesting;
 mod over_limit;
 mod plan_of;
 mod service;
-mod settles;
+mod settlements;
 #[cfg(feature = "config")]
 mod shadow;
-mod shadow_decision;
-mod source;
 #[cfg(feature = "adapt")]
 mod traffic;
-#[cfg(feature = "config")]
-mod trial;
 mod unbuilt;
 mod would_refuse;
 
-pub use self::body::ResponseBody;
+pub use self::body::{GuardedBody, ResponseBody};
 pub use self::builder::RateLimitLayerBuilder;
 #[cfg(feature = "adapt")]
-pub use self::concurrency::{
-    AdaptiveConcurrencyLayer, ConcurrencyBody, ConcurrencyFuture, WithConcurrency,
-};
+pub use self::concurrency::{AdaptiveConcurrencyLayer, WithConcurrency};
 pub use self::deadline::Deadline;
 #[cfg(feature = "config")]
 pub use self::difference::Difference;
 #[cfg(feature = "config")]
 pub(crate) use self::explanation::{Considered, Explanation};
 pub use self::future::ResponseFuture;
+#[cfg(feature = "config")]
+pub(crate) use self::gate::Trial;
 #[cfg(feature = "tonic")]
 pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
@@ -314,9 +309,7 @@ pub use self::service::RateLimit;
 #[cfg(feature = "config")]
 pub(crate) use self::shadow::Shadow;
 #[cfg(feature = "adapt")]
-pub use self::traffic::{TrafficBody, TrafficFuture, TrafficLayer, WithTraffic};
-#[cfg(feature = "config")]
-pub(crate) use self::trial::Trial;
+pub use self::traffic::{TrafficLayer, WithTraffic};
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};
 pub use self::would_refuse::WouldRefuse;

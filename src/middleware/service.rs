@@ -5,9 +5,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::gate::{Admitted, Ruling};
 use super::gates::Gates;
-use super::shadow_decision::ShadowDecision;
 use super::{ResponseBody, ResponseFuture};
 use crate::line::HeldCall;
 
@@ -60,21 +58,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Self { inner, gates } = self;
-        gates.with_shadow(|gate, shadow| {
-            let tried = ShadowDecision::of(shadow, &mut request);
-            let mut ruling = gate.ask(&mut request);
-            tried.compare(&mut ruling, &mut request);
-            ResponseFuture::new(match ruling {
-                // A separate arm avoids copying an empty `Fields`.
-                Ruling::Pass(Admitted {
-                    fields: None,
-                    kept,
-                    gate,
-                }) => HeldCall::calling(inner, request, Admitted::bare(kept, gate)),
-                Ruling::Pass(admitted) => HeldCall::calling(inner, request, admitted),
-                ruling => HeldCall::ruled(ruling, gate, inner, request),
-            })
-        })
+        let ruling = self.gates.ask(&mut request);
+        ResponseFuture::new(HeldCall::ruled(ruling, &mut self.inner, request))
     }
 }

@@ -9,9 +9,8 @@ use arc_swap::ArcSwapOption;
 use http::Request;
 
 use super::difference::Difference;
-use super::gate::{Gate, Ruling};
-use super::kept::Kept;
-use super::trial::Trial;
+use super::gate::{Gate, Ruling, Trial};
+use super::guard::ResponseGuard;
 use crate::decision::Decision;
 use crate::observe::ShadowStats;
 use crate::response::Refusal;
@@ -41,7 +40,7 @@ pub(super) struct Tried {
     shadow: Arc<Shadow>,
     /// The decision that refuses, if the request is refused.
     verdict: Result<(), Option<Decision>>,
-    kept: Kept,
+    guard: ResponseGuard,
 }
 
 impl Shadow {
@@ -85,20 +84,34 @@ impl Shadow {
         self.error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets `gate` rule on a request, after the gate in shadow has decided it, and compares the two.
+    pub(super) fn ask_beside<B>(
+        self: &Arc<Self>,
+        gate: &Arc<Gate>,
+        request: &mut Request<B>,
+    ) -> Ruling {
+        let tried = self.try_out(request);
+        let ruling = gate.ask(request);
+        match tried {
+            None => ruling,
+            Some(tried) => tried.compare(ruling, request),
+        }
+    }
+
     /// Decides a request. Returns `None` if that takes time: a wait cannot be compared with an answer.
-    pub(super) fn try_out<B>(self: &Arc<Self>, request: &mut Request<B>) -> Option<Box<Tried>> {
+    fn try_out<B>(self: &Arc<Self>, request: &mut Request<B>) -> Option<Box<Tried>> {
         let gate = self.gate.load_full()?;
-        let (verdict, kept) = match gate.try_out(request) {
-            Trial::Exempt => (Ok(()), Kept::default()),
-            Trial::Allowed(_, kept) => (Ok(()), kept),
-            Trial::Denied(decision) => (Err(Some(decision)), Kept::default()),
-            Trial::Forbidden | Trial::NoKey => (Err(None), Kept::default()),
+        let (verdict, guard) = match gate.try_out(request) {
+            Trial::Exempt => (Ok(()), ResponseGuard::default()),
+            Trial::Allowed(_, guard) => (Ok(()), guard),
+            Trial::Denied(decision) => (Err(Some(decision)), ResponseGuard::default()),
+            Trial::Forbidden | Trial::NoKey => (Err(None), ResponseGuard::default()),
             Trial::Waits(_) | Trial::Unknown => return None,
         };
         Some(Box::new(Tried {
             shadow: Arc::clone(self),
             verdict,
-            kept,
+            guard,
         }))
     }
 
@@ -123,32 +136,34 @@ impl Shadow {
 }
 
 impl Tried {
-    /// Compares the decision with the final ruling on the request.
-    pub(super) fn compare<B>(self, ruling: &mut Ruling, request: &mut Request<B>) {
-        let Self {
-            shadow,
-            verdict,
-            kept,
-        } = self;
-        let live = match ruling {
+    /// Compares the decision with the ruling on the request, or waits with it.
+    pub(super) fn compare<B>(
+        self: Box<Self>,
+        mut ruling: Ruling,
+        request: &mut Request<B>,
+    ) -> Ruling {
+        let live = match &mut ruling {
+            Ruling::Wait(waiting) => {
+                waiting.tried = Some(self);
+                return ruling;
+            }
             Ruling::Pass(admitted) | Ruling::Hold(_, admitted) => {
                 // It ends with the admitted request.
-                admitted.kept.join(kept);
+                admitted.guard.join(self.guard);
                 Ok(())
             }
             Ruling::Refuse(response) => match response.extensions().get() {
                 Some(Refusal::Denied(decision)) => Err(Some(decision)),
                 Some(Refusal::Forbidden | Refusal::NoKey(_)) => Err(None),
                 // The request is not decided, so there is no difference.
-                _ => return,
+                _ => return ruling,
             },
-            Ruling::Wait(_) => return,
         };
-        shadow.compared.fetch_add(1, Ordering::Relaxed);
-        let (would_refuse, decision) = match (live, verdict) {
+        self.shadow.compared.fetch_add(1, Ordering::Relaxed);
+        let (would_refuse, decision) = match (live, self.verdict) {
             (Ok(()), Err(decision)) => (true, decision),
             (Err(decision), Ok(())) => (false, decision.cloned()),
-            (Ok(()), Ok(())) | (Err(_), Err(_)) => return,
+            (Ok(()), Ok(())) | (Err(_), Err(_)) => return ruling,
         };
         let difference = Difference {
             at: SystemTime::now(),
@@ -157,10 +172,11 @@ impl Tried {
             would_refuse,
             decision,
         };
-        shadow.note(&difference);
-        match ruling {
+        self.shadow.note(&difference);
+        match &mut ruling {
             Ruling::Refuse(response) => drop(response.extensions_mut().insert(difference)),
             _ => drop(request.extensions_mut().insert(difference)),
         }
+        ruling
     }
 }

@@ -4,17 +4,16 @@
 //! so that a request without such signals pays nothing for them.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use http_body::{Body, Frame, SizeHint};
-use pin_project_lite::pin_project;
+use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::adapt::{Passage, Traffic};
+use super::GuardedBody;
+use crate::adapt::{Passage, SampledFuture, Traffic};
 use crate::key::Head;
 
 /// Counts the requests of the inner service: how long they take, how many are under way, and how many fail.
@@ -102,10 +101,11 @@ pub struct WithTraffic<S> {
 impl<S, B, R> Service<Request<B>> for WithTraffic<S>
 where
     S: Service<Request<B>, Response = Response<R>>,
+    R: Body,
 {
-    type Response = Response<TrafficBody<R>>;
+    type Response = Response<GuardedBody<R, Option<Passage>>>;
     type Error = S::Error;
-    type Future = TrafficFuture<S::Future>;
+    type Future = SampledFuture<S::Future, Option<Passage>, Result<Self::Response, S::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -117,82 +117,14 @@ where
             Some(except) => !except(&Head::of(&request)),
         };
         let passage = is_counted.then(|| self.layer.traffic.begin());
-        let future = self.inner.call(request);
-        TrafficFuture { future, passage }
-    }
-}
-
-pin_project! {
-    /// The response of a [`WithTraffic`] service.
-    #[derive(Debug)]
-    pub struct TrafficFuture<F> {
-        #[pin]
-        future: F,
-        passage: Option<Passage>,
-    }
-}
-
-impl<F, R, E> Future for TrafficFuture<F>
-where
-    F: Future<Output = Result<Response<R>, E>>,
-{
-    type Output = Result<Response<TrafficBody<R>>, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let response = ready!(this.future.poll(cx));
-        let passage = this.passage.take();
-        if let Some(passage) = &passage {
-            match &response {
-                Ok(response) if !response.status().is_server_error() => passage.answered(),
-                _ => passage.failed(),
+        SampledFuture::calling(self.inner.call(request), passage, |passage, answer| {
+            if let Some(passage) = &passage {
+                match &answer {
+                    Ok(response) if !response.status().is_server_error() => passage.answered(),
+                    _ => passage.failed(),
+                }
             }
-        }
-        Poll::Ready(response.map(|response| response.map(|body| TrafficBody { body, passage })))
-    }
-}
-
-pin_project! {
-    /// The body of a response. Its request is under way until the body ends or is dropped.
-    #[derive(Debug)]
-    pub struct TrafficBody<B> {
-        #[pin]
-        body: B,
-        passage: Option<Passage>,
-    }
-}
-
-/// Required by outer layers that answer with an empty body.
-impl<B: Default> Default for TrafficBody<B> {
-    fn default() -> Self {
-        Self {
-            body: B::default(),
-            passage: None,
-        }
-    }
-}
-
-impl<B: Body> Body for TrafficBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let this = self.project();
-        let frame = ready!(this.body.poll_frame(cx));
-        if frame.as_ref().is_none_or(Result::is_err) {
-            drop(this.passage.take());
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+            answer.map(|response| response.map(|body| GuardedBody::until_its_end(body, passage)))
+        })
     }
 }

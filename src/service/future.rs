@@ -1,6 +1,5 @@
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
@@ -25,8 +24,7 @@ pin_project! {
     }
 }
 
-type Call<S, Q> =
-    HeldCall<S, Q, Arc<Rules<Q, <S as Service<Q>>::Response, <S as Service<Q>>::Error>>>;
+type Call<S, Q> = HeldCall<S, Q, Rules<Q, <S as Service<Q>>::Response, <S as Service<Q>>::Error>>;
 
 impl<S: Service<Q>, Q> LimitFuture<S, Q> {
     pub(super) fn new(call: Call<S, Q>) -> Self {

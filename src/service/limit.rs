@@ -56,7 +56,7 @@ where
             *rules = newest;
         }
         let ruling = rules.ask(&request);
-        LimitFuture::new(HeldCall::ruled(ruling, rules, inner, request))
+        LimitFuture::new(HeldCall::ruled(ruling, inner, request))
     }
 }
 

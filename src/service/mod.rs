@@ -142,4 +142,4 @@ pub use self::layer::LimitLayer;
 pub use self::limit::Limit;
 pub use self::refused::Refused;
 #[cfg(feature = "adapt")]
-pub use self::sampled::{Concurrency, ConcurrencyLayer, Count, CountLayer, SampledFuture};
+pub use self::sampled::{Concurrency, ConcurrencyLayer, Count, CountLayer};

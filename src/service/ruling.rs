@@ -17,19 +17,22 @@ use crate::plan::{Finding, PlanLookup};
 use crate::store::{Charge, Wanted};
 
 /// The ruling on a request.
-pub(super) type Ruling<Q, T, E> = line::Ruling<Arc<Rules<Q, T, E>>>;
+pub(super) type Ruling<Q, T, E> = line::Ruling<Rules<Q, T, E>>;
+
+/// A request that waits for a ruling, and the rules by which it gets one.
+type Waiting<Q, T, E> = (Box<Question>, Arc<Rules<Q, T, E>>);
 
 impl<Q, T, E> Rules<Q, T, E> {
-    pub(super) fn ask(&self, request: &Q) -> Ruling<Q, T, E> {
+    pub(super) fn ask(self: &Arc<Self>, request: &Q) -> Ruling<Q, T, E> {
         match self.look(request) {
             None => self.ask_as(request, None),
             Some(PlanLookup::Known(finding)) => self.ask_as(request, Some(&finding)),
-            Some(PlanLookup::Pending(coming)) => Ruling::Wait(Question::of_plan(coming)),
+            Some(PlanLookup::Pending(coming)) => self.wait(Question::of_plan(coming)),
         }
     }
 
     /// Rules on a request with this finding of a resolver.
-    fn ask_as(&self, request: &Q, finding: Option<&Finding>) -> Ruling<Q, T, E> {
+    fn ask_as(self: &Arc<Self>, request: &Q, finding: Option<&Finding>) -> Ruling<Q, T, E> {
         if let Some(Err(error)) = finding.map(require_plan) {
             self.limiter.count_failed(&[]);
             return Ruling::Refuse(self.refuse(Refused::Store(error)));
@@ -54,10 +57,15 @@ impl<Q, T, E> Rules<Q, T, E> {
     }
 
     /// Converts the ruling of the limiter.
-    fn answer(&self, ruled: Ruled, charges: &[Charge], outcomes: &Outcomes) -> Ruling<Q, T, E> {
+    fn answer(
+        self: &Arc<Self>,
+        ruled: Ruled,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+    ) -> Ruling<Q, T, E> {
         let refused = match ruled {
             Ruled::Untold => return Ruling::Pass(None),
-            Ruled::Later(question) => return Ruling::Wait(question),
+            Ruled::Later(question) => return self.wait(question),
             Ruled::Allowed(turn) => {
                 let reported = self.limiter.reported(charges, outcomes);
                 self.limiter.count_held(charges, &reported, |charge| {
@@ -91,6 +99,10 @@ impl<Q, T, E> Rules<Q, T, E> {
         Ruling::Refuse(self.refuse(refused))
     }
 
+    fn wait(self: &Arc<Self>, question: Box<Question>) -> Ruling<Q, T, E> {
+        Ruling::Wait((question, Arc::clone(self)))
+    }
+
     /// Returns whether this charge is kept until the end of its request. The places of a queue are not settled: a
     /// request behind has moved up already, or not.
     pub(super) fn keeps(&self, charge: &Charge) -> bool {
@@ -98,30 +110,29 @@ impl<Q, T, E> Rules<Q, T, E> {
     }
 }
 
-impl<Q, T, E> Holding for Arc<Rules<Q, T, E>> {
-    type Awaited = Question;
+impl<Q, T, E> Holding for Rules<Q, T, E> {
+    type Awaited = Waiting<Q, T, E>;
     type Kept = Option<Box<Kept<T, E>>>;
     type Refusal = Result<T, E>;
 
-    fn waits_its_turn(question: &Question) -> bool {
+    fn waits_its_turn((question, _): &Self::Awaited) -> bool {
         question.waits_its_turn()
     }
 }
 
-impl<S: Service<Q>, Q> Answering<S, Q> for Arc<Rules<Q, S::Response, S::Error>> {
+impl<S: Service<Q>, Q> Answering<S, Q> for Rules<Q, S::Response, S::Error> {
     type Output = Result<S::Response, S::Error>;
 
     fn resume(
-        &self,
-        question: &mut Question,
+        (question, rules): &mut Self::Awaited,
         request: &mut Q,
         cx: &mut Context<'_>,
     ) -> Poll<Ruling<Q, S::Response, S::Error>> {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        let resumed = ready!(question.poll(&self.limiter, &mut outcomes, cx));
+        let resumed = ready!(question.poll(&rules.limiter, &mut outcomes, cx));
         Poll::Ready(match resumed {
-            Resumed::Found(finding) => self.ask_as(request, Some(&finding)),
-            Resumed::Ruled(ruled) => self.answer(ruled, question.charges(), &outcomes),
+            Resumed::Found(finding) => rules.ask_as(request, Some(&finding)),
+            Resumed::Ruled(ruled) => rules.answer(ruled, question.charges(), &outcomes),
         })
     }
 

@@ -249,7 +249,7 @@ fn the_types_are_as_shareable_as_what_they_hold() {
     send_and_sync::<RateLimitLayer>();
     send_and_sync::<tower_ratelimit::middleware::RateLimitLayerBuilder>();
     send_and_sync::<RateLimit<()>>();
-    send_and_sync::<ResponseBody<Vec<u8>>>();
+    send_and_sync::<ResponseBody<String>>();
     send::<RateLimit<Router>>();
     send::<ResponseFuture<Router, Request<Body>>>();
     clone_and_debug::<RateLimitLayer>();

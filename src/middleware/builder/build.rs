@@ -10,8 +10,6 @@ use crate::error::ConfigError;
 use crate::limiter::{self, PreparedLimits, WaitingRoom, check_policies, in_parts, split};
 use crate::middleware::RateLimitLayer;
 use crate::middleware::gate::Gate;
-use crate::middleware::kept::Keep;
-use crate::middleware::settles::Settles;
 use crate::plan::Plans;
 #[cfg(feature = "config")]
 use crate::policy::Scope;
@@ -136,10 +134,6 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             self.policies.iter_mut().for_each(Policy::warn_of_sharing);
         }
         let pointless = self.pointless();
-        let holds = self.policies.iter();
-        let holds: Vec<bool> = holds
-            .map(|policy| policy.settles() || policy.algorithm().is_held())
-            .collect();
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();
         check_policies(&policies)?;
@@ -159,7 +153,6 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let answers = Answers::new(self.answers, &policies);
         let modes = self.modes.unwrap_or_default();
         let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
-        let settles = Settles::new(&policies, &readers, &holds);
         let mut gate = Gate::new(
             &policies,
             readers,
@@ -170,7 +163,6 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             WaitingRoom::with(self.wait_places),
         );
         gate.set_sources(self.sources);
-        gate.set_settles(settles.map(|settles| Box::new(settles) as Box<dyn Keep>));
         gate.set_lists(self.lists);
         if self.exposes_decision {
             gate.expose_decision();

@@ -3,14 +3,10 @@
 //! It is a layer of its own, so that a service without it pays nothing for it, and so that it can be on the
 //! other side of a rate limit.
 
-mod body;
-mod future;
 mod layer;
 mod options;
 mod sample;
 mod service;
 
-pub use self::body::ConcurrencyBody;
-pub use self::future::ConcurrencyFuture;
 pub use self::layer::AdaptiveConcurrencyLayer;
 pub use self::service::WithConcurrency;

@@ -3,9 +3,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::StatusCode;
+use http::response::Parts;
 
-use super::sample::Classify;
-use crate::adapt::AdaptiveConcurrency;
+use crate::adapt::{AdaptiveConcurrency, Sample};
 use crate::key::Head;
 
 /// The options of a layer.
@@ -22,6 +22,9 @@ pub(super) struct Options {
 type Except = dyn Fn(&Head<'_>) -> bool + Send + Sync;
 
 type PartitionOf = dyn Fn(&Head<'_>) -> Option<Cow<'static, str>> + Send + Sync;
+
+/// Classifies an answer.
+pub(super) type Classify = dyn Fn(&Parts) -> Sample + Send + Sync;
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

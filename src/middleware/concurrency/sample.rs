@@ -1,15 +1,10 @@
 //! Classifies answers as signs of the load of the service.
 
-use std::sync::Arc;
-
 use http::StatusCode;
 use http::response::Parts;
 
 use crate::adapt::Sample;
 use crate::response::Refusal;
-
-/// Classifies an answer.
-pub(super) type Classify = dyn Fn(&Parts) -> Sample + Send + Sync;
 
 /// The gRPC codes of an overloaded server: deadline exceeded, resource exhausted, unavailable.
 const OVERLOADED_CALLS: [&[u8]; 3] = [b"4", b"8", b"14"];
@@ -35,13 +30,5 @@ impl Sample {
             status if status.is_client_error() || status.is_server_error() => Self::Nothing,
             _ => Self::Served,
         }
-    }
-}
-
-/// Classifies a response by the closure, if there is one, and by its status otherwise.
-pub(super) fn classified(classify: Option<&Arc<Classify>>, head: &Parts) -> Sample {
-    match classify {
-        Some(classify) => classify(head),
-        None => Sample::of(head),
     }
 }

@@ -6,11 +6,10 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::body::ConcurrencyBody;
-use super::future::ConcurrencyFuture;
-use super::options::Options;
-use crate::adapt::{Permit, Saturated};
+use super::options::{Classify, Options};
+use crate::adapt::{Permit, Sample, SampledFuture, Saturated};
 use crate::key::Head;
+use crate::middleware::GuardedBody;
 use crate::response::saturated;
 
 /// The service that an [`AdaptiveConcurrencyLayer`](super::AdaptiveConcurrencyLayer) makes of an inner
@@ -26,6 +25,30 @@ impl<S> WithConcurrency<S> {
         let options = Arc::clone(options);
         Self { inner, options }
     }
+}
+
+/// The slot of a request that has one, and what classifies its answer.
+type Sampling = (Option<Permit>, Option<Arc<Classify>>);
+
+/// Learns from an answer, and holds the slot to the end of its body.
+fn answered<R: Body, E>(
+    (mut permit, classify): Sampling,
+    answer: Result<Response<R>, E>,
+) -> Result<Response<GuardedBody<R, Option<Permit>>>, E> {
+    let answer = answer.map(Response::into_parts);
+    if let Some(permit) = &mut permit {
+        let sample = match (&answer, classify) {
+            (Ok((head, _)), Some(classify)) => classify(head),
+            (Ok((head, _)), None) => Sample::of(head),
+            (Err(_), _) => Sample::Overloaded,
+        };
+        sample.record(permit);
+    }
+    let (head, body) = answer?;
+    Ok(Response::from_parts(
+        head,
+        GuardedBody::until_its_end(body, permit),
+    ))
 }
 
 impl Options {
@@ -57,9 +80,9 @@ where
     R: Body,
     R::Data: From<Bytes>,
 {
-    type Response = Response<ConcurrencyBody<R>>;
+    type Response = Response<GuardedBody<R, Option<Permit>>>;
     type Error = S::Error;
-    type Future = ConcurrencyFuture<S::Future>;
+    type Future = SampledFuture<S::Future, Sampling, Result<Self::Response, S::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -68,8 +91,8 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.options.enter(&request) {
             Ok(permit) => {
-                let classify = self.options.classify.clone();
-                ConcurrencyFuture::calling(self.inner.call(request), permit, classify)
+                let sampling = (permit, self.options.classify.clone());
+                SampledFuture::calling(self.inner.call(request), sampling, answered)
             }
             Err(full) => {
                 // The instance that was polled ready may hold a permit or a place in a queue.
@@ -77,7 +100,7 @@ where
                 let options = &self.options;
                 let name = options.concurrency.name();
                 let response = saturated(name, options.status, full.limit(), &mut request);
-                ConcurrencyFuture::refused(response)
+                SampledFuture::refused(Ok(response.map(GuardedBody::refusal)))
             }
         }
     }

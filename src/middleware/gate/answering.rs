@@ -1,5 +1,7 @@
 //! Tells clients, handlers and counters the ruling on a request.
 
+use std::sync::Arc;
+
 use http::Request;
 
 use super::{Admitted, Gate, Ruling};
@@ -7,7 +9,7 @@ use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::key::{Head, Key};
 use crate::limiter::{Charges, NO_TIMER, Ruled, asked};
-use crate::middleware::kept::Kept;
+use crate::middleware::guard::ResponseGuard;
 use crate::middleware::{OverLimit, WouldRefuse};
 use crate::observe::Request as RequestCount;
 use crate::response::Fields;
@@ -17,7 +19,7 @@ impl Gate {
     /// Converts the ruling of the limiter.
     #[inline]
     pub(super) fn answer<B>(
-        &self,
+        self: &Arc<Self>,
         ruled: Ruled,
         charges: &[Charge],
         outcomes: &Outcomes,
@@ -26,7 +28,7 @@ impl Gate {
         match ruled {
             Ruled::Untold => {
                 self.limiter.count_allowed(charges);
-                self.pass(None, Kept::default())
+                self.pass(None, ResponseGuard::default())
             }
             Ruled::Allowed(turn) => {
                 let admitted = self.admit(charges, outcomes, request);
@@ -41,15 +43,15 @@ impl Gate {
                 self.limiter.count_failed(charges);
                 Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
             }
-            Ruled::Later(question) => Ruling::Wait(question),
+            Ruled::Later(question) => self.wait(question),
         }
     }
 
     #[inline]
-    fn pass(&self, fields: Option<Fields>, kept: Kept) -> Ruling {
+    fn pass(&self, fields: Option<Fields>, guard: ResponseGuard) -> Ruling {
         Ruling::Pass(Admitted {
             fields,
-            kept,
+            guard,
             gate: self.id(),
         })
     }
@@ -75,21 +77,36 @@ impl Gate {
         let charges = &*asked(all, outcomes);
         let fields = self.fields(charges, &reported);
         let fields = self.with_decision(fields, &reported);
-        let settles = self.settles.as_deref();
-        let kept = Kept::of(settles, &self.limiter, charges, outcomes, request);
-        match settles {
+        let guard = self.guard(charges, outcomes, request);
+        match &self.settlements {
             None => self.limiter.count_decided(all, &reported),
-            Some(settles) => self.limiter.count_held(all, &reported, |charge| {
-                charge.is_of_rate() && settles.settles(charge.policy)
+            Some(settlements) => self.limiter.count_held(all, &reported, |charge| {
+                charge.is_of_rate() && settlements.settles(charge.policy)
             }),
         }
         // If the hook panics, the request ends here, and what it holds is settled.
         self.call_hook(all, &reported, request);
         Admitted {
             fields,
-            kept,
+            guard,
             gate: self.id(),
         }
+    }
+
+    /// Holds what an allowed request settles at its end.
+    #[inline]
+    pub(super) fn guard<B>(
+        &self,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        request: &mut Request<B>,
+    ) -> ResponseGuard {
+        self.settlements
+            .as_ref()
+            .map(|settlements| {
+                ResponseGuard::of(settlements, &self.limiter, charges, outcomes, request)
+            })
+            .unwrap_or_default()
     }
 
     /// Marks a request that a policy in shadow would have refused.
@@ -143,7 +160,7 @@ impl Gate {
     /// Passes a request that no policy decides.
     pub(super) fn exempt(&self) -> Ruling {
         self.limiter.counters().request(RequestCount::Exempt);
-        self.pass(None, Kept::default())
+        self.pass(None, ResponseGuard::default())
     }
 
     fn refuse<B>(
@@ -174,7 +191,7 @@ impl Gate {
         self.limiter.count_failed(charges);
         // A policy in shadow does not refuse without its store either.
         if charges.iter().all(Charge::is_shadow) {
-            return self.pass(None, Kept::default());
+            return self.pass(None, ResponseGuard::default());
         }
         Ruling::Refuse(self.answers.store_failed(error.kind(), request))
     }

@@ -1,7 +1,8 @@
 //! The gate as an adapter of the future that holds a request and then calls the inner service.
 
+use std::mem;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -12,39 +13,48 @@ use super::{Gate, Ruling};
 use crate::limiter::Question;
 use crate::line::{Answering, Holding};
 use crate::middleware::ResponseBody;
-use crate::middleware::kept::Kept;
+use crate::middleware::guard::ResponseGuard;
 use crate::middleware::nesting::Within;
-use crate::middleware::shadow_decision::ShadowDecision;
+#[cfg(feature = "config")]
+use crate::middleware::shadow::Tried;
 use crate::response::Fields;
 
 /// The data that an admitted request keeps until its response.
 pub(in crate::middleware) struct Admitted {
     /// The headers of its response.
     pub(in crate::middleware) fields: Option<Fields>,
-    pub(in crate::middleware) kept: Kept,
+    pub(in crate::middleware) guard: ResponseGuard,
     /// The gate's number, to detect a layer that is applied to a route twice.
     pub(in crate::middleware) gate: usize,
 }
 
-impl Admitted {
-    /// Admits a request whose response gets no headers.
-    #[inline]
-    pub(in crate::middleware) fn bare(kept: Kept, gate: usize) -> Self {
-        Self {
-            fields: None,
-            kept,
-            gate,
-        }
+/// A request that waits for a ruling.
+pub(in crate::middleware) struct Waiting {
+    question: Box<Question>,
+    gate: Arc<Gate>,
+    /// What the file in shadow has decided.
+    #[cfg(feature = "config")]
+    pub(in crate::middleware) tried: Option<Box<Tried>>,
+}
+
+impl Gate {
+    pub(super) fn wait(self: &Arc<Self>, question: Box<Question>) -> Ruling {
+        Ruling::Wait(Waiting {
+            question,
+            gate: Arc::clone(self),
+            #[cfg(feature = "config")]
+            tried: None,
+        })
     }
 }
 
-impl Holding for Arc<Gate> {
-    type Awaited = Question;
+impl Holding for Gate {
+    type Awaited = Waiting;
     type Kept = Admitted;
     type Refusal = Response<Bytes>;
 
-    fn waits_its_turn(question: &Question) -> bool {
-        question.waits_its_turn()
+    fn waits_its_turn(waiting: &Waiting) -> bool {
+        waiting.question.waits_its_turn()
     }
 
     #[inline]
@@ -54,7 +64,7 @@ impl Holding for Arc<Gate> {
     }
 }
 
-impl<S, B, R> Answering<S, Request<B>> for Arc<Gate>
+impl<S, B, R> Answering<S, Request<B>> for Gate
 where
     S: Service<Request<B>, Response = Response<R>>,
     R: Body,
@@ -63,29 +73,22 @@ where
     type Output = Result<Response<ResponseBody<R>>, S::Error>;
 
     fn resume(
-        &self,
-        question: &mut Question,
+        waiting: &mut Waiting,
         request: &mut Request<B>,
         cx: &mut Context<'_>,
     ) -> Poll<Ruling> {
-        let tried = ShadowDecision::carried_by(request);
-        let mut resumed = Gate::resume(self, question, request, cx);
-        match &mut resumed {
-            Poll::Ready(ruling) => tried.compare(ruling, request),
-            Poll::Pending => tried.wait_with(request),
+        let ruling = ready!(waiting.gate.resume(&mut waiting.question, request, cx));
+        #[cfg(feature = "config")]
+        if let Some(tried) = waiting.tried.take() {
+            return Poll::Ready(tried.compare(ruling, request));
         }
-        resumed
+        Poll::Ready(ruling)
     }
 
     #[inline]
     fn answered(admitted: &mut Admitted, answer: Result<Response<R>, S::Error>) -> Self::Output {
-        let kept = admitted.kept.take();
-        let response = answer?;
-        let mut response = if kept.is_nothing() {
-            response.map(ResponseBody::inner)
-        } else {
-            kept.answered(response)
-        };
+        let guard = mem::take(&mut admitted.guard);
+        let mut response = guard.answered(answer?);
         // A separate arm avoids copying an empty `Fields`.
         if admitted.fields.is_some()
             && let Some(fields) = admitted.fields.take()

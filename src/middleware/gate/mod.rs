@@ -15,19 +15,21 @@ use http::Request;
 pub(super) use self::holding::Admitted;
 use self::reading::Skips;
 pub(super) use self::reading::{NoKeyRefusal, Reading};
+#[cfg(feature = "config")]
+pub(crate) use self::trying::Trial;
 
 use super::deadline::deadline;
 use super::hooks::Hooks;
-use super::kept::Keep;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
 use super::plan_of::Sources;
+use super::settlements::Settlements;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Head;
 use crate::limiter::{
-    Asking, Caller, Charges, Limiter, PreparedLimits, Purpose, Question, Resumed, Steps,
-    WaitingRoom,
+    Asking, Caller, Charges, HoldAnswer, Limiter, PreparedLimits, Purpose, Question, Resumed,
+    Steps, WaitingRoom,
 };
 use crate::line;
 use crate::observe::Request as RequestCount;
@@ -52,14 +54,14 @@ pub(super) struct Gate {
     /// Which requests need numbers.
     wanted: Wanted,
     /// `None` if no policy holds a request to its end.
-    settles: Option<Box<dyn Keep>>,
+    settlements: Option<Arc<Settlements>>,
     exposes_decision: bool,
     hooks: Hooks,
     life: Life,
 }
 
 /// The ruling on a request.
-pub(super) type Ruling = line::Ruling<Arc<Gate>>;
+pub(super) type Ruling = line::Ruling<Gate>;
 
 impl Gate {
     /// Creates a gate for these policies, whose names are valid, over a ledger that was opened for them.
@@ -72,11 +74,13 @@ impl Gate {
         modes: DeclaredModes,
         waiting: WaitingRoom,
     ) -> Self {
+        let settlements = Settlements::new(policies, &readers);
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
         let limiter = Limiter::of(policies, ledger, limits, modes, waiting);
-        let tells_all = answers.writes_numbers() || is_soft || has_queue;
+        // Taking a charge back needs its numbers.
+        let tells_all = answers.writes_numbers() || is_soft || has_queue || settlements.is_some();
         Self {
             limiter: limiter.erased(),
             readers: readers.filter(|(_, reader)| reader.can_affect()).collect(),
@@ -89,7 +93,7 @@ impl Gate {
             lists: None,
             sources: Sources::default(),
             is_soft,
-            settles: None,
+            settlements,
             exposes_decision: false,
             hooks: Hooks::default(),
             life: Life::new(),
@@ -106,14 +110,6 @@ impl Gate {
 
     pub(super) fn set_lists(&mut self, lists: Lists) {
         self.lists = (!lists.are_empty()).then_some(lists);
-    }
-
-    /// Holds requests until their end. Taking a charge back needs its numbers.
-    pub(super) fn set_settles(&mut self, settles: Option<Box<dyn Keep>>) {
-        if settles.is_some() {
-            self.wanted = Wanted::Everything;
-        }
-        self.settles = settles;
     }
 
     pub(super) fn expose_decision(&mut self) {
@@ -134,7 +130,7 @@ impl Gate {
     ///
     /// Puts the decision into the request's extensions, if that is enabled, and empties the extensions of a
     /// refused request.
-    pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Ruling {
+    pub(super) fn ask<B>(self: &Arc<Self>, request: &mut Request<B>) -> Ruling {
         self.life.request();
         look_for_itself(self.id());
         let head = Head::of(request);
@@ -153,12 +149,12 @@ impl Gate {
         match look.and_then(|resolver| resolver.look(&head)) {
             None => self.ask_as(None, request),
             Some(PlanLookup::Known(finding)) => self.ask_as(Some(&finding), request),
-            Some(PlanLookup::Pending(coming)) => Ruling::Wait(Question::of_plan(coming)),
+            Some(PlanLookup::Pending(coming)) => self.wait(Question::of_plan(coming)),
         }
     }
 
     /// Rules on a request with this finding of a resolver.
-    fn ask_as<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
+    fn ask_as<B>(self: &Arc<Self>, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
         let is_plain = self.modes().are_plain();
         if let Some(kind) = finding.and_then(Finding::refusal)
             && (is_plain || !self.has_no_mode_over(Mode::Shadow))
@@ -239,7 +235,11 @@ impl Gate {
     /// Rules on a request while some policies are in shadow or off.
     #[cold]
     #[inline(never)]
-    fn ask_in_modes<B>(&self, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
+    fn ask_in_modes<B>(
+        self: &Arc<Self>,
+        finding: Option<&Finding>,
+        request: &mut Request<B>,
+    ) -> Ruling {
         let charges = match self.charges(&Head::of(request), finding) {
             Ok(charges) => charges,
             Err(refusal) => return self.refuse_for(refusal, request),
@@ -294,12 +294,12 @@ impl Gate {
     }
 
     #[inline]
-    fn put<B>(&self, charges: &[Charge], request: &mut Request<B>) -> Ruling {
+    fn put<B>(self: &Arc<Self>, charges: &[Charge], request: &mut Request<B>) -> Ruling {
         self.put_wanting(self.wanted, charges, request)
     }
 
     fn put_wanting<B>(
-        &self,
+        self: &Arc<Self>,
         wanted: Wanted,
         charges: &[Charge],
         request: &mut Request<B>,
@@ -307,7 +307,7 @@ impl Gate {
         let asking = Asking {
             wanted,
             caller: self.caller(request),
-            hold_answer: self.settles.as_ref().map(|settles| settles.hold_answer()),
+            hold_answer: self.settlements.as_ref().map(|_| HoldAnswer::new()),
         };
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let ruled = self.limiter.rule(charges, asking, &mut outcomes);
@@ -316,7 +316,7 @@ impl Gate {
 
     /// Continues a request that had no ruling, as [`ask`](Self::ask) does.
     fn resume<B>(
-        &self,
+        self: &Arc<Self>,
         question: &mut Question,
         request: &mut Request<B>,
         cx: &mut Context<'_>,

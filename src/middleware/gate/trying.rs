@@ -5,13 +5,30 @@ use http::Request;
 
 use super::Gate;
 use crate::clock::Micros;
-use crate::decision::Outcomes;
+use crate::decision::{Decision, Outcomes};
 use crate::key::Head;
-use crate::middleware::kept::Kept;
+use crate::middleware::guard::ResponseGuard;
 use crate::middleware::lists::Listed;
-use crate::middleware::trial::Trial;
 use crate::plan::{Finding, PlanLookup};
 use crate::store::{Charged, Wanted};
+
+/// The decision of a gate that does not affect the request.
+#[derive(Debug)]
+pub(crate) enum Trial {
+    /// No policy applies.
+    Exempt,
+    /// The request is charged. Dropping the guard settles the charges.
+    Allowed(Decision, ResponseGuard),
+    Denied(Decision),
+    /// The request is denied now, and would wait for its turn.
+    Waits(Decision),
+    /// A list denies it.
+    Forbidden,
+    /// A policy refuses it, because it has no key.
+    NoKey,
+    /// There is no answer yet: a resolver looks the customer up, or the store is not in this process.
+    Unknown,
+}
 
 impl Gate {
     /// Decides as if the gate was in force, and charges an allowed request. A request that a queue would hold
@@ -48,9 +65,8 @@ impl Gate {
         let reported = self.limiter.reported(&charges, &outcomes).into_owned();
         let decision = self.limiter.decision(reported);
         if outcomes.is_allowed() {
-            let settles = self.settles.as_deref();
-            let kept = Kept::of(settles, &self.limiter, &charges, &outcomes, request);
-            return Trial::Allowed(decision, kept);
+            let guard = self.guard(&charges, &outcomes, request);
+            return Trial::Allowed(decision, guard);
         }
         if let Some(caller) = self.caller(request)
             && self.limiter.would_wait(&charges, caller, &outcomes)

@@ -8,14 +8,14 @@ use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::future::{Classify, Occupancy, SampledFuture};
-use crate::adapt::{AdaptiveConcurrency, Permit, Sample, Saturated};
+use super::{Classify, Except, Sampled, classified};
+use crate::adapt::{AdaptiveConcurrency, Permit, Sample, SampledFuture, Saturated};
 
 /// Bounds how many requests of any service are in flight at once, by an [adaptive limit](AdaptiveConcurrency).
 ///
 /// - A slot is taken when the service is called, and is free when it has answered or the call is dropped. A service that
+///   is not ready takes none.
 /// - A request without a slot is refused at once, with the result of the closure for [`Saturated`].
-/// - A request without a slot is refused at once, with what the closure makes of [`Saturated`].
 /// - The limit learns from the time to the answer. An answer is a sample, and an error a sign of an overload,
 ///   unless [`classify`](Self::classify) says otherwise.
 ///
@@ -63,8 +63,6 @@ struct Options<Q, T, E> {
 }
 
 type Refuse<T, E> = dyn Fn(Saturated) -> Result<T, E> + Send + Sync;
-
-pub(super) type Except<Q> = dyn Fn(&Q) -> bool + Send + Sync;
 
 type PartitionOf<Q> = dyn Fn(&Q) -> Option<Cow<'static, str>> + Send + Sync;
 
@@ -153,7 +151,7 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = SampledFuture<S::Future, S::Response, S::Error>;
+    type Future = Sampled<S::Future, Permit, S::Response, S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -162,9 +160,14 @@ where
     fn call(&mut self, request: Q) -> Self::Future {
         match self.options.enter(&request) {
             Ok(permit) => {
-                let held = permit.map(Occupancy::Slot);
-                let classify = self.options.classify.as_ref();
-                SampledFuture::calling(self.inner.call(request), held, classify)
+                let guard = (permit, self.options.classify.clone());
+                SampledFuture::calling(self.inner.call(request), guard, |guard, answer| {
+                    let (permit, classify) = guard;
+                    if let Some(mut permit) = permit {
+                        classified(classify, &answer).record(&mut permit);
+                    }
+                    answer
+                })
             }
             Err(full) => {
                 // The instance that was polled ready may hold a permit or a place in a queue.

@@ -173,6 +173,12 @@ impl Watch {
         is_away
     }
 
+    /// Returns the number of the part that has this key.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn part(&self, key: &Key) -> u64 {
+        self.remote.place(key).part
+    }
+
     /// Begins a call to the server of this key.
     pub(in crate::store) fn waiting(self: &Arc<Self>, key: &Key) -> Waiting {
         Waiting {

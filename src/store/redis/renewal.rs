@@ -2,14 +2,16 @@
 //!
 //! In Redis a slot lasts for one life, and is renewed at a third of it, all slots in one call. So a node that
 //! dies frees its slots within one life, and a request may last as long as it likes. In a cluster each key
-//! has a call of its own, since a script reads the keys of one hash slot only.
+//! has a call of its own, since a script reads the keys of one hash slot only, and each server is renewed by itself: a call
+//! to one that is away may take longer than a slot lasts.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::Value;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
 use super::calls::{Calls, Names};
@@ -38,8 +40,11 @@ const NOT_RENEWED: Diagnostic = Diagnostic::new(
 /// The charges of requests that hold slots of one key under one policy.
 type OfKey = Vec<Charge>;
 
-/// The number of calls that renew slots in a cluster at once.
+/// The number of calls to a server of a cluster that renew slots at once.
 const MOST_AT_ONCE: usize = 64;
+
+/// The same where parts are guessed, so that a server has many of them.
+const MOST_OF_A_GUESS: usize = 4;
 
 /// Keeps the slots that a request has taken, until they are released.
 pub(super) fn keep(calls: &Arc<Calls>, charges: &[Charge], outcomes: &Outcomes) {
@@ -54,6 +59,7 @@ pub(super) fn keep(calls: &Arc<Calls>, charges: &[Charge], outcomes: &Outcomes) 
 
 /// Renews slots as long as any is held.
 async fn renew(renewing: Renewing, every: Duration) {
+    let mut under_way: HashMap<u64, JoinHandle<()>> = HashMap::new();
     loop {
         sleep(every).await;
         let Some(calls) = renewing.0.upgrade() else {
@@ -63,14 +69,34 @@ async fn renew(renewing: Renewing, every: Duration) {
             // The next slot that is taken begins a task of its own.
             return renewing.end();
         };
-        if !charges.is_empty() && calls.renew_held(charges).await > 0 {
-            diagnose(&LOST);
+        under_way.retain(|_, renewal| !renewal.is_finished());
+        for (part, charges) in calls.by_part(charges) {
+            // The previous calls to this server are not over. It would answer these after those.
+            let Entry::Vacant(place) = under_way.entry(part) else {
+                continue;
+            };
+            let calls = Arc::clone(&calls);
+            place.insert(tokio::spawn(async move {
+                if calls.renew_held(charges).await > 0 {
+                    diagnose(&LOST);
+                }
+            }));
         }
     }
 }
 
 impl Calls {
-    /// Renews the slots that these charges held a moment ago. Returns how many were lost while their requests go on.
+    /// Divides charges by the server of their keys, as far as it is known.
+    fn by_part(&self, charges: Vec<Charge>) -> HashMap<u64, Vec<Charge>> {
+        let mut by_part: HashMap<u64, Vec<Charge>> = HashMap::new();
+        for charge in charges {
+            let part = self.watch.part(&charge.key);
+            by_part.entry(part).or_default().push(charge);
+        }
+        by_part
+    }
+
+    /// Renews the slots of a server that these charges held a moment ago. Returns how many were lost while their requests go on.
     ///
     /// A slot that is not renewed now is renewed next time, before it has ended.
     async fn renew_held(self: &Arc<Self>, charges: Vec<Charge>) -> u64 {
@@ -98,11 +124,15 @@ impl Calls {
             let all: Vec<OfKey> = by_key.into_values().collect();
             return self.renew_together(&all).await.unwrap_or(0);
         }
-        // A server that does not answer holds up its own keys, and no others.
+        let most = if self.link.is_guessed() {
+            MOST_OF_A_GUESS
+        } else {
+            MOST_AT_ONCE
+        };
         let mut left = by_key.into_values();
         let (mut under_way, mut lost) = (JoinSet::new(), 0);
         loop {
-            while under_way.len() < MOST_AT_ONCE
+            while under_way.len() < most
                 && let Some(of_key) = left.next()
             {
                 if !self.watch.is_away(&of_key[..1]) {

@@ -13,25 +13,26 @@ const UNREPORTED: Diagnostic = Diagnostic::new(
 );
 
 /// How the policies of a layer settle requests at their end.
-pub(super) struct Settles {
+pub(super) struct Settlements {
     /// By policy; `None` for a policy whose charges stay as they are.
-    policies: Box<[Option<Settled>]>,
+    policies: Box<[Option<Settlement>]>,
     takes_a_spend: bool,
     asks_about_the_end: bool,
 }
 
-pub(super) struct Settled {
+struct Settlement {
     name: String,
     /// `None` if only an end without an answer matters.
-    pub(super) settling: Option<Arc<Settling>>,
+    settling: Option<Arc<Settling>>,
 }
 
-impl Settles {
+impl Settlements {
     /// Returns `None` if no policy holds a request until its end.
-    pub(super) fn new(policies: &[Policy], readers: &[Http], holds: &[bool]) -> Option<Arc<Self>> {
-        let each = policies.iter().zip(readers).zip(holds);
-        let each = each.map(|((policy, reader), holds)| {
-            (*holds && policy.is_limited()).then(|| Settled {
+    pub(super) fn new(policies: &[Policy], readers: &[Http]) -> Option<Arc<Self>> {
+        let each = policies.iter().zip(readers);
+        let each = each.map(|(policy, reader)| {
+            let holds = policy.is_settled() || policy.algorithm().is_held();
+            (holds && policy.is_limited()).then(|| Settlement {
                 name: policy.shown_name().to_owned(),
                 settling: reader.settling().cloned(),
             })
@@ -53,8 +54,18 @@ impl Settles {
         })
     }
 
-    pub(super) fn of(&self, policy: usize) -> Option<&Settled> {
+    fn of(&self, policy: usize) -> Option<&Settlement> {
         self.policies.get(policy)?.as_ref()
+    }
+
+    /// Returns whether the charges of this policy are settled at the end of their requests.
+    pub(super) fn settles(&self, policy: usize) -> bool {
+        self.of(policy).is_some()
+    }
+
+    /// Returns how the policy finds the cost of a request, if it looks for it.
+    pub(super) fn settling(&self, policy: usize) -> Option<&Settling> {
+        self.of(policy)?.settling.as_deref()
     }
 
     /// Returns whether a closure looks at the end, so that the headers are kept for it.
@@ -66,18 +77,17 @@ impl Settles {
     pub(super) fn takes_a_spend(&self) -> bool {
         self.takes_a_spend
     }
-}
 
-impl Settled {
     /// Warns that a response should have reported the cost and has not.
     #[cold]
-    pub(super) fn is_unreported(&self) {
-        warn_once_of(&UNREPORTED, format!("policy {:?}", self.name));
+    pub(super) fn warn_of_no_report(&self, policy: usize) {
+        let name = self.of(policy).map_or("", |policy| &policy.name);
+        warn_once_of(&UNREPORTED, format!("policy {name:?}"));
     }
 }
 
-impl fmt::Debug for Settles {
+impl fmt::Debug for Settlements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settles").finish_non_exhaustive()
+        f.debug_struct("Settlements").finish_non_exhaustive()
     }
 }
