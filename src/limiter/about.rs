@@ -1,12 +1,9 @@
 //! The verbs for an operator, about the charges of a request: each policy may have a key of its own.
 
-use std::sync::Arc;
-
 use super::{Charges, Inspection, Limiter, Purpose};
-use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::store::{Charge, Ledger, answered};
+use crate::store::{Charge, Ledger};
 
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns the charges of all policies for one key at this cost.
@@ -14,27 +11,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.charges_now(key, cost, Purpose::Look)
     }
 
-    /// Returns the decision that these charges would have.
-    pub(crate) fn peek_about(
-        &self,
-        charges: Charges,
-    ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static + use<L> {
-        let reply = self.ledger.peek(&charges);
-        let policies = Arc::clone(&self.policies);
-        async move {
-            let mut outcomes = answered(&charges, reply.wait().await)?;
-            policies.prices.convert_to_units(&charges, &mut outcomes);
-            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
-        }
-    }
-
     /// Describes the state of the keys of these charges, in sentences.
     pub(crate) fn inspect_about(
         &self,
         charges: Charges,
     ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static + use<L> {
-        let refusals = self.refusals_about(charges.clone());
-        let leased = self.leased_about(charges.clone());
+        let (refusals, leased) = (self.refusals(&charges), self.leased(&charges));
         let peeked = self.peek_about(charges);
         async move { Ok(Inspection::new(peeked.await?, refusals.await, leased.await)) }
     }

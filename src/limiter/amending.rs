@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Limiter, LocalLimiter, Purpose};
 use crate::error::StoreError;
 use crate::key::IntoKey;
-use crate::store::{Amendment, Ledger};
+use crate::store::{Amendment, Charge, Ledger};
 
 impl LocalLimiter {
     /// Gives units back that were charged to this key, under every policy, for work that was not done.
@@ -180,6 +180,16 @@ impl LocalLimiter {
             &self.charges_now(key.into_key(), 0, Purpose::Amend),
             Amendment::Unblock,
         )
+    }
+}
+
+impl LocalLimiter {
+    /// Changes the state of a key in this process, and returns what [`Ledger::amend`] answers.
+    pub(super) fn amend_now(&self, charges: &[Charge], amendment: Amendment) -> bool {
+        self.policies.count_amended(charges, amendment);
+        let amended = self.ledger.inner().amend_now(charges, amendment);
+        // Only an override can fail, for lack of room.
+        amended.unwrap_or(false)
     }
 }
 

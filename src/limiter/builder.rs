@@ -36,6 +36,20 @@ pub struct LimiterBuilder<S = MemoryStore> {
 /// The default for the number of requests that wait under all policies together.
 pub(crate) const WAIT_PLACES: u32 = 10_000;
 
+impl Limiter {
+    /// Starts a limiter, with its state in this process unless it gets a [store](LimiterBuilder::store).
+    ///
+    /// # Defaults
+    ///
+    /// - policies: none; at least one is required
+    /// - store: a new [`MemoryStore`](crate::MemoryStore)
+    /// - not split: this node admits all of each limit
+    /// - places for requests that wait in a layer: 10,000
+    pub fn builder() -> LimiterBuilder {
+        LimiterBuilder::new()
+    }
+}
+
 impl LimiterBuilder {
     /// Makes a builder with the defaults of [`Limiter::builder`].
     pub(super) fn new() -> Self {

@@ -126,51 +126,50 @@ impl Reads for Arguments<'_> {
 pub(super) type Named = SmallVec<[(usize, Demand); 4]>;
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Writes the charge of a request under the policy that `charge` names.
+    /// Returns the charge of a request under one policy. No other function of the way makes one.
     #[inline]
-    pub(crate) fn charge_for<R: Reads>(
+    pub(crate) fn charge_of<R: Reads>(
         &self,
-        charge: &mut Charge,
+        policy: usize,
         reads: &R,
         purpose: Purpose,
         steps: &mut impl Steps<R::Refusal>,
-    ) -> Result<(), NoDemand<R::Refusal>> {
+    ) -> Result<Charge, NoDemand<R::Refusal>> {
         let demand = reads.demand()?;
         let policies = &*self.policies;
-        charge.key = demand.key;
-        charge.cost = demand.cost;
+        let mut charge = Charge::new(policy, demand.key, demand.cost);
         charge.is_soft = demand.is_soft;
         if let Some(limits) = &policies.limits {
-            let context = reads.context(charge.policy, limits.limits());
+            let context = reads.context(policy, limits.limits());
             let (plain, of_head) = (|| reads.plain_key(), || reads.limit());
-            if !limits.apply(charge, context, reads.finding(), &plain, &of_head) {
+            if !limits.apply(&mut charge, context, reads.finding(), &plain, &of_head) {
                 return Err(NoDemand::Exempt(charge.rule));
             }
         }
         let has_terms = policies.terms.are_any() && purpose.has_terms();
         if has_terms && demand.is_low_priority {
-            policies.terms.leave_reserve(charge);
+            policies.terms.leave_reserve(&mut charge);
         }
         #[cfg(feature = "http")]
         if demand.is_estimate {
-            self.cut(charge);
+            self.cut(&mut charge);
         }
         steps.counts(&demand, charge.cost);
         if has_terms {
-            policies.terms.refuse_above_ceiling(charge);
+            policies.terms.refuse_above_ceiling(&mut charge);
         }
         if purpose == Purpose::Hold && policies.has_slots {
-            let algorithm = policies.algorithms.get(charge.policy);
+            let algorithm = policies.algorithms.get(policy);
             let is_held = algorithm.is_some_and(Algorithm::is_held);
             charge.slot = is_held.then(Slot::unique);
         }
         if policies.prices.are_any() {
             match purpose {
-                Purpose::GiveBack => policies.prices.price_at_least(charge),
-                _ => policies.prices.price(charge, demand.class),
+                Purpose::GiveBack => policies.prices.price_at_least(&mut charge),
+                _ => policies.prices.price(&mut charge, demand.class),
             }
         }
-        Ok(())
+        Ok(charge)
     }
 
     /// Returns the charges of a request under the policies that are not off.
@@ -197,9 +196,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 steps.charges_nothing(policy, NoDemand::Off);
                 continue;
             }
-            let mut charge = Charge::new(policy, Key::MISSING, 1);
-            match self.charge_for(&mut charge, &reads, purpose, steps) {
-                Ok(()) => {
+            match self.charge_of(policy, &reads, purpose, steps) {
+                Ok(mut charge) => {
                     if mode == Mode::Shadow {
                         charge = charge.shadow();
                     }
@@ -292,10 +290,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> Option<Charge> {
         self.policies.mistakes.note_asked_alike();
         let arguments = self.arguments(self.asker(), (key, cost, false), finding);
-        let mut charge = Charge::new(policy, key, cost);
-        self.charge_for(&mut charge, &arguments, purpose, &mut ())
-            .ok()?;
-        Some(charge)
+        self.charge_of(policy, &arguments, purpose, &mut ()).ok()
     }
 
     /// Returns the charges of all policies for one key at one cost, by the finding of a resolver that is known now.

@@ -1,5 +1,6 @@
 //! Counts the decisions of a limiter.
 
+use std::iter;
 use std::sync::Arc;
 #[cfg(feature = "config")]
 use std::sync::OnceLock;
@@ -12,7 +13,6 @@ use tokio::time::Instant;
 use super::{Limiter, Policies};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::error::StoreError;
 use crate::factor::FactorCell;
 use crate::key::Key;
 #[cfg(feature = "config")]
@@ -125,53 +125,148 @@ impl LimiterCounters {
     }
 }
 
-impl Policies {
-    /// Returns the policies that are charged, and the units.
-    fn units<'a>(
-        &'a self,
-        charges: &'a [Charge],
-    ) -> impl ExactSizeIterator<Item = (usize, u32)> + 'a {
-        let units = |charge: &Charge| (charge.policy, self.prices.units(charge));
-        charges.iter().map(units)
+/// What is counted of a charge.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    policy: usize,
+    key: &'a Key,
+    units: u32,
+    /// Whether the units of an allowed request are counted when it is settled: a counter cannot take an estimate back.
+    is_settled: bool,
+}
+
+impl<'a> Asked<'a> {
+    #[inline]
+    pub(super) fn of(policy: usize, key: &'a Key, units: u32) -> Self {
+        Self {
+            policy,
+            key,
+            units,
+            is_settled: false,
+        }
     }
 
-    /// Counts an allowed request whose numbers are not known.
+    /// Returns the units that are counted now, if they are charged.
     #[inline]
-    pub(super) fn count_allowed(&self, charges: &[Charge]) {
-        if self.counted.heaviest.is_some() {
-            self.note_keys(charges, &Outcomes::new(Micros::ZERO), |_| false);
-        }
-        self.counted.counters.judged(self.units(charges), Ok(()));
+    fn units_now(&self) -> u32 {
+        if self.is_settled { 0 } else { self.units }
+    }
+}
+
+impl Policies {
+    /// Returns what is counted of these charges, some of which are settled later.
+    #[inline]
+    pub(super) fn asked<'a>(
+        &'a self,
+        charges: &'a [Charge],
+        is_settled: impl Fn(&Charge) -> bool + Copy + 'a,
+    ) -> impl ExactSizeIterator<Item = Asked<'a>> + Clone {
+        charges.iter().map(move |charge| Asked {
+            policy: charge.policy,
+            key: &charge.key,
+            units: self.prices.units(charge),
+            is_settled: is_settled(charge),
+        })
     }
 
     /// Counts a decided request. The outcomes are in units.
     #[inline]
-    pub(super) fn count_decided(&self, charges: &[Charge], outcomes: &Outcomes) {
-        self.count_held(charges, outcomes, |_| false);
-    }
-
-    /// Counts a decided request. What these charges of it cost is counted when they are settled: a counter cannot take
-    /// an estimate back.
-    #[inline]
-    pub(super) fn count_held(
+    pub(super) fn count_decided<'a>(
         &self,
-        charges: &[Charge],
+        asked: impl Iterator<Item = Asked<'a>> + Clone,
         outcomes: &Outcomes,
-        is_settled: impl Fn(&Charge) -> bool,
     ) {
-        let units = charges.iter().map(|charge| {
-            let units = if is_settled(charge) {
-                0
-            } else {
-                self.prices.units(charge)
-            };
-            (charge.policy, units)
-        });
+        let units = asked.clone().map(|asked| (asked.policy, asked.units_now()));
         if !self.counted.counters.decided(units, outcomes) {
-            self.log_refusal(charges, outcomes);
+            self.log_refusal(&mut asked.clone(), outcomes);
         }
         if self.counted.heaviest.is_some() {
-            self.note_keys(charges, outcomes, is_settled);
+            self.note_keys(&mut { asked }, outcomes);
+        }
+    }
+
+    /// Counts a request that was decided under one policy.
+    #[inline]
+    pub(super) fn count_one(&self, asked: Asked<'_>, is_allowed: bool, outcomes: &Outcomes) {
+        let counted = &self.counted;
+        match outcomes.first() {
+            Some(outcome) if is_allowed && counted.heaviest.is_none() => {
+                let (policy, units) = (asked.policy, asked.units_now());
+                counted.counters.allowed(policy, units, outcome);
+            }
+            _ => self.count_alone(asked, outcomes),
+        }
+    }
+
+    // A function of its own: it would make the path of most requests longer.
+    #[inline(never)]
+    fn count_alone(&self, asked: Asked<'_>, outcomes: &Outcomes) {
+        self.count_decided(iter::once(asked), outcomes);
+    }
+
+    /// Counts a verdict on a request under one policy, without numbers.
+    #[inline]
+    pub(super) fn count_judged_by_one(&self, asked: Asked<'_>, is_allowed: bool) {
+        let (policy, units) = (asked.policy, asked.units);
+        if self.counted.heaviest.is_some() {
+            self.counted
+                .note(policy, asked.key, units, !is_allowed, None);
+        }
+        let counters = &self.counted.counters;
+        counters.judged_by_one(policy, units, is_allowed);
+    }
+
+    /// Counts a verdict on a request, without numbers. A denial names a policy that denies.
+    #[inline]
+    pub(super) fn count_judged<'a>(
+        &self,
+        asked: impl Iterator<Item = Asked<'a>> + Clone,
+        verdict: Result<(), usize>,
+    ) {
+        if self.counted.heaviest.is_some() {
+            for asked in asked.clone() {
+                let is_refused = verdict == Err(asked.policy);
+                self.counted
+                    .note(asked.policy, asked.key, asked.units, is_refused, None);
+            }
+        }
+        let units = asked.map(|asked| (asked.policy, asked.units));
+        self.counted.counters.judged(units, verdict);
+    }
+
+    #[inline(never)]
+    fn note_keys<'a>(&self, asked: &mut dyn Iterator<Item = Asked<'a>>, outcomes: &Outcomes) {
+        let at = Some(outcomes.at()).filter(|at| *at > Micros::ZERO);
+        for asked in asked {
+            let mut each = outcomes.iter();
+            let outcome = each.find(|(policy, _)| *policy == asked.policy);
+            let is_refused = outcome.is_some_and(|(_, outcome)| outcome.denies());
+            let is_charged =
+                outcomes.is_allowed() && outcome.is_some_and(|(_, it)| it.is_allowed());
+            let units = if is_charged {
+                asked.units_now()
+            } else {
+                asked.units
+            };
+            self.counted
+                .note(asked.policy, asked.key, units, is_refused, at);
+        }
+    }
+
+    #[cold]
+    fn log_refusal<'a>(&self, mut asked: &mut dyn Iterator<Item = Asked<'a>>, outcomes: &Outcomes) {
+        let counters = &self.counted.counters;
+        // Those that were asked are in the order of the outcomes.
+        for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
+            let asked = Iterator::find(&mut asked, |asked| asked.policy == policy);
+            let key_kind = asked.map_or("unknown", |asked| asked.key.kind_name());
+            let is_told = counters.is_refusal_told(policy, outcomes.at());
+            if outcome.is_penalized() {
+                counters.log_penalty(policy, key_kind, outcome);
+            }
+            if is_told {
+                counters.log_refusal(policy, key_kind, outcome, outcomes.at());
+            }
         }
     }
 
@@ -185,124 +280,12 @@ impl Policies {
         }
     }
 
-    /// Counts a request that was decided under one policy.
-    #[inline]
-    pub(super) fn count_one(
-        &self,
-        (policy, key, units): (usize, &Key, u32),
-        is_allowed: bool,
-        outcomes: &Outcomes,
-    ) {
-        let allowed = outcomes.first().filter(|_| is_allowed);
-        match allowed {
-            Some(outcome) => self.counted.counters.allowed(policy, units, outcome),
-            None => self.count_refused(policy, key, units, outcomes),
-        }
-        if self.counted.heaviest.is_some() {
-            self.note_key(policy, key, units, outcomes);
-        }
-    }
-
-    // A function of its own: otherwise the path of most requests would reserve room for the charge.
-
-    #[inline(never)]
-    fn count_refused(&self, policy: usize, key: &Key, units: u32, outcomes: &Outcomes) {
-        let counters = &self.counted.counters;
-        if !counters.decided([(policy, units)], outcomes) {
-            self.log_refusal(&[Charge::new(policy, *key, units)], outcomes);
-        }
-    }
-
-    #[inline(never)]
-    fn note_key(&self, policy: usize, key: &Key, units: u32, outcomes: &Outcomes) {
-        self.note_keys(&[Charge::new(policy, *key, units)], outcomes, |_| false);
-    }
-
-    #[inline(never)]
-    fn note_keys(
-        &self,
-        charges: &[Charge],
-        outcomes: &Outcomes,
-        is_settled: impl Fn(&Charge) -> bool,
-    ) {
-        let at = Some(outcomes.at()).filter(|at| *at > Micros::ZERO);
-        for charge in charges {
-            let mut each = outcomes.iter();
-            let outcome = each.find(|(policy, _)| *policy == charge.policy);
-            let is_refused = outcome.is_some_and(|(_, outcome)| outcome.denies());
-            let is_charged =
-                outcomes.is_allowed() && outcome.is_some_and(|(_, it)| it.is_allowed());
-            let units = if is_charged && is_settled(charge) {
-                0
-            } else {
-                self.prices.units(charge)
-            };
-            self.counted
-                .note(charge.policy, &charge.key, units, is_refused, at);
-        }
-    }
-
-    /// Counts a verdict on a request of this key under one policy, without numbers.
-    #[inline]
-    pub(super) fn count_judged_by_one(
-        &self,
-        policy: usize,
-        (key, units): (&Key, u32),
-        is_allowed: bool,
-    ) {
-        if self.counted.heaviest.is_some() {
-            self.counted.note(policy, key, units, !is_allowed, None);
-        }
-        self.counted
-            .counters
-            .judged_by_one(policy, units, is_allowed);
-    }
-
-    /// Counts a verdict on a request of this key, without numbers. A denial names a policy that denies.
-    #[inline]
-    pub(super) fn count_judged(
-        &self,
-        asked: impl Iterator<Item = (usize, u32)> + Clone,
-        key: &Key,
-        verdict: Result<(), usize>,
-    ) {
-        if self.counted.heaviest.is_some() {
-            for (policy, units) in asked.clone() {
-                let is_refused = verdict == Err(policy);
-                self.counted.note(policy, key, units, is_refused, None);
-            }
-        }
-        self.counted.counters.judged(asked, verdict);
-    }
-
-    #[cold]
-    fn log_refusal(&self, charges: &[Charge], outcomes: &Outcomes) {
-        let counters = &self.counted.counters;
-        for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
-            let is_told = counters.is_refusal_told(policy, outcomes.at());
-            if !is_told && !outcome.is_penalized() {
-                continue;
-            }
-            let mut charges = charges.iter();
-            let charge = charges.find(|charge| charge.policy == policy);
-            let key_kind = charge.map_or("unknown", |charge| charge.key.kind_name());
-            if outcome.is_penalized() {
-                counters.log_penalty(policy, key_kind, outcome);
-            }
-            if is_told {
-                counters.log_refusal(policy, key_kind, outcome, outcomes.at());
-            }
-        }
-    }
-
     /// Counts units that were taken.
-    pub(super) fn count_taken(&self, charges: &[Charge], units: u32, outcomes: &Outcomes) {
-        let taken = charges
-            .iter()
-            .map(|charge| (charge.policy, charge.cost.min(units)));
-        if !self.counted.counters.decided(taken, outcomes) {
-            self.log_refusal(charges, outcomes);
+    pub(super) fn count_taken(&self, charges: &mut [Charge], units: u32, outcomes: &Outcomes) {
+        for charge in &mut *charges {
+            charge.cost = charge.cost.min(units);
         }
+        self.count_decided(self.asked(charges, |_| false), outcomes);
     }
 
     /// Counts the correction of charges after the fact, if this amendment is one.
@@ -312,9 +295,10 @@ impl Policies {
             Amendment::Refund => Count::Refunded,
             _ => return,
         };
-        for (policy, units) in self.units(charges) {
-            self.count_settled(policy);
-            self.counted.counters.policy(policy, what, units.into());
+        for asked in self.asked(charges, |_| false) {
+            self.count_settled(asked.policy);
+            let counters = &self.counted.counters;
+            counters.policy(asked.policy, what, asked.units.into());
         }
     }
 
@@ -328,17 +312,6 @@ impl Policies {
     pub(super) fn count_failed(&self, charges: &[Charge]) {
         let asked = charges.iter().map(Charge::policy);
         self.counted.counters.failed(asked);
-    }
-
-    /// Counts a store's answer to these charges.
-    pub(super) fn count(&self, charges: &[Charge], answer: &Result<Outcomes, StoreError>) {
-        match answer {
-            Ok(outcomes) => self.count_decided(charges, outcomes),
-            Err(error) => {
-                self.store_has_failed(error);
-                self.count_failed(charges);
-            }
-        }
     }
 }
 
@@ -371,13 +344,15 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     #[cfg(feature = "http")]
     #[inline]
     pub(crate) fn count_allowed(&self, charges: &[Charge]) {
-        self.policies.count_allowed(charges);
+        let asked = self.policies.asked(charges, |_| false);
+        self.policies.count_judged(asked, Ok(()));
     }
 
     /// Counts a decided request. The outcomes are [reported](Self::reported).
     #[inline]
     pub(crate) fn count_decided(&self, charges: &[Charge], told: &Outcomes) {
-        self.policies.count_decided(charges, told);
+        let asked = self.policies.asked(charges, |_| false);
+        self.policies.count_decided(asked, told);
     }
 
     /// Counts a decided request, but what these charges of it cost, which is counted when they are settled.
@@ -385,9 +360,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         charges: &[Charge],
         told: &Outcomes,
-        is_settled: impl Fn(&Charge) -> bool,
+        is_settled: impl Fn(&Charge) -> bool + Copy,
     ) {
-        self.policies.count_held(charges, told, is_settled);
+        let asked = self.policies.asked(charges, is_settled);
+        self.policies.count_decided(asked, told);
     }
 
     /// Counts a request that the store could not decide.

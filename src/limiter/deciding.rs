@@ -1,13 +1,262 @@
+//! Asks a ledger to decide. No other file does.
+//!
+//! An answer is checked here, and the health of the store is reported. A decision is then concluded: large costs are
+//! warned of, parts become units, and the request is counted.
+
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::Policies;
+use super::counting::Asked;
+use super::policies::Shape;
+use super::prices::Prices;
+use super::{Charges, Limiter, LocalLimiter, Policies, Purpose};
 use crate::clock::Micros;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::{Charge, Charged, Ledger, Wanted, check};
+use crate::key::{IntoKey, Key};
+use crate::store::{Charge, Charged, Ledger, Reply, Wanted, answered, check, mark};
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Asks for a decision on these charges, and checks an answer that comes at once. One that comes later is to be
+    /// [checked](Policies::checked).
+    #[inline]
+    pub(crate) fn decide(
+        &self,
+        charges: &[Charge],
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> Charged {
+        let error = match self.ledger.charge(charges, wanted, outcomes) {
+            Charged::Now(Ok(is_allowed)) if !wanted.includes(is_allowed) => {
+                self.policies.store.answered();
+                return Charged::Now(Ok(is_allowed));
+            }
+            Charged::Now(Ok(_)) => match check(charges, outcomes) {
+                Ok(()) => {
+                    self.policies.store.answered();
+                    // Without the numbers of allowed requests, a denial is one, whatever its numbers are.
+                    let is_allowed = wanted.includes(true) && outcomes.is_allowed();
+                    return Charged::Now(Ok(is_allowed));
+                }
+                Err(error) => error,
+            },
+            Charged::Now(Err(error)) => error,
+            later @ Charged::Later(_) => return later,
+        };
+        self.policies.store_has_failed(&error);
+        Charged::Now(Err(error))
+    }
+
+    /// Asks for a decision, and returns the outcomes by value. They are to be [checked](Policies::checked).
+    pub(crate) fn ask(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
+        self.ledger.decide(charges)
+    }
+
+    /// Decides, and returns the outcomes in units.
+    pub(super) async fn decided(self, charges: Charges) -> Result<Outcomes, StoreError> {
+        let answer = self.ask(&charges).wait().await;
+        self.policies.answered(&charges, answer)
+    }
+
+    /// Takes as many units as there are. The answer is to be checked.
+    pub(super) fn take(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        self.ledger.take_up_to(charges)
+    }
+}
+
+impl LocalLimiter {
+    /// Decides one request of this key at this cost, and charges every policy if all allow it.
+    pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
+        let (key, policies) = (key.into_key(), &*self.policies);
+        // It is decided in place, because moving a decision costs as much as making it.
+        let names = Arc::clone(&policies.names);
+        let mut decision = Decision::new(names, Outcomes::new(Micros::ZERO));
+        decision.change(|outcomes| match policies.shape_at(cost) {
+            Shape::OnePlain(policy) => {
+                let ledger = self.ledger.inner();
+                let is_allowed = ledger.charge_one(policy, (&key, cost), None, outcomes);
+                policies.count_one(Asked::of(policy, &key, cost), is_allowed, outcomes);
+            }
+            Shape::OnePriced(policy) | Shape::OneLimited(policy) => {
+                self.decide_one(policy, key, cost, outcomes);
+            }
+            _ => self.decide_alike(key, cost, outcomes),
+        });
+        decision
+    }
+
+    /// Decides and charges as [`check_now`](Self::check_now) does, and returns only the verdict.
+    ///
+    /// Without the numbers, a decision takes a fraction of the time.
+    #[inline]
+    pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
+        let (key, policies) = (key.into_key(), &*self.policies);
+        match policies.shape_at(cost) {
+            Shape::OnePlain(policy) => {
+                let is_admitted = self.ledger.inner().admit_one(policy, (&key, cost), None);
+                policies.count_judged_by_one(Asked::of(policy, &key, cost), is_admitted);
+                is_admitted
+            }
+            shape => self.admit_as(shape, &key, cost),
+        }
+    }
+
+    // A function of its own, since the path of one plain policy is smaller without it.
+    #[inline(never)]
+    fn admit_as(&self, shape: Shape, key: &Key, cost: u32) -> bool {
+        match shape {
+            Shape::OnePriced(policy) => self.admit_priced(policy, key, cost),
+            Shape::OneLimited(policy) => self.admit_limited(policy, *key, cost),
+            Shape::SeveralPlain => self.admit_alike(key, cost),
+            _ => self.admit_charges(&self.asked_alike_now(*key, cost, Purpose::Decide)),
+        }
+    }
+
+    /// Decides under the only policy, which has neither a penalty nor slots.
+    fn decide_one(&self, policy: usize, key: Key, cost: u32, outcomes: &mut Outcomes) {
+        let Some(charge) = self.charge_of_one_now(policy, key, cost) else {
+            return;
+        };
+        let (ledger, asked) = (self.ledger.inner(), (&charge.key, charge.cost));
+        let is_allowed = ledger.charge_one(policy, asked, charge.limit, outcomes);
+        let charges = std::slice::from_ref(&charge);
+        mark(charges, outcomes);
+        self.policies.prices.convert_to_units(charges, outcomes);
+        let asked = Asked::of(policy, &charge.key, cost);
+        self.policies.count_one(asked, is_allowed, outcomes);
+    }
+
+    fn decide_alike(&self, key: Key, cost: u32, outcomes: &mut Outcomes) {
+        let charges = self.asked_alike_now(key, cost, Purpose::Decide);
+        self.decide_all(&charges, outcomes);
+    }
+
+    /// Decides on these charges, and counts the request.
+    pub(super) fn decide_all(&self, charges: &[Charge], outcomes: &mut Outcomes) {
+        // The store in this process always answers, about each charge.
+        let _ = self.decide(charges, Wanted::Everything, outcomes);
+        self.policies.conclude(charges, outcomes, |_| false);
+    }
+
+    fn admit_limited(&self, policy: usize, key: Key, cost: u32) -> bool {
+        let Some(charge) = self.charge_of_one_now(policy, key, cost) else {
+            return true;
+        };
+        let asked = (&charge.key, charge.cost);
+        let is_admitted = self.ledger.inner().admit_one(policy, asked, charge.limit);
+        let asked = Asked::of(policy, &charge.key, cost);
+        self.policies.count_judged_by_one(asked, is_admitted);
+        is_admitted
+    }
+
+    fn admit_priced(&self, policy: usize, key: &Key, cost: u32) -> bool {
+        let Some(cell) = self.policies.prices.ungrowing(policy) else {
+            // A limit that was reached may grow, and that needs the numbers.
+            return self.check_now(*key, cost).is_allowed();
+        };
+        let is_admitted = match Prices::whole_cost(cell, cost) {
+            Some(parts) => {
+                let is_admitted = self.ledger.inner().admit_one(policy, (key, parts), None);
+                let asked = Asked::of(policy, key, cost);
+                self.policies.count_judged_by_one(asked, is_admitted);
+                is_admitted
+            }
+            None => self.admit_limited(policy, *key, cost),
+        };
+        if !is_admitted {
+            cell.note_reached();
+        }
+        is_admitted
+    }
+
+    fn admit_alike(&self, key: &Key, cost: u32) -> bool {
+        let policies = &*self.policies;
+        policies.mistakes.note_asked_alike();
+        match self
+            .ledger
+            .inner()
+            .admit_alike(&policies.limited, key, cost)
+        {
+            Some(verdict) => {
+                let asked = policies.limited.iter();
+                let asked = asked.map(|(policy, _)| Asked::of(*policy, key, cost));
+                policies.count_judged(asked, verdict);
+                verdict.is_ok()
+            }
+            None => self.admit_charges(&self.charges_now(*key, cost, Purpose::Decide)),
+        }
+    }
+
+    fn admit_charges(&self, charges: &[Charge]) -> bool {
+        let policies = &*self.policies;
+        // A limit that was reached may grow, and a policy in shadow counts what it would refuse.
+        let wanted = if policies.prices.are_any() || !policies.modes.are_plain() {
+            Wanted::Everything
+        } else {
+            Wanted::Refusals
+        };
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let decided = self.decide(charges, wanted, &mut outcomes);
+        let is_admitted = matches!(decided, Charged::Now(Ok(true)));
+        if wanted.includes(is_admitted) {
+            policies.conclude(charges, &mut outcomes, |_| false);
+        } else {
+            policies.count_judged(policies.asked(charges, |_| false), Ok(()));
+        }
+        is_admitted
+    }
+
+    /// Takes as many units as there are.
+    pub(super) fn take_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
+        self.ledger.inner().take_up_to_now(charges)
+    }
+}
+
+impl Policies {
+    /// Checks a store's answer to these charges, and reports the store's health.
+    pub(super) fn checked(
+        &self,
+        charges: &[Charge],
+        answer: Result<Outcomes, StoreError>,
+    ) -> Result<Outcomes, StoreError> {
+        let answer = answered(charges, answer);
+        match &answer {
+            Ok(_) => self.store.answered(),
+            Err(error) => self.store_has_failed(error),
+        }
+        answer
+    }
+
+    /// Concludes a decision by its outcomes, which become those in units. What some charges cost is counted when they
+    /// are settled.
+    #[inline]
+    pub(super) fn conclude(
+        &self,
+        charges: &[Charge],
+        outcomes: &mut Outcomes,
+        is_settled: impl Fn(&Charge) -> bool + Copy,
+    ) {
+        self.look_at_costs(charges, outcomes);
+        self.prices.convert_to_units(charges, outcomes);
+        self.count_decided(self.asked(charges, is_settled), outcomes);
+    }
+
+    /// Checks a store's answer to these charges, and concludes the decision.
+    fn answered(
+        &self,
+        charges: &[Charge],
+        answer: Result<Outcomes, StoreError>,
+    ) -> Result<Outcomes, StoreError> {
+        let mut answer = self.checked(charges, answer);
+        match &mut answer {
+            Ok(outcomes) => self.conclude(charges, outcomes, |_| false),
+            Err(_) => self.count_failed(charges),
+        }
+        answer
+    }
+}
 
 /// The future of a decision.
 ///
@@ -25,38 +274,18 @@ pub(super) struct Deciding {
 
 impl Deciding {
     #[inline]
-    pub(super) fn new<L: Ledger + ?Sized>(
-        policies: &Arc<Policies>,
-        ledger: &L,
-        charges: &[Charge],
-    ) -> Self {
+    pub(super) fn new<L: Ledger + ?Sized>(limiter: &Limiter<L>, charges: &[Charge]) -> Self {
+        let policies = &limiter.policies;
         let mut this = Self {
             names: Some(Arc::clone(&policies.names)),
             charged: Charged::Now(Ok(false)),
             outcomes: Outcomes::new(Micros::ZERO),
             asked: None,
         };
-        this.charged = ledger.charge(charges, Wanted::Everything, &mut this.outcomes);
+        this.charged = limiter.decide(charges, Wanted::Everything, &mut this.outcomes);
         match this.charged {
-            Charged::Now(Ok(_)) => match check(charges, &mut this.outcomes) {
-                Ok(()) => {
-                    policies.store.answered();
-                    policies.look_at_costs(charges, &this.outcomes);
-                    policies
-                        .prices
-                        .convert_to_units(charges, &mut this.outcomes);
-                    policies.count_decided(charges, &this.outcomes);
-                }
-                Err(error) => {
-                    policies.store_has_failed(&error);
-                    policies.count_failed(charges);
-                    this.charged = Charged::Now(Err(error));
-                }
-            },
-            Charged::Now(Err(ref error)) => {
-                policies.store_has_failed(error);
-                policies.count_failed(charges);
-            }
+            Charged::Now(Ok(_)) => policies.conclude(charges, &mut this.outcomes, |_| false),
+            Charged::Now(Err(_)) => policies.count_failed(charges),
             Charged::Later(_) => this.asked = Some((Arc::clone(policies), charges.into())),
         }
         this

@@ -2,8 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Charges, Limiter};
-use crate::key::Key;
+use super::Limiter;
 use crate::store::{Charge, Ledger};
 
 /// How many units of a key nodes hold, with the index of the policy. Policies without such units are left
@@ -11,25 +10,14 @@ use crate::store::{Charge, Ledger};
 pub(super) type AllLeased = SmallVec<[(usize, u32); 1]>;
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Returns the units of this key that nodes hold.
+    /// Returns the units of the keys of these charges that nodes hold. It is empty if the store cannot tell.
     pub(super) fn leased(
         &self,
-        key: Key,
+        charges: &[Charge],
     ) -> impl Future<Output = AllLeased> + Send + 'static + use<L> {
-        let names = &self.policies.names;
-        let policies = (0..).take_while(|policy| names.name(*policy).is_some());
-        self.leased_about(policies.map(|policy| Charge::new(policy, key, 0)).collect())
-    }
-
-    /// Returns the units of the keys of these charges that nodes hold. It is empty if the store cannot tell.
-    pub(super) fn leased_about(
-        &self,
-        charges: Charges,
-    ) -> impl Future<Output = AllLeased> + Send + 'static + use<L> {
-        let asked = charges.into_iter().map(|charge| {
-            let reply = self.ledger.leased(&charge);
-            (charge.policy, reply)
-        });
+        let asked = charges
+            .iter()
+            .map(|charge| (charge.policy, self.ledger.leased(charge)));
         let asked: Vec<_> = asked.collect();
         async move {
             let mut all = AllLeased::new();

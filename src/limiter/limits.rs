@@ -15,7 +15,7 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::{
-    Choice, ChosenPlan, Finding, LimitContext, Limits, PendingLookup, PlanLookup, Plans, RuleLimit,
+    ChosenPlan, Finding, LimitContext, Limits, PendingLookup, PlanLookup, Plans, RuleLimit,
 };
 use crate::policy::Policy;
 use crate::store::{Charge, Ledger, Reply};
@@ -134,21 +134,6 @@ impl RequestLimits {
         let mut plan = None;
         read(key, &mut |name| plan = self.limits.plan(name));
         plan
-    }
-
-    /// Returns the key of the state and the limit of a request, without a resolver.
-    #[inline(never)]
-    pub(super) fn choice(&self, policy: usize, asker: LimitContext, key: Key) -> (Key, Choice) {
-        self.limits
-            .choice(policy, asker, &|| Some(key), &|| None, key)
-    }
-
-    /// Returns the limit of a request with this key, if the closure finds its plan and no rule comes before
-    /// the plan.
-    #[inline]
-    pub(super) fn choice_by_plan(&self, policy: usize, key: &Key) -> Option<Choice> {
-        let is_alone = self.limits.are_by_plan_alone(policy);
-        is_alone.then(|| self.limits.by_plan(self.plan_of(key), policy))
     }
 
     /// Returns whether the limits of a key are looked up.
@@ -389,8 +374,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             require_plan(&finding)?;
             let (asker, purpose) = (limiter.asker(), Purpose::Decide);
             let charges = limiter.asked_alike(asker, (key, cost), purpose, Some(&finding));
-            let outcomes = limiter.ask(&charges).wait().await;
-            limiter.policies.answered(&charges, outcomes)
+            limiter.decided(charges).await
         }
     }
 }

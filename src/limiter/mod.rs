@@ -1,8 +1,7 @@
 //! The limiter: policies and a store that decide, without HTTP.
 //!
-//! The layers are thin shells around it. `now.rs` decides over the store in this process, `ruling.rs` for the
-//! layers, and this file for any store; the other verbs have files of their own. `charging.rs` makes the
-//! charges of a request. Each verb has a form `…_now` for the store in this process, which always answers at
+//! The layers are thin shells around it. `charging.rs` makes the charges of a request, and `deciding.rs` asks the
+//! ledger about them. `ruling.rs` rules by its answer for the layers; the verbs have files of their own. Each verb has a form `…_now` for the store in this process, which always answers at
 //! once, and a future for any store.
 
 #[cfg(feature = "admin")]
@@ -17,14 +16,11 @@ mod counting;
 mod deciding;
 mod inspection;
 mod leased;
-mod limited;
 mod limits;
 mod mistakes;
 mod monitored;
-mod now;
 mod overriding;
 mod policies;
-mod priced;
 mod prices;
 mod queueing;
 mod refusals;
@@ -66,21 +62,18 @@ pub(crate) use self::limits::{PreparedLimits, RequestLimits, require_plan};
 use self::counting::LimiterCounters;
 use self::deciding::Deciding;
 use self::mistakes::Mistakes;
-use self::policies::Policies;
+use self::policies::{Policies, Shape};
 use self::prices::Prices;
 use self::reservation::Lost;
 use self::terms::RequestTerms;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
-use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::observe::StoreHealth;
 use crate::plan::{Finding, LimitContext, PlanLookup};
-use crate::policy::{DeclaredModes, Demand, Modes, Policy, Unsettled};
-use crate::store::{
-    Amendment, Charge, Charged, Guarded, Ledger, MemoryLedger, Outlook, Reply, Wanted,
-};
+use crate::policy::{DeclaredModes, Modes, Policy, Unsettled};
+use crate::store::{Amendment, Charge, Guarded, Ledger, MemoryLedger, Outlook, Reply};
 
 /// Decides whether a request may go on, under one or more policies. It does not depend on HTTP.
 ///
@@ -149,17 +142,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
-        match self.policies.sole_plain() {
-            // A slice of one charge: a `Charges` has room for several, all of which would be copied.
-            Some(policy) => {
-                let mut charge = Charge::new(policy, key, cost);
-                self.policies.prices.price(&mut charge, Class::default());
-                self.deciding(&[charge])
-            }
-            None => match self.look(&key) {
-                None => self.deciding_found(key, cost, None),
-                Some(look) => self.deciding_for(look, key, cost),
-            },
+        match self.look(&key) {
+            None => self.deciding_found(key, cost, None),
+            Some(look) => self.deciding_for(look, key, cost),
         }
     }
 
@@ -170,12 +155,21 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     fn deciding_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Deciding {
-        let Some(policy) = self.policies.sole_limited() else {
-            let (asker, purpose) = (self.asker(), Purpose::Decide);
-            return self.deciding(&self.asked_alike(asker, (key, cost), purpose, finding));
-        };
-        let charge = self.charge_of_one(policy, key, cost, Purpose::Decide, finding);
-        self.deciding(charge.as_slice())
+        let purpose = Purpose::Decide;
+        match self.policies.shape().sole() {
+            // A list has room for several charges, all of which would be copied.
+            Some(policy) => {
+                let charge = self.charge_of_one(policy, key, cost, purpose, finding);
+                Deciding::new(self, charge.as_slice())
+            }
+            None => {
+                let asked = (key, cost);
+                Deciding::new(
+                    self,
+                    &self.asked_alike(self.asker(), asked, purpose, finding),
+                )
+            }
+        }
     }
 
     fn deciding_for(&self, look: PlanLookup, key: Key, cost: u32) -> Deciding {
@@ -190,47 +184,28 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    fn deciding(&self, charges: &[Charge]) -> Deciding {
-        Deciding::new(&self.policies, &self.ledger, charges)
-    }
-
     /// Charges some policies by name, after a resolver has been asked about their keys.
-    fn ask_by_name<'a, K: IntoKey>(
+    fn deciding_by_name<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Reply<Result<Outcomes, StoreError>>, ConfigError> {
+    ) -> Result<Deciding, ConfigError> {
         self.policies.mistakes.note_asked_apart();
         let named = self.named(asked)?;
         Ok(match self.find(&named) {
-            Reply::Now(findings) => self.ask_found(&named, &findings),
+            Reply::Now(findings) => match self.charges_of_found(&named, &findings, Purpose::Decide)
+            {
+                Ok(charges) => Deciding::new(self, &charges),
+                Err(error) => Deciding::later(&self.policies, ready(Err(error))),
+            },
             Reply::Later(findings) => {
                 let limiter = self.clone();
-                Reply::later(async move {
+                Deciding::later(&self.policies, async move {
                     let findings = findings.await;
-                    limiter.ask_found(&named, &findings).wait().await
+                    let charges = limiter.charges_of_found(&named, &findings, Purpose::Decide)?;
+                    limiter.decided(charges).await
                 })
             }
         })
-    }
-
-    fn ask_found(
-        &self,
-        named: &[(usize, Demand)],
-        findings: &[Option<Finding>],
-    ) -> Reply<Result<Outcomes, StoreError>> {
-        let charges = match self.charges_of_found(named, findings, Purpose::Decide) {
-            Ok(charges) => charges,
-            Err(error) => return Reply::Now(Err(error)),
-        };
-        let policies = Arc::clone(&self.policies);
-        let reply = self.ask(&charges);
-        reply.map(move |answer| policies.answered(&charges, answer))
-    }
-
-    /// Checks whether a request was denied because it costs more than a limit.
-    #[inline]
-    pub(crate) fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
-        self.policies.look_at_costs(charges, outcomes);
     }
 
     /// Converts the store's answer to these charges into the outcomes of the decision.
@@ -248,22 +223,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             .prices
             .convert_to_units(charges, &mut reported);
         Cow::Owned(reported)
-    }
-
-    /// Decides, and writes the outcomes where the caller needs them: see [`Ledger::charge`].
-    #[inline]
-    pub(crate) fn charge(
-        &self,
-        charges: &[Charge],
-        wanted: Wanted,
-        outcomes: &mut Outcomes,
-    ) -> Charged {
-        self.ledger.charge(charges, wanted, outcomes)
-    }
-
-    /// Decides, and returns the outcomes by value.
-    pub(crate) fn ask(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.ledger.decide(charges)
     }
 
     fn amend(
@@ -361,21 +320,17 @@ impl<L: Ledger> Limiter<L> {
             .iter()
             .any(|policy| policy.named_penalty().is_some());
         let has_slots = policies.iter().any(|policy| policy.algorithm().is_held());
-        let plain = match *limited {
-            [(policy, false)] if limits.is_none() && !terms.are_any() && !has_penalties => {
-                Some(policy)
-            }
-            _ => None,
+        let prices = Prices::of(policies);
+        let is_bare = !terms.are_any() && !has_slots && !has_penalties;
+        let shape = match *limited {
+            [(policy, false)] if !is_bare => Shape::One(policy),
+            [(policy, false)] if limits.is_some() && prices.are_any() => Shape::One(policy),
+            [(policy, false)] if limits.is_some() => Shape::OneLimited(policy),
+            [(policy, false)] if prices.are_any() => Shape::OnePriced(policy),
+            [(policy, false)] => Shape::OnePlain(policy),
+            _ if limits.is_some() || terms.are_any() || prices.are_any() => Shape::Any,
+            _ => Shape::SeveralPlain,
         };
-        let only = plain.filter(|_| !has_slots);
-        let only_held = plain.filter(|_| has_slots);
-        let are_looked_up = limits.as_ref().is_some_and(RequestLimits::are_looked_up);
-        let sole = match *limited {
-            [(policy, false)] => Some(policy),
-            _ => None,
-        };
-        let one = sole.filter(|_| !terms.are_any() && !has_slots);
-        let alone = sole.filter(|_| !are_looked_up);
         let timers = Timers::of(ledger.clock());
         let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
         let all_keep_estimates = unless_settled.iter().all(|it| *it == Unsettled::Estimate);
@@ -389,15 +344,11 @@ impl<L: Ledger> Limiter<L> {
                 limits,
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
-                only,
-                only_held,
-                one,
-                is_one_plain: !are_looked_up && !has_penalties,
-                alone,
+                shape,
                 mistakes,
                 terms,
                 has_slots,
-                prices: Prices::of(policies),
+                prices,
                 counted: LimiterCounters::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
                 lost: Lost::default(),

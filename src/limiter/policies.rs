@@ -17,7 +17,24 @@ use crate::error::{ConfigError, StoreError};
 use crate::line::Lines;
 use crate::observe::StoreHealth;
 use crate::policy::{DeclaredModes, Unsettled};
-use crate::store::{Charge, Guarded, Ledger, answered};
+use crate::store::{Charge, Guarded, Ledger};
+
+/// What the policies make of a request that asks all of them alike: how few steps a decision has. It is known when the
+/// limiter is built, and holds while all policies are enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// One policy, which is not soft, with one limit: the store is asked without a charge.
+    OnePlain(usize),
+    /// The same with a factor.
+    OnePriced(usize),
+    /// One policy, which is not soft, with several limits.
+    OneLimited(usize),
+    /// One policy, which is not soft, with a penalty, terms or slots.
+    One(usize),
+    /// Several policies, each with one limit.
+    SeveralPlain,
+    Any,
+}
 
 /// The policies of a limiter, and all that its clones share.
 pub(super) struct Policies {
@@ -29,16 +46,7 @@ pub(super) struct Policies {
     pub(super) limits: Option<RequestLimits>,
     /// The index of each limited policy, and whether it is soft. Unlimited policies are never charged.
     pub(super) limited: Vec<(usize, bool)>,
-    /// The limited policy, if it is the only one, has one limit and is not soft.
-    pub(super) only: Option<usize>,
-    /// The same, if requests hold slots under it.
-    pub(super) only_held: Option<usize>,
-    /// The limited policy, if it is the only one and is not soft, whatever its limits.
-    pub(super) one: Option<usize>,
-    /// Whether no key is looked up, and no refusal counts for a penalty.
-    pub(super) is_one_plain: bool,
-    /// The limited policy, if it is the only one and is not soft, and no key is looked up.
-    pub(super) alone: Option<usize>,
+    pub(super) shape: Shape,
     /// The policy whose requests wait for their turn, and the waiting requests.
     pub(super) queue: Option<(usize, Arc<Lines>)>,
     /// The requests that wait under other policies; `None` if no policy lets requests wait.
@@ -84,22 +92,6 @@ impl Policies {
         })
     }
 
-    /// Checks and completes a store's answer to these charges.
-    pub(super) fn answered(
-        &self,
-        charges: &[Charge],
-        answer: Result<Outcomes, StoreError>,
-    ) -> Result<Outcomes, StoreError> {
-        let mut answer = answered(charges, answer);
-        if let Ok(outcomes) = &mut answer {
-            self.store.answered();
-            self.look_at_costs(charges, outcomes);
-            self.prices.convert_to_units(charges, outcomes);
-        }
-        self.count(charges, &answer);
-        answer
-    }
-
     /// Reports to operators that the store fails, unless the store does so itself.
     #[cold]
     pub(super) fn store_has_failed(&self, error: &StoreError) {
@@ -108,24 +100,37 @@ impl Policies {
         }
     }
 
+    /// Returns the shape of a request at the moment, which may be in modes.
     #[inline]
-    pub(super) fn sole_plain(&self) -> Option<usize> {
-        self.only.filter(|_| self.modes.are_plain())
+    pub(super) fn shape(&self) -> Shape {
+        if self.modes.are_plain() {
+            self.shape
+        } else {
+            Shape::Any
+        }
     }
 
-    /// Returns the only policy, if requests hold slots under it and nothing else is asked of them.
+    /// Returns the shape of a request at this cost. One that may cost more than a limit is reported.
     #[inline]
-    pub(super) fn sole_held(&self) -> Option<usize> {
-        self.only_held.filter(|_| self.modes.are_plain())
+    pub(super) fn shape_at(&self, cost: u32) -> Shape {
+        if self.mistakes.may_cost_too_much(cost) {
+            Shape::Any
+        } else {
+            self.shape()
+        }
     }
+}
 
+impl Shape {
+    /// Returns the only policy, if there is one.
     #[inline]
-    pub(super) fn sole_limited(&self) -> Option<usize> {
-        self.one.filter(|_| self.modes.are_plain())
-    }
-
-    #[inline]
-    pub(super) fn alone(&self) -> Option<usize> {
-        self.alone.filter(|_| self.modes.are_plain())
+    pub(super) fn sole(self) -> Option<usize> {
+        match self {
+            Self::OnePlain(policy)
+            | Self::OnePriced(policy)
+            | Self::OneLimited(policy)
+            | Self::One(policy) => Some(policy),
+            Self::SeveralPlain | Self::Any => None,
+        }
     }
 }

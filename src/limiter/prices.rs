@@ -117,16 +117,13 @@ impl Prices {
         }
     }
 
-    /// Returns the charge without the room that its price has added.
-    pub(super) fn without_its_price(&self, charge: Charge) -> Charge {
-        match self.of_policy(charge.policy) {
-            None => charge,
-            Some(_) if charge.beyond == 0 => charge,
-            Some(price) => Charge {
-                limit: Some(price.limit_of(&charge)),
-                beyond: 0,
-                ..charge
-            },
+    /// Takes the room away that the price of a charge has added.
+    pub(super) fn take_room_away(&self, charge: &mut Charge) {
+        if charge.beyond > 0
+            && let Some(price) = self.of_policy(charge.policy)
+        {
+            charge.limit = Some(price.limit_of(charge));
+            charge.beyond = 0;
         }
     }
 

@@ -109,10 +109,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         };
         let mut next = free;
         while let Some(free) = next.take() {
-            let charge = Charge {
-                cost: free.count(),
-                ..of.charge
-            };
+            let mut charge = of.charge;
+            charge.cost = free.count();
             let is_overflow = of.line == LineOf::Overflow;
             let departure = Departure::at(free.begins());
             let departure = departure.charged_where(free.is_degraded(), is_overflow);

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::{Charges, Limiter, LocalLimiter};
-use crate::key::Key;
+use super::{Limiter, LocalLimiter};
+use crate::error::StoreError;
 use crate::policy::Policy;
 use crate::store::{Charge, Ledger, Reply};
 
@@ -30,54 +30,27 @@ impl Penalties {
     fn of_policy(&self, policy: usize) -> Option<u32> {
         self.0.get(policy).copied().flatten()
     }
-
-    /// Returns a charge of this key for each policy with a penalty.
-    fn about(&self, key: Key) -> Charges {
-        let policies = (0..self.0.len()).filter(|policy| self.of_policy(*policy).is_some());
-        policies.map(|policy| Charge::new(policy, key, 0)).collect()
-    }
-}
-
-impl LocalLimiter {
-    /// Returns how many refusals of this key count.
-    pub(super) fn refusals_now(&self, key: Key) -> RefusalCounts {
-        let penalties = &self.policies.penalties;
-        let asked = penalties.about(key);
-        let counting = asked.iter().filter_map(|charge| {
-            let Reply::Now(Ok(refusals)) = self.ledger.refusals(charge) else {
-                return None;
-            };
-            let (policy, of) = (charge.policy, penalties.of_policy(charge.policy)?);
-            Some(RefusalCount {
-                policy,
-                refusals,
-                of,
-            })
-        });
-        counting.collect()
-    }
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Returns how many refusals of this key count.
-    pub(super) fn refusals(
+    /// Asks how many refusals of the keys of these charges count, under the policies with a penalty.
+    fn ask_refusals(
         &self,
-        key: Key,
-    ) -> impl Future<Output = RefusalCounts> + Send + 'static + use<L> {
-        self.refusals_about(self.policies.penalties.about(key))
+        charges: &[Charge],
+    ) -> impl Iterator<Item = (usize, u32, Reply<Result<u32, StoreError>>)> {
+        let penalties = &self.policies.penalties;
+        charges.iter().filter_map(|charge| {
+            let of = penalties.of_policy(charge.policy)?;
+            Some((charge.policy, of, self.ledger.refusals(charge)))
+        })
     }
 
     /// Returns how many refusals of the keys of these charges count. It is empty if the store cannot tell.
-    pub(super) fn refusals_about(
+    pub(super) fn refusals(
         &self,
-        charges: Charges,
+        charges: &[Charge],
     ) -> impl Future<Output = RefusalCounts> + Send + 'static + use<L> {
-        let penalties = &self.policies.penalties;
-        let asked = charges.into_iter().filter_map(|charge| {
-            let of = penalties.of_policy(charge.policy)?;
-            Some((charge.policy, of, self.ledger.refusals(&charge)))
-        });
-        let asked: Vec<_> = asked.collect();
+        let asked: Vec<_> = self.ask_refusals(charges).collect();
         async move {
             let mut all = RefusalCounts::new();
             for (policy, of, reply) in asked {
@@ -91,5 +64,21 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             }
             all
         }
+    }
+}
+
+impl LocalLimiter {
+    /// Returns how many refusals of the keys of these charges count.
+    pub(super) fn refusals_now(&self, charges: &[Charge]) -> RefusalCounts {
+        let asked = self.ask_refusals(charges);
+        let counting = asked.filter_map(|(policy, of, reply)| match reply {
+            Reply::Now(Ok(refusals)) => Some(RefusalCount {
+                policy,
+                refusals,
+                of,
+            }),
+            _ => None,
+        });
+        counting.collect()
     }
 }

@@ -1,7 +1,5 @@
 //! Charges at an estimate, which are settled at the end of the request.
 
-use std::slice;
-
 use super::reservation::{Held, PendingOutcomes};
 use super::{Charges, Limiter, LocalLimiter, Purpose, Reservation};
 use crate::decision::Outcomes;
@@ -9,7 +7,7 @@ use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::Finding;
 use crate::policy::Demand;
-use crate::store::{Charge, Ledger, Reply, Slot, Wanted, answered, check};
+use crate::store::{Charge, Charged, Ledger, Reply, Wanted};
 
 impl LocalLimiter {
     /// Decides at an estimate of the cost and charges it, as [`check_now`](Self::check_now) does. Returns a
@@ -40,21 +38,14 @@ impl LocalLimiter {
     /// ```
     pub fn reserve_now(&self, key: impl IntoKey, estimate: u32) -> Reservation {
         let key = key.into_key();
+        let Some(policy) = self.policies.shape().sole() else {
+            let charges = self.asked_alike_now(key, estimate, Purpose::Hold);
+            return self.reserve_charges_now(&charges);
+        };
         // A list has room for several charges, all of which would be copied.
-        if let Some(policy) = self.policies.sole_plain()
-            && !self.policies.prices.are_any()
-        {
-            return self.reserve_one_now(Charge::new(policy, key, estimate));
-        }
-        if let Some(policy) = self.policies.sole_held() {
-            let charge = Charge::new(policy, key, estimate);
-            return self.reserve_one_now(charge.holding(Slot::unique()));
-        }
-        if let Some(policy) = self.policies.alone() {
-            let charge = self.charge_of_one(policy, key, estimate, Purpose::Hold, None);
-            return self.reserve_charges_now(charge.as_slice());
-        }
-        self.reserve_charges_now(&self.asked_alike_now(key, estimate, Purpose::Hold))
+        let finding = self.found_now(&key);
+        let charge = self.charge_of_one(policy, key, estimate, Purpose::Hold, finding.as_ref());
+        self.reserve_charges_now(charge.as_slice())
     }
 
     /// Decides under the named policies, each with its own key and estimate; see
@@ -73,38 +64,13 @@ impl LocalLimiter {
     }
 
     /// A function of its own: a reservation is written where the caller wants it only if it is all that is returned.
-    fn reserve_one_now(&self, charge: Charge) -> Reservation {
-        let mut reservation = Reservation::of(self);
-        reservation.decide(slice::from_ref(&charge), |outcomes| {
-            let ledger = self.ledger.inner();
-            let is_allowed = match charge.slot {
-                None => ledger.charge_one(charge.policy, &charge.key, charge.cost, outcomes),
-                Some(_) => ledger.charge_alone(&charge, outcomes),
-            };
-            let units = if is_allowed && charge.is_of_rate() {
-                0
-            } else {
-                charge.cost
-            };
-            let asked = (charge.policy, &charge.key, units);
-            self.policies.count_one(asked, is_allowed, outcomes);
-            is_allowed
-        });
-        let outcomes = reservation.decision().outcomes();
-        self.look_at_costs(slice::from_ref(&charge), outcomes);
-        reservation
-    }
-
     fn reserve_charges_now(&self, charges: &[Charge]) -> Reservation {
         let mut reservation = Reservation::of(self);
         reservation.decide(charges, |outcomes| {
-            let wanted = Wanted::Everything;
-            let _ = self.ledger.inner().charge(charges, wanted, outcomes);
-            // The store in this process has an outcome for each charge.
-            let _ = check(charges, outcomes);
-            outcomes.is_allowed()
+            let decided = self.decide(charges, Wanted::Everything, outcomes);
+            matches!(decided, Charged::Now(Ok(true)))
         });
-        self.reserved_so(charges, &mut reservation);
+        self.conclude_reserved(charges, &mut reservation);
         reservation
     }
 }
@@ -228,36 +194,22 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         answer: Result<Outcomes, StoreError>,
     ) -> Result<Reservation, StoreError> {
-        match answered(charges, answer) {
-            Ok(outcomes) => {
-                self.policies.store.answered();
-                Ok(self.reservation(charges, outcomes))
-            }
-            Err(error) => {
-                self.policies.store_has_failed(&error);
-                self.policies.count_failed(charges);
-                Err(error)
-            }
-        }
-    }
-
-    fn reservation(&self, charges: &[Charge], answered: Outcomes) -> Reservation {
+        let checked = self.policies.checked(charges, answer);
+        let outcomes = checked.inspect_err(|_| self.policies.count_failed(charges))?;
         let mut reservation = Reservation::of(self);
-        reservation.decide(charges, |outcomes| {
-            *outcomes = answered;
-            outcomes.is_allowed()
+        reservation.decide(charges, |told| {
+            *told = outcomes;
+            told.is_allowed()
         });
-        self.reserved_so(charges, &mut reservation);
-        reservation
+        self.conclude_reserved(charges, &mut reservation);
+        Ok(reservation)
     }
 
-    /// Counts a request with these charges, and converts its outcomes into those of the decision.
-    fn reserved_so(&self, charges: &[Charge], reservation: &mut Reservation) {
+    /// Concludes the decision on a request whose charges are settled later.
+    fn conclude_reserved(&self, charges: &[Charge], reservation: &mut Reservation) {
         reservation.change(|outcomes| {
-            self.look_at_costs(charges, outcomes);
-            self.policies.prices.convert_to_units(charges, outcomes);
             self.policies
-                .count_held(charges, outcomes, Charge::is_of_rate);
+                .conclude(charges, outcomes, Charge::is_of_rate);
         });
     }
 }

@@ -15,7 +15,7 @@ use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::line::Turn;
 use crate::plan::{self, Finding};
-use crate::store::{Charge, Charged, Wanted, answered, check};
+use crate::store::{Charge, Charged, Wanted};
 
 /// The ruling on a request. The numbers are in the outcomes that come with it.
 pub(crate) enum Ruled {
@@ -164,31 +164,35 @@ impl Question {
                 return Poll::Ready(Resumed::Found(ready!(Pin::new(coming).poll(cx))));
             }
             Pending::Outcomes(answer) => {
-                match answered(asked.charges, ready!(answer.as_mut().poll(cx))) {
+                let answer = ready!(answer.as_mut().poll(cx));
+                match limiter.policies.checked(asked.charges, answer) {
                     Ok(told) => {
                         *outcomes = told;
                         limiter.ruled(asked, outcomes)
                     }
-                    Err(error) => limiter.failed(error),
+                    Err(error) => Ruled::Failed(error),
                 }
             }
-            Pending::Turn(waiter) => match ready!(waiter.poll(cx)) {
-                Ok(Ended::Charged(told)) => {
-                    *outcomes = told;
+            Pending::Turn(waiter) => {
+                let (told, is_charged) = match ready!(waiter.poll(cx)) {
+                    Ok(Ended::Charged(told)) => (told, true),
+                    Ok(Ended::Denied(told)) => (told, false),
+                    Err(error) => {
+                        limiter.policies.store_has_failed(&error);
+                        return Poll::Ready(Resumed::Ruled(Ruled::Failed(error)));
+                    }
+                };
+                limiter.policies.store.answered();
+                *outcomes = told;
+                if is_charged {
                     limiter.ruled(asked, outcomes)
+                } else {
+                    Ruled::Denied
                 }
-                Ok(Ended::Denied(told)) => {
-                    *outcomes = told;
-                    limiter.denied()
-                }
-                Err(error) => limiter.failed(error),
-            },
+            }
             Pending::Late(late) => {
-                let numbers = answered(asked.charges, ready!(late.numbers.as_mut().poll(cx)));
-                match &numbers {
-                    Ok(_) => limiter.policies.store.answered(),
-                    Err(error) => limiter.policies.store_has_failed(error),
-                }
+                let numbers = ready!(late.numbers.as_mut().poll(cx));
+                let numbers = limiter.policies.checked(asked.charges, numbers);
                 *outcomes = late.outcomes(numbers.ok());
                 Ruled::Denied
             }
@@ -219,18 +223,11 @@ impl Limiter {
         {
             return asked.later(Pending::Turn(waiter));
         }
-        match self.charge(charges, wanted, outcomes) {
-            Charged::Now(Ok(true)) if !wanted.includes(true) => {
-                self.policies.store.answered();
-                Ruled::Untold
-            }
-            Charged::Now(Ok(_)) => match check(charges, outcomes) {
-                Ok(()) if wanted.includes(true) => self.ruled(asked, outcomes),
-                // A denial is one, whatever its numbers are.
-                Ok(()) => self.deny(asked, outcomes),
-                Err(error) => self.failed(error),
-            },
-            Charged::Now(Err(error)) => self.failed(error),
+        match self.decide(charges, wanted, outcomes) {
+            Charged::Now(Ok(true)) if !wanted.includes(true) => Ruled::Untold,
+            Charged::Now(Ok(true)) => self.allow(asked, outcomes),
+            Charged::Now(Ok(false)) => self.deny(asked, outcomes),
+            Charged::Now(Err(error)) => Ruled::Failed(error),
             Charged::Later(answer) => asked.later(Pending::Outcomes(match asking.hold_answer {
                 Some(HoldAnswer(hold)) => hold(self, charges, answer),
                 None if charges.iter().any(|it| self.is_a_queue(it.policy)) => {
@@ -242,10 +239,15 @@ impl Limiter {
     }
 
     fn ruled(&self, asked: ChargedRequest<'_>, outcomes: &Outcomes) -> Ruled {
-        if !outcomes.is_allowed() {
-            return self.deny(asked, outcomes);
+        if outcomes.is_allowed() {
+            self.allow(asked, outcomes)
+        } else {
+            self.deny(asked, outcomes)
         }
-        self.policies.store.answered();
+    }
+
+    #[inline]
+    fn allow(&self, asked: ChargedRequest<'_>, outcomes: &Outcomes) -> Ruled {
         if self.policies.queue.is_none() {
             return Ruled::Allowed(None);
         }
@@ -282,15 +284,14 @@ impl Limiter {
 
     /// Denies a request, unless it waits for its turn.
     fn deny(&self, asked: ChargedRequest<'_>, outcomes: &Outcomes) -> Ruled {
-        self.look_at_costs(asked.charges, outcomes);
+        self.policies.look_at_costs(asked.charges, outcomes);
         if let Some(waits) = &self.policies.waits
             && let Some(caller) = asked.caller
             && let Some(waiter) = waits.denied(self, asked.charges, caller, outcomes)
         {
-            self.policies.store.answered();
             return asked.later(Pending::Turn(waiter));
         }
-        self.denied()
+        Ruled::Denied
     }
 
     /// Returns whether a denied request would wait for its turn. It takes no place.
@@ -303,15 +304,5 @@ impl Limiter {
     ) -> bool {
         let waits = self.policies.waits.as_ref();
         waits.is_some_and(|waits| waits.would_wait(charges, caller, outcomes))
-    }
-
-    fn denied(&self) -> Ruled {
-        self.policies.store.answered();
-        Ruled::Denied
-    }
-
-    fn failed(&self, error: StoreError) -> Ruled {
-        self.policies.store_has_failed(&error);
-        Ruled::Failed(error)
     }
 }

@@ -58,16 +58,14 @@ impl RequestTerms {
         }
     }
 
-    /// Returns the charge under the limit of all requests, to settle the real cost of a request, which may
+    /// Puts a charge under the limit of all requests, to settle the real cost of a request, which may
     /// exceed what its priority allowed.
-    pub(super) fn whole(&self, charge: Charge) -> Charge {
-        match (charge.leaves, charge.limit, self.of_policy(charge.policy)) {
-            (1.., Some(limit), Some(its)) => Charge {
-                limit: its.algorithm.before_leaving(limit, charge.leaves),
-                leaves: 0,
-                ..charge
-            },
-            _ => charge,
+    pub(super) fn leave_nothing(&self, charge: &mut Charge) {
+        if let (1.., Some(limit), Some(its)) =
+            (charge.leaves, charge.limit, self.of_policy(charge.policy))
+        {
+            charge.limit = its.algorithm.before_leaving(limit, charge.leaves);
+            charge.leaves = 0;
         }
     }
 

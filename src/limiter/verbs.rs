@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::leased::AllLeased;
 use super::{Charges, Inspection, Limiter, LocalLimiter, Purpose};
-use crate::decision::Decision;
+use crate::clock::Micros;
+use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::Finding;
@@ -56,11 +57,8 @@ impl LocalLimiter {
     ) -> Result<Decision, ConfigError> {
         self.policies.mistakes.note_asked_apart();
         let charges = self.charges_by_name(asked, Purpose::Decide)?;
-        let names = Arc::clone(&self.policies.names);
-        let mut decision = Decision::new(names, self.charge_all(&charges));
-        self.look_at_costs(&charges, decision.outcomes());
-        decision.change(|outcomes| self.policies.prices.convert_to_units(&charges, outcomes));
-        self.policies.count_decided(&charges, decision.outcomes());
+        let mut decision = self.decision(Outcomes::new(Micros::ZERO));
+        decision.change(|outcomes| self.decide_all(&charges, outcomes));
         Ok(decision)
     }
 
@@ -92,11 +90,8 @@ impl LocalLimiter {
     /// ```
     pub fn inspect_now(&self, key: impl IntoKey) -> Inspection {
         let key = key.into_key();
-        Inspection::new(
-            self.peek_now(key, 0),
-            self.refusals_now(key),
-            AllLeased::new(),
-        )
+        let refusals = self.refusals_now(&self.charges_now(key, 0, Purpose::Look));
+        Inspection::new(self.peek_now(key, 0), refusals, AllLeased::new())
     }
 
     /// Returns the decision that [`check_now`](Self::check_now) would make, and charges nothing.
@@ -149,12 +144,12 @@ impl LocalLimiter {
             return self.take_priced(key, most);
         }
         let most = self.most_at_once(key, most);
-        let charges = self.charges_now(key, most, Purpose::Decide);
+        let mut charges = self.charges_now(key, most, Purpose::Decide);
         if most == 0 || charges.is_empty() {
             return (most, self.peek_now(key, 0));
         }
-        let (units, outcomes) = self.ledger.inner().take_up_to_now(&charges);
-        self.policies.count_taken(&charges, units, &outcomes);
+        let (units, outcomes) = self.take_now(&charges);
+        self.policies.count_taken(&mut charges, units, &outcomes);
         (units, self.decision(outcomes))
     }
 
@@ -221,9 +216,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<impl Future<Output = Result<Decision, StoreError>> + Send + 'static, ConfigError>
     {
-        let reply = self.ask_by_name(asked)?;
-        let names = Arc::clone(&self.policies.names);
-        Ok(async move { Ok(Decision::new(names, reply.wait().await?)) })
+        self.deciding_by_name(asked)
     }
 
     /// Describes the state of this key under every policy, in any store; see
@@ -237,9 +230,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
     ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static {
         let key = key.into_key();
-        let (peeked, refusals) = (self.peek(key, 0), self.refusals(key));
-        let leased = self.leased(key);
-        async move { Ok(Inspection::new(peeked.await?, refusals.await, leased.await)) }
+        self.once_found(key, move |limiter, finding| {
+            let charges = limiter.charges_alike(limiter.asker(), (key, 0), Purpose::Look, finding);
+            let (refusals, leased) = (limiter.refusals(&charges), limiter.leased(&charges));
+            let peeked = limiter.peek_found((key, 0), finding);
+            async move { Ok(Inspection::new(peeked.await?, refusals.await, leased.await)) }
+        })
     }
 
     /// Takes as many units as there are, up to `most`, in any store; see
@@ -259,7 +255,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let key = key.into_key();
         self.once_found(key, move |limiter, finding| {
             let most = limiter.most_at_once(key, most);
-            let charges = limiter.charges_found((key, most), finding);
+            let mut charges = limiter.charges_found((key, most), finding);
             let taken = match (most, &*charges) {
                 // There is nothing to take, or no policy that limits it.
                 (0, _) | (_, []) => {
@@ -267,7 +263,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                     Ok(told.map(move |answer| Ok((most, answer?))))
                 }
                 _ if limiter.policies.prices.are_any() => Err(limiter.clone()),
-                _ => Ok(limiter.ledger.take_up_to(&charges)),
+                _ => Ok(limiter.take(&charges)),
             };
             let policies = Arc::clone(&limiter.policies);
             async move {
@@ -278,7 +274,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 let mut outcomes = answered(&charges, Ok(outcomes))?;
                 policies.prices.convert_to_units(&charges, &mut outcomes);
                 if most > 0 {
-                    policies.count_taken(&charges, units, &outcomes);
+                    policies.count_taken(&mut charges, units, &outcomes);
                 }
                 Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
             }
@@ -322,14 +318,29 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
         let key = key.into_key();
         self.once_found(key, move |limiter, finding| {
-            let charges = limiter.charges_found((key, cost), finding);
-            let reply = limiter.ledger.peek(&charges);
-            let policies = Arc::clone(&limiter.policies);
-            async move {
-                let mut outcomes = answered(&charges, reply.wait().await)?;
-                policies.prices.convert_to_units(&charges, &mut outcomes);
-                Ok(Decision::new(Arc::clone(&policies.names), outcomes))
-            }
+            limiter.peek_found((key, cost), finding)
         })
+    }
+
+    fn peek_found(
+        &self,
+        asked: (Key, u32),
+        finding: Option<&Finding>,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static + use<L> {
+        self.peek_about(self.charges_found(asked, finding))
+    }
+
+    /// Returns the decision that these charges would have.
+    pub(crate) fn peek_about(
+        &self,
+        charges: Charges,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static + use<L> {
+        let reply = self.ledger.peek(&charges);
+        let policies = Arc::clone(&self.policies);
+        async move {
+            let mut outcomes = answered(&charges, reply.wait().await)?;
+            policies.prices.convert_to_units(&charges, &mut outcomes);
+            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
+        }
     }
 }

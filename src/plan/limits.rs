@@ -215,12 +215,6 @@ impl Limits {
         None
     }
 
-    /// Returns whether only a plan sets the limits of this policy: no operation, closure or table does.
-    #[inline]
-    pub(crate) fn are_by_plan_alone(&self, policy: usize) -> bool {
-        self.each.get(policy).is_none_or(Option::is_none)
-    }
-
     /// Returns the limit of such a policy for a request of this plan, or of the default plan.
     #[inline]
     pub(crate) fn by_plan(&self, plan: Option<ChosenPlan>, policy: usize) -> Choice {

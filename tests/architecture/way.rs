@@ -1,4 +1,4 @@
-//! The way of a request is narrow: few files write a charge, and few ask a ledger to decide. The lists only become shorter.
+//! The way of a request is narrow: one file writes charges, and one asks a ledger to decide.
 
 use std::path::Path;
 
@@ -7,44 +7,21 @@ use super::sources;
 /// The rooms between a request and its store.
 const ROOMS: [&str; 5] = ["limiter/", "line/", "middleware/", "policy/", "service/"];
 
-/// The goal is `limiter/charging.rs` alone.
-const WRITERS: &[&str] = &[
-    "limiter/charging.rs",
-    "limiter/counting.rs",
-    "limiter/leased.rs",
-    "limiter/mod.rs",
-    "limiter/priced.rs",
-    "limiter/prices.rs",
-    "limiter/queueing.rs",
-    "limiter/refusals.rs",
-    "limiter/reserving.rs",
-    "limiter/terms.rs",
-    "middleware/gate/mod.rs",
-];
+const WRITERS: &[&str] = &["limiter/charging.rs"];
 
-/// The goal is one file.
-const ASKERS: &[&str] = &[
-    "limiter/deciding.rs",
-    "limiter/limited.rs",
-    "limiter/mod.rs",
-    "limiter/now.rs",
-    "limiter/priced.rs",
-    "limiter/reserving.rs",
-    "limiter/verbs.rs",
-];
+const ASKERS: &[&str] = &["limiter/deciding.rs"];
 
 /// The verbs of a ledger that decide, by what they are called on.
-const DECIDES: [&str; 10] = [
-    ".admit_alike(limited",
+const DECIDES: [&str; 9] = [
+    ".admit_alike(&policies",
     ".admit_one(",
-    ".admit_one_under(",
-    ".charge_alone(",
+    ".charge_now(",
     ".charge_one(",
-    ".charge_one_under(",
     "ledger.charge(",
     "ledger.decide(",
     "ledger.inner().charge",
     "ledger.take_up_to",
+    "inner().take_up_to",
 ];
 
 /// Returns the files in which code, that of tests left out, has what is looked for.

@@ -176,8 +176,8 @@ impl Held {
         }
         self.policies.count_settled(charge.policy);
         if charge.limit.is_some() {
-            let terms = &self.policies.terms;
-            charge = terms.whole(prices.without_its_price(charge));
+            prices.take_room_away(&mut charge);
+            self.policies.terms.leave_nothing(&mut charge);
         }
         charge.cost = difference;
         let settled = self

@@ -26,7 +26,7 @@ use super::plan_of::Sources;
 use super::settlements::Settlements;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::key::{Head, Key};
+use crate::key::Head;
 use crate::limiter::{
     Asking, Caller, Charges, HoldAnswer, Limiter, PreparedLimits, Purpose, Question, Resumed,
     Steps, WaitingRoom,
@@ -169,21 +169,20 @@ impl Gate {
         let mut steps = Skips(self.limiter.counters());
         if let [(policy, reader)] = &*self.readers {
             // A list has room for several charges, all of which would be copied.
-            let mut charge = Charge::new(*policy, Key::MISSING, 1);
             let reading = Reading {
                 reader,
                 head: &head,
                 plan: self.plan(&head, finding),
                 finding,
             };
-            let charged = self
+            let charge = self
                 .limiter
-                .charge_for(&mut charge, &reading, Purpose::Hold, &mut steps);
-            return match charged {
-                Ok(()) => self.put(slice::from_ref(&charge), request),
-                Err(NoDemand::Refused(refusal)) => self.refuse_for(refusal, request),
+                .charge_of(*policy, &reading, Purpose::Hold, &mut steps);
+            return match &charge {
+                Ok(charge) => self.put(slice::from_ref(charge), request),
+                Err(NoDemand::Refused(refusal)) => self.refuse_for(*refusal, request),
                 Err(why) => {
-                    steps.charges_nothing(*policy, why);
+                    steps.charges_nothing(*policy, *why);
                     self.exempt()
                 }
             };

@@ -10,7 +10,7 @@ use crate::key::Head;
 use crate::middleware::guard::ResponseGuard;
 use crate::middleware::lists::Listed;
 use crate::plan::{Finding, PlanLookup};
-use crate::store::{Charged, Wanted, check};
+use crate::store::{Charged, Wanted};
 
 /// The decision of a gate that does not affect the request.
 #[derive(Debug)]
@@ -58,8 +58,8 @@ impl Gate {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let answer = self
             .limiter
-            .charge(&charges, Wanted::Everything, &mut outcomes);
-        if !matches!(answer, Charged::Now(Ok(_))) || check(&charges, &mut outcomes).is_err() {
+            .decide(&charges, Wanted::Everything, &mut outcomes);
+        if !matches!(answer, Charged::Now(Ok(_))) {
             return Trial::Unknown;
         }
         let reported = self.limiter.reported(&charges, &outcomes).into_owned();

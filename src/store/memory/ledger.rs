@@ -1,7 +1,6 @@
 //! The ledger of the store in memory: which path each charge takes.
 
 use std::fmt;
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use super::opened::Opened;
 use super::ordering::ascending;
 use super::page_snapshot::{Ask, Counted};
 use super::seed::Seed;
+use crate::algorithm::Limit;
 use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::{DenialEffect, Outcomes};
 use crate::error::StoreError;
@@ -64,13 +64,14 @@ impl MemoryLedger {
         self.decide(charges, Wanted::Verdict, &mut Outcomes::new(Micros::ZERO))
     }
 
-    /// Decides under one policy, which is one of the opened ones and has no penalty. Returns whether the
-    /// request is allowed, and writes its outcome into `outcomes`, which are empty.
+    /// Decides under one policy, which is one of the opened ones and has neither a penalty nor slots, and under this
+    /// limit, if there is one. Returns whether the request is allowed, and writes its outcome into `outcomes`, which
+    /// are empty.
     pub(crate) fn charge_one(
         &self,
         policy: usize,
-        key: &Key,
-        cost: u32,
+        (key, cost): (&Key, u32),
+        limit: Option<Limit>,
         outcomes: &mut Outcomes,
     ) -> bool {
         let sink = &mut OutcomeSink {
@@ -78,18 +79,24 @@ impl MemoryLedger {
             policy,
             outcomes,
         };
-        self.decide_one(policy, self.ask(key, cost), Some(sink))
-    }
-
-    /// Decides one charge, of any kind.
-    pub(crate) fn charge_alone(&self, charge: &Charge, outcomes: &mut Outcomes) -> bool {
-        self.decide(slice::from_ref(charge), Wanted::Everything, outcomes)
+        match limit {
+            None => self.decide_one(policy, self.ask(key, cost), Some(sink)),
+            Some(limit) => self.decide_one_under(policy, key, cost, limit, Some(sink)),
+        }
     }
 
     /// Decides as [`charge_one`](Self::charge_one) does, without the numbers.
     #[inline]
-    pub(crate) fn admit_one(&self, policy: usize, key: &Key, cost: u32) -> bool {
-        self.decide_one(policy, self.ask(key, cost), None)
+    pub(crate) fn admit_one(
+        &self,
+        policy: usize,
+        (key, cost): (&Key, u32),
+        limit: Option<Limit>,
+    ) -> bool {
+        match limit {
+            None => self.decide_one(policy, self.ask(key, cost), None),
+            Some(limit) => self.decide_one_under(policy, key, cost, limit, None),
+        }
     }
 
     /// Takes as many units as there are; see [`Ledger::take_up_to`]. If a charge names a policy that was not

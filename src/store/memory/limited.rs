@@ -13,36 +13,9 @@ use crate::key::Key;
 use crate::store::{Charge, Wanted};
 
 impl MemoryLedger {
-    /// Decides as [`charge_one`](Self::charge_one) does, under the limit of the request.
-    pub(crate) fn charge_one_under(
-        &self,
-        policy: usize,
-        key: &Key,
-        cost: u32,
-        limit: Limit,
-        outcomes: &mut Outcomes,
-    ) -> bool {
-        let sink = Some(&mut OutcomeSink {
-            wanted: Wanted::Everything,
-            policy,
-            outcomes,
-        });
-        self.decide_one_under(policy, key, cost, limit, sink)
-    }
-
-    /// Decides as [`charge_one_under`](Self::charge_one_under) does, without the numbers.
-    pub(crate) fn admit_one_under(
-        &self,
-        policy: usize,
-        key: &Key,
-        cost: u32,
-        limit: Limit,
-    ) -> bool {
-        self.decide_one_under(policy, key, cost, limit, None)
-    }
-
+    /// Decides a request that concerns one policy alone, under this limit.
     #[inline]
-    fn decide_one_under(
+    pub(super) fn decide_one_under(
         &self,
         policy: usize,
         key: &Key,

@@ -4,6 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use tower_ratelimit::plan::Operations;
 use tower_ratelimit::policy::{Mode, Modes, Penalty};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock,
@@ -312,4 +313,20 @@ fn an_operator_sees_the_refusals_that_count_and_not_only_the_block() {
     assert!(text.starts_with("login: blocked for 1h"), "{text}");
     limiter.unblock_now("ann");
     assert_eq!(told().0, [0]);
+}
+
+#[test]
+fn the_refusals_of_an_operation_are_told_about_its_key() {
+    let operations = Operations::new().limit("search", AnchoredWindow::of(quota(1, HOUR)));
+    let policy = Policy::new("api", AnchoredWindow::of(quota(9, HOUR)))
+        .penalty(Penalty::after(3, MINUTE).block(HOUR))
+        .operations(operations);
+    let (_, limiter) = limiter(policy);
+    let search = limiter.operation("search");
+    assert!(search.admit_now("ann", 1) && !search.admit_now("ann", 1));
+    let counting = |limiter: &LocalLimiter| {
+        let inspection = limiter.inspect_now("ann");
+        inspection.refusals().map(|(_, count)| count).sum::<u32>()
+    };
+    assert_eq!((counting(&search), counting(&limiter)), (1, 0));
 }
