@@ -28,15 +28,14 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Head;
 use crate::limiter::{
-    Asking, Caller, Charges, HoldAnswer, Limiter, PreparedLimits, Purpose, Question, Resumed,
-    Steps, WaitingRoom,
+    Asking, Caller, Charges, HoldAnswer, Limiter, Purpose, Question, Resumed, Steps,
 };
 use crate::line;
 use crate::observe::Request as RequestCount;
 use crate::plan::{Finding, PlanLookup};
 use crate::policy::{DeclaredModes, Http, Mode, NoDemand, Policy};
 use crate::response::Answers;
-use crate::store::{Charge, Guarded, Ledger, Wanted};
+use crate::store::{Charge, Wanted};
 
 /// Decides requests by a limiter, and converts its rulings into responses.
 #[derive(Debug)]
@@ -64,25 +63,21 @@ pub(super) struct Gate {
 pub(super) type Ruling = line::Ruling<Gate>;
 
 impl Gate {
-    /// Creates a gate for these policies, whose names are valid, over a ledger that was opened for them.
+    /// Creates a gate over a limiter of these policies.
     pub(super) fn new(
         policies: &[Policy],
         readers: Vec<Http>,
-        ledger: Guarded<impl Ledger>,
+        limiter: Limiter,
         answers: Answers,
-        limits: PreparedLimits,
-        modes: DeclaredModes,
-        waiting: WaitingRoom,
     ) -> Self {
         let settlements = Settlements::new(policies, &readers);
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
-        let limiter = Limiter::of(policies, ledger, limits, modes, waiting);
         // Taking a charge back needs its numbers.
         let tells_all = answers.writes_numbers() || is_soft || has_queue || settlements.is_some();
         Self {
-            limiter: limiter.erased(),
+            limiter,
             readers: readers.filter(|(_, reader)| reader.can_affect()).collect(),
             wanted: if tells_all {
                 Wanted::Everything
