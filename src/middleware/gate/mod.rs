@@ -129,10 +129,10 @@ impl Gate {
         self.life.request();
         look_for_itself(self.id());
         let head = Head::of(request);
-        match self.lists.as_ref().map(|lists| lists.look_up(&head)) {
-            None | Some(Listed::Nowhere) => {}
-            Some(Listed::Allowed) => return self.exempt(),
-            Some(Listed::Denied) => {
+        match self.listed(&head) {
+            Listed::Nowhere => {}
+            Listed::Allowed => return self.exempt(),
+            Listed::Denied => {
                 self.limiter.counters().request(RequestCount::Forbidden);
                 return Ruling::Refuse(self.answers.forbidden(request));
             }
@@ -157,12 +157,9 @@ impl Gate {
             self.limiter.count_failed(&[]);
             return Ruling::Refuse(self.answers.store_failed(kind, request));
         }
-        if !is_plain {
-            return self.ask_in_modes(finding, request);
-        }
         let head = Head::of(request);
-        let mut steps = Skips(self.limiter.counters());
-        if let [(policy, reader)] = &*self.readers {
+        if is_plain && let [(policy, reader)] = &*self.readers {
+            let mut steps = Skips(self.limiter.counters());
             // A list has room for several charges, all of which would be copied.
             let reading = Reading {
                 reader,
@@ -227,34 +224,10 @@ impl Gate {
         policies.all(|policy| self.modes().of(policy) >= mode)
     }
 
-    /// Rules on a request while some policies are in shadow or off.
-    #[cold]
-    #[inline(never)]
-    fn ask_in_modes<B>(
-        self: &Arc<Self>,
-        finding: Option<&Finding>,
-        request: &mut Request<B>,
-    ) -> Ruling {
-        let charges = match self.charges(&Head::of(request), finding) {
-            Ok(charges) => charges,
-            Err(refusal) => return self.refuse_for(refusal, request),
-        };
-        if charges.is_empty() {
-            return self.exempt();
-        }
-        let is_tried = charges.iter().any(Charge::is_shadow);
-        let wanted = if is_tried {
-            Wanted::Everything
-        } else {
-            self.wanted
-        };
-        self.put_wanting(wanted, &charges, request)
-    }
-
-    #[cfg(feature = "config")]
+    #[inline]
     pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
-        let listed = self.lists.as_ref().map(|lists| lists.look_up(head));
-        listed.unwrap_or(Listed::Nowhere)
+        let lists = self.lists.as_ref();
+        lists.map_or(Listed::Nowhere, |lists| lists.look_up(head))
     }
 
     /// Looks up the plan of a request. Returns `None` if there is no resolver.
@@ -288,17 +261,14 @@ impl Gate {
         })
     }
 
+    /// Decides on charges, and answers.
     #[inline]
     fn put<B>(self: &Arc<Self>, charges: &[Charge], request: &mut Request<B>) -> Ruling {
-        self.put_wanting(self.wanted, charges, request)
-    }
-
-    fn put_wanting<B>(
-        self: &Arc<Self>,
-        wanted: Wanted,
-        charges: &[Charge],
-        request: &mut Request<B>,
-    ) -> Ruling {
+        let wanted = if charges.iter().any(Charge::is_shadow) {
+            Wanted::Everything
+        } else {
+            self.wanted
+        };
         let asking = Asking {
             wanted,
             caller: self.caller(request),
