@@ -173,9 +173,9 @@ impl RedisStore {
         let opened: Vec<Arc<Calls>> = self.opened().iter().filter_map(Weak::upgrade).collect();
         for calls in opened {
             if calls.leases.is_some() {
-                let background = calls.link.background.clone();
-                let given = background.run(async move { lending::give_back(&calls).await });
-                let _ = given.await;
+                let link = Arc::clone(&calls.link);
+                let given = async move { lending::give_back(&calls).await };
+                let _ = link.wait(2, link.background.run(given)).await;
             }
         }
     }
