@@ -275,7 +275,8 @@ impl RedisStore {
         let clock = None;
         let nodes = self.nodes.unwrap_or(NonZeroU32::MIN);
         let standby = Arc::new(Standby::new(policies, nodes, clock));
-        self.watch.stands_in(&standby, self.nodes, &self.prefix);
+        let store = format!("the store {:?}", self.prefix);
+        self.watch.stands_in(&standby, self.nodes, &store);
         standby
     }
 
