@@ -235,7 +235,7 @@ impl Policies {
     }
 
     #[inline(never)]
-    fn note_keys<'a>(&self, asked: &mut dyn Iterator<Item = Asked<'a>>, outcomes: &Outcomes) {
+    fn note_keys(&self, asked: &mut dyn Iterator<Item = Asked<'_>>, outcomes: &Outcomes) {
         let at = Some(outcomes.at()).filter(|at| *at > Micros::ZERO);
         for asked in asked {
             let mut each = outcomes.iter();
@@ -254,7 +254,7 @@ impl Policies {
     }
 
     #[cold]
-    fn log_refusal<'a>(&self, mut asked: &mut dyn Iterator<Item = Asked<'a>>, outcomes: &Outcomes) {
+    fn log_refusal(&self, mut asked: &mut dyn Iterator<Item = Asked<'_>>, outcomes: &Outcomes) {
         let counters = &self.counted.counters;
         // Those that were asked are in the order of the outcomes.
         for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {

@@ -152,20 +152,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     fn deciding_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Deciding {
         let purpose = Purpose::Decide;
-        match self.policies.shape().sole() {
+        if let Some(policy) = self.policies.shape().sole() {
             // A list has room for several charges, all of which would be copied.
-            Some(policy) => {
-                let charge = self.charge_of_one(policy, key, cost, purpose, finding);
-                Deciding::new(self, charge.as_slice())
-            }
-            None => {
-                let asked = (key, cost);
-                Deciding::new(
-                    self,
-                    &self.asked_alike(self.asker(), asked, purpose, finding),
-                )
-            }
+            let charge = self.charge_of_one(policy, key, cost, purpose, finding);
+            return Deciding::new(self, charge.as_slice());
         }
+        let charges = self.asked_alike(self.asker(), (key, cost), purpose, finding);
+        Deciding::new(self, &charges)
     }
 
     fn deciding_for(&self, look: PlanLookup, key: Key, cost: u32) -> Deciding {

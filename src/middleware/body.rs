@@ -130,7 +130,7 @@ impl<B: Body, G: Guard> Body for GuardedBody<B, G> {
         match &self.source {
             Source::Inner { body } => body.size_hint(),
             Source::Refusal { text } => {
-                let length = text.as_ref().map_or(0, |text| text.remaining());
+                let length = text.as_ref().map_or(0, Buf::remaining);
                 SizeHint::with_exact(length as u64)
             }
         }

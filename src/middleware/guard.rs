@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use bytes::Buf;
 use http::response::Parts;
@@ -19,7 +20,7 @@ use super::settlements::Settlements;
 use crate::clock::Timers;
 use crate::decision::Outcomes;
 use crate::limiter::{Held, Limiter, RealCost};
-use crate::policy::{Ended, ReportedCost, Spend};
+use crate::policy::{Ended, ReportedCost, Settling, Spend};
 use crate::store::Charge;
 
 /// The body of a response under a [`RateLimitLayer`](super::RateLimitLayer).
@@ -238,7 +239,7 @@ impl GuardedRequest {
                 grpc_status: grpc_status(headers),
                 bytes: 0,
                 is_complete: false,
-                elapsed: Default::default(),
+                elapsed: Duration::default(),
             },
         });
     }
@@ -334,7 +335,7 @@ impl GuardedRequest {
         let settlements = &self.settlements;
         self.held.settle(|policy| {
             let settling = settlements.settling(policy);
-            match spent.filter(|_| settling.is_some_and(|it| it.takes_a_spend())) {
+            match spent.filter(|_| settling.is_some_and(Settling::takes_a_spend)) {
                 Some(spent) => RealCost::Units(spent),
                 None => RealCost::Unsettled,
             }

@@ -132,7 +132,7 @@ impl<S: Service<Q>, Q> Answering<S, Q> for Rules<Q, S::Response, S::Error> {
         let resumed = ready!(question.poll(&rules.limiter, &mut outcomes, cx));
         Poll::Ready(match resumed {
             Resumed::Found(finding) => rules.ask_as(request, Some(&finding)),
-            Resumed::Ruled(ruled) => rules.answer(ruled, question.charges(), &outcomes),
+            Resumed::Ruled(ruling) => rules.answer(ruling, question.charges(), &outcomes),
         })
     }
 

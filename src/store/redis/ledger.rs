@@ -445,8 +445,8 @@ impl Ledger for RedisLedger {
         {
             return Reply::Now(Ok(0));
         }
-        let leased = async move { calls.leased(&charge).await };
-        self.0.apart_in_time((charge.key, 1), leased)
+        let units = async move { calls.leased(&charge).await };
+        self.0.apart_in_time((charge.key, 1), units)
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {

@@ -89,7 +89,7 @@ fn two_requests_for_one_unit_get_it_once() {
         let arrived = AtomicU64::new(0);
         let admitted = at_once(2, move |_| {
             let ask = |key: &u64| {
-                if key % 10 == 0 {
+                if key.is_multiple_of(10) {
                     arrived.fetch_add(1, Ordering::SeqCst);
                     while arrived.load(Ordering::SeqCst) < 2 * (key / 10 + 1) {
                         thread::yield_now();
