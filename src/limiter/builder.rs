@@ -34,7 +34,7 @@ pub struct LimiterBuilder<S = MemoryStore> {
 }
 
 /// The default for the number of requests that wait under all policies together.
-pub(crate) const WAIT_PLACES: u32 = 10_000;
+const WAIT_PLACES: u32 = 10_000;
 
 impl Limiter {
     /// Starts a limiter, with its state in this process unless it gets a [store](LimiterBuilder::store).
@@ -63,6 +63,28 @@ impl LimiterBuilder {
             mode: Mode::Enforce,
             modes: None,
         }
+    }
+}
+
+#[cfg(feature = "http")]
+impl<S> LimiterBuilder<S> {
+    /// Says how the requests of a layer get their limits: whether a resolver may set them, and whether none names a plan.
+    pub(crate) fn for_layer(mut self, are_resolved: bool, is_no_plan_named: bool) -> Self {
+        self.sources.are_resolved = are_resolved;
+        self.sources.is_no_plan_named = is_no_plan_named;
+        self
+    }
+
+    pub(crate) fn its_store(&self) -> &S {
+        &self.store
+    }
+
+    pub(crate) fn its_plans(&self) -> Option<&Plans> {
+        self.plans.as_ref()
+    }
+
+    pub(crate) fn is_adjustable(&self) -> bool {
+        self.sources.is_adjustable
     }
 }
 
@@ -220,24 +242,45 @@ impl<S: Store> LimiterBuilder<S> {
     ///   [`KeyLimits`](crate::plan::KeyLimits) and [`Operations`](crate::plan::Operations), or
     /// - the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter, ConfigError> {
-        self.open().map(Limiter::erased)
+        self.open_alone().map(Limiter::erased)
     }
 
-    fn open(self) -> Result<Limiter<S::Ledger>, ConfigError> {
+    fn open_alone(self) -> Result<Limiter<S::Ledger>, ConfigError> {
+        let look = |mistakes: &mut Mistakes, policies: &[Policy]| {
+            mistakes.look_whether_all_bind(policies);
+        };
+        self.open_looking(look).map(|(limiter, _)| limiter)
+    }
+
+    /// Opens the store for these policies of a layer, which finds those that never bind by itself. Returns them as they are
+    /// stored, too.
+    #[cfg(feature = "http")]
+    pub(crate) fn open_for(
+        self,
+        policies: Vec<Policy>,
+    ) -> Result<(Limiter<S::Ledger>, Vec<Policy>), ConfigError> {
+        self.policies(policies).open_looking(|_, _| {})
+    }
+
+    fn open_looking(
+        self,
+        look: impl FnOnce(&mut Mistakes, &[Policy]),
+    ) -> Result<(Limiter<S::Ledger>, Vec<Policy>), ConfigError> {
         check_policies(&self.policies)?;
         let mut policies = split(self.policies, self.nodes, &self.store)?;
         let plans = self.plans.as_ref();
         let limits = PreparedLimits::new(plans, self.sources, &mut policies, self.nodes)?;
-        let mut never_bind = Mistakes::of_costs(&policies);
-        never_bind.look_whether_all_bind(&policies);
-        let policies = in_parts(policies)?;
+        let mut mistakes = Mistakes::of_costs(&policies);
+        look(&mut mistakes, &policies);
+        let policies = policies.into_iter().map(Policy::into_stored);
+        let policies: Vec<_> = policies.collect::<Result<_, _>>()?;
         let ledger = Guarded::open(&self.store, &policies)?;
-        let mistakes = never_bind.of_parts(&policies);
+        let mistakes = mistakes.of_parts(&policies);
         let modes = self.modes.unwrap_or_default();
         let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
         let waiting = WaitingRoom::with(self.wait_places);
         let limiter = Limiter::with(&policies, ledger, mistakes, limits, modes, waiting);
-        Ok(limiter)
+        Ok((limiter, policies))
     }
 }
 
@@ -249,12 +292,12 @@ impl LimiterBuilder {
     ///
     /// As [`build`](Self::build).
     pub fn build_local(self) -> Result<LocalLimiter, ConfigError> {
-        self.open()
+        self.open_alone()
     }
 }
 
 /// Returns the share of one of `nodes` nodes without a shared store.
-pub(crate) fn split(
+fn split(
     policies: Vec<Policy>,
     nodes: u32,
     store: &impl Store,
@@ -277,13 +320,8 @@ pub(crate) fn split(
     Ok(policies.into_iter().map(share).collect())
 }
 
-/// Returns the policies in the form in which a store is opened for them.
-pub(crate) fn in_parts(policies: Vec<Policy>) -> Result<Vec<Policy>, ConfigError> {
-    policies.into_iter().map(Policy::into_stored).collect()
-}
-
 /// Rejects an empty list, and policies with the same name.
-pub(crate) fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
+fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     if policies.is_empty() {
         let remedy = "add a policy with `.policy(Policy::new(name, algorithm))`";
         return Err(ConfigError::new("policies", "empty", remedy));

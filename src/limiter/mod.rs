@@ -53,10 +53,6 @@ pub(crate) use self::waiting::NO_TIMER;
 pub(crate) use self::waiting::{Caller, WaitingRoom};
 pub(crate) use crate::store::Charges;
 
-#[cfg(feature = "http")]
-pub(crate) use self::builder::{WAIT_PLACES, check_policies, in_parts, split};
-#[cfg(feature = "http")]
-pub(crate) use self::limits::Sources;
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, require_plan};
 
 use self::counting::LimiterCounters;

@@ -8,11 +8,6 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::guard::ResponseGuard;
-
-/// The body of a response under a [`RateLimitLayer`](super::RateLimitLayer).
-pub type ResponseBody<B> = GuardedBody<B, ResponseGuard>;
-
 pin_project! {
     /// The body of a response under a layer: that of the inner service, or that of a refusal. It holds a guard of its
     /// request until it ends or is dropped.

@@ -14,14 +14,16 @@ use http_body::{Body, Frame};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::ResponseBody;
-use super::body::Guard;
+use super::body::{Guard, GuardedBody};
 use super::settlements::Settlements;
 use crate::clock::Timers;
 use crate::decision::Outcomes;
 use crate::limiter::{Held, Limiter, RealCost};
 use crate::policy::{Ended, ReportedCost, Spend};
 use crate::store::Charge;
+
+/// The body of a response under a [`RateLimitLayer`](super::RateLimitLayer).
+pub type ResponseBody<B> = GuardedBody<B, ResponseGuard>;
 
 /// The guard of a request until its end: first in the future of the response, and then in the body. Dropping it settles the
 /// request. It is empty for most requests.

@@ -65,15 +65,15 @@ impl RateLimitLayer {
         let answers = Answers::new(AnswerOptions::default(), &policies);
         let declared = policies.iter().map(Policy::declared_mode);
         let modes = Modes::new().declared(Mode::Enforce, declared);
-        Self::of(Gate::new(
+        let limiter = Limiter::of(
             &policies,
-            vec![reader],
             Guarded::in_process(ledger),
-            answers,
             PreparedLimits::of_one_each(),
             modes,
             WaitingRoom::closed(),
-        ))
+        );
+        let readers = vec![reader];
+        Self::of(Gate::new(&policies, readers, limiter.erased(), answers))
     }
 
     /// Starts a layer with policies and a store of your choice.

@@ -285,7 +285,7 @@ mod traffic;
 mod unbuilt;
 mod would_refuse;
 
-pub use self::body::{GuardedBody, ResponseBody};
+pub use self::body::GuardedBody;
 pub use self::builder::RateLimitLayerBuilder;
 #[cfg(feature = "adapt")]
 pub use self::concurrency::{AdaptiveConcurrencyLayer, WithConcurrency};
@@ -297,6 +297,7 @@ pub(crate) use self::explanation::{Considered, Explanation};
 pub use self::future::ResponseFuture;
 #[cfg(feature = "config")]
 pub(crate) use self::gate::Trial;
+pub use self::guard::ResponseBody;
 #[cfg(feature = "tonic")]
 pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;

@@ -8,10 +8,12 @@ use std::fmt;
 use std::io;
 use std::mem;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::thread;
 
+use pin_project_lite::pin_project;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -24,7 +26,10 @@ use tracing::subscriber::NoSubscriber;
 ///
 /// A task keeps the thread if it holds a handle, such as the store. One that is to end with the store holds it weakly.
 #[derive(Clone, Default)]
-pub(super) struct Background(Arc<Mutex<Option<Started>>>);
+pub(super) struct Background {
+    started: Arc<Mutex<Option<Started>>>,
+    begun: Arc<AtomicU64>,
+}
 
 struct Started {
     runtime: Handle,
@@ -39,7 +44,7 @@ impl Background {
     ///
     /// When the system has no thread for it. The next call tries again.
     pub(super) fn runtime(&self) -> io::Result<Handle> {
-        let mut started = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         let started = match &mut *started {
             Some(started) => started,
             none => none.insert(Started::start()?),
@@ -52,7 +57,16 @@ impl Background {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
-        Ok(self.runtime()?.spawn(future))
+        let runtime = self.runtime()?;
+        Ok(runtime.spawn(Task {
+            begins: Some(Arc::clone(&self.begun)),
+            future,
+        }))
+    }
+
+    /// Returns how many tasks have begun. If a task was started since and none has begun, the thread is stuck.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// Starts a task that is dropped with what waits for it.
@@ -61,6 +75,27 @@ impl Background {
         future: impl Future<Output = T> + Send + 'static,
     ) -> Awaited<T> {
         Awaited(self.spawn(future))
+    }
+}
+
+pin_project! {
+    /// A task that is counted when it begins.
+    struct Task<F> {
+        begins: Option<Arc<AtomicU64>>,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Task<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        if let Some(begun) = this.begins.take() {
+            begun.fetch_add(1, Ordering::Relaxed);
+        }
+        this.future.poll(cx)
     }
 }
 
@@ -127,7 +162,7 @@ fn ended() -> io::Error {
 
 impl fmt::Debug for Background {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Background").finish_non_exhaustive()
+        f.debug_struct("Background").finish_non_exhaustive()
     }
 }
 

@@ -6,8 +6,12 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tower_ratelimit::{AnchoredWindow, Concurrency, Limiter, OnStoreFailure, Policy, RedisStore};
+use tower_ratelimit::store::SharedStore;
+use tower_ratelimit::{
+    AnchoredWindow, Concurrency, Limiter, ManualClock, OnStoreFailure, Policy, RedisStore,
+};
 
+use crate::support::items::Map;
 use crate::support::log::{Log, LogLine};
 use crate::support::redis::Server;
 
@@ -280,6 +284,24 @@ fn an_unknown_number_of_nodes_is_logged_once_for_each_store() {
     };
     assert_eq!(line.level, tracing::Level::WARN);
     assert!(line.fields["subject"].contains("untold"), "{line:?}");
+}
+
+/// Each was told as "a shared store", and so the first alone.
+#[test]
+fn stores_without_a_name_are_told_apart_by_their_policies() {
+    let lines = said("TRL012", || {
+        for name in ["of this store", "of that store", "of this store"] {
+            let store = SharedStore::new(Map::new(&ManualClock::new()));
+            let limiter = Limiter::builder().policy(daily(name)).store(store);
+            limiter.build().unwrap();
+        }
+    });
+    let subjects: Vec<&str> = lines.iter().map(|line| &*line.fields["subject"]).collect();
+    let expected = ["this", "that"].map(|name| format!("the policy \"of {name} store\""));
+    assert_eq!(subjects.len(), 2, "{subjects:?}");
+    for (told, expected) in subjects.iter().zip(expected) {
+        assert!(told.contains(&expected), "{told}");
+    }
 }
 
 #[cfg(feature = "http")]

@@ -1,16 +1,20 @@
 //! Requests of runtimes that do nothing more, beside those of one that runs.
 
+use std::env;
 use std::pin::pin;
+use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::task::{Context, Waker};
+use std::thread;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 use tower_ratelimit::store::{Lease, Ledger as _, Store as _};
 use tower_ratelimit::{Limiter, RedisStore};
 
-use crate::scene::{ask, cluster_store, daily, limiter, patient, store, used};
+use crate::scene::{PATIENCE, ask, cluster_store, daily, limiter, over, patient, store, used};
 #[cfg(feature = "redis-sentinel")]
 use crate::sentinel::names;
 use crate::slots::{at_once, members, set_of, short_lived};
@@ -138,18 +142,16 @@ fn an_outage_that_was_found_in_a_runtime_that_is_not_run_any_more_ends_without_r
 }
 
 /// Such as by a subscriber of the log that blocks. Requests waited for it without an end, and no outage was told.
-#[test]
-fn requests_have_a_clock_of_their_own_while_the_thread_of_the_store_is_stuck() {
-    let server = Server::start(&[]);
-    let store = RedisStore::builder().nodes(1).open(server.url()).unwrap();
+fn requests_do_without_a_thread_that_is_stuck(store: &RedisStore) {
     let policies = [daily("a", 1_000_000)];
     let limiter = Limiter::builder().policies(policies).store(store.clone());
     let limiter = limiter.build().unwrap();
     let runs = runtime();
-    let is_degraded = || {
-        runs.block_on(limiter.check("ann", 1))
-            .unwrap()
-            .is_degraded()
+    let mut keys = 0_u64..;
+    // Each is of another key, for which this node holds no units.
+    let mut is_degraded = || {
+        let key = keys.next().unwrap();
+        runs.block_on(limiter.check(key, 1)).unwrap().is_degraded()
     };
     until("the store decides", || !is_degraded());
     let (blocks, until_dropped) = channel::<()>();
@@ -162,6 +164,88 @@ fn requests_have_a_clock_of_their_own_while_the_thread_of_the_store_is_stuck() {
     // Nor does the probe need a runtime of requests.
     until("the store is back", || limiter.snapshot().store().is_up());
     until("the store decides again", || !is_degraded());
+}
+
+#[test]
+fn requests_have_a_clock_of_their_own_while_the_thread_of_the_store_is_stuck() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder().nodes(1).open(server.url()).unwrap();
+    requests_do_without_a_thread_that_is_stuck(&store);
+}
+
+/// Each request took twice the deadline, and the store was never found to be away.
+#[test]
+fn so_have_requests_that_ask_for_units() {
+    let server = Server::start(&[]);
+    let lease = Lease::up_to(Duration::from_secs(60));
+    let store = RedisStore::builder().nodes(1).lease(lease);
+    requests_do_without_a_thread_that_is_stuck(&store.open(server.url()).unwrap());
+}
+
+#[test]
+fn so_have_requests_over_a_cluster() {
+    let cluster = Cluster::start();
+    let store = over(RedisStore::builder().nodes(1), &cluster);
+    requests_do_without_a_thread_that_is_stuck(&store);
+}
+
+/// It waited without an end.
+#[test]
+fn so_has_the_giving_back_of_leases() {
+    let server = Server::start(&[]);
+    let lease = Lease::up_to(Duration::from_secs(60));
+    let store = RedisStore::builder().lease(lease);
+    let store = store.open(server.url()).unwrap();
+    let limiter = limiter(&store, [daily("a", 1_000_000)]);
+    let runs = runtime();
+    until("units are leased", || {
+        runs.block_on(limiter.check("ann", 1)).is_ok()
+    });
+    let (blocks, until_dropped) = channel::<()>();
+    let of_store = store.open(&[]).unwrap().runtime().unwrap();
+    of_store.spawn(async move { until_dropped.recv() });
+    runs.block_on(async {
+        let given = timeout(PATIENCE, store.give_leases_back()).await;
+        assert!(given.is_ok(), "it waits for a thread that is stuck");
+    });
+    drop(blocks);
+}
+
+/// Each request was decided without the store, no outage was found, and the log said nothing.
+#[test]
+fn a_store_that_gets_no_thread_is_away() {
+    const URL: &str = "A_STORE_THAT_GETS_NO_THREAD";
+    let Ok(url) = env::var(URL) else {
+        let server = Server::start(&[]);
+        let name = thread::current().name().unwrap().to_owned();
+        let child = Command::new(env::current_exe().unwrap())
+            .args([&name, "--exact", "--test-threads=1", "--nocapture"])
+            .env(URL, server.url())
+            // No thread can have such a stack.
+            .env("RUST_MIN_STACK", (1_u64 << 60).to_string())
+            .output();
+        let child = child.unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success(), "{child:?}");
+        assert!(said.contains("found away"), "{said}");
+        return;
+    };
+    let lease = Lease::up_to(Duration::from_secs(60));
+    let builder = || RedisStore::builder().nodes(1);
+    for builder in [builder(), builder().lease(lease)] {
+        let policies = [daily("a", 1_000_000)];
+        let store = builder.open(&*url).unwrap();
+        let limiter = Limiter::builder().policies(policies).store(store);
+        let limiter = limiter.build().unwrap();
+        let runs = runtime();
+        for _ in 0..5 {
+            assert!(limiter.snapshot().store().is_up());
+            let told = runs.block_on(limiter.check("ann", 1)).unwrap();
+            assert!(told.is_degraded());
+        }
+        assert!(!limiter.snapshot().store().is_up());
+    }
+    println!("found away");
 }
 
 /// Fifty requests that reserved 100 and settled 1 stayed charged 5,000.

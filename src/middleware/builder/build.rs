@@ -7,7 +7,6 @@ use super::RateLimitLayerBuilder;
 #[cfg(all(feature = "calendar", feature = "config"))]
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
-use crate::limiter::{self, PreparedLimits, WaitingRoom, check_policies, in_parts, split};
 use crate::middleware::RateLimitLayer;
 use crate::middleware::gate::Gate;
 use crate::plan::Plans;
@@ -15,7 +14,7 @@ use crate::plan::Plans;
 use crate::policy::Scope;
 use crate::policy::{Http, Pointless, Policy, find_pointless};
 use crate::response::Answers;
-use crate::store::{Guarded, Store};
+use crate::store::Store;
 
 #[cfg(feature = "tonic")]
 impl<S> RateLimitLayerBuilder<S> {
@@ -66,8 +65,9 @@ impl<S> RateLimitLayerBuilder<S> {
 impl<S> RateLimitLayerBuilder<S> {
     /// Each policy of one limit that can never bind because of another.
     pub(crate) fn pointless(&self) -> Vec<Pointless> {
-        let may_change = self.sources.resolver.is_some() || self.is_adjustable;
-        let planned = self.plans.as_ref().map(Plans::policies).unwrap_or_default();
+        let may_change = self.sources.resolver.is_some() || self.limiter.is_adjustable();
+        let planned = self.limiter.its_plans().map(Plans::policies);
+        let planned = planned.unwrap_or_default();
         let has_one_limit =
             |policy: &&Policy<Http>| !may_change && !planned.contains(policy.name());
         let of_one_limit = self.policies.iter().filter(has_one_limit);
@@ -78,12 +78,12 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Each limit of a plan that can never bind because of another limit of the plan, with the name of the plan.
     #[cfg(feature = "config")]
     pub(crate) fn pointless_in_plans(&self) -> Vec<(String, Pointless)> {
-        let may_change = self.sources.resolver.is_some() || self.is_adjustable;
-        let plans = self.plans.iter().filter(|_| !may_change);
+        let may_change = self.sources.resolver.is_some() || self.limiter.is_adjustable();
+        let plans = self.limiter.its_plans().filter(|_| !may_change);
         let policies = self.policies.iter().map(|policy| (policy.name(), policy));
         let policies: HashMap<&str, &Policy<Http>> = policies.collect();
         let mut found = Vec::new();
-        for plan in plans.flat_map(Plans::each) {
+        for plan in plans.into_iter().flat_map(Plans::each) {
             let scopes: Vec<_> = plan
                 .limits()
                 .iter()
@@ -130,38 +130,20 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     pub(in crate::middleware) fn build_gate(mut self) -> Result<Gate, ConfigError> {
         self.lists.check()?;
         self.policies.iter().try_for_each(Policy::check)?;
-        if self.store.is_shared() {
+        self.answers.check()?;
+        if self.limiter.its_store().is_shared() {
             self.policies.iter_mut().for_each(Policy::warn_of_sharing);
         }
         let pointless = self.pointless();
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();
-        check_policies(&policies)?;
+        let is_resolved = self.sources.resolver.is_some();
+        let is_no_plan_named = self.sources.plan_of.is_none() && !is_resolved;
+        let limiter = self.limiter.for_layer(is_resolved, is_no_plan_named);
+        let (limiter, policies) = limiter.open_for(policies)?;
         pointless.iter().for_each(Pointless::warn);
-        self.answers.check()?;
-        let mut policies = split(policies, self.nodes, &self.store)?;
-        let of_keys = limiter::Sources {
-            are_resolved: self.sources.resolver.is_some(),
-            is_adjustable: self.is_adjustable,
-            is_no_plan_named: self.sources.plan_of.is_none() && self.sources.resolver.is_none(),
-            ..limiter::Sources::default()
-        };
-        let plans = self.plans.as_ref();
-        let limits = PreparedLimits::new(plans, of_keys, &mut policies, self.nodes)?;
-        let policies = in_parts(policies)?;
-        let ledger = Guarded::open(&self.store, &policies)?;
         let answers = Answers::new(self.answers, &policies);
-        let modes = self.modes.unwrap_or_default();
-        let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
-        let mut gate = Gate::new(
-            &policies,
-            readers,
-            ledger,
-            answers,
-            limits,
-            modes,
-            WaitingRoom::with(self.wait_places),
-        );
+        let mut gate = Gate::new(&policies, readers, limiter.erased(), answers);
         gate.set_sources(self.sources);
         gate.set_lists(self.lists);
         if self.exposes_decision {

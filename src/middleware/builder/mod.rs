@@ -18,7 +18,7 @@ use super::plan_of::ResolverOf;
 use super::plan_of::{PlanOf, Sources};
 use crate::decision::Decision;
 use crate::key::{Head, Key, Secret};
-use crate::limiter::WAIT_PLACES;
+use crate::limiter::{Limiter, LimiterBuilder};
 use crate::plan::Plans;
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
@@ -32,37 +32,26 @@ use crate::store::{MemoryStore, Store};
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RateLimitLayerBuilder<S = MemoryStore> {
+    /// All options but the policies, which read requests of HTTP.
+    limiter: LimiterBuilder<S>,
     policies: Vec<Policy<Http>>,
-    plans: Option<Plans>,
     sources: Sources,
-    store: S,
     lists: Lists,
     answers: AnswerOptions,
     exposes_decision: bool,
     hooks: Hooks,
-    wait_places: u32,
-    nodes: u32,
-    is_adjustable: bool,
-    mode: Mode,
-    modes: Option<Modes>,
 }
 
 impl RateLimitLayerBuilder {
     pub(super) fn new() -> Self {
         Self {
+            limiter: Limiter::builder(),
             policies: Vec::new(),
-            plans: None,
             sources: Sources::default(),
-            store: MemoryStore::new(),
             lists: Lists::default(),
             answers: AnswerOptions::default(),
             exposes_decision: false,
             hooks: Hooks::default(),
-            wait_places: WAIT_PLACES,
-            nodes: 1,
-            is_adjustable: false,
-            mode: Mode::Enforce,
-            modes: None,
         }
     }
 }
@@ -118,7 +107,7 @@ impl<S> RateLimitLayerBuilder<S> {
         plans: Plans,
         plan_of: impl Fn(&Head<'_>) -> Option<R> + Send + Sync + 'static,
     ) -> Self {
-        self.plans = Some(plans);
+        self.limiter = self.limiter.plans_by_name(plans);
         self.sources.plan_of = Some(PlanOf::new(plan_of));
         self
     }
@@ -127,7 +116,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// the default plan.
     #[cfg(feature = "resolver")]
     pub fn plans_by_name(mut self, plans: Plans) -> Self {
-        self.plans = Some(plans);
+        self.limiter = self.limiter.plans_by_name(plans);
         self
     }
 
@@ -167,19 +156,13 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Sets the store that keeps the state.
     pub fn store<T: Store>(self, store: T) -> RateLimitLayerBuilder<T> {
         RateLimitLayerBuilder {
+            limiter: self.limiter.store(store),
             policies: self.policies,
-            plans: self.plans,
             sources: self.sources,
-            store,
             lists: self.lists,
             answers: self.answers,
             exposes_decision: self.exposes_decision,
             hooks: self.hooks,
-            wait_places: self.wait_places,
-            nodes: self.nodes,
-            is_adjustable: self.is_adjustable,
-            mode: self.mode,
-            modes: self.modes,
         }
     }
 
@@ -187,7 +170,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// of the layer's [limiter](crate::RateLimitLayer::limiter). A decision then reads one more number for
     /// each policy.
     pub fn adjustable(mut self) -> Self {
-        self.is_adjustable = true;
+        self.limiter = self.limiter.adjustable();
         self
     }
 
@@ -196,7 +179,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// See [`LimiterBuilder::nodes`](crate::limiter::LimiterBuilder::nodes) for what all nodes together may
     /// admit. Clients see the share.
     pub fn nodes(mut self, nodes: u32) -> Self {
-        self.nodes = nodes;
+        self.limiter = self.limiter.nodes(nodes);
         self
     }
 
@@ -347,21 +330,21 @@ impl<S> RateLimitLayerBuilder<S> {
     /// requests: a request and a timer each. Requests of low priority that leave a [reserve](Policy::reserve) have
     /// as many places of their own.
     pub fn wait_places(mut self, places: u32) -> Self {
-        self.wait_places = places;
+        self.limiter = self.limiter.wait_places(places);
         self
     }
 
     /// Sets the mode of all policies together, which can only weaken their own; the default is
     /// [`Mode::Enforce`].
     pub fn mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
+        self.limiter = self.limiter.mode(mode);
         self
     }
 
     /// Shares these switches, which change the modes of the policies. By default, the layer has [switches of
     /// its own](crate::RateLimitLayer::modes).
     pub fn modes(mut self, modes: &Modes) -> Self {
-        self.modes = Some(modes.clone());
+        self.limiter = self.limiter.modes(modes);
         self
     }
 

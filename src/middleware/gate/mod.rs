@@ -28,15 +28,14 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Head;
 use crate::limiter::{
-    Asking, Caller, Charges, HoldAnswer, Limiter, PreparedLimits, Purpose, Question, Resumed,
-    Steps, WaitingRoom,
+    Asking, Caller, Charges, HoldAnswer, Limiter, Purpose, Question, Resumed, Steps,
 };
 use crate::line;
 use crate::observe::Request as RequestCount;
 use crate::plan::{Finding, PlanLookup};
 use crate::policy::{DeclaredModes, Http, Mode, NoDemand, Policy};
 use crate::response::Answers;
-use crate::store::{Charge, Guarded, Ledger, Wanted};
+use crate::store::{Charge, Wanted};
 
 /// Decides requests by a limiter, and converts its rulings into responses.
 #[derive(Debug)]
@@ -64,25 +63,21 @@ pub(super) struct Gate {
 pub(super) type Ruling = line::Ruling<Gate>;
 
 impl Gate {
-    /// Creates a gate for these policies, whose names are valid, over a ledger that was opened for them.
+    /// Creates a gate over a limiter of these policies.
     pub(super) fn new(
         policies: &[Policy],
         readers: Vec<Http>,
-        ledger: Guarded<impl Ledger>,
+        limiter: Limiter,
         answers: Answers,
-        limits: PreparedLimits,
-        modes: DeclaredModes,
-        waiting: WaitingRoom,
     ) -> Self {
         let settlements = Settlements::new(policies, &readers);
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Policy::is_soft);
         let has_queue = policies.iter().any(Policy::shapes);
-        let limiter = Limiter::of(policies, ledger, limits, modes, waiting);
         // Taking a charge back needs its numbers.
         let tells_all = answers.writes_numbers() || is_soft || has_queue || settlements.is_some();
         Self {
-            limiter: limiter.erased(),
+            limiter,
             readers: readers.filter(|(_, reader)| reader.can_affect()).collect(),
             wanted: if tells_all {
                 Wanted::Everything
@@ -134,10 +129,10 @@ impl Gate {
         self.life.request();
         look_for_itself(self.id());
         let head = Head::of(request);
-        match self.lists.as_ref().map(|lists| lists.look_up(&head)) {
-            None | Some(Listed::Nowhere) => {}
-            Some(Listed::Allowed) => return self.exempt(),
-            Some(Listed::Denied) => {
+        match self.listed(&head) {
+            Listed::Nowhere => {}
+            Listed::Allowed => return self.exempt(),
+            Listed::Denied => {
                 self.limiter.counters().request(RequestCount::Forbidden);
                 return Ruling::Refuse(self.answers.forbidden(request));
             }
@@ -162,12 +157,9 @@ impl Gate {
             self.limiter.count_failed(&[]);
             return Ruling::Refuse(self.answers.store_failed(kind, request));
         }
-        if !is_plain {
-            return self.ask_in_modes(finding, request);
-        }
         let head = Head::of(request);
-        let mut steps = Skips(self.limiter.counters());
-        if let [(policy, reader)] = &*self.readers {
+        if is_plain && let [(policy, reader)] = &*self.readers {
+            let mut steps = Skips(self.limiter.counters());
             // A list has room for several charges, all of which would be copied.
             let reading = Reading {
                 reader,
@@ -232,34 +224,10 @@ impl Gate {
         policies.all(|policy| self.modes().of(policy) >= mode)
     }
 
-    /// Rules on a request while some policies are in shadow or off.
-    #[cold]
-    #[inline(never)]
-    fn ask_in_modes<B>(
-        self: &Arc<Self>,
-        finding: Option<&Finding>,
-        request: &mut Request<B>,
-    ) -> Ruling {
-        let charges = match self.charges(&Head::of(request), finding) {
-            Ok(charges) => charges,
-            Err(refusal) => return self.refuse_for(refusal, request),
-        };
-        if charges.is_empty() {
-            return self.exempt();
-        }
-        let is_tried = charges.iter().any(Charge::is_shadow);
-        let wanted = if is_tried {
-            Wanted::Everything
-        } else {
-            self.wanted
-        };
-        self.put_wanting(wanted, &charges, request)
-    }
-
-    #[cfg(feature = "config")]
+    #[inline]
     pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
-        let listed = self.lists.as_ref().map(|lists| lists.look_up(head));
-        listed.unwrap_or(Listed::Nowhere)
+        let lists = self.lists.as_ref();
+        lists.map_or(Listed::Nowhere, |lists| lists.look_up(head))
     }
 
     /// Looks up the plan of a request. Returns `None` if there is no resolver.
@@ -293,17 +261,14 @@ impl Gate {
         })
     }
 
+    /// Decides on charges, and answers.
     #[inline]
     fn put<B>(self: &Arc<Self>, charges: &[Charge], request: &mut Request<B>) -> Ruling {
-        self.put_wanting(self.wanted, charges, request)
-    }
-
-    fn put_wanting<B>(
-        self: &Arc<Self>,
-        wanted: Wanted,
-        charges: &[Charge],
-        request: &mut Request<B>,
-    ) -> Ruling {
+        let wanted = if charges.iter().any(Charge::is_shadow) {
+            Wanted::Everything
+        } else {
+            self.wanted
+        };
         let asking = Asking {
             wanted,
             caller: self.caller(request),

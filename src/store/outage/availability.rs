@@ -136,7 +136,11 @@ impl Availability {
         let clock = ledger.clock();
         let nodes_or_one = nodes.unwrap_or(NonZeroU32::MIN);
         let standby = Arc::new(Standby::new(policies, nodes_or_one, clock));
-        watch.stands_in(&standby, nodes, &self.name);
+        let store = match (&*self.name, policies.first()) {
+            ("", Some(first)) => format!("the shared store of the policy {:?}", first.shown_name()),
+            (name, _) => format!("the store {name:?}"),
+        };
+        watch.stands_in(&standby, nodes, &store);
         let ledger: Arc<dyn Ledger> = Arc::clone(ledger) as _;
         let guard = Guard::new(Arc::clone(watch), standby, deadline, ledger);
         let longest = self.remember_denials_for;

@@ -101,7 +101,8 @@ pub(super) async fn in_time<T>(
             return Poll::Ready(answer);
         }
         match timer.as_mut().map(|timer| timer.poll(cx)) {
-            Some(Poll::Ready(())) => Poll::Ready(Err(late())),
+            // It may be the write that hangs, of a store that answers whatever writes nothing.
+            Some(Poll::Ready(())) => Poll::Ready(Err(late().of_a_write())),
             _ => Poll::Pending,
         }
     })

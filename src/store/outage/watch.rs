@@ -136,7 +136,7 @@ impl Watch {
     }
 
     /// Notes that these policies are decided without the store while it is away. If `nodes` was not set,
-    /// warns once of what an outage can let through; `store` is the name of the store in the warning.
+    /// warns once of what an outage can let through, of each `store`, such as `the store "ratelimit"`.
     pub(in crate::store) fn stands_in(
         &self,
         standby: &Arc<Standby>,
@@ -145,11 +145,7 @@ impl Watch {
     ) {
         self.report.add(Arc::downgrade(standby));
         if nodes.is_none() && standby.keeps_any() {
-            let subject = match store {
-                "" => "a shared store".to_owned(),
-                name => format!("the store {name:?}"),
-            };
-            warn_once_of(&WHOLE_LIMITS, subject);
+            warn_once_of(&WHOLE_LIMITS, store.to_owned());
         }
     }
 

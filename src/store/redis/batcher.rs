@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use super::failure::failure_of;
+use super::failure::{failure, failure_of};
 use super::lease::{Ask, Terms};
 use super::link::Link;
 use super::query::{LEASE, Own, PolicyRule, Query, Rule, rules_of};
@@ -59,8 +59,6 @@ struct Gathered {
     under_way: usize,
     /// The number of these calls that do not include any request yet.
     starting: usize,
-    /// The number of all calls that do or did.
-    begun: u64,
 }
 
 #[derive(Debug)]
@@ -128,15 +126,14 @@ impl Batcher {
         let Self(shared) = self;
         if shared.link.is_divided() || shared.is_sliced.load(Ordering::Relaxed) {
             let asked = Arc::clone(shared);
+            let key = query.key;
             let asked = async move { asked.ask_alone(&query, until).await };
-            return shared
-                .link
-                .wait(1, shared.link.background.run(asked))
-                .await??;
+            return shared.link.run((&shared.watch, &key), 1, asked).await?;
         }
         let key = query.key;
         let (answer, told) = oneshot::channel();
-        let begun = shared.add(Waiting {
+        let begun = shared.link.background.begun();
+        shared.gathered().waiting.push_back(Waiting {
             query,
             until,
             answer,
@@ -156,19 +153,11 @@ impl Batcher {
 }
 
 impl Shared {
-    /// Returns how many calls have begun.
-    fn add(&self, waiting: Waiting) -> u64 {
-        let mut gathered = self.gathered();
-        gathered.waiting.push_back(waiting);
-        gathered.begun
-    }
-
-    /// Counts a failure if no call has begun while a request waited that has given up: the store's thread is stuck, and
-    /// sees none itself.
+    /// Counts a failure if a call could have begun and no task has, while a request waited that has given up: the store's thread
+    /// is stuck, and sees none itself.
     fn gave_up(&self, key: &Key, begun: u64) {
-        let gathered = self.gathered();
-        if gathered.starting > 0 && gathered.begun == begun {
-            drop(gathered);
+        let is_starting = self.gathered().starting > 0;
+        if is_starting && self.link.background.begun() == begun {
             self.watch.waiting(key).end(Some(&late()));
         }
     }
@@ -385,7 +374,6 @@ impl UnderWay {
         let together = {
             let mut gathered = self.shared.gathered();
             gathered.starting -= 1;
-            gathered.begun += 1;
             self.has_begun = true;
             let together = gathered.take();
             self.shared.start(gathered, true);
@@ -428,6 +416,13 @@ impl Drop for UnderWay {
             // There is no thread for the call. Dropping the senders tells the requests.
             let waiting = mem::take(&mut gathered.waiting);
             drop(gathered);
+            if let Some(first) = waiting.front() {
+                let failure = failure(ended());
+                self.shared
+                    .watch
+                    .waiting(&first.query.key)
+                    .end(Some(&failure));
+            }
             drop(waiting);
         }
     }

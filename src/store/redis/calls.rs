@@ -77,16 +77,16 @@ impl Calls {
             return self.ask(group, Purpose::Charge, until).await;
         }
         let calls = Arc::clone(self);
-        let decided = self.link.background.run(async move {
+        let of = (&self.watch, &charges[0].key);
+        let decided = self.link.run(of, 1, async move {
             // Run to its end, even if the request goes away: what was taken has to be given back.
             let decided = tokio::spawn(async move { calls.decide_apart(&groups, until).await });
             timeout_at(until, decided).await
         });
-        match self.link.wait(1, decided).await {
-            Ok(Ok(Ok(decided))) => decided.unwrap_or_else(|_| Err(interrupted())),
-            Ok(Ok(Err(_))) => Err(failure(timed_out())),
-            Ok(Err(error)) => Err(failure(error.into())),
-            Err(late) => Err(failure(late)),
+        match decided.await {
+            Ok(Ok(decided)) => decided.unwrap_or_else(|_| Err(interrupted())),
+            Ok(Err(_)) => Err(failure(timed_out())),
+            Err(error) => Err(failure(error)),
         }
     }
 
@@ -304,17 +304,17 @@ impl Calls {
         Some(lua.numbers_at(|| self.now()))
     }
 
-    /// Runs an operation that takes this many calls one after the other, in the store's own runtime. It is dropped with the
-    /// reply.
+    /// Runs an operation for a request of this key that takes this many calls one after the other, in the store's own runtime.
+    /// It is dropped with the reply.
     pub(super) fn apart_in_time<T: Send + 'static>(
         self: &Arc<Self>,
-        calls: u32,
+        (key, calls): (Key, u32),
         operation: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Reply<Result<T, StoreError>> {
-        let (link, done) = (Arc::clone(&self.link), self.apart(operation));
+        let of = Arc::clone(self);
         Reply::later(async move {
-            let done = link.wait(calls, done.wait()).await;
-            done.unwrap_or_else(|late| Err(failure(late)))
+            let done = of.link.run((&of.watch, &key), calls, operation).await;
+            done.unwrap_or_else(|error| Err(failure(error)))
         })
     }
 

@@ -103,7 +103,7 @@ impl RedisLedger {
         let denials = calls.denials.as_ref();
         let sent = denials.map(|denials| denials.send(&ones, Instant::now()));
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
-        self.0.apart_in_time(2, async move {
+        self.0.apart_in_time((charges[0].key, 2), async move {
             if let Some(leases) = &calls.leases {
                 lending::send_reports(&calls, leases.give_back(&charges)).await;
             }
@@ -295,8 +295,9 @@ impl Calls {
         Charged::later(async move {
             let (asks, asked) = (Arc::clone(&calls), charges.clone());
             // The request may wait for another's question before its own.
-            let decided =
-                calls.apart_in_time(2, async move { lending::decide(&asks, &asked).await });
+            let decided = calls.apart_in_time((charges[0].key, 2), async move {
+                lending::decide(&asks, &asked).await
+            });
             match decided.wait().await {
                 Ok((Some(answer), outcomes)) => {
                     calls.learn(&charges, Purpose::Charge, (&answer, &outcomes), sent);
@@ -432,7 +433,8 @@ impl Ledger for RedisLedger {
             // Refusals without the server do not count.
             return Reply::Now(Ok(0));
         }
-        self.0.apart(async move { calls.refusals(&charge).await })
+        let refusals = async move { calls.refusals(&charge).await };
+        self.0.apart_in_time((charge.key, 1), refusals)
     }
 
     fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
@@ -443,7 +445,8 @@ impl Ledger for RedisLedger {
         {
             return Reply::Now(Ok(0));
         }
-        self.0.apart(async move { calls.leased(&charge).await })
+        let leased = async move { calls.leased(&charge).await };
+        self.0.apart_in_time((charge.key, 1), leased)
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {

@@ -1,6 +1,7 @@
 //! The connection to a server, to a master behind sentinels, to a cluster, or of the user's own.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
@@ -10,13 +11,15 @@ use tokio::time::{Instant, timeout_at};
 #[cfg(feature = "redis-cluster")]
 use super::cluster::{Cluster, Seeds};
 use super::connection::Connection;
-use super::failure::of_a_cluster;
+use super::failure::{failure, of_a_cluster};
 use super::promise::{Promise, in_time, timed_out};
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
 use super::server::Server;
 use crate::clock::Timers;
+use crate::key::Key;
 use crate::store::background::Background;
+use crate::store::outage::Watch;
 
 /// The connection to a server, or to each server of a cluster. Calls are pipelined: a call does not wait for
 /// the answers of those before it.
@@ -157,6 +160,31 @@ impl Link {
         let patience = self.deadline.saturating_mul(calls) + GRACE;
         let told = Timers::default().wait(patience, told).await;
         told.ok_or_else(timed_out)
+    }
+
+    /// Runs an operation of this many calls in the store's thread for a request of this key, and [waits](Self::wait) for it. It
+    /// is dropped with the future.
+    ///
+    /// The operation counts its own failures. A thread that is stuck, or does not exist, sees none, and is one itself.
+    pub(super) fn run<'a, T: Send + 'static>(
+        &'a self,
+        (watch, key): (&'a Arc<Watch>, &'a Key),
+        calls: u32,
+        operation: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = RedisResult<T>> + 'a {
+        let begun = self.background.begun();
+        let done = self.background.run(operation);
+        async move {
+            let (error, is_failure) = match self.wait(calls, done).await {
+                Ok(Ok(done)) => return Ok(done),
+                Ok(Err(error)) => (error.into(), true),
+                Err(late) => (late, self.background.begun() == begun),
+            };
+            if is_failure {
+                watch.waiting(key).end(Some(&failure(error.clone())));
+            }
+            Err(error)
+        }
     }
 
     /// Returns the deadline of a call that begins now, in the store's own runtime.

@@ -173,9 +173,9 @@ impl RedisStore {
         let opened: Vec<Arc<Calls>> = self.opened().iter().filter_map(Weak::upgrade).collect();
         for calls in opened {
             if calls.leases.is_some() {
-                let background = calls.link.background.clone();
-                let given = background.run(async move { lending::give_back(&calls).await });
-                let _ = given.await;
+                let link = Arc::clone(&calls.link);
+                let given = async move { lending::give_back(&calls).await };
+                let _ = link.wait(2, link.background.run(given)).await;
             }
         }
     }
@@ -275,7 +275,8 @@ impl RedisStore {
         let clock = None;
         let nodes = self.nodes.unwrap_or(NonZeroU32::MIN);
         let standby = Arc::new(Standby::new(policies, nodes, clock));
-        self.watch.stands_in(&standby, self.nodes, &self.prefix);
+        let store = format!("the store {:?}", self.prefix);
+        self.watch.stands_in(&standby, self.nodes, &store);
         standby
     }
 

@@ -121,6 +121,27 @@ async fn a_store_that_refuses_writes_is_away_though_it_answers_denials() {
     assert!(!limiter.check("bob", 1).await.unwrap().is_degraded());
 }
 
+/// Each request that could pass waited for the deadline, for ever.
+#[tokio::test(start_paused = true)]
+async fn a_store_whose_writes_hang_is_away_though_it_answers_denials() {
+    let switch = Switch::new();
+    let limiter = limiter(&SharedStore::new(switch.clone()), [daily(1)]);
+    assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
+    switch.hang_at_writes();
+    for number in 0..FAILURES {
+        let denied = limiter.check("ann", 1).await.unwrap();
+        assert!(!denied.is_allowed() && !denied.is_degraded());
+        assert!(!limiter.peek("ann", 1).await.unwrap().is_degraded());
+        assert!(limiter.check(number, 1).await.unwrap().is_degraded());
+    }
+    let calls = switch.calls();
+    assert!(limiter.check("ann", 1).await.unwrap().is_degraded());
+    assert_eq!(switch.calls(), calls);
+    switch.answer();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!limiter.check("bob", 1).await.unwrap().is_degraded());
+}
+
 /// What failed once, and what was written since, are no row of failures.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_succeeds_ends_a_row_of_failed_writes() {

@@ -22,6 +22,7 @@ const FAIL: u8 = 1;
 const HANG: u8 = 2;
 const SUPPORT_NOTHING: u8 = 3;
 const REFUSE_WRITES: u8 = 4;
+const HANG_AT_WRITES: u8 = 5;
 
 impl Switch {
     pub(crate) fn new() -> Self {
@@ -52,6 +53,10 @@ impl Switch {
         self.does.store(REFUSE_WRITES, Ordering::SeqCst);
     }
 
+    pub(crate) fn hang_at_writes(&self) {
+        self.does.store(HANG_AT_WRITES, Ordering::SeqCst);
+    }
+
     /// Returns the number of calls.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
@@ -63,12 +68,16 @@ impl Items for Switch {
         let items = self.clone();
         Reply::later(async move {
             items.calls.fetch_add(1, Ordering::SeqCst);
-            match items.does.load(Ordering::SeqCst) {
+            let does = items.does.load(Ordering::SeqCst);
+            match does {
                 ANSWER => items.map.update(change).wait().await,
-                REFUSE_WRITES => {
+                REFUSE_WRITES | HANG_AT_WRITES => {
                     let changed = items.map.fork().update(change).wait().await?;
                     if changed.writes().is_empty() {
                         return Ok(changed);
+                    }
+                    if does == HANG_AT_WRITES {
+                        std::future::pending::<()>().await;
                     }
                     Err(StoreError::new(StoreErrorKind::Unavailable).because("of the database"))
                 }

@@ -1,3 +1,5 @@
+use std::net::{SocketAddr, TcpListener};
+
 use super::nginx::Nginx;
 use super::scene::{Scene, ask_at};
 
@@ -215,23 +217,28 @@ async fn a_question_with_two_readings_is_a_403_where_each_refusal_is_one() {
     }
 }
 
+/// Starts nginx as the guide configures it, with these addresses.
+fn of_the_guide(gateway: SocketAddr, upstream: SocketAddr) -> Nginx {
+    const GUIDE: &str = include_str!("../../../../docs/gateway.md");
+    let (_, server) = GUIDE.split_once("```nginx\n").unwrap();
+    let (server, _) = server.split_once("```").unwrap();
+    Nginx::start(1, |at| {
+        let server = server
+            .replace("listen 8000", &format!("listen {}", at[0]))
+            .replace("127.0.0.1:3000", &gateway.to_string())
+            .replace("127.0.0.1:8080", &upstream.to_string());
+        format!("large_client_header_buffers 4 128k;\n{server}")
+    })
+}
+
 /// nginx takes each status of the question but 2xx, 401 and 403 for a fault of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn nginx_as_the_guide_configures_it_refuses_what_the_gateway_cannot_read() {
-    const GUIDE: &str = include_str!("../../../../docs/gateway.md");
     let limits =
         "[policies.a]\nquota = \"3/minute\"\nkey = { header = \"x-token\" }\nno_key = \"skip\"\n";
     let scene = Scene::new(limits).await;
     let upstream = Scene::new(super::scene::WIDE).await;
-    let (_, server) = GUIDE.split_once("```nginx\n").unwrap();
-    let (server, _) = server.split_once("```").unwrap();
-    let nginx = Nginx::start(1, |at| {
-        let server = server
-            .replace("listen 8000", &format!("listen {}", at[0]))
-            .replace("127.0.0.1:3000", &scene.address.to_string())
-            .replace("127.0.0.1:8080", &upstream.address.to_string());
-        format!("large_client_header_buffers 4 128k;\n{server}")
-    });
+    let nginx = of_the_guide(scene.address, upstream.address);
     let long = format!("x-long: {}", "x".repeat(70 << 10));
     for (fields, expected) in [
         ("x-a: 1", 200),
@@ -245,5 +252,23 @@ async fn nginx_as_the_guide_configures_it_refuses_what_the_gateway_cannot_read()
         let answer = ask_at(nginx.addresses[0], &head).await;
         let shown: String = fields.chars().take(30).collect();
         assert_eq!(answer.status(), expected, "{shown}");
+    }
+}
+
+/// By default nginx answers each request with 500.
+#[tokio::test(flavor = "multi_thread")]
+async fn nginx_as_the_guide_configures_it_lets_requests_pass_while_the_gateway_is_away() {
+    let upstream = Scene::new(super::scene::WIDE).await;
+    // Nothing listens there.
+    let away = SocketAddr::from(([127, 0, 0, 1], 1));
+    // The system accepts its connections, and nothing answers.
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    for gateway in [away, mute.local_addr().unwrap()] {
+        let nginx = of_the_guide(gateway, upstream.address);
+        for _ in 0..3 {
+            let head = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+            let answer = ask_at(nginx.addresses[0], head).await;
+            assert_eq!(answer.status(), 200, "{gateway}");
+        }
     }
 }
