@@ -51,6 +51,7 @@ pub use self::control::{Aimd, Controller, Gradient, Steps, Target, Worst};
 pub use self::kernel::{Cpu, Kernel, Memory, Pressure, Resource};
 pub use self::load::{Load, Loads};
 pub use self::sampled::SampledFuture;
+pub(crate) use self::sampled::Sampling;
 pub use self::signal::{FromFn, Signal, from_fn};
 pub use self::task::{Adapt, AdaptBuilder};
 pub use self::traffic::{Failures, InFlight, Latency, Passage, Traffic};

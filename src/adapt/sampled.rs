@@ -4,11 +4,20 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
+/// What a call holds until its answer, or until the end of its body, and learns from.
+pub trait Sampling<A> {
+    /// The answer of the layer.
+    type Output;
+
+    /// Learns from the answer of the inner service.
+    fn answered(self, answer: A) -> Self::Output;
+}
+
 pin_project! {
     /// The response of a service under a layer that learns from answers, such as a
     /// [`ConcurrencyLayer`](crate::service::ConcurrencyLayer). Dropping it drops the call, which then gives no sample, and
     /// what the call holds.
-    pub struct SampledFuture<F: Future, G, O> {
+    pub struct SampledFuture<F, G, O> {
         #[pin]
         state: State<F, G, O>,
     }
@@ -16,62 +25,60 @@ pin_project! {
 
 pin_project! {
     #[project = StateProj]
-    enum State<F: Future, G, O> {
+    enum State<F, G, O> {
         Calling {
             #[pin]
             future: F,
             // Declared after the future, so that the call is dropped before it.
-            guard: Option<G>,
-            answered: fn(G, F::Output) -> O,
+            sampling: Option<G>,
         },
         Refused {
-            answer: Option<O>,
+            // Boxed, since most calls are not refused, and each future would have the size of this.
+            answer: Option<Box<O>>,
         },
     }
 }
 
-impl<F: Future, G, O> SampledFuture<F, G, O> {
-    /// Polls a call, and passes its answer on together with the guard.
+impl<F, G, O> SampledFuture<F, G, O> {
     #[inline]
-    pub(crate) fn calling(future: F, guard: G, answered: fn(G, F::Output) -> O) -> Self {
+    pub(crate) fn calling(future: F, sampling: G) -> Self {
+        let sampling = Some(sampling);
         Self {
-            state: State::Calling {
-                future,
-                guard: Some(guard),
-                answered,
-            },
+            state: State::Calling { future, sampling },
         }
     }
 
     pub(crate) fn refused(answer: O) -> Self {
-        let answer = Some(answer);
+        let answer = Some(Box::new(answer));
         Self {
             state: State::Refused { answer },
         }
     }
 }
 
-impl<F: Future, G, O> Future for SampledFuture<F, G, O> {
-    type Output = O;
+impl<F: Future, G: Sampling<F::Output>> Future for SampledFuture<F, G, G::Output> {
+    type Output = G::Output;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
-        let answer = match self.project().state.project() {
-            StateProj::Calling {
-                future,
-                guard,
-                answered,
-            } => {
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<G::Output> {
+        match self.project().state.project() {
+            StateProj::Calling { future, sampling } => {
                 let answer = ready!(future.poll(cx));
-                guard.take().map(|guard| answered(guard, answer))
+                match sampling.take() {
+                    Some(sampling) => Poll::Ready(sampling.answered(answer)),
+                    // A future that is ready is not polled again.
+                    None => Poll::Pending,
+                }
             }
-            StateProj::Refused { answer } => answer.take(),
-        };
-        // A future that is ready is not polled again.
-        answer.map_or(Poll::Pending, Poll::Ready)
+            StateProj::Refused { answer } => match answer.take() {
+                Some(answer) => Poll::Ready(*answer),
+                None => Poll::Pending,
+            },
+        }
     }
 }
 
-impl<F: Future, G, O> fmt::Debug for SampledFuture<F, G, O> {
+impl<F, G, O> fmt::Debug for SampledFuture<F, G, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SampledFuture").finish_non_exhaustive()
     }

@@ -83,6 +83,7 @@ impl<B: Body, G: Guard> GuardedBody<B, G> {
 #[cfg(feature = "adapt")]
 impl<B: Body, T> GuardedBody<B, Option<T>> {
     /// Creates a body whose guard is dropped at once if the body is empty, since nothing may read it.
+    #[inline]
     pub(super) fn until_its_end(body: B, guard: Option<T>) -> Self {
         let guard = guard.filter(|_| !body.is_end_stream());
         Self::new(body, guard)

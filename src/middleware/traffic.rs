@@ -13,7 +13,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::GuardedBody;
-use crate::adapt::{Passage, SampledFuture, Traffic};
+use crate::adapt::{Passage, SampledFuture, Sampling, Traffic};
 use crate::key::Head;
 
 /// Counts the requests of the inner service: how long they take, how many are under way, and how many fail.
@@ -105,7 +105,7 @@ where
 {
     type Response = Response<GuardedBody<R, Option<Passage>>>;
     type Error = S::Error;
-    type Future = SampledFuture<S::Future, Option<Passage>, Result<Self::Response, S::Error>>;
+    type Future = SampledFuture<S::Future, InFlight, Result<Self::Response, S::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -117,14 +117,26 @@ where
             Some(except) => !except(&Head::of(&request)),
         };
         let passage = is_counted.then(|| self.layer.traffic.begin());
-        SampledFuture::calling(self.inner.call(request), passage, |passage, answer| {
-            if let Some(passage) = &passage {
-                match &answer {
-                    Ok(response) if !response.status().is_server_error() => passage.answered(),
-                    _ => passage.failed(),
-                }
+        SampledFuture::calling(self.inner.call(request), InFlight(passage))
+    }
+}
+
+/// A request in flight, if it is counted.
+#[derive(Debug)]
+pub struct InFlight(Option<Passage>);
+
+impl<R: Body, E> Sampling<Result<Response<R>, E>> for InFlight {
+    type Output = Result<Response<GuardedBody<R, Option<Passage>>>, E>;
+
+    #[inline]
+    fn answered(self, answer: Result<Response<R>, E>) -> Self::Output {
+        let Self(passage) = self;
+        if let Some(passage) = &passage {
+            match &answer {
+                Ok(response) if !response.status().is_server_error() => passage.answered(),
+                _ => passage.failed(),
             }
-            answer.map(|response| response.map(|body| GuardedBody::until_its_end(body, passage)))
-        })
+        }
+        Ok(answer?.map(|body| GuardedBody::new(body, passage)))
     }
 }

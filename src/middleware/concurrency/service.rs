@@ -7,7 +7,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::options::{Classify, Options};
-use crate::adapt::{Permit, Sample, SampledFuture, Saturated};
+use crate::adapt::{Permit, Sample, SampledFuture, Sampling, Saturated};
 use crate::key::Head;
 use crate::middleware::GuardedBody;
 use crate::response::saturated;
@@ -28,27 +28,42 @@ impl<S> WithConcurrency<S> {
 }
 
 /// The slot of a request that has one, and what classifies its answer.
-type Sampling = (Option<Permit>, Option<Arc<Classify>>);
+#[expect(missing_debug_implementations, reason = "users do not see it")]
+pub struct Slot {
+    permit: Option<Permit>,
+    classify: Option<Arc<Classify>>,
+}
 
 /// Learns from an answer, and holds the slot to the end of its body.
-fn answered<R: Body, E>(
-    (mut permit, classify): Sampling,
-    answer: Result<Response<R>, E>,
-) -> Result<Response<GuardedBody<R, Option<Permit>>>, E> {
-    let answer = answer.map(Response::into_parts);
-    if let Some(permit) = &mut permit {
-        let sample = match (&answer, classify) {
-            (Ok((head, _)), Some(classify)) => classify(head),
-            (Ok((head, _)), None) => Sample::of(head),
-            (Err(_), _) => Sample::Overloaded,
+impl<R: Body, E> Sampling<Result<Response<R>, E>> for Slot {
+    type Output = Result<Response<GuardedBody<R, Option<Permit>>>, E>;
+
+    #[inline]
+    fn answered(self, answer: Result<Response<R>, E>) -> Self::Output {
+        let Self {
+            mut permit,
+            classify,
+        } = self;
+        let response = match answer {
+            Ok(response) => response,
+            Err(error) => {
+                if let Some(permit) = &mut permit {
+                    Sample::Overloaded.record(permit);
+                }
+                return Err(error);
+            }
         };
-        sample.record(permit);
+        let (head, body) = response.into_parts();
+        if let Some(permit) = &mut permit {
+            let sample = match classify {
+                Some(classify) => classify(&head),
+                None => Sample::of(&head),
+            };
+            sample.record(permit);
+        }
+        let body = GuardedBody::until_its_end(body, permit);
+        Ok(Response::from_parts(head, body))
     }
-    let (head, body) = answer?;
-    Ok(Response::from_parts(
-        head,
-        GuardedBody::until_its_end(body, permit),
-    ))
 }
 
 impl Options {
@@ -82,7 +97,7 @@ where
 {
     type Response = Response<GuardedBody<R, Option<Permit>>>;
     type Error = S::Error;
-    type Future = SampledFuture<S::Future, Sampling, Result<Self::Response, S::Error>>;
+    type Future = SampledFuture<S::Future, Slot, Result<Self::Response, S::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -91,8 +106,9 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.options.enter(&request) {
             Ok(permit) => {
-                let sampling = (permit, self.options.classify.clone());
-                SampledFuture::calling(self.inner.call(request), sampling, answered)
+                let classify = self.options.classify.clone();
+                let slot = Slot { permit, classify };
+                SampledFuture::calling(self.inner.call(request), slot)
             }
             Err(full) => {
                 // The instance that was polled ready may hold a permit or a place in a queue.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{Classify, Except, Sampled, classified};
+use super::{Classify, Except, Sampled};
 use crate::adapt::{AdaptiveConcurrency, Permit, Sample, SampledFuture, Saturated};
 
 /// Bounds how many requests of any service are in flight at once, by an [adaptive limit](AdaptiveConcurrency).
@@ -151,7 +151,11 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Sampled<S::Future, Permit, S::Response, S::Error>;
+    type Future = SampledFuture<
+        S::Future,
+        Sampled<Permit, S::Response, S::Error>,
+        Result<S::Response, S::Error>,
+    >;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -159,15 +163,9 @@ where
 
     fn call(&mut self, request: Q) -> Self::Future {
         match self.options.enter(&request) {
-            Ok(permit) => {
-                let guard = (permit, self.options.classify.clone());
-                SampledFuture::calling(self.inner.call(request), guard, |guard, answer| {
-                    let (permit, classify) = guard;
-                    if let Some(mut permit) = permit {
-                        classified(classify, &answer).record(&mut permit);
-                    }
-                    answer
-                })
+            Ok(guard) => {
+                let classify = self.options.classify.clone();
+                SampledFuture::calling(self.inner.call(request), Sampled { guard, classify })
             }
             Err(full) => {
                 // The instance that was polled ready may hold a permit or a place in a queue.

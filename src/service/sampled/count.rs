@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{Classify, Except, Sampled, classified};
+use super::{Classify, Except, Sampled};
 use crate::adapt::{Passage, Sample, SampledFuture, Traffic};
 
 /// Counts the requests of any service for the signals of a [`Traffic`]: their latency, how many are in
@@ -89,7 +89,11 @@ impl<S: Service<Q>, Q> Layer<S> for CountLayer<Q, S::Response, S::Error> {
 impl<S: Service<Q>, Q> Service<Q> for Count<S, Q> {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Sampled<S::Future, Passage, S::Response, S::Error>;
+    type Future = SampledFuture<
+        S::Future,
+        Sampled<Passage, S::Response, S::Error>,
+        Result<S::Response, S::Error>,
+    >;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -98,15 +102,9 @@ impl<S: Service<Q>, Q> Service<Q> for Count<S, Q> {
     fn call(&mut self, request: Q) -> Self::Future {
         let except = self.layer.except.as_ref();
         let is_counted = except.is_none_or(|except| !except(&request));
-        let passage = is_counted.then(|| self.layer.traffic.begin());
-        let guard = (passage, self.layer.classify.clone());
-        SampledFuture::calling(self.inner.call(request), guard, |guard, answer| {
-            let (passage, classify) = guard;
-            if let Some(passage) = passage {
-                classified(classify, &answer).count(&passage);
-            }
-            answer
-        })
+        let guard = is_counted.then(|| self.layer.traffic.begin());
+        let classify = self.layer.classify.clone();
+        SampledFuture::calling(self.inner.call(request), Sampled { guard, classify })
     }
 }
 
