@@ -304,15 +304,14 @@ mod tests {
     use super::*;
     use crate::algorithm::TokenBucket;
     use crate::key::Key;
-    use crate::limiter::builder::in_parts;
 
     const SECOND: u64 = 1_000_000;
 
     fn price() -> Price {
         let cell = FactorCell::new();
         let policy = Policy::new("calls", TokenBucket::per_second(10)).factor(&cell);
-        let policies = in_parts(vec![policy]).expect("a bucket has parts");
-        let Prices(prices) = Prices::of(&policies);
+        let policy = policy.into_stored().expect("a bucket has parts");
+        let Prices(prices) = Prices::of(&[policy]);
         let price = prices.and_then(|prices| prices.into_iter().next().flatten());
         price.expect("the policy has a factor")
     }
