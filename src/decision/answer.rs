@@ -67,6 +67,7 @@ impl Decision {
         (&self.names.policies, &self.outcomes)
     }
 
+    #[cfg(feature = "calendar")]
     pub(crate) fn outcomes(&self) -> &Outcomes {
         &self.outcomes
     }

@@ -2,16 +2,18 @@
 //! slots and price. Another one does so for several policies, in their modes.
 
 use std::convert::Infallible;
+use std::slice;
 
 use smallvec::SmallVec;
 
-use super::{Charges, Limiter, LocalLimiter, require_plan};
+use super::{Charges, Limiter, require_plan};
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::algorithm::Limit;
 #[cfg(all(feature = "http", feature = "calendar"))]
 use crate::clock::Micros;
 use crate::error::{ConfigError, StoreError};
+use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::plan::{Finding, LimitContext, Limits};
 use crate::policy::{Demand, Mode, NoDemand};
@@ -126,7 +128,7 @@ impl Reads for Arguments<'_> {
 pub(super) type Named = SmallVec<[(usize, Demand); 4]>;
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Returns the charge of a request under one policy. No other function of the way makes one.
+    /// Returns the charge of a request under one policy.
     #[inline]
     pub(crate) fn charge_of<R: Reads>(
         &self,
@@ -136,13 +138,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         steps: &mut impl Steps<R::Refusal>,
     ) -> Result<Charge, NoDemand<R::Refusal>> {
         let demand = reads.demand()?;
-        let policies = &*self.policies;
         let mut charge = Charge::new(policy, demand.key, demand.cost);
         charge.is_soft = demand.is_soft;
+        let policies = &*self.policies;
         if let Some(limits) = &policies.limits {
             let context = reads.context(policy, limits.limits());
             let (plain, of_head) = (|| reads.plain_key(), || reads.limit());
-            if !limits.apply(&mut charge, context, reads.finding(), &plain, &of_head) {
+            if !limits.apply(&mut charge, &context, reads.finding(), &plain, &of_head) {
                 return Err(NoDemand::Exempt(charge.rule));
             }
         }
@@ -196,14 +198,16 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 steps.charges_nothing(policy, NoDemand::Off);
                 continue;
             }
-            match self.charge_of(policy, &reads, purpose, steps) {
-                Ok(mut charge) => {
-                    if mode == Mode::Shadow {
-                        charge = charge.shadow();
-                    }
-                    steps.charges(&charge);
-                    charges.push(charge);
+            let mut written = self.charge_of(policy, &reads, purpose, steps);
+            if let Ok(charge) = &mut written {
+                if mode == Mode::Shadow {
+                    *charge = charge.shadow();
                 }
+                steps.charges(charge);
+                charges.push(*charge);
+            }
+            match written {
+                Ok(_) => {}
                 Err(NoDemand::Refused(refusal)) if mode == Mode::Enforce && S::END_AT_REFUSAL => {
                     return Err(refusal);
                 }
@@ -259,11 +263,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     fn arguments<'a>(
         &self,
-        asker: LimitContext,
+        mut asker: LimitContext,
         (key, cost, is_soft): (Key, u32, bool),
         finding: Option<&'a Finding>,
     ) -> Arguments<'a> {
-        let asker = self.with_plan_of(asker, &key, finding);
+        asker.plan = self.plan_of(asker.plan, &key, finding);
         let demand = Demand {
             is_soft,
             is_low_priority: asker.is_low_priority,
@@ -276,21 +280,37 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    /// Returns the charge of the only policy, for a request with this finding of a resolver. Returns `None`
-    /// if the policy does not count the request. A list of charges has room for several, all of which would
-    /// be moved.
+    /// Passes on the charge of the only policy, which has a price and nothing else that would change a charge.
     #[inline]
-    pub(super) fn charge_of_one(
+    pub(super) fn with_price<T>(
         &self,
         policy: usize,
-        key: Key,
-        cost: u32,
+        (key, cost): (&Key, u32),
+        then: impl FnOnce(&Charge) -> T,
+    ) -> T {
+        self.policies.mistakes.note_asked_alike();
+        let mut charge = Charge::new(policy, *key, cost);
+        self.policies.prices.price(&mut charge, Class::default());
+        then(&charge)
+    }
+
+    /// Passes on the charge of the only policy, for a request with this finding of a resolver, or nothing if the policy
+    /// does not count the request. A charge is large to move, and a list has room for several of them.
+    #[inline]
+    pub(super) fn with_charge_of_one<T>(
+        &self,
+        policy: usize,
+        (key, cost): (Key, u32),
         purpose: Purpose,
         finding: Option<&Finding>,
-    ) -> Option<Charge> {
+        then: impl FnOnce(&[Charge]) -> T,
+    ) -> T {
         self.policies.mistakes.note_asked_alike();
         let arguments = self.arguments(self.asker(), (key, cost, false), finding);
-        self.charge_of(policy, &arguments, purpose, &mut ()).ok()
+        match &self.charge_of(policy, &arguments, purpose, &mut ()) {
+            Ok(charge) => then(slice::from_ref(charge)),
+            Err(_) => then(&[]),
+        }
     }
 
     /// Returns the charges of all policies for one key at one cost, by the finding of a resolver that is known now.
@@ -427,14 +447,5 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let hard = charges.iter().filter(|charge| !charge.is_soft);
         let ceilings = hard.filter_map(|charge| self.policies.terms.ceiling(charge.policy));
         ceilings.min().map_or(most, |ceiling| ceiling.min(most))
-    }
-}
-
-impl LocalLimiter {
-    /// Returns the charge of the only policy, by the finding of a resolver that is known now.
-    #[inline]
-    pub(super) fn charge_of_one_now(&self, policy: usize, key: Key, cost: u32) -> Option<Charge> {
-        let finding = self.found_now(&key);
-        self.charge_of_one(policy, key, cost, Purpose::Decide, finding.as_ref())
     }
 }

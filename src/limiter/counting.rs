@@ -206,11 +206,14 @@ impl Policies {
 
     /// Counts a verdict on a request under one policy, without numbers.
     #[inline]
-    pub(super) fn count_judged_by_one(&self, asked: Asked<'_>, is_allowed: bool) {
-        let (policy, units) = (asked.policy, asked.units);
+    pub(super) fn count_judged_by_one(
+        &self,
+        policy: usize,
+        (key, units): (&Key, u32),
+        is_allowed: bool,
+    ) {
         if self.counted.heaviest.is_some() {
-            self.counted
-                .note(policy, asked.key, units, !is_allowed, None);
+            self.counted.note(policy, key, units, !is_allowed, None);
         }
         let counters = &self.counted.counters;
         counters.judged_by_one(policy, units, is_allowed);
@@ -258,9 +261,12 @@ impl Policies {
         let counters = &self.counted.counters;
         // Those that were asked are in the order of the outcomes.
         for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
+            let is_told = counters.is_refusal_told(policy, outcomes.at());
+            if !is_told && !outcome.is_penalized() {
+                continue;
+            }
             let asked = Iterator::find(&mut asked, |asked| asked.policy == policy);
             let key_kind = asked.map_or("unknown", |asked| asked.key.kind_name());
-            let is_told = counters.is_refusal_told(policy, outcomes.at());
             if outcome.is_penalized() {
                 counters.log_penalty(policy, key_kind, outcome);
             }

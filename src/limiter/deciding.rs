@@ -5,6 +5,7 @@
 
 use std::mem;
 use std::pin::Pin;
+use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -12,11 +13,13 @@ use super::counting::Asked;
 use super::policies::Shape;
 use super::prices::Prices;
 use super::{Charges, Limiter, LocalLimiter, Policies, Purpose};
+use crate::algorithm::Limit;
 use crate::clock::Micros;
-use crate::decision::{Decision, Names, Outcomes};
+use crate::decision::{Decision, Names, Outcomes, OwnWindow};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{IntoKey, Key};
-use crate::store::{Charge, Charged, Ledger, Reply, Wanted, answered, check, mark};
+use crate::plan::{Choice, RuleLimit};
+use crate::store::{Charge, Charged, Ledger, Reply, Wanted, answered, check};
 
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// Asks for a decision on these charges, and checks an answer that comes at once. One that comes later is to be
@@ -79,9 +82,8 @@ impl LocalLimiter {
                 let is_allowed = ledger.charge_one(policy, (&key, cost), None, outcomes);
                 policies.count_one(Asked::of(policy, &key, cost), is_allowed, outcomes);
             }
-            Shape::OnePriced(policy) | Shape::OneLimited(policy) => {
-                self.decide_one(policy, key, cost, outcomes);
-            }
+            Shape::OnePriced(policy) => self.decide_priced(policy, &key, cost, outcomes),
+            Shape::OneLimited(policy) => self.decide_limited(policy, key, cost, outcomes),
             _ => self.decide_alike(key, cost, outcomes),
         });
         decision
@@ -93,14 +95,12 @@ impl LocalLimiter {
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
         let (key, policies) = (key.into_key(), &*self.policies);
-        match policies.shape_at(cost) {
-            Shape::OnePlain(policy) => {
-                let is_admitted = self.ledger.inner().admit_one(policy, (&key, cost), None);
-                policies.count_judged_by_one(Asked::of(policy, &key, cost), is_admitted);
-                is_admitted
-            }
-            shape => self.admit_as(shape, &key, cost),
-        }
+        let Some(policy) = policies.only_plain(cost) else {
+            return self.admit_as(policies.shape_at(cost), &key, cost);
+        };
+        let is_admitted = self.ledger.inner().admit_one(policy, &key, cost);
+        policies.count_judged_by_one(policy, (&key, cost), is_admitted);
+        is_admitted
     }
 
     // A function of its own, since the path of one plain policy is smaller without it.
@@ -114,17 +114,42 @@ impl LocalLimiter {
         }
     }
 
-    /// Decides under the only policy, which has neither a penalty nor slots.
-    fn decide_one(&self, policy: usize, key: Key, cost: u32, outcomes: &mut Outcomes) {
-        let Some(charge) = self.charge_of_one_now(policy, key, cost) else {
+    /// Decides under the only policy, which has a factor.
+    fn decide_priced(&self, policy: usize, key: &Key, cost: u32, outcomes: &mut Outcomes) {
+        self.with_price(policy, (key, cost), |charge| {
+            let (ledger, priced) = (self.ledger.inner(), (key, charge.cost));
+            let is_allowed = ledger.charge_one(policy, priced, charge.limit, outcomes);
+            let charges = slice::from_ref(charge);
+            self.policies.prices.convert_to_units(charges, outcomes);
+            let asked = Asked::of(policy, key, cost);
+            self.policies.count_one(asked, is_allowed, outcomes);
+        });
+    }
+
+    /// Returns the limit of a request under the only policy, or `None` if that exempts it. The key becomes that of the
+    /// state.
+    #[inline]
+    fn choice(&self, policy: usize, key: &mut Key) -> Option<(Option<Limit>, Choice)> {
+        self.policies.mistakes.note_asked_alike();
+        let limits = self.policies.limits.as_ref()?;
+        let choice = limits.choice(policy, self.asker.as_deref(), key);
+        match choice.given {
+            RuleLimit::Nothing => None,
+            RuleLimit::Own => Some((None, choice)),
+            RuleLimit::Limit(limit) => Some((Some(limit), choice)),
+        }
+    }
+
+    /// Decides under the only policy, which has several limits.
+    fn decide_limited(&self, policy: usize, mut key: Key, cost: u32, outcomes: &mut Outcomes) {
+        let Some((limit, choice)) = self.choice(policy, &mut key) else {
             return;
         };
-        let (ledger, asked) = (self.ledger.inner(), (&charge.key, charge.cost));
-        let is_allowed = ledger.charge_one(policy, asked, charge.limit, outcomes);
-        let charges = std::slice::from_ref(&charge);
-        mark(charges, outcomes);
-        self.policies.prices.convert_to_units(charges, outcomes);
-        let asked = Asked::of(policy, &charge.key, cost);
+        let ledger = self.ledger.inner();
+        let is_allowed = ledger.charge_one(policy, (&key, cost), limit, outcomes);
+        let window = limit.map(|_| OwnWindow(choice.window));
+        outcomes.ruled_by(policy, choice.rule, window);
+        let asked = Asked::of(policy, &key, cost);
         self.policies.count_one(asked, is_allowed, outcomes);
     }
 
@@ -140,35 +165,43 @@ impl LocalLimiter {
         self.policies.conclude(charges, outcomes, |_| false);
     }
 
-    fn admit_limited(&self, policy: usize, key: Key, cost: u32) -> bool {
-        let Some(charge) = self.charge_of_one_now(policy, key, cost) else {
+    fn admit_limited(&self, policy: usize, mut key: Key, cost: u32) -> bool {
+        let Some((limit, _)) = self.choice(policy, &mut key) else {
             return true;
         };
-        let asked = (&charge.key, charge.cost);
-        let is_admitted = self.ledger.inner().admit_one(policy, asked, charge.limit);
-        let asked = Asked::of(policy, &charge.key, cost);
-        self.policies.count_judged_by_one(asked, is_admitted);
+        let ledger = self.ledger.inner();
+        let is_admitted = ledger.admit_under(policy, (&key, cost), limit);
+        let policies = &self.policies;
+        policies.count_judged_by_one(policy, (&key, cost), is_admitted);
         is_admitted
     }
 
+    #[inline]
     fn admit_priced(&self, policy: usize, key: &Key, cost: u32) -> bool {
         let Some(cell) = self.policies.prices.ungrowing(policy) else {
             // A limit that was reached may grow, and that needs the numbers.
             return self.check_now(*key, cost).is_allowed();
         };
+        let ledger = self.ledger.inner();
         let is_admitted = match Prices::whole_cost(cell, cost) {
-            Some(parts) => {
-                let is_admitted = self.ledger.inner().admit_one(policy, (key, parts), None);
-                let asked = Asked::of(policy, key, cost);
-                self.policies.count_judged_by_one(asked, is_admitted);
-                is_admitted
-            }
-            None => self.admit_limited(policy, *key, cost),
+            Some(parts) => ledger.admit_one(policy, key, parts),
+            None => self.admit_reduced(policy, key, cost),
         };
+        let policies = &self.policies;
+        policies.count_judged_by_one(policy, (key, cost), is_admitted);
         if !is_admitted {
             cell.note_reached();
         }
         is_admitted
+    }
+
+    // A function of its own, since the whole price is the usual one.
+    #[inline(never)]
+    fn admit_reduced(&self, policy: usize, key: &Key, cost: u32) -> bool {
+        self.with_price(policy, (key, cost), |charge| {
+            let ledger = self.ledger.inner();
+            ledger.admit_under(policy, (key, charge.cost), charge.limit)
+        })
     }
 
     fn admit_alike(&self, key: &Key, cost: u32) -> bool {
@@ -189,6 +222,7 @@ impl LocalLimiter {
         }
     }
 
+    #[inline(never)]
     fn admit_charges(&self, charges: &[Charge]) -> bool {
         let policies = &*self.policies;
         // A limit that was reached may grow, and a policy in shadow counts what it would refuse.

@@ -15,7 +15,7 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::{
-    ChosenPlan, Finding, LimitContext, Limits, PendingLookup, PlanLookup, Plans, RuleLimit,
+    Choice, ChosenPlan, Finding, LimitContext, Limits, PendingLookup, PlanLookup, Plans, RuleLimit,
 };
 use crate::policy::Policy;
 use crate::store::{Charge, Ledger, Reply};
@@ -136,6 +136,39 @@ impl RequestLimits {
         plan
     }
 
+    /// Returns the limit of a request with this key, without a resolver. The key becomes that of the state.
+    #[inline]
+    pub(super) fn choice(
+        &self,
+        policy: usize,
+        asker: Option<&LimitContext>,
+        key: &mut Key,
+    ) -> Choice {
+        let named = asker.and_then(|asker| asker.plan);
+        let plan = named.or_else(|| self.plan_of(key));
+        match asker {
+            None if self.limits.are_by_plan_alone(policy) => self.limits.by_plan(plan, policy),
+            _ => self.choice_beside_plans(policy, plan, asker, key),
+        }
+    }
+
+    #[inline(never)]
+    fn choice_beside_plans(
+        &self,
+        policy: usize,
+        plan: Option<ChosenPlan>,
+        asker: Option<&LimitContext>,
+        key: &mut Key,
+    ) -> Choice {
+        let asker = LimitContext {
+            plan,
+            ..asker.copied().unwrap_or_default()
+        };
+        let of_tables = *key;
+        self.limits
+            .choice(policy, &asker, &|| Some(of_tables), &|| None, key)
+    }
+
     /// Returns whether the limits of a key are looked up.
     pub(super) fn are_looked_up(&self) -> bool {
         self.sources.resolver.is_some()
@@ -152,14 +185,13 @@ impl RequestLimits {
     pub(crate) fn apply(
         &self,
         charge: &mut Charge,
-        asker: LimitContext,
+        asker: &LimitContext,
         finding: Option<&Finding>,
         plain: &dyn Fn() -> Option<Key>,
         of_head: &dyn Fn() -> Option<Algorithm>,
     ) -> bool {
-        let (policy, key) = (charge.policy, charge.key);
-        let (key, mut choice) = self.limits.choice(policy, asker, plain, of_head, key);
-        charge.key = key;
+        let (policy, key) = (charge.policy, &mut charge.key);
+        let mut choice = self.limits.choice(policy, asker, plain, of_head, key);
         charge.rule = choice.rule;
         if let Some(finding) = finding {
             let resolved = self.limits.resolved(charge.policy, finding);
@@ -243,23 +275,18 @@ impl<L: ?Sized> Limiter<L> {
         self.policies.limits.as_ref()?.limits.plan(name)
     }
 
-    /// Adds the plan of this key, unless the asker names a plan.
-    pub(super) fn with_plan_of(
+    /// Returns the plan of a request: the one that its caller names, or that of a resolver, or that of its key.
+    #[inline]
+    pub(super) fn plan_of(
         &self,
-        asker: LimitContext,
+        named: Option<ChosenPlan>,
         key: &Key,
         finding: Option<&Finding>,
-    ) -> LimitContext {
-        match &self.policies.limits {
-            Some(limits) => LimitContext {
-                plan: asker
-                    .plan
-                    .or_else(|| self.plan_found(finding))
-                    .or_else(|| limits.plan_of(key)),
-                ..asker
-            },
-            None => asker,
-        }
+    ) -> Option<ChosenPlan> {
+        let limits = self.policies.limits.as_ref()?;
+        named
+            .or_else(|| self.plan_found(finding))
+            .or_else(|| limits.plan_of(key))
     }
 
     /// Returns the plan that a resolver names.

@@ -152,13 +152,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     fn deciding_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Deciding {
         let purpose = Purpose::Decide;
-        if let Some(policy) = self.policies.shape().sole() {
-            // A list has room for several charges, all of which would be copied.
-            let charge = self.charge_of_one(policy, key, cost, purpose, finding);
-            return Deciding::new(self, charge.as_slice());
-        }
-        let charges = self.asked_alike(self.asker(), (key, cost), purpose, finding);
-        Deciding::new(self, &charges)
+        let Some(policy) = self.policies.shape().sole() else {
+            let charges = self.asked_alike(self.asker(), (key, cost), purpose, finding);
+            return Deciding::new(self, &charges);
+        };
+        // A list has room for several charges, all of which would be copied.
+        self.with_charge_of_one(policy, (key, cost), purpose, finding, |charges| {
+            Deciding::new(self, charges)
+        })
     }
 
     fn deciding_for(&self, look: PlanLookup, key: Key, cost: u32) -> Deciding {
@@ -313,10 +314,12 @@ impl<L: Ledger> Limiter<L> {
         let is_bare = !terms.are_any() && !has_slots && !has_penalties;
         let shape = match *limited {
             [(policy, false)] if !is_bare => Shape::One(policy),
-            [(policy, false)] if limits.is_some() && prices.are_any() => Shape::One(policy),
-            [(policy, false)] if limits.is_some() => Shape::OneLimited(policy),
-            [(policy, false)] if prices.are_any() => Shape::OnePriced(policy),
-            [(policy, false)] => Shape::OnePlain(policy),
+            [(policy, false)] => match &limits {
+                None if prices.are_any() => Shape::OnePriced(policy),
+                None => Shape::OnePlain(policy),
+                Some(limits) if prices.are_any() || limits.are_looked_up() => Shape::One(policy),
+                Some(_) => Shape::OneLimited(policy),
+            },
             _ if limits.is_some() || terms.are_any() || prices.are_any() => Shape::Any,
             _ => Shape::SeveralPlain,
         };

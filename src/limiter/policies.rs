@@ -110,6 +110,19 @@ impl Policies {
         }
     }
 
+    /// Returns the only policy, if it has one limit and nothing else is asked of a request at this cost.
+    #[inline]
+    pub(super) fn only_plain(&self, cost: u32) -> Option<usize> {
+        match self.shape {
+            Shape::OnePlain(policy)
+                if !self.mistakes.may_cost_too_much(cost) && self.modes.are_plain() =>
+            {
+                Some(policy)
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the shape of a request at this cost. One that may cost more than a limit is reported.
     #[inline]
     pub(super) fn shape_at(&self, cost: u32) -> Shape {

@@ -42,10 +42,10 @@ impl LocalLimiter {
             let charges = self.asked_alike_now(key, estimate, Purpose::Hold);
             return self.reserve_charges_now(&charges);
         };
-        // A list has room for several charges, all of which would be copied.
-        let finding = self.found_now(&key);
-        let charge = self.charge_of_one(policy, key, estimate, Purpose::Hold, finding.as_ref());
-        self.reserve_charges_now(charge.as_slice())
+        let (asked, finding) = ((key, estimate), self.found_now(&key));
+        self.with_charge_of_one(policy, asked, Purpose::Hold, finding.as_ref(), |charges| {
+            self.reserve_charges_now(charges)
+        })
     }
 
     /// Decides under the named policies, each with its own key and estimate; see

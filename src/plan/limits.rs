@@ -215,32 +215,35 @@ impl Limits {
         None
     }
 
+    /// Returns whether only a plan sets the limits of this policy: no operation, closure or table does.
+    #[inline]
+    pub(crate) fn are_by_plan_alone(&self, policy: usize) -> bool {
+        self.each.get(policy).is_none_or(Option::is_none)
+    }
+
     /// Returns the limit of such a policy for a request of this plan, or of the default plan.
     #[inline]
     pub(crate) fn by_plan(&self, plan: Option<ChosenPlan>, policy: usize) -> Choice {
         self.in_force(plan.or_else(|| self.plan(None)), policy)
     }
 
-    /// Returns the limit of a policy for a request of this client, and the key of its state. `plain` is the
+    /// Returns the limit of a policy for a request of this client. The key becomes that of its state. `plain` is the
     /// key in tables, before it is hashed, and `of_head` calls the policy's closure over the head of the
     /// request.
     #[inline]
     pub(crate) fn choice(
         &self,
         policy: usize,
-        asker: LimitContext,
+        asker: &LimitContext,
         plain: &dyn Fn() -> Option<Key>,
         of_head: &dyn Fn() -> Option<Algorithm>,
-        key: Key,
-    ) -> (Key, Choice) {
-        let (key, choice) = match self.each.get(policy) {
-            Some(Some(its)) => its.choice(asker.operation, plain, of_head, key),
-            _ => (key, None),
-        };
-        (
-            key,
-            choice.unwrap_or_else(|| self.by_plan(asker.plan, policy)),
-        )
+        key: &mut Key,
+    ) -> Choice {
+        let mut choice = None;
+        if let Some(Some(its)) = self.each.get(policy) {
+            (*key, choice) = its.choice(asker.operation, plain, of_head, *key);
+        }
+        choice.unwrap_or_else(|| self.by_plan(asker.plan, policy))
     }
 
     /// Returns the declared limit of a plan for a policy, or the policy's own limit without plans.

@@ -69,7 +69,7 @@ pub use self::plans::{Plan, Plans};
 #[cfg(feature = "resolver")]
 pub use self::resolver::{Resolved, Resolver, ResolverBuilder, ResolverUsage};
 
-pub(crate) use self::choice::RuleLimit;
+pub(crate) use self::choice::{Choice, RuleLimit};
 pub(crate) use self::limit_by::LimitBy;
 pub(crate) use self::limits::{LimitContext, Limited, Limits};
 #[cfg(not(feature = "resolver"))]

@@ -143,7 +143,7 @@ fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
 }
 
 /// Marks the outcomes of soft charges, and of limits that are not the policy's own.
-pub(crate) fn mark(charges: &[Charge], outcomes: &mut Outcomes) {
+pub(super) fn mark(charges: &[Charge], outcomes: &mut Outcomes) {
     for charge in charges.iter().filter(|charge| charge.is_ruled()) {
         let own = charge.limit.map(|_| OwnWindow(charge.window));
         outcomes.ruled_by(charge.policy, charge.rule, own);

@@ -32,7 +32,7 @@ use tokio::runtime::Handle;
 
 pub use self::amendment::{Amendment, Departure, Taken};
 pub use self::charged::{Charged, Wanted};
-pub(crate) use self::charged::{answered, check, mark};
+pub(crate) use self::charged::{answered, check};
 pub use self::memory::{MemoryLedger, MemoryStore, RestoreStatus, Restored, Usage};
 pub use self::outage::Availability;
 pub(crate) use self::outage::Guarded;

@@ -87,14 +87,19 @@ impl MemoryLedger {
 
     /// Decides as [`charge_one`](Self::charge_one) does, without the numbers.
     #[inline]
-    pub(crate) fn admit_one(
+    pub(crate) fn admit_one(&self, policy: usize, key: &Key, cost: u32) -> bool {
+        self.decide_one(policy, self.ask(key, cost), None)
+    }
+
+    /// Decides as [`admit_one`](Self::admit_one) does, under this limit, if there is one.
+    pub(crate) fn admit_under(
         &self,
         policy: usize,
         (key, cost): (&Key, u32),
         limit: Option<Limit>,
     ) -> bool {
         match limit {
-            None => self.decide_one(policy, self.ask(key, cost), None),
+            None => self.admit_one(policy, key, cost),
             Some(limit) => self.decide_one_under(policy, key, cost, limit, None),
         }
     }
