@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
+use tower_ratelimit::limiter::Reservation;
 use tower_ratelimit::store::{Lease, Ledger as _, Store as _};
 use tower_ratelimit::{Limiter, RedisStore};
 
@@ -282,7 +283,7 @@ fn slots_are_renewed_though_the_runtime_of_the_first_is_asleep_or_has_ended() {
     ];
     drop(ends);
     let second = runs.block_on(limiter.reserve(9_u64, 1)).unwrap();
-    assert!(second.is_allowed() && first.iter().all(|held| held.is_allowed()));
+    assert!(second.is_allowed() && first.iter().all(Reservation::is_allowed));
     for key in [6, 7, 8, 9] {
         let set = set_of(&store, key);
         let ends =
