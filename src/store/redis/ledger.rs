@@ -433,8 +433,8 @@ impl Ledger for RedisLedger {
             // Refusals without the server do not count.
             return Reply::Now(Ok(0));
         }
-        let refusals = async move { calls.refusals(&charge).await };
-        self.0.apart_in_time((charge.key, 1), refusals)
+        let count = async move { calls.refusals(&charge).await };
+        self.0.apart_in_time((charge.key, 1), count)
     }
 
     fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
@@ -445,8 +445,8 @@ impl Ledger for RedisLedger {
         {
             return Reply::Now(Ok(0));
         }
-        let units = async move { calls.leased(&charge).await };
-        self.0.apart_in_time((charge.key, 1), units)
+        let count = async move { calls.leased(&charge).await };
+        self.0.apart_in_time((charge.key, 1), count)
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
