@@ -42,7 +42,7 @@ impl Limiter {
     /// # Defaults
     ///
     /// - policies: none; at least one is required
-    /// - store: a new [`MemoryStore`](crate::MemoryStore)
+    /// - store: a new [`MemoryStore`]
     /// - not split: this node admits all of each limit
     /// - places for requests that wait in a layer: 10,000
     pub fn builder() -> LimiterBuilder {
