@@ -10,13 +10,19 @@ use crate::clock::Micros;
 /// The clocks of a node and of a server may differ by this much around a switch: a quarter of an hour.
 const APART: Micros = Micros::from_secs(900);
 
+/// A time after all requests, in a number that a server reads exactly.
+const NEVER: Micros = Micros::new((1 << 53) - 1);
+
 /// The largest number of switches of the timetable in a call with a debt.
 const MOST_SWITCHES: usize = 64;
 
 impl ByHours {
     /// Returns the algorithm in force at this moment, if no other is in force while the state counts or the
-    /// clocks differ.
+    /// clocks differ, and the server needs no other limit to choose what it tells of the state.
     pub(in crate::algorithm) fn alone_at(&self, now: Micros) -> Option<Algorithm> {
+        if self.is_log() {
+            return None;
+        }
         let around = self.longest_drain().saturating_add(APART);
         let from = now.saturating_sub(around);
         let mut stretches = self.stretches(from, now.saturating_add(around));
@@ -27,20 +33,26 @@ impl ByHours {
     }
 
     /// Returns when each algorithm holds that may be in force by the clock of a server, or that was in force
-    /// when a debt was charged that may not be drained yet: moments and the four numbers of the rule.
+    /// when a debt was charged that may not be drained yet: moments and the four numbers of the rule. For a log, of
+    /// which a server tells the entries that matter, the limits of all hours follow, as of a time that never comes.
     pub(in crate::algorithm) fn lua_text_at(&self, now: Micros) -> String {
         let from = now.saturating_sub(self.longest_drain().saturating_add(APART));
         let mut text = String::new();
-        let mut last = None;
-        for Stretch { span, place } in self.stretches(from, now.saturating_add(APART)) {
-            let algorithm = self.in_force(place);
-            if last.replace(algorithm) == Some(algorithm) {
-                continue;
-            }
+        let mut write = |from: Micros, algorithm: Algorithm| {
             let lua = algorithm.lua();
             let [limit, a, b, c] = lua.map_or([0; 4], |lua| lua.numbers_at(|| now));
             // Writing to a string cannot fail.
-            let _ = write!(text, "{} {limit} {a} {b} {c};", span.from.get());
+            let _ = write!(text, "{} {limit} {a} {b} {c};", from.get());
+        };
+        let mut last = None;
+        for Stretch { span, place } in self.stretches(from, now.saturating_add(APART)) {
+            let algorithm = self.in_force(place);
+            if last.replace(algorithm) != Some(algorithm) {
+                write(span.from, algorithm);
+            }
+        }
+        if self.is_log() {
+            self.each().for_each(|algorithm| write(NEVER, algorithm));
         }
         text
     }
@@ -49,6 +61,10 @@ impl ByHours {
     pub(crate) fn has_too_many_switches(&self, now: Micros) -> bool {
         let from = now.saturating_sub(self.longest_drain());
         self.stretches(from, now).take(MOST_SWITCHES + 1).count() > MOST_SWITCHES
+    }
+
+    fn is_log(&self) -> bool {
+        matches!(self.plain(), Algorithm::SlidingLog(_))
     }
 
     /// Returns how long a debt lasts at most: one of twice the largest capacity, after a charge after the

@@ -169,8 +169,9 @@ function sliding_log.save(kept, key, marks, ttl)
   redis.call('PEXPIRE', key, ttl)
 end
 
--- Returns the entries on which the outcome depends, as a log in the form of `step.rs`.
-function sliding_log.told(kept, now, cost, limit, period)
+-- Returns the entries on which the outcome depends, as a log in the form of `step.rs`. A wait may end under the limit of
+-- another hour, so `hours` has all of them.
+function sliding_log.told(kept, now, cost, limit, period, _, _, hours)
   local expired = sliding_log.expired(kept, now, period)
   local entries = sliding_log.entries(kept)
   local before = sliding_log.total(kept, expired)
@@ -178,23 +179,33 @@ function sliding_log.told(kept, now, cost, limit, period)
   if total == before then
     return ''
   end
-  local words = {'0'}
-  local function tell(room)
-    local index = sliding_log.search(kept, function(_, then_total) return total - then_total <= room end)
-    local at, with = sliding_log.entry(kept, math.max(index, expired + 1))
-    words[#words + 1] = string.format('%d %d', at, with - before)
-  end
-  local used = math.min(total - before, limit)
-  if used > 0 then
-    tell(used - 1)
-  end
-  if cost > 0 and cost <= limit then
-    local room = limit - cost
-    if room < used - 1 then
-      tell(room)
+  -- What may still count when the next unit, or the request, fits.
+  local rooms = {}
+  local function look_for(limit)
+    local used = math.min(total - before, limit)
+    if used > 0 then
+      rooms[#rooms + 1] = used - 1
+    end
+    if cost > 0 and cost <= limit and limit - cost < used - 1 then
+      rooms[#rooms + 1] = limit - cost
     end
   end
-  tell(0)
+  look_for(limit)
+  if hours then
+    for of_hour in string.gmatch(hours, '%d+ (%d+) %d+ %d+ %d+;') do
+      look_for(of_hour + 0)
+    end
+    table.sort(rooms, function(one, other) return one > other end)
+  end
+  rooms[#rooms + 1] = 0
+  local words = {'0'}
+  for index, room in ipairs(rooms) do
+    if room ~= rooms[index - 1] then
+      local first = sliding_log.search(kept, function(_, then_total) return total - then_total <= room end)
+      local at, with = sliding_log.entry(kept, math.max(first, expired + 1))
+      words[#words + 1] = string.format('%d %d', at, with - before)
+    end
+  end
   return table.concat(words, ' ')
 end
 

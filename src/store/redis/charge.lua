@@ -60,8 +60,9 @@ local function decide(index, last, place, allowed)
   end
   -- The numbers under which the state lasts longest.
   local lasts, lasts_a, lasts_b, lasts_c = limit, a, b, c
-  if policy[7] and own == '' then
-    limit, a, b, c = in_force(rule, kept, now, policy[7])
+  local hours = own == '' and policy[7]
+  if hours then
+    limit, a, b, c = in_force(rule, kept, now, hours)
   end
   local possible = text and rule.moved_back(kept, now, limit, a, b, c)
   if possible then
@@ -99,7 +100,7 @@ local function decide(index, last, place, allowed)
     rule.charge(kept, now, cost, limit, a, b, c)
   end
   if charged or moved or rule.told and text then
-    text = (rule.told or told)(kept, now, cost, limit, a, b, c)
+    text = (rule.told or told)(kept, now, cost, limit, a, b, c, hours)
   end
   -- A denial writes only what no request could have left (a state from the future), and repairs a time to live.
   if cost > 0 and purpose == 'charge'

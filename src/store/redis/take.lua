@@ -33,8 +33,9 @@ for index = 1, #KEYS do
     blocked, own, moved, limit, a, b, c = marking().apply_marks(rule, marks, now, true, limit, a, b, c)
   end
   local lasts = {limit, a, b, c}
-  if ARGV[at + 7] ~= '' and own == '' then
-    limit, a, b, c = in_force(rule, kept, now, ARGV[at + 7])
+  local hours = own == '' and ARGV[at + 7] ~= '' and ARGV[at + 7]
+  if hours then
+    limit, a, b, c = in_force(rule, kept, now, hours)
   end
   local possible = text and rule.moved_back(kept, now, limit, a, b, c)
   if possible then
@@ -53,7 +54,7 @@ for index = 1, #KEYS do
   charges[index] = {
     rule = rule, most = most, is_soft = is_soft, is_blocked = blocked ~= '0', kept = kept, marks = marks, text = text, moved = moved,
     grants = math.max(granted(rule, kept, most + held, limit, a, b, c) - held, 0),
-    told = ';' .. blocked .. ';' .. own, numbers = {limit, a, b, c},
+    told = ';' .. blocked .. ';' .. own, numbers = {limit, a, b, c, hours},
     lasts = lasts,
   }
 end
