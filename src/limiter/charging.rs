@@ -160,7 +160,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         if has_terms {
             policies.terms.refuse_above_ceiling(&mut charge);
         }
-        if purpose == Purpose::Hold && policies.has_slots {
+        charge.is_held = demand.is_held && purpose == Purpose::Hold;
+        if charge.is_held && policies.has_slots {
             let algorithm = policies.algorithms.get(policy);
             let is_held = algorithm.is_some_and(Algorithm::is_held);
             charge.slot = is_held.then(Slot::unique);

@@ -162,7 +162,7 @@ impl LocalLimiter {
     pub(super) fn decide_all(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         // The store in this process always answers, about each charge.
         let _ = self.decide(charges, Wanted::Everything, outcomes);
-        self.policies.conclude(charges, outcomes, |_| false);
+        self.policies.conclude(charges, outcomes);
     }
 
     fn admit_limited(&self, policy: usize, mut key: Key, cost: u32) -> bool {
@@ -235,9 +235,9 @@ impl LocalLimiter {
         let decided = self.decide(charges, wanted, &mut outcomes);
         let is_admitted = matches!(decided, Charged::Now(Ok(true)));
         if wanted.includes(is_admitted) {
-            policies.conclude(charges, &mut outcomes, |_| false);
+            policies.conclude(charges, &mut outcomes);
         } else {
-            policies.count_judged(policies.asked(charges, |_| false), Ok(()));
+            policies.count_judged(policies.asked(charges), Ok(()));
         }
         is_admitted
     }
@@ -263,18 +263,12 @@ impl Policies {
         answer
     }
 
-    /// Concludes a decision by its outcomes, which become those in units. What some charges cost is counted when they
-    /// are settled.
+    /// Concludes a decision by its outcomes, which become those in units.
     #[inline]
-    pub(super) fn conclude(
-        &self,
-        charges: &[Charge],
-        outcomes: &mut Outcomes,
-        is_settled: impl Fn(&Charge) -> bool + Copy,
-    ) {
+    pub(super) fn conclude(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         self.look_at_costs(charges, outcomes);
         self.prices.convert_to_units(charges, outcomes);
-        self.count_decided(self.asked(charges, is_settled), outcomes);
+        self.count_decided(self.asked(charges), outcomes);
     }
 
     /// Checks a store's answer to these charges, and concludes the decision.
@@ -285,7 +279,7 @@ impl Policies {
     ) -> Result<Outcomes, StoreError> {
         let mut answer = self.checked(charges, answer);
         match &mut answer {
-            Ok(outcomes) => self.conclude(charges, outcomes, |_| false),
+            Ok(outcomes) => self.conclude(charges, outcomes),
             Err(_) => self.count_failed(charges),
         }
         answer
@@ -318,7 +312,7 @@ impl Deciding {
         };
         this.charged = limiter.decide(charges, Wanted::Everything, &mut this.outcomes);
         match this.charged {
-            Charged::Now(Ok(_)) => policies.conclude(charges, &mut this.outcomes, |_| false),
+            Charged::Now(Ok(_)) => policies.conclude(charges, &mut this.outcomes),
             Charged::Now(Err(_)) => policies.count_failed(charges),
             Charged::Later(_) => this.asked = Some((Arc::clone(policies), charges.into())),
         }

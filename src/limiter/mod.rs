@@ -1,8 +1,8 @@
 //! The limiter: policies and a store that decide, without HTTP.
 //!
 //! The layers are thin shells around it. `charging.rs` makes the charges of a request, and `deciding.rs` asks the
-//! ledger about them. `ruling.rs` rules by its answer for the layers; the verbs have files of their own. Each verb has a form `…_now` for the store in this process, which always answers at
-//! once, and a future for any store.
+//! ledger about them. `verdict.rs` gives the layers the verdict on a request; the verbs have files of their own. Each verb
+//! has a form `…_now` for the store in this process, which always answers at once, and a future for any store.
 
 #[cfg(feature = "admin")]
 mod about;
@@ -26,12 +26,11 @@ mod queueing;
 mod refusals;
 mod reservation;
 mod reserving;
-mod ruling;
 mod terms;
 mod verbs;
+mod verdict;
 mod waiting;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
@@ -45,9 +44,7 @@ pub(crate) use self::charging::Purpose;
 #[cfg(feature = "http")]
 pub(crate) use self::charging::{Reads, Steps};
 pub(crate) use self::reservation::{Held, PendingOutcomes, RealCost};
-#[cfg(feature = "http")]
-pub(crate) use self::ruling::asked;
-pub(crate) use self::ruling::{Asking, HoldAnswer, Question, Resumed, Ruled};
+pub(crate) use self::verdict::{ChargedRequest, Denial, LimiterVerdict, Numbers, Question};
 #[cfg(feature = "http")]
 pub(crate) use self::waiting::NO_TIMER;
 pub(crate) use self::waiting::{Caller, WaitingRoom};
@@ -198,21 +195,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         })
     }
 
-    /// Converts the store's answer to these charges into the outcomes of the decision.
-    #[inline]
-    pub(crate) fn reported<'a>(
-        &self,
-        charges: &[Charge],
-        outcomes: &'a Outcomes,
-    ) -> Cow<'a, Outcomes> {
-        if !self.policies.prices.are_any() {
-            return Cow::Borrowed(outcomes);
-        }
-        let mut reported = outcomes.clone();
-        self.policies
-            .prices
-            .convert_to_units(charges, &mut reported);
-        Cow::Owned(reported)
+    /// Converts outcomes of these charges to units.
+    #[cfg(feature = "config")]
+    pub(crate) fn convert_to_units(&self, charges: &[Charge], outcomes: &mut Outcomes) {
+        self.policies.prices.convert_to_units(charges, outcomes);
     }
 
     fn amend(
@@ -272,7 +258,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.modes
     }
 
-    /// Makes a decision of outcomes that are [reported](Self::reported).
+    /// Makes a decision of outcomes in units.
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
     }

@@ -207,9 +207,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Concludes the decision on a request whose charges are settled later.
     fn conclude_reserved(&self, charges: &[Charge], reservation: &mut Reservation) {
-        reservation.change(|outcomes| {
-            self.policies
-                .conclude(charges, outcomes, Charge::is_of_rate);
-        });
+        reservation.change(|outcomes| self.policies.conclude(charges, outcomes));
     }
 }

@@ -58,7 +58,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let ruling = self.gates.ask(&mut request);
-        ResponseFuture::new(HeldCall::ruled(ruling, &mut self.inner, request))
+        let verdict = self.gates.ask(&mut request);
+        ResponseFuture::new(HeldCall::of(verdict, &mut self.inner, request))
     }
 }

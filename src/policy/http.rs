@@ -34,6 +34,7 @@ pub struct Http {
     is_low: Option<Arc<When>>,
     is_soft: bool,
     is_limited: bool,
+    is_held: bool,
 }
 
 const OWN_SECRET: Diagnostic = Diagnostic::new(
@@ -73,6 +74,7 @@ impl Policy {
             is_low: None,
             is_soft: false,
             is_limited: true,
+            is_held: false,
         };
         self.reading(reads).0
     }
@@ -296,6 +298,7 @@ impl Policy<Http> {
         let reads = Http {
             is_soft: rule.is_soft,
             is_limited: rule.is_limited(),
+            is_held: rule.is_settled() || rule.algorithm.is_held(),
             ..reads
         };
         (rule, reads)
@@ -370,6 +373,7 @@ impl Http {
             is_soft: self.is_soft,
             class: self.class(head),
             is_low_priority: self.is_low_priority(head),
+            is_held: self.is_held,
         })
     }
 

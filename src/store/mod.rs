@@ -274,6 +274,8 @@ pub struct Charge {
     pub(crate) leaves: u32,
     /// The slot by which the request holds slots, under a policy on concurrency.
     pub(crate) slot: Option<Slot>,
+    /// Whether the request holds the charge to its end, and settles it.
+    pub(crate) is_held: bool,
 }
 
 /// The charges of a request, up to eight without an allocation.
@@ -295,6 +297,7 @@ impl Charge {
             beyond: 0,
             leaves: 0,
             slot: None,
+            is_held: false,
         }
     }
 

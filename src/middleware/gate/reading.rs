@@ -2,11 +2,12 @@
 
 use http::{Request, StatusCode};
 
-use super::{Gate, Ruling};
+use super::{Gate, GateVerdict};
 use crate::algorithm::Algorithm;
 use crate::diagnostics::diagnose;
 use crate::key::{Head, Key, Missing};
 use crate::limiter::{Reads, Steps};
+use crate::line::Verdict;
 use crate::observe::{Count, Counters, Request as RequestCount};
 use crate::plan::{ChosenPlan, Finding, LimitContext, Limits};
 use crate::policy::{Demand, Http, NoDemand};
@@ -90,8 +91,8 @@ impl Gate {
         &self,
         (status, missing): NoKeyRefusal,
         request: &mut Request<B>,
-    ) -> Ruling {
+    ) -> GateVerdict {
         self.limiter.counters().request(RequestCount::WithoutKey);
-        Ruling::Refuse(self.answers.no_key(status, missing, request))
+        Verdict::Refuse(self.answers.no_key(status, missing, request))
     }
 }
