@@ -40,7 +40,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Ok(()) => {
                     self.policies.store.answered();
                     // Without the numbers of allowed requests, a denial is one, whatever its numbers are.
-                    let is_allowed = wanted.includes(true) && outcomes.is_allowed();
+                    let is_allowed = matches!(wanted, Wanted::Everything) && outcomes.is_allowed();
                     return Charged::Now(Ok(is_allowed));
                 }
                 Err(error) => error,
@@ -267,6 +267,12 @@ impl Policies {
     #[inline]
     pub(super) fn conclude(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         self.look_at_costs(charges, outcomes);
+        self.conclude_allowed(charges, outcomes);
+    }
+
+    /// Concludes a decision that allows a request.
+    #[inline]
+    pub(super) fn conclude_allowed(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         self.prices.convert_to_units(charges, outcomes);
         self.count_decided(self.asked(charges), outcomes);
     }

@@ -309,6 +309,7 @@ impl<L: Ledger> Limiter<L> {
             _ if limits.is_some() || terms.are_any() || prices.are_any() => Shape::Any,
             _ => Shape::SeveralPlain,
         };
+        let are_bare = limits.is_none() && !terms.are_any() && !has_slots && !prices.are_any();
         let timers = Timers::of(ledger.clock());
         let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
         let all_keep_estimates = unless_settled.iter().all(|it| *it == Unsettled::Estimate);
@@ -323,6 +324,7 @@ impl<L: Ledger> Limiter<L> {
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 shape,
+                are_bare,
                 mistakes,
                 terms,
                 has_slots,

@@ -89,7 +89,6 @@ fn asked<'a>(charges: &'a [Charge], outcomes: &Outcomes) -> Cow<'a, [Charge]> {
 }
 
 impl ChargedRequest<'_> {
-    #[inline(never)]
     fn wait(self, pending: Pending) -> LimiterVerdict {
         Verdict::Pending(Box::new(Question {
             charges: Charges::from_slice(self.charges),
@@ -212,22 +211,31 @@ impl Limiter {
             return request.wait(Pending::Turn(waiter));
         }
         match self.decide(charges, wanted, outcomes) {
-            Charged::Now(Ok(true)) if !wanted.includes(true) => {
+            Charged::Now(Ok(true)) if matches!(wanted, Wanted::Everything) => {
+                self.allow(request, outcomes)
+            }
+            Charged::Now(Ok(true)) => {
                 let asked = self.policies.asked(charges);
                 self.policies.count_judged(asked, Ok(()));
                 Verdict::Pass(Numbers::Unknown)
             }
-            Charged::Now(Ok(true)) => self.allow(request, outcomes),
             Charged::Now(Ok(false)) => self.deny(request, outcomes),
             Charged::Now(Err(error)) => self.fail(charges, error),
-            Charged::Later(answer) => request.wait(Pending::Outcomes(if request.is_settled {
-                Box::pin(PendingOutcomes::new(self, charges, answer))
-            } else if charges.iter().any(|it| self.is_a_queue(it.policy)) {
-                Box::pin(PendingOutcomes::of_turn(self, charges, answer))
-            } else {
-                answer
-            })),
+            Charged::Later(answer) => self.wait_for_store(request, answer),
         }
+    }
+
+    /// A function of its own, since the store in this process answers at once.
+    #[inline(never)]
+    fn wait_for_store(&self, request: ChargedRequest<'_>, answer: StoreAnswer) -> LimiterVerdict {
+        let charges = request.charges;
+        request.wait(Pending::Outcomes(if request.is_settled {
+            Box::pin(PendingOutcomes::new(self, charges, answer))
+        } else if charges.iter().any(|it| self.is_a_queue(it.policy)) {
+            Box::pin(PendingOutcomes::of_turn(self, charges, answer))
+        } else {
+            answer
+        }))
     }
 
     fn judge(&self, request: ChargedRequest<'_>, outcomes: &mut Outcomes) -> LimiterVerdict {
@@ -246,7 +254,7 @@ impl Limiter {
             self.queue_up(request, outcomes)
         };
         if let Verdict::Pass(_) | Verdict::Hold(..) = verdict {
-            self.policies.conclude(request.charges, outcomes);
+            self.policies.conclude_allowed(request.charges, outcomes);
         }
         verdict
     }

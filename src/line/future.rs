@@ -109,7 +109,12 @@ impl<S: Service<Req> + Clone, Req, H: Holding> HeldCall<S, Req, H> {
     #[inline]
     pub(crate) fn of(verdict: LayerVerdict<H>, inner: &mut S, request: Req) -> Self {
         match verdict {
-            Verdict::Pass(admission) => Self::calling(inner, request, admission),
+            Verdict::Pass(admission) => {
+                let within = H::enter(&admission);
+                let future = inner.call(request);
+                drop(within);
+                Self::Calling { future, admission }
+            }
             verdict => Self::stopped(verdict, inner, request),
         }
     }
@@ -118,7 +123,7 @@ impl<S: Service<Req> + Clone, Req, H: Holding> HeldCall<S, Req, H> {
     #[inline(never)]
     fn stopped(verdict: LayerVerdict<H>, inner: &mut S, request: Req) -> Self {
         match verdict {
-            Verdict::Pass(admission) => Self::calling(inner, request, admission),
+            Verdict::Pass(_) => Self::of(verdict, inner, request),
             Verdict::Hold(turn, admission) => {
                 *inner = inner.clone();
                 Self::held(turn, admission, (inner.clone(), request))
@@ -146,14 +151,6 @@ impl<S: Service<Req> + Clone, Req, H: Holding> HeldCall<S, Req, H> {
 }
 
 impl<S: Service<Req>, Req, H: Holding> HeldCall<S, Req, H> {
-    #[inline]
-    fn calling(inner: &mut S, request: Req, admission: H::Admission) -> Self {
-        let within = H::enter(&admission);
-        let future = inner.call(request);
-        drop(within);
-        Self::Calling { future, admission }
-    }
-
     fn held(turn: Box<Turn>, admission: H::Admission, held: (S, Req)) -> Self {
         Self::Held {
             turn: Some(turn),
@@ -247,9 +244,9 @@ where
                 Verdict::Pass(admission) if !*inner_is_ready => {
                     HeldCall::having_waited(pending.take(), admission, held.take())
                 }
-                Verdict::Pass(admission) => {
+                verdict @ Verdict::Pass(_) => {
                     let (mut inner, request) = *held.take().expect(AGAIN);
-                    HeldCall::calling(&mut inner, request, admission)
+                    HeldCall::of(verdict, &mut inner, request)
                 }
                 Verdict::Refuse(refusal) => HeldCall::Refused {
                     refusal: Some(refusal),
@@ -300,7 +297,7 @@ where
             return Poll::Ready(Err(H::failed(admission, error)));
         }
         let (mut inner, request) = *held.take().expect(AGAIN);
-        let calling = HeldCall::calling(&mut inner, request, admission);
+        let calling = HeldCall::of(Verdict::Pass(admission), &mut inner, request);
         // The request is on its way: let the requests behind it go on.
         drop((turn.take(), place.take()));
         Poll::Ready(Ok(calling))

@@ -365,7 +365,7 @@ impl Charge {
     /// Returns whether its outcome says more than the store knows.
     #[inline]
     pub(crate) fn marks_its_outcome(&self) -> bool {
-        self.is_soft || self.is_ruled()
+        self.is_soft || self.rule > 0 || self.limit.is_some()
     }
 
     /// Returns the limit of the charge, or `None` if it has that of the policy.

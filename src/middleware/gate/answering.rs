@@ -45,7 +45,7 @@ impl Gate {
         Verdict::Pass(Admitted {
             fields: None,
             guard: ResponseGuard::default(),
-            gate: self.id(),
+            gate: self.life.number(),
         })
     }
 
@@ -70,12 +70,14 @@ impl Gate {
             fields = Some(Fields::with_decision(fields, decision));
         }
         let guard = self.guard(charges, outcomes, request);
-        // If the hook panics, the request ends here, and what it holds is settled.
-        self.call_hook(charges, outcomes, request);
+        if self.hooks.on_decision.is_some() {
+            // If the hook panics, the request ends here, and what it holds is settled.
+            self.call_hook(charges, outcomes, request);
+        }
         Admitted {
             fields,
             guard,
-            gate: self.id(),
+            gate: self.life.number(),
         }
     }
 
@@ -114,7 +116,6 @@ impl Gate {
     }
 
     /// Calls the hook, if there is one, with the decision.
-    #[inline]
     fn call_hook<B>(&self, charges: &[Charge], outcomes: &Outcomes, request: &Request<B>) {
         if let Some(hook) = &self.hooks.on_decision {
             let binding = outcomes.binding().map(|(policy, _)| policy);

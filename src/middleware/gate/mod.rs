@@ -125,14 +125,16 @@ impl Gate {
     /// refused request.
     pub(super) fn ask<B>(self: &Arc<Self>, request: &mut Request<B>) -> GateVerdict {
         self.life.request();
-        look_for_itself(self.id());
+        look_for_itself(self.life.number());
         let head = Head::of(request);
-        match self.listed(&head) {
-            Listed::Nowhere => {}
-            Listed::Allowed => return self.exempt(),
-            Listed::Denied => {
-                self.limiter.counters().request(RequestCount::Forbidden);
-                return Verdict::Refuse(self.answers.forbidden(request));
+        if let Some(lists) = &self.lists {
+            match lists.look_up(&head) {
+                Listed::Nowhere => {}
+                Listed::Allowed => return self.exempt(),
+                Listed::Denied => {
+                    self.limiter.counters().request(RequestCount::Forbidden);
+                    return Verdict::Refuse(self.answers.forbidden(request));
+                }
             }
         }
         let Some(resolver) = &self.sources.resolver else {
@@ -154,7 +156,7 @@ impl Gate {
         finding: Option<&Finding>,
         request: &mut Request<B>,
     ) -> GateVerdict {
-        let is_plain = self.modes().are_plain();
+        let is_plain = self.limiter.declared_modes().are_plain();
         if let Some(kind) = finding.and_then(Finding::refusal)
             && (is_plain || !self.has_no_mode_over(Mode::Shadow))
         {
@@ -163,7 +165,7 @@ impl Gate {
         }
         let head = Head::of(request);
         if is_plain && let [(policy, reader)] = &*self.readers {
-            let mut steps = Skips(self.limiter.counters());
+            let mut steps = Skips(&self.limiter);
             // A list has room for several charges, all of which would be copied.
             let reading = Reading {
                 reader,
@@ -192,7 +194,7 @@ impl Gate {
 
     /// Returns the charges of a request.
     fn charges(&self, head: &Head<'_>, finding: Option<&Finding>) -> Result<Charges, NoKeyRefusal> {
-        let mut steps = Skips(self.limiter.counters());
+        let mut steps = Skips(&self.limiter);
         let readings = self.readings(head, finding);
         self.limiter
             .charges_for(readings, Purpose::Hold, &mut steps)
@@ -228,7 +230,7 @@ impl Gate {
         policies.all(|policy| self.modes().of(policy) >= mode)
     }
 
-    #[inline]
+    #[cfg(any(feature = "admin", feature = "config"))]
     pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
         let lists = self.lists.as_ref();
         lists.map_or(Listed::Nowhere, |lists| lists.look_up(head))
@@ -249,6 +251,7 @@ impl Gate {
     }
 
     /// Returns a number that all clones of a layer share, and no other layer has.
+    #[cfg(test)]
     pub(super) fn id(&self) -> usize {
         self.life.number()
     }
@@ -268,10 +271,9 @@ impl Gate {
     /// Decides on charges, and answers.
     #[inline]
     fn put<B>(self: &Arc<Self>, charges: &[Charge], request: &mut Request<B>) -> GateVerdict {
-        let wanted = if charges.iter().any(Charge::is_shadow) {
-            Wanted::Everything
-        } else {
-            self.wanted
+        let wanted = match self.wanted {
+            Wanted::Refusals if charges.iter().any(Charge::is_shadow) => Wanted::Everything,
+            wanted => wanted,
         };
         let asked = ChargedRequest {
             charges,
