@@ -155,7 +155,7 @@ impl SeveralInRedis {
 
 #[cfg(feature = "calendar")]
 impl crate::hours::Several for SeveralInRedis {
-    const PRICE: u32 = 10;
+    const PRICE: u32 = 25;
 
     fn new(policies: Vec<Policy>) -> Self {
         KEYS.set(KEYS.get() + 1);

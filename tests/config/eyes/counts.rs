@@ -49,6 +49,29 @@ fn a_refusal_counts_among_the_heaviest_keys_of_the_policy_that_refuses() {
     }
 }
 
+/// What is taken counts, and that nothing was left.
+#[test]
+fn units_that_are_taken_count_among_the_heaviest_keys() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let later =
+        |limiter: &LocalLimiter, most| runtime.block_on(limiter.take_up_to("ann", most)).unwrap().0;
+    let now = |limiter: &LocalLimiter, most| limiter.take_up_to_now("ann", most).0;
+    let ways: [&dyn Fn(&LocalLimiter, u32) -> u32; 2] = [&now, &later];
+    for take in ways {
+        let policy = Policy::new("mails", FixedWindow::per_day(10));
+        let policy = policy.heaviest_keys(HeaviestKeys::new(3));
+        let limiter = Limiter::builder().policy(policy).build_local().unwrap();
+        assert_eq!([7; 3].map(|most| take(&limiter, most)), [7, 3, 0]);
+        let snapshot = limiter.snapshot();
+        let heaviest = snapshot.policy("mails").unwrap().heaviest().unwrap();
+        let told = heaviest.keys().iter();
+        let told: Vec<_> = told.map(|key| (key.cost(), key.refused())).collect();
+        assert_eq!(told, [(10, 1)]);
+    }
+}
+
 #[test]
 fn each_request_has_one_outcome_under_each_policy() {
     let limiter = Limiter::builder()

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Request, StatusCode};
 use tower::{Layer, ServiceExt};
+use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{self, Head, IntoKey, Key};
 use tower_ratelimit::plan::{Operations, Plan, Plans};
 use tower_ratelimit::policy::{Http, NoKey};
@@ -190,9 +191,15 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
     let ((), lines) = Log::of(quiet);
     assert!(lines.is_empty(), "{lines:?}");
 
+    // Under a factor, a limit is kept in parts of a unit.
+    let factor = FactorCell::new();
+    let costly = |name: &str| match name.ends_with("in parts") {
+        true => burst(name).factor(&factor),
+        false => burst(name),
+    };
     let limiter = |name: &str| {
         Limiter::builder()
-            .policy(burst(name))
+            .policy(costly(name))
             .build_local()
             .unwrap()
     };
@@ -212,7 +219,7 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
         block_on(asked).unwrap().is_allowed()
     };
     let by_layer = |name: &str| {
-        let policy = burst(name).key(key::global()).cost(|_| 50);
+        let policy = costly(name).key(key::global()).cost(|_| 50);
         let limit = RateLimitLayer::builder().policy(policy).build().unwrap();
         let asked = hello().layer(limit).oneshot(Request::new(Body::empty()));
         block_on(asked).unwrap().status() == StatusCode::OK
@@ -232,13 +239,15 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
         ("layer", &by_layer),
         ("service", &by_service),
     ];
-    for (name, is_allowed) in ways {
-        let ((), lines) = Log::of(|| {
-            for _ in 0..3 {
-                assert!(!is_allowed(name), "{name}");
-            }
-        });
-        assert_warns_once(&lines, "TRL016", &format!("policy {name:?}"));
+    for (way, is_allowed) in ways {
+        for name in [way, &format!("{way}, in parts")] {
+            let ((), lines) = Log::of(|| {
+                for _ in 0..3 {
+                    assert!(!is_allowed(name), "{name}");
+                }
+            });
+            assert_warns_once(&lines, "TRL016", &format!("policy {name:?}"));
+        }
     }
 }
 
