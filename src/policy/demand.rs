@@ -3,6 +3,10 @@ use crate::key::Key;
 
 /// What a request asks of one policy, before its limit is known.
 #[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own: any two can hold together"
+)]
 pub(crate) struct Demand {
     pub(crate) key: Key,
     /// In units.
