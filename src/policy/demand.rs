@@ -12,10 +12,6 @@ pub(crate) struct Demand {
     /// In units.
     pub(crate) cost: u32,
     /// Whether the cost is a default estimate, which is cut to what can pass.
-    #[cfg_attr(
-        not(feature = "http"),
-        expect(dead_code, reason = "only a request of HTTP has one")
-    )]
     pub(crate) is_estimate: bool,
     /// Whether the request goes on over the limit.
     pub(crate) is_soft: bool,
