@@ -3,15 +3,15 @@ use crate::key::Key;
 
 /// What a request asks of one policy, before its limit is known.
 #[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own: any two can hold together"
+)]
 pub(crate) struct Demand {
     pub(crate) key: Key,
     /// In units.
     pub(crate) cost: u32,
     /// Whether the cost is a default estimate, which is cut to what can pass.
-    #[cfg_attr(
-        not(feature = "http"),
-        expect(dead_code, reason = "only a request of HTTP has one")
-    )]
     pub(crate) is_estimate: bool,
     /// Whether the request goes on over the limit.
     pub(crate) is_soft: bool,

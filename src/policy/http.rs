@@ -22,6 +22,10 @@ use crate::plan::{LimitBy, LimitsByOperation};
 
 /// How a policy reads an HTTP request: its key, its cost, and whether it applies.
 #[derive(Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own: any two can hold together"
+)]
 pub struct Http {
     key: Arc<dyn Extract>,
     cost: Option<Arc<Cost>>,

@@ -18,7 +18,6 @@ use crate::store::Charge;
 
 impl Gate {
     /// Tells the verdict of the limiter: to the request that is admitted, or in the response to one that is refused.
-    #[inline]
     pub(super) fn answer<B>(
         self: &Arc<Self>,
         verdict: LimiterVerdict,
@@ -41,7 +40,7 @@ impl Gate {
 
     /// Passes a request that is told nothing.
     #[inline]
-    fn pass(&self) -> GateVerdict {
+    pub(super) fn pass(&self) -> GateVerdict {
         Verdict::Pass(Admitted {
             fields: None,
             guard: ResponseGuard::default(),

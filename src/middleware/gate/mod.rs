@@ -27,7 +27,7 @@ use super::settlements::Settlements;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Head;
-use crate::limiter::{Caller, ChargedRequest, Charges, Limiter, Purpose, Question, Steps};
+use crate::limiter::{Caller, ChargedRequest, Charges, Limiter, Numbers, Purpose, Question, Steps};
 use crate::line::{LayerVerdict, Verdict};
 use crate::observe::Request as RequestCount;
 use crate::plan::{Finding, PlanLookup};
@@ -282,8 +282,10 @@ impl Gate {
             is_settled: self.settlements.is_some(),
         };
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        let verdict = self.limiter.rule(asked, &mut outcomes);
-        self.answer(verdict, charges, &outcomes, request)
+        match self.limiter.rule(asked, &mut outcomes) {
+            Verdict::Pass(Numbers::Unknown) => self.pass(),
+            verdict => self.answer(verdict, charges, &outcomes, request),
+        }
     }
 
     /// Continues a request that had no verdict, as [`ask`](Self::ask) does.
