@@ -200,7 +200,7 @@ impl MemoryStore {
     ///
     /// let store = MemoryStore::new();
     /// let before = limiter(&store)?;
-    /// assert!(before.check_now("ann", 1).is_allowed());
+    /// assert!(before.check("ann", 1).now().is_allowed());
     /// let bytes = store.snapshot();
     ///
     /// // After the restart.
@@ -210,7 +210,7 @@ impl MemoryStore {
     ///     store
     /// });
     /// let after = limiter(&store)?;
-    /// assert!(!after.check_now("ann", 1).is_allowed());
+    /// assert!(!after.check("ann", 1).now().is_allowed());
     /// # Ok::<(), ConfigError>(())
     /// ```
     pub fn snapshot(&self) -> Vec<u8> {
