@@ -141,7 +141,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let demand = reads.demand()?;
         let mut charge = Charge::new(policy, demand.key, demand.cost);
         charge.is_soft = demand.is_soft;
+        charge.is_held = demand.is_held && purpose == Purpose::Hold;
         let policies = &*self.policies;
+        if policies.are_bare && !demand.is_estimate {
+            steps.counts(&demand, charge.cost);
+            return Ok(charge);
+        }
         if let Some(limits) = &policies.limits {
             let context = reads.context(policy, limits.limits());
             let (plain, of_head) = (|| reads.plain_key(), || reads.limit());
@@ -161,7 +166,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         if has_terms {
             policies.terms.refuse_above_ceiling(&mut charge);
         }
-        if purpose == Purpose::Hold && policies.has_slots {
+        if charge.is_held && policies.has_slots {
             let algorithm = policies.algorithms.get(policy);
             let is_held = algorithm.is_some_and(Algorithm::is_held);
             charge.slot = is_held.then(Slot::unique);

@@ -39,7 +39,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Ok(()) => {
                     self.policies.store.answered();
                     // Without the numbers of allowed requests, a denial is one, whatever its numbers are.
-                    let is_allowed = wanted.includes(true) && outcomes.is_allowed();
+                    let is_allowed = matches!(wanted, Wanted::Everything) && outcomes.is_allowed();
                     return Charged::Now(Ok(is_allowed));
                 }
                 Err(error) => error,
@@ -76,7 +76,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     pub(super) fn decide_all(&self, charges: &[Charge], outcomes: &mut Outcomes) -> Charged {
         let answer = self.decide(charges, Wanted::Everything, outcomes);
         if let Charged::Now(Ok(_)) = answer {
-            self.policies.conclude(charges, outcomes, |_| false);
+            self.policies.conclude(charges, outcomes);
         }
         answer
     }
@@ -259,9 +259,9 @@ impl LocalLimiter {
         let decided = self.decide(charges, wanted, &mut outcomes);
         let is_admitted = matches!(decided, Charged::Now(Ok(true)));
         if wanted.includes(is_admitted) {
-            policies.conclude(charges, &mut outcomes, |_| false);
+            policies.conclude(charges, &mut outcomes);
         } else {
-            policies.count_judged(policies.asked(charges, |_| false), Ok(()));
+            policies.count_judged(policies.asked(charges), Ok(()));
         }
         is_admitted
     }
@@ -282,18 +282,18 @@ impl Policies {
         answer
     }
 
-    /// Concludes a decision by its outcomes, which become those in units. What some charges cost is counted when they
-    /// are settled.
+    /// Concludes a decision by its outcomes, which become those in units.
     #[inline]
-    pub(super) fn conclude(
-        &self,
-        charges: &[Charge],
-        outcomes: &mut Outcomes,
-        is_settled: impl Fn(&Charge) -> bool + Copy,
-    ) {
+    pub(super) fn conclude(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         self.look_at_costs(charges, outcomes);
+        self.conclude_allowed(charges, outcomes);
+    }
+
+    /// Concludes a decision that allows a request.
+    #[inline]
+    pub(super) fn conclude_allowed(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         self.prices.convert_to_units(charges, outcomes);
-        self.count_decided(self.asked(charges, is_settled), outcomes);
+        self.count_decided(self.asked(charges), outcomes);
     }
 
     /// Checks a store's answer to these charges, and concludes the decision.
@@ -304,7 +304,7 @@ impl Policies {
     ) -> Result<Outcomes, StoreError> {
         let mut answer = self.checked(charges, answer);
         match &mut answer {
-            Ok(outcomes) => self.conclude(charges, outcomes, |_| false),
+            Ok(outcomes) => self.conclude(charges, outcomes),
             Err(_) => self.count_failed(charges),
         }
         answer

@@ -1,7 +1,7 @@
 //! The limiter: policies and a store that decide, without HTTP.
 //!
 //! The layers are thin shells around it. `charging.rs` makes the charges of a request, and `deciding.rs` asks the
-//! ledger about them. `ruling.rs` rules by its answer for the layers. The verbs have files of their own: each returns an
+//! ledger about them. `verdict.rs` gives the layers the verdict on a request. The verbs have files of their own: each returns an
 //! [`Ask`], and has one body for all stores.
 
 #[cfg(feature = "admin")]
@@ -27,13 +27,12 @@ mod queueing;
 mod refusals;
 mod reservation;
 mod reserving;
-mod ruling;
 mod subject;
 mod terms;
 mod verbs;
+mod verdict;
 mod waiting;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -48,9 +47,7 @@ pub(crate) use self::charging::Purpose;
 #[cfg(feature = "http")]
 pub(crate) use self::charging::{Reads, Steps};
 pub(crate) use self::reservation::{Held, PendingOutcomes, RealCost};
-#[cfg(feature = "http")]
-pub(crate) use self::ruling::asked;
-pub(crate) use self::ruling::{Asking, HoldAnswer, Question, Resumed, Ruled};
+pub(crate) use self::verdict::{ChargedRequest, Denial, LimiterVerdict, Numbers, Question};
 #[cfg(feature = "http")]
 pub(crate) use self::waiting::NO_TIMER;
 pub(crate) use self::waiting::{Caller, WaitingRoom};
@@ -131,21 +128,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         asks_alike && Arc::ptr_eq(&self.policies, &other.policies)
     }
 
-    /// Converts the store's answer to these charges into the outcomes of the decision.
-    #[inline]
-    pub(crate) fn reported<'a>(
-        &self,
-        charges: &[Charge],
-        outcomes: &'a Outcomes,
-    ) -> Cow<'a, Outcomes> {
-        if !self.policies.prices.are_any() {
-            return Cow::Borrowed(outcomes);
-        }
-        let mut reported = outcomes.clone();
-        self.policies
-            .prices
-            .convert_to_units(charges, &mut reported);
-        Cow::Owned(reported)
+    /// Converts outcomes of these charges to units.
+    #[cfg(feature = "config")]
+    pub(crate) fn convert_to_units(&self, charges: &[Charge], outcomes: &mut Outcomes) {
+        self.policies.prices.convert_to_units(charges, outcomes);
     }
 
     /// Changes the states of keys, and returns what [`Ledger::amend`] answers.
@@ -196,7 +182,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self.policies.modes
     }
 
-    /// Makes a decision of outcomes that are [reported](Self::reported).
+    /// Makes a decision of outcomes in units.
     pub(crate) fn decision(&self, outcomes: Outcomes) -> Decision {
         Decision::new(Arc::clone(&self.policies.names), outcomes)
     }
@@ -247,6 +233,7 @@ impl<L: Ledger> Limiter<L> {
             _ if limits.is_some() || terms.are_any() || prices.are_any() => Shape::Any,
             _ => Shape::SeveralPlain,
         };
+        let are_bare = limits.is_none() && !terms.are_any() && !has_slots && !prices.are_any();
         let timers = Timers::of(ledger.clock());
         let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
         let all_keep_estimates = unless_settled.iter().all(|it| *it == Unsettled::Estimate);
@@ -261,6 +248,7 @@ impl<L: Ledger> Limiter<L> {
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,
                 shape,
+                are_bare,
                 mistakes,
                 terms,
                 has_slots,

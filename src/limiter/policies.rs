@@ -48,6 +48,8 @@ pub(super) struct Policies {
     /// The index of each limited policy, and whether it is soft. Unlimited policies are never charged.
     pub(super) limited: Vec<(usize, bool)>,
     pub(super) shape: Shape,
+    /// Whether a charge is what a request demands: no policy has limits by request, terms, slots or a price.
+    pub(super) are_bare: bool,
     /// The policy whose requests wait for their turn, and the waiting requests.
     pub(super) queue: Option<(usize, Arc<Lines>)>,
     /// The requests that wait under other policies; `None` if no policy lets requests wait.

@@ -100,7 +100,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         match self.reserve_into(charges, &mut reservation) {
             Charged::Now(Ok(_)) => Reply::Now(Ok(reservation)),
             Charged::Now(Err(error)) => {
-                self.count_failed(charges);
+                self.policies.count_failed(charges);
                 Reply::Now(Err(error))
             }
             Charged::Later(coming) => {
@@ -147,10 +147,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Concludes the decision on a request whose charges are settled later.
     fn conclude_reserved(&self, charges: &[Charge], reservation: &mut Reservation) {
-        reservation.change(|outcomes| {
-            self.policies
-                .conclude(charges, outcomes, Charge::is_of_rate);
-        });
+        reservation.change(|outcomes| self.policies.conclude(charges, outcomes));
     }
 }
 

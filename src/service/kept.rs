@@ -22,8 +22,7 @@ impl<T, E> Kept<T, E> {
         if !rules.settles() {
             return None;
         }
-        let charges = charges.iter();
-        let charges = charges.filter(|charge| rules.keeps(charge));
+        let charges = charges.iter().filter(|charge| charge.is_held);
         Some(Box::new(Self {
             held: Held::of(&rules.limiter, charges, outcomes),
             cost: rules.real_cost.clone(),

@@ -262,8 +262,20 @@ impl<Q, T, E> Rules<Q, T, E> {
         if let Some(plan) = self.limiter.plan_found(finding) {
             asker.plan = Some(plan);
         }
-        self.limiter
-            .asked_alike(asker, (key, cost), Purpose::Hold, finding)
+        let asked = (key, cost);
+        if !self.settles() {
+            return self
+                .limiter
+                .asked_alike(asker, asked, Purpose::Decide, finding);
+        }
+        let mut charges = self
+            .limiter
+            .asked_alike(asker, asked, Purpose::Hold, finding);
+        for charge in &mut charges {
+            // The places of a queue are not settled: a request behind has moved up already, or not.
+            charge.is_held = !self.limiter.is_a_queue(charge.policy);
+        }
+        charges
     }
 
     pub(super) fn refuse(&self, refused: Refused) -> Result<T, E> {

@@ -133,9 +133,9 @@ mod kept;
 mod layer;
 mod limit;
 mod refused;
-mod ruling;
 #[cfg(feature = "adapt")]
 mod sampled;
+mod verdict;
 
 pub use self::future::LimitFuture;
 pub use self::layer::LimitLayer;

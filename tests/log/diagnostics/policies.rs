@@ -68,7 +68,8 @@ fn a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
 
     // So is one closure that reads an extension for both.
     let user = key::extension::<User>().map(|user: &User| user.id);
-    let of_user = |name: &str, algorithm: FixedWindow| Policy::new(name, algorithm).key(user);
+    let of_user =
+        |name: &str, algorithm: FixedWindow| Policy::new(name, algorithm).key(user.clone());
     let lines = build([
         of_user("m", FixedWindow::per_minute(10)),
         of_user("h", FixedWindow::per_hour(10)),
@@ -195,9 +196,12 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
 
     // Under a factor, a limit is kept in parts of a unit.
     let factor = FactorCell::new();
-    let costly = |name: &str| match name.ends_with("in parts") {
-        true => burst(name).factor(&factor),
-        false => burst(name),
+    let costly = |name: &str| {
+        let policy = burst(name);
+        if name.ends_with("in parts") {
+            return policy.factor(&factor);
+        }
+        policy
     };
     let limiter = |name: &str| {
         Limiter::builder()
