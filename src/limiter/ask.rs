@@ -18,7 +18,7 @@ use crate::store::{Ledger, MemoryLedger, Reply};
 /// [`into_future`](IntoFuture::into_future) gives the future itself, for a task or a `select!`. It is `Send` and does
 /// not borrow the limiter. The store in this process has decided by then; any other store may begin when the future is
 /// first polled. If the future is dropped after that and before the store has answered, the store may have charged the
-/// request all the same; of a [reservation](Limiter::reserve), that is settled.
+/// request all the same. A [reservation](Limiter::reserve) is settled then.
 ///
 /// ```
 /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -82,7 +82,7 @@ pub trait Steps: Sized + Send + 'static {
 impl<V: Verb> Ask<'_, V, MemoryLedger> {
     /// Asks the store in this process, which always answers at once.
     ///
-    /// It waits for nothing: where a key has a [resolver](crate::plan#resolver), it takes what is known of the key, even
+    /// It waits for nothing: where a limiter has a resolver for its keys, it takes what is known of the key, even
     /// if it is stale, or else the default plan.
     #[inline]
     pub fn now(self) -> V::Answer {

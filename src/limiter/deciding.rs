@@ -59,9 +59,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Decides on these charges, and counts the request. An answer that comes at once is written in place.
     pub(super) fn decision_on(&self, charges: &[Charge]) -> Reply<Result<Decision, StoreError>> {
         let mut decision = self.decision(Outcomes::new(Micros::ZERO));
-        let mut charged = Charged::Now(Ok(false));
-        decision.change(|outcomes| charged = self.decide_all(charges, outcomes));
-        let answer = match charged {
+        let mut answer = Charged::Now(Ok(false));
+        decision.change(|outcomes| answer = self.decide_all(charges, outcomes));
+        let answer = match answer {
             Charged::Now(Ok(_)) => return Reply::Now(Ok(decision)),
             Charged::Now(Err(error)) => Reply::Now(Err(error)),
             Charged::Later(answer) => Reply::Later(answer),
@@ -74,11 +74,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Decides on these charges, and concludes the decision if the answer comes at once.
     pub(super) fn decide_all(&self, charges: &[Charge], outcomes: &mut Outcomes) -> Charged {
-        let charged = self.decide(charges, Wanted::Everything, outcomes);
-        if let Charged::Now(Ok(_)) = charged {
+        let answer = self.decide(charges, Wanted::Everything, outcomes);
+        if let Charged::Now(Ok(_)) = answer {
             self.policies.conclude(charges, outcomes);
         }
-        charged
+        answer
     }
 
     /// Converts the answer of the store to these charges, now or later.

@@ -117,15 +117,15 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Decides on these charges, and holds them if the answer comes at once. A reservation is large to move.
     fn reserve_into(&self, charges: &[Charge], reservation: &mut Reservation) -> Charged {
-        let mut charged = Charged::Now(Ok(false));
+        let mut answer = Charged::Now(Ok(false));
         reservation.decide(charges, |outcomes| {
-            charged = self.decide(charges, Wanted::Everything, outcomes);
-            matches!(charged, Charged::Now(Ok(true)))
+            answer = self.decide(charges, Wanted::Everything, outcomes);
+            matches!(answer, Charged::Now(Ok(true)))
         });
-        if let Charged::Now(Ok(_)) = charged {
+        if let Charged::Now(Ok(_)) = answer {
             self.conclude_reserved(charges, reservation);
         }
-        charged
+        answer
     }
 
     /// Returns the reservation of charges that a store has answered.

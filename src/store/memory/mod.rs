@@ -81,7 +81,7 @@ use crate::policy::{Policy, check_names};
 ///
 /// # Blocked keys
 ///
-/// A key is [blocked](crate::Limiter::block_now) under a policy's name, whatever its algorithm: all limiters
+/// A key is [blocked](crate::Limiter::block) under a policy's name, whatever its algorithm: all limiters
 /// over one store that have a policy of the same name deny it, also after a change of the limit. Blocks stand
 /// beside the tables: they do not count against the bound, and nothing evicts them. A block takes some 100
 /// bytes until it has ended and the policy decides any request. A program that blocks clients has to bound
@@ -91,7 +91,7 @@ use crate::policy::{Policy, check_names};
 /// # Several limits
 ///
 /// A state does not depend on the limit. When a policy first meets a second limit (in another limiter, or in
-/// an [override](crate::Limiter::override_limit_now)), its states of one word move to a table of three words,
+/// an [override](crate::Limiter::override_limit)), its states of one word move to a table of three words,
 /// page by page: the page of the key, and two more with each request that finds its page moved. A key then
 /// takes 48 bytes, and the memory of the first table is kept until the last limiter is gone. At the bound, a
 /// key is as good as new only if it is so under each limit that the policy has met, and a key that any of
@@ -200,7 +200,7 @@ impl MemoryStore {
     ///
     /// let store = MemoryStore::new();
     /// let before = limiter(&store)?;
-    /// assert!(before.check_now("ann", 1).is_allowed());
+    /// assert!(before.check("ann", 1).now().is_allowed());
     /// let bytes = store.snapshot();
     ///
     /// // After the restart.
@@ -210,7 +210,7 @@ impl MemoryStore {
     ///     store
     /// });
     /// let after = limiter(&store)?;
-    /// assert!(!after.check_now("ann", 1).is_allowed());
+    /// assert!(!after.check("ann", 1).now().is_allowed());
     /// # Ok::<(), ConfigError>(())
     /// ```
     pub fn snapshot(&self) -> Vec<u8> {

@@ -60,8 +60,7 @@ fn units_that_are_taken_count_among_the_heaviest_keys() {
         runtime.block_on(taken).unwrap().0
     };
     let now = |limiter: &LocalLimiter, most| limiter.take_up_to("ann", most).now().0;
-    let ways: [&dyn Fn(&LocalLimiter, u32) -> u32; 2] = [&now, &later];
-    for take in ways {
+    for take in [&now as &dyn Fn(&LocalLimiter, u32) -> u32, &later] {
         let policy = Policy::new("mails", FixedWindow::per_day(10));
         let policy = policy.heaviest_keys(HeaviestKeys::new(3));
         let limiter = Limiter::builder().policy(policy).build_local().unwrap();

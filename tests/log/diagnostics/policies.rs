@@ -196,9 +196,12 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
 
     // Under a factor, a limit is kept in parts of a unit.
     let factor = FactorCell::new();
-    let costly = |name: &str| match name.ends_with("in parts") {
-        true => burst(name).factor(&factor),
-        false => burst(name),
+    let costly = |name: &str| {
+        let policy = burst(name);
+        if name.ends_with("in parts") {
+            return policy.factor(&factor);
+        }
+        policy
     };
     let limiter = |name: &str| {
         Limiter::builder()
