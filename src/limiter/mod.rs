@@ -238,13 +238,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.outlook(charges)
     }
 
-    /// Returns the rules that give limits, or `None` if each policy has one limit.
-    #[cfg(feature = "http")]
-    #[inline]
-    pub(crate) fn limits(&self) -> Option<&RequestLimits> {
-        self.policies.limits.as_ref()
-    }
-
     pub(crate) fn timers(&self) -> &Timers {
         &self.policies.timers
     }

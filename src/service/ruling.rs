@@ -6,8 +6,7 @@ use std::task::{Context, Poll, ready};
 use tower_service::Service;
 
 use super::Refused;
-use super::kept::Kept;
-use super::layer::Rules;
+use super::layer::{Kept, Rules};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::limiter::{Asking, Caller, HoldAnswer, Question, Resumed, Ruled, require_plan};
@@ -71,7 +70,7 @@ impl<Q, T, E> Rules<Q, T, E> {
                 self.limiter.count_held(charges, &reported, |charge| {
                     charge.is_of_rate() && self.keeps(charge)
                 });
-                let kept = Kept::of(self, charges, outcomes);
+                let kept = self.hold(charges, outcomes);
                 return match turn {
                     None => Ruling::Pass(kept),
                     Some(turn) => Ruling::Hold(turn, kept),
@@ -102,17 +101,11 @@ impl<Q, T, E> Rules<Q, T, E> {
     fn wait(self: &Arc<Self>, question: Box<Question>) -> Ruling<Q, T, E> {
         Ruling::Wait((question, Arc::clone(self)))
     }
-
-    /// Returns whether this charge is kept until the end of its request. The places of a queue are not settled: a
-    /// request behind has moved up already, or not.
-    pub(super) fn keeps(&self, charge: &Charge) -> bool {
-        self.settles() && !self.limiter.is_a_queue(charge.policy)
-    }
 }
 
 impl<Q, T, E> Holding for Rules<Q, T, E> {
     type Awaited = Waiting<Q, T, E>;
-    type Kept = Option<Box<Kept<T, E>>>;
+    type Kept = Option<Box<Kept<Q, T, E>>>;
     type Refusal = Result<T, E>;
 
     fn waits_its_turn((question, _): &Self::Awaited) -> bool {
@@ -140,8 +133,9 @@ impl<S: Service<Q>, Q> Answering<S, Q> for Rules<Q, S::Response, S::Error> {
         kept: &mut Self::Kept,
         answer: Result<S::Response, S::Error>,
     ) -> Result<S::Response, S::Error> {
-        if let Some(kept) = kept.take() {
-            kept.settle(&answer);
+        if let Some(mut kept) = kept.take() {
+            let (held, rules) = &mut *kept;
+            rules.settle(held, answer.as_ref());
         }
         answer
     }
