@@ -19,6 +19,7 @@ mod leased;
 mod limits;
 mod mistakes;
 mod monitored;
+mod on_drop;
 mod overriding;
 mod policies;
 mod prices;
