@@ -12,7 +12,7 @@ use super::advice::Advice;
 use super::learned::CallResult;
 use super::lines::{Call, WaitingCall};
 use super::{LearnedLimitError, NotSent};
-use crate::line::{Answering, HeldCall, Holding, Ruling};
+use crate::line::{Answering, HeldCall, Holding, LayerVerdict, Verdict};
 
 pin_project! {
     /// The response of a [`LearnedLimit`](super::LearnedLimit) service.
@@ -37,10 +37,13 @@ impl<S: Service<Req>, Req> LearnedLimitFuture<S, Req> {
 }
 
 impl Holding for Outgoing {
-    type Awaited = Box<WaitingCall>;
+    type Pending = Box<WaitingCall>;
     /// `None` if there is no room to learn from the response.
-    type Kept = Option<Call>;
+    type Admission = Option<Call>;
     type Refusal = NotSent;
+    type Within = ();
+
+    fn enter(_: &Option<Call>) {}
 
     fn waits_its_turn(_: &Box<WaitingCall>) -> bool {
         true
@@ -57,10 +60,10 @@ where
         waiting: &mut Box<WaitingCall>,
         _: &mut Request<B>,
         cx: &mut Context<'_>,
-    ) -> Poll<Ruling<Self>> {
+    ) -> Poll<LayerVerdict<Self>> {
         Poll::Ready(match ready!(waiting.poll(cx)) {
-            Ok(call) => Ruling::Pass(Some(call)),
-            Err(held) => Ruling::Refuse(held),
+            Ok(call) => Verdict::Pass(Some(call)),
+            Err(held) => Verdict::Refuse(held),
         })
     }
 

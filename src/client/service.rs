@@ -11,7 +11,7 @@ use super::lines::{Bounds, Entry, Lines};
 use super::{LearnedLimitError, LearnedLimitFuture};
 use crate::diagnostics::diagnose;
 use crate::key::{Extract, Head, Missing};
-use crate::line::{HeldCall, Ruling};
+use crate::line::{HeldCall, Verdict};
 
 /// The service of a [`LearnedLimitLayer`](super::LearnedLimitLayer).
 #[derive(Clone)]
@@ -61,20 +61,20 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let ruling = match self.key.extract(&Head::of(&request)) {
+        let verdict = match self.key.extract(&Head::of(&request)) {
             Ok(key) => match self.lines.enter(key, self.bounds) {
-                Entry::Go(call) => Ruling::Pass(call),
-                Entry::Wait(call) => Ruling::Wait(Box::new(call)),
-                Entry::Refuse(held) => Ruling::Refuse(held),
+                Entry::Go(call) => Verdict::Pass(call),
+                Entry::Wait(call) => Verdict::Pending(Box::new(call)),
+                Entry::Refuse(held) => Verdict::Refuse(held),
             },
             Err(missing) => {
                 if let Missing::ByServer(diagnostic) = missing {
                     diagnose(&diagnostic);
                 }
-                Ruling::Pass(None)
+                Verdict::Pass(None)
             }
         };
-        LearnedLimitFuture::new(HeldCall::ruled(ruling, &mut self.inner, request))
+        LearnedLimitFuture::new(HeldCall::of(verdict, &mut self.inner, request))
     }
 }
 

@@ -132,7 +132,7 @@ pub(super) struct Asked<'a> {
     key: &'a Key,
     units: u32,
     /// Whether the units of an allowed request are counted when it is settled: a counter cannot take an estimate back.
-    is_settled: bool,
+    is_settled_later: bool,
 }
 
 impl<'a> Asked<'a> {
@@ -142,30 +142,29 @@ impl<'a> Asked<'a> {
             policy,
             key,
             units,
-            is_settled: false,
+            is_settled_later: false,
         }
     }
 
     /// Returns the units that are counted now, if they are charged.
     #[inline]
     fn units_now(&self) -> u32 {
-        if self.is_settled { 0 } else { self.units }
+        if self.is_settled_later { 0 } else { self.units }
     }
 }
 
 impl Policies {
-    /// Returns what is counted of these charges, some of which are settled later.
+    /// Returns what is counted of these charges.
     #[inline]
     pub(super) fn asked<'a>(
         &'a self,
         charges: &'a [Charge],
-        is_settled: impl Fn(&Charge) -> bool + Copy + 'a,
     ) -> impl ExactSizeIterator<Item = Asked<'a>> + Clone {
         charges.iter().map(move |charge| Asked {
             policy: charge.policy,
             key: &charge.key,
             units: self.prices.units(charge),
-            is_settled: is_settled(charge),
+            is_settled_later: charge.is_held && charge.is_of_rate(),
         })
     }
 
@@ -287,11 +286,13 @@ impl Policies {
     }
 
     /// Counts units that were taken.
-    pub(super) fn count_taken(&self, charges: &mut [Charge], units: u32, outcomes: &Outcomes) {
-        for charge in &mut *charges {
-            charge.cost = charge.cost.min(units);
-        }
-        self.count_decided(self.asked(charges, |_| false), outcomes);
+    pub(super) fn count_taken(&self, charges: &[Charge], units: u32, outcomes: &Outcomes) {
+        let asked = self.asked(charges);
+        let taken = asked.map(|asked| Asked {
+            units: asked.units.min(units),
+            ..asked
+        });
+        self.count_decided(taken, outcomes);
     }
 
     /// Counts the correction of charges after the fact, if this amendment is one.
@@ -301,7 +302,7 @@ impl Policies {
             Amendment::Refund => Count::Refunded,
             _ => return,
         };
-        for asked in self.asked(charges, |_| false) {
+        for asked in self.asked(charges) {
             self.count_settled(asked.policy);
             let counters = &self.counted.counters;
             counters.policy(asked.policy, what, asked.units.into());
@@ -344,36 +345,5 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Counts a request that begins to wait under this policy.
     pub(crate) fn begin_to_wait(&self, policy: usize) -> Wait {
         Wait::begin(self.counters(), policy, self.timers())
-    }
-
-    /// Counts an allowed request whose numbers are not known.
-    #[cfg(feature = "http")]
-    #[inline]
-    pub(crate) fn count_allowed(&self, charges: &[Charge]) {
-        let asked = self.policies.asked(charges, |_| false);
-        self.policies.count_judged(asked, Ok(()));
-    }
-
-    /// Counts a decided request. The outcomes are [reported](Self::reported).
-    #[inline]
-    pub(crate) fn count_decided(&self, charges: &[Charge], told: &Outcomes) {
-        let asked = self.policies.asked(charges, |_| false);
-        self.policies.count_decided(asked, told);
-    }
-
-    /// Counts a decided request, but what these charges of it cost, which is counted when they are settled.
-    pub(crate) fn count_held(
-        &self,
-        charges: &[Charge],
-        told: &Outcomes,
-        is_settled: impl Fn(&Charge) -> bool + Copy,
-    ) {
-        let asked = self.policies.asked(charges, is_settled);
-        self.policies.count_decided(asked, told);
-    }
-
-    /// Counts a request that the store could not decide.
-    pub(crate) fn count_failed(&self, charges: &[Charge]) {
-        self.policies.count_failed(charges);
     }
 }

@@ -1,5 +1,6 @@
 //! The parts of a limiter that its clones share.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::counting::LimiterCounters;
@@ -47,6 +48,8 @@ pub(super) struct Policies {
     /// The index of each limited policy, and whether it is soft. Unlimited policies are never charged.
     pub(super) limited: Vec<(usize, bool)>,
     pub(super) shape: Shape,
+    /// Whether a charge is what a request demands: no policy has limits by request, terms, slots or a price.
+    pub(super) are_bare: bool,
     /// The policy whose requests wait for their turn, and the waiting requests.
     pub(super) queue: Option<(usize, Arc<Lines>)>,
     /// The requests that wait under other policies; `None` if no policy lets requests wait.
@@ -90,6 +93,23 @@ impl Policies {
             let remedy = format!("name one of {}", known.join(", "));
             ConfigError::quoting("policy", name, remedy)
         })
+    }
+
+    /// Returns the charges that units were taken from. A store may leave slots out, which are held and not taken.
+    pub(super) fn taken_from<'a>(
+        &self,
+        charges: &'a [Charge],
+        outcomes: &Outcomes,
+    ) -> Cow<'a, [Charge]> {
+        if !self.has_slots {
+            return Cow::Borrowed(charges);
+        }
+        let is_taken_from = |charge: &&Charge| {
+            let algorithm = self.algorithms.get(charge.policy);
+            !algorithm.is_some_and(Algorithm::is_held)
+                || outcomes.iter().any(|(policy, _)| policy == charge.policy)
+        };
+        charges.iter().filter(is_taken_from).copied().collect()
     }
 
     /// Reports to operators that the store fails, unless the store does so itself.

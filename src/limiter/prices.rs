@@ -103,10 +103,11 @@ impl Prices {
     /// Returns the units of a charge that was priced.
     #[inline]
     pub(super) fn units(&self, charge: &Charge) -> u32 {
-        match self.of_policy(charge.policy) {
-            None => charge.cost,
-            Some(price) => price.units_of(charge),
+        if self.0.is_none() {
+            return charge.cost;
         }
+        let price = self.of_policy(charge.policy);
+        price.map_or(charge.cost, |price| price.units_of(charge))
     }
 
     /// Returns the cost of a charge if its request had cost this many units.

@@ -1,6 +1,6 @@
 //! The future of all layers: it holds a request until its turn, and then calls the inner service.
 //!
-//! A layer implements [`Holding`] for what it keeps of a request, and [`Answering`] for how it decides and
+//! A layer implements [`Holding`] for what it has of a request, and [`Answering`] for how it decides and
 //! answers. Both name types alone: what decides a waiting request is part of what it awaits.
 
 use std::mem;
@@ -14,76 +14,71 @@ use super::Turn;
 
 /// The data that a layer keeps of a request while it is held.
 pub(crate) trait Holding {
-    /// The state of a request that has no ruling yet. It is small: every future has room for it.
-    type Awaited;
-    /// The data that a request keeps from its ruling until its answer.
-    type Kept;
+    /// The state of a request that has no verdict yet. It is small: every future has room for it.
+    type Pending;
+    /// The data that a request has from its admission until its answer.
+    type Admission;
     type Refusal;
 
     /// Returns whether the request waits for other requests, rather than for a store. While it does, the
     /// readiness of the inner service is given up.
-    fn waits_its_turn(awaited: &Self::Awaited) -> bool;
+    fn waits_its_turn(pending: &Self::Pending) -> bool;
 
-    /// Calls or polls the inner service on behalf of the request.
-    #[inline]
-    fn within<T>(kept: &Self::Kept, call: impl FnOnce() -> T) -> T {
-        let _ = kept;
-        call()
-    }
+    /// Is there while the inner service is called or polled on behalf of the request.
+    type Within;
+
+    fn enter(admission: &Self::Admission) -> Self::Within;
 }
 
 /// How a layer decides requests of a service, and answers them.
 pub(crate) trait Answering<S: Service<Req>, Req>: Holding + Sized {
     type Output;
 
-    /// Continues with a request that had no ruling yet.
+    /// Continues with a request that had no verdict yet.
     fn resume(
-        awaited: &mut Self::Awaited,
+        pending: &mut Self::Pending,
         request: &mut Req,
         cx: &mut Context<'_>,
-    ) -> Poll<Ruling<Self>>;
+    ) -> Poll<LayerVerdict<Self>>;
 
     /// Turns the answer of the inner service into the output.
-    fn answered(kept: &mut Self::Kept, answer: Result<S::Response, S::Error>) -> Self::Output;
+    fn answered(
+        admission: &mut Self::Admission,
+        answer: Result<S::Response, S::Error>,
+    ) -> Self::Output;
 
     /// Turns a failure of the inner service before the call into the output.
-    fn failed(kept: Self::Kept, error: S::Error) -> Self::Output;
+    fn failed(admission: Self::Admission, error: S::Error) -> Self::Output;
 
     fn refused(refusal: Self::Refusal) -> Self::Output;
 }
 
-/// The ruling on a request.
-pub(crate) enum Ruling<H: Holding> {
+/// The verdict on a request, from the limiter to the future that calls the inner service. `A` comes with an admission, `R`
+/// with a refusal, and `P` continues a request without a verdict.
+pub(crate) enum Verdict<A, R, P> {
     /// The request goes to the inner service.
-    Pass(H::Kept),
+    Pass(A),
     /// The request goes to the inner service when its turn comes.
-    Hold(Box<Turn>, H::Kept),
-    Refuse(H::Refusal),
-    /// The request has no ruling yet.
-    Wait(H::Awaited),
+    Hold(Box<Turn>, A),
+    Refuse(R),
+    /// There is no verdict yet.
+    Pending(P),
 }
+
+/// The verdict of a layer.
+pub(crate) type LayerVerdict<H> =
+    Verdict<<H as Holding>::Admission, <H as Holding>::Refusal, <H as Holding>::Pending>;
 
 pin_project! {
     /// A request under a layer. Dropping it drops the request, or the call to the inner service.
-    pub(crate) struct HeldCall<S, Req, H>
-    where
-        S: Service<Req>,
-        H: Holding,
-    {
-        #[pin]
-        state: State<S, Req, H>,
-    }
-}
-
-pin_project! {
-    #[project = StateProj]
-    enum State<S, Req, H>
+    #[project = HeldCallProj]
+    pub(crate) enum HeldCall<S, Req, H>
     where
         S: Service<Req>,
         H: Holding,
     {
         Waiting {
-            awaited: Option<H::Awaited>,
+            pending: Option<H::Pending>,
             // Boxed, since most futures never wait, and each would have the size of this.
             held: Option<Box<(S, Req)>>,
             inner_is_ready: bool,
@@ -92,15 +87,15 @@ pin_project! {
             turn: Option<Box<Turn>>,
             is_its_turn: bool,
             // The place of a request that has waited, in front of the requests that still wait.
-            place: Option<H::Awaited>,
-            kept: Option<H::Kept>,
+            place: Option<H::Pending>,
+            admission: Option<H::Admission>,
             held: Option<Box<(S, Req)>>,
         },
         Calling {
             #[pin]
             future: S::Future,
-            // Declared after the future, so that the call is dropped before what it keeps.
-            kept: H::Kept,
+            // Declared after the future, so that the call is dropped before what it has.
+            admission: H::Admission,
         },
         Refused {
             refusal: Option<H::Refusal>,
@@ -109,42 +104,44 @@ pin_project! {
 }
 
 impl<S: Service<Req> + Clone, Req, H: Holding> HeldCall<S, Req, H> {
-    /// Starts with a ruling; `inner` is ready. While the request waits for its turn, and when it is refused,
+    /// Starts with a verdict; `inner` is ready. While the request waits for its turn, and when it is refused,
     /// that readiness is given up: it may be a permit, or a place in a queue.
     #[inline]
-    pub(crate) fn ruled(ruling: Ruling<H>, inner: &mut S, request: Req) -> Self {
-        let state = match ruling {
-            Ruling::Pass(kept) => State::calling(inner, request, kept),
-            ruling => State::stopped(ruling, inner, request),
-        };
-        Self { state }
+    pub(crate) fn of(verdict: LayerVerdict<H>, inner: &mut S, request: Req) -> Self {
+        match verdict {
+            Verdict::Pass(admission) => {
+                let within = H::enter(&admission);
+                let future = inner.call(request);
+                drop(within);
+                Self::Calling { future, admission }
+            }
+            verdict => Self::stopped(verdict, inner, request),
+        }
     }
-}
 
-impl<S: Service<Req> + Clone, Req, H: Holding> State<S, Req, H> {
     /// A function of its own, since most requests go on.
     #[inline(never)]
-    fn stopped(ruling: Ruling<H>, inner: &mut S, request: Req) -> Self {
-        match ruling {
-            Ruling::Pass(kept) => Self::calling(inner, request, kept),
-            Ruling::Hold(turn, kept) => {
+    fn stopped(verdict: LayerVerdict<H>, inner: &mut S, request: Req) -> Self {
+        match verdict {
+            Verdict::Pass(_) => Self::of(verdict, inner, request),
+            Verdict::Hold(turn, admission) => {
                 *inner = inner.clone();
-                Self::held(turn, kept, (inner.clone(), request))
+                Self::held(turn, admission, (inner.clone(), request))
             }
-            Ruling::Refuse(refusal) => {
+            Verdict::Refuse(refusal) => {
                 *inner = inner.clone();
                 let refusal = Some(refusal);
                 Self::Refused { refusal }
             }
-            Ruling::Wait(awaited) => {
+            Verdict::Pending(pending) => {
                 // Call the instance that was polled ready. Its clone is not ready, and stays behind to be
                 // polled again.
                 let not_ready = inner.clone();
                 let ready = mem::replace(inner, not_ready);
-                let inner_is_ready = !H::waits_its_turn(&awaited);
+                let inner_is_ready = !H::waits_its_turn(&pending);
                 let inner = if inner_is_ready { ready } else { inner.clone() };
                 Self::Waiting {
-                    awaited: Some(awaited),
+                    pending: Some(pending),
                     held: Some(Box::new((inner, request))),
                     inner_is_ready,
                 }
@@ -153,36 +150,28 @@ impl<S: Service<Req> + Clone, Req, H: Holding> State<S, Req, H> {
     }
 }
 
-impl<S: Service<Req>, Req, H: Holding> State<S, Req, H> {
-    #[inline]
-    fn calling(inner: &mut S, request: Req, kept: H::Kept) -> Self {
-        Self::Calling {
-            future: H::within(&kept, || inner.call(request)),
-            kept,
-        }
-    }
-
-    fn held(turn: Box<Turn>, kept: H::Kept, held: (S, Req)) -> Self {
+impl<S: Service<Req>, Req, H: Holding> HeldCall<S, Req, H> {
+    fn held(turn: Box<Turn>, admission: H::Admission, held: (S, Req)) -> Self {
         Self::Held {
             turn: Some(turn),
             is_its_turn: false,
             place: None,
-            kept: Some(kept),
+            admission: Some(admission),
             held: Some(Box::new(held)),
         }
     }
 
     /// Continues after the turn has come: the inner service may not be ready again.
     fn having_waited(
-        place: Option<H::Awaited>,
-        kept: H::Kept,
+        place: Option<H::Pending>,
+        admission: H::Admission,
         held: Option<Box<(S, Req)>>,
     ) -> Self {
         Self::Held {
             turn: None,
             is_its_turn: true,
             place,
-            kept: Some(kept),
+            admission: Some(admission),
             held,
         }
     }
@@ -196,23 +185,24 @@ where
     type Output = H::Output;
 
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<H::Output> {
-        let mut state = self.project().state;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<H::Output> {
         loop {
-            let next = match state.as_mut().project() {
-                StateProj::Calling { future, kept } => {
-                    let answer = ready!(H::within(kept, || future.poll(cx)));
-                    return Poll::Ready(H::answered(kept, answer));
+            let next = match self.as_mut().project() {
+                HeldCallProj::Calling { future, admission } => {
+                    let within = H::enter(admission);
+                    let answer = ready!(future.poll(cx));
+                    drop(within);
+                    return Poll::Ready(H::answered(admission, answer));
                 }
-                StateProj::Refused { refusal } => {
+                HeldCallProj::Refused { refusal } => {
                     return Poll::Ready(H::refused(refusal.take().expect(AGAIN)));
                 }
                 waiting => ready!(waiting.next(cx)),
             };
             match next {
-                Ok(next) => state.set(next),
+                Ok(next) => self.set(next),
                 Err(output) => {
-                    state.set(State::Refused { refusal: None });
+                    self.set(Self::Refused { refusal: None });
                     return Poll::Ready(output);
                 }
             }
@@ -222,25 +212,25 @@ where
 
 const AGAIN: &str = "polled after it was ready";
 
-impl<S, Req, H> StateProj<'_, S, Req, H>
+impl<S, Req, H> HeldCallProj<'_, S, Req, H>
 where
     S: Service<Req> + Clone,
     H: Answering<S, Req>,
 {
     /// Moves to the next state after a wait, or ends. A function of its own, since most requests never wait.
     #[inline(never)]
-    fn next(self, cx: &mut Context<'_>) -> Poll<Result<State<S, Req, H>, H::Output>> {
+    fn next(self, cx: &mut Context<'_>) -> Poll<Result<HeldCall<S, Req, H>, H::Output>> {
         match self {
-            StateProj::Waiting { .. } => self.resume(cx).map(Ok),
-            StateProj::Held { .. } => self.take_turn(cx),
-            StateProj::Calling { .. } | StateProj::Refused { .. } => Poll::Pending,
+            HeldCallProj::Waiting { .. } => self.resume(cx).map(Ok),
+            HeldCallProj::Held { .. } => self.take_turn(cx),
+            HeldCallProj::Calling { .. } | HeldCallProj::Refused { .. } => Poll::Pending,
         }
     }
 
-    /// Asks the layer again about a request that waits for a ruling.
-    fn resume(self, cx: &mut Context<'_>) -> Poll<State<S, Req, H>> {
-        let StateProj::Waiting {
-            awaited,
+    /// Asks the layer again about a request that waits for a verdict.
+    fn resume(self, cx: &mut Context<'_>) -> Poll<HeldCall<S, Req, H>> {
+        let HeldCallProj::Waiting {
+            pending,
             held,
             inner_is_ready,
         } = self
@@ -249,30 +239,30 @@ where
         };
         loop {
             let (inner, request) = held.as_deref_mut().expect(AGAIN);
-            let question = awaited.as_mut().expect(AGAIN);
+            let question = pending.as_mut().expect(AGAIN);
             return Poll::Ready(match ready!(H::resume(question, request, cx)) {
-                Ruling::Pass(kept) if !*inner_is_ready => {
-                    State::having_waited(awaited.take(), kept, held.take())
+                Verdict::Pass(admission) if !*inner_is_ready => {
+                    HeldCall::having_waited(pending.take(), admission, held.take())
                 }
-                Ruling::Pass(kept) => {
+                verdict @ Verdict::Pass(_) => {
                     let (mut inner, request) = *held.take().expect(AGAIN);
-                    State::calling(&mut inner, request, kept)
+                    HeldCall::of(verdict, &mut inner, request)
                 }
-                Ruling::Refuse(refusal) => State::Refused {
+                Verdict::Refuse(refusal) => HeldCall::Refused {
                     refusal: Some(refusal),
                 },
-                Ruling::Hold(turn, kept) => {
+                Verdict::Hold(turn, admission) => {
                     let (inner, request) = *held.take().expect(AGAIN);
                     let not_ready = inner.clone();
-                    State::held(turn, kept, (not_ready, request))
+                    HeldCall::held(turn, admission, (not_ready, request))
                 }
-                Ruling::Wait(unanswered) => {
+                Verdict::Pending(unanswered) => {
                     if H::waits_its_turn(&unanswered) {
                         // Gives up the readiness, so that other requests can use it meanwhile.
                         *inner = inner.clone();
                         *inner_is_ready = false;
                     }
-                    *awaited = Some(unanswered);
+                    *pending = Some(unanswered);
                     continue;
                 }
             });
@@ -280,12 +270,12 @@ where
     }
 
     /// Waits for the turn of a held request, and then calls the inner service.
-    fn take_turn(self, cx: &mut Context<'_>) -> Poll<Result<State<S, Req, H>, H::Output>> {
-        let StateProj::Held {
+    fn take_turn(self, cx: &mut Context<'_>) -> Poll<Result<HeldCall<S, Req, H>, H::Output>> {
+        let HeldCallProj::Held {
             turn,
             is_its_turn,
             place,
-            kept,
+            admission,
             held,
         } = self
         else {
@@ -302,12 +292,12 @@ where
             drop(place.take());
         }
         let readiness = ready!(readiness);
-        let kept = kept.take().expect(AGAIN);
+        let admission = admission.take().expect(AGAIN);
         if let Err(error) = readiness {
-            return Poll::Ready(Err(H::failed(kept, error)));
+            return Poll::Ready(Err(H::failed(admission, error)));
         }
         let (mut inner, request) = *held.take().expect(AGAIN);
-        let calling = State::calling(&mut inner, request, kept);
+        let calling = HeldCall::of(Verdict::Pass(admission), &mut inner, request);
         // The request is on its way: let the requests behind it go on.
         drop((turn.take(), place.take()));
         Poll::Ready(Ok(calling))

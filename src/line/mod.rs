@@ -24,7 +24,7 @@ mod vacancy;
 mod wait_queue;
 
 pub(crate) use self::estimate::Estimate;
-pub(crate) use self::future::{Answering, HeldCall, Holding, Ruling};
+pub(crate) use self::future::{Answering, HeldCall, Holding, LayerVerdict, Verdict};
 pub(crate) use self::leaving::Leaving;
 pub(crate) use self::lines::{LineOf, Lines, NoTimer};
 pub(crate) use self::order::Free;

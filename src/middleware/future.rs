@@ -24,14 +24,7 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        call: HeldCall<S, Req, Gate>,
-    }
-}
-
-impl<S: Service<Req>, Req> ResponseFuture<S, Req> {
-    #[inline]
-    pub(super) fn new(call: HeldCall<S, Req, Gate>) -> Self {
-        Self { call }
+        pub(super) call: HeldCall<S, Req, Gate>,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use http::Request;
 
-use super::gate::{Gate, Ruling};
+use super::gate::{Gate, GateVerdict};
 #[cfg(feature = "config")]
 use super::shadow::Shadow;
 #[cfg(feature = "config")]
@@ -72,7 +72,7 @@ impl Gates {
     /// Rules on a request by the gate in force. A request that waits keeps it until its end, whatever configuration comes
     /// meanwhile.
     #[inline]
-    pub(super) fn ask<B>(&self, request: &mut Request<B>) -> Ruling {
+    pub(super) fn ask<B>(&self, request: &mut Request<B>) -> GateVerdict {
         match self {
             Self::One(gate) => gate.ask(request),
             #[cfg(feature = "config")]

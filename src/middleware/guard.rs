@@ -187,8 +187,7 @@ impl GuardedRequest {
         is_head: bool,
         extensions: &mut Extensions,
     ) -> Option<Self> {
-        let charges = charges.iter();
-        let charges = charges.filter(|charge| settlements.settles(charge.policy));
+        let charges = charges.iter().filter(|charge| charge.is_held);
         let held = Held::of(limiter, charges, outcomes);
         if held.is_empty() {
             return None;

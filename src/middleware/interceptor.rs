@@ -7,9 +7,10 @@ use tonic::service::Interceptor;
 use tonic::{Code, Status};
 
 use super::RateLimitLayerBuilder;
-use super::gate::{Gate, Ruling};
+use super::gate::Gate;
 use crate::error::ConfigError;
 use crate::key::Pathless;
+use crate::line::Verdict;
 use crate::store::MemoryStore;
 
 /// The policies of a layer as a tonic [`Interceptor`], for generated code that takes one:
@@ -74,19 +75,19 @@ impl Interceptor for RateLimitInterceptor {
         *request.extensions_mut() = extensions;
         request.extensions_mut().insert(Pathless);
         match self.gate.ask(&mut request) {
-            Ruling::Pass(..) => {
+            Verdict::Pass(..) => {
                 let (mut head, ()) = request.into_parts();
                 head.extensions.remove::<Pathless>();
                 let metadata = MetadataMap::from_headers(head.headers);
                 Ok(tonic::Request::from_parts(metadata, head.extensions, ()))
             }
-            Ruling::Refuse(mut response) => {
+            Verdict::Refuse(mut response) => {
                 let status = response.extensions_mut().remove::<Status>();
                 // An answer to a call has its status in its extensions.
                 Err(status.unwrap_or_else(unanswered))
             }
             // A store in this process returns neither without a queue.
-            Ruling::Hold(..) | Ruling::Wait(_) => Err(unanswered()),
+            Verdict::Hold(..) | Verdict::Pending(_) => Err(unanswered()),
         }
     }
 }

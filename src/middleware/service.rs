@@ -58,7 +58,8 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let ruling = self.gates.ask(&mut request);
-        ResponseFuture::new(HeldCall::ruled(ruling, &mut self.inner, request))
+        let Self { inner, gates } = self;
+        let call = HeldCall::of(gates.ask(&mut request), inner, request);
+        ResponseFuture { call }
     }
 }

@@ -58,11 +58,6 @@ impl Settlements {
         self.policies.get(policy)?.as_ref()
     }
 
-    /// Returns whether the charges of this policy are settled at the end of their requests.
-    pub(super) fn settles(&self, policy: usize) -> bool {
-        self.of(policy).is_some()
-    }
-
     /// Returns how the policy finds the cost of a request, if it looks for it.
     pub(super) fn settling(&self, policy: usize) -> Option<&Settling> {
         self.of(policy)?.settling.as_deref()

@@ -9,9 +9,10 @@ use arc_swap::ArcSwapOption;
 use http::Request;
 
 use super::difference::Difference;
-use super::gate::{Gate, Ruling, Trial};
+use super::gate::{Gate, GateVerdict, Trial};
 use super::guard::ResponseGuard;
 use crate::decision::Decision;
+use crate::line::Verdict;
 use crate::observe::ShadowStats;
 use crate::response::Refusal;
 
@@ -89,12 +90,12 @@ impl Shadow {
         self: &Arc<Self>,
         gate: &Arc<Gate>,
         request: &mut Request<B>,
-    ) -> Ruling {
+    ) -> GateVerdict {
         let tried = self.try_out(request);
-        let ruling = gate.ask(request);
+        let verdict = gate.ask(request);
         match tried {
-            None => ruling,
-            Some(tried) => tried.compare(ruling, request),
+            None => verdict,
+            Some(tried) => tried.compare(verdict, request),
         }
     }
 
@@ -136,34 +137,34 @@ impl Shadow {
 }
 
 impl Tried {
-    /// Compares the decision with the ruling on the request, or waits with it.
+    /// Compares the decision with the verdict on the request, or waits with it.
     pub(super) fn compare<B>(
         self: Box<Self>,
-        mut ruling: Ruling,
+        mut verdict: GateVerdict,
         request: &mut Request<B>,
-    ) -> Ruling {
-        let live = match &mut ruling {
-            Ruling::Wait(waiting) => {
+    ) -> GateVerdict {
+        let live = match &mut verdict {
+            Verdict::Pending(waiting) => {
                 waiting.tried = Some(self);
-                return ruling;
+                return verdict;
             }
-            Ruling::Pass(admitted) | Ruling::Hold(_, admitted) => {
+            Verdict::Pass(admitted) | Verdict::Hold(_, admitted) => {
                 // It ends with the admitted request.
                 admitted.guard.join(self.guard);
                 Ok(())
             }
-            Ruling::Refuse(response) => match response.extensions().get() {
+            Verdict::Refuse(response) => match response.extensions().get() {
                 Some(Refusal::Denied(decision)) => Err(Some(decision)),
                 Some(Refusal::Forbidden | Refusal::NoKey(_)) => Err(None),
                 // The request is not decided, so there is no difference.
-                _ => return ruling,
+                _ => return verdict,
             },
         };
         self.shadow.compared.fetch_add(1, Ordering::Relaxed);
         let (would_refuse, decision) = match (live, self.verdict) {
             (Ok(()), Err(decision)) => (true, decision),
             (Err(decision), Ok(())) => (false, decision.cloned()),
-            (Ok(()), Ok(())) | (Err(_), Err(_)) => return ruling,
+            (Ok(()), Ok(())) | (Err(_), Err(_)) => return verdict,
         };
         let difference = Difference {
             at: SystemTime::now(),
@@ -173,10 +174,10 @@ impl Tried {
             decision,
         };
         self.shadow.note(&difference);
-        match &mut ruling {
-            Ruling::Refuse(response) => drop(response.extensions_mut().insert(difference)),
+        match &mut verdict {
+            Verdict::Refuse(response) => drop(response.extensions_mut().insert(difference)),
             _ => drop(request.extensions_mut().insert(difference)),
         }
-        ruling
+        verdict
     }
 }

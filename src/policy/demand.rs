@@ -18,6 +18,8 @@ pub(crate) struct Demand {
     pub(crate) class: Class,
     /// Whether it leaves reserves to other requests.
     pub(crate) is_low_priority: bool,
+    /// Whether a request that is held to its end settles it there, or gives its slots back.
+    pub(crate) is_held: bool,
 }
 
 impl Demand {
@@ -31,6 +33,7 @@ impl Demand {
             is_soft: false,
             class: Class::default(),
             is_low_priority: false,
+            is_held: true,
         }
     }
 }

@@ -34,6 +34,9 @@ pub struct Http {
     is_low: Option<Arc<When>>,
     is_soft: bool,
     is_limited: bool,
+    is_held: bool,
+    /// Whether more than the key is read of a request.
+    has_closures: bool,
 }
 
 const OWN_SECRET: Diagnostic = Diagnostic::new(
@@ -73,6 +76,8 @@ impl Policy {
             is_low: None,
             is_soft: false,
             is_limited: true,
+            is_held: false,
+            has_closures: false,
         };
         self.reading(reads).0
     }
@@ -296,6 +301,8 @@ impl Policy<Http> {
         let reads = Http {
             is_soft: rule.is_soft,
             is_limited: rule.is_limited(),
+            is_held: rule.is_settled() || rule.algorithm.is_held(),
+            has_closures: reads.has_closures(),
             ..reads
         };
         (rule, reads)
@@ -303,7 +310,11 @@ impl Policy<Http> {
 }
 
 impl Http {
-    #[inline]
+    fn has_closures(&self) -> bool {
+        let are_any = self.when.is_some() || self.cost.is_some() || self.settling.is_some();
+        are_any || self.class.is_some() || self.is_low.is_some()
+    }
+
     fn applies(&self, head: &Head<'_>) -> bool {
         self.when.as_ref().is_none_or(|when| when(head))
     }
@@ -332,18 +343,6 @@ impl Http {
         self.limit.as_ref()?(head)
     }
 
-    #[inline]
-    fn class(&self, head: &Head<'_>) -> Class {
-        self.class
-            .as_ref()
-            .map_or(Class::Critical, |class| class(head))
-    }
-
-    #[inline]
-    fn is_low_priority(&self, head: &Head<'_>) -> bool {
-        self.is_low.as_ref().is_some_and(|is_low| is_low(head))
-    }
-
     /// Returns what a request asks of the policy. `key` replaces the key of the request, and `note` sees a missing one.
     #[inline]
     pub(crate) fn demand(
@@ -352,25 +351,38 @@ impl Http {
         key: Option<Key>,
         note: impl FnOnce(&Missing),
     ) -> Result<Demand, NoDemand<(StatusCode, Missing)>> {
-        if !self.applies(head) {
+        if self.has_closures && !self.applies(head) {
             return Err(NoDemand::DoesNotApply);
         }
-        let key = match key.map_or_else(|| self.key.extract(head), Ok) {
-            Ok(key) => key,
-            Err(missing) => self.key_of_none(missing, note)?,
+        let key = match key {
+            Some(key) => key,
+            None => match self.key.extract(head) {
+                Ok(key) => key,
+                Err(missing) => self.key_of_none(missing, note)?,
+            },
         };
         if !self.is_limited {
             return Err(NoDemand::Unlimited);
         }
-        let (cost, is_estimate) = self.cost(head);
-        Ok(Demand {
-            key,
-            cost,
-            is_estimate,
+        let mut demand = Demand {
             is_soft: self.is_soft,
-            class: self.class(head),
-            is_low_priority: self.is_low_priority(head),
-        })
+            is_held: self.is_held,
+            ..Demand::of(key, 1)
+        };
+        if self.has_closures {
+            self.read_closures(head, &mut demand);
+        }
+        Ok(demand)
+    }
+
+    // A function of its own, since most policies read the key alone.
+    #[inline(never)]
+    fn read_closures(&self, head: &Head<'_>, demand: &mut Demand) {
+        (demand.cost, demand.is_estimate) = self.cost(head);
+        if let Some(class) = &self.class {
+            demand.class = class(head);
+        }
+        demand.is_low_priority = self.is_low.as_ref().is_some_and(|is_low| is_low(head));
     }
 
     /// Returns the key of a request without a key, if it is counted together with all others without one.
@@ -389,7 +401,6 @@ impl Http {
     }
 
     /// Returns the cost of a request, and whether that is a default estimate, which is cut to the limit.
-    #[inline]
     fn cost(&self, head: &Head<'_>) -> (u32, bool) {
         if let Some(settling) = &self.settling
             && let Some(estimate) = settling.estimate()

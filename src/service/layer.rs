@@ -167,7 +167,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     ///
     /// let query = limit.layer(service_fn(async |_: &str| Ok::<_, BoxError>(vec!["a", "b"])));
     /// query.oneshot("SELECT name").await?;
-    /// assert_eq!(limiter.peek_now("ann", 0).binding().unwrap().1.used(), 2);
+    /// assert_eq!(limiter.peek("ann", 0).now().binding().unwrap().1.used(), 2);
     /// # Ok(())
     /// # }
     /// ```
@@ -253,12 +253,6 @@ impl<Q, T, E> Rules<Q, T, E> {
             || self.limiter.has_slots()
     }
 
-    /// Returns whether this charge is kept until the end of its request. The places of a queue are not settled: a
-    /// request behind has moved up already, or not.
-    pub(super) fn keeps(&self, charge: &Charge) -> bool {
-        self.settles() && !self.limiter.is_a_queue(charge.policy)
-    }
-
     /// Holds the charges of an allowed request, if any of them has to be settled.
     pub(super) fn hold(
         self: &Arc<Self>,
@@ -266,7 +260,7 @@ impl<Q, T, E> Rules<Q, T, E> {
         outcomes: &Outcomes,
     ) -> Option<Box<Kept<Q, T, E>>> {
         self.settles().then(|| {
-            let kept = charges.iter().filter(|charge| self.keeps(charge));
+            let kept = charges.iter().filter(|charge| charge.is_held);
             let held = Held::of(&self.limiter, kept, outcomes);
             Box::new((held, Arc::clone(self)))
         })
@@ -292,8 +286,19 @@ impl<Q, T, E> Rules<Q, T, E> {
         if let Some(operation) = &self.operation {
             asker.operation = operation(request);
         }
-        self.limiter
-            .asked_alike(asker, (key, cost), Purpose::Hold, finding)
+        if !self.settles() {
+            return self
+                .limiter
+                .asked_alike(asker, (key, cost), Purpose::Decide, finding);
+        }
+        let mut charges = self
+            .limiter
+            .asked_alike(asker, (key, cost), Purpose::Hold, finding);
+        for charge in &mut charges {
+            // The places of a queue are not settled: a request behind has moved up already, or not.
+            charge.is_held = !self.limiter.is_a_queue(charge.policy);
+        }
+        charges
     }
 
     pub(super) fn refuse(&self, refused: Refused) -> Result<T, E> {

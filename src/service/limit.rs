@@ -55,8 +55,8 @@ where
         if let Some(newest) = rules.newest() {
             *rules = newest;
         }
-        let ruling = rules.ask(&request);
-        LimitFuture::new(HeldCall::ruled(ruling, inner, request))
+        let verdict = rules.ask(&request);
+        LimitFuture::new(HeldCall::of(verdict, inner, request))
     }
 }
 

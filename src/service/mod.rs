@@ -132,9 +132,9 @@ mod future;
 mod layer;
 mod limit;
 mod refused;
-mod ruling;
 #[cfg(feature = "adapt")]
 mod sampled;
+mod verdict;
 
 pub use self::future::LimitFuture;
 pub use self::layer::LimitLayer;

@@ -274,6 +274,8 @@ pub struct Charge {
     pub(crate) leaves: u32,
     /// The slot by which the request holds slots, under a policy on concurrency.
     pub(crate) slot: Option<Slot>,
+    /// Whether the request holds the charge to its end, and settles it.
+    pub(crate) is_held: bool,
 }
 
 /// The charges of a request, up to eight without an allocation.
@@ -295,6 +297,7 @@ impl Charge {
             beyond: 0,
             leaves: 0,
             slot: None,
+            is_held: false,
         }
     }
 
@@ -362,7 +365,7 @@ impl Charge {
     /// Returns whether its outcome says more than the store knows.
     #[inline]
     pub(crate) fn marks_its_outcome(&self) -> bool {
-        self.is_soft || self.is_ruled()
+        self.is_soft || self.rule > 0 || self.limit.is_some()
     }
 
     /// Returns the limit of the charge, or `None` if it has that of the policy.

@@ -1,14 +1,15 @@
-//! Tells clients, handlers and counters the ruling on a request.
+//! Tells clients, handlers and hooks the verdict on a request.
 
 use std::sync::Arc;
 
-use http::Request;
+use bytes::Bytes;
+use http::{Request, Response};
 
-use super::{Admitted, Gate, Ruling};
+use super::{Admitted, Gate, GateVerdict};
 use crate::decision::Outcomes;
-use crate::error::StoreError;
 use crate::key::{Head, Key};
-use crate::limiter::{Charges, NO_TIMER, Ruled, asked};
+use crate::limiter::{Charges, Denial, LimiterVerdict, NO_TIMER, Numbers};
+use crate::line::Verdict;
 use crate::middleware::guard::ResponseGuard;
 use crate::middleware::{OverLimit, WouldRefuse};
 use crate::observe::Request as RequestCount;
@@ -16,80 +17,67 @@ use crate::response::Fields;
 use crate::store::Charge;
 
 impl Gate {
-    /// Converts the ruling of the limiter.
+    /// Tells the verdict of the limiter: to the request that is admitted, or in the response to one that is refused.
     #[inline]
     pub(super) fn answer<B>(
         self: &Arc<Self>,
-        ruled: Ruled,
+        verdict: LimiterVerdict,
         charges: &[Charge],
         outcomes: &Outcomes,
         request: &mut Request<B>,
-    ) -> Ruling {
-        match ruled {
-            Ruled::Untold => {
-                self.limiter.count_allowed(charges);
-                self.pass(None, ResponseGuard::default())
-            }
-            Ruled::Allowed(turn) => {
-                let admitted = self.admit(charges, outcomes, request);
-                match turn {
-                    None => Ruling::Pass(admitted),
-                    Some(turn) => Ruling::Hold(turn, admitted),
-                }
-            }
-            Ruled::Denied => self.refuse(charges, outcomes, request),
-            Ruled::Failed(error) => self.fail(charges, &error, request),
-            Ruled::NoTimer => {
-                self.limiter.count_failed(charges);
-                Ruling::Refuse(self.answers.cannot_hold(NO_TIMER, request))
-            }
-            Ruled::Later(question) => self.wait(question),
+    ) -> GateVerdict {
+        match verdict {
+            Verdict::Pass(Numbers::Unknown) => self.pass(),
+            Verdict::Pass(Numbers::Known) => Verdict::Pass(self.admit(charges, outcomes, request)),
+            Verdict::Hold(turn, _) => Verdict::Hold(turn, self.admit(charges, outcomes, request)),
+            Verdict::Refuse(denial) => Verdict::Refuse(match denial {
+                Denial::OverLimit => self.refuse(charges, outcomes, request),
+                Denial::Store(error) => self.answers.store_failed(error.kind(), request),
+                Denial::NoTimer => self.answers.cannot_hold(NO_TIMER, request),
+            }),
+            Verdict::Pending(question) => self.wait(question),
         }
     }
 
+    /// Passes a request that is told nothing.
     #[inline]
-    fn pass(&self, fields: Option<Fields>, guard: ResponseGuard) -> Ruling {
-        Ruling::Pass(Admitted {
-            fields,
-            guard,
-            gate: self.id(),
+    fn pass(&self) -> GateVerdict {
+        Verdict::Pass(Admitted {
+            fields: None,
+            guard: ResponseGuard::default(),
+            gate: self.life.number(),
         })
     }
 
-    #[inline]
-    fn admit<B>(&self, all: &[Charge], outcomes: &Outcomes, request: &mut Request<B>) -> Admitted {
-        let reported = self.limiter.reported(all, outcomes);
-        self.mark_shadow(&reported, request);
-        if self.is_soft
-            && outcomes
-                .iter()
-                .any(|(_, outcome)| outcome.is_soft() && !outcome.is_allowed())
-        {
-            request.extensions_mut().insert(OverLimit::new(
-                self.limiter.decision(reported.clone().into_owned()),
-            ));
+    fn admit<B>(
+        &self,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+        request: &mut Request<B>,
+    ) -> Admitted {
+        let is_told_all = are_in_force(charges, outcomes);
+        if !is_told_all || self.is_soft || self.exposes_decision {
+            self.tell_handler(outcomes, request);
         }
-        if self.exposes_decision {
-            request
-                .extensions_mut()
-                .insert(self.limiter.decision(reported.clone().into_owned()));
+        let mut fields = if is_told_all {
+            self.answers.allowed(charges, outcomes)
+        } else {
+            let (charges, outcomes) = in_force(charges, outcomes);
+            self.answers.allowed(&charges, &outcomes)
+        };
+        if self.hooks.in_response {
+            let decision = self.limiter.decision(outcomes.clone());
+            fields = Some(Fields::with_decision(fields, decision));
         }
-        let charges = &*asked(all, outcomes);
-        let fields = self.fields(charges, &reported);
-        let fields = self.with_decision(fields, &reported);
         let guard = self.guard(charges, outcomes, request);
-        match &self.settlements {
-            None => self.limiter.count_decided(all, &reported),
-            Some(settlements) => self.limiter.count_held(all, &reported, |charge| {
-                charge.is_of_rate() && settlements.settles(charge.policy)
-            }),
+        if self.hooks.on_decision.is_some() {
+            // If the hook panics, the request ends here, and what it holds is settled.
+            self.call_hook(charges, outcomes, request);
         }
-        // If the hook panics, the request ends here, and what it holds is settled.
-        self.call_hook(all, &reported, request);
         Admitted {
             fields,
             guard,
-            gate: self.id(),
+            gate: self.life.number(),
         }
     }
 
@@ -101,66 +89,51 @@ impl Gate {
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> ResponseGuard {
-        self.settlements
-            .as_ref()
-            .map(|settlements| {
+        match &self.settlements {
+            None => ResponseGuard::default(),
+            Some(settlements) => {
                 ResponseGuard::of(settlements, &self.limiter, charges, outcomes, request)
-            })
-            .unwrap_or_default()
-    }
-
-    /// Marks a request that a policy in shadow would have refused.
-    #[inline]
-    fn mark_shadow<B>(&self, reported: &Outcomes, request: &mut Request<B>) {
-        if !self.modes().are_plain() && reported.would_refuse().next().is_some() {
-            let decision = self.limiter.decision(reported.clone());
-            request.extensions_mut().insert(WouldRefuse::new(decision));
+            }
         }
     }
 
-    /// Returns the headers of the response to an allowed request, with the policies in force.
-    #[inline]
-    fn fields(&self, charges: &[Charge], reported: &Outcomes) -> Option<Fields> {
-        if !charges.iter().any(Charge::is_shadow) {
-            return self.answers.allowed(charges, reported);
+    /// Tells the handler the decision: that policies would refuse the request, that it is over the limit of a soft one, and the
+    /// whole of it if that is enabled.
+    #[cold]
+    fn tell_handler<B>(&self, outcomes: &Outcomes, request: &mut Request<B>) {
+        let decision = || self.limiter.decision(outcomes.clone());
+        let extensions = request.extensions_mut();
+        if outcomes.would_refuse().next().is_some() {
+            extensions.insert(WouldRefuse::new(decision()));
         }
-        let (charges, reported) = in_force(charges, reported);
-        if charges.is_empty() {
-            return None;
+        let mut each = outcomes.iter();
+        if each.any(|(_, outcome)| outcome.is_soft() && !outcome.is_allowed()) {
+            extensions.insert(OverLimit::new(decision()));
         }
-        self.answers.allowed(&charges, &reported)
+        if self.exposes_decision {
+            extensions.insert(decision());
+        }
     }
 
     /// Calls the hook, if there is one, with the decision.
-    #[inline]
-    fn call_hook<B>(&self, charges: &[Charge], reported: &Outcomes, request: &Request<B>) {
+    fn call_hook<B>(&self, charges: &[Charge], outcomes: &Outcomes, request: &Request<B>) {
         if let Some(hook) = &self.hooks.on_decision {
-            let binding = reported.binding().map(|(policy, _)| policy);
+            let binding = outcomes.binding().map(|(policy, _)| policy);
             let mut bound = charges.iter();
             let bound = bound.find(|charge| Some(charge.policy) == binding);
             let key = bound.or(charges.first()).map_or(Key::MISSING, Charge::key);
             hook(
                 &Head::of(request),
                 key,
-                &self.limiter.decision(reported.clone()),
+                &self.limiter.decision(outcomes.clone()),
             );
         }
     }
 
-    /// Adds the decision to the headers of a response, if that is enabled.
-    #[inline]
-    fn with_decision(&self, fields: Option<Fields>, reported: &Outcomes) -> Option<Fields> {
-        if !self.hooks.in_response {
-            return fields;
-        }
-        let decision = self.limiter.decision(reported.clone());
-        Some(Fields::with_decision(fields, decision))
-    }
-
     /// Passes a request that no policy decides.
-    pub(super) fn exempt(&self) -> Ruling {
+    pub(super) fn exempt(&self) -> GateVerdict {
         self.limiter.counters().request(RequestCount::Exempt);
-        self.pass(None, ResponseGuard::default())
+        self.pass()
     }
 
     fn refuse<B>(
@@ -168,38 +141,34 @@ impl Gate {
         charges: &[Charge],
         outcomes: &Outcomes,
         request: &mut Request<B>,
-    ) -> Ruling {
-        let reported = self.limiter.reported(charges, outcomes);
-        self.limiter.count_decided(charges, &reported);
-        self.call_hook(charges, &reported, request);
-        let decision = self.limiter.decision(reported.clone().into_owned());
-        let charges = asked(charges, outcomes);
+    ) -> Response<Bytes> {
+        self.call_hook(charges, outcomes, request);
+        let decision = self.limiter.decision(outcomes.clone());
         let exposed = self.hooks.in_response.then(|| decision.clone());
-        let mut response = if charges.iter().any(Charge::is_shadow) {
-            let (charges, reported) = in_force(&charges, &reported);
-            self.answers.denied(&charges, &reported, decision, request)
+        let mut response = if are_in_force(charges, outcomes) {
+            self.answers.denied(charges, outcomes, decision, request)
         } else {
-            self.answers.denied(&charges, &reported, decision, request)
+            let (charges, outcomes) = in_force(charges, outcomes);
+            self.answers.denied(&charges, &outcomes, decision, request)
         };
         if let Some(decision) = exposed {
             response.extensions_mut().insert(decision);
         }
-        Ruling::Refuse(response)
-    }
-
-    fn fail<B>(&self, charges: &[Charge], error: &StoreError, request: &mut Request<B>) -> Ruling {
-        self.limiter.count_failed(charges);
-        // A policy in shadow does not refuse without its store either.
-        if charges.iter().all(Charge::is_shadow) {
-            return self.pass(None, ResponseGuard::default());
-        }
-        Ruling::Refuse(self.answers.store_failed(error.kind(), request))
+        response
     }
 }
 
-/// Returns the charges and the outcomes of the policies that are not in shadow.
+/// Returns whether all charges were decided, by policies that are not in shadow.
+#[inline]
+fn are_in_force(charges: &[Charge], outcomes: &Outcomes) -> bool {
+    !outcomes.is_degraded() && !charges.iter().any(Charge::is_shadow)
+}
+
+/// Returns the charges and the outcomes of the policies that have decided and are not in shadow. One that allows everything
+/// without its store was not asked.
 #[cold]
-fn in_force(charges: &[Charge], reported: &Outcomes) -> (Charges, Outcomes) {
-    let charges = charges.iter().filter(|charge| !charge.is_shadow());
-    (charges.copied().collect(), reported.in_force())
+fn in_force(charges: &[Charge], outcomes: &Outcomes) -> (Charges, Outcomes) {
+    let outcomes = outcomes.in_force();
+    let is_in = |charge: &&Charge| outcomes.iter().any(|(policy, _)| policy == charge.policy);
+    (charges.iter().filter(is_in).copied().collect(), outcomes)
 }

@@ -9,9 +9,9 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{Gate, Ruling};
+use super::{Gate, GateVerdict};
 use crate::limiter::Question;
-use crate::line::{Answering, Holding};
+use crate::line::{Answering, Holding, Verdict};
 use crate::middleware::ResponseBody;
 use crate::middleware::guard::ResponseGuard;
 use crate::middleware::nesting::Within;
@@ -28,7 +28,7 @@ pub(in crate::middleware) struct Admitted {
     pub(in crate::middleware) gate: usize,
 }
 
-/// A request that waits for a ruling.
+/// A request that waits for a verdict.
 pub(in crate::middleware) struct Waiting {
     question: Box<Question>,
     gate: Arc<Gate>,
@@ -38,8 +38,8 @@ pub(in crate::middleware) struct Waiting {
 }
 
 impl Gate {
-    pub(super) fn wait(self: &Arc<Self>, question: Box<Question>) -> Ruling {
-        Ruling::Wait(Waiting {
+    pub(super) fn wait(self: &Arc<Self>, question: Box<Question>) -> GateVerdict {
+        Verdict::Pending(Waiting {
             question,
             gate: Arc::clone(self),
             #[cfg(feature = "config")]
@@ -49,18 +49,19 @@ impl Gate {
 }
 
 impl Holding for Gate {
-    type Awaited = Waiting;
-    type Kept = Admitted;
+    type Pending = Waiting;
+    type Admission = Admitted;
     type Refusal = Response<Bytes>;
 
     fn waits_its_turn(waiting: &Waiting) -> bool {
         waiting.question.waits_its_turn()
     }
 
+    type Within = Within;
+
     #[inline]
-    fn within<T>(admitted: &Admitted, call: impl FnOnce() -> T) -> T {
-        let _within = Within::enter(admitted.gate);
-        call()
+    fn enter(admitted: &Admitted) -> Within {
+        Within::enter(admitted.gate)
     }
 }
 
@@ -76,13 +77,13 @@ where
         waiting: &mut Waiting,
         request: &mut Request<B>,
         cx: &mut Context<'_>,
-    ) -> Poll<Ruling> {
-        let ruling = ready!(waiting.gate.resume(&mut waiting.question, request, cx));
+    ) -> Poll<GateVerdict> {
+        let verdict = ready!(waiting.gate.resume(&mut waiting.question, request, cx));
         #[cfg(feature = "config")]
         if let Some(tried) = waiting.tried.take() {
-            return Poll::Ready(tried.compare(ruling, request));
+            return Poll::Ready(tried.compare(verdict, request));
         }
-        Poll::Ready(ruling)
+        Poll::Ready(verdict)
     }
 
     #[inline]

@@ -1,4 +1,4 @@
-//! The gate of a layer: it reads a request, has a limiter rule on it, and turns the ruling into a response.
+//! The gate of a layer: it reads a request, has a limiter rule on it, and turns the verdict into a response.
 
 mod answering;
 mod holding;
@@ -27,17 +27,15 @@ use super::settlements::Settlements;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Head;
-use crate::limiter::{
-    Asking, Caller, Charges, HoldAnswer, Limiter, Purpose, Question, Resumed, Steps,
-};
-use crate::line;
+use crate::limiter::{Caller, ChargedRequest, Charges, Limiter, Purpose, Question, Steps};
+use crate::line::{LayerVerdict, Verdict};
 use crate::observe::Request as RequestCount;
 use crate::plan::{Finding, PlanLookup};
 use crate::policy::{DeclaredModes, Http, Mode, NoDemand, Policy};
 use crate::response::Answers;
 use crate::store::{Charge, Wanted};
 
-/// Decides requests by a limiter, and converts its rulings into responses.
+/// Decides requests by a limiter, and puts what the client is told into its verdicts.
 #[derive(Debug)]
 pub(super) struct Gate {
     limiter: Limiter,
@@ -59,8 +57,8 @@ pub(super) struct Gate {
     life: Life,
 }
 
-/// The ruling on a request.
-pub(super) type Ruling = line::Ruling<Gate>;
+/// The verdict of a gate.
+pub(super) type GateVerdict = LayerVerdict<Gate>;
 
 impl Gate {
     /// Creates a gate over a limiter of these policies.
@@ -125,23 +123,27 @@ impl Gate {
     ///
     /// Puts the decision into the request's extensions, if that is enabled, and empties the extensions of a
     /// refused request.
-    pub(super) fn ask<B>(self: &Arc<Self>, request: &mut Request<B>) -> Ruling {
+    pub(super) fn ask<B>(self: &Arc<Self>, request: &mut Request<B>) -> GateVerdict {
         self.life.request();
-        look_for_itself(self.id());
+        look_for_itself(self.life.number());
         let head = Head::of(request);
-        match self.listed(&head) {
-            Listed::Nowhere => {}
-            Listed::Allowed => return self.exempt(),
-            Listed::Denied => {
-                self.limiter.counters().request(RequestCount::Forbidden);
-                return Ruling::Refuse(self.answers.forbidden(request));
+        if let Some(lists) = &self.lists {
+            match lists.look_up(&head) {
+                Listed::Nowhere => {}
+                Listed::Allowed => return self.exempt(),
+                Listed::Denied => {
+                    self.limiter.counters().request(RequestCount::Forbidden);
+                    return Verdict::Refuse(self.answers.forbidden(request));
+                }
             }
         }
+        let Some(resolver) = &self.sources.resolver else {
+            return self.ask_as(None, request);
+        };
         if !self.modes().are_plain() && self.has_no_mode_over(Mode::Off) {
             return self.exempt();
         }
-        let look = self.sources.resolver.as_ref();
-        match look.and_then(|resolver| resolver.look(&head)) {
+        match resolver.look(&head) {
             None => self.ask_as(None, request),
             Some(PlanLookup::Known(finding)) => self.ask_as(Some(&finding), request),
             Some(PlanLookup::Pending(coming)) => self.wait(Question::of_plan(coming)),
@@ -149,17 +151,21 @@ impl Gate {
     }
 
     /// Rules on a request with this finding of a resolver.
-    fn ask_as<B>(self: &Arc<Self>, finding: Option<&Finding>, request: &mut Request<B>) -> Ruling {
-        let is_plain = self.modes().are_plain();
+    fn ask_as<B>(
+        self: &Arc<Self>,
+        finding: Option<&Finding>,
+        request: &mut Request<B>,
+    ) -> GateVerdict {
+        let is_plain = self.limiter.declared_modes().are_plain();
         if let Some(kind) = finding.and_then(Finding::refusal)
             && (is_plain || !self.has_no_mode_over(Mode::Shadow))
         {
-            self.limiter.count_failed(&[]);
-            return Ruling::Refuse(self.answers.store_failed(kind, request));
+            self.limiter.counters().failed([]);
+            return Verdict::Refuse(self.answers.store_failed(kind, request));
         }
         let head = Head::of(request);
         if is_plain && let [(policy, reader)] = &*self.readers {
-            let mut steps = Skips(self.limiter.counters());
+            let mut steps = Skips(&self.limiter);
             // A list has room for several charges, all of which would be copied.
             let reading = Reading {
                 reader,
@@ -188,7 +194,7 @@ impl Gate {
 
     /// Returns the charges of a request.
     fn charges(&self, head: &Head<'_>, finding: Option<&Finding>) -> Result<Charges, NoKeyRefusal> {
-        let mut steps = Skips(self.limiter.counters());
+        let mut steps = Skips(&self.limiter);
         let readings = self.readings(head, finding);
         self.limiter
             .charges_for(readings, Purpose::Hold, &mut steps)
@@ -224,7 +230,7 @@ impl Gate {
         policies.all(|policy| self.modes().of(policy) >= mode)
     }
 
-    #[inline]
+    #[cfg(any(feature = "admin", feature = "config"))]
     pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
         let lists = self.lists.as_ref();
         lists.map_or(Listed::Nowhere, |lists| lists.look_up(head))
@@ -245,6 +251,7 @@ impl Gate {
     }
 
     /// Returns a number that all clones of a layer share, and no other layer has.
+    #[cfg(test)]
     pub(super) fn id(&self) -> usize {
         self.life.number()
     }
@@ -263,34 +270,34 @@ impl Gate {
 
     /// Decides on charges, and answers.
     #[inline]
-    fn put<B>(self: &Arc<Self>, charges: &[Charge], request: &mut Request<B>) -> Ruling {
-        let wanted = if charges.iter().any(Charge::is_shadow) {
-            Wanted::Everything
-        } else {
-            self.wanted
+    fn put<B>(self: &Arc<Self>, charges: &[Charge], request: &mut Request<B>) -> GateVerdict {
+        let wanted = match self.wanted {
+            Wanted::Refusals if charges.iter().any(Charge::is_shadow) => Wanted::Everything,
+            wanted => wanted,
         };
-        let asking = Asking {
+        let asked = ChargedRequest {
+            charges,
             wanted,
             caller: self.caller(request),
-            hold_answer: self.settlements.as_ref().map(|_| HoldAnswer::new()),
+            is_settled: self.settlements.is_some(),
         };
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        let ruled = self.limiter.rule(charges, asking, &mut outcomes);
-        self.answer(ruled, charges, &outcomes, request)
+        let verdict = self.limiter.rule(asked, &mut outcomes);
+        self.answer(verdict, charges, &outcomes, request)
     }
 
-    /// Continues a request that had no ruling, as [`ask`](Self::ask) does.
+    /// Continues a request that had no verdict, as [`ask`](Self::ask) does.
     fn resume<B>(
         self: &Arc<Self>,
         question: &mut Question,
         request: &mut Request<B>,
         cx: &mut Context<'_>,
-    ) -> Poll<Ruling> {
+    ) -> Poll<GateVerdict> {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        let resumed = ready!(question.poll(&self.limiter, &mut outcomes, cx));
-        Poll::Ready(match resumed {
-            Resumed::Found(finding) => self.ask_as(Some(&finding), request),
-            Resumed::Ruled(ruled) => self.answer(ruled, question.charges(), &outcomes, request),
+        let verdict = ready!(question.poll(&self.limiter, &mut outcomes, cx));
+        Poll::Ready(match verdict {
+            Ok(verdict) => self.answer(verdict, question.charges(), &outcomes, request),
+            Err(finding) => self.ask_as(Some(&finding), request),
         })
     }
 }

@@ -2,12 +2,13 @@
 
 use http::{Request, StatusCode};
 
-use super::{Gate, Ruling};
+use super::{Gate, GateVerdict};
 use crate::algorithm::Algorithm;
 use crate::diagnostics::diagnose;
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Reads, Steps};
-use crate::observe::{Count, Counters, Request as RequestCount};
+use crate::limiter::{Limiter, Reads, Steps};
+use crate::line::Verdict;
+use crate::observe::{Count, Request as RequestCount};
 use crate::plan::{ChosenPlan, Finding, LimitContext, Limits};
 use crate::policy::{Demand, Http, NoDemand};
 
@@ -59,12 +60,12 @@ impl Reads for Reading<'_> {
 }
 
 /// Counts the policies that leave a request out.
-pub(super) struct Skips<'a>(pub(super) &'a Counters);
+pub(super) struct Skips<'a>(pub(super) &'a Limiter);
 
 impl Steps<NoKeyRefusal> for Skips<'_> {
     fn charges_nothing(&mut self, policy: usize, why: NoDemand<NoKeyRefusal>) {
         if !matches!(why, NoDemand::Off | NoDemand::Refused(_)) {
-            self.0.policy(policy, Count::Skipped, 1);
+            self.0.counters().policy(policy, Count::Skipped, 1);
         }
     }
 }
@@ -86,8 +87,8 @@ impl Gate {
         &self,
         (status, missing): NoKeyRefusal,
         request: &mut Request<B>,
-    ) -> Ruling {
+    ) -> GateVerdict {
         self.limiter.counters().request(RequestCount::WithoutKey);
-        Ruling::Refuse(self.answers.no_key(status, missing, request))
+        Verdict::Refuse(self.answers.no_key(status, missing, request))
     }
 }

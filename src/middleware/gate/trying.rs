@@ -62,17 +62,22 @@ impl Gate {
         if !matches!(answer, Charged::Now(Ok(_))) {
             return Trial::Unknown;
         }
-        let reported = self.limiter.reported(&charges, &outcomes).into_owned();
-        let decision = self.limiter.decision(reported);
-        if outcomes.is_allowed() {
+        let is_allowed = outcomes.is_allowed();
+        let waits = || {
+            let caller = self.caller(request);
+            caller.is_some_and(|caller| self.limiter.would_wait(&charges, caller, &outcomes))
+        };
+        let waits = !is_allowed && waits();
+        self.limiter.convert_to_units(&charges, &mut outcomes);
+        if is_allowed {
             let guard = self.guard(&charges, &outcomes, request);
-            return Trial::Allowed(decision, guard);
+            return Trial::Allowed(self.limiter.decision(outcomes), guard);
         }
-        if let Some(caller) = self.caller(request)
-            && self.limiter.would_wait(&charges, caller, &outcomes)
-        {
-            return Trial::Waits(decision);
+        let decision = self.limiter.decision(outcomes);
+        if waits {
+            Trial::Waits(decision)
+        } else {
+            Trial::Denied(decision)
         }
-        Trial::Denied(decision)
     }
 }

@@ -167,14 +167,24 @@ impl MemoryLedger {
     /// Decides charges without slots.
     #[inline]
     fn decide_all(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
-        if self.has_penalties {
-            let allowed = self.decide_unpenalized(charges, wanted.with_refusals(), outcomes);
-            if !allowed {
-                self.penalize(charges, outcomes);
-            }
-            return allowed;
+        if !self.has_penalties {
+            return self.decide_unpenalized(charges, wanted, outcomes);
         }
-        self.decide_unpenalized(charges, wanted, outcomes)
+        self.decide_penalized(charges, wanted.with_refusals(), outcomes)
+    }
+
+    #[inline(never)]
+    fn decide_penalized(
+        &self,
+        charges: &[Charge],
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let allowed = self.decide_unpenalized(charges, wanted, outcomes);
+        if !allowed {
+            self.penalize(charges, outcomes);
+        }
+        allowed
     }
 
     /// Counts refusals for the penalties of the policies that have denied, and writes the blocks that begin.
@@ -201,6 +211,7 @@ impl MemoryLedger {
         }
     }
 
+    #[inline]
     fn decide_unpenalized(
         &self,
         charges: &[Charge],

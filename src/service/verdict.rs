@@ -1,0 +1,133 @@
+//! Decides requests by a limiter, and tells its verdicts.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tower_service::Service;
+
+use super::Refused;
+use super::layer::{Kept, Rules};
+use crate::clock::Micros;
+use crate::decision::Outcomes;
+use crate::limiter::{
+    Caller, ChargedRequest, Denial, LimiterVerdict, Numbers, Question, require_plan,
+};
+use crate::line::{Answering, Holding, LayerVerdict, Verdict};
+use crate::observe::Request;
+use crate::plan::{Finding, PlanLookup};
+use crate::store::{Charge, Wanted};
+
+/// The verdict on a request.
+pub(super) type LimitVerdict<Q, T, E> = LayerVerdict<Rules<Q, T, E>>;
+
+/// A request without a verdict, and the rules by which it gets one.
+type Waiting<Q, T, E> = (Box<Question>, Arc<Rules<Q, T, E>>);
+
+impl<Q, T, E> Rules<Q, T, E> {
+    pub(super) fn ask(self: &Arc<Self>, request: &Q) -> LimitVerdict<Q, T, E> {
+        match self.look(request) {
+            None => self.ask_as(request, None),
+            Some(PlanLookup::Known(finding)) => self.ask_as(request, Some(&finding)),
+            Some(PlanLookup::Pending(coming)) => self.wait(Question::of_plan(coming)),
+        }
+    }
+
+    /// Decides a request with this finding of a resolver.
+    fn ask_as(self: &Arc<Self>, request: &Q, finding: Option<&Finding>) -> LimitVerdict<Q, T, E> {
+        if let Some(Err(error)) = finding.map(require_plan) {
+            self.limiter.counters().failed([]);
+            return Verdict::Refuse(self.refuse(Refused::Store(error)));
+        }
+        let charges = self.read(request, finding);
+        if charges.is_empty() {
+            self.limiter.counters().request(Request::Exempt);
+            return Verdict::Pass(None);
+        }
+        let caller = self.limiter.may_hold().then(|| Caller {
+            arrived: self.limiter.timers().now(),
+            deadline: None,
+        });
+        let asked = ChargedRequest {
+            charges: &charges,
+            wanted: Wanted::Everything,
+            caller,
+            is_settled: self.settles(),
+        };
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let verdict = self.limiter.rule(asked, &mut outcomes);
+        self.answer(verdict, &charges, outcomes)
+    }
+
+    /// Tells the verdict of the limiter.
+    fn answer(
+        self: &Arc<Self>,
+        verdict: LimiterVerdict,
+        charges: &[Charge],
+        outcomes: Outcomes,
+    ) -> LimitVerdict<Q, T, E> {
+        match verdict {
+            Verdict::Pass(Numbers::Unknown) => Verdict::Pass(None),
+            Verdict::Pass(Numbers::Known) => Verdict::Pass(self.hold(charges, &outcomes)),
+            Verdict::Hold(turn, _) => Verdict::Hold(turn, self.hold(charges, &outcomes)),
+            Verdict::Refuse(denial) => Verdict::Refuse(self.refuse(match denial {
+                Denial::OverLimit => Refused::OverLimit(self.limiter.decision(outcomes)),
+                Denial::Store(error) => Refused::Store(error),
+                Denial::NoTimer => Refused::NoTimer,
+            })),
+            Verdict::Pending(question) => self.wait(question),
+        }
+    }
+
+    fn wait(self: &Arc<Self>, question: Box<Question>) -> LimitVerdict<Q, T, E> {
+        Verdict::Pending((question, Arc::clone(self)))
+    }
+}
+
+impl<Q, T, E> Holding for Rules<Q, T, E> {
+    type Pending = Waiting<Q, T, E>;
+    type Admission = Option<Box<Kept<Q, T, E>>>;
+    type Refusal = Result<T, E>;
+    type Within = ();
+
+    fn enter(_: &Self::Admission) {}
+
+    fn waits_its_turn((question, _): &Self::Pending) -> bool {
+        question.waits_its_turn()
+    }
+}
+
+impl<S: Service<Q>, Q> Answering<S, Q> for Rules<Q, S::Response, S::Error> {
+    type Output = Result<S::Response, S::Error>;
+
+    fn resume(
+        (question, rules): &mut Self::Pending,
+        request: &mut Q,
+        cx: &mut Context<'_>,
+    ) -> Poll<LimitVerdict<Q, S::Response, S::Error>> {
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let verdict = ready!(question.poll(&rules.limiter, &mut outcomes, cx));
+        Poll::Ready(match verdict {
+            Ok(verdict) => rules.answer(verdict, question.charges(), outcomes),
+            Err(finding) => rules.ask_as(request, Some(&finding)),
+        })
+    }
+
+    fn answered(
+        kept: &mut Self::Admission,
+        answer: Result<S::Response, S::Error>,
+    ) -> Result<S::Response, S::Error> {
+        if let Some(mut kept) = kept.take() {
+            let (held, rules) = &mut *kept;
+            rules.settle(held, answer.as_ref());
+        }
+        answer
+    }
+
+    fn failed(_: Self::Admission, error: S::Error) -> Self::Output {
+        Err(error)
+    }
+
+    fn refused(refusal: Self::Refusal) -> Self::Output {
+        refusal
+    }
+}
