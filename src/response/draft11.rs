@@ -23,7 +23,7 @@ static ALONE: LazyLock<Form<0, 2>> =
     LazyLock::new(|| Form::new([], [RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
 
 /// Writes the headers of draft-ietf-httpapi-ratelimit-headers-11.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Draft11(Arc<Texts>);
 
 /// The text that is the same for all requests.

@@ -121,10 +121,10 @@ impl<L: Ledger + ?Sized> Drop for PendingOutcomes<L> {
         let charges = mem::take(&mut self.charges);
         let policies = Arc::clone(&limiter.policies);
         let (of, asked) = (Arc::clone(&policies), charges.clone());
-        let never = OnDrop::new(move || (gone.unanswered)(&of, &asked));
+        let no_answer = OnDrop::new(move || (gone.unanswered)(&of, &asked));
         spawn(&policies.ledger, self.runtime.as_ref(), async move {
             let answer = coming.await;
-            never.disarm();
+            no_answer.disarm();
             if let Ok(outcomes) = answered(&charges, answer) {
                 (gone.answered)(&limiter, &charges, &outcomes);
             }
