@@ -1,7 +1,8 @@
 //! The time that a layer adds to a service, beside the layers of peers, in one run.
 //!
 //! Each iteration builds a request and drives the response to its end; `bare` is the service alone, to be
-//! subtracted from the others. Each layer reads its default clock: ours std's, the peers' `quanta`.
+//! subtracted from the others. Each layer reads its default clock: ours std's, the peers' `quanta`. Rows that say
+//! `quanta` have ours under that clock, beside the same peers.
 
 use std::convert::Infallible;
 
@@ -12,6 +13,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use http::{Request, Response, StatusCode};
 use tower::{Layer, Service};
+use tower_ratelimit::clock::QuantaClock;
 use tower_ratelimit::{Gcra, MemoryStore, RateLimitLayer};
 use tower_ratelimit_benches::requests::{hello, request, send};
 use tower_ratelimit_benches::{PLENTY, a_round, ours, peers};
@@ -32,6 +34,12 @@ fn layer_of(limit: u32, fields: bool) -> RateLimitLayer {
     ours::layer(Gcra::per_hour(limit), MemoryStore::new(), fields)
 }
 
+/// Returns a layer under the default clock of the peers, which refuses nothing.
+fn layer_by_quanta(fields: bool) -> RateLimitLayer {
+    let store = MemoryStore::new().clock(QuantaClock::new());
+    ours::layer(Gcra::per_hour(PLENTY), store, fields)
+}
+
 fn layers(c: &mut Criterion) {
     let group = &mut c.benchmark_group("layer");
     let (ok, refused) = (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS);
@@ -39,6 +47,8 @@ fn layers(c: &mut Criterion) {
 
     let silent = layer_of(PLENTY, false);
     row(group, "no headers/ours", ok, silent.layer(hello()));
+    let silent = layer_by_quanta(false);
+    row(group, "no headers/ours, quanta", ok, silent.layer(hello()));
     let silent = peers::tower_governor_silent(PLENTY);
     row(
         group,
@@ -50,6 +60,10 @@ fn layers(c: &mut Criterion) {
     for (cell, limit, status) in [("all headers", PLENTY, ok), ("refused", 1, refused)] {
         let ours = layer_of(limit, true).layer(hello());
         row(group, &format!("{cell}/ours"), status, ours);
+        if status == ok {
+            let ours = layer_by_quanta(true).layer(hello());
+            row(group, &format!("{cell}/ours, quanta"), status, ours);
+        }
         let peer = peers::tower_governor(limit).layer(hello());
         row(group, &format!("{cell}/tower_governor"), status, peer);
         let peer = peers::axum_governor(limit).layer(hello());

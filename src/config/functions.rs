@@ -18,7 +18,7 @@ use crate::error::ConfigError;
 use crate::factor::Class;
 use crate::key::{AnyKey, Extract, Head, Key};
 #[cfg(feature = "resolver")]
-use crate::middleware::ResolverOf;
+use crate::plan::ResolverOf;
 use crate::policy::Ending;
 use crate::response::RefusalBody;
 
@@ -65,7 +65,7 @@ pub(super) type OnDecision = dyn Fn(&Head<'_>, Key, &Decision) + Send + Sync;
 /// Creates a resolver with the options of a file.
 #[cfg(feature = "resolver")]
 pub(super) type MakeResolver =
-    dyn Fn(&ResolverOptions) -> Result<ResolverOf, ConfigError> + Send + Sync;
+    dyn Fn(&ResolverOptions) -> Result<ResolverOf<Head<'static>>, ConfigError> + Send + Sync;
 
 impl Functions {
     pub(super) fn add_key(&mut self, name: String, key: impl Extract) {

@@ -28,7 +28,7 @@ use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::key::{Extract, Head};
 #[cfg(feature = "resolver")]
-use crate::middleware::ResolverOf;
+use crate::plan::ResolverOf;
 
 /// The format of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -189,7 +189,10 @@ impl ConfigBuilder {
     pub(super) fn registering(
         mut self,
         name: String,
-        make: impl Fn(&ResolverOptions) -> Result<ResolverOf, ConfigError> + Send + Sync + 'static,
+        make: impl Fn(&ResolverOptions) -> Result<ResolverOf<Head<'static>>, ConfigError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         self.functions.add_resolver(name, Arc::new(make));
         self

@@ -12,9 +12,9 @@ use crate::decision::Decision;
 use crate::factor::Class;
 use crate::key::{Head, Key};
 #[cfg(feature = "resolver")]
-use crate::middleware::ResolverOf;
-#[cfg(feature = "resolver")]
 use crate::plan::Resolver;
+#[cfg(feature = "resolver")]
+use crate::plan::ResolverOf;
 use crate::policy::Ending;
 use crate::response::RefusalBody;
 use crate::store::Store;
@@ -166,9 +166,7 @@ impl ConfigBuilder {
     {
         self.registering(name.into(), move |options| {
             let resolver = options.of(&resolver)?;
-            let customer = customer.clone();
-            let look = move |head: &Head<'_>| Some(resolver.look(&customer(head)?));
-            Ok(ResolverOf::new(look))
+            Ok(ResolverOf::<Head<'_>>::new(resolver, customer.clone()))
         })
     }
 }

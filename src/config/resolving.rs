@@ -6,14 +6,15 @@ use super::fields::RESOLVER;
 use super::functions::Functions;
 use super::resolver_options::ResolverOptions;
 use super::walk::{At, Table};
-use crate::middleware::ResolverOf;
+use crate::key::Head;
+use crate::plan::ResolverOf;
 
 /// The resolver of a file.
 #[derive(Clone, Debug)]
 pub(super) struct ReadResolver {
     name: String,
     options: ResolverOptions,
-    pub(super) looks: ResolverOf,
+    pub(super) looks: ResolverOf<Head<'static>>,
 }
 
 impl ReadResolver {

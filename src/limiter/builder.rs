@@ -5,17 +5,15 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::num::NonZeroU32;
 
-#[cfg(feature = "resolver")]
-use super::limits::ResolverOf;
-use super::limits::{PlanOf, PreparedLimits, Sources};
+use super::limits::{PreparedLimits, Sources};
 use super::mistakes::Mistakes;
 use super::waiting::WaitingRoom;
 use super::{Limiter, LocalLimiter};
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::plan::Plans;
+use crate::plan::{PlanOf, Plans};
 #[cfg(feature = "resolver")]
-use crate::plan::Resolver;
+use crate::plan::{Resolver, ResolverOf};
 use crate::policy::{Mode, Modes, Policy, check_names};
 use crate::store::{Guarded, MemoryStore, Store};
 
@@ -111,7 +109,7 @@ impl<S> LimiterBuilder<S> {
         plan_of: impl Fn(&Key) -> Option<R> + Send + Sync + 'static,
     ) -> Self {
         self.plans = Some(plans);
-        self.sources.plan_of = Some(PlanOf::new(plan_of));
+        self.sources.plan_of = Some(PlanOf::<Key>::new(plan_of));
         self
     }
 
@@ -140,8 +138,7 @@ impl<S> LimiterBuilder<S> {
     where
         K: Clone + Eq + Hash + Send + Sync + 'static,
     {
-        let look_up = move |key: &Key| Some(resolver.look(&customer(key)?));
-        self.sources.resolver = Some(ResolverOf::new(look_up));
+        self.sources.resolver = Some(ResolverOf::<Key>::new(resolver, customer));
         self.takes_resolved_limits()
     }
 

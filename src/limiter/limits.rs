@@ -1,7 +1,6 @@
 //! The limits of a limiter's requests.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -14,7 +13,8 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::{
-    Choice, ChosenPlan, Finding, LimitContext, Limits, PlanLookup, Plans, RuleLimit,
+    Choice, ChosenPlan, Finding, LimitContext, Limits, PlanLookup, PlanOf, Plans, ResolverOf,
+    RuleLimit,
 };
 use crate::policy::Policy;
 use crate::store::Charge;
@@ -36,29 +36,14 @@ pub(crate) struct RequestLimits {
 /// The sources of the plan or the limits of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    pub(crate) plan_of: Option<PlanOf>,
-    pub(crate) resolver: Option<ResolverOf>,
+    pub(crate) plan_of: Option<PlanOf<Key>>,
+    pub(crate) resolver: Option<ResolverOf<Key>>,
     /// Whether a resolver may set limits: that of the limiter or another one.
     pub(crate) are_resolved: bool,
     /// Whether no caller names the plan of a request.
     pub(crate) is_no_plan_named: bool,
     /// Whether limits may be changed later.
     pub(crate) is_adjustable: bool,
-}
-
-/// Looks up the plan or the limits of a key.
-#[derive(Clone)]
-pub(crate) struct ResolverOf(Arc<LookUp>);
-
-type LookUp = dyn Fn(&Key) -> Option<PlanLookup> + Send + Sync;
-
-#[cfg(feature = "resolver")]
-impl ResolverOf {
-    pub(super) fn new(
-        look_up: impl Fn(&Key) -> Option<PlanLookup> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(look_up))
-    }
 }
 
 /// The rules that give limits, prepared for a limiter, and their names for decisions.
@@ -109,30 +94,10 @@ impl PreparedLimits {
     }
 }
 
-/// Returns the name of a key's plan, if the key has one.
-#[derive(Clone)]
-pub(crate) struct PlanOf(Arc<ReadPlan>);
-
-type ReadPlan = dyn Fn(&Key, &mut dyn FnMut(Option<&str>)) + Send + Sync;
-
-impl PlanOf {
-    pub(super) fn new<R: AsRef<str>>(
-        plan_of: impl Fn(&Key) -> Option<R> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(move |key, found| {
-            let name = plan_of(key);
-            found(name.as_ref().map(AsRef::as_ref));
-        }))
-    }
-}
-
 impl RequestLimits {
     #[inline]
     fn plan_of(&self, key: &Key) -> Option<ChosenPlan> {
-        let PlanOf(read) = self.sources.plan_of.as_ref()?;
-        let mut plan = None;
-        read(key, &mut |name| plan = self.limits.plan(name));
-        plan
+        self.sources.plan_of.as_ref()?.choose(key, &self.limits)
     }
 
     /// Returns the limit of a request with this key, without a resolver. The key becomes that of the state.
@@ -284,13 +249,24 @@ impl<L: ?Sized> Limiter<L> {
     ) -> Option<ChosenPlan> {
         let limits = self.policies.limits.as_ref()?;
         named
-            .or_else(|| self.plan_found(finding))
+            .or_else(|| self.plan_found(finding?))
             .or_else(|| limits.plan_of(key))
     }
 
+    /// Returns the plan of a request: that of a resolver, or that which this closure chooses.
+    #[inline]
+    pub(crate) fn plan_by(
+        &self,
+        finding: Option<&Finding>,
+        choose: impl FnOnce(&Limits) -> Option<ChosenPlan>,
+    ) -> Option<ChosenPlan> {
+        let found = finding.and_then(|finding| self.plan_found(finding));
+        found.or_else(|| choose(self.policies.limits.as_ref()?.limits()))
+    }
+
     /// Returns the plan that a resolver names.
-    pub(crate) fn plan_found(&self, finding: Option<&Finding>) -> Option<ChosenPlan> {
-        let name = finding?.plan()?;
+    fn plan_found(&self, finding: &Finding) -> Option<ChosenPlan> {
+        let name = finding.plan()?;
         let plan = self.plan_named(Some(name));
         if plan.is_none() {
             warn_once_of(
@@ -310,7 +286,7 @@ impl<L: ?Sized> Limiter<L> {
     /// Starts to look up this key, or returns `None` if there is no resolver or the plan is named.
     #[inline]
     pub(crate) fn look(&self, key: &Key) -> Option<PlanLookup> {
-        let ResolverOf(look_up) = self.policies.limits.as_ref()?.sources.resolver.as_ref()?;
+        let resolver = self.policies.limits.as_ref()?.sources.resolver.as_ref()?;
         if self
             .asker
             .as_ref()
@@ -318,7 +294,7 @@ impl<L: ?Sized> Limiter<L> {
         {
             return None;
         }
-        look_up(key)
+        resolver.look(key)
     }
 
     /// Returns the finding of a resolver that is known now, for a request that does not wait.
@@ -333,17 +309,5 @@ pub(crate) fn require_plan(finding: &Finding) -> Result<(), StoreError> {
     match finding.refusal() {
         None => Ok(()),
         Some(kind) => Err(StoreError::new(kind)),
-    }
-}
-
-impl fmt::Debug for ResolverOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ResolverOf(closure)")
-    }
-}
-
-impl fmt::Debug for PlanOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PlanOf(closure)")
     }
 }

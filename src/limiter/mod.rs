@@ -20,6 +20,7 @@ mod leased;
 mod limits;
 mod mistakes;
 mod monitored;
+mod on_drop;
 mod overriding;
 mod policies;
 mod prices;
@@ -146,13 +147,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
         self.ledger.outlook(charges)
-    }
-
-    /// Returns the rules that give limits, or `None` if each policy has one limit.
-    #[cfg(feature = "http")]
-    #[inline]
-    pub(crate) fn limits(&self) -> Option<&RequestLimits> {
-        self.policies.limits.as_ref()
     }
 
     pub(crate) fn timers(&self) -> &Timers {

@@ -304,8 +304,6 @@ pub use self::layer::RateLimitLayer;
 #[cfg(feature = "config")]
 pub(crate) use self::layer::Swap;
 pub use self::over_limit::OverLimit;
-#[cfg(all(feature = "config", feature = "resolver"))]
-pub(crate) use self::plan_of::ResolverOf;
 pub use self::service::RateLimit;
 #[cfg(feature = "config")]
 pub(crate) use self::shadow::Shadow;

@@ -1,10 +1,9 @@
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::key::Head;
-use crate::plan::PlanLookup;
+use crate::plan::{self, ChosenPlan, Limits, ResolverOf};
 #[cfg(feature = "config")]
 use crate::policy::Logged;
 
@@ -25,57 +24,23 @@ const LOOKS: u32 = 1_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sources {
     pub(super) plan_of: Option<PlanOf>,
-    pub(super) resolver: Option<ResolverOf>,
+    pub(super) resolver: Option<ResolverOf<Head<'static>>>,
 }
 
-/// Looks up the customer of a request.
-#[derive(Clone)]
-pub(crate) struct ResolverOf(Arc<LookUp>);
-
-type LookUp = dyn Fn(&Head<'_>) -> Option<PlanLookup> + Send + Sync;
-
-impl ResolverOf {
-    #[cfg(feature = "resolver")]
-    pub(crate) fn new(
-        look_up: impl Fn(&Head<'_>) -> Option<PlanLookup> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(look_up))
-    }
-
-    /// Answers at once with what is known, for requests that cannot wait.
-    #[cfg(feature = "tonic")]
-    pub(super) fn without_waiting(self) -> Self {
-        let Self(look_up) = self;
-        Self(Arc::new(move |head| {
-            Some(PlanLookup::Known(look_up(head)?.now()))
-        }))
-    }
-
-    pub(super) fn look(&self, head: &Head<'_>) -> Option<PlanLookup> {
-        (self.0)(head)
-    }
-}
-
-/// Returns the name of a request's plan, if the request has one.
-#[derive(Clone)]
+/// Returns the name of a request's plan, and compares the first ones with the headers of their requests.
+#[derive(Clone, Debug)]
 pub(super) struct PlanOf {
-    read: Arc<Read>,
-    /// The number of requests that are left to compare with their headers.
+    source: plan::PlanOf<Head<'static>>,
+    /// The number of requests that are left to compare.
     looks: Arc<AtomicU32>,
 }
-
-type Read = dyn Fn(&Head<'_>, &mut dyn FnMut(Option<&str>)) + Send + Sync;
 
 impl PlanOf {
     pub(super) fn new<R: AsRef<str>>(
         plan_of: impl Fn(&Head<'_>) -> Option<R> + Send + Sync + 'static,
     ) -> Self {
-        let read = move |head: &Head<'_>, found: &mut dyn FnMut(Option<&str>)| {
-            let name = plan_of(head);
-            found(name.as_ref().map(AsRef::as_ref));
-        };
         Self {
-            read: Arc::new(read),
+            source: plan::PlanOf::<Head<'_>>::new(plan_of),
             looks: Arc::new(AtomicU32::new(LOOKS)),
         }
     }
@@ -92,29 +57,32 @@ impl PlanOf {
     /// Prefers the plan that a log has for a request.
     #[cfg(feature = "config")]
     pub(super) fn or_logged(self) -> Self {
-        let Self { read, .. } = self;
+        let Self { source, .. } = self;
         let read = move |head: &Head<'_>, found: &mut dyn FnMut(Option<&str>)| {
             let logged = head.extension::<Logged>();
             match logged.and_then(|logged| logged.plan.as_deref()) {
                 Some(plan) => found(Some(plan)),
-                None => read(head, found),
+                None => source.read(head, found),
             }
         };
         Self {
-            read: Arc::new(read),
+            source: plan::PlanOf::<Head<'_>>::passing(read),
             looks: Arc::default(),
         }
     }
 
-    pub(super) fn read(&self, head: &Head<'_>, mut found: impl FnMut(Option<&str>)) {
-        (self.read)(head, &mut |name| {
+    /// Returns the plan of a request: the default plan, if the request has none.
+    pub(super) fn choose(&self, head: &Head<'_>, limits: &Limits) -> Option<ChosenPlan> {
+        let mut plan = None;
+        self.source.read(head, &mut |name| {
             if let Some(name) = name
                 && self.looks.load(Ordering::Relaxed) > 0
             {
                 self.look(head, name);
             }
-            found(name);
+            plan = limits.plan(name);
         });
+        plan
     }
 
     #[cold]
@@ -129,17 +97,5 @@ impl PlanOf {
             self.looks.store(0, order);
             warn_once_of(&UNVERIFIED, format!("header {name}"));
         }
-    }
-}
-
-impl fmt::Debug for PlanOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PlanOf(closure)")
-    }
-}
-
-impl fmt::Debug for ResolverOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ResolverOf(closure)")
     }
 }

@@ -62,6 +62,7 @@ mod operations;
 mod plans;
 #[cfg(feature = "resolver")]
 mod resolver;
+mod sources;
 
 pub use self::key_limits::KeyLimits;
 pub use self::operations::Operations;
@@ -79,3 +80,4 @@ pub(crate) use self::operations::LimitsByOperation;
 pub(crate) use self::plans::ChosenPlan;
 #[cfg(feature = "resolver")]
 pub(crate) use self::resolver::{Finding, PendingLookup, PlanLookup};
+pub(crate) use self::sources::{PlanOf, ResolverOf, Subject};

@@ -1,26 +1,51 @@
 //! The headers of draft-ietf-httpapi-ratelimit-headers-11.
 //!
 //! Draft 11 is the default, so its cost is on the path of nearly every request. `RateLimit-Policy`
-//! is made once, and a request copies a reference to it; `RateLimit` is written into memory of its
-//! exact length.
+//! is made once, in the map that a response without headers gets a copy of; `RateLimit` is written into memory
+//! of its exact length.
 
 use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
 
-use http::HeaderValue;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
 use super::dialect::whole_seconds;
+use super::form::Form;
 use super::lists::Lists;
+use super::names::{RATELIMIT, RATELIMIT_POLICY};
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes, Rule};
 
+/// The headers of a response without others whose `RateLimit-Policy` is not the usual one.
+static ALONE: LazyLock<Form<0, 2>> =
+    LazyLock::new(|| Form::new([], [RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
+
 /// Writes the headers of draft-ietf-httpapi-ratelimit-headers-11.
 #[derive(Debug)]
-pub(super) struct Draft11 {
+pub(super) struct Draft11(Arc<Texts>);
+
+/// The text that is the same for all requests.
+#[derive(Debug)]
+struct Texts {
     items: Vec<Item>,
-    /// The number of limited policies, and the value of `RateLimit-Policy` for requests to which
-    /// all of them apply, as usual.
-    all: (usize, Option<HeaderValue>),
+    /// The number of limited policies.
+    limited: usize,
+    /// The value of `RateLimit-Policy` for requests to which all of them apply, as usual.
+    all: HeaderValue,
+    /// The headers of a response without others, if `all` is its `RateLimit-Policy`.
+    alone: Form<1, 1>,
+}
+
+/// The headers of draft 11 for one response. They are moved several times, and become a map or lines at its end.
+#[derive(Debug)]
+pub(crate) struct Draft11Headers {
+    texts: Arc<Texts>,
+    /// The value of `RateLimit-Policy`, if it is not the usual one, and that of `RateLimit`.
+    values: Vec<u8>,
+    /// Where `RateLimit` begins.
+    limits: usize,
 }
 
 /// The parts of a policy that are the same for all requests.
@@ -36,30 +61,71 @@ struct Item {
 
 type Buffer = SmallVec<[u8; 256]>;
 
-impl Draft11 {
-    pub(super) fn new(rules: &[Rule]) -> Self {
-        let limited = rules.iter().filter(|rule| rule.limit().is_some());
-        let all: Vec<String> = limited.map(|rule| Item::new(rule).policy).collect();
-        Self {
-            items: rules.iter().map(Item::new).collect(),
-            all: (all.len(), HeaderValue::try_from(all.join(", ")).ok()),
+impl Draft11Headers {
+    /// Adds the headers to those of a response.
+    pub(super) fn add_to(self, headers: &mut HeaderMap) {
+        if headers.capacity() > 0 {
+            if let Some(lists) = self.lists() {
+                lists.add_to(headers);
+            }
+            return;
+        }
+        if self.limits > 0 {
+            if let Some(Lists { policies, limits }) = self.lists() {
+                *headers = ALONE.filled([policies, limits]);
+            }
+        } else if let Ok(limits) = HeaderValue::try_from(self.values) {
+            *headers = self.texts.alone.filled([limits]);
         }
     }
 
+    pub(super) fn lists(self) -> Option<Lists> {
+        let mut limits = Bytes::from(self.values);
+        let policies = match self.limits {
+            0 => self.texts.all.clone(),
+            limits_at => HeaderValue::from_maybe_shared(limits.split_to(limits_at)).ok()?,
+        };
+        let limits = HeaderValue::from_maybe_shared(limits).ok()?;
+        Some(Lists { policies, limits })
+    }
+}
+
+impl Draft11 {
+    pub(super) fn new(rules: &[Rule]) -> Self {
+        let limited = rules.iter().filter(|rule| rule.limit().is_some());
+        let policies: Vec<String> = limited.map(|rule| Item::new(rule).policy).collect();
+        // Names are checked to be printable.
+        let all = HeaderValue::try_from(policies.join(", "));
+        let all = all.unwrap_or_else(|_| HeaderValue::from_static(""));
+        Self(Arc::new(Texts {
+            items: rules.iter().map(Item::new).collect(),
+            limited: policies.len(),
+            alone: Form::new(
+                [(RATELIMIT_POLICY.clone(), all.clone())],
+                [RATELIMIT.clone()],
+            ),
+            all,
+        }))
+    }
+
     /// Lists all policies that apply, with what remains under each.
-    pub(super) fn allowed(&self, outcomes: &Outcomes) -> Option<Lists> {
+    pub(super) fn allowed(&self, outcomes: &Outcomes) -> Option<Draft11Headers> {
         self.fields(outcomes, |_| true, Outcome::effective_micros)
     }
 
     /// Lists all policies that apply, and for those that denied, the wait.
     ///
     /// Sends no time if no wait helps, and no time above `Retry-After`, whose maximum is `most`.
-    pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Lists> {
+    pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Draft11Headers> {
         self.fields(outcomes, Outcome::denies, wait(outcomes, most))
     }
 
     /// Lists what [`allowed`](Self::allowed) does, with a partition key for each policy.
-    pub(super) fn allowed_with(&self, outcomes: &Outcomes, partitions: &[String]) -> Option<Lists> {
+    pub(super) fn allowed_with(
+        &self,
+        outcomes: &Outcomes,
+        partitions: &[String],
+    ) -> Option<Draft11Headers> {
         self.partitioned(outcomes, partitions, |_| true, Outcome::effective_micros)
     }
 
@@ -69,7 +135,7 @@ impl Draft11 {
         outcomes: &Outcomes,
         partitions: &[String],
         most: Micros,
-    ) -> Option<Lists> {
+    ) -> Option<Draft11Headers> {
         self.partitioned(outcomes, partitions, Outcome::denies, wait(outcomes, most))
     }
 
@@ -80,24 +146,24 @@ impl Draft11 {
         outcomes: &Outcomes,
         listed: impl Fn(&Outcome) -> bool,
         window: impl Fn(&Outcome) -> Option<Micros>,
-    ) -> Option<Lists> {
-        let mut digits = [itoa::Buffer::new(); 2];
+    ) -> Option<Draft11Headers> {
         let mut all = outcomes.iter();
-        if let (Some((policy, outcome)), None) = (all.next(), all.next()) {
+        if self.0.limited == 1
+            && let (Some((policy, outcome)), None) = (all.next(), all.next())
+            && outcome.own_limit().is_none()
+        {
             // The usual case of one policy: its text is written where it stays.
             if !listed(outcome) {
                 return None;
             }
-            let item = self.items.get(policy)?;
+            let item = self.0.items.get(policy)?;
+            let mut digits = [itoa::Buffer::new(); 2];
             let parts = item.parts(outcome, window(outcome), &mut digits);
             let mut limits = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
             for part in parts {
                 limits.extend_from_slice(part.as_bytes());
             }
-            return Some(Lists {
-                policies: self.policies(outcomes)?,
-                limits: HeaderValue::try_from(limits).ok()?,
-            });
+            return Some(self.headers(limits, 0));
         }
         self.fields_of_several(outcomes, listed, window)
     }
@@ -107,23 +173,25 @@ impl Draft11 {
         outcomes: &Outcomes,
         listed: impl Fn(&Outcome) -> bool,
         window: impl Fn(&Outcome) -> Option<Micros>,
-    ) -> Option<Lists> {
-        let mut limits = Buffer::new();
-        let mut digits = [itoa::Buffer::new(); 2];
-        for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| listed(outcome)) {
-            separate(&mut limits);
-            let item = self.items.get(policy)?;
-            for part in item.parts(outcome, window(outcome), &mut digits) {
-                limits.extend_from_slice(part.as_bytes());
+    ) -> Option<Draft11Headers> {
+        let mut values = Buffer::new();
+        if !self.has_usual_policies(outcomes) {
+            for (policy, outcome) in outcomes.iter() {
+                separate(&mut values, 0);
+                let item = self.0.items.get(policy)?.policy(outcome);
+                values.extend_from_slice(item.as_bytes());
             }
         }
-        if limits.is_empty() {
-            return None;
+        let begin = values.len();
+        let mut digits = [itoa::Buffer::new(); 2];
+        for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| listed(outcome)) {
+            separate(&mut values, begin);
+            let item = self.0.items.get(policy)?;
+            for part in item.parts(outcome, window(outcome), &mut digits) {
+                values.extend_from_slice(part.as_bytes());
+            }
         }
-        Some(Lists {
-            policies: self.policies(outcomes)?,
-            limits: HeaderValue::from_bytes(&limits).ok()?,
-        })
+        (values.len() > begin).then(|| self.headers(values.to_vec(), begin))
     }
 
     /// Writes what [`fields`](Self::fields) does, with a partition key after each item.
@@ -133,10 +201,10 @@ impl Draft11 {
         partitions: &[String],
         listed: impl Fn(&Outcome) -> bool,
         window: impl Fn(&Outcome) -> Option<Micros>,
-    ) -> Option<Lists> {
+    ) -> Option<Draft11Headers> {
         let (mut policies, mut limits) = (Vec::new(), Vec::new());
         for ((policy, outcome), pk) in outcomes.iter().zip(partitions) {
-            let item = self.items.get(policy)?;
+            let item = self.0.items.get(policy)?;
             policies.push(format!("{}{pk}", item.policy(outcome)));
             if listed(outcome) {
                 let t = window(outcome).map(|window| format!(";t={}", whole_seconds(window)));
@@ -147,27 +215,25 @@ impl Draft11 {
         if limits.is_empty() {
             return None;
         }
-        Some(Lists {
-            policies: HeaderValue::try_from(policies.join(", ")).ok()?,
-            limits: HeaderValue::try_from(limits.join(", ")).ok()?,
-        })
+        let mut values = policies.join(", ");
+        let begin = values.len();
+        values.push_str(&limits.join(", "));
+        Some(self.headers(values.into_bytes(), begin))
     }
 
-    fn policies(&self, outcomes: &Outcomes) -> Option<HeaderValue> {
-        let (limited, all) = &self.all;
-        let has_its_own = outcomes
-            .iter()
-            .any(|(_, outcome)| outcome.own_limit().is_some());
-        if outcomes.iter().len() == *limited && !has_its_own {
-            return all.clone();
+    /// Returns whether all limited policies apply, each with its own limit.
+    fn has_usual_policies(&self, outcomes: &Outcomes) -> bool {
+        let mut each = outcomes.iter();
+        each.len() == self.0.limited && each.all(|(_, outcome)| outcome.own_limit().is_none())
+    }
+
+    #[inline]
+    fn headers(&self, values: Vec<u8>, limits: usize) -> Draft11Headers {
+        Draft11Headers {
+            texts: Arc::clone(&self.0),
+            values,
+            limits,
         }
-        let mut policies = Buffer::new();
-        for (policy, outcome) in outcomes.iter() {
-            separate(&mut policies);
-            let item = self.items.get(policy)?.policy(outcome);
-            policies.extend_from_slice(item.as_bytes());
-        }
-        HeaderValue::from_bytes(&policies).ok()
     }
 }
 
@@ -240,8 +306,9 @@ pub(super) fn quoted(name: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-fn separate(list: &mut Buffer) {
-    if !list.is_empty() {
+/// Separates an item from those before it in the list that has this begin.
+fn separate(list: &mut Buffer, begin: usize) {
+    if list.len() > begin {
         list.extend_from_slice(b", ");
     }
 }

@@ -5,22 +5,14 @@
 //! through a trait object, which [`several`](super::several) makes.
 
 use std::fmt;
-use std::sync::LazyLock;
 
 use http::{HeaderMap, Response, StatusCode};
 
-use super::draft11::Draft11;
-use super::form::Form;
-use super::lists::Lists;
-use super::names::{RATELIMIT, RATELIMIT_POLICY};
+use super::draft11::{Draft11, Draft11Headers};
 use super::refusal::Refusal;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::store::Charge;
-
-/// Both headers of draft 11, for a response without other headers.
-static ALONE: LazyLock<Form<2>> =
-    LazyLock::new(|| Form::new(&[], [RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
 
 /// Writes the headers of all chosen dialects.
 #[derive(Debug)]
@@ -42,7 +34,7 @@ pub(super) trait WriteSeveral: fmt::Debug + Send + Sync {
 /// The headers of one response.
 #[derive(Debug)]
 pub(crate) enum Fields {
-    Draft11(Lists),
+    Draft11(Draft11Headers),
     Several(Box<dyn AddSeveral>),
     /// The decision beside them, for outer layers.
     Exposed(Box<(Option<Fields>, Decision)>),
@@ -115,10 +107,7 @@ impl Fields {
     /// Adds the headers to those of a response that goes to the client as it is.
     pub(super) fn add_to_headers(self, headers: &mut HeaderMap) {
         match self {
-            Self::Draft11(lists) if headers.capacity() == 0 => {
-                *headers = ALONE.filled([lists.policies, lists.limits]);
-            }
-            Self::Draft11(lists) => lists.add_to(headers),
+            Self::Draft11(ours) => ours.add_to(headers),
             Self::Several(several) => several.add_to(headers),
             Self::Exposed(exposed) => {
                 if let (Some(fields), _) = *exposed {
@@ -134,7 +123,7 @@ impl Fields {
     /// Adds the headers to those of a refusal.
     pub(super) fn add_to_refusal(self, headers: &mut HeaderMap) {
         match self {
-            Self::Draft11(lists) => lists.add_to(headers),
+            Self::Draft11(ours) => ours.add_to(headers),
             Self::Several(several) => several.add_to_refusal(headers),
             Self::Exposed(exposed) => {
                 if let (Some(fields), _) = *exposed {

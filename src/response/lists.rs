@@ -6,7 +6,7 @@ use super::names::{RATELIMIT, RATELIMIT_POLICY};
 
 /// The headers of draft 11.
 #[derive(Debug)]
-pub(crate) struct Lists {
+pub(super) struct Lists {
     pub(super) policies: HeaderValue,
     pub(super) limits: HeaderValue,
 }

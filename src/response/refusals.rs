@@ -14,6 +14,7 @@ use super::body::{Bodies, Denied};
 use super::fields::Fields;
 use super::form::Form;
 use super::jitter::Jitter;
+use super::lists::Lists;
 use super::names::{RATELIMIT, RATELIMIT_POLICY};
 use super::options::AnswerOptions;
 use super::problem;
@@ -76,24 +77,22 @@ impl Refusals {
         let mut response = Response::new(body);
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        *headers = match (wait, fields) {
-            (Some(wait), Some(Fields::Draft11(fields))) => {
-                COUNTED_TO_RETRY.filled([wait, fields.policies, fields.limits])
-            }
-            (None, Some(Fields::Draft11(fields))) => {
-                COUNTED.filled([fields.policies, fields.limits])
-            }
-            (wait, others) => {
-                let mut headers = match wait {
-                    Some(wait) => TO_RETRY.filled([wait]),
-                    None => PLAIN.filled([]),
-                };
-                if let Some(Fields::Several(several)) = others {
-                    several.add_to_refusal(&mut headers);
-                }
-                headers
-            }
+        let (lists, others) = match fields {
+            Some(Fields::Draft11(fields)) => (fields.lists(), None),
+            Some(Fields::Several(several)) => (None, Some(several)),
+            None | Some(Fields::Exposed(_)) => (None, None),
         };
+        *headers = match (wait, lists) {
+            (Some(wait), Some(Lists { policies, limits })) => {
+                COUNTED_TO_RETRY.filled([wait, policies, limits])
+            }
+            (None, Some(Lists { policies, limits })) => COUNTED.filled([policies, limits]),
+            (Some(wait), None) => TO_RETRY.filled([wait]),
+            (None, None) => PLAIN.filled([]),
+        };
+        if let Some(several) = others {
+            several.add_to_refusal(headers);
+        }
         if let Some(content_type) = bodies.content_type() {
             headers.insert(CONTENT_TYPE, content_type);
         }
@@ -158,23 +157,24 @@ impl Refusals {
     }
 }
 
-static PLAIN: LazyLock<Form<0>> = LazyLock::new(|| form([]));
+static PLAIN: LazyLock<Form<2, 0>> = LazyLock::new(|| form([]));
 
-static TO_RETRY: LazyLock<Form<1>> = LazyLock::new(|| form([RETRY_AFTER]));
+static TO_RETRY: LazyLock<Form<2, 1>> = LazyLock::new(|| form([RETRY_AFTER]));
 
-static COUNTED: LazyLock<Form<2>> =
+static COUNTED: LazyLock<Form<2, 2>> =
     LazyLock::new(|| form([RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
 
-static COUNTED_TO_RETRY: LazyLock<Form<3>> =
+static COUNTED_TO_RETRY: LazyLock<Form<2, 3>> =
     LazyLock::new(|| form([RETRY_AFTER, RATELIMIT_POLICY.clone(), RATELIMIT.clone()]));
 
 /// Returns the headers of every refusal, and these.
-fn form<const OPEN: usize>(open: [HeaderName; OPEN]) -> Form<OPEN> {
+fn form<const OPEN: usize>(open: [HeaderName; OPEN]) -> Form<2, OPEN> {
     let fixed = [
         (CONTENT_TYPE, "application/problem+json"),
         (CACHE_CONTROL, "no-store"),
     ];
-    Form::new(&fixed, open)
+    let fixed = fixed.map(|(name, value)| (name, HeaderValue::from_static(value)));
+    Form::new(fixed, open)
 }
 
 /// Returns the value of `Retry-After`, whose number is `text`. Numbers below 100 allocate nothing.

@@ -5,9 +5,8 @@ use http::header::CACHE_CONTROL;
 
 use super::binding::Binding;
 use super::dialect::Dialect;
-use super::draft11::Draft11;
+use super::draft11::{Draft11, Draft11Headers};
 use super::fields::{AddSeveral, Fields, WriteSeveral, Writers};
-use super::lists::Lists;
 use super::partition;
 use super::set::Set;
 use crate::clock::Micros;
@@ -35,7 +34,7 @@ struct SeveralWriters {
 
 #[derive(Debug)]
 struct Several {
-    lists: Option<Lists>,
+    draft11: Option<Draft11Headers>,
     sets: Vec<Set>,
     unless_public: bool,
 }
@@ -62,7 +61,7 @@ pub(super) fn writers(options: &HeaderOptions, rules: &[Rule]) -> Writers {
 
 impl WriteSeveral for SeveralWriters {
     fn allowed(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Fields> {
-        let lists = self
+        let draft11 = self
             .draft11
             .as_ref()
             .and_then(|writer| match self.partitions(charges) {
@@ -73,11 +72,11 @@ impl WriteSeveral for SeveralWriters {
             .others
             .iter()
             .filter_map(|other| other.allowed(outcomes));
-        self.fields(lists, sets.collect())
+        self.fields(draft11, sets.collect())
     }
 
     fn denied(&self, charges: &[Charge], outcomes: &Outcomes, most: Micros) -> Option<Fields> {
-        let lists = self
+        let draft11 = self
             .draft11
             .as_ref()
             .and_then(|writer| match self.partitions(charges) {
@@ -88,7 +87,7 @@ impl WriteSeveral for SeveralWriters {
             .others
             .iter()
             .filter_map(|other| other.denied(outcomes, most));
-        self.fields(lists, sets.collect())
+        self.fields(draft11, sets.collect())
     }
 }
 
@@ -99,11 +98,11 @@ impl SeveralWriters {
     }
 
     /// Returns `None` if there is nothing to tell.
-    fn fields(&self, lists: Option<Lists>, sets: Vec<Set>) -> Option<Fields> {
-        let tells = lists.is_some() || !sets.is_empty();
+    fn fields(&self, draft11: Option<Draft11Headers>, sets: Vec<Set>) -> Option<Fields> {
+        let tells = draft11.is_some() || !sets.is_empty();
         tells.then(|| {
             Fields::Several(Box::new(Several {
-                lists,
+                draft11,
                 sets,
                 unless_public: self.unless_public,
             }))
@@ -119,8 +118,8 @@ impl AddSeveral for Several {
     }
 
     fn add_to_refusal(self: Box<Self>, headers: &mut HeaderMap) {
-        if let Some(lists) = self.lists {
-            lists.add_to(headers);
+        if let Some(draft11) = self.draft11 {
+            draft11.add_to(headers);
         }
         for set in self.sets {
             set.add_to(headers);

@@ -5,17 +5,20 @@
 use std::fmt;
 #[cfg(feature = "resolver")]
 use std::hash::Hash;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{Limit, Refused};
+use crate::decision::Outcomes;
 use crate::key::{IntoKey, Key};
-use crate::limiter::{Charges, Limiter, Purpose};
+use crate::limiter::{Charges, Held, Limiter, Purpose, RealCost};
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
-use crate::plan::{Finding, PlanLookup};
+use crate::plan::{Finding, PlanLookup, PlanOf, ResolverOf, Subject};
+use crate::store::Charge;
 
 /// Limits the rate of requests to any service, and refuses requests over the limit with a closure.
 ///
@@ -30,8 +33,12 @@ pub struct LimitLayer<Q, T, E> {
     rules: Rules<Q, T, E>,
 }
 
-/// Passes the name of a request's plan to the continuation, if the request has one.
-type PlanOf<Q> = Arc<dyn Fn(&Q, &mut dyn FnMut(Option<&str>)) + Send + Sync>;
+/// A whole request, for the closures that find its plan.
+pub(super) struct Whole<Q>(PhantomData<Q>);
+
+impl<Q> Subject for Whole<Q> {
+    type Of<'a> = Q;
+}
 
 /// Returns the present limiter.
 type Current = Arc<dyn Fn() -> Limiter + Send + Sync>;
@@ -40,7 +47,11 @@ type Current = Arc<dyn Fn() -> Limiter + Send + Sync>;
 type Reader<Q, T> = Arc<dyn Fn(&Q) -> T + Send + Sync>;
 
 /// Returns the cost of a request by its answer.
-pub(super) type RealCostOf<T, E> = dyn Fn(Result<&T, &E>) -> Option<u32> + Send + Sync;
+type RealCostOf<T, E> = dyn Fn(Result<&T, &E>) -> Option<u32> + Send + Sync;
+
+/// The charges and slots that a request holds until its answer, and the rules that settle them. A request that is dropped
+/// before that has no answer.
+pub(super) type Kept<Q, T, E> = (Held, Arc<Rules<Q, T, E>>);
 
 pub(super) struct Rules<Q, T, E> {
     pub(super) limiter: Limiter,
@@ -48,11 +59,11 @@ pub(super) struct Rules<Q, T, E> {
     current: Option<Current>,
     key: Reader<Q, Key>,
     cost: Option<Reader<Q, u32>>,
-    plan: Option<PlanOf<Q>>,
-    resolver: Option<Reader<Q, Option<PlanLookup>>>,
+    plan: Option<PlanOf<Whole<Q>>>,
+    resolver: Option<ResolverOf<Whole<Q>>>,
     operation: Option<Reader<Q, Option<Key>>>,
     refuse: Arc<dyn Fn(Refused) -> Result<T, E> + Send + Sync>,
-    pub(super) real_cost: Option<Arc<RealCostOf<T, E>>>,
+    real_cost: Option<Arc<RealCostOf<T, E>>>,
 }
 
 impl<Q, T, E> LimitLayer<Q, T, E> {
@@ -177,10 +188,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
         mut self,
         plan: impl Fn(&Q) -> Option<R> + Send + Sync + 'static,
     ) -> Self {
-        self.rules.plan = Some(Arc::new(move |request, found| {
-            let name = plan(request);
-            found(name.as_ref().map(AsRef::as_ref));
-        }));
+        self.rules.plan = Some(PlanOf::<Whole<Q>>::new(plan));
         self
     }
 
@@ -200,8 +208,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     where
         K: Clone + Eq + Hash + Send + Sync + 'static,
     {
-        let look_up = move |request: &Q| Some(resolver.look(&customer(request)?));
-        self.rules.resolver = Some(Arc::new(look_up));
+        self.rules.resolver = Some(ResolverOf::<Whole<Q>>::new(resolver, customer));
         self
     }
 
@@ -232,8 +239,8 @@ impl<Q, T, E> Rules<Q, T, E> {
 
     /// Looks up this request.
     pub(super) fn look(&self, request: &Q) -> Option<PlanLookup> {
-        if let Some(look_up) = &self.resolver {
-            return look_up(request);
+        if let Some(resolver) = &self.resolver {
+            return resolver.look(request);
         }
         let is_by_key = self.plan.is_none() && self.limiter.has_a_resolver();
         is_by_key.then(|| self.limiter.look(&(self.key)(request)))?
@@ -246,21 +253,38 @@ impl<Q, T, E> Rules<Q, T, E> {
             || self.limiter.has_slots()
     }
 
+    /// Holds the charges of an allowed request, if any of them has to be settled.
+    pub(super) fn hold(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        outcomes: &Outcomes,
+    ) -> Option<Box<Kept<Q, T, E>>> {
+        self.settles().then(|| {
+            let kept = charges.iter().filter(|charge| charge.is_held);
+            let held = Held::of(&self.limiter, kept, outcomes);
+            Box::new((held, Arc::clone(self)))
+        })
+    }
+
+    /// Settles a request at the cost in its answer.
+    pub(super) fn settle(&self, held: &mut Held, answer: Result<&T, &E>) {
+        let units = self.real_cost.as_ref().and_then(|cost| cost(answer));
+        let cost = units.map_or(RealCost::Estimate, RealCost::Units);
+        held.settle(|_| cost);
+    }
+
     /// Returns the charges of this request, with this finding of a resolver.
     pub(super) fn read(&self, request: &Q, finding: Option<&Finding>) -> Charges {
         let key = (self.key)(request);
         let cost = self.cost.as_ref().map_or(1, |cost| cost(request));
         let mut asker = self.limiter.asker();
-        if let Some(read) = &self.plan {
-            read(request, &mut |name| {
-                asker.plan = self.limiter.plan_named(name);
-            });
-        }
+        let plan_of = self.plan.as_ref();
+        let plan = self
+            .limiter
+            .plan_by(finding, |limits| plan_of?.choose(request, limits));
+        asker.plan = plan.or(asker.plan);
         if let Some(operation) = &self.operation {
             asker.operation = operation(request);
-        }
-        if let Some(plan) = self.limiter.plan_found(finding) {
-            asker.plan = Some(plan);
         }
         let limiter = &self.limiter;
         let mut charges = limiter.asked_alike(asker, (key, cost), Purpose::Hold, finding);

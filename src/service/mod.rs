@@ -129,7 +129,6 @@
 //! waiting request keeps a clone of it.
 
 mod future;
-mod kept;
 mod layer;
 mod limit;
 mod refused;

@@ -6,8 +6,7 @@ use std::task::{Context, Poll, ready};
 use tower_service::Service;
 
 use super::Refused;
-use super::kept::Kept;
-use super::layer::Rules;
+use super::layer::{Kept, Rules};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::limiter::{
@@ -68,8 +67,8 @@ impl<Q, T, E> Rules<Q, T, E> {
     ) -> LimitVerdict<Q, T, E> {
         match verdict {
             Verdict::Pass(Numbers::Unknown) => Verdict::Pass(None),
-            Verdict::Pass(Numbers::Known) => Verdict::Pass(Kept::of(self, charges, &outcomes)),
-            Verdict::Hold(turn, _) => Verdict::Hold(turn, Kept::of(self, charges, &outcomes)),
+            Verdict::Pass(Numbers::Known) => Verdict::Pass(self.hold(charges, &outcomes)),
+            Verdict::Hold(turn, _) => Verdict::Hold(turn, self.hold(charges, &outcomes)),
             Verdict::Refuse(denial) => Verdict::Refuse(self.refuse(match denial {
                 Denial::OverLimit => Refused::OverLimit(self.limiter.decision(outcomes)),
                 Denial::Store(error) => Refused::Store(error),
@@ -86,7 +85,7 @@ impl<Q, T, E> Rules<Q, T, E> {
 
 impl<Q, T, E> Holding for Rules<Q, T, E> {
     type Pending = Waiting<Q, T, E>;
-    type Admission = Option<Box<Kept<T, E>>>;
+    type Admission = Option<Box<Kept<Q, T, E>>>;
     type Refusal = Result<T, E>;
     type Within = ();
 
@@ -117,8 +116,9 @@ impl<S: Service<Q>, Q> Answering<S, Q> for Rules<Q, S::Response, S::Error> {
         kept: &mut Self::Admission,
         answer: Result<S::Response, S::Error>,
     ) -> Result<S::Response, S::Error> {
-        if let Some(kept) = kept.take() {
-            kept.settle(&answer);
+        if let Some(mut kept) = kept.take() {
+            let (held, rules) = &mut *kept;
+            rules.settle(held, answer.as_ref());
         }
         answer
     }

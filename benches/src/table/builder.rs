@@ -61,14 +61,25 @@ impl<'a> CellBuilder<'a> {
 
     /// Returns a cell for the time that layers add to the bare service.
     pub(super) fn layer(self, cell: &str, peer: &str) -> Cell {
+        let name = format!("layer, {cell}, added");
+        self.added(&name, cell, "ours", peer)
+    }
+
+    /// Returns the same under the clock that the peer reads by default.
+    pub(super) fn layer_by_quanta(self, cell: &str, peer: &str) -> Cell {
+        let name = format!("layer, {cell}, quanta, added");
+        self.added(&name, cell, "ours, quanta", peer)
+    }
+
+    fn added(self, name: &str, cell: &str, ours: &str, peer: &str) -> Cell {
         let bare = self.figures.find("layer/bare");
         let added = |who: &str| {
             let all = self.figures.find(&format!("layer/{cell}/{who}"));
             all.with(&bare, |all, bare| all - bare)
         };
         Cell {
-            name: format!("layer, {cell}, added"),
-            ours: added("ours"),
+            name: name.to_owned(),
+            ours: added(ours),
             peer: Some((added(peer), peer.to_owned())),
             unit: self.unit,
             reach: None,

@@ -55,6 +55,10 @@ pub fn cells(figures: &Figures) -> Vec<Cell> {
     cells.extend([
         ns.layer("no headers", "tower_governor").at_most(0.8),
         ns.layer("all headers", "tower_governor").at_most(0.4),
+        ns.layer_by_quanta("no headers", "tower_governor")
+            .at_most(1.7),
+        ns.layer_by_quanta("all headers", "tower_governor")
+            .at_most(0.9),
         ns.layer("refused", "tower_governor").at_most(0.02),
         ns.cell(
             "layer, refused, all of it, around a router",

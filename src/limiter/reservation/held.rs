@@ -3,6 +3,7 @@
 //! All ways to end a request (an answer, a cancellation, a drop) go through one `settle`, so that each charge
 //! is settled exactly once.
 
+use std::cell::Cell;
 use std::slice;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use super::charges::{HeldCharge, HeldCharges};
 use super::settlement::{release, settle};
 use crate::decision::Outcomes;
 use crate::error::ConfigError;
+use crate::limiter::on_drop::OnDrop;
 use crate::limiter::{Charges, Limiter, Policies};
 use crate::store::{Amendment, Charge, Ledger, Reply, Taken};
 
@@ -27,30 +29,6 @@ pub(crate) struct Held {
     holds_slots: bool,
     /// The runtime in which the store has answered, if it did not answer at once.
     runtime: Option<Handle>,
-}
-
-/// What a request has cost under a policy, which is counted when this is dropped: if the closure that tells the cost
-/// panics, the estimate.
-struct Spent<'a> {
-    policies: &'a Policies,
-    charge: &'a Charge,
-    units: u32,
-}
-
-impl<'a> Spent<'a> {
-    fn estimate(policies: &'a Policies, charge: &'a Charge) -> Self {
-        Self {
-            policies,
-            charge,
-            units: policies.prices.units(charge),
-        }
-    }
-}
-
-impl Drop for Spent<'_> {
-    fn drop(&mut self) {
-        self.policies.count_spent(self.charge, self.units);
-    }
 }
 
 /// The real cost of a request under a policy.
@@ -151,14 +129,16 @@ impl Held {
                 continue;
             };
             let charge = held.charge;
-            let mut spent = Spent::estimate(&self.policies, &charge);
+            // If `cost` panics, the estimate is counted.
+            let spent = Cell::new(self.policies.prices.units(&charge));
+            let _counted = OnDrop::new(|| self.policies.count_spent(&charge, spent.get()));
             let units = match cost(charge.policy) {
                 RealCost::Units(units) => Some(units),
                 RealCost::Estimate => None,
                 RealCost::Unsettled => self.policies.unless_settled(charge.policy).units(),
             };
             if let Some(units) = units {
-                spent.units = units;
+                spent.set(units);
                 self.settle_one(charge, taken, units);
             }
         }

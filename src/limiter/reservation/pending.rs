@@ -1,5 +1,6 @@
 //! The answer of a store to a request that may go away before it.
 
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -11,8 +12,9 @@ use super::Held;
 use super::settlement::unanswered;
 use crate::decision::Outcomes;
 use crate::error::StoreError;
-use crate::limiter::Limiter;
 use crate::limiter::background::spawn;
+use crate::limiter::on_drop::OnDrop;
+use crate::limiter::{Limiter, Policies};
 use crate::store::{Charge, Ledger, answered};
 
 type PendingReply = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
@@ -21,33 +23,22 @@ type PendingReply = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + 
 ///
 /// If the request goes away first, a task waits for the answer: the store may have charged it.
 pub(crate) struct PendingOutcomes<L: Ledger + ?Sized> {
-    charges: AbandonedCharges<L>,
-    /// `None` once the answer is there.
-    coming: Option<PendingReply>,
-    asked: Polled,
-}
-
-/// Whether the store was polled: it may begin when it is first polled.
-enum Polled {
-    NotYet,
-    /// In this runtime, if there was one. The request may be dropped where there is none.
-    In(Option<Handle>),
-}
-
-/// Charges of a request that may go away.
-struct AbandonedCharges<L: Ledger + ?Sized> {
     limiter: Limiter<L>,
     charges: SmallVec<[Charge; 2]>,
     gone: Gone<L>,
-    /// Whether a task waits for the answer, which may never come.
-    is_awaited: bool,
+    /// `None` once the answer is there.
+    coming: Option<PendingReply>,
+    /// Whether the store was polled: it may begin when it is first polled.
+    is_polled: bool,
+    /// The runtime in which it was polled, if there was one. The request may be dropped where there is none.
+    runtime: Option<Handle>,
 }
 
 /// What becomes of the charges of a request that has gone away, once the store has answered, or if no answer comes. It is
 /// made of pointers, so that a program that settles nothing does not contain the code.
 struct Gone<L: Ledger + ?Sized> {
     answered: fn(&Limiter<L>, &[Charge], &Outcomes),
-    unanswered: fn(&Limiter<L>, &[Charge]),
+    unanswered: fn(&Policies, &[Charge]),
 }
 
 impl<L: Ledger + ?Sized> PendingOutcomes<L> {
@@ -61,7 +52,7 @@ impl<L: Ledger + ?Sized> PendingOutcomes<L> {
                 }
                 drop(Held::of(limiter, charges, outcomes).later());
             },
-            unanswered: |limiter, charges| unanswered(&limiter.policies, charges),
+            unanswered,
         };
         Self::ending(limiter, charges, coming, gone)
     }
@@ -91,14 +82,12 @@ impl<L: Ledger + ?Sized> PendingOutcomes<L> {
         gone: Gone<L>,
     ) -> Self {
         Self {
-            charges: AbandonedCharges {
-                limiter: limiter.clone(),
-                charges: SmallVec::from_slice(charges),
-                gone,
-                is_awaited: false,
-            },
+            limiter: limiter.clone(),
+            charges: SmallVec::from_slice(charges),
+            gone,
             coming: Some(coming),
-            asked: Polled::NotYet,
+            is_polled: false,
+            runtime: None,
         }
     }
 }
@@ -108,8 +97,9 @@ impl<L: Ledger + ?Sized> Future for PendingOutcomes<L> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let Polled::NotYet = this.asked {
-            this.asked = Polled::In(Handle::try_current().ok());
+        if !this.is_polled {
+            this.is_polled = true;
+            this.runtime = Handle::try_current().ok();
         }
         let Some(coming) = &mut this.coming else {
             return Poll::Pending;
@@ -124,36 +114,21 @@ impl<L: Ledger + ?Sized> Unpin for PendingOutcomes<L> {}
 
 impl<L: Ledger + ?Sized> Drop for PendingOutcomes<L> {
     fn drop(&mut self) {
-        let (Polled::In(first), Some(coming)) = (&self.asked, self.coming.take()) else {
+        let Some(coming) = self.coming.take().filter(|_| self.is_polled) else {
             return;
         };
-        let left = AbandonedCharges {
-            limiter: self.charges.limiter.clone(),
-            charges: self.charges.charges.clone(),
-            gone: self.charges.gone,
-            is_awaited: true,
-        };
-        let policies = Arc::clone(&left.limiter.policies);
-        spawn(&policies.ledger, first.as_ref(), async move {
-            left.end(coming.await);
+        let (limiter, gone) = (self.limiter.clone(), self.gone);
+        let charges = mem::take(&mut self.charges);
+        let policies = Arc::clone(&limiter.policies);
+        let (of, asked) = (Arc::clone(&policies), charges.clone());
+        let no_answer = OnDrop::new(move || (gone.unanswered)(&of, &asked));
+        spawn(&policies.ledger, self.runtime.as_ref(), async move {
+            let answer = coming.await;
+            no_answer.disarm();
+            if let Ok(outcomes) = answered(&charges, answer) {
+                (gone.answered)(&limiter, &charges, &outcomes);
+            }
         });
-    }
-}
-
-impl<L: Ledger + ?Sized> AbandonedCharges<L> {
-    fn end(mut self, answer: Result<Outcomes, StoreError>) {
-        self.is_awaited = false;
-        if let Ok(outcomes) = answered(&self.charges, answer) {
-            (self.gone.answered)(&self.limiter, &self.charges, &outcomes);
-        }
-    }
-}
-
-impl<L: Ledger + ?Sized> Drop for AbandonedCharges<L> {
-    fn drop(&mut self) {
-        if self.is_awaited {
-            (self.gone.unanswered)(&self.limiter, &self.charges);
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::StoreError;
 use crate::limiter::Policies;
 use crate::limiter::background::spawn;
+use crate::limiter::on_drop::OnDrop;
 use crate::line::slots_are_freed;
 use crate::store::{Charge, Reply};
 
@@ -39,14 +40,15 @@ pub(super) fn settle(
         Reply::Now(Ok(_)) => {}
         Reply::Now(Err(_)) => record_lost(policies, policy),
         Reply::Later(answer) => {
-            let settling = Settling {
-                policies: Arc::clone(policies),
-                policy,
-                is_done: false,
-            };
-            // A reservation may be dropped where there is no runtime, such as after the end of the server.
-            let ending = async move { settling.end(&answer.await) };
-            spawn(&policies.ledger, runtime, ending);
+            let of = Arc::clone(policies);
+            // It is lost when the store fails, and when the runtime ends before the settlement. A reservation may be
+            // dropped where there is no runtime, such as after the end of the server.
+            let lost = OnDrop::new(move || record_lost(&of, policy));
+            spawn(&policies.ledger, runtime, async move {
+                if answer.await.is_ok() {
+                    lost.disarm();
+                }
+            });
         }
     }
 }
@@ -77,28 +79,6 @@ pub(super) fn unanswered(policies: &Policies, charges: &[Charge]) {
         let is_settled = policies.unless_settled(charge.policy).units().is_some();
         if is_settled && charge.slot.is_none() {
             record_lost(policies, charge.policy);
-        }
-    }
-}
-
-/// A settlement that counts as lost unless it is done: when the store fails, and when the runtime ends before
-/// it.
-struct Settling {
-    policies: Arc<Policies>,
-    policy: usize,
-    is_done: bool,
-}
-
-impl Settling {
-    fn end(mut self, answer: &Result<bool, StoreError>) {
-        self.is_done = answer.is_ok();
-    }
-}
-
-impl Drop for Settling {
-    fn drop(&mut self) {
-        if !self.is_done {
-            record_lost(&self.policies, self.policy);
         }
     }
 }

@@ -10,6 +10,8 @@ use crate::error::ConfigError;
 use crate::middleware::RateLimitLayer;
 use crate::middleware::gate::Gate;
 use crate::plan::Plans;
+#[cfg(feature = "tonic")]
+use crate::plan::ResolverOf;
 #[cfg(feature = "config")]
 use crate::policy::Scope;
 use crate::policy::{Http, Pointless, Policy, find_pointless};
@@ -54,10 +56,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Treats every request as a gRPC call.
     pub(in crate::middleware) fn all_calls(mut self) -> Self {
         self.answers.grpc.take_all();
-        self.sources.resolver = self
-            .sources
-            .resolver
-            .map(crate::middleware::plan_of::ResolverOf::without_waiting);
+        self.sources.resolver = self.sources.resolver.map(ResolverOf::without_waiting);
         self
     }
 }

@@ -13,15 +13,13 @@ use http::StatusCode;
 
 use super::hooks::Hooks;
 use super::lists::Lists;
-#[cfg(feature = "resolver")]
-use super::plan_of::ResolverOf;
 use super::plan_of::{PlanOf, Sources};
 use crate::decision::Decision;
 use crate::key::{Head, Key, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
 use crate::plan::Plans;
 #[cfg(feature = "resolver")]
-use crate::plan::Resolver;
+use crate::plan::{Resolver, ResolverOf};
 use crate::policy::{Http, Keyed, Mode, Modes, Policy};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
@@ -141,14 +139,13 @@ impl<S> RateLimitLayerBuilder<S> {
     where
         K: Clone + Eq + Hash + Send + Sync + 'static,
     {
-        let look_up = move |head: &Head<'_>| Some(resolver.look(&customer(head)?));
-        self.sources.resolver = Some(ResolverOf::new(look_up));
+        self.sources.resolver = Some(ResolverOf::<Head<'_>>::new(resolver, customer));
         self
     }
 
     /// Sets what looks customers up, in place of a resolver.
     #[cfg(all(feature = "config", feature = "resolver"))]
-    pub(crate) fn looking_up_by(mut self, looks: ResolverOf) -> Self {
+    pub(crate) fn looking_up_by(mut self, looks: ResolverOf<Head<'static>>) -> Self {
         self.sources.resolver = Some(looks);
         self
     }

@@ -78,16 +78,9 @@ impl Gate {
         head: &Head<'_>,
         finding: Option<&Finding>,
     ) -> Option<ChosenPlan> {
-        let mut plan = None;
-        if finding.is_some() {
-            plan = self.limiter.plan_found(finding);
-        }
-        if plan.is_some() {
-            return plan;
-        }
-        let (plan_of, limits) = (self.sources.plan_of.as_ref()?, self.limiter.limits()?);
-        plan_of.read(head, |name| plan = limits.limits().plan(name));
-        plan
+        let plan_of = self.sources.plan_of.as_ref();
+        self.limiter
+            .plan_by(finding, |limits| plan_of?.choose(head, limits))
     }
 
     pub(super) fn refuse_for<B>(

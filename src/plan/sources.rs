@@ -1,0 +1,124 @@
+//! The closures that find the plan or the limits of a request.
+
+use std::fmt;
+#[cfg(feature = "resolver")]
+use std::hash::Hash;
+use std::sync::Arc;
+
+#[cfg(feature = "resolver")]
+use super::Resolver;
+use super::{ChosenPlan, Limits, PlanLookup};
+#[cfg(feature = "http")]
+use crate::key::Head;
+use crate::key::Key;
+
+/// The part of a request that closures read: its key, its head, or the whole request of any service.
+pub(crate) trait Subject {
+    type Of<'a>;
+}
+
+impl Subject for Key {
+    type Of<'a> = Self;
+}
+
+#[cfg(feature = "http")]
+impl Subject for Head<'static> {
+    type Of<'a> = Head<'a>;
+}
+
+/// Returns the name of a request's plan, if the request has one.
+pub(crate) struct PlanOf<R: Subject>(Arc<ReadPlan<R>>);
+
+type ReadPlan<R> = dyn Fn(&<R as Subject>::Of<'_>, &mut dyn FnMut(Option<&str>)) + Send + Sync;
+
+impl<R: Subject> PlanOf<R> {
+    pub(crate) fn new<N: AsRef<str>>(
+        plan_of: impl Fn(&R::Of<'_>) -> Option<N> + Send + Sync + 'static,
+    ) -> Self {
+        Self::passing(
+            move |subject: &R::Of<'_>, found: &mut dyn FnMut(Option<&str>)| {
+                let name = plan_of(subject);
+                found(name.as_ref().map(AsRef::as_ref));
+            },
+        )
+    }
+
+    /// Makes it of a closure that passes the name on.
+    pub(crate) fn passing(
+        read: impl Fn(&R::Of<'_>, &mut dyn FnMut(Option<&str>)) + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(read))
+    }
+
+    #[inline]
+    pub(crate) fn read(&self, subject: &R::Of<'_>, found: &mut dyn FnMut(Option<&str>)) {
+        (self.0)(subject, found);
+    }
+
+    /// Returns the plan of a request: the default plan, if the request has none.
+    #[inline]
+    pub(crate) fn choose(&self, subject: &R::Of<'_>, limits: &Limits) -> Option<ChosenPlan> {
+        let mut plan = None;
+        self.read(subject, &mut |name| plan = limits.plan(name));
+        plan
+    }
+}
+
+/// Looks up the customer of a request.
+pub(crate) struct ResolverOf<R: Subject>(Arc<LookUp<R>>);
+
+type LookUp<R> = dyn Fn(&<R as Subject>::Of<'_>) -> Option<PlanLookup> + Send + Sync;
+
+impl<R: Subject> ResolverOf<R> {
+    /// Makes it of a closure that returns what the resolver looks up.
+    #[cfg(feature = "resolver")]
+    pub(crate) fn new<K>(
+        resolver: Resolver<K>,
+        customer: impl Fn(&R::Of<'_>) -> Option<K> + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Clone + Eq + Hash + Send + Sync + 'static,
+    {
+        let look_up = move |subject: &R::Of<'_>| Some(resolver.look(&customer(subject)?));
+        Self(Arc::new(look_up))
+    }
+
+    /// Answers at once with what is known, for requests that cannot wait.
+    #[cfg(feature = "tonic")]
+    pub(crate) fn without_waiting(self) -> Self
+    where
+        R: 'static,
+    {
+        let now = move |subject: &R::Of<'_>| Some(PlanLookup::Known(self.look(subject)?.now()));
+        Self(Arc::new(now))
+    }
+
+    #[inline]
+    pub(crate) fn look(&self, subject: &R::Of<'_>) -> Option<PlanLookup> {
+        (self.0)(subject)
+    }
+}
+
+impl<R: Subject> Clone for PlanOf<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R: Subject> Clone for ResolverOf<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R: Subject> fmt::Debug for PlanOf<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PlanOf(closure)")
+    }
+}
+
+impl<R: Subject> fmt::Debug for ResolverOf<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResolverOf(closure)")
+    }
+}
