@@ -94,12 +94,18 @@ impl LocalLimiter {
     /// Without the numbers, a decision takes a fraction of the time.
     #[inline]
     pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
-        let (key, policies) = (key.into_key(), &*self.policies);
+        self.admit_key(&key.into_key(), cost)
+    }
+
+    // A function of its own, so that it is compiled here as a whole, and not in parts with its callers.
+    #[inline(never)]
+    fn admit_key(&self, key: &Key, cost: u32) -> bool {
+        let policies = &*self.policies;
         let Some(policy) = policies.only_plain(cost) else {
-            return self.admit_as(policies.shape_at(cost), &key, cost);
+            return self.admit_as(policies.shape_at(cost), key, cost);
         };
-        let is_admitted = self.ledger.inner().admit_one(policy, &key, cost);
-        policies.count_judged_by_one(policy, (&key, cost), is_admitted);
+        let is_admitted = self.ledger.inner().admit_one(policy, key, cost);
+        policies.count_judged_by_one(policy, (key, cost), is_admitted);
         is_admitted
     }
 
