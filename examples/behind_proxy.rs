@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use axum::{Router, routing::get};
-use tower_ratelimit::key::{self, ClientIp, Forwarding, Proxies};
+use tower_ratelimit::key::{self, ClientIp, Extractor, Forwarding, Proxies};
 use tower_ratelimit::response::{Dialect, RefusalBody, Reset};
 use tower_ratelimit::{ConfigError, Policy, RateLimitLayer, TokenBucket};
 
@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Returns the last address that is not one of our proxies. The layer ignores all addresses to the left of it, which a client
 /// can invent, and the header of a request that did not come through the proxy.
-fn client() -> ClientIp {
+fn client() -> Extractor<ClientIp> {
     let proxies = Proxies::in_networks(["127.0.0.0/8", "::1"]);
     key::client_ip().behind(proxies, Forwarding::XForwardedFor)
 }

@@ -69,7 +69,7 @@ fn cost_of_heaviest_keys() -> Result<(), Box<dyn Error>> {
             let mut numbers = Numbers(7);
             let began = Instant::now();
             for _ in 0..ROUND {
-                let _ = limiter.check_now(numbers.next() % 1_000, 1);
+                let _ = limiter.check(numbers.next() % 1_000, 1).now();
             }
             *fastest = began.elapsed().min(*fastest);
         }
@@ -86,7 +86,7 @@ fn cost_of_a_snapshot() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder().policies(policies).build_local()?;
     thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| limiter.check_now(1_u64, 1).is_allowed());
+            scope.spawn(|| limiter.check(1_u64, 1).now().is_allowed());
         }
     });
     let snapshots = (0..ROUNDS).map(|_| {
@@ -117,7 +117,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let until =
             u64::try_from(u128::from(decisions) * u128::from(second) / u128::from(SECONDS))?;
         while asked < until {
-            let _ = limiter.check_now(numbers.key(), 1);
+            let _ = limiter.check(numbers.key(), 1).now();
             asked += 1;
         }
         clock.advance(Duration::from_secs(1));

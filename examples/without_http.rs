@@ -39,7 +39,7 @@ async fn one_by_one() -> Result<(), Box<dyn Error>> {
         ("ann", "asa@example.org"),
     ] {
         loop {
-            // With a store in this process, `check_now` decides without waiting; this function works with any store.
+            // With a store in this process, `.now()` in place of `.await` decides without waiting; this function works with any store.
             let decision = limiter.check(customer, 1).await?;
             if decision.is_allowed() {
                 break;
@@ -78,7 +78,7 @@ async fn in_batches() -> Result<(), Box<dyn Error>> {
     println!("{left} records, for an interface that takes 50 a second, 20 at once:");
     let start = Instant::now();
     while left > 0 {
-        let (batch, decision) = limiter.take_up_to_now("api", left);
+        let (batch, decision) = limiter.take_up_to("api", left).now();
         if batch > 0 {
             left -= batch;
             let at = start.elapsed().as_millis();
@@ -102,7 +102,7 @@ async fn at_a_steady_pace() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let mut pages = tokio::task::JoinSet::new();
     for page in 1..=6 {
-        let decision = limiter.check_now("printer", 1);
+        let decision = limiter.check("printer", 1).now();
         if !decision.is_allowed() {
             println!("           page {page} finds no place");
             continue;

@@ -51,7 +51,7 @@ fn a_decision_on_a_known_key_allocates_nothing() {
         "gcra 1000000/day",
     ] {
         let limiter = limiter(&["a"], algorithm);
-        let count = allocations(|| assert!(limiter.check_now(ADDRESS, 1).is_allowed()));
+        let count = allocations(|| assert!(limiter.check(ADDRESS, 1).now().is_allowed()));
         assert_eq!(count, 0, "{algorithm}");
     }
 }
@@ -78,7 +78,7 @@ async fn a_request_whose_unit_is_leased_allocates_nothing() {
             assert!(limiter.check(ADDRESS, 1).await.unwrap().is_allowed());
         }
         let count = allocations(|| {
-            let mut checked = pin!(limiter.check(ADDRESS, 1));
+            let mut checked = pin!(limiter.check(ADDRESS, 1).into_future());
             match checked
                 .as_mut()
                 .poll(&mut Context::from_waker(Waker::noop()))
@@ -94,8 +94,8 @@ async fn a_request_whose_unit_is_leased_allocates_nothing() {
 #[test]
 fn the_denial_of_a_blocked_key_allocates_nothing() {
     let limiter = limiter(&["a", "b", "c"], "token-bucket 1000000/day");
-    limiter.block_now(ADDRESS, Duration::from_secs(86_400));
-    let count = allocations(|| assert!(!limiter.check_now(ADDRESS, 1).is_allowed()));
+    limiter.block(ADDRESS, Duration::from_secs(86_400)).now();
+    let count = allocations(|| assert!(!limiter.check(ADDRESS, 1).now().is_allowed()));
     assert_eq!(count, 0);
 }
 
@@ -105,7 +105,7 @@ fn a_block_takes_some_100_bytes() {
     let limiter = limiter(&["a"], "token-bucket 1000000/day");
     let taken = measure(|| {
         for key in 0..BLOCKS {
-            limiter.block_now(key, Duration::from_secs(86_400));
+            limiter.block(key, Duration::from_secs(86_400)).now();
         }
     });
     let each = taken.bytes_current / i64::try_from(BLOCKS).unwrap();
@@ -126,8 +126,8 @@ fn a_denial_allocates_nothing() {
         "gcra 1/day",
     ] {
         let limiter = limiter(&["a"], algorithm);
-        assert!(limiter.check_now(ADDRESS, 1).is_allowed());
-        let count = allocations(|| assert!(!limiter.check_now(ADDRESS, 1).is_allowed()));
+        assert!(limiter.check(ADDRESS, 1).now().is_allowed());
+        let count = allocations(|| assert!(!limiter.check(ADDRESS, 1).now().is_allowed()));
         assert_eq!(count, 0, "{algorithm}");
     }
 }
@@ -138,7 +138,7 @@ fn up_to_eight_policies_are_decided_and_told_without_allocating() {
     for policies in 1..=8 {
         let limiter = limiter(&names[..policies], "token-bucket 1000000/day");
         let count = allocations(|| {
-            let decision = limiter.check_now("ann", 1);
+            let decision = limiter.check("ann", 1).now();
             assert!(decision.is_allowed());
             assert_eq!(decision.policies().len(), policies);
         });
@@ -151,10 +151,10 @@ fn the_verdict_of_eight_policies_allocates_nothing() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     for algorithm in ["gcra 1000000/day", "fixed-window 1/day"] {
         let limiter = limiter(&names, algorithm);
-        let is_first_admitted = limiter.admit_now(ADDRESS, 1);
+        let is_first_admitted = limiter.admit(ADDRESS, 1).now();
         assert!(is_first_admitted);
-        let expected = limiter.admit_now(ADDRESS, 1);
-        let count = allocations(|| assert_eq!(limiter.admit_now(ADDRESS, 1), expected));
+        let expected = limiter.admit(ADDRESS, 1).now();
+        let count = allocations(|| assert_eq!(limiter.admit(ADDRESS, 1).now(), expected));
         assert_eq!(count, 0, "{algorithm}");
     }
 }
@@ -255,7 +255,8 @@ fn to_settle_a_request_allocates_nothing_more() {
     let without = builder().without_headers().build().unwrap();
     assert_eq!(layer_allocations(&without, StatusCode::OK), 0);
     let limiter = without.limiter();
-    let told = pin!(limiter.peek(ADDRESS, 0)).poll(&mut Context::from_waker(Waker::noop()));
+    let told = limiter.peek(ADDRESS, 0).into_future();
+    let told = pin!(told).poll(&mut Context::from_waker(Waker::noop()));
     let Poll::Ready(Ok(told)) = told else {
         panic!("there is no answer yet")
     };
@@ -273,7 +274,7 @@ fn to_reserve_and_to_settle_allocates_nothing() {
     ] {
         let limiter = limiter(&["a", "b"], algorithm);
         for cost in [0, 20, 40] {
-            let count = allocations(|| limiter.reserve_now(ADDRESS, 20).settle(cost));
+            let count = allocations(|| limiter.reserve(ADDRESS, 20).now().settle(cost));
             assert_eq!(count, 0, "{algorithm}");
         }
     }

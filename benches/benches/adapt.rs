@@ -33,7 +33,7 @@ fn factors(c: &mut Criterion) {
     for (name, scale) in SCALES {
         let limiter = made(scale);
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
-            bencher.iter(|| limiter.admit_now(black_box(address(0)), 1));
+            bencher.iter(|| limiter.admit(black_box(address(0)), 1).now());
         });
     }
     group.finish();
@@ -41,7 +41,7 @@ fn factors(c: &mut Criterion) {
     for (name, scale) in SCALES {
         let limiter = made(scale);
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
-            bencher.iter(|| limiter.check_now(black_box(address(0)), 1));
+            bencher.iter(|| limiter.check(black_box(address(0)), 1).now());
         });
     }
     group.finish();

@@ -32,11 +32,11 @@ const NOTHING_LEFT: u32 = 1;
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
 
 fn admits(limiter: &LocalLimiter, key: IpAddr) -> bool {
-    limiter.admit_now(key, 1)
+    limiter.admit(key, 1).now()
 }
 
 fn check(limiter: &LocalLimiter, key: IpAddr) -> bool {
-    limiter.check_now(key, 1).is_allowed()
+    limiter.check(key, 1).now().is_allowed()
 }
 
 fn governor_admits<C: ReasonablyRealtime>(limiter: &Governor<C>, key: IpAddr) -> bool {

@@ -58,7 +58,7 @@ fn policies(count: usize) -> LocalLimiter {
 }
 
 fn seen(limiter: LocalLimiter) -> LocalLimiter {
-    assert!(limiter.admit_now(address(0), 1));
+    assert!(limiter.admit(address(0), 1).now());
     limiter
 }
 
@@ -77,7 +77,7 @@ fn seen(limiter: LocalLimiter) -> LocalLimiter {
 #[bench::factor_after_200_others(scaled(Scale::Fallen(700)))]
 fn admit_now(limiter: LocalLimiter) -> LocalLimiter {
     for _ in 0..TIMES {
-        black_box(limiter.admit_now(black_box(address(0)), 1));
+        black_box(limiter.admit(black_box(address(0)), 1).now());
     }
     limiter
 }
@@ -93,7 +93,7 @@ fn admit_now(limiter: LocalLimiter) -> LocalLimiter {
 #[bench::factor_after_200_others(scaled(Scale::Fallen(700)))]
 fn check_now(limiter: LocalLimiter) -> LocalLimiter {
     for _ in 0..TIMES {
-        let _ = black_box(limiter.check_now(black_box(address(0)), 1));
+        let _ = black_box(limiter.check(black_box(address(0)), 1).now());
     }
     limiter
 }
@@ -102,7 +102,7 @@ fn check_now(limiter: LocalLimiter) -> LocalLimiter {
 #[bench::gcra(known(Gcra::per_hour(PLENTY)))]
 fn new_key(limiter: LocalLimiter) -> LocalLimiter {
     for n in 0..TIMES {
-        black_box(limiter.admit_now(black_box(address(n + 1)), 1));
+        black_box(limiter.admit(black_box(address(n + 1)), 1).now());
     }
     limiter
 }

@@ -98,13 +98,13 @@ fn limits(c: &mut Criterion) {
             .build_local()
             .expect("limits of one kind");
         let key = address(0).into_key();
-        let first = runtime.block_on(limiter.check(key, 1));
+        let first = runtime.block_on(limiter.check(key, 1).into_future());
         assert!(first.is_ok_and(|decision| decision.is_allowed()), "{name}");
         group.bench_function(name, |bencher| {
-            bencher.iter(|| limiter.admit_now(black_box(key), 1));
+            bencher.iter(|| limiter.admit(black_box(key), 1).now());
         });
         group.bench_function(format!("{name}, all numbers"), |bencher| {
-            bencher.iter(|| limiter.check_now(black_box(key), 1));
+            bencher.iter(|| limiter.check(black_box(key), 1).now());
         });
     }
 }

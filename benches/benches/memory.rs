@@ -58,7 +58,7 @@ fn bytes_per_key(figures: &mut Figures) {
     let (_, info) = counted(|| {
         let limiter = ours::bounded(Gcra::per_day(limit), KEYS);
         for key in Walk::over(KEYS, 0).all() {
-            assert!(limiter.admit_now(key, 1));
+            assert!(limiter.admit(key, 1).now());
         }
         limiter
     });
@@ -75,7 +75,7 @@ fn bytes_per_key(figures: &mut Figures) {
             .expect("one policy and its plans");
         let by_plan = ["free", "pro"].map(|plan| limiter.plan(plan));
         for (place, key) in Walk::over(KEYS, 0).all().enumerate() {
-            assert!(by_plan[place % 2].admit_now(key, 1));
+            assert!(by_plan[place % 2].admit(key, 1).now());
         }
         (limiter, by_plan)
     });
@@ -94,16 +94,16 @@ fn allocations_per_decision(figures: &mut Figures) {
     for (name, limit) in [("allowed", PLENTY), ("refused", 1)] {
         let limiter = ours::by_std(Gcra::per_hour(limit));
         let key = address(0);
-        limiter.admit_now(key, 1);
+        limiter.admit(key, 1).now();
         let verdicts = least(|| {
-            black_box(limiter.admit_now(black_box(key), 1));
+            black_box(limiter.admit(black_box(key), 1).now());
         });
         figures.insert(
             format!("memory/allocations, verdict, {name}/ours"),
             verdicts,
         );
         let numbers = least(|| {
-            let _ = black_box(limiter.check_now(black_box(key), 1));
+            let _ = black_box(limiter.check(black_box(key), 1).now());
         });
         figures.insert(
             format!("memory/allocations, decision, {name}/ours"),
@@ -167,9 +167,9 @@ fn flood(name: &str, limit: u32, figures: &mut Figures) {
     let refused = address(0);
     let (limiter, at_bound) = counted(|| {
         let limiter = ours::bounded(Gcra::per_hour(limit), BOUND);
-        while limiter.admit_now(refused, 1) {}
+        while limiter.admit(refused, 1).now() {}
         for key in Walk::from(1, BOUND - 1, 0).all() {
-            black_box(limiter.admit_now(key, 1));
+            black_box(limiter.admit(key, 1).now());
         }
         limiter
     });
@@ -184,7 +184,7 @@ fn flood(name: &str, limit: u32, figures: &mut Figures) {
     row("p99", times.value_at_quantile(0.99) as f64);
     row("p99.9", times.value_at_quantile(0.999) as f64);
     row("longest", times.max() as f64);
-    let still = !limiter.admit_now(refused, 1);
+    let still = !limiter.admit(refused, 1).now();
     row("still refused", f64::from(u8::from(still)));
 }
 
@@ -196,7 +196,7 @@ fn times(limiter: &LocalLimiter, keys: Walk) -> (Histogram<u64>, AllocationInfo)
     let ((), info) = counted(|| {
         for key in keys.all() {
             let begin = clock.raw();
-            black_box(limiter.admit_now(key, 1));
+            black_box(limiter.admit(key, 1).now());
             let end = clock.raw();
             times.saturating_record(clock.delta_as_nanos(begin, end));
         }

@@ -311,7 +311,7 @@ fn denied(server: &Server, runtime: &Runtime) -> Limiter {
         .build()
         .expect("one policy with a good name");
     for is_allowed in [true, false] {
-        let decision = runtime.block_on(limiter.check(address(0), 1));
+        let decision = runtime.block_on(limiter.check(address(0), 1).into_future());
         assert_eq!(
             decision.expect("the server is there").is_allowed(),
             is_allowed

@@ -40,7 +40,7 @@ pub fn limiter_of(limit: u32, scale: Scale, store: MemoryStore) -> LocalLimiter 
         Scale::Fallen(thousandths) => {
             for passed in (thousandths..=900).rev() {
                 set(passed);
-                limiter.admit_now("another key", 1);
+                limiter.admit("another key", 1).now();
             }
         }
     }

@@ -131,7 +131,7 @@ fn decided(algorithm: Algorithm) -> Result<Vec<(u64, bool)>, Box<dyn Error>> {
         .map(|ms| {
             // Windows are aligned to the epoch, so the zero of the picture is the edge of a window.
             clock.set_micros(Micros::new(1_700_000_000_000_000 + ms * 1_000));
-            let decision = limiter.check_now("client", 1);
+            let decision = limiter.check("client", 1).now();
             let delay = u64::try_from(decision.delay().as_millis())?;
             Ok((ms + delay, decision.is_allowed()))
         })

@@ -22,7 +22,7 @@
 //!
 //! // A server spawns `adapt.run()`, which does this each second.
 //! adapt.sample();
-//! let decision = limiter.check_now("ann", 1);
+//! let decision = limiter.check("ann", 1).now();
 //! assert_eq!(decision.binding().unwrap().1.limit(), 10);
 //! assert_eq!(decision.reduced().next().unwrap().1.cause(), Some("cpu 95 %"));
 //! # Ok::<(), tower_ratelimit::ConfigError>(())

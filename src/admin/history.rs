@@ -127,7 +127,7 @@ mod tests {
 
     fn send(limiter: &LocalLimiter, count: u32) {
         for _ in 0..count {
-            let _ = limiter.check_now("ann", 1);
+            let _ = limiter.check("ann", 1).now();
         }
     }
 

@@ -135,8 +135,8 @@ pub(super) fn limits(handle: &Handle) -> Vec<ShownLimit> {
 pub(super) async fn inspect(handle: &Handle, asked: &OfClient) -> Result<Value, Failed> {
     let (limiter, one) = client(handle, &asked.key, 1)?;
     let (_, nothing) = client(handle, &asked.key, 0)?;
-    let decision = limiter.peek_about(one).await?;
-    let inspection = limiter.inspect_about(nothing).await?;
+    let decision = limiter.peek_about(&one).await?;
+    let inspection = limiter.inspect_about(&nothing).await?;
     let policies = inspection.policies().zip(inspection.rules()).map(
         |((name, told), (_, rule))| {
             json!({
@@ -233,9 +233,9 @@ async fn change(
     state_text: fn(&Inspection) -> String,
 ) -> Result<Change, Failed> {
     let (limiter, charges) = client(handle, key, 0)?;
-    let before = state_text(&limiter.inspect_about(charges.clone()).await?);
+    let before = state_text(&limiter.inspect_about(&charges).await?);
     let answer = limiter.amended(&charges, amendment).await?;
-    let after = state_text(&limiter.inspect_about(charges).await?);
+    let after = state_text(&limiter.inspect_about(&charges).await?);
     Ok(Change {
         subject: "a key".to_owned(),
         before,
@@ -287,7 +287,7 @@ pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, F
         ));
     }
     let (limiter, charges) = client(handle, key, 0)?;
-    let before = shown_limit(&limiter.inspect_about(charges.clone()).await?, policy);
+    let before = shown_limit(&limiter.inspect_about(&charges).await?, policy);
     let Some(own) = limiter.key_among(&charges, policy) else {
         return Err(Failed::Invalid(format!(
             "`policy` cannot be {policy:?}: it does not count this client"
@@ -302,7 +302,7 @@ pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, F
             limiter.override_limit(policy, own, limit, length)?.await?;
         }
     }
-    let after = shown_limit(&limiter.inspect_about(charges).await?, policy);
+    let after = shown_limit(&limiter.inspect_about(&charges).await?, policy);
     Ok(Change {
         subject: format!("policy {policy}, a key"),
         before,

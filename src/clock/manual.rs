@@ -26,10 +26,10 @@ use super::{Clock, Micros, Sleep};
 ///     .store(MemoryStore::new().clock(clock.clone()))
 ///     .build_local()?;
 ///
-/// assert!(limiter.check_now("ann", 1).is_allowed());
-/// assert!(!limiter.check_now("ann", 1).is_allowed());
+/// assert!(limiter.check("ann", 1).now().is_allowed());
+/// assert!(!limiter.check("ann", 1).now().is_allowed());
 /// clock.advance(Duration::from_secs(3600));
-/// assert!(limiter.check_now("ann", 1).is_allowed());
+/// assert!(limiter.check("ann", 1).now().is_allowed());
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 ///

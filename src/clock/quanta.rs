@@ -24,7 +24,7 @@ use super::{Clock, Micros};
 ///     .policy(Policy::new("jobs", TokenBucket::per_second(1_000)))
 ///     .store(MemoryStore::new().clock(QuantaClock::new()))
 ///     .build_local()?;
-/// assert!(limiter.check_now("ann", 1).is_allowed());
+/// assert!(limiter.check("ann", 1).now().is_allowed());
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]

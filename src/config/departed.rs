@@ -134,7 +134,8 @@ mod tests {
             .store(MemoryStore::new().clock(clock.clone()));
         let layer = layer.build().unwrap();
         let (limiter, client) = (layer.limiter(), key::global().key_of(()).unwrap());
-        let block = pin!(limiter.block(client, Duration::from_secs(3_600)));
+        let block = limiter.block(client, Duration::from_secs(3_600));
+        let block = pin!(block.into_future());
         let blocked = block.poll(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(blocked, Poll::Ready(Ok(()))));
         let start = Instant::now();

@@ -4,10 +4,7 @@ use super::fields::{CLIENT_IP, KEY};
 use super::functions::Functions;
 use super::walk::{At, Table};
 use crate::factor::FactorCell;
-use crate::key::{
-    self, AnyKey, ApiKey, BearerToken, ClientIp, Cookie, Extract, Forwarding, Header, Proxies,
-    Secret,
-};
+use crate::key::{self, AnyKey, ClientIp, Extract, Extractor, Forwarding, Proxies, Secret};
 
 /// The settings that the keys and the policies of a file share.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +39,7 @@ impl ReadKey {
 }
 
 impl Common {
-    pub(super) fn client_ip(&self) -> ClientIp {
+    pub(super) fn client_ip(&self) -> Extractor<ClientIp> {
         match &self.proxies {
             Some((proxies, forwarding)) => {
                 key::client_ip().behind(proxies.clone(), forwarding.clone())
@@ -57,7 +54,7 @@ impl Common {
             return self.word(at);
         }
         if at.is_list() {
-            return self.fold(at, &at.list()?, AnyKey::and);
+            return self.fold(at, &at.list()?, both);
         }
         if !at.is_table() {
             return at.expected(
@@ -77,7 +74,7 @@ impl Common {
             "api_key" => self.api_key(at, None)?,
             "bearer_token" => {
                 at.reads_header("authorization");
-                let token = at.made(BearerToken::try_new())?;
+                let token = at.made(key::try_bearer_token())?;
                 match &self.secret {
                     Some(secret) => ReadKey::of(token.hashed(secret)),
                     None => ReadKey::of(token),
@@ -117,11 +114,11 @@ impl Common {
         Some(match field {
             "header" => {
                 at.reads_header(at.text()?);
-                ReadKey::of(at.made(Header::try_new(at.text()?))?)
+                ReadKey::of(at.made(key::try_header(at.text()?))?)
             }
             "cookie" => {
                 at.reads_cookie(at.text()?);
-                let cookie = at.made(Cookie::try_new(at.text()?))?;
+                let cookie = at.made(key::try_cookie(at.text()?))?;
                 match &self.secret {
                     Some(secret) => ReadKey::of(cookie.hashed(secret)),
                     None => ReadKey::of(cookie),
@@ -134,7 +131,7 @@ impl Common {
             #[cfg(feature = "tonic")]
             "metadata" => {
                 at.reads_header(at.text()?);
-                ReadKey::of(at.made(key::Metadata::try_new(at.text()?))?)
+                ReadKey::of(at.made(key::try_metadata(at.text()?))?)
             }
             "api_key" => self.api_key(at, Some(at.text()?))?,
             "client_ip" => ReadKey::address(self.client_ip_with(at)?),
@@ -145,8 +142,8 @@ impl Common {
                     is_address: false,
                 }
             }
-            "all_of" => self.fold(at, &at.list()?, AnyKey::and)?,
-            "first_of" => self.fold(at, &at.list()?, AnyKey::or)?,
+            "all_of" => self.fold(at, &at.list()?, both)?,
+            "first_of" => self.fold(at, &at.list()?, either)?,
             "hashed" => {
                 let secret = match &self.secret {
                     Some(secret) => secret.clone(),
@@ -166,7 +163,7 @@ impl Common {
     }
 
     fn api_key(&self, at: &At<'_>, header: Option<&str>) -> Option<ReadKey> {
-        let mut key = at.made(ApiKey::try_new())?;
+        let mut key = at.made(key::try_api_key())?;
         at.reads_header(header.unwrap_or("x-api-key"));
         if let Some(header) = header {
             key = at.made(key.try_from_header(header))?;
@@ -177,7 +174,7 @@ impl Common {
         })
     }
 
-    fn client_ip_with(&self, at: &At<'_>) -> Option<ClientIp> {
+    fn client_ip_with(&self, at: &At<'_>) -> Option<Extractor<ClientIp>> {
         let table = at.table(&CLIENT_IP)?;
         // Each is read, so that all mistakes are reported.
         let prefix = table.may("ipv6_prefix", |at| {
@@ -215,6 +212,14 @@ impl Common {
         let key = keys.into_iter().map(|read| read.key).reduce(join)?;
         Some(ReadKey { key, is_address })
     }
+}
+
+fn both(one: AnyKey, other: AnyKey) -> AnyKey {
+    AnyKey::new(one.and(other))
+}
+
+fn either(one: AnyKey, other: AnyKey) -> AnyKey {
+    AnyKey::new(one.or(other))
 }
 
 /// Returns the networks of a list, or one alone. Each is checked at its place.

@@ -33,7 +33,7 @@ use crate::factor::Explanation;
 ///     .store(MemoryStore::new().clock(ManualClock::new()))
 ///     .build_local()?;
 ///
-/// let decision = limiter.check_now("ann", 2);
+/// let decision = limiter.check("ann", 2).now();
 /// assert!(decision.is_allowed());
 /// let remaining: Vec<_> = decision
 ///     .policies()
@@ -41,7 +41,7 @@ use crate::factor::Explanation;
 ///     .collect();
 /// assert_eq!(remaining, [("burst", 0), ("hourly", 98)]);
 ///
-/// let decision = limiter.check_now("ann", 1);
+/// let decision = limiter.check("ann", 1).now();
 /// assert!(!decision.is_allowed());
 /// let (name, outcome) = decision.binding().unwrap();
 /// assert_eq!(name, "burst");
@@ -145,10 +145,10 @@ impl Decision {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).factor(&factor))
     ///     .build_local()?;
-    /// assert_eq!(limiter.check_now("ann", 1).reduced().count(), 0);
+    /// assert_eq!(limiter.check("ann", 1).now().reduced().count(), 0);
     ///
     /// factor.set(Factor::thousandths(500), "memory 83 %");
-    /// let decision = limiter.check_now("ann", 1);
+    /// let decision = limiter.check("ann", 1).now();
     /// let (policy, why) = decision.reduced().next().unwrap();
     /// assert_eq!((policy, why.factor().to_string(), why.cause()), ("api", "0.5".into(), Some("memory 83 %")));
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
@@ -175,7 +175,7 @@ impl Decision {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).hours(&nights)?)
     ///     .build_local()?;
-    /// let decision = limiter.check_now("ann", 1);
+    /// let decision = limiter.check("ann", 1).now();
     /// let (policy, hours) = decision.hours().next().unwrap();
     /// assert_eq!((policy, hours.interval()), ("api", Some("00:00-24:00")));
     /// assert_eq!(decision.binding().unwrap().1.limit(), 200);

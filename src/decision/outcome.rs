@@ -193,7 +193,7 @@ impl Outcome {
         }
     }
 
-    /// Denies the request, with nothing remaining, because its key is [blocked](crate::Limiter::block_now) for the time
+    /// Denies the request, with nothing remaining, because its key is [blocked](crate::Limiter::block) for the time
     /// `left`. The wait is the longer of the block and the wait without it.
     ///
     /// For a [store](crate::store::Amendment::Block) that blocks keys. `self` is the outcome without a charge.
@@ -330,7 +330,7 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the key is [blocked](crate::Limiter::block_now) under this policy. If so, nothing remains, and
+    /// Returns whether the key is [blocked](crate::Limiter::block) under this policy. If so, nothing remains, and
     /// the request is denied even if the policy is soft.
     pub fn is_blocked(&self) -> bool {
         self.blocked != Blocked::No
@@ -358,7 +358,7 @@ impl Outcome {
         self.own_window.map_or(0, NonZeroU32::get)
     }
 
-    /// Returns whether the key has an [override](crate::Limiter::override_limit_now), or the decision
+    /// Returns whether the key has an [override](crate::Limiter::override_limit), or the decision
     /// [is degraded](crate::Decision::is_degraded) and this is the node's share of the limit.
     pub fn is_overridden(&self) -> bool {
         self.flags() & OVERRIDDEN != 0

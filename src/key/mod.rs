@@ -26,7 +26,7 @@
 //! | extractor | reads | the value is chosen by | if it is absent |
 //! | --- | --- | --- | --- |
 //! | [`client_ip`], [`peer_ip`] | the address | the network | the server's fault |
-//! | [`extension`] | what a layer outside has put there | that layer | the server's fault, or the client's choice if it is [`optional`](Extension::optional) |
+//! | [`extension`] | what a layer outside has put there | that layer | the server's fault, or the client's choice if it is [`optional`](Extractor::optional) |
 //! | [`header`] | a header field | the client | the client's choice |
 //! | [`api_key`] | the header `x-api-key` or another, hashed | the client | the client's choice |
 //! | [`bearer_token`] | the token of `Authorization`, hashed | the client | the client's choice |
@@ -34,17 +34,17 @@
 //! | [`query`] | a query parameter | the client | the client's choice |
 //! | [`method`] | the method; all non-standard methods are one | the client, from ten | never absent |
 //! | [`matched_path`], [`route`] (feature `axum`) | the path of the route; with the method | the client, from your routes | the client's choice if no route matches, the server's fault if the layer is not in a router |
-//! | [`client_certificate`] (feature `tonic`) | the TLS certificate that a tonic server has verified | its issuer | the server's fault, or the client's choice if it is [`optional`](ClientCertificate::optional) |
+//! | [`client_certificate`] (feature `tonic`) | the TLS certificate that a tonic server has verified | its issuer | the server's fault, or the client's choice if it is [`optional`](Extractor::optional) |
 //! | [`metadata`] (feature `tonic`) | a metadata key of a call | the client | the client's choice |
 //! | [`grpc_method`], [`grpc_service`] (feature `tonic`) | the called method, and its service | the client | the client's choice |
 //! | [`global`] | nothing: one key for all requests | no client | never absent |
 //! | [`from_fn`] | what a closure returns | depends on what it reads | as the closure returns |
 //!
-//! Each function returns a type of the same name. Code rarely has to write that type.
+//! Each function returns an [`Extractor`].
 //!
-//! Extractors combine: [`or`](Or) takes the second if the first is absent, [`and`](And) takes both
-//! as one key, [`map`](Map) makes a key from the typed value, [`prefix`](Prefix) puts a constant
-//! before it, and [`hashed`](Hashed) keeps 128 bits of a keyed hash in place of a secret value.
+//! Extractors combine: [`or`](Extractor::or) takes the second if the first is absent, [`and`](Extractor::and) takes both
+//! as one key, [`map`](Extractor::map) makes a key from the typed value, [`prefix`](Extractor::prefix) puts a constant
+//! before it, and [`hashed`](Extractor::hashed) keeps 128 bits of a keyed hash in place of a secret value.
 //!
 //! # Conditions and lists
 //!
@@ -196,10 +196,10 @@
 //! | [`route`] | a pair: method and path |
 //! | [`client_certificate`], [`metadata`] | the bytes |
 //! | [`global`] | `()` |
-//! | [`and`](And) | a pair of what both take |
-//! | [`or`](Or) | a [`Source`] of what one of them takes |
-//! | [`map`](Map) | what its closure takes |
-//! | [`prefix`](Prefix), [`hashed`](Hashed) | what the extractor takes that they wrap |
+//! | [`and`](Extractor::and) | a pair of what both take |
+//! | [`or`](Extractor::or) | a [`Source`] of what one of them takes |
+//! | [`map`](Extractor::map) | what its closure takes |
+//! | [`prefix`](Extractor::prefix), [`hashed`](Extractor::hashed) | what the extractor takes that they wrap |
 //! | [`from_fn`] and closures | nothing: they make a key of a request by [`Extract::extract`] |
 //!
 //! All clients without a key are [`Key::MISSING`]. For a value that is not text, as a header may have, make
@@ -253,10 +253,10 @@
 //! - With a single value of a vendor: who wrote it. If a client can reach the server directly, from
 //!   a trusted address, it can forge the value. Trust the networks of the vendor only, or require a
 //!   client certificate from the vendor.
-//! - A translator (NAT64, SIIT) whose prefix is not [given](ClientIp::unwrap_ipv4): all of IPv4
+//! - A translator (NAT64, SIIT) whose prefix is not [given](Extractor::unwrap_ipv4): all of IPv4
 //!   behind it is one IPv6 network with one quota.
 //! - How clients share an IPv6 network. A home often has a /56 and a business a /48, which is 256
-//!   or 65,536 quotas of a /64 each: see [`ipv6_prefix`](ClientIp::ipv6_prefix) for a second, wider
+//!   or 65,536 quotas of a /64 each: see [`ipv6_prefix`](Extractor::ipv6_prefix) for a second, wider
 //!   policy.
 //!
 //! # When there is no key
@@ -281,139 +281,16 @@
 //! A key identifies the client, and a [plan](crate::plan) sets the limits of a customer: one policy and one
 //! decision, with the limit of the plan of the request.
 
+#[cfg(feature = "http")]
+mod extract;
 mod into_key;
 mod name;
 mod secret;
 mod value;
 
 #[cfg(feature = "http")]
-mod and;
-#[cfg(feature = "config")]
-mod any;
-#[cfg(feature = "http")]
-mod api_key;
-#[cfg(feature = "http")]
-mod bearer_token;
-#[cfg(feature = "tonic")]
-mod client_certificate;
-#[cfg(feature = "http")]
-mod client_ip;
-#[cfg(feature = "http")]
-mod combinators;
-#[cfg(feature = "http")]
-mod cookie;
-#[cfg(feature = "http")]
-mod credentials;
-#[cfg(feature = "http")]
-mod extension;
-#[cfg(feature = "http")]
-mod extract;
-#[cfg(feature = "http")]
-mod from_fn;
-#[cfg(feature = "http")]
-mod global;
-#[cfg(feature = "tonic")]
-mod grpc_method;
-#[cfg(feature = "tonic")]
-mod grpc_service;
-#[cfg(feature = "http")]
-mod hashed;
-#[cfg(feature = "http")]
-mod head;
-#[cfg(feature = "http")]
-mod header;
-#[cfg(feature = "http")]
-mod key_of;
-#[cfg(feature = "http")]
-mod list;
-#[cfg(feature = "http")]
-mod map;
-#[cfg(feature = "axum")]
-mod matched_path;
-#[cfg(feature = "tonic")]
-mod metadata;
-#[cfg(feature = "http")]
-mod method;
-#[cfg(feature = "http")]
-mod networks;
-#[cfg(feature = "http")]
-mod or;
-#[cfg(feature = "http")]
-mod path;
-#[cfg(feature = "http")]
-mod peer_ip;
-#[cfg(feature = "http")]
-mod prefix;
-#[cfg(feature = "http")]
-mod query;
-#[cfg(feature = "axum")]
-mod route;
-#[cfg(feature = "http")]
-mod take;
-#[cfg(feature = "tonic")]
-mod tonic;
-
-#[cfg(feature = "http")]
-pub use self::and::And;
-#[cfg(feature = "config")]
-pub(crate) use self::any::AnyKey;
-#[cfg(feature = "http")]
-pub use self::api_key::{ApiKey, api_key};
-#[cfg(feature = "http")]
-pub use self::bearer_token::{BearerToken, bearer_token};
-#[cfg(feature = "tonic")]
-pub use self::client_certificate::{ClientCertificate, client_certificate};
-#[cfg(feature = "http")]
-pub use self::client_ip::{ClientIp, Forwarding, Proxies, SingleValue, client_ip};
-#[cfg(feature = "http")]
-pub use self::cookie::{Cookie, cookie};
-#[cfg(feature = "http")]
-pub(crate) use self::credentials::credential_shown_by;
-#[cfg(feature = "http")]
-pub use self::extension::{Extension, extension};
-#[cfg(feature = "http")]
-pub use self::extract::{Extract, Extracted, Missing};
-#[cfg(feature = "http")]
-pub use self::from_fn::{FromFn, from_fn};
-#[cfg(feature = "http")]
-pub use self::global::{Global, global};
-#[cfg(feature = "tonic")]
-pub(crate) use self::grpc_method::Pathless;
-#[cfg(feature = "tonic")]
-pub use self::grpc_method::{GrpcMethod, grpc_method};
-#[cfg(feature = "tonic")]
-pub use self::grpc_service::{GrpcService, grpc_service};
-#[cfg(feature = "http")]
-pub use self::hashed::Hashed;
-#[cfg(feature = "http")]
-pub use self::head::Head;
-#[cfg(feature = "http")]
-pub use self::header::{Header, header};
+pub use self::extract::*;
 pub use self::into_key::IntoKey;
-#[cfg(feature = "http")]
-pub use self::key_of::KeyOf;
-#[cfg(feature = "http")]
-pub use self::map::Map;
-#[cfg(feature = "axum")]
-pub use self::matched_path::{MatchedPath, matched_path};
-#[cfg(feature = "tonic")]
-pub use self::metadata::{Metadata, metadata};
-#[cfg(feature = "http")]
-pub use self::method::{Method, method};
 pub use self::name::KeyName;
-#[cfg(feature = "http")]
-pub use self::or::{Or, Source};
-#[cfg(feature = "http")]
-pub(crate) use self::path::is_plain;
-#[cfg(feature = "config")]
-pub(crate) use self::path::normal_path;
-#[cfg(feature = "http")]
-pub use self::peer_ip::{Peer, PeerIp, peer_ip};
-#[cfg(feature = "http")]
-pub use self::prefix::Prefix;
-#[cfg(feature = "http")]
-pub use self::query::{Query, query};
-#[cfg(feature = "axum")]
-pub use self::route::{Route, route};
 pub use self::secret::Secret;
 pub use self::value::Key;

@@ -95,8 +95,8 @@ impl Secret {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("token", FixedWindow::per_hour(1)))
     ///     .build_local()?;
-    /// assert!(limiter.check_now(secret.hash("s.3cr3t"), 1).is_allowed());
-    /// assert!(!limiter.check_now(secret.hash("s.3cr3t"), 1).is_allowed());
+    /// assert!(limiter.check(secret.hash("s.3cr3t"), 1).now().is_allowed());
+    /// assert!(!limiter.check(secret.hash("s.3cr3t"), 1).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn hash(&self, value: impl IntoKey) -> Key {

@@ -3,7 +3,7 @@
 use super::{Charges, Inspection, Limiter, Purpose};
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::store::{Charge, Ledger};
+use crate::store::{Charge, Ledger, Reply};
 
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns the charges of all policies for one key at this cost.
@@ -14,11 +14,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Describes the state of the keys of these charges, in sentences.
     pub(crate) fn inspect_about(
         &self,
-        charges: Charges,
-    ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static + use<L> {
-        let (refusals, leased) = (self.refusals(&charges), self.leased(&charges));
-        let peeked = self.peek_about(charges);
-        async move { Ok(Inspection::new(peeked.await?, refusals.await, leased.await)) }
+        charges: &[Charge],
+    ) -> Reply<Result<Inspection, StoreError>> {
+        self.inspect_beside(self.peek_about(charges), charges)
     }
 
     /// Returns the key that a policy of this name has among these charges.

@@ -54,7 +54,7 @@ impl<L: ?Sized> Limiter<L> {
     ///
     /// - **The limit** has the kind and the period of the policy, and differs in its numbers alone.
     /// - **What was used stays used.** A limit that is lowered and raised again grants nothing; see
-    ///   [`override_limit_now`](Limiter::override_limit_now), which changes the limit of one key.
+    ///   [`override_limit`](Limiter::override_limit), which changes the limit of one key.
     /// - **It holds** for all decisions that begin from now on, in this process: each node has limits of its own, also over a
     ///   shared store. A restart, and a reload of a configuration file, put the declared limits in force.
     /// - **A wait** in an earlier decision stays exact under the limit that then held. Under a lower one the request may have to wait
@@ -88,12 +88,12 @@ impl<L: ?Sized> Limiter<L> {
     ///     .store(MemoryStore::new().clock(ManualClock::new()))
     ///     .adjustable()
     ///     .build_local()?;
-    /// assert!(limiter.check_now("ann", 10).is_allowed());
-    /// assert!(!limiter.check_now("ann", 1).is_allowed());
+    /// assert!(limiter.check("ann", 10).now().is_allowed());
+    /// assert!(!limiter.check("ann", 1).now().is_allowed());
     ///
     /// let before = limiter.adjust_limit("minute", Some("free"), FixedWindow::per_minute(20))?;
     /// assert_eq!(before.to_string(), "fixed-window 10/minute");
-    /// let decision = limiter.check_now("ann", 1);
+    /// let decision = limiter.check("ann", 1).now();
     /// let (_, minute) = decision.binding().unwrap();
     /// assert_eq!((minute.limit(), minute.remaining()), (20, 9));
     ///
@@ -269,8 +269,8 @@ mod tests {
             for (limit, millis, cost) in steps {
                 clock.advance(Duration::from_millis(millis));
                 moved.adjust_limit("minute", None, algorithm(kind, LIMITS[limit])).unwrap();
-                let by_plan = planned.plan(&limit.to_string()).check_now("ann", cost);
-                let by_move = moved.check_now("ann", cost);
+                let by_plan = planned.plan(&limit.to_string()).check("ann", cost).now();
+                let by_move = moved.check("ann", cost).now();
                 let told = |decision: &Decision| decision.policies().map(|(_, told)| *told).collect::<Vec<_>>();
                 prop_assert_eq!(told(&by_move), told(&by_plan));
             }
@@ -311,11 +311,11 @@ mod tests {
                 .adjust_limit("minute", Some(plan), minute(2))
                 .unwrap();
             assert_eq!(before, Algorithm::Unlimited);
-            assert!(limiter.plan(plan).check_now(plan, 2).is_allowed());
-            assert!(!limiter.plan(plan).check_now(plan, 1).is_allowed());
+            assert!(limiter.plan(plan).check(plan, 2).now().is_allowed());
+            assert!(!limiter.plan(plan).check(plan, 1).now().is_allowed());
         }
         limiter.adjust_limit("other", None, minute(1)).unwrap();
-        assert!(!limiter.plan("free").check_now("bob", 2).is_allowed());
+        assert!(!limiter.plan("free").check("bob", 2).now().is_allowed());
     }
 
     #[test]

@@ -1,22 +1,28 @@
 //! The verbs of a limiter that change the state of a key, without a decision.
-//!
-//! Each verb has two forms, as in [`verbs`](super::verbs).
 
 use std::time::Duration;
 
+use super::ask::{Ask, Steps, Verb};
+use super::charging::Named;
+use super::findings::Findings;
+use super::subject::{Alike, Subject};
 use super::{Limiter, LocalLimiter, Purpose};
-use crate::error::StoreError;
+use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
-use crate::store::{Amendment, Charge, Ledger};
+use crate::store::{Amendment, Charge, Ledger, Reply};
 
-impl LocalLimiter {
+impl<L: Ledger + ?Sized> Limiter<L> {
     /// Gives units back that were charged to this key, under every policy, for work that was not done.
     ///
     /// At most the units in use are given back: of a window, the units that still count, the latest first; of
     /// a bucket, the debt.
     ///
     /// Every policy gets the same amount back. Where policies count different things, such as requests and
-    /// tokens, name the policies: [`refund_with_now`](Self::refund_with_now).
+    /// tokens, name the policies: [`refund_with`](Self::refund_with).
+    ///
+    /// # Errors
+    ///
+    /// When it is unknown whether the units were given back; the in-process store always answers.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -25,17 +31,15 @@ impl LocalLimiter {
     ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
     ///     .build_local()?;
     ///
-    /// assert!(limiter.check_now("ann", 10).is_allowed());
-    /// limiter.refund_now("ann", 3);
-    /// assert!(limiter.check_now("ann", 3).is_allowed());
-    /// assert!(!limiter.check_now("ann", 1).is_allowed());
+    /// assert!(limiter.check("ann", 10).now().is_allowed());
+    /// limiter.refund("ann", 3).now();
+    /// assert!(limiter.check("ann", 3).now().is_allowed());
+    /// assert!(!limiter.check("ann", 1).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn refund_now(&self, key: impl IntoKey, units: u32) {
-        self.amend_now(
-            &self.charges_now(key.into_key(), units, Purpose::GiveBack),
-            Amendment::Refund,
-        );
+    pub fn refund(&self, key: impl IntoKey, units: u32) -> Ask<'_, impl Verb<Answer = ()>, L> {
+        let given_back = Amend::of(Alike::of(key, units), Amendment::Refund);
+        self.asks(given_back.at_least_price())
     }
 
     /// Charges this key more units under every policy, for work that took more than its estimate.
@@ -50,11 +54,15 @@ impl LocalLimiter {
     /// - 0 units change nothing.
     ///
     /// If the work took less than its estimate, give back the rest with
-    /// [`refund_now`](Self::refund_now).
+    /// [`refund`](Self::refund).
     ///
     /// Every policy is charged the same amount. Where one policy counts tokens and another requests, 4,000
     /// tokens settled here are 4,000 requests too: name the policy with
-    /// [`settle_with_now`](Self::settle_with_now).
+    /// [`settle_with`](Self::settle_with).
+    ///
+    /// # Errors
+    ///
+    /// When it is unknown whether the units were charged; the in-process store always answers.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -64,11 +72,11 @@ impl LocalLimiter {
     ///     .policy(Policy::new("tokens", FixedWindow::per_minute(100_000)))
     ///     .build_local()?;
     ///
-    /// limiter.settle_now("ann", 4_000);
-    /// assert_eq!(limiter.check_now("ann", 1).binding().unwrap().0, "requests");
+    /// limiter.settle("ann", 4_000).now();
+    /// assert_eq!(limiter.check("ann", 1).now().binding().unwrap().0, "requests");
     ///
-    /// limiter.settle_with_now([("tokens", "bob", 4_000)])?;
-    /// assert!(limiter.check_now("bob", 1).is_allowed());
+    /// limiter.settle_with([("tokens", "bob", 4_000)])?.now();
+    /// assert!(limiter.check("bob", 1).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     ///
@@ -84,27 +92,96 @@ impl LocalLimiter {
     ///     .build_local()?;
     ///
     /// // A prompt of 300 tokens, and an answer of 900, whose length was unknown.
-    /// assert!(limiter.check_now("ann", 300).is_allowed());
-    /// limiter.settle_now("ann", 900);
+    /// assert!(limiter.check("ann", 300).now().is_allowed());
+    /// limiter.settle("ann", 900).now();
     ///
-    /// let denied = limiter.check_now("ann", 300);
+    /// let denied = limiter.check("ann", 300).now();
     /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(5)));
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn settle_now(&self, key: impl IntoKey, units: u32) {
-        self.amend_now(
-            &self.charges_now(key.into_key(), units, Purpose::Amend),
-            Amendment::Settle,
-        );
+    pub fn settle(&self, key: impl IntoKey, units: u32) -> Ask<'_, impl Verb<Answer = ()>, L> {
+        self.asks(Amend::of(Alike::of(key, units), Amendment::Settle))
+    }
+
+    /// Gives units back under these policies, each for a key of its own, as [`refund`](Self::refund)
+    /// does under all policies. Other policies are unchanged.
+    ///
+    /// # Errors
+    ///
+    /// At once, when the limiter has no policy of a name, or a policy is named twice. Once awaited, when it is unknown
+    /// whether all units were given back: of policies with different keys, some may have got theirs.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("requests", FixedWindow::per_minute(60)))
+    ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
+    ///     .build_local()?;
+    ///
+    /// // An estimate of 4,000 tokens, of which 1,000 were used.
+    /// let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
+    /// assert!(limiter.check_with(asked)?.now().is_allowed());
+    /// limiter.refund_with([("tokens", "ann", 3_000)])?.now();
+    ///
+    /// let used: Vec<_> = limiter.peek("ann", 0).now().policies().map(|(_, told)| told.used()).collect();
+    /// assert_eq!(used, [1, 1_000]);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn refund_with<'a, K: IntoKey>(
+        &self,
+        amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Ask<'_, impl Verb<Answer = ()>, L>, ConfigError> {
+        let given_back = Amend::of(self.amounts(amounts)?, Amendment::Refund);
+        Ok(self.asks(given_back.at_least_price()))
+    }
+
+    /// Charges more units under these policies, each for a key of its own, after the fact, as
+    /// [`settle`](Self::settle) does under all policies. Other policies are charged nothing.
+    ///
+    /// # Errors
+    ///
+    /// At once, when the limiter has no policy of a name, or a policy is named twice. Once awaited, when it is unknown
+    /// whether all units were charged: of policies with different keys, some may have been charged.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("requests", FixedWindow::per_minute(60)))
+    ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
+    ///     .build_local()?;
+    ///
+    /// // A prompt of 300 tokens, and an answer of 4,000.
+    /// let asked = [("requests", "ann", 1), ("tokens", "ann", 300)];
+    /// assert!(limiter.check_with(asked)?.now().is_allowed());
+    /// limiter.settle_with([("tokens", "ann", 4_000)])?.now();
+    ///
+    /// let used: Vec<_> = limiter.peek("ann", 0).now().policies().map(|(_, told)| told.used()).collect();
+    /// assert_eq!(used, [1, 4_300]);
+    ///
+    /// let error = limiter.settle_with([("token", "ann", 1)]).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     r#"`policy` cannot be "token": name one of requests, tokens"#,
+    /// );
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn settle_with<'a, K: IntoKey>(
+        &self,
+        amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Ask<'_, impl Verb<Answer = ()>, L>, ConfigError> {
+        Ok(self.asks(Amend::of(self.amounts(amounts)?, Amendment::Settle)))
     }
 
     /// Makes this key as good as new under every policy: nothing of its limits is used any more. A block stays,
-    /// which [`unblock_now`](Self::unblock_now) ends, and so does an override.
-    pub fn reset_now(&self, key: impl IntoKey) {
-        self.amend_now(
-            &self.charges_now(key.into_key(), 0, Purpose::Amend),
-            Amendment::Reset,
-        );
+    /// which [`unblock`](Self::unblock) ends, and so does an override.
+    ///
+    /// # Errors
+    ///
+    /// When it is unknown whether the key was reset; the in-process store always answers.
+    pub fn reset(&self, key: impl IntoKey) -> Ask<'_, impl Verb<Answer = ()>, L> {
+        self.asks(Amend::of(Alike::of(key, 0), Amendment::Reset))
     }
 
     /// Blocks this key under every policy for this long from now on, at most 285 years.
@@ -117,12 +194,16 @@ impl LocalLimiter {
     ///   limit.
     /// - After the block, the key is as it would have been without it.
     /// - Of two blocks, the one that ends later counts. To shorten a block, call
-    ///   [`unblock_now`](Self::unblock_now) first. [`reset_now`](Self::reset_now) does not end a
+    ///   [`unblock`](Self::unblock) first. [`reset`](Self::reset) does not end a
     ///   block.
     /// - An unlimited policy decides nothing, and blocks no key.
     ///
     /// Block the key that the requests of the client have: for a layer, `extractor.key_of(value)` with the
     /// policy's extractor, see [keys for an operator](crate::key#keys-for-an-operator).
+    ///
+    /// # Errors
+    ///
+    /// When it is unknown whether the key is blocked; the in-process store always answers.
     ///
     /// ```
     /// use std::time::Duration;
@@ -134,26 +215,30 @@ impl LocalLimiter {
     ///     .store(MemoryStore::new().clock(clock.clone()))
     ///     .build_local()?;
     ///
-    /// limiter.block_now("mallory", Duration::from_secs(3_600));
-    /// let denied = limiter.check_now("mallory", 1);
+    /// limiter.block("mallory", Duration::from_secs(3_600)).now();
+    /// let denied = limiter.check("mallory", 1).now();
     /// assert!(!denied.is_allowed());
     /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_600)));
     /// assert!(denied.binding().unwrap().1.is_blocked());
-    /// assert!(limiter.check_now("ann", 1).is_allowed());
+    /// assert!(limiter.check("ann", 1).now().is_allowed());
     ///
     /// clock.advance(Duration::from_secs(3_600));
-    /// assert!(limiter.check_now("mallory", 1).is_allowed());
+    /// assert!(limiter.check("mallory", 1).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn block_now(&self, key: impl IntoKey, length: Duration) {
-        let charges = self.charges_now(key.into_key(), 0, Purpose::Amend);
-        self.amend_now(&charges, Amendment::Block(length.into()));
+    pub fn block(&self, key: impl IntoKey, length: Duration) -> Ask<'_, impl Verb<Answer = ()>, L> {
+        let block = Amendment::Block(length.into());
+        self.asks(Amend::of(Alike::of(key, 0), block))
     }
 
     /// Ends the block of this key under every policy. Returns whether the key was blocked under any.
     ///
     /// `false` means that nothing is different for the requests of the key. If they are refused, the key has
-    /// used up its limit, which [`reset_now`](Self::reset_now) gives back.
+    /// used up its limit, which [`reset`](Self::reset) gives back.
+    ///
+    /// # Errors
+    ///
+    /// When it is unknown whether the block has ended; the in-process store always answers.
     ///
     /// ```
     /// use std::time::Duration;
@@ -163,116 +248,98 @@ impl LocalLimiter {
     ///     .policy(Policy::new("logins", FixedWindow::per_hour(3)))
     ///     .build_local()?;
     ///
-    /// limiter.block_now("mallory", Duration::from_secs(3_600));
-    /// assert!(limiter.unblock_now("mallory"));
-    /// assert!(limiter.check_now("mallory", 1).is_allowed());
+    /// limiter.block("mallory", Duration::from_secs(3_600)).now();
+    /// assert!(limiter.unblock("mallory").now());
+    /// assert!(limiter.check("mallory", 1).now().is_allowed());
     ///
     /// // Out of quota, and not blocked.
-    /// assert!(limiter.check_now("ann", 3).is_allowed());
-    /// assert!(!limiter.unblock_now("ann"));
-    /// assert!(!limiter.check_now("ann", 1).is_allowed());
-    /// limiter.reset_now("ann");
-    /// assert!(limiter.check_now("ann", 1).is_allowed());
+    /// assert!(limiter.check("ann", 3).now().is_allowed());
+    /// assert!(!limiter.unblock("ann").now());
+    /// assert!(!limiter.check("ann", 1).now().is_allowed());
+    /// limiter.reset("ann").now();
+    /// assert!(limiter.check("ann", 1).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn unblock_now(&self, key: impl IntoKey) -> bool {
-        self.amend_now(
-            &self.charges_now(key.into_key(), 0, Purpose::Amend),
-            Amendment::Unblock,
-        )
+    pub fn unblock(&self, key: impl IntoKey) -> Ask<'_, impl Verb<Answer = bool>, L> {
+        self.asks(Unblock(Amend::of(Alike::of(key, 0), Amendment::Unblock)))
+    }
+
+    /// Returns the amounts of named policies.
+    fn amounts<'a, K: IntoKey>(
+        &self,
+        amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Named, ConfigError> {
+        let amounts = self.named(amounts)?;
+        amounts.note(self);
+        Ok(amounts)
     }
 }
 
-impl LocalLimiter {
-    /// Changes the state of a key in this process, and returns what [`Ledger::amend`] answers.
-    pub(super) fn amend_now(&self, charges: &[Charge], amendment: Amendment) -> bool {
-        self.policies.count_amended(charges, amendment);
-        let amended = self.ledger.inner().amend_now(charges, amendment);
-        // Only an override can fail, for lack of room.
-        amended.unwrap_or(false)
+/// Changes the state of keys. It waits for no resolver.
+pub(super) struct Amend<S> {
+    subject: S,
+    purpose: Purpose,
+    amendment: Amendment,
+}
+
+impl<S: Subject> Amend<S> {
+    pub(super) fn of(subject: S, amendment: Amendment) -> Self {
+        Self {
+            subject,
+            purpose: Purpose::Amend,
+            amendment,
+        }
+    }
+
+    fn at_least_price(self) -> Self {
+        Self {
+            purpose: Purpose::GiveBack,
+            ..self
+        }
+    }
+
+    /// Returns what [`Ledger::amend`] answers.
+    pub(super) fn amended<L: Ledger + ?Sized>(
+        &self,
+        limiter: &Limiter<L>,
+    ) -> Reply<Result<bool, StoreError>> {
+        let findings = self.subject.look(limiter).now();
+        let amend = |charges: &[Charge]| limiter.amended(charges, self.amendment);
+        self.subject
+            .with_charges(limiter, &findings, self.purpose, amend)
     }
 }
 
-impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Gives units back that this key was charged, under every policy, in any store; see
-    /// [`refund_now`](Limiter::refund_now). To name policies, see [`refund_with`](Self::refund_with).
-    ///
-    /// # Errors
-    ///
-    /// When it is unknown whether the units were given back.
-    pub fn refund(
-        &self,
-        key: impl IntoKey,
-        units: u32,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(
-            &self.charges_now(key.into_key(), units, Purpose::GiveBack),
-            Amendment::Refund,
-        )
+impl<S: Subject> Steps for Amend<S> {
+    type Told = ();
+
+    fn ask<L: Ledger + ?Sized>(
+        self,
+        limiter: &Limiter<L>,
+        _: &Findings,
+    ) -> Reply<Result<(), StoreError>> {
+        self.amended(limiter).map(|amended| amended.map(drop))
     }
 
-    /// Charges this key more units under every policy, after the fact, in any store; see
-    /// [`settle_now`](Limiter::settle_now). To name policies, see [`settle_with`](Self::settle_with).
-    ///
-    /// # Errors
-    ///
-    /// When it is unknown whether the units were charged.
-    pub fn settle(
-        &self,
-        key: impl IntoKey,
-        units: u32,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(
-            &self.charges_now(key.into_key(), units, Purpose::Amend),
-            Amendment::Settle,
-        )
+    fn now(self, limiter: &LocalLimiter) {
+        self.at_once(limiter).unwrap_or_default();
+    }
+}
+
+struct Unblock(Amend<Alike>);
+
+impl Steps for Unblock {
+    type Told = bool;
+
+    fn ask<L: Ledger + ?Sized>(
+        self,
+        limiter: &Limiter<L>,
+        _: &Findings,
+    ) -> Reply<Result<bool, StoreError>> {
+        self.0.amended(limiter)
     }
 
-    /// Makes this key as good as new under every policy, in any store; see
-    /// [`reset_now`](Limiter::reset_now).
-    ///
-    /// # Errors
-    ///
-    /// When it is unknown whether the key was reset.
-    pub fn reset(
-        &self,
-        key: impl IntoKey,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        self.amend(
-            &self.charges_now(key.into_key(), 0, Purpose::Amend),
-            Amendment::Reset,
-        )
-    }
-
-    /// Blocks this key under every policy, from now on and for this long, in any store; see
-    /// [`block_now`](Limiter::block_now), which says which key that is.
-    ///
-    /// # Errors
-    ///
-    /// When it is unknown whether the key is blocked.
-    pub fn block(
-        &self,
-        key: impl IntoKey,
-        length: Duration,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
-        let charges = self.charges_now(key.into_key(), 0, Purpose::Amend);
-        self.amend(&charges, Amendment::Block(length.into()))
-    }
-
-    /// Ends the block of this key under every policy, in any store. Returns whether the key was blocked under
-    /// any; if not, a key that is refused needs a [`reset`](Self::reset): see
-    /// [`unblock_now`](Limiter::unblock_now).
-    ///
-    /// # Errors
-    ///
-    /// When it is unknown whether the block has ended.
-    pub fn unblock(
-        &self,
-        key: impl IntoKey,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send + 'static {
-        self.amended(
-            &self.charges_now(key.into_key(), 0, Purpose::Amend),
-            Amendment::Unblock,
-        )
+    fn now(self, limiter: &LocalLimiter) -> bool {
+        self.at_once(limiter).unwrap_or_default()
     }
 }

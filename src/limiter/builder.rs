@@ -192,8 +192,8 @@ impl<S> LimiterBuilder<S> {
     ///     .policy(Policy::new("daily", FixedWindow::per_day(1_000)))
     ///     .nodes(3)
     ///     .build_local()?;
-    /// assert!(limiter.check_now("ann", 334).is_allowed());
-    /// assert!(!limiter.check_now("ann", 1).is_allowed());
+    /// assert!(limiter.check("ann", 334).now().is_allowed());
+    /// assert!(!limiter.check("ann", 1).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn nodes(self, nodes: u32) -> Self {
@@ -285,8 +285,8 @@ impl<S: Store> LimiterBuilder<S> {
 }
 
 impl LimiterBuilder {
-    /// Builds a limiter whose verbs also answer at once, such as [`check_now`](LocalLimiter::check_now), because its
-    /// state is in this process.
+    /// Builds a limiter whose verbs also answer at once, by [`now`](super::Ask::now), because its state is in this
+    /// process.
     ///
     /// # Errors
     ///

@@ -6,13 +6,14 @@ use std::slice;
 
 use smallvec::SmallVec;
 
-use super::{Charges, Limiter, require_plan};
+use super::findings::Findings;
+use super::{Charges, Limiter};
 use crate::algorithm::Algorithm;
 #[cfg(feature = "http")]
 use crate::algorithm::Limit;
 #[cfg(all(feature = "http", feature = "calendar"))]
 use crate::clock::Micros;
-use crate::error::{ConfigError, StoreError};
+use crate::error::ConfigError;
 use crate::factor::Class;
 use crate::key::{IntoKey, Key};
 use crate::plan::{Finding, LimitContext, Limits};
@@ -305,7 +306,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         finding: Option<&Finding>,
         then: impl FnOnce(&[Charge]) -> T,
     ) -> T {
-        self.policies.mistakes.note_asked_alike();
         let arguments = self.arguments(self.asker(), (key, cost, false), finding);
         match &self.charge_of(policy, &arguments, purpose, &mut ()) {
             Ok(charge) => then(slice::from_ref(charge)),
@@ -392,58 +392,29 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(demands)
     }
 
-    /// Returns the charges of the named policies, by the findings of a resolver that are known now.
-    pub(super) fn charges_by_name<'a, K: IntoKey>(
-        &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-        purpose: Purpose,
-    ) -> Result<Charges, ConfigError> {
-        let named = self.named(asked)?;
-        let found = |(_, demand): &(usize, Demand)| self.found_now(&demand.key);
-        let findings: SmallVec<[_; 4]> = named.iter().map(found).collect();
-        Ok(self.charges_named(&named, &findings, purpose))
-    }
-
     /// Returns the charges of the named policies, with the findings of a resolver for their keys.
-    fn charges_named(
+    pub(super) fn charges_named(
         &self,
         named: &[(usize, Demand)],
-        findings: &[Option<Finding>],
+        findings: &Findings,
         purpose: Purpose,
     ) -> Charges {
-        let readers = named
-            .iter()
-            .zip(findings)
-            .map(|((policy, demand), finding)| {
-                let asked = (demand.key, demand.cost, demand.is_soft);
-                let arguments = self.arguments(self.asker(), asked, finding.as_ref());
-                (*policy, arguments)
-            });
+        let named = named.iter().enumerate();
+        let readers = named.map(|(place, (policy, demand))| {
+            let asked = (demand.key, demand.cost, demand.is_soft);
+            let arguments = self.arguments(self.asker(), asked, findings.of(place));
+            (*policy, arguments)
+        });
         self.charges_for(readers, purpose, &mut ())
             .unwrap_or_else(|never| match never {})
     }
 
-    /// Returns the charges of a request by these policies, with the findings of a resolver for their keys.
-    ///
-    /// # Errors
-    ///
-    /// When the resolver has failed, and is configured to fail such requests.
-    pub(super) fn charges_of_found(
-        &self,
-        named: &[(usize, Demand)],
-        findings: &[Option<Finding>],
-        purpose: Purpose,
-    ) -> Result<Charges, StoreError> {
-        findings.iter().flatten().try_for_each(require_plan)?;
-        Ok(self.charges_named(named, findings, purpose))
-    }
-
     /// Returns how many units, up to `most`, a request can take at once.
-    pub(super) fn most_at_once(&self, key: Key, most: u32) -> u32 {
+    pub(super) fn most_at_once(&self, key: Key, most: u32, finding: Option<&Finding>) -> u32 {
         if !self.policies.terms.are_any() {
             return most;
         }
-        let charges = self.charges_now(key, 0, Purpose::Look);
+        let charges = self.charges_alike(self.asker(), (key, 0), Purpose::Look, finding);
         let hard = charges.iter().filter(|charge| !charge.is_soft);
         let ceilings = hard.filter_map(|charge| self.policies.terms.ceiling(charge.policy));
         ceilings.min().map_or(most, |ceiling| ceiling.min(most))

@@ -292,11 +292,13 @@ impl Policies {
     }
 
     /// Counts units that were taken.
-    pub(super) fn count_taken(&self, charges: &mut [Charge], units: u32, outcomes: &Outcomes) {
-        for charge in &mut *charges {
-            charge.cost = charge.cost.min(units);
-        }
-        self.count_decided(self.asked(charges, |_| false), outcomes);
+    pub(super) fn count_taken(&self, charges: &[Charge], units: u32, outcomes: &Outcomes) {
+        let asked = self.asked(charges, |_| false);
+        let taken = asked.map(|asked| Asked {
+            units: asked.units.min(units),
+            ..asked
+        });
+        self.count_decided(taken, outcomes);
     }
 
     /// Counts the correction of charges after the fact, if this amendment is one.

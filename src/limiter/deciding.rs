@@ -3,21 +3,20 @@
 //! An answer is checked here, and the health of the store is reported. A decision is then concluded: large costs are
 //! warned of, parts become units, and the request is counted.
 
-use std::mem;
-use std::pin::Pin;
 use std::slice;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+
+use smallvec::SmallVec;
 
 use super::counting::Asked;
 use super::policies::Shape;
 use super::prices::Prices;
-use super::{Charges, Limiter, LocalLimiter, Policies, Purpose};
+use super::{Limiter, LocalLimiter, Policies, Purpose};
 use crate::algorithm::Limit;
 use crate::clock::Micros;
-use crate::decision::{Decision, Names, Outcomes, OwnWindow};
-use crate::error::{StoreError, StoreErrorKind};
-use crate::key::{IntoKey, Key};
+use crate::decision::{Decision, Outcomes, OwnWindow};
+use crate::error::StoreError;
+use crate::key::Key;
 use crate::plan::{Choice, RuleLimit};
 use crate::store::{Charge, Charged, Ledger, Reply, Wanted, answered, check};
 
@@ -57,10 +56,46 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.ledger.decide(charges)
     }
 
-    /// Decides, and returns the outcomes in units.
-    pub(super) async fn decided(self, charges: Charges) -> Result<Outcomes, StoreError> {
-        let answer = self.ask(&charges).wait().await;
-        self.policies.answered(&charges, answer)
+    /// Decides on these charges, and counts the request. An answer that comes at once is written in place.
+    pub(super) fn decision_on(&self, charges: &[Charge]) -> Reply<Result<Decision, StoreError>> {
+        let mut decision = self.decision(Outcomes::new(Micros::ZERO));
+        let mut charged = Charged::Now(Ok(false));
+        decision.change(|outcomes| charged = self.decide_all(charges, outcomes));
+        let answer = match charged {
+            Charged::Now(Ok(_)) => return Reply::Now(Ok(decision)),
+            Charged::Now(Err(error)) => Reply::Now(Err(error)),
+            Charged::Later(answer) => Reply::Later(answer),
+        };
+        self.once_answered(charges, answer, |policies, charges, answer| {
+            let outcomes = policies.answered(charges, answer)?;
+            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
+        })
+    }
+
+    /// Decides on these charges, and concludes the decision if the answer comes at once.
+    pub(super) fn decide_all(&self, charges: &[Charge], outcomes: &mut Outcomes) -> Charged {
+        let charged = self.decide(charges, Wanted::Everything, outcomes);
+        if let Charged::Now(Ok(_)) = charged {
+            self.policies.conclude(charges, outcomes, |_| false);
+        }
+        charged
+    }
+
+    /// Converts the answer of the store to these charges, now or later.
+    pub(super) fn once_answered<A: 'static, T>(
+        &self,
+        charges: &[Charge],
+        answer: Reply<A>,
+        convert: impl FnOnce(&Policies, &[Charge], A) -> T + Send + 'static,
+    ) -> Reply<T> {
+        match answer {
+            Reply::Now(answer) => Reply::Now(convert(&self.policies, charges, answer)),
+            Reply::Later(answer) => {
+                let policies = Arc::clone(&self.policies);
+                let charges: SmallVec<[Charge; 1]> = SmallVec::from_slice(charges);
+                Reply::later(async move { convert(&policies, &charges, answer.await) })
+            }
+        }
     }
 
     /// Takes as many units as there are. The answer is to be checked.
@@ -70,13 +105,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 }
 
 impl LocalLimiter {
-    /// Decides one request of this key at this cost, and charges every policy if all allow it.
-    pub fn check_now(&self, key: impl IntoKey, cost: u32) -> Decision {
-        let (key, policies) = (key.into_key(), &*self.policies);
-        // It is decided in place, because moving a decision costs as much as making it.
-        let names = Arc::clone(&policies.names);
-        let mut decision = Decision::new(names, Outcomes::new(Micros::ZERO));
-        decision.change(|outcomes| match policies.shape_at(cost) {
+    /// Decides as [`Limiter::check`] does. The outcomes are empty before.
+    #[inline]
+    pub(super) fn decide_at_once(&self, key: Key, cost: u32, outcomes: &mut Outcomes) {
+        let policies = &*self.policies;
+        match policies.shape_at(cost) {
             Shape::OnePlain(policy) => {
                 let ledger = self.ledger.inner();
                 let is_allowed = ledger.charge_one(policy, (&key, cost), None, outcomes);
@@ -85,21 +118,13 @@ impl LocalLimiter {
             Shape::OnePriced(policy) => self.decide_priced(policy, &key, cost, outcomes),
             Shape::OneLimited(policy) => self.decide_limited(policy, key, cost, outcomes),
             _ => self.decide_alike(key, cost, outcomes),
-        });
-        decision
+        }
     }
 
-    /// Decides and charges as [`check_now`](Self::check_now) does, and returns only the verdict.
-    ///
-    /// Without the numbers, a decision takes a fraction of the time.
-    #[inline]
-    pub fn admit_now(&self, key: impl IntoKey, cost: u32) -> bool {
-        self.admit_key(&key.into_key(), cost)
-    }
-
+    /// Decides as [`Limiter::admit`] does.
     // A function of its own, so that it is compiled here as a whole, and not in parts with its callers.
     #[inline(never)]
-    fn admit_key(&self, key: &Key, cost: u32) -> bool {
+    pub(super) fn admit_at_once(&self, key: &Key, cost: u32) -> bool {
         let policies = &*self.policies;
         let Some(policy) = policies.only_plain(cost) else {
             return self.admit_as(policies.shape_at(cost), key, cost);
@@ -161,14 +186,8 @@ impl LocalLimiter {
 
     fn decide_alike(&self, key: Key, cost: u32, outcomes: &mut Outcomes) {
         let charges = self.asked_alike_now(key, cost, Purpose::Decide);
-        self.decide_all(&charges, outcomes);
-    }
-
-    /// Decides on these charges, and counts the request.
-    pub(super) fn decide_all(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         // The store in this process always answers, about each charge.
-        let _ = self.decide(charges, Wanted::Everything, outcomes);
-        self.policies.conclude(charges, outcomes, |_| false);
+        let _ = self.decide_all(&charges, outcomes);
     }
 
     fn admit_limited(&self, policy: usize, mut key: Key, cost: u32) -> bool {
@@ -186,7 +205,7 @@ impl LocalLimiter {
     fn admit_priced(&self, policy: usize, key: &Key, cost: u32) -> bool {
         let Some(cell) = self.policies.prices.ungrowing(policy) else {
             // A limit that was reached may grow, and that needs the numbers.
-            return self.check_now(*key, cost).is_allowed();
+            return self.check(*key, cost).now().is_allowed();
         };
         let ledger = self.ledger.inner();
         let is_admitted = match Prices::whole_cost(cell, cost) {
@@ -247,11 +266,6 @@ impl LocalLimiter {
         }
         is_admitted
     }
-
-    /// Takes as many units as there are.
-    pub(super) fn take_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
-        self.ledger.inner().take_up_to_now(charges)
-    }
 }
 
 impl Policies {
@@ -295,90 +309,5 @@ impl Policies {
             Err(_) => self.count_failed(charges),
         }
         answer
-    }
-}
-
-/// The future of a decision.
-///
-/// A decision has room for several policies, and moving it costs as much as the decision itself. So it is
-/// made and checked in place, and moved as rarely as possible.
-pub(super) struct Deciding {
-    /// `None` once the decision has been returned.
-    names: Option<Arc<Names>>,
-    charged: Charged,
-    /// The outcomes, if they are ready.
-    outcomes: Outcomes,
-    /// The charges, if they have to be checked later.
-    asked: Option<(Arc<Policies>, Box<[Charge]>)>,
-}
-
-impl Deciding {
-    #[inline]
-    pub(super) fn new<L: Ledger + ?Sized>(limiter: &Limiter<L>, charges: &[Charge]) -> Self {
-        let policies = &limiter.policies;
-        let mut this = Self {
-            names: Some(Arc::clone(&policies.names)),
-            charged: Charged::Now(Ok(false)),
-            outcomes: Outcomes::new(Micros::ZERO),
-            asked: None,
-        };
-        this.charged = limiter.decide(charges, Wanted::Everything, &mut this.outcomes);
-        match this.charged {
-            Charged::Now(Ok(_)) => policies.conclude(charges, &mut this.outcomes, |_| false),
-            Charged::Now(Err(_)) => policies.count_failed(charges),
-            Charged::Later(_) => this.asked = Some((Arc::clone(policies), charges.into())),
-        }
-        this
-    }
-
-    /// Waits for this future, which checks the charges itself.
-    pub(super) fn later(
-        policies: &Policies,
-        decided: impl Future<Output = Result<Outcomes, StoreError>> + Send + 'static,
-    ) -> Self {
-        Self {
-            names: Some(Arc::clone(&policies.names)),
-            charged: Charged::Later(Box::pin(decided)),
-            outcomes: Outcomes::new(Micros::ZERO),
-            asked: None,
-        }
-    }
-}
-
-impl Future for Deciding {
-    type Output = Result<Decision, StoreError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self {
-            names,
-            charged,
-            outcomes,
-            asked,
-        } = &mut *self;
-        let answer = match charged {
-            Charged::Now(Ok(_)) => {
-                let Some(names) = names.take() else {
-                    return Poll::Pending;
-                };
-                let outcomes = mem::replace(outcomes, Outcomes::new(Micros::ZERO));
-                return Poll::Ready(Ok(Decision::new(names, outcomes)));
-            }
-            Charged::Now(answer) => {
-                let none = Err(StoreError::new(StoreErrorKind::Unavailable));
-                mem::replace(answer, none).map(|_| Outcomes::new(Micros::ZERO))
-            }
-            Charged::Later(answer) => {
-                let answer = ready!(answer.as_mut().poll(cx));
-                match asked {
-                    Some((policies, charges)) => policies.answered(charges, answer),
-                    None => answer,
-                }
-            }
-        };
-        match names.take() {
-            Some(names) => Poll::Ready(answer.map(|outcomes| Decision::new(names, outcomes))),
-            // The decision has been returned before.
-            None => Poll::Pending,
-        }
     }
 }

@@ -12,7 +12,7 @@ use crate::decision::HoursNow;
 use crate::decision::{Decision, LimitRule, Outcome};
 
 /// The state of a key under every policy; see
-/// [`Limiter::inspect_now`](super::Limiter::inspect_now).
+/// [`Limiter::inspect`](super::Limiter::inspect).
 ///
 /// The `Display` form has a line of sentences for each policy, with times rounded up. Neither this form nor
 /// the `Debug` form shows the key.

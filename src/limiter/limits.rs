@@ -5,20 +5,19 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::charging::Named;
-use super::{Limiter, Purpose};
+use super::Limiter;
 use crate::algorithm::Algorithm;
 #[cfg(feature = "config")]
 use crate::decision::LimitRule;
-use crate::decision::{Outcomes, RuleNames};
+use crate::decision::RuleNames;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::{
-    Choice, ChosenPlan, Finding, LimitContext, Limits, PendingLookup, PlanLookup, Plans, RuleLimit,
+    Choice, ChosenPlan, Finding, LimitContext, Limits, PlanLookup, Plans, RuleLimit,
 };
 use crate::policy::Policy;
-use crate::store::{Charge, Ledger, Reply};
+use crate::store::Charge;
 
 const NO_PLANS: Diagnostic = Diagnostic::new(
     "TRL021",
@@ -326,83 +325,6 @@ impl<L: ?Sized> Limiter<L> {
     #[inline]
     pub(super) fn found_now(&self, key: &Key) -> Option<Finding> {
         self.look(key).map(PlanLookup::now)
-    }
-}
-
-impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Returns the finding of a resolver for each key.
-    pub(super) fn find(&self, named: &Named) -> Reply<Vec<Option<Finding>>> {
-        let keys = named.iter().map(|(_, demand)| &demand.key);
-        let looks: Vec<_> = keys.map(|key| self.look(key)).collect();
-        if looks
-            .iter()
-            .any(|look| matches!(look, Some(PlanLookup::Pending(_))))
-        {
-            return Reply::later(async move {
-                let mut findings = Vec::new();
-                // All lookups run at the same time.
-                for look in looks {
-                    findings.push(match look {
-                        Some(PlanLookup::Pending(coming)) => Some(coming.await),
-                        Some(PlanLookup::Known(finding)) => Some(finding),
-                        None => None,
-                    });
-                }
-                findings
-            });
-        }
-        let known = |look: Option<PlanLookup>| match look {
-            Some(PlanLookup::Known(finding)) => Some(finding),
-            look => look.map(PlanLookup::now),
-        };
-        Reply::Now(looks.into_iter().map(known).collect())
-    }
-
-    /// Calls `ask` with the finding of a resolver for the key: at once, if it is known now.
-    pub(super) fn once_found<A, F, T>(
-        &self,
-        key: Key,
-        ask: A,
-    ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static + use<L, A, F, T>
-    where
-        A: FnOnce(&Self, Option<&Finding>) -> F + Send + 'static,
-        F: Future<Output = Result<T, StoreError>> + Send + 'static,
-        T: Send + 'static,
-    {
-        let asked = match self.look(&key) {
-            Some(PlanLookup::Pending(coming)) => Err((self.clone(), coming, ask)),
-            Some(PlanLookup::Known(finding)) => {
-                Ok(require_plan(&finding).map(|()| ask(self, Some(&finding))))
-            }
-            None => Ok(Ok(ask(self, None))),
-        };
-        async move {
-            match asked {
-                Ok(asked) => asked?.await,
-                Err((limiter, coming, ask)) => {
-                    let finding = coming.await;
-                    require_plan(&finding)?;
-                    ask(&limiter, Some(&finding)).await
-                }
-            }
-        }
-    }
-
-    /// Decides after a resolver has found the plan of this key.
-    pub(super) fn check_after(
-        &self,
-        coming: PendingLookup,
-        key: Key,
-        cost: u32,
-    ) -> impl Future<Output = Result<Outcomes, StoreError>> + Send + 'static + use<L> {
-        let limiter = self.clone();
-        async move {
-            let finding = coming.await;
-            require_plan(&finding)?;
-            let (asker, purpose) = (limiter.asker(), Purpose::Decide);
-            let charges = limiter.asked_alike(asker, (key, cost), purpose, Some(&finding));
-            limiter.decided(charges).await
-        }
     }
 }
 

@@ -17,8 +17,10 @@ const COSTS_TOO_MUCH: Diagnostic = Diagnostic::new(
 /// The mistakes that were found in a limiter's policies so far.
 pub(super) struct Mistakes {
     never_bind: Option<NeverBind>,
-    /// The least limit of a policy. A request of this cost or less never costs too much.
+    /// The least limit of a policy, as the store has it. A charge of this cost or less never costs too much.
     least: u32,
+    /// The same in units: that of a request.
+    least_units: u32,
     /// For each policy, whether the log has reported a request that costs too much.
     costs_too_much: Box<[AtomicBool]>,
 }
@@ -63,9 +65,11 @@ impl Mistakes {
     pub(super) fn of_costs(policies: &[Policy]) -> Self {
         let limits = policies.iter().filter(|policy| !policy.is_soft());
         let limits = limits.filter_map(|policy| policy.algorithm().limit());
+        let least = limits.filter(|limit| *limit > 0).min().unwrap_or(u32::MAX);
         Self {
             never_bind: None,
-            least: limits.filter(|limit| *limit > 0).min().unwrap_or(u32::MAX),
+            least,
+            least_units: least,
             // A ceiling on the cost is intended.
             costs_too_much: policies
                 .iter()
@@ -74,10 +78,11 @@ impl Mistakes {
         }
     }
 
-    /// Compares costs with the limits in parts, as the store has them.
+    /// Compares the costs of charges with the limits in parts, as the store has them.
     pub(super) fn of_parts(self, policies: &[Policy]) -> Self {
         Self {
             never_bind: self.never_bind,
+            least_units: self.least_units,
             ..Self::of_costs(policies)
         }
     }
@@ -113,7 +118,7 @@ impl Mistakes {
     /// Returns whether a request of this cost under all policies may exceed a limit.
     #[inline]
     pub(super) fn may_cost_too_much(&self, cost: u32) -> bool {
-        cost > self.least
+        cost > self.least_units
     }
 
     #[cold]

@@ -1,19 +1,20 @@
 //! The limiter: policies and a store that decide, without HTTP.
 //!
 //! The layers are thin shells around it. `charging.rs` makes the charges of a request, and `deciding.rs` asks the
-//! ledger about them. `ruling.rs` rules by its answer for the layers; the verbs have files of their own. Each verb has a form `…_now` for the store in this process, which always answers at
-//! once, and a future for any store.
+//! ledger about them. `ruling.rs` rules by its answer for the layers. The verbs have files of their own: each returns an
+//! [`Ask`], and has one body for all stores.
 
 #[cfg(feature = "admin")]
 mod about;
 mod adjusting;
 mod amending;
+mod ask;
 mod background;
 mod builder;
-mod by_name;
 mod charging;
 mod counting;
 mod deciding;
+mod findings;
 mod inspection;
 mod leased;
 mod limits;
@@ -27,18 +28,20 @@ mod refusals;
 mod reservation;
 mod reserving;
 mod ruling;
+mod subject;
 mod terms;
 mod verbs;
 mod waiting;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::future::ready;
 use std::sync::Arc;
 
 pub use self::adjusting::AdjustableLimit;
+pub use self::ask::{Ask, Verb};
 pub use self::builder::LimiterBuilder;
 pub use self::inspection::Inspection;
+pub use self::overriding::Override;
 pub use self::reservation::Reservation;
 
 pub(crate) use self::charging::Purpose;
@@ -56,7 +59,6 @@ pub(crate) use crate::store::Charges;
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, require_plan};
 
 use self::counting::LimiterCounters;
-use self::deciding::Deciding;
 use self::mistakes::Mistakes;
 use self::policies::{Policies, Shape};
 use self::prices::Prices;
@@ -64,10 +66,9 @@ use self::reservation::Lost;
 use self::terms::RequestTerms;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
-use crate::error::{ConfigError, StoreError};
-use crate::key::{IntoKey, Key};
+use crate::error::StoreError;
 use crate::observe::StoreHealth;
-use crate::plan::{Finding, LimitContext, PlanLookup};
+use crate::plan::LimitContext;
 use crate::policy::{DeclaredModes, Modes, Policy, Unsettled};
 use crate::store::{Amendment, Charge, Guarded, Ledger, MemoryLedger, Outlook, Reply};
 
@@ -77,8 +78,8 @@ use crate::store::{Amendment, Charge, Guarded, Ledger, MemoryLedger, Outlook, Re
 /// request that the last policy denies costs nothing under the first.
 ///
 /// A `Limiter` has the same type over every store. [`LimiterBuilder::build`] gives it, and so do the handles of a
-/// layer and of a file of limits. Its verbs are futures. [`LocalLimiter`] has its state in this process, and also
-/// answers without `await`.
+/// layer and of a file of limits. Its verbs are awaited: each returns an [`Ask`]. Those of a [`LocalLimiter`], which has
+/// its state in this process, also answer without `await`.
 ///
 /// ```
 /// use tower_ratelimit::{FixedWindow, Limiter, Policy, TokenBucket};
@@ -103,7 +104,7 @@ pub struct Limiter<L: ?Sized = dyn Ledger> {
     ledger: Guarded<L>,
 }
 
-/// A limiter with its state in this process, whose verbs also answer at once: `check_now` beside `check`.
+/// A limiter with its state in this process, whose verbs also answer at once: see [`Ask::now`].
 ///
 /// [`LimiterBuilder::build_local`] gives it. [`erased`](Limiter::erased), or `into()`, makes it a [`Limiter`] with the
 /// same state.
@@ -116,86 +117,18 @@ pub struct Limiter<L: ?Sized = dyn Ledger> {
 ///     .policy(Policy::new("daily", FixedWindow::per_day(10_000)))
 ///     .build_local()?;
 ///
-/// assert!(limiter.check_now("ann", 20).is_allowed());
-/// assert!(!limiter.check_now("ann", 20).is_allowed());
-/// assert!(limiter.check_now("bob", 20).is_allowed());
+/// assert!(limiter.check("ann", 20).now().is_allowed());
+/// assert!(!limiter.check("ann", 20).now().is_allowed());
+/// assert!(limiter.check("bob", 20).now().is_allowed());
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 pub type LocalLimiter = Limiter<MemoryLedger>;
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Decides one request of this key at this cost, and charges every policy if all allow it.
-    ///
-    /// The store in this process decides during this call. Any other store may begin only when the
-    /// future is first polled.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot decide; the in-process store always can.
-    pub fn check(
-        &self,
-        key: impl IntoKey,
-        cost: u32,
-    ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
-        let key = key.into_key();
-        match self.look(&key) {
-            None => self.deciding_found(key, cost, None),
-            Some(look) => self.deciding_for(look, key, cost),
-        }
-    }
-
     /// Returns whether it is the same limiter, and not another one over the same state.
     pub(crate) fn is(&self, other: &Self) -> bool {
         let asks_alike = self.asker.is_none() && other.asker.is_none();
         asks_alike && Arc::ptr_eq(&self.policies, &other.policies)
-    }
-
-    fn deciding_found(&self, key: Key, cost: u32, finding: Option<&Finding>) -> Deciding {
-        let purpose = Purpose::Decide;
-        let Some(policy) = self.policies.shape().sole() else {
-            let charges = self.asked_alike(self.asker(), (key, cost), purpose, finding);
-            return Deciding::new(self, &charges);
-        };
-        // A list has room for several charges, all of which would be copied.
-        self.with_charge_of_one(policy, (key, cost), purpose, finding, |charges| {
-            Deciding::new(self, charges)
-        })
-    }
-
-    fn deciding_for(&self, look: PlanLookup, key: Key, cost: u32) -> Deciding {
-        match look {
-            PlanLookup::Known(finding) => match require_plan(&finding) {
-                Ok(()) => self.deciding_found(key, cost, Some(&finding)),
-                Err(error) => Deciding::later(&self.policies, ready(Err(error))),
-            },
-            PlanLookup::Pending(coming) => {
-                Deciding::later(&self.policies, self.check_after(coming, key, cost))
-            }
-        }
-    }
-
-    /// Charges some policies by name, after a resolver has been asked about their keys.
-    fn deciding_by_name<'a, K: IntoKey>(
-        &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Deciding, ConfigError> {
-        self.policies.mistakes.note_asked_apart();
-        let named = self.named(asked)?;
-        Ok(match self.find(&named) {
-            Reply::Now(findings) => match self.charges_of_found(&named, &findings, Purpose::Decide)
-            {
-                Ok(charges) => Deciding::new(self, &charges),
-                Err(error) => Deciding::later(&self.policies, ready(Err(error))),
-            },
-            Reply::Later(findings) => {
-                let limiter = self.clone();
-                Deciding::later(&self.policies, async move {
-                    let findings = findings.await;
-                    let charges = limiter.charges_of_found(&named, &findings, Purpose::Decide)?;
-                    limiter.decided(charges).await
-                })
-            }
-        })
     }
 
     /// Converts the store's answer to these charges into the outcomes of the decision.
@@ -215,23 +148,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Cow::Owned(reported)
     }
 
-    fn amend(
-        &self,
-        charges: &[Charge],
-        amendment: Amendment,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static + use<L> {
-        let amended = self.amended(charges, amendment);
-        async move { amended.await.map(drop) }
-    }
-
     /// Changes the states of keys, and returns what [`Ledger::amend`] answers.
     pub(crate) fn amended(
         &self,
         charges: &[Charge],
         amendment: Amendment,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send + 'static + use<L> {
+    ) -> Reply<Result<bool, StoreError>> {
         self.policies.count_amended(charges, amendment);
-        self.ledger.amend(charges, amendment).wait()
+        self.ledger.amend(charges, amendment)
     }
 
     fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {

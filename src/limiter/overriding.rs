@@ -5,14 +5,18 @@
 
 use std::time::Duration;
 
-use super::{Limiter, LocalLimiter, Purpose};
+use super::amending::Amend;
+use super::ask::{Ask, Verb};
+use super::charging::Named;
+use super::subject::Subject;
+use super::{Limiter, Purpose};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
-use crate::store::{Amendment, Charge, Ledger};
+use crate::store::{Amendment, Ledger, MemoryLedger, Reply};
 
-impl LocalLimiter {
+impl<L: Ledger + ?Sized> Limiter<L> {
     /// Gives this key another limit under this policy for this long from now on.
     ///
     /// The limit may be higher, for a customer who bought more, or lower, for a client that has to slow down.
@@ -30,7 +34,7 @@ impl LocalLimiter {
     /// - **The wait** of a denied request is exact under the current limit. If a lower limit begins
     ///   or a higher one ends meanwhile, the request may have to wait longer.
     /// - **A second override** of the key replaces the first, whichever ends later. Neither
-    ///   [`reset_now`](Self::reset_now) nor a block ends an override.
+    ///   [`reset`](Self::reset) nor a block ends an override.
     /// - **It ends** after this length by the clock of the store, at most 285 years.
     /// - **It is shared** by all limiters over one store that share the state of the policy: the
     ///   same name and algorithm.
@@ -39,13 +43,15 @@ impl LocalLimiter {
     ///
     /// # Errors
     ///
-    /// When
+    /// At once, when
     ///
     /// - the limiter has no policy of this name, or the policy has no limit,
     /// - the policy has a [factor](crate::Policy::factor), or is on [concurrency](crate::Concurrency),
-    /// - the new limit is of another kind or period,
-    /// - the length is zero, or
-    /// - there is no room for another override.
+    /// - the new limit is of another kind or period, or
+    /// - the length is zero.
+    ///
+    /// Once awaited, when the store cannot tell whether the key has the override, and when it has no room for another
+    /// one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -56,19 +62,19 @@ impl LocalLimiter {
     ///     .policy(Policy::new("hourly", FixedWindow::per_hour(10)))
     ///     .store(MemoryStore::new().clock(clock.clone()))
     ///     .build_local()?;
-    /// assert!(limiter.check_now("ann", 10).is_allowed());
+    /// assert!(limiter.check("ann", 10).now().is_allowed());
     ///
     /// let more = FixedWindow::per_hour(15);
-    /// limiter.override_limit_now("hourly", "ann", more, Duration::from_secs(86_400))?;
-    /// assert!(limiter.check_now("ann", 5).is_allowed());
-    /// assert!(!limiter.check_now("ann", 1).is_allowed());
-    /// assert_eq!(limiter.check_now("bob", 0).binding().unwrap().1.limit(), 10);
+    /// limiter.override_limit("hourly", "ann", more, Duration::from_secs(86_400))?.now()?;
+    /// assert!(limiter.check("ann", 5).now().is_allowed());
+    /// assert!(!limiter.check("ann", 1).now().is_allowed());
+    /// assert_eq!(limiter.check("bob", 0).now().binding().unwrap().1.limit(), 10);
     ///
     /// clock.advance(Duration::from_secs(86_400));
-    /// assert_eq!(limiter.check_now("ann", 0).binding().unwrap().1.limit(), 10);
+    /// assert_eq!(limiter.check("ann", 0).now().binding().unwrap().1.limit(), 10);
     ///
     /// let error = limiter
-    ///     .override_limit_now("hourly", "ann", FixedWindow::per_day(100), Duration::MAX)
+    ///     .override_limit("hourly", "ann", FixedWindow::per_day(100), Duration::MAX)
     ///     .unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
@@ -77,84 +83,42 @@ impl LocalLimiter {
     /// );
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn override_limit_now(
-        &self,
-        policy: &str,
-        key: impl IntoKey,
-        limit: impl Into<Algorithm>,
-        length: Duration,
-    ) -> Result<(), ConfigError> {
-        let (charge, amendment) = self.overriding(policy, key, &limit.into(), length)?;
-        let done = self.ledger.inner().amend_now(&[charge], amendment);
-        done.map(drop).map_err(|_| {
-            let remedy = "end some with `end_override`, or let them end sooner";
-            ConfigError::new("overrides", "more than 10,000 of one policy", remedy)
-        })
-    }
-
-    /// Ends the override of this key under this policy, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// When the limiter has no policy of this name.
-    pub fn end_override_now(&self, policy: &str, key: impl IntoKey) -> Result<(), ConfigError> {
-        let charges = self.charges_by_name([(policy, key, 0)], Purpose::Amend)?;
-        self.amend_now(&charges, Amendment::EndOverride);
-        Ok(())
-    }
-}
-
-impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Gives this key another limit under this policy for a time, in any store; see
-    /// [`override_limit_now`](Limiter::override_limit_now).
-    ///
-    /// # Errors
-    ///
-    /// At once, when
-    ///
-    /// - the limiter has no policy of this name, or the policy has no limit,
-    /// - the policy has a [factor](crate::Policy::factor),
-    /// - the new limit is of another kind or period, or
-    /// - the length is zero.
-    ///
-    /// From the future, when the store cannot tell whether the key has the override, and when it
-    /// has no room for another one.
     pub fn override_limit(
         &self,
         policy: &str,
         key: impl IntoKey,
         limit: impl Into<Algorithm>,
         length: Duration,
-    ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
-        let (charge, amendment) = self.overriding(policy, key, &limit.into(), length)?;
-        Ok(self.amend(&[charge], amendment))
+    ) -> Result<Override<'_, L>, ConfigError> {
+        let verb = self.overriding(policy, key, &limit.into(), length)?;
+        Ok(Override(self.asks(verb)))
     }
 
-    /// Ends the override of this key under this policy, in any store; see
-    /// [`end_override_now`](Limiter::end_override_now).
+    /// Ends the override of this key under this policy, if there is one.
     ///
     /// # Errors
     ///
-    /// At once, when the limiter has no policy of this name. From the future, when the store cannot
-    /// tell whether the override has ended.
+    /// At once, when the limiter has no policy of this name. Once awaited, when the store cannot tell whether the override
+    /// has ended.
     pub fn end_override(
         &self,
         policy: &str,
         key: impl IntoKey,
-    ) -> Result<impl Future<Output = Result<(), StoreError>> + Send + 'static, ConfigError> {
-        let charges = self.charges_by_name([(policy, key, 0)], Purpose::Amend)?;
-        Ok(self.amend(&charges, Amendment::EndOverride))
+    ) -> Result<Ask<'_, impl Verb<Answer = ()>, L>, ConfigError> {
+        let named = self.named([(policy, key, 0)])?;
+        Ok(self.asks(Amend::of(named, Amendment::EndOverride)))
     }
 
-    /// Checks an override and returns its charge and the amendment.
+    /// Checks an override.
     fn overriding(
         &self,
         policy: &str,
         key: impl IntoKey,
         limit: &Algorithm,
         length: Duration,
-    ) -> Result<(Charge, Amendment), ConfigError> {
-        let charges = self.charges_by_name([(policy, key, 0)], Purpose::Amend)?;
+    ) -> Result<Amend<Named>, ConfigError> {
+        let named = self.named([(policy, key, 0)])?;
+        let charges = self.charges_named(&named, &named.look(self).now(), Purpose::Amend);
         let Some(charge) = charges.first() else {
             let remedy = "name a policy that has a limit: this one is unlimited for all";
             return Err(ConfigError::quoting("policy", policy, remedy));
@@ -186,7 +150,43 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                     remedy,
                 ))
             }
-            length => Ok((*charge, Amendment::Override(numbers, length))),
+            length => Ok(Amend::of(named, Amendment::Override(numbers, length))),
         }
+    }
+}
+
+/// An [`Ask`] for another limit of a key, for which the store in this process may have no room.
+#[must_use = "nothing happens until it is awaited, or `now` is called"]
+#[derive(Debug)]
+pub struct Override<'a, L: ?Sized + Ledger = dyn Ledger>(Ask<'a, Amend<Named>, L>);
+
+impl Override<'_, MemoryLedger> {
+    /// Asks the store in this process, which always answers at once.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for another override.
+    pub fn now(self) -> Result<(), ConfigError> {
+        let Ask { limiter, verb } = self.0;
+        match verb.amended(limiter) {
+            Reply::Now(Err(_)) => {
+                let remedy = "end some with `end_override`, or let them end sooner";
+                Err(ConfigError::new(
+                    "overrides",
+                    "more than 10,000 of one policy",
+                    remedy,
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<L: Ledger + ?Sized> IntoFuture for Override<'_, L> {
+    type Output = Result<(), StoreError>;
+    type IntoFuture = Reply<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.0.into_future()
     }
 }

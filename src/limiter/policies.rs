@@ -1,5 +1,6 @@
 //! The parts of a limiter that its clones share.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::counting::LimiterCounters;
@@ -90,6 +91,23 @@ impl Policies {
             let remedy = format!("name one of {}", known.join(", "));
             ConfigError::quoting("policy", name, remedy)
         })
+    }
+
+    /// Returns the charges that units were taken from. A store may leave slots out, which are held and not taken.
+    pub(super) fn taken_from<'a>(
+        &self,
+        charges: &'a [Charge],
+        outcomes: &Outcomes,
+    ) -> Cow<'a, [Charge]> {
+        if !self.has_slots {
+            return Cow::Borrowed(charges);
+        }
+        let is_taken_from = |charge: &&Charge| {
+            let algorithm = self.algorithms.get(charge.policy);
+            !algorithm.is_some_and(Algorithm::is_held)
+                || outcomes.iter().any(|(policy, _)| policy == charge.policy)
+        };
+        charges.iter().filter(is_taken_from).copied().collect()
     }
 
     /// Reports to operators that the store fails, unless the store does so itself.

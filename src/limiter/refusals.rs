@@ -2,10 +2,9 @@
 
 use smallvec::SmallVec;
 
-use super::{Limiter, LocalLimiter};
-use crate::error::StoreError;
+use super::Limiter;
 use crate::policy::Policy;
-use crate::store::{Charge, Ledger, Reply};
+use crate::store::{Charge, Ledger};
 
 /// How many refusals block a key, for each policy; `None` for a policy without a penalty.
 pub(super) struct Penalties(Box<[Option<u32>]>);
@@ -33,24 +32,17 @@ impl Penalties {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Asks how many refusals of the keys of these charges count, under the policies with a penalty.
-    fn ask_refusals(
-        &self,
-        charges: &[Charge],
-    ) -> impl Iterator<Item = (usize, u32, Reply<Result<u32, StoreError>>)> {
-        let penalties = &self.policies.penalties;
-        charges.iter().filter_map(|charge| {
-            let of = penalties.of_policy(charge.policy)?;
-            Some((charge.policy, of, self.ledger.refusals(charge)))
-        })
-    }
-
     /// Returns how many refusals of the keys of these charges count. It is empty if the store cannot tell.
     pub(super) fn refusals(
         &self,
         charges: &[Charge],
     ) -> impl Future<Output = RefusalCounts> + Send + 'static + use<L> {
-        let asked: Vec<_> = self.ask_refusals(charges).collect();
+        let penalties = &self.policies.penalties;
+        let asked = charges.iter().filter_map(|charge| {
+            let of = penalties.of_policy(charge.policy)?;
+            Some((charge.policy, of, self.ledger.refusals(charge)))
+        });
+        let asked: Vec<_> = asked.collect();
         async move {
             let mut all = RefusalCounts::new();
             for (policy, of, reply) in asked {
@@ -64,21 +56,5 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             }
             all
         }
-    }
-}
-
-impl LocalLimiter {
-    /// Returns how many refusals of the keys of these charges count.
-    pub(super) fn refusals_now(&self, charges: &[Charge]) -> RefusalCounts {
-        let asked = self.ask_refusals(charges);
-        let counting = asked.filter_map(|(policy, of, reply)| match reply {
-            Reply::Now(Ok(refusals)) => Some(RefusalCount {
-                policy,
-                refusals,
-                of,
-            }),
-            _ => None,
-        });
-        counting.collect()
     }
 }

@@ -1,20 +1,30 @@
 //! Charges at an estimate, which are settled at the end of the request.
 
+use smallvec::SmallVec;
+
+use super::ask::{Ask, Steps, Verb};
+use super::findings::{Findings, Looks};
 use super::reservation::{Held, PendingOutcomes};
-use super::{Charges, Limiter, LocalLimiter, Purpose, Reservation};
+use super::subject::{Alike, Subject};
+use super::{Limiter, LocalLimiter, Purpose, Reservation};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
-use crate::key::{IntoKey, Key};
-use crate::plan::Finding;
-use crate::policy::Demand;
+use crate::key::IntoKey;
 use crate::store::{Charge, Charged, Ledger, Reply, Wanted};
 
-impl LocalLimiter {
-    /// Decides at an estimate of the cost and charges it, as [`check_now`](Self::check_now) does. Returns a
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Decides at an estimate of the cost and charges it, as [`check`](Self::check) does. Answers with a
     /// [`Reservation`], which settles the real cost of the request.
     ///
     /// An estimate above the limit is denied, however long the request waits, like any other cost. An estimate of 0
     /// is allowed, however much is used: to ask whether anything is left, reserve 1.
+    ///
+    /// If the future is dropped after it was first polled and before the store has answered, the request has ended, and
+    /// is settled as [`Policy::unless_settled`](crate::Policy::unless_settled) says.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide; the in-process store always can.
     ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
@@ -22,87 +32,33 @@ impl LocalLimiter {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
     ///     .build_local()?;
-    /// let used = || limiter.peek_now("ann", 0).binding().unwrap().1.used();
+    /// let used = || limiter.peek("ann", 0).now().binding().unwrap().1.used();
     ///
-    /// let reservation = limiter.reserve_now("ann", 4_000);
+    /// let reservation = limiter.reserve("ann", 4_000).now();
     /// assert!(reservation.is_allowed());
     /// assert_eq!(used(), 4_000);
     /// reservation.settle(1_500);
     /// assert_eq!(used(), 1_500);
     ///
-    /// limiter.reserve_now("ann", 8_000).cancel();
+    /// limiter.reserve("ann", 8_000).now().cancel();
     /// assert_eq!(used(), 1_500);
     ///
-    /// assert!(!limiter.reserve_now("ann", 9_000).is_allowed());
+    /// assert!(!limiter.reserve("ann", 9_000).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn reserve_now(&self, key: impl IntoKey, estimate: u32) -> Reservation {
-        let key = key.into_key();
-        let Some(policy) = self.policies.shape().sole() else {
-            let charges = self.asked_alike_now(key, estimate, Purpose::Hold);
-            return self.reserve_charges_now(&charges);
-        };
-        let (asked, finding) = ((key, estimate), self.found_now(&key));
-        self.with_charge_of_one(policy, asked, Purpose::Hold, finding.as_ref(), |charges| {
-            self.reserve_charges_now(charges)
-        })
-    }
-
-    /// Decides under the named policies, each with its own key and estimate; see
-    /// [`reserve_now`](Self::reserve_now).
-    ///
-    /// # Errors
-    ///
-    /// When the limiter has no policy of a name, or a policy is named twice. Nothing is charged then.
-    pub fn reserve_with_now<'a, K: IntoKey>(
-        &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Reservation, ConfigError> {
-        self.policies.mistakes.note_asked_apart();
-        let charges = self.charges_by_name(asked, Purpose::Hold)?;
-        Ok(self.reserve_charges_now(&charges))
-    }
-
-    /// A function of its own: a reservation is written where the caller wants it only if it is all that is returned.
-    fn reserve_charges_now(&self, charges: &[Charge]) -> Reservation {
-        let mut reservation = Reservation::of(self);
-        reservation.decide(charges, |outcomes| {
-            let decided = self.decide(charges, Wanted::Everything, outcomes);
-            matches!(decided, Charged::Now(Ok(true)))
-        });
-        self.conclude_reserved(charges, &mut reservation);
-        reservation
-    }
-}
-
-impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Decides at an estimate of the cost and charges it, in any store; see
-    /// [`reserve_now`](Limiter::reserve_now).
-    ///
-    /// The store in this process decides during this call. Any other store may begin only when the future is
-    /// first polled. If the future is dropped after that and before the store has answered, the request has
-    /// ended, and is settled as [`Policy::unless_settled`](crate::Policy::unless_settled) says.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot decide; the in-process store always can.
     pub fn reserve(
         &self,
         key: impl IntoKey,
         estimate: u32,
-    ) -> impl Future<Output = Result<Reservation, StoreError>> + Send + 'static {
-        let key: Key = key.into_key();
-        self.once_found(key, move |limiter, finding| {
-            let (asker, purpose) = (limiter.asker(), Purpose::Hold);
-            limiter.reserve_charges(limiter.asked_alike(asker, (key, estimate), purpose, finding))
-        })
+    ) -> Ask<'_, impl Verb<Answer = Reservation>, L> {
+        self.asks(Reserve(Alike::of(key, estimate)))
     }
 
     /// Decides under the named policies, each with its own key and estimate; see [`reserve`](Self::reserve).
     ///
     /// # Errors
     ///
-    /// At once, when the limiter has no policy of a name, or a policy is named twice. From the future, when the store
+    /// At once, when the limiter has no policy of a name, or a policy is named twice. Once awaited, when the store
     /// cannot decide.
     ///
     /// ```
@@ -120,37 +76,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     pub fn reserve_with<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<impl Future<Output = Result<Reservation, StoreError>> + Send + 'static, ConfigError>
-    {
-        self.policies.mistakes.note_asked_apart();
-        let named = self.named(asked)?;
-        let limiter = self.clone();
-        let reserved = match self.find(&named) {
-            Reply::Now(findings) => Ok(self.reserve_found(&named, &findings)),
-            Reply::Later(findings) => Err(findings),
-        };
-        Ok(async move {
-            match reserved {
-                Ok(reserved) => reserved?.await,
-                Err(findings) => {
-                    let findings = findings.await;
-                    limiter.reserve_found(&named, &findings)?.await
-                }
-            }
-        })
-    }
-
-    /// Reserves under named policies, after a resolver has been asked about their keys.
-    fn reserve_found(
-        &self,
-        named: &[(usize, Demand)],
-        findings: &[Option<Finding>],
-    ) -> Result<
-        impl Future<Output = Result<Reservation, StoreError>> + Send + 'static + use<L>,
-        StoreError,
-    > {
-        let charges = self.charges_of_found(named, findings, Purpose::Hold)?;
-        Ok(self.reserve_charges(charges))
+    ) -> Result<Ask<'_, impl Verb<Answer = Reservation>, L>, ConfigError> {
+        Ok(self.asks(Reserve(self.named(asked)?)))
     }
 
     /// Returns how many settlements were lost since the limiter was built, because the store failed or the
@@ -168,24 +95,37 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
     }
 
-    fn reserve_charges(
-        &self,
-        charges: Charges,
-    ) -> impl Future<Output = Result<Reservation, StoreError>> + Send + 'static + use<L> {
-        let limiter = self.clone();
-        let reserved = match self.ask(&charges) {
-            Reply::Now(answer) => Ok(self.reserved(&charges, answer)),
-            Reply::Later(coming) => Err(PendingOutcomes::new(self, &charges, coming)),
-        };
-        async move {
-            match reserved {
-                Ok(reserved) => reserved,
-                Err(coming) => {
+    fn reserve_charges(&self, charges: &[Charge]) -> Reply<Result<Reservation, StoreError>> {
+        let mut reservation = Reservation::of(self);
+        match self.reserve_into(charges, &mut reservation) {
+            Charged::Now(Ok(_)) => Reply::Now(Ok(reservation)),
+            Charged::Now(Err(error)) => {
+                self.count_failed(charges);
+                Reply::Now(Err(error))
+            }
+            Charged::Later(coming) => {
+                let coming = PendingOutcomes::new(self, charges, coming);
+                let limiter = self.clone();
+                let charges: SmallVec<[Charge; 1]> = SmallVec::from_slice(charges);
+                Reply::later(async move {
                     let reserved = limiter.reserved(&charges, coming.await);
                     reserved.map(Reservation::later)
-                }
+                })
             }
         }
+    }
+
+    /// Decides on these charges, and holds them if the answer comes at once. A reservation is large to move.
+    fn reserve_into(&self, charges: &[Charge], reservation: &mut Reservation) -> Charged {
+        let mut charged = Charged::Now(Ok(false));
+        reservation.decide(charges, |outcomes| {
+            charged = self.decide(charges, Wanted::Everything, outcomes);
+            matches!(charged, Charged::Now(Ok(true)))
+        });
+        if let Charged::Now(Ok(_)) = charged {
+            self.conclude_reserved(charges, reservation);
+        }
+        charged
     }
 
     /// Returns the reservation of charges that a store has answered.
@@ -211,5 +151,44 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             self.policies
                 .conclude(charges, outcomes, Charge::is_of_rate);
         });
+    }
+}
+
+impl LocalLimiter {
+    /// A function of its own: a reservation is written where the caller wants it only if it is all that is returned.
+    fn reserve_at_once(&self, charges: &[Charge]) -> Reservation {
+        let mut reservation = Reservation::of(self);
+        // The store in this process always answers, about each charge.
+        let _ = self.reserve_into(charges, &mut reservation);
+        reservation
+    }
+}
+
+struct Reserve<S>(S);
+
+impl<S: Subject> Steps for Reserve<S> {
+    type Told = Reservation;
+
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        self.0.look(limiter)
+    }
+
+    fn ask<L: Ledger + ?Sized>(
+        self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+    ) -> Reply<Result<Reservation, StoreError>> {
+        self.0.note(limiter);
+        let reserve = |charges: &[Charge]| limiter.reserve_charges(charges);
+        self.0
+            .with_charges(limiter, findings, Purpose::Hold, reserve)
+    }
+
+    fn now(self, limiter: &LocalLimiter) -> Reservation {
+        self.0.note(limiter);
+        let findings = self.0.look(limiter).now();
+        let reserve = |charges: &[Charge]| limiter.reserve_at_once(charges);
+        self.0
+            .with_charges(limiter, &findings, Purpose::Hold, reserve)
     }
 }

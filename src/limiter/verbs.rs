@@ -1,30 +1,52 @@
-//! Further verbs of a limiter: decisions under named policies, for as many units as there are, and without a
-//! charge.
-//!
-//! Each verb has two forms: `…_now` for the store in this process, and a future with the same meaning for any
-//! store. The documentation of a verb is at `…_now`.
+//! The verbs of a limiter that tell whether requests may go on: with a charge, and without one.
 
 use std::sync::Arc;
 
+use super::ask::{Ask, Steps, Verb};
+use super::findings::{Findings, Looks};
 use super::leased::AllLeased;
-use super::{Charges, Inspection, Limiter, LocalLimiter, Purpose};
+use super::refusals::RefusalCounts;
+use super::subject::{Alike, Subject};
+use super::{Inspection, Limiter, LocalLimiter, Purpose};
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
-use crate::key::{IntoKey, Key};
-use crate::plan::Finding;
-use crate::store::{Ledger, answered};
+use crate::key::IntoKey;
+use crate::store::{Charge, Ledger, Reply, answered};
 
-impl LocalLimiter {
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Decides one request of this key at this cost, and charges every policy if all allow it.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide; the in-process store always can.
+    #[inline]
+    pub fn check(&self, key: impl IntoKey, cost: u32) -> Ask<'_, impl Verb<Answer = Decision>, L> {
+        self.asks(Check(Alike::of(key, cost)))
+    }
+
+    /// Decides and charges as [`check`](Self::check) does, and answers only with the verdict.
+    ///
+    /// In this process, a decision without the numbers takes a fraction of the time.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide; the in-process store always can.
+    #[inline]
+    pub fn admit(&self, key: impl IntoKey, cost: u32) -> Ask<'_, impl Verb<Answer = bool>, L> {
+        self.asks(Admit(Alike::of(key, cost)))
+    }
+
     /// Decides under the named policies, each with its own key and cost, and charges them if all
     /// allow it.
     ///
     /// Only the named policies decide. Without a name, the request is allowed. If the keys have different
-    /// types, convert each to a [`Key`] with [`into_key`](IntoKey::into_key).
+    /// types, convert each to a [`Key`](crate::key::Key) with [`into_key`](IntoKey::into_key).
     ///
     /// # Errors
     ///
-    /// When the limiter has no policy of a name, or a policy is named twice.
+    /// At once, when the limiter has no policy of a name, or a policy is named twice. Once awaited, when the store
+    /// cannot decide.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -36,30 +58,83 @@ impl LocalLimiter {
     ///     .policy(Policy::new("user", FixedWindow::per_day(1_000)))
     ///     .build_local()?;
     ///
-    /// let decision = limiter.check_with_now([
+    /// let asked = [
     ///     ("address", Ipv4Addr::LOCALHOST.into_key(), 1),
     ///     ("user", "ann".into_key(), 25),
-    /// ])?;
+    /// ];
+    /// let decision = limiter.check_with(asked)?.now();
     /// assert!(decision.is_allowed());
-    /// let user = limiter.check_with_now([("user", "ann", 1)])?;
+    /// let user = limiter.check_with([("user", "ann", 1)])?.now();
     /// assert_eq!(user.binding().unwrap().1.remaining(), 974);
     ///
-    /// let error = limiter.check_with_now([("usr", "ann", 1)]).unwrap_err();
+    /// let error = limiter.check_with([("usr", "ann", 1)]).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
     ///     r#"`policy` cannot be "usr": name one of address, user"#,
     /// );
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn check_with_now<'a, K: IntoKey>(
+    pub fn check_with<'a, K: IntoKey>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Decision, ConfigError> {
-        self.policies.mistakes.note_asked_apart();
-        let charges = self.charges_by_name(asked, Purpose::Decide)?;
-        let mut decision = self.decision(Outcomes::new(Micros::ZERO));
-        decision.change(|outcomes| self.decide_all(&charges, outcomes));
-        Ok(decision)
+    ) -> Result<Ask<'_, impl Verb<Answer = Decision>, L>, ConfigError> {
+        Ok(self.asks(Check(self.named(asked)?)))
+    }
+
+    /// Returns the decision that [`check`](Self::check) would make, and charges nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot answer; the in-process store always can.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
+    ///     .build_local()?;
+    ///
+    /// let batch = limiter.peek("ann", 8).now();
+    /// assert!(batch.is_allowed());
+    /// assert_eq!(batch.binding().unwrap().1.remaining(), 2);
+    /// assert_eq!(limiter.peek("ann", 0).now().binding().unwrap().1.remaining(), 10);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn peek(&self, key: impl IntoKey, cost: u32) -> Ask<'_, impl Verb<Answer = Decision>, L> {
+        self.asks(Peek(Alike::of(key, cost)))
+    }
+
+    /// Takes as many units as there are, up to `most`, in one step: the units that every policy grants, and
+    /// the decision about them. If there are none, it answers with 0 and the decision about one unit. A
+    /// [soft](crate::Policy::soft) policy limits nothing, and is charged where it has room.
+    ///
+    /// If a policy has a [factor](crate::Policy::factor), it takes two steps: to ask how many there are and
+    /// to take them. If other requests take them in between four times, it takes one unit at most.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide. It may have charged the units all the same. The in-process store always can.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
+    ///     .build_local()?;
+    ///
+    /// assert_eq!(limiter.take_up_to("ann", 7).now().0, 7);
+    /// assert_eq!(limiter.take_up_to("ann", 7).now().0, 3);
+    /// let (none, decision) = limiter.take_up_to("ann", 7).now();
+    /// assert_eq!(none, 0);
+    /// assert!(decision.retry_after().is_some());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn take_up_to(
+        &self,
+        key: impl IntoKey,
+        most: u32,
+    ) -> Ask<'_, impl Verb<Answer = (u32, Decision)>, L> {
+        self.asks(TakeUpTo(Alike::of(key, most)))
     }
 
     /// Describes the state of this key under every policy, in sentences for a person who asks why it was
@@ -71,6 +146,10 @@ impl LocalLimiter {
     /// `extractor.key_of(value)` with the policy's extractor, see [keys for an
     /// operator](crate::key#keys-for-an-operator).
     ///
+    /// # Errors
+    ///
+    /// When the store cannot answer; the in-process store always can.
+    ///
     /// ```
     /// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
     ///
@@ -80,98 +159,77 @@ impl LocalLimiter {
     ///     .store(MemoryStore::new().clock(ManualClock::new()))
     ///     .build_local()?;
     ///
-    /// assert!(limiter.check_now("ann", 2).is_allowed());
+    /// assert!(limiter.check("ann", 2).now().is_allowed());
     /// assert_eq!(
-    ///     limiter.inspect_now("ann").to_string(),
+    ///     limiter.inspect("ann").now().to_string(),
     ///     "burst: 2 of 2 used, none remains. One more in 1s, whole again in 2s.\n\
     ///      hourly: 2 of 100 used, 98 remain. Whole again in 1h.\n",
     /// );
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn inspect_now(&self, key: impl IntoKey) -> Inspection {
-        let key = key.into_key();
-        let refusals = self.refusals_now(&self.charges_now(key, 0, Purpose::Look));
-        Inspection::new(self.peek_now(key, 0), refusals, AllLeased::new())
+    pub fn inspect(&self, key: impl IntoKey) -> Ask<'_, impl Verb<Answer = Inspection>, L> {
+        self.asks(Inspect(Alike::of(key, 0)))
     }
 
-    /// Returns the decision that [`check_now`](Self::check_now) would make, and charges nothing.
-    ///
-    /// ```
-    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
-    ///     .build_local()?;
-    ///
-    /// let batch = limiter.peek_now("ann", 8);
-    /// assert!(batch.is_allowed());
-    /// assert_eq!(batch.binding().unwrap().1.remaining(), 2);
-    /// assert_eq!(limiter.peek_now("ann", 0).binding().unwrap().1.remaining(), 10);
-    /// # Ok::<(), tower_ratelimit::ConfigError>(())
-    /// ```
-    pub fn peek_now(&self, key: impl IntoKey, cost: u32) -> Decision {
-        let charges = self.charges_now(key.into_key(), cost, Purpose::Decide);
-        let names = Arc::clone(&self.policies.names);
-        let mut decision = Decision::new(names, self.ledger.inner().peek_now(&charges));
-        decision.change(|outcomes| self.policies.prices.convert_to_units(&charges, outcomes));
-        decision
-    }
-
-    /// Takes as many units as there are, up to `most`, in one step: the units that every policy grants, and
-    /// the decision about them. If there are none, it returns 0 and the decision about one unit. A
-    /// [soft](crate::Policy::soft) policy limits nothing, and is charged where it has room.
-    ///
-    /// If a policy has a [factor](crate::Policy::factor), it takes two steps: to ask how many there are and
-    /// to take them. If other requests take them in between four times, it takes one unit at most.
-    ///
-    /// ```
-    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
-    ///     .build_local()?;
-    ///
-    /// assert_eq!(limiter.take_up_to_now("ann", 7).0, 7);
-    /// assert_eq!(limiter.take_up_to_now("ann", 7).0, 3);
-    /// let (none, decision) = limiter.take_up_to_now("ann", 7);
-    /// assert_eq!(none, 0);
-    /// assert!(decision.retry_after().is_some());
-    /// # Ok::<(), tower_ratelimit::ConfigError>(())
-    /// ```
-    pub fn take_up_to_now(&self, key: impl IntoKey, most: u32) -> (u32, Decision) {
-        let key = key.into_key();
-        if self.policies.prices.are_any() {
-            return self.take_priced(key, most);
+    #[inline]
+    pub(super) fn asks<V>(&self, verb: V) -> Ask<'_, V, L> {
+        Ask {
+            limiter: self,
+            verb,
         }
-        let most = self.most_at_once(key, most);
-        let mut charges = self.charges_now(key, most, Purpose::Decide);
-        if most == 0 || charges.is_empty() {
-            return (most, self.peek_now(key, 0));
-        }
-        let (units, outcomes) = self.take_now(&charges);
-        self.policies.count_taken(&mut charges, units, &outcomes);
-        (units, self.decision(outcomes))
     }
 
-    /// Takes as many units as there are at the present price, for which the store has no step of its own.
-    fn take_priced(&self, key: Key, most: u32) -> (u32, Decision) {
+    /// Returns the decision that these charges would have.
+    pub(crate) fn peek_about(&self, charges: &[Charge]) -> Reply<Result<Decision, StoreError>> {
+        let peeked = self.ledger.peek(charges);
+        self.once_answered(charges, peeked, |policies, charges, answer| {
+            let mut outcomes = answered(charges, answer)?;
+            policies.prices.convert_to_units(charges, &mut outcomes);
+            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
+        })
+    }
+
+    /// Describes the state of the keys of these charges, beside the decision about them.
+    pub(super) fn inspect_beside(
+        &self,
+        peeked: Reply<Result<Decision, StoreError>>,
+        charges: &[Charge],
+    ) -> Reply<Result<Inspection, StoreError>> {
+        let (refusals, leased) = (self.refusals(charges), self.leased(charges));
+        Reply::later(
+            async move { Ok(Inspection::new(peeked.await?, refusals.await, leased.await)) },
+        )
+    }
+
+    /// Takes as many units as there are at the present price, for which a store has no step of its own.
+    async fn take_priced(
+        self,
+        Alike { key, cost: most }: Alike,
+        findings: Findings,
+    ) -> Result<(u32, Decision), StoreError> {
+        let peek = |cost| Peek(Alike { key, cost }).ask(&self, &findings);
+        let check = |cost| Check(Alike { key, cost }).ask(&self, &findings);
         for _ in 0..TRIES {
-            let units = takeable(&self.peek_now(key, 0), most);
+            let units = takeable(&peek(0).await?, most);
             if units == 0 {
                 break;
             }
-            let decision = self.check_now(key, units);
+            let decision = check(units).await?;
             if decision.is_allowed() {
-                return (units, decision);
+                return Ok((units, decision));
             }
         }
-        let denied = self.peek_now(key, most.min(1));
+        let denied = peek(most.min(1)).await?;
         if most == 0 || !denied.is_allowed() {
-            return (0, denied);
+            return Ok((0, denied));
         }
         // Units were given back meanwhile. One of them, in one step, has a verdict that agrees with the number.
-        let decision = self.check_now(key, 1);
-        (decision.is_allowed().into(), decision)
+        let decision = check(1).await?;
+        Ok((decision.is_allowed().into(), decision))
+    }
+
+    fn no_decision(&self) -> Decision {
+        self.decision(Outcomes::new(Micros::ZERO))
     }
 }
 
@@ -189,158 +247,158 @@ fn takeable(decision: &Decision, most: u32) -> u32 {
         .map_or(most, |remaining| remaining.min(most))
 }
 
-impl<L: Ledger + ?Sized> Limiter<L> {
-    /// Decides under the named policies, each with its own key and cost, in any store; see
-    /// [`check_with_now`](Limiter::check_with_now).
-    ///
-    /// The store in this process decides during this call. Any other store may begin only when the
-    /// future is first polled.
-    ///
-    /// # Errors
-    ///
-    /// At once, when the limiter has no policy of a name, or a policy is named twice. From the
-    /// future, when the store cannot decide.
-    ///
-    /// ```
-    /// # use tower_ratelimit::{FixedWindow, Limiter, Policy};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let limiter = Limiter::builder().policy(Policy::new("user", FixedWindow::per_day(1))).build()?;
-    /// let decision = limiter.check_with([("user", "ann", 1)])?.await?;
-    /// assert!(decision.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn check_with<'a, K: IntoKey>(
-        &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<impl Future<Output = Result<Decision, StoreError>> + Send + 'static, ConfigError>
-    {
-        self.deciding_by_name(asked)
+struct Check<S>(S);
+
+impl<S: Subject> Steps for Check<S> {
+    type Told = Decision;
+
+    #[inline]
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        self.0.look(limiter)
     }
 
-    /// Describes the state of this key under every policy, in any store; see
-    /// [`inspect_now`](Limiter::inspect_now), which says which key that is.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot answer; the in-process store always can.
-    pub fn inspect(
-        &self,
-        key: impl IntoKey,
-    ) -> impl Future<Output = Result<Inspection, StoreError>> + Send + 'static {
-        let key = key.into_key();
-        self.once_found(key, move |limiter, finding| {
-            let charges = limiter.charges_alike(limiter.asker(), (key, 0), Purpose::Look, finding);
-            let (refusals, leased) = (limiter.refusals(&charges), limiter.leased(&charges));
-            let peeked = limiter.peek_found((key, 0), finding);
-            async move { Ok(Inspection::new(peeked.await?, refusals.await, leased.await)) }
-        })
+    fn ask<L: Ledger + ?Sized>(
+        self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+    ) -> Reply<Result<Decision, StoreError>> {
+        self.0.note(limiter);
+        let decide = |charges: &[Charge]| limiter.decision_on(charges);
+        self.0
+            .with_charges(limiter, findings, Purpose::Decide, decide)
     }
 
-    /// Takes as many units as there are, up to `most`, in any store; see
-    /// [`take_up_to_now`](Limiter::take_up_to_now).
-    ///
-    /// The store is asked at once, not when the future is first polled, unless a policy has a
-    /// [factor](crate::Policy::factor).
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot decide. It may have charged the units all the same.
-    pub fn take_up_to(
-        &self,
-        key: impl IntoKey,
-        most: u32,
-    ) -> impl Future<Output = Result<(u32, Decision), StoreError>> + Send + 'static {
-        let key = key.into_key();
-        self.once_found(key, move |limiter, finding| {
-            let most = limiter.most_at_once(key, most);
-            let mut charges = limiter.charges_found((key, most), finding);
-            let taken = match (most, &*charges) {
+    // It is decided in place, because moving a decision costs as much as making it.
+    #[inline]
+    fn now(self, limiter: &LocalLimiter) -> Decision {
+        let mut decision = limiter.no_decision();
+        decision.change(|outcomes| self.0.decide_now(limiter, outcomes));
+        decision
+    }
+}
+
+struct Admit(Alike);
+
+impl Steps for Admit {
+    type Told = bool;
+
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        self.0.look(limiter)
+    }
+
+    fn ask<L: Ledger + ?Sized>(
+        self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+    ) -> Reply<Result<bool, StoreError>> {
+        let decided = Check(self.0).ask(limiter, findings);
+        decided.map(|decided| Ok(decided?.is_allowed()))
+    }
+
+    #[inline]
+    fn now(self, limiter: &LocalLimiter) -> bool {
+        let Self(Alike { key, cost }) = self;
+        limiter.admit_at_once(&key, cost)
+    }
+}
+
+struct Peek(Alike);
+
+impl Steps for Peek {
+    type Told = Decision;
+
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        self.0.look(limiter)
+    }
+
+    fn ask<L: Ledger + ?Sized>(
+        self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+    ) -> Reply<Result<Decision, StoreError>> {
+        let peek = |charges: &[Charge]| limiter.peek_about(charges);
+        self.0
+            .with_charges(limiter, findings, Purpose::Decide, peek)
+    }
+
+    fn now(self, limiter: &LocalLimiter) -> Decision {
+        let peeked = self.at_once(limiter);
+        peeked.unwrap_or_else(|| limiter.no_decision())
+    }
+}
+
+struct TakeUpTo(Alike);
+
+impl Steps for TakeUpTo {
+    type Told = (u32, Decision);
+
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        self.0.look(limiter)
+    }
+
+    fn ask<L: Ledger + ?Sized>(
+        self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+    ) -> Reply<Result<(u32, Decision), StoreError>> {
+        let Self(Alike { key, cost: most }) = self;
+        let cost = limiter.most_at_once(key, most, findings.of(0));
+        let asked = Alike { key, cost };
+        asked.with_charges(limiter, findings, Purpose::Decide, |charges| {
+            if cost == 0 || charges.is_empty() {
                 // There is nothing to take, or no policy that limits it.
-                (0, _) | (_, []) => {
-                    let told = limiter.ledger.peek(&charges);
-                    Ok(told.map(move |answer| Ok((most, answer?))))
-                }
-                _ if limiter.policies.prices.are_any() => Err(limiter.clone()),
-                _ => Ok(limiter.take(&charges)),
-            };
-            let policies = Arc::clone(&limiter.policies);
-            async move {
-                let (units, outcomes) = match taken {
-                    Ok(reply) => reply.wait().await?,
-                    Err(priced) => return Box::pin(priced.take_priced_in_any(key, most)).await,
-                };
-                let mut outcomes = answered(&charges, Ok(outcomes))?;
-                policies.prices.convert_to_units(&charges, &mut outcomes);
-                if most > 0 {
-                    policies.count_taken(&mut charges, units, &outcomes);
-                }
+                let peeked = limiter.peek_about(charges);
+                return peeked.map(move |peeked| Ok((cost, peeked?)));
+            }
+            if limiter.policies.prices.are_any() {
+                return Reply::later(limiter.clone().take_priced(asked, findings.clone()));
+            }
+            let taken = limiter.take(charges);
+            limiter.once_answered(charges, taken, |policies, charges, taken| {
+                let (units, outcomes) = taken?;
+                let charges = policies.taken_from(charges, &outcomes);
+                let outcomes = answered(&charges, Ok(outcomes))?;
+                policies.count_taken(&charges, units, &outcomes);
                 Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
-            }
+            })
         })
     }
 
-    /// Returns the charges of all policies for one key at one cost, with the finding of a resolver.
-    fn charges_found(&self, asked: (Key, u32), finding: Option<&Finding>) -> Charges {
-        self.charges_alike(self.asker(), asked, Purpose::Decide, finding)
+    fn now(self, limiter: &LocalLimiter) -> (u32, Decision) {
+        let taken = self.at_once(limiter);
+        taken.unwrap_or_else(|| (0, limiter.no_decision()))
+    }
+}
+
+struct Inspect(Alike);
+
+impl Steps for Inspect {
+    type Told = Inspection;
+
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        self.0.look(limiter)
     }
 
-    /// Takes as many units as there are at the present price, for which a store has no step of its own.
-    async fn take_priced_in_any(self, key: Key, most: u32) -> Result<(u32, Decision), StoreError> {
-        for _ in 0..TRIES {
-            let units = takeable(&self.peek(key, 0).await?, most);
-            if units == 0 {
-                break;
-            }
-            let decision = self.check(key, units).await?;
-            if decision.is_allowed() {
-                return Ok((units, decision));
-            }
-        }
-        let denied = self.peek(key, most.min(1)).await?;
-        if most == 0 || !denied.is_allowed() {
-            return Ok((0, denied));
-        }
-        let decision = self.check(key, 1).await?;
-        Ok((decision.is_allowed().into(), decision))
+    fn ask<L: Ledger + ?Sized>(
+        self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+    ) -> Reply<Result<Inspection, StoreError>> {
+        let peeked = Peek(self.0).ask(limiter, findings);
+        self.0
+            .with_charges(limiter, findings, Purpose::Look, |charges| {
+                limiter.inspect_beside(peeked, charges)
+            })
     }
 
-    /// Returns the decision that [`check`](Self::check) would make, and charges nothing.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot answer; the in-process store always can.
-    pub fn peek(
-        &self,
-        key: impl IntoKey,
-        cost: u32,
-    ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static {
-        let key = key.into_key();
-        self.once_found(key, move |limiter, finding| {
-            limiter.peek_found((key, cost), finding)
-        })
-    }
-
-    fn peek_found(
-        &self,
-        asked: (Key, u32),
-        finding: Option<&Finding>,
-    ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static + use<L> {
-        self.peek_about(self.charges_found(asked, finding))
-    }
-
-    /// Returns the decision that these charges would have.
-    pub(crate) fn peek_about(
-        &self,
-        charges: Charges,
-    ) -> impl Future<Output = Result<Decision, StoreError>> + Send + 'static + use<L> {
-        let reply = self.ledger.peek(&charges);
-        let policies = Arc::clone(&self.policies);
-        async move {
-            let mut outcomes = answered(&charges, reply.wait().await)?;
-            policies.prices.convert_to_units(&charges, &mut outcomes);
-            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
-        }
+    fn now(self, limiter: &LocalLimiter) -> Inspection {
+        let nothing = || {
+            Inspection::new(
+                limiter.no_decision(),
+                RefusalCounts::new(),
+                AllLeased::new(),
+            )
+        };
+        self.at_once(limiter).unwrap_or_else(nothing)
     }
 }

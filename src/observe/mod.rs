@@ -9,8 +9,8 @@
 //! let limiter = Limiter::builder()
 //!     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
 //!     .build_local()?;
-//! let _ = limiter.check_now("ann", 9);
-//! let _ = limiter.check_now("ann", 9);
+//! let _ = limiter.check("ann", 9).now();
+//! let _ = limiter.check("ann", 9).now();
 //!
 //! let snapshot = limiter.snapshot();
 //! let mails = snapshot.policy("mails").unwrap();
@@ -42,7 +42,7 @@
 //!
 //! [`near_limit`](PolicyStats::near_limit) needs the numbers of allowed requests. A layer
 //! [`without_headers`](crate::middleware::RateLimitLayerBuilder::without_headers), and
-//! [`admit_now`](crate::Limiter::admit_now), do not ask for them and count no near misses.
+//! [`admit`](crate::Limiter::admit), do not ask for them and count no near misses.
 //!
 //! # The heaviest keys
 //!
@@ -57,7 +57,7 @@
 //! let mails = Policy::new("mails", FixedWindow::per_hour(10)).heaviest_keys(HeaviestKeys::new(5).in_the_clear());
 //! let limiter = Limiter::builder().policy(mails).build_local()?;
 //! for (key, cost) in [("ann", 2), ("bob", 8), ("bob", 8)] {
-//!     let _ = limiter.check_now(key, cost);
+//!     let _ = limiter.check(key, cost).now();
 //! }
 //! let snapshot = limiter.snapshot();
 //! let heaviest = snapshot.policy("mails").unwrap().heaviest().unwrap();

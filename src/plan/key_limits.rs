@@ -28,7 +28,7 @@ use crate::key::{IntoKey, Key};
 /// let policy = Policy::new("minute", FixedWindow::per_minute(1)).key_limits(limits);
 /// let limiter = Limiter::builder().policy(policy).build_local()?;
 ///
-/// let limit = |key: &str| limiter.check_now(key, 1).binding().unwrap().1.limit();
+/// let limit = |key: &str| limiter.check(key, 1).now().binding().unwrap().1.limit();
 /// assert_eq!([limit("ann"), limit("partner-7"), limit("bob")], [500, 100, 10]);
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```

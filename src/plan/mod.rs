@@ -26,11 +26,11 @@
 //!     .plans(plans, |key| key.starts_with("pro-").then_some("pro"))
 //!     .build_local()?;
 //!
-//! let decision = limiter.check_now("pro-ann", 1);
+//! let decision = limiter.check("pro-ann", 1).now();
 //! let (_, minute) = decision.policies().next().unwrap();
 //! assert_eq!((minute.limit(), minute.remaining()), (100, 99));
 //! assert_eq!(decision.rule().unwrap().to_string(), "plan pro");
-//! assert!(!limiter.check_now("bob", 11).is_allowed());
+//! assert!(!limiter.check("bob", 11).now().is_allowed());
 //! # Ok::<(), tower_ratelimit::ConfigError>(())
 //! ```
 //!
@@ -40,7 +40,7 @@
 //!
 //! | rule | given by |
 //! | --- | --- |
-//! | override | [`Limiter::override_limit_now`](crate::Limiter::override_limit_now), for one key and a time |
+//! | override | [`Limiter::override_limit`](crate::Limiter::override_limit), for one key and a time |
 //! | resolver | the limits that a `Resolver` gives (feature `resolver`) |
 //! | operation | [`Policy::operations`](crate::Policy::operations) |
 //! | closure | [`Policy::limit_by`](crate::Policy::limit_by) |

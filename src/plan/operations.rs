@@ -30,11 +30,11 @@ use crate::key::{IntoKey, Key};
 /// let policy = Policy::new("api", FixedWindow::per_minute(50)).operations(operations);
 /// let limiter = Limiter::builder().policy(policy).build_local()?;
 ///
-/// assert!(limiter.operation("write").check_now("ann", 10).is_allowed());
-/// assert!(!limiter.operation("write").check_now("ann", 1).is_allowed());
-/// assert!(limiter.operation("read").check_now("ann", 100).is_allowed());
-/// assert!(limiter.operation("purge").check_now("ann", 50).is_allowed());
-/// assert!(!limiter.operation("merge").check_now("ann", 1).is_allowed());
+/// assert!(limiter.operation("write").check("ann", 10).now().is_allowed());
+/// assert!(!limiter.operation("write").check("ann", 1).now().is_allowed());
+/// assert!(limiter.operation("read").check("ann", 100).now().is_allowed());
+/// assert!(limiter.operation("purge").check("ann", 50).now().is_allowed());
+/// assert!(!limiter.operation("merge").check("ann", 1).now().is_allowed());
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, Default)]

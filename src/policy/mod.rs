@@ -203,7 +203,7 @@ impl Policy {
     ///     .limit_by(|key| key.starts_with("partner-").then(|| FixedWindow::per_minute(500)));
     /// let limiter = Limiter::builder().policy(policy).build_local()?;
     ///
-    /// let limit = |key: &str| limiter.check_now(key, 1).binding().unwrap().1.limit();
+    /// let limit = |key: &str| limiter.check(key, 1).now().binding().unwrap().1.limit();
     /// assert_eq!([limit("partner-7"), limit("ann")], [500, 10]);
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
@@ -237,11 +237,11 @@ impl<R> Policy<R> {
     ///     .policy(Policy::new("any", FixedWindow::per_hour(2)))
     ///     .build_local()?;
     ///
-    /// assert_eq!(limiter.check_now("ann", 1).over_limit().count(), 0);
-    /// let second = limiter.check_now("ann", 1);
+    /// assert_eq!(limiter.check("ann", 1).now().over_limit().count(), 0);
+    /// let second = limiter.check("ann", 1).now();
     /// assert!(second.is_allowed());
     /// assert_eq!(second.over_limit().next().unwrap().0, "full");
-    /// assert!(!limiter.check_now("ann", 1).is_allowed());
+    /// assert!(!limiter.check("ann", 1).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn soft(mut self) -> Self {
@@ -270,10 +270,10 @@ impl<R> Policy<R> {
     /// let with = |policy: Policy| Limiter::builder().policy(policy).store(store.clone()).build_local();
     /// let hourly = FixedWindow::per_hour(1);
     /// let before = with(Policy::new("hourly", hourly))?;
-    /// assert!(before.check_now("ann", 1).is_allowed());
+    /// assert!(before.check("ann", 1).now().is_allowed());
     ///
     /// let after = with(Policy::new("requests", hourly).was("hourly"))?;
-    /// let decision = after.check_now("ann", 1);
+    /// let decision = after.check("ann", 1).now();
     /// assert!(!decision.is_allowed());
     /// assert_eq!(decision.binding().unwrap().0, "requests");
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
@@ -385,8 +385,8 @@ impl<R> Policy<R> {
     ///   or a resolver. Hours and a [reserve](Self::reserve) cannot be combined with a factor, and
     ///   [`adjust_limit`](crate::Limiter::adjust_limit) cannot change the limits of such a policy.
     /// - Over a shared store, each node charges by its own factor.
-    /// - [Refunded](crate::Limiter::refund_now) units count at the price of the highest factor, which is
-    ///   never more than was charged. [Settled](crate::Limiter::settle_now) units count at the present price.
+    /// - [Refunded](crate::Limiter::refund) units count at the price of the highest factor, which is
+    ///   never more than was charged. [Settled](crate::Limiter::settle) units count at the present price.
     ///
     /// ```
     /// use tower_ratelimit::factor::{Factor, FactorCell};
@@ -398,7 +398,7 @@ impl<R> Policy<R> {
     ///     .build_local()?;
     /// factor.set(Factor::thousandths(500), "memory 83 %");
     ///
-    /// let decision = limiter.check_now("ann", 1);
+    /// let decision = limiter.check("ann", 1).now();
     /// let (_, outcome) = decision.binding().unwrap();
     /// assert_eq!((outcome.limit(), outcome.remaining()), (50, 49));
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
@@ -418,8 +418,8 @@ impl<R> Policy<R> {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("tokens", FixedWindow::per_hour(100)).unless_settled(Unsettled::Nothing))
     ///     .build_local()?;
-    /// drop(limiter.reserve_now("ann", 60));
-    /// assert!(limiter.check_now("ann", 100).is_allowed());
+    /// drop(limiter.reserve("ann", 60).now());
+    /// assert!(limiter.check("ann", 100).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn unless_settled(mut self, unsettled: Unsettled) -> Self {

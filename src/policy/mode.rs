@@ -75,17 +75,17 @@ impl fmt::Display for Mode {
 ///     .policy(Policy::new("hourly", FixedWindow::per_hour(1)))
 ///     .modes(&modes)
 ///     .build_local()?;
-/// assert!(limiter.check_now("ann", 1).is_allowed());
-/// assert!(!limiter.check_now("ann", 1).is_allowed());
+/// assert!(limiter.check("ann", 1).now().is_allowed());
+/// assert!(!limiter.check("ann", 1).now().is_allowed());
 ///
 /// modes.set("hourly", Mode::Shadow)?;
-/// let decision = limiter.check_now("ann", 1);
+/// let decision = limiter.check("ann", 1).now();
 /// assert!(decision.is_allowed());
 /// assert_eq!(decision.would_refuse().next().unwrap().0, "hourly");
 /// assert_eq!(limiter.snapshot().policy("hourly").unwrap().shadow_refused(), 1);
 ///
 /// modes.set_all(Mode::Off);
-/// assert_eq!(limiter.check_now("ann", 1).policies().count(), 0);
+/// assert_eq!(limiter.check("ann", 1).now().policies().count(), 0);
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 #[derive(Clone, Default)]

@@ -13,7 +13,7 @@ use crate::key::Missing;
 ///   because a whole site must not share a quota by accident.
 ///
 /// A key that the server does not provide is always logged. For a key that the server provides only
-/// for some requests, use [`Extension::optional`](crate::key::Extension::optional).
+/// for some requests, use [`optional`](crate::key::Extractor::optional).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoKey {

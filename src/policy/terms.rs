@@ -46,8 +46,8 @@ impl<R> Policy<R> {
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("rows", FixedWindow::per_hour(10_000)).most(500))
     ///     .build_local()?;
-    /// assert!(limiter.check_now("ann", 500).is_allowed());
-    /// let decision = limiter.check_now("ann", 501);
+    /// assert!(limiter.check("ann", 500).now().is_allowed());
+    /// let decision = limiter.check("ann", 501).now();
     /// assert!(!decision.is_allowed());
     /// assert_eq!(decision.retry_after(), None);
     /// assert_eq!(decision.binding().unwrap().1.remaining(), 9_500);
@@ -68,7 +68,7 @@ impl<R> Policy<R> {
     ///   priority do not use more meanwhile.
     /// - Requests of low priority never use the reserve, even if no other requests do.
     /// - Under a limit of a plan that does not exceed the reserve, requests of low priority are always
-    ///   refused. A key with an [override](crate::Limiter::override_limit_now) has the limit of the override
+    ///   refused. A key with an [override](crate::Limiter::override_limit) has the limit of the override
     ///   for all its requests.
     ///
     /// A request is of low priority if [`low_priority`](crate::Policy::low_priority) says so, or if it is
@@ -87,9 +87,9 @@ impl<R> Policy<R> {
     ///     .build_local()?;
     /// let batch = limiter.low_priority();
     ///
-    /// assert!(batch.check_now("ann", 80).is_allowed());
-    /// assert!(!batch.check_now("ann", 1).is_allowed());
-    /// assert!(limiter.check_now("ann", 20).is_allowed());
+    /// assert!(batch.check("ann", 80).now().is_allowed());
+    /// assert!(!batch.check("ann", 1).now().is_allowed());
+    /// assert!(limiter.check("ann", 20).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn reserve(mut self, units: u32) -> Self {

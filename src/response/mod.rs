@@ -169,7 +169,7 @@
 //!     .build()?;
 //!
 //! let answer = |key: &str| {
-//!     let decision = mails.check_now(key, 1);
+//!     let decision = mails.check(key, 1).now();
 //!     if !decision.is_allowed() {
 //!         return responder.refuse(Refusal::Denied(decision));
 //!     }

@@ -156,7 +156,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     ///
     /// let query = limit.layer(service_fn(async |_: &str| Ok::<_, BoxError>(vec!["a", "b"])));
     /// query.oneshot("SELECT name").await?;
-    /// assert_eq!(limiter.peek_now("ann", 0).binding().unwrap().1.used(), 2);
+    /// assert_eq!(limiter.peek("ann", 0).now().binding().unwrap().1.used(), 2);
     /// # Ok(())
     /// # }
     /// ```

@@ -1,10 +1,13 @@
 use std::fmt;
+use std::future::pending;
+use std::mem;
 use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
 /// An answer, now or later.
 ///
 /// A store in this process answers [`Now`](Self::Now), without an allocation. A remote store answers
-/// [`Later`](Self::Later).
+/// [`Later`](Self::Later). As a future, it waits for the answer.
 #[must_use = "the answer may still have to be waited for"]
 #[non_exhaustive]
 pub enum Reply<T> {
@@ -31,6 +34,17 @@ impl<T> Reply<T> {
         }
     }
 
+    /// Returns the answer, if it is there without a wait.
+    pub(crate) fn at_once(mut self) -> Option<T>
+    where
+        T: 'static,
+    {
+        match Pin::new(&mut self).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        }
+    }
+
     /// Waits for the answer.
     pub async fn wait(self) -> T {
         match self {
@@ -39,6 +53,23 @@ impl<T> Reply<T> {
         }
     }
 }
+
+impl<T: 'static> Future for Reply<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let this = self.get_mut();
+        if let Self::Later(answer) = this {
+            return answer.as_mut().poll(cx);
+        }
+        match mem::replace(this, Self::Later(Box::pin(pending()))) {
+            Self::Now(answer) => Poll::Ready(answer),
+            Self::Later(_) => Poll::Pending,
+        }
+    }
+}
+
+impl<T> Unpin for Reply<T> {}
 
 impl<T: fmt::Debug> fmt::Debug for Reply<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -122,8 +122,8 @@ fn a_key_that_is_blocked_is_not_refused_by_a_policy_in_shadow() {
     let config = config(TRIED);
     let layer = layer(&config);
     let key = key::header("x-next").key_of("k").unwrap();
-    let block = layer.limiter().block(key, Duration::from_secs(60));
-    now(block).unwrap();
+    let limiter = layer.limiter();
+    now(limiter.block(key, Duration::from_secs(60))).unwrap();
     let (would_refuse, _) = found(&layer, "a", "k");
     let would_refuse = would_refuse.unwrap();
     let (_, outcome) = would_refuse.decision().would_refuse().next().unwrap();

@@ -149,7 +149,8 @@ fn a_store_of_the_program_keeps_the_state_through_reloads_and_restarts() {
 
     let after = watched(MemoryStore::new().restore(&store.snapshot()).unwrap());
     assert_eq!(send(&after.layer(), get("/")).status, 429);
-    let used = after.limiter().peek(key::global().key_of(()).unwrap(), 0);
+    let limiter = after.limiter();
+    let used = limiter.peek(key::global().key_of(()).unwrap(), 0);
     let used = crate::scene::now(used).unwrap();
     assert_eq!(used.binding().unwrap().1.used(), 2);
 

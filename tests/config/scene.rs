@@ -95,8 +95,8 @@ pub(crate) fn told(config: &Config, request: request::Builder) -> String {
 
 /// Returns the output of a future that has nothing to wait for.
 #[track_caller]
-pub(crate) fn now<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+pub(crate) fn now<F: IntoFuture>(future: F) -> F::Output {
+    match pin!(future.into_future()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("there is no answer yet"),
     }

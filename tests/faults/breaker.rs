@@ -71,19 +71,27 @@ fn each_policy_does_what_it_is_told() {
     ];
     let limiters = told.map(|on| limiter(&server, on));
     for limiter in &limiters {
-        let told = runtime.block_on(limiter.check("ann", 1)).unwrap();
+        let told = runtime
+            .block_on(limiter.check("ann", 1).into_future())
+            .unwrap();
         assert!(told.is_allowed() && !told.is_degraded());
     }
     server.kill();
     let [local, allow, refuse] = &limiters;
     for number in 0..20 {
-        let told = runtime.block_on(local.check("ann", 1)).unwrap();
+        let told = runtime
+            .block_on(local.check("ann", 1).into_future())
+            .unwrap();
         // A quarter of ten, rounded up.
         assert_eq!(told.is_allowed(), number < 3, "{number}: {told:?}");
         assert!(told.is_degraded());
-        let told = runtime.block_on(allow.check("ann", 1)).unwrap();
+        let told = runtime
+            .block_on(allow.check("ann", 1).into_future())
+            .unwrap();
         assert!(told.is_allowed() && told.is_degraded());
-        let error = runtime.block_on(refuse.check("ann", 1)).unwrap_err();
+        let error = runtime
+            .block_on(refuse.check("ann", 1).into_future())
+            .unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     }
 }

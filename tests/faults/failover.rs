@@ -53,7 +53,7 @@ impl Spent {
     }
 
     fn is_let_pass(&self) -> bool {
-        let told = self.0.block_on(self.1.check("ann", 1));
+        let told = self.0.block_on(self.1.check("ann", 1).into_future());
         told.is_ok_and(|decision| decision.is_allowed() && !decision.is_degraded())
     }
 }

@@ -23,9 +23,8 @@ async fn blocked(grpc: Grpc) -> http::Response<String> {
         .grpc(grpc)
         .build()
         .unwrap();
-    let block = layer
-        .limiter()
-        .block("203.0.113.7", Duration::from_millis(1_500));
+    let limiter = layer.limiter();
+    let block = limiter.block("203.0.113.7", Duration::from_millis(1_500));
     block.await.unwrap();
     let mut request = post("application/grpc");
     let who = "203.0.113.7".parse().unwrap();

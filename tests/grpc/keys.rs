@@ -210,10 +210,7 @@ fn other_metadata_is_text() {
     assert_eq!(tenant.extract(&head), key::header("tenant").extract(&head));
     let first = key::metadata("tenant").map(|value| u64::from(value[0]));
     assert_eq!(first.extract(&head), Ok(u64::from(b'a').into_key()));
-    assert_eq!(
-        key::Metadata::try_new("a b").unwrap_err().field(),
-        "metadata"
-    );
+    assert_eq!(key::try_metadata("a b").unwrap_err().field(), "metadata");
 }
 
 #[tokio::test]

@@ -6,13 +6,13 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Code, Request};
 use tower::service_fn;
-use tower_ratelimit::key::{self, ClientIp, Forwarding, Proxies};
+use tower_ratelimit::key::{self, ClientIp, Extractor, Forwarding, Proxies};
 use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer};
 
 use crate::echo::{Client, Echo, UNARY};
 
 /// Returns a client of a server that counts by this key, one call a day.
-async fn client(name: &str, key: ClientIp) -> Client {
+async fn client(name: &str, key: Extractor<ClientIp>) -> Client {
     let policy = Policy::new("client", FixedWindow::per_day(1)).key(key);
     let layer = RateLimitLayer::builder().policy(policy).build().unwrap();
     let file = format!("tower-ratelimit-grpc-{name}-{}.sock", std::process::id());

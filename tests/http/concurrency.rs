@@ -285,7 +285,7 @@ fn a_service_of_any_type_holds_a_slot_to_its_answer() {
     let check = limiter.clone();
     let service = layer.layer(service_fn(move |number: u32| {
         // During the call, the slot is taken.
-        let told = check.peek_now("key", 1);
+        let told = check.peek("key", 1).now();
         seen.fetch_add(usize::from(!told.is_allowed()), Ordering::Relaxed);
         async move { Ok::<_, &str>(number) }
     }));
@@ -293,7 +293,7 @@ fn a_service_of_any_type_holds_a_slot_to_its_answer() {
         assert_eq!(now(service.clone().oneshot(number)), Ok(number));
     }
     assert_eq!(busy.load(Ordering::Relaxed), 3);
-    let reservation = limiter.reserve_now("key", 1);
+    let reservation = limiter.reserve("key", 1).now();
     assert_eq!(now(service.clone().oneshot(4)), Err("refused"));
     reservation.settle(7);
     assert_eq!(now(service.clone().oneshot(4)), Ok(4));
@@ -306,29 +306,31 @@ fn checking_takes_no_slot_and_changing_usage_frees_none() {
         .policy(Policy::new("rate", FixedWindow::per_hour(100)))
         .build_local()
         .unwrap();
-    let held = limiter.reserve_now("ann", 2);
+    let held = limiter.reserve("ann", 2).now();
     for _ in 0..3 {
-        assert!(!limiter.check_now("ann", 1).is_allowed());
-        assert!(limiter.check_now("bob", 2).is_allowed());
+        assert!(!limiter.check("ann", 1).now().is_allowed());
+        assert!(limiter.check("bob", 2).now().is_allowed());
     }
-    limiter.reset_now("ann");
-    limiter.refund_now("ann", 2);
-    limiter.settle_now("ann", 1);
-    assert!(!limiter.reserve_now("ann", 1).is_allowed());
-    limiter.block_now("bob", std::time::Duration::from_secs(60));
-    assert!(!limiter.reserve_now("bob", 1).is_allowed());
-    let text = limiter.inspect_now("ann").to_string();
+    limiter.reset("ann").now();
+    limiter.refund("ann", 2).now();
+    limiter.settle("ann", 1).now();
+    assert!(!limiter.reserve("ann", 1).now().is_allowed());
+    limiter
+        .block("bob", std::time::Duration::from_secs(60))
+        .now();
+    assert!(!limiter.reserve("bob", 1).now().is_allowed());
+    let text = limiter.inspect("ann").now().to_string();
     assert!(
         text.contains("at once: 2 of 2 used, none remains. One more when a request ends.\n"),
         "{text}"
     );
-    let told = limiter.inspect_now("ann");
+    let told = limiter.inspect("ann").now();
     let resets = told
         .policies()
         .map(|(_, slots)| told.reset_at(slots).is_some());
     assert_eq!(resets.collect::<Vec<_>>(), [false, true]);
     drop(held);
-    assert!(limiter.reserve_now("ann", 2).is_allowed());
+    assert!(limiter.reserve("ann", 2).now().is_allowed());
 }
 
 #[test]
@@ -353,7 +355,7 @@ fn an_option_that_concurrency_cannot_have_is_refused_with_the_remedy() {
         assert!(error.starts_with(field), "{error}");
     }
     let limiter = Limiter::builder().policy(policy()).build_local().unwrap();
-    let error = limiter.override_limit_now("at once", "ann", Concurrency::of(9), minute);
+    let error = limiter.override_limit("at once", "ann", Concurrency::of(9), minute);
     assert!(
         error
             .unwrap_err()

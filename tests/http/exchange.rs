@@ -52,8 +52,8 @@ impl Received {
 
 /// Returns the output of a future that has nothing to wait for.
 #[track_caller]
-pub(crate) fn now<F: Future>(future: F) -> F::Output {
-    match poll(pin!(future)) {
+pub(crate) fn now<F: IntoFuture>(future: F) -> F::Output {
+    match poll(pin!(future.into_future())) {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("there is no answer yet"),
     }

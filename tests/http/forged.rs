@@ -6,7 +6,7 @@ use http::Request;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use tower_ratelimit::key::{self, ClientIp, Forwarding, IntoKey, Proxies};
+use tower_ratelimit::key::{self, ClientIp, Extractor, Forwarding, IntoKey, Proxies};
 
 use crate::forwarding::{PROXY, extract, in_networks, key_of, request};
 
@@ -98,7 +98,7 @@ fn from_proxy(lines: &[(&str, &[u8])]) -> Request<()> {
     request(PROXY.parse().ok(), lines)
 }
 
-fn by_hops(hops: u8, forwarding: Forwarding) -> ClientIp {
+fn by_hops(hops: u8, forwarding: Forwarding) -> Extractor<ClientIp> {
     key::client_ip().behind(Proxies::hops(hops), forwarding)
 }
 

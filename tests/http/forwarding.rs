@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
 use http::{HeaderName, HeaderValue, Request};
 use tower_ratelimit::key::{
-    self, ClientIp, Extract, Forwarding, Head, IntoKey, Key, Missing, Peer, Proxies,
+    self, ClientIp, Extract, Extractor, Forwarding, Head, IntoKey, Key, Missing, Peer, Proxies,
 };
 
 use crate::exchange::get;
@@ -13,7 +13,7 @@ use crate::exchange::get;
 /// A proxy that the configurations below trust.
 pub(crate) const PROXY: &str = "10.0.0.1";
 
-pub(crate) fn in_networks(forwarding: Forwarding) -> ClientIp {
+pub(crate) fn in_networks(forwarding: Forwarding) -> Extractor<ClientIp> {
     let proxies = Proxies::in_networks(["10.0.0.0/8", "fd00::/8"]);
     key::client_ip().behind(proxies, forwarding)
 }
@@ -43,7 +43,7 @@ pub(crate) fn key_of(address: &str) -> Key {
 
 /// Returns the proxies (`nobody`, or some of `networks`, `mapped`, `unix`, `hops:2`; none are declared with
 /// `peer`), the field they maintain, and `strict` without a fallback.
-fn configuration(text: &str) -> ClientIp {
+fn configuration(text: &str) -> Extractor<ClientIp> {
     let mut words = text.split(' ');
     let key = match words.next().unwrap() {
         "peer" => key::client_ip(),
@@ -341,7 +341,7 @@ fn a_chain_is_examined_to_a_bound_and_unusable_beyond_it() {
 
 #[test]
 fn ipv6_is_counted_by_network_and_translated_ipv4_by_address() {
-    let network = |key: &ClientIp, address: &str| {
+    let network = |key: &Extractor<ClientIp>, address: &str| {
         let key = extract(key, &request(address.parse().ok(), &[]));
         format!("{:?}", key.unwrap())
     };

@@ -29,7 +29,7 @@ fn full(policies: impl IntoIterator<Item = Policy<Http>>) -> (RateLimitLayer, Lo
         // As many keys as stay on a page.
         let most = 2 * policy.algorithm().limit().unwrap();
         for key in ["one", "two"] {
-            over(std::slice::from_ref(policy)).settle_now(key, most);
+            over(std::slice::from_ref(policy)).settle(key, most).now();
         }
     }
     let layer = RateLimitLayer::builder().policies(policies).store(store);
@@ -49,7 +49,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 async fn a_request_that_waited_in_vain_is_told_the_true_wait() {
     let bucket = TokenBucket::per_minute(20).burst(10);
     let (layer, limiter) = full([by_user("bucket", bucket).wait_up_to(4 * SECOND)]);
-    assert!(limiter.admit_now("newcomer", 10));
+    assert!(limiter.admit("newcomer", 10).now());
     let service = behind(&layer, &Arrivals::new());
     let first = send(&service, request(1, 0)).await;
     let second = send(&service, request(2, 1)).await;
@@ -115,7 +115,8 @@ async fn a_newcomer_whose_turn_comes_too_late_gets_its_charge_back() {
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
     }
     let used: Vec<u32> = limiter
-        .peek_now("newcomer", 0)
+        .peek("newcomer", 0)
+        .now()
         .policies()
         .map(|(_, outcome)| outcome.used())
         .collect();

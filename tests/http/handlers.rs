@@ -56,7 +56,7 @@ fn layered(
 
 /// Returns the same service, as a handler that uses the limiter.
 fn handled(limiter: &LocalLimiter, responder: &Responder, cost: u32) -> Received {
-    let decision = limiter.check_now("ann", cost);
+    let decision = limiter.check("ann", cost).now();
     let response = match decision.or_refuse() {
         Ok(decision) => {
             let mut response = Response::new(Full::<Bytes>::from("hello"));
@@ -132,7 +132,7 @@ fn a_responder_answers_as_a_layer_with_the_same_options() {
 fn without_options_a_refusal_is_that_of_a_layer_with_the_defaults() {
     let clock = ManualClock::new();
     let (limiter, service) = (limiter(&clock), layered(&clock, |builder| builder));
-    let denied = || limiter.check_now("ann", 4);
+    let denied = || limiter.check("ann", 4).now();
     let layered = ask(&service, get_of_cost(4));
     assert_eq!(layered.status, 429);
     let refused = || denied().or_refuse().unwrap_err();
@@ -179,7 +179,7 @@ fn a_layer_outside_adds_nothing_to_the_refusal_of_a_handler() {
     let clock = ManualClock::new();
     let limiter = limiter(&clock);
     let inner = service_fn(move |_: Request<()>| {
-        let refused = limiter.check_now("ann", 4).or_refuse().unwrap_err();
+        let refused = limiter.check("ann", 4).now().or_refuse().unwrap_err();
         let response: Response<Full<Bytes>> = refused.into_http();
         std::future::ready(Ok::<_, Infallible>(response))
     });
@@ -192,7 +192,7 @@ fn a_layer_outside_adds_nothing_to_the_refusal_of_a_handler() {
 
 #[test]
 fn a_redirect_gets_no_fields_from_a_responder_either() {
-    let decision = limiter(&ManualClock::new()).check_now("ann", 1);
+    let decision = limiter(&ManualClock::new()).check("ann", 1).now();
     let mut response = Redirect::to("/elsewhere").into_response();
     Responder::default().add_headers(&decision, &mut response);
     assert_eq!(response.headers().get("ratelimit"), None);
@@ -241,7 +241,7 @@ fn a_body_of_ones_own_sees_the_head_that_a_handler_shows() {
     });
     let responder = Responder::builder().refusal_body(body).build().unwrap();
     let refused = || {
-        let decision = limiter(&ManualClock::new()).check_now("ann", 6);
+        let decision = limiter(&ManualClock::new()).check("ann", 6).now();
         decision.or_refuse().unwrap_err()
     };
     let told: Response<Full<Bytes>> = responder.refuse(refused());
@@ -259,7 +259,7 @@ fn a_responder_spreads_its_waits_too() {
         .retry_jitter(Duration::from_secs(1_000));
     let responder = responder.build().unwrap();
     let limiter = limiter(&ManualClock::new());
-    assert!(limiter.check_now("ann", 3).is_allowed());
+    assert!(limiter.check("ann", 3).now().is_allowed());
     let told: std::collections::BTreeSet<u64> = (0..100)
         .map(|_| {
             let answer = handled(&limiter, &responder, 1);
@@ -285,7 +285,7 @@ fn a_responder_refuses_what_a_layer_refuses_to_be_built_with() {
 
 #[test]
 fn an_answer_that_is_an_error_says_which_policy_it_is_of() {
-    let decision = limiter(&ManualClock::new()).check_now("ann", 6);
+    let decision = limiter(&ManualClock::new()).check("ann", 6).now();
     let refused = now(async { decision.or_refuse() }).unwrap_err();
     assert_eq!(refused.to_string(), r#"over the limit of "burst""#);
     let size = std::mem::size_of::<Result<(), Refused>>();

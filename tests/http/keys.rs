@@ -139,7 +139,7 @@ fn the_first_value_of_a_repeated_header_counts() {
 
 #[test]
 fn a_header_whose_name_is_none_is_an_error_or_a_panic_at_start_up() {
-    let error = key::Header::try_new("x key").unwrap_err();
+    let error = key::try_header("x key").unwrap_err();
     assert_eq!((error.field(), error.value()), ("header", r#""x key""#));
     assert!(std::panic::catch_unwind(|| key::header("x key")).is_err());
 }

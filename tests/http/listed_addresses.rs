@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::{Request, StatusCode};
-use tower_ratelimit::key::{self, ClientIp, Forwarding, Head, Proxies};
+use tower_ratelimit::key::{self, ClientIp, Extractor, Forwarding, Head, Proxies};
 use tower_ratelimit::{AnchoredWindow, RateLimitLayer};
 
 use crate::exchange::{Behind, Hello, ask, global};
@@ -11,7 +11,7 @@ use crate::exchange::{Behind, Hello, ask, global};
 const PROXY: [u8; 4] = [10, 0, 0, 1];
 
 /// Behind a proxy in 10.0.0.0/8, which appends to the header of the client.
-fn behind_a_proxy() -> ClientIp {
+fn behind_a_proxy() -> Extractor<ClientIp> {
     let proxies = Proxies::in_networks(["10.0.0.0/8"]);
     key::client_ip().behind(proxies, Forwarding::Forwarded)
 }

@@ -95,7 +95,8 @@ fn every_dialect_tells_it() {
 }
 
 fn give(layer: &RateLimitLayer, own: impl Into<Algorithm>) {
-    let given = layer.limiter().override_limit("a", "1", own, HOUR);
+    let limiter = layer.limiter();
+    let given = limiter.override_limit("a", "1", own, HOUR);
     now(given.unwrap()).unwrap();
 }
 

@@ -207,9 +207,9 @@ fn nodes_that_split_a_limit_split_the_reserve() {
         .build_local()
         .unwrap();
     // 34 for this node, of which low priority leaves 11.
-    assert!(limiter.low_priority().check_now("ann", 23).is_allowed());
-    assert!(!limiter.low_priority().check_now("ann", 1).is_allowed());
-    assert!(limiter.check_now("ann", 11).is_allowed());
+    assert!(limiter.low_priority().check("ann", 23).now().is_allowed());
+    assert!(!limiter.low_priority().check("ann", 1).now().is_allowed());
+    assert!(limiter.check("ann", 11).now().is_allowed());
 }
 
 #[test]
@@ -223,12 +223,12 @@ fn taking_what_there_is_takes_no_more_than_the_ceiling() {
         .build_local()
         .unwrap();
     let low = limiter.low_priority();
-    let taken: Vec<_> = (0..5).map(|_| low.take_up_to_now("ann", 50).0).collect();
+    let taken: Vec<_> = (0..5).map(|_| low.take_up_to("ann", 50).now().0).collect();
     assert_eq!(taken, [30, 30, 20, 0, 0]);
-    assert_eq!(limiter.take_up_to_now("ann", 50).0, 20);
+    assert_eq!(limiter.take_up_to("ann", 50).now().0, 20);
     // A settlement is not a request.
-    limiter.settle_now("bob", 31);
-    assert_eq!(limiter.peek_now("bob", 0).binding().unwrap().1.used(), 31);
+    limiter.settle("bob", 31).now();
+    assert_eq!(limiter.peek("bob", 0).now().binding().unwrap().1.used(), 31);
 }
 
 #[test]
@@ -241,8 +241,11 @@ fn a_queue_keeps_places_for_high_priority() {
         .build_local()
         .unwrap();
     let low = limiter.low_priority();
-    assert_eq!(low.check_now("ann", 1).delay(), Duration::ZERO);
-    assert_eq!(low.check_now("ann", 1).delay(), Duration::from_secs(1));
-    assert!(!low.check_now("ann", 1).is_allowed());
-    assert_eq!(limiter.check_now("ann", 1).delay(), Duration::from_secs(2));
+    assert_eq!(low.check("ann", 1).now().delay(), Duration::ZERO);
+    assert_eq!(low.check("ann", 1).now().delay(), Duration::from_secs(1));
+    assert!(!low.check("ann", 1).now().is_allowed());
+    assert_eq!(
+        limiter.check("ann", 1).now().delay(),
+        Duration::from_secs(2)
+    );
 }

@@ -191,10 +191,10 @@ fn law_10(policies: &[(Algorithm, bool)], attempts: &[(u64, u32)]) -> Result<(),
     };
     for (pause, cost) in attempts {
         clock.advance(std::time::Duration::from_millis(*pause));
-        let decision = together.check_now("ann", *cost);
+        let decision = together.check("ann", *cost).now();
         let told = numbers(&decision);
         if let Ok(hard_alone) = &hard_alone {
-            let expected = hard_alone.check_now("ann", *cost);
+            let expected = hard_alone.check("ann", *cost).now();
             prop_assert_eq!(decision.is_allowed(), expected.is_allowed());
             let told_by_hard: Vec<_> = hard.iter().map(|index| told[*index].clone()).collect();
             prop_assert_eq!(told_by_hard, numbers(&expected));
@@ -206,7 +206,7 @@ fn law_10(policies: &[(Algorithm, bool)], attempts: &[(u64, u32)]) -> Result<(),
             if !decision.is_allowed() {
                 continue;
             }
-            let expected = each_alone[index].check_now("ann", *cost);
+            let expected = each_alone[index].check("ann", *cost).now();
             let (_, outcome) = decision.policies().nth(index).unwrap();
             prop_assert!(outcome.is_soft());
             prop_assert_eq!(outcome.is_allowed(), expected.is_allowed());

@@ -21,7 +21,7 @@ fn many_threads_pass_and_are_marked_exactly_as_the_limits_say() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..attempts {
-                    let decision = limiter.check_now("ann", 1);
+                    let decision = limiter.check("ann", 1).now();
                     if decision.is_allowed() {
                         passed.fetch_add(1, Ordering::Relaxed);
                         if decision.over_limit().count() == 0 {
@@ -45,7 +45,7 @@ fn newcomers_without_room_are_counted_together_softly_and_hard() {
         .build_local()
         .unwrap();
     for key in 0..1_000_u32 {
-        let allowed: Vec<_> = (0..4).map(|_| limiter.check_now(key, 1)).collect();
+        let allowed: Vec<_> = (0..4).map(|_| limiter.check(key, 1).now()).collect();
         assert!(allowed.iter().filter(|of| of.is_allowed()).count() <= 2);
         assert!(!allowed[3].is_allowed());
     }

@@ -11,7 +11,7 @@ use axum::Router;
 use axum::routing::get;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
-use tower_ratelimit::key::{self, ClientIp, Forwarding, Proxies};
+use tower_ratelimit::key::{self, ClientIp, Extractor, Forwarding, Proxies};
 use tower_ratelimit::{AnchoredWindow, RateLimitLayer};
 
 /// A server on a socket of its own; dropping it stops it.
@@ -22,7 +22,7 @@ struct Server {
 
 impl Server {
     /// Counts by this key, one request a day.
-    fn start(name: &str, key: ClientIp) -> Self {
+    fn start(name: &str, key: Extractor<ClientIp>) -> Self {
         let runtime = Runtime::new().unwrap();
         let file = format!("tower-ratelimit-{name}-{}.sock", std::process::id());
         let path = std::env::temp_dir().join(file);

@@ -64,7 +64,8 @@ async fn a_request_from_another_line_overtakes_none_either() {
     let start = Instant::now();
     for seconds in [2, 3] {
         tokio::time::sleep_until(start + seconds * SECOND - SECOND / 10).await;
-        let asked = layer.limiter().check_with([("all", Key::GLOBAL, 2)]);
+        let limiter = layer.limiter();
+        let asked = limiter.check_with([("all", Key::GLOBAL, 2)]);
         assert!(now(asked.unwrap()).unwrap().is_allowed());
     }
     sleep(6 * SECOND).await;

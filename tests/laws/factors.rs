@@ -65,29 +65,29 @@ impl Scaled for Memory {
 
     fn decide(&self, at: u64, cost: u32) -> Seen {
         self.clock.set_micros(Micros::new(at));
-        let decision = self.limiter.check_now("key", cost);
+        let decision = self.limiter.check("key", cost).now();
         Seen::from(decision.binding().expect("one policy was asked").1)
     }
 
     fn decide_low(&self, at: u64, cost: u32) -> Seen {
         self.clock.set_micros(Micros::new(at));
-        let decision = self.limiter.low_priority().check_now("key", cost);
+        let decision = self.limiter.low_priority().check("key", cost).now();
         Seen::from(decision.binding().expect("one policy was asked").1)
     }
 
     fn give_back(&self, at: u64, units: u32) {
         self.clock.set_micros(Micros::new(at));
-        self.limiter.refund_now("key", units);
+        self.limiter.refund("key", units).now();
     }
 
     fn pardon(&self, at: u64) {
         self.clock.set_micros(Micros::new(at));
-        self.limiter.unblock_now("key");
+        self.limiter.unblock("key").now();
     }
 
     fn refusals(&self, at: u64) -> Option<u32> {
         self.clock.set_micros(Micros::new(at));
-        refusals_of(&self.limiter.inspect_now("key"))
+        refusals_of(&self.limiter.inspect("key").now())
     }
 }
 
@@ -135,9 +135,9 @@ impl Scaled for Shared {
 }
 
 /// Returns the output of a future that does not wait.
-fn now<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
+fn now<T>(future: impl IntoFuture<Output = Result<T, StoreError>>) -> T {
     let mut context = Context::from_waker(Waker::noop());
-    match pin!(future).poll(&mut context) {
+    match pin!(future.into_future()).poll(&mut context) {
         Poll::Ready(answer) => answer.expect("a map does not fail"),
         Poll::Pending => panic!("it waits"),
     }

@@ -84,11 +84,11 @@ impl Redis {
 
     fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter) -> F) -> T
     where
-        F: Future<Output = Result<T, StoreError>>,
+        F: IntoFuture<Output = Result<T, StoreError>>,
     {
         SCENE.with(|scene| {
             scene.clock.set_micros(Micros::new(at));
-            let answer = scene.runtime.block_on(ask(&self.limiter));
+            let answer = scene.runtime.block_on(ask(&self.limiter).into_future());
             answer.unwrap_or_else(|error| panic!("{error}: {error:?}"))
         })
     }
@@ -144,10 +144,10 @@ impl SeveralInRedis {
         }
     }
 
-    fn ask<T>(at: u64, ask: impl Future<Output = Result<T, StoreError>>) -> T {
+    fn ask<T>(at: u64, ask: impl IntoFuture<Output = Result<T, StoreError>>) -> T {
         SCENE.with(|scene| {
             scene.clock.set_micros(Micros::new(at));
-            let answer = scene.runtime.block_on(ask);
+            let answer = scene.runtime.block_on(ask.into_future());
             answer.unwrap_or_else(|error| panic!("{error}: {error:?}"))
         })
     }
@@ -155,7 +155,7 @@ impl SeveralInRedis {
 
 #[cfg(feature = "calendar")]
 impl crate::hours::Several for SeveralInRedis {
-    const PRICE: u32 = 10;
+    const PRICE: u32 = 25;
 
     fn new(policies: Vec<Policy>) -> Self {
         KEYS.set(KEYS.get() + 1);

@@ -33,10 +33,10 @@ pub(crate) fn a_restart_forgets_nothing(subject: &Subject, case: &Case) -> Holds
             restart(&mut store, &mut limiter);
         }
         if number % 4 == 3 {
-            limiter.settle_now("key", asked.cost);
+            limiter.settle("key", asked.cost).now();
             model.settle(asked.at, asked.cost);
         }
-        let decision = limiter.check_now("key", asked.cost);
+        let decision = limiter.check("key", asked.cost).now();
         let (_, outcome) = decision.binding().expect("one policy was asked");
         let seen = Seen::from(outcome);
         prop_assert_eq!(seen, model.decide(asked.at, asked.cost), "{:?}", asked);

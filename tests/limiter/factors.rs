@@ -25,7 +25,7 @@ fn still() -> MemoryStore {
 /// Returns how many requests of one unit pass one after another.
 fn passes(limiter: &LocalLimiter, key: &str) -> u32 {
     (0..1_000)
-        .take_while(|_| limiter.admit_now(key, 1))
+        .take_while(|_| limiter.admit(key, 1).now())
         .count()
         .try_into()
         .unwrap()
@@ -39,8 +39,8 @@ fn a_charge_leaves_at_most_one_capacity_of_debt_beyond_empty() {
         cell.set(Factor::thousandths(factor), "a test");
         let bucket = TokenBucket::per_second(10).burst(10);
         let limiter = limiter(Policy::new("api", bucket).factor(&cell), still());
-        assert!(limiter.check_now("ann", 10).is_allowed());
-        let wait = limiter.peek_now("ann", 1).retry_after();
+        assert!(limiter.check("ann", 10).now().is_allowed());
+        let wait = limiter.peek("ann", 1).now().retry_after();
         assert_eq!(wait, Some(Duration::from_millis(1_100)), "under {factor}");
     }
 }
@@ -58,8 +58,8 @@ fn the_verdict_alone_and_all_numbers_decide_alike() {
                 [(); 2].map(|()| limiter(policy.clone().factor(&cell), still()));
             for request in 0..100 {
                 let cost = request % 3;
-                let decision = numbers.check_now("ann", cost);
-                let is_admitted = verdicts.admit_now("ann", cost);
+                let decision = numbers.check("ann", cost).now();
+                let is_admitted = verdicts.admit("ann", cost).now();
                 assert_eq!(
                     is_admitted,
                     decision.is_allowed(),
@@ -70,7 +70,7 @@ fn the_verdict_alone_and_all_numbers_decide_alike() {
                 }
             }
             let told =
-                |limiter: &LocalLimiter| limiter.peek_now("ann", 1).binding().map(|it| *it.1);
+                |limiter: &LocalLimiter| limiter.peek("ann", 1).now().binding().map(|it| *it.1);
             assert_eq!(told(&verdicts), told(&numbers));
             let count = |limiter: &LocalLimiter| {
                 let snapshot = limiter.snapshot();
@@ -93,8 +93,8 @@ fn nodes_that_share_a_store_each_charge_by_their_own_factor() {
     let (calm, busy) = (node(&reduced(1_000)), node(&reduced(500)));
     // Ten units, and ten at twice their price.
     for _ in 0..10 {
-        assert!(calm.admit_now("ann", 1) && busy.admit_now("ann", 1));
+        assert!(calm.admit("ann", 1).now() && busy.admit("ann", 1).now());
     }
     assert_eq!(passes(&calm, "ann"), 70);
-    assert!(!busy.admit_now("ann", 1));
+    assert!(!busy.admit("ann", 1).now());
 }

@@ -111,8 +111,8 @@ async fn is_shared_behind_an_arc_or_by_clones() -> Result<(), ConfigError> {
 async fn a_local_one_becomes_one_of_any_store() -> Result<(), ConfigError> {
     let local: LocalLimiter = Limiter::builder().policy(mails(2)).build_local()?;
     let mailer = Mailer::new(local.clone());
-    assert!(local.check_now("ann", 1).is_allowed());
+    assert!(local.check("ann", 1).now().is_allowed());
     assert!(may_send(&mailer.limiter, "ann").await);
-    assert!(!local.check_now("ann", 1).is_allowed());
+    assert!(!local.check("ann", 1).now().is_allowed());
     Ok(())
 }

@@ -23,3 +23,4 @@ mod services;
 mod shared_stores;
 mod snapshots;
 mod stores;
+mod verbs;

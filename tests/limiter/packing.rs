@@ -160,10 +160,10 @@ proptest! {
             };
             let cost = cost.unwrap_or(u32::MAX);
             if settles {
-                limiter.settle_now(key as u64, cost);
+                limiter.settle(key as u64, cost).now();
                 steps[key].settle(now, cost);
             }
-            let decision = limiter.check_now(key as u64, cost);
+            let decision = limiter.check(key as u64, cost).now();
             let (_, outcome) = decision.binding().expect("a policy was asked");
             prop_assert_eq!(Seen::from(outcome), steps[key].decide(now, cost), "{} at {}", cost, now);
         }
@@ -249,17 +249,17 @@ proptest! {
             let cost = cost.unwrap_or(u32::MAX);
             let (decision, expected) = match verb {
                 Verb::Settle => {
-                    limiter.settle_now("key", cost);
+                    limiter.settle("key", cost).now();
                     step.settle(now, cost);
                     continue;
                 }
                 Verb::Refund => {
-                    limiter.refund_now("key", cost);
+                    limiter.refund("key", cost).now();
                     step.refund(now, cost);
                     continue;
                 }
-                Verb::Peek => (limiter.peek_now("key", cost), step.peek(now, cost)),
-                _ => (limiter.check_now("key", cost), step.decide(now, cost)),
+                Verb::Peek => (limiter.peek("key", cost).now(), step.peek(now, cost)),
+                _ => (limiter.check("key", cost).now(), step.decide(now, cost)),
             };
             let (_, outcome) = decision.binding().expect("a policy was asked");
             prop_assert_eq!(Seen::from(outcome), expected, "{:?} of {} at {}", verb, cost, now);
@@ -291,7 +291,7 @@ fn a_calendar_window_that_is_used_up_where_its_words_end_waits_for_its_own_end_a
         for (offset, allowed) in [(0, true), (1, true), (2, false), (2 * SECOND, false)] {
             let now = moment - SECOND + offset;
             clock.set_micros(Micros::new(now));
-            let decision = limiter.check_now("key", 1);
+            let decision = limiter.check("key", 1).now();
             let (_, outcome) = decision.binding().expect("a policy was asked");
             let seen = Seen::from(outcome);
             assert_eq!(seen, step.decide(now, 1), "at {now}");
@@ -299,7 +299,7 @@ fn a_calendar_window_that_is_used_up_where_its_words_end_waits_for_its_own_end_a
             if let Some(wait) = seen.retry_after {
                 assert!(step.peek(now + wait, 1).allowed);
                 clock.set_micros(Micros::new(now + wait));
-                assert!(limiter.peek_now("key", 1).is_allowed(), "at {now}");
+                assert!(limiter.peek("key", 1).now().is_allowed(), "at {now}");
             }
         }
     }
@@ -343,7 +343,7 @@ fn no_algorithm_forgets_what_was_used_before_its_words_end() {
         for at in moments.into_iter().flat_map(around) {
             now = at.max(now);
             clock.set_micros(Micros::new(now));
-            let decision = limiter.check_now("key", cost);
+            let decision = limiter.check("key", cost).now();
             let (_, outcome) = decision.binding().expect("a policy was asked");
             let expected = step.decide(now, cost);
             assert_eq!(Seen::from(outcome), expected, "{algorithm} at {now}");

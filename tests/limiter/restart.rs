@@ -98,25 +98,28 @@ fn exhaust_and_wait_to_be_killed() {
     let limiters = limiters(&store);
     for limiter in &limiters {
         let limit = limiter
-            .check_now("who asks", 1)
+            .check("who asks", 1)
+            .now()
             .policies()
             .next()
             .unwrap()
             .1
             .limit();
         for key in 0..KEYS {
-            assert!(limiter.admit_now(key, limit));
-            assert!(!limiter.admit_now(key, limit));
+            assert!(limiter.admit(key, limit).now());
+            assert!(!limiter.admit(key, limit).now());
         }
         for key in 0..KEYS {
-            limiter.block_now(("blocked", key), Duration::from_secs(86_400));
+            limiter
+                .block(("blocked", key), Duration::from_secs(86_400))
+                .now();
         }
     }
     // Others come while the snapshot is taken, and until the end.
     for limiter in limiters {
         thread::spawn(move || {
             for key in KEYS.. {
-                let _ = limiter.admit_now(key, 1);
+                let _ = limiter.admit(key, 1).now();
             }
         });
     }
@@ -132,13 +135,13 @@ fn find_all_refused() {
     let restored = fresh.restore(&snapshot).unwrap();
     for (before, after) in limiters(&fresh).iter().zip(limiters(&restored)) {
         for key in 0..KEYS {
-            assert!(before.admit_now(key, 1), "nothing else refuses key {key}");
-            let decision = after.check_now(key, 1);
+            assert!(before.admit(key, 1).now(), "nothing else refuses key {key}");
+            let decision = after.check(key, 1).now();
             assert!(!decision.is_allowed(), "key {key}: {decision:?}");
-            let decision = after.check_now(("blocked", key), 1);
+            let decision = after.check(("blocked", key), 1).now();
             let is_blocked = decision.binding().unwrap().1.is_blocked();
             assert!(is_blocked, "blocked key {key}: {decision:?}");
-            let was_not = before.check_now(("blocked", key), 1);
+            let was_not = before.check(("blocked", key), 1).now();
             assert!(was_not.is_allowed(), "nothing else blocks key {key}");
         }
     }

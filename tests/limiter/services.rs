@@ -125,7 +125,7 @@ async fn a_request_takes_what_it_costs_and_one_that_can_never_pass_is_told_no_wa
     assert_eq!(ask(3).await, Ok(JobResult::Refused(Some(HOUR))));
     assert_eq!(ask(0).await, Ok(JobResult::Done(0)));
     // The limiter is the caller's too.
-    limiter.refund_now(1_u32, 1);
+    limiter.refund(1_u32, 1).now();
     assert_eq!(ask(3).await, Ok(JobResult::Done(3)));
 }
 
@@ -275,13 +275,13 @@ async fn the_verbs_of_a_limiter_wait_for_nothing_and_all_its_layers_share_one_li
     let limiter = Limiter::builder().policy(patient(9)).store(in_time());
     let limiter = limiter.wait_places(1).build_local().unwrap();
     let [one, other] = [(); 2].map(|()| limit(limiter.clone()).layer(Worker::default()));
-    assert!(limiter.check_now(1_u32, 1).is_allowed());
+    assert!(limiter.check(1_u32, 1).now().is_allowed());
     let mut waiting = polled(one.oneshot(job(1, 1)));
     assert!(waiting.poll().is_pending());
     let decision = limiter.check(1_u32, 1).await.unwrap();
     assert_eq!(decision.retry_after(), Some(Duration::from_millis(500)));
     // There is one place for all keys.
-    assert!(limiter.check_now(2_u32, 1).is_allowed());
+    assert!(limiter.check(2_u32, 1).now().is_allowed());
     let refused = polled(other.clone().oneshot(job(2, 1))).poll();
     let wait = Some(Duration::from_millis(500));
     assert_eq!(refused, Poll::Ready(Ok(JobResult::Refused(wait))));
@@ -474,10 +474,10 @@ async fn a_request_in_a_line_keeps_the_price_at_which_it_joined() {
     let after = |millis| (JobResult::Done(1), Duration::from_millis(millis));
     assert_eq!(waiting.await, after(500));
     // One unit was charged, and not two.
-    let told = limiter.peek_now(1_u32, 1);
+    let told = limiter.peek(1_u32, 1).now();
     assert_eq!(told.retry_after(), Some(Duration::from_millis(500)));
     assert_eq!(ask().await, after(1_000));
     // This one has paid two.
-    let told = limiter.peek_now(1_u32, 1);
+    let told = limiter.peek(1_u32, 1).now();
     assert_eq!(told.retry_after(), Some(Duration::from_secs(1)));
 }

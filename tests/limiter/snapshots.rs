@@ -54,7 +54,7 @@ fn quota(kind: &str, limit: u32) -> String {
 }
 
 fn remaining(limiter: &LocalLimiter, key: &str) -> u32 {
-    limiter.check_now(key, 0).binding().unwrap().1.remaining()
+    limiter.check(key, 0).now().binding().unwrap().1.remaining()
 }
 
 #[test]
@@ -69,12 +69,12 @@ fn usage_stays_under_another_limit() {
         ] {
             let (store, clock) = store();
             let before = limiter(&store, "a", &quota(kind, then));
-            assert!(before.admit_now("ann", used));
+            assert!(before.admit("ann", used).now());
             let store = restart(&store);
             let after = limiter(&store, "a", &quota(kind, now));
             let left = now.saturating_sub(used);
             assert_eq!(remaining(&after, "ann"), left, "{kind} {then} {used} {now}");
-            assert_eq!(after.admit_now("ann", left.max(1)), left > 0, "{kind}");
+            assert_eq!(after.admit("ann", left.max(1)).now(), left > 0, "{kind}");
             assert_eq!(remaining(&after, "bob"), now);
             clock.advance(Duration::from_secs(2 * 3_600 + 1_000));
             assert_eq!(remaining(&after, "ann"), now, "{kind}");
@@ -86,13 +86,13 @@ fn usage_stays_under_another_limit() {
 fn an_estimate_weighs_what_a_larger_limit_has_left() {
     let (store, clock) = store();
     let before = limiter(&store, "a", "sliding-window 100/hour");
-    assert!(before.admit_now("ann", 100));
+    assert!(before.admit("ann", 100).now());
     let store = restart(&store);
     let after = limiter(&store, "a", "sliding-window 10/hour");
     // Ten of the hundred count when nine tenths of the next hour are over. If they were cut to ten, one would
     // count.
     clock.advance(Duration::from_secs(3_600 + 3_240));
-    assert!(!after.admit_now("ann", 1));
+    assert!(!after.admit("ann", 1).now());
 }
 
 #[test]
@@ -107,21 +107,21 @@ fn a_policy_that_counts_in_another_way_starts_empty_and_that_is_told() {
     ] {
         let (store, _) = store();
         let before = limiter(&store, "a", then);
-        assert!(before.admit_now("ann", 5));
+        assert!(before.admit("ann", 5).now());
         let store = restart(&store);
         assert_eq!(statuses(&store), [("a".to_owned(), RestoreStatus::Waiting)]);
         let other_name = limiter(&store, "b", then);
-        assert!(other_name.admit_now("ann", 5));
+        assert!(other_name.admit("ann", 5).now());
         assert_eq!(statuses(&store), [("a".to_owned(), RestoreStatus::Waiting)]);
         let after = limiter(&store, "a", now);
-        assert!(after.admit_now("ann", 1), "{now}");
+        assert!(after.admit("ann", 1).now(), "{now}");
         assert_eq!(
             statuses(&store),
             [("a".to_owned(), RestoreStatus::Mismatch)]
         );
         // The limit changes back.
         let store = restart(&store);
-        assert!(!limiter(&store, "a", then).admit_now("ann", 1), "{then}");
+        assert!(!limiter(&store, "a", then).admit("ann", 1).now(), "{then}");
     }
 }
 
@@ -129,18 +129,18 @@ fn a_policy_that_counts_in_another_way_starts_empty_and_that_is_told() {
 fn a_policy_that_is_not_opened_is_in_the_next_snapshot_until_its_keys_are_new() {
     let (store, clock) = store();
     let before = limiter(&store, "a", "fixed-window 5/hour");
-    assert!(before.admit_now("ann", 5));
+    assert!(before.admit("ann", 5).now());
     let store = restart(&restart(&store).max_keys(10));
     clock.advance(Duration::from_secs(1_000));
     let store = restart(&store);
     let refuses = limiter(&store, "a", "fixed-window 5/hour");
-    assert!(!refuses.admit_now("ann", 1));
+    assert!(!refuses.admit("ann", 1).now());
     let status = |keys| RestoreStatus::Restored { keys, left_out: 0 };
     assert_eq!(statuses(&store), [("a".to_owned(), status(1))]);
     // A state is restored once only.
     drop(refuses);
     let again = limiter(&store, "a", "fixed-window 5/hour");
-    assert!(again.admit_now("ann", 5));
+    assert!(again.admit("ann", 5).now());
 
     let late = restart(&store);
     clock.advance(Duration::from_secs(3_600));
@@ -148,7 +148,7 @@ fn a_policy_that_is_not_opened_is_in_the_next_snapshot_until_its_keys_are_new() 
     let late = restart(&late);
     assert_eq!(late.snapshot().len(), len);
     let admits = limiter(&late, "a", "fixed-window 5/hour");
-    assert!(admits.admit_now("ann", 5));
+    assert!(admits.admit("ann", 5).now());
     assert_eq!(statuses(&late), [("a".to_owned(), status(0))]);
 }
 
@@ -158,7 +158,7 @@ fn keys_that_are_as_good_as_new_are_left_out() {
     let limiter = limiter(&store, "a", "fixed-window 5/hour");
     let empty = store.snapshot().len();
     for key in 0..100_u32 {
-        assert!(limiter.admit_now(key, 1));
+        assert!(limiter.admit(key, 1).now());
     }
     assert_eq!(store.snapshot().len(), empty + 100 * (8 + 4 + 16));
     clock.advance(Duration::from_secs(3_600));
@@ -172,12 +172,16 @@ fn states_that_have_ended_are_left_out() {
     let before = limiter(&store, "a", "fixed-window 5/hour");
     let empty = store.snapshot().len();
     let minute = Duration::from_secs(60);
-    before.block_now("ann", minute);
+    before.block("ann", minute).now();
     let more = FixedWindow::per_hour(9);
     for key in ["bob", "cyd"] {
-        before.override_limit_now("a", key, more, minute).unwrap();
+        before
+            .override_limit("a", key, more, minute)
+            .unwrap()
+            .now()
+            .unwrap();
     }
-    assert!(before.admit_now("bob", 7));
+    assert!(before.admit("bob", 7).now());
     let waiting = restart(&store);
     for store in [&store, &waiting] {
         assert!(store.snapshot().len() > empty + 3 * 24);
@@ -201,14 +205,14 @@ fn a_smaller_store_keeps_the_keys_that_used_the_most() {
         let (store, _) = store();
         let before = limiter(&store, "a", &quota(kind, 5));
         for key in 0..1_000_u32 {
-            assert!(before.admit_now(key, 1 + key % 5));
+            assert!(before.admit(key, 1 + key % 5).now());
         }
         let snapshot = store.snapshot();
         let store = store.max_keys(200).restore(&snapshot).unwrap();
         let after = limiter(&store, "a", &quota(kind, 5));
         let refused = (0..1_000_u32).filter(|key| key % 5 == 4);
         for key in refused {
-            assert!(!after.admit_now(key, 1), "{kind}: {key}");
+            assert!(!after.admit(key, 1).now(), "{kind}: {key}");
         }
         assert_eq!(store.usage()[0].keys(), 200);
     }
@@ -219,17 +223,17 @@ fn keys_that_share_a_state_share_it_after_a_restart() {
     let (store, _) = store();
     let store = store.max_keys(1);
     let before = limiter(&store, "a", "gcra 1/day burst 2");
-    assert!(before.admit_now("ann", 2));
-    assert!(before.admit_now("bob", 2));
+    assert!(before.admit("ann", 2).now());
+    assert!(before.admit("bob", 2).now());
     let after = limiter(&restart(&store), "a", "gcra 1/day burst 2");
-    let decision = after.check_now("cyd", 1);
+    let decision = after.check("cyd", 1).now();
     assert!(!decision.is_allowed());
     // A store with more room keeps further keys.
     let wider = restart(&store).max_keys(2);
     let after = limiter(&wider, "a", "gcra 1/day burst 2");
-    assert!(!after.admit_now("ann", 1));
-    assert!(after.admit_now("bob", 2));
-    assert!(!after.admit_now("cyd", 1));
+    assert!(!after.admit("ann", 1).now());
+    assert!(after.admit("bob", 2).now());
+    assert!(!after.admit("cyd", 1).now());
 }
 
 /// Returns a snapshot of several policies, some of whose states are long.
@@ -242,7 +246,7 @@ fn sample() -> (MemoryStore, Vec<LocalLimiter>, Vec<u8>) {
         .collect();
     for limiter in &limiters {
         for key in 0..7_u32 {
-            assert!(limiter.admit_now(key, 5));
+            assert!(limiter.admit(key, 5).now());
         }
     }
     let snapshot = store.snapshot();
@@ -302,7 +306,11 @@ fn a_section_of_another_name_is_skipped() {
     more.extend(b"???");
     let (store, _) = store();
     let store = store.restore(&sealed(more)).unwrap();
-    assert!(!limiter(&store, "gcra 5/day", "gcra 5/day").admit_now(3_u32, 1));
+    assert!(
+        !limiter(&store, "gcra 5/day", "gcra 5/day")
+            .admit(3_u32, 1)
+            .now()
+    );
 }
 
 /// Restores and uses what a snapshot contains, which may be anything.
@@ -324,9 +332,9 @@ fn use_up(snapshot: &[u8], after: Duration) -> Result<(), TestCaseError> {
                 };
                 for key in 0..10_u32 {
                     for cost in [0, 1, 5, u32::MAX] {
-                        let _ = limiter.check_now(key, cost);
+                        let _ = limiter.check(key, cost).now();
                     }
-                    limiter.refund_now(key, 3);
+                    limiter.refund(key, 3).now();
                     clock.advance(Duration::from_secs(5_000));
                 }
             }

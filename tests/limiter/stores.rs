@@ -27,11 +27,11 @@ fn a_store_forgets_a_policy_with_the_last_limiter_that_uses_it() {
         builder.store(store.clone()).build_local().unwrap()
     };
     let (one, other) = (limiter(), limiter());
-    assert!(one.check_now("ann", 5).is_allowed());
+    assert!(one.check("ann", 5).now().is_allowed());
     drop(one);
-    assert!(!other.check_now("ann", 1).is_allowed());
+    assert!(!other.check("ann", 1).now().is_allowed());
     drop(other);
-    assert!(limiter().check_now("ann", 5).is_allowed());
+    assert!(limiter().check("ann", 5).now().is_allowed());
 }
 
 /// Answers about its first policy alone, or twice about it.
@@ -126,7 +126,7 @@ fn memory_is_what_the_documentation_says() {
             .build_local()
             .unwrap();
         for key in 0..keys {
-            assert!(limiter.admit_now(key, 1));
+            assert!(limiter.admit(key, 1).now());
         }
         let usage = &store.usage()[0];
         assert_eq!(usage.keys(), usize::try_from(keys).unwrap());
@@ -159,7 +159,7 @@ fn windows_hold_at_the_end_of_time() {
             .store(MemoryStore::new().clock(clock))
             .build_local()
             .unwrap();
-        let allowed = [(); 3].map(|()| limiter.check_now("ann", 1).is_allowed());
+        let allowed = [(); 3].map(|()| limiter.check("ann", 1).now().is_allowed());
         assert_eq!(allowed, [true, true, false], "{algorithm}");
     }
 }

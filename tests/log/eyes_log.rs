@@ -44,11 +44,11 @@ fn each_refusal_is_told_at_debug_and_the_first_of_a_minute_at_info() {
     let limiter = limiter(&clock);
     let ((), lines) = Log::of_all(|| {
         for _ in 0..4 {
-            let _ = limiter.check_now("secret", 1);
+            let _ = limiter.check("secret", 1).now();
         }
         for _ in 0..2 {
             clock.advance(Duration::from_secs(59));
-            let _ = limiter.check_now("secret", 1);
+            let _ = limiter.check("secret", 1).now();
         }
     });
     let each = refusals(&lines, tracing::Level::DEBUG);
@@ -98,7 +98,7 @@ fn a_refusal_tells_the_kind_of_its_key_as_the_page_names_it() {
     let of_key = |line: &&LogLine| line.fields["key_kind"].clone();
     let told = kinds.map(|(kind, key)| {
         let limiter = limiter(&ManualClock::new());
-        let (_, lines) = Log::of_all(|| [(); 2].map(|()| limiter.check_now(key, 1)));
+        let (_, lines) = Log::of_all(|| [(); 2].map(|()| limiter.check(key, 1).now()));
         let told = refusals(&lines, tracing::Level::DEBUG);
         assert_eq!(told.iter().map(of_key).collect::<Vec<_>>(), [kind]);
         kind
@@ -179,7 +179,7 @@ fn a_limiter_without_a_layer_tells_once_that_its_store_fails_and_once_that_it_an
     let ((), lines) = Log::of_all(|| {
         for fails in [false, true, true, false, false] {
             store.0.store(fails, Ordering::Relaxed);
-            let answer = runtime.block_on(limiter.check("ann", 1));
+            let answer = runtime.block_on(limiter.check("ann", 1).into_future());
             assert_eq!(answer.is_err(), fails);
         }
     });
@@ -205,7 +205,7 @@ fn scene() -> Vec<LogLine> {
         let limiter = Limiter::builder().policy(daily).store(store);
         let limiter = limiter.build_local().unwrap();
         for _ in 0..6 {
-            let _ = limiter.check_now("ann", 1);
+            let _ = limiter.check("ann", 1).now();
         }
         let is_full = Arc::new(AtomicBool::new(false));
         let read = Arc::clone(&is_full);

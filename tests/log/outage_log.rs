@@ -309,7 +309,7 @@ fn stores_without_a_name_are_told_apart_by_their_policies() {
 fn a_key_that_each_process_hashes_for_itself_is_warned_of_where_they_share_a_store() {
     use tower_ratelimit::key::{self, Secret};
 
-    let build = |name: &str, token: key::BearerToken| {
+    let build = |name: &str, token| {
         let policy = daily(name).key(token);
         tower_ratelimit::RateLimitLayer::builder().policy(policy)
     };

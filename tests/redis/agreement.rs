@@ -275,7 +275,11 @@ impl<'a> Pair<'a> {
         // Each node learns the script. While one does not know it, simultaneous calls are sent twice, and a later one
         // may be decided between the two times of an earlier one.
         for key in 0..u64::from(KEYS) {
-            drop(runtime.block_on(redis.peek((number, key), 0)).unwrap());
+            drop(
+                runtime
+                    .block_on(redis.peek((number, key), 0).into_future())
+                    .unwrap(),
+            );
         }
         Self {
             redis,
@@ -331,17 +335,17 @@ impl<'a> Pair<'a> {
             Verb::Check(key, cost) => {
                 let (key, cost) = ((case, key), self.cost(cost));
                 let told = self.wait_for(self.redis.check(key, cost));
-                self.same(told, &self.memory.check_now(key, cost))?;
+                self.same(told, &self.memory.check(key, cost).now())?;
             }
             Verb::Peek(key, cost) => {
                 let (key, cost) = ((case, key), self.cost(cost));
                 let told = self.wait_for(self.redis.peek(key, cost));
-                self.same(told, &self.memory.peek_now(key, cost))?;
+                self.same(told, &self.memory.peek(key, cost).now())?;
             }
             Verb::TakeUpTo(key, most) => {
                 let (key, most) = ((case, key), self.cost(most));
                 let (taken, told) = self.wait_for(self.redis.take_up_to(key, most));
-                let (expected, in_memory) = self.memory.take_up_to_now(key, most);
+                let (expected, in_memory) = self.memory.take_up_to(key, most).now();
                 prop_assert_eq!(taken, expected);
                 self.same(told, &in_memory)?;
             }
@@ -353,7 +357,7 @@ impl<'a> Pair<'a> {
                 let told: Vec<Decision> = self.runtime.block_on(async {
                     let checks = asked
                         .iter()
-                        .map(|(key, cost)| self.redis.check(*key, *cost));
+                        .map(|(key, cost)| self.redis.check(*key, *cost).into_future());
                     let checks: Vec<_> = checks.map(tokio::spawn).collect();
                     let mut told = Vec::new();
                     for check in checks {
@@ -362,14 +366,14 @@ impl<'a> Pair<'a> {
                     told
                 });
                 for ((key, cost), told) in asked.into_iter().zip(told) {
-                    self.same(told, &self.memory.check_now(key, cost))?;
+                    self.same(told, &self.memory.check(key, cost).now())?;
                 }
                 self.counts.together += 1;
             }
             Verb::CheckWith(asked) => {
                 let asked = self.by_name(asked);
                 let told = self.wait_for(self.redis.check_with(asked.iter().copied()).unwrap());
-                let in_memory = self.memory.check_with_now(asked.iter().copied()).unwrap();
+                let in_memory = self.memory.check_with(asked.iter().copied()).unwrap().now();
                 let of_several = asked.iter().any(|(_, key, _)| *key != asked[0].1);
                 self.counts.of_several_keys += u64::from(of_several);
                 self.same(told, &in_memory)?;
@@ -377,7 +381,7 @@ impl<'a> Pair<'a> {
             Verb::Refund(key, units) => {
                 let (key, units) = ((case, key), self.cost(units));
                 self.wait_for(self.redis.refund(key, units));
-                self.memory.refund_now(key, units);
+                self.memory.refund(key, units).now();
                 self.counts.other_verbs += 1;
             }
             Verb::Settle(key, units) => {
@@ -386,14 +390,14 @@ impl<'a> Pair<'a> {
                 *left = 0;
                 let (key, units) = ((case, key), self.cost(units).min(most));
                 self.wait_for(self.redis.settle(key, units));
-                self.memory.settle_now(key, units);
+                self.memory.settle(key, units).now();
                 self.counts.other_verbs += 1;
             }
             Verb::RefundWith(amounts) => {
                 let amounts = self.by_name(amounts);
                 let refunded = self.redis.refund_with(amounts.iter().copied()).unwrap();
                 self.wait_for(refunded);
-                self.memory.refund_with_now(amounts).unwrap();
+                self.memory.refund_with(amounts).unwrap().now();
                 self.counts.other_verbs += 1;
             }
             Verb::SettleWith(amounts) => {
@@ -404,23 +408,23 @@ impl<'a> Pair<'a> {
                 }
                 let settled = self.redis.settle_with(amounts.iter().copied()).unwrap();
                 self.wait_for(settled);
-                self.memory.settle_with_now(amounts).unwrap();
+                self.memory.settle_with(amounts).unwrap().now();
                 self.counts.other_verbs += 1;
             }
             Verb::Reset(key) => {
                 self.wait_for(self.redis.reset((case, key)));
-                self.memory.reset_now((case, key));
+                self.memory.reset((case, key)).now();
                 self.counts.other_verbs += 1;
             }
             Verb::Block(key, parts) => {
                 let length = Duration::from_micros(self.shapes[0].period * parts / 1000);
                 self.wait_for(self.redis.block((case, key), length));
-                self.memory.block_now((case, key), length);
+                self.memory.block((case, key), length).now();
                 self.counts.other_verbs += 1;
             }
             Verb::Unblock(key) => {
                 let in_redis = self.wait_for(self.redis.unblock((case, key)));
-                let in_memory = self.memory.unblock_now((case, key));
+                let in_memory = self.memory.unblock((case, key)).now();
                 prop_assert_eq!(in_redis, in_memory, "whether key {} was blocked", key);
                 self.counts.other_verbs += 1;
             }
@@ -438,8 +442,8 @@ impl<'a> Pair<'a> {
         asked.collect()
     }
 
-    fn wait_for<T: Debug>(&self, answer: impl Future<Output = Result<T, StoreError>>) -> T {
-        let answer = self.runtime.block_on(answer);
+    fn wait_for<T: Debug>(&self, answer: impl IntoFuture<Output = Result<T, StoreError>>) -> T {
+        let answer = self.runtime.block_on(answer.into_future());
         answer.unwrap_or_else(|error| panic!("{error:?}"))
     }
 

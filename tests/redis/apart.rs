@@ -136,7 +136,7 @@ async fn a_denied_request_takes_no_turn_of_a_queue_from_the_requests_behind_it()
     // The first server has given the turn, and the second does not answer yet.
     scene.cluster.nodes[1].freeze();
     let asked = [("a", scene.keys[0], 1), ("b", scene.keys[1], 2)];
-    let denied = tokio::spawn(both.check_with(asked).unwrap());
+    let denied = tokio::spawn(both.check_with(asked).unwrap().into_future());
     let peek = async || alone.peek(scene.keys[0], 0).await.unwrap();
     while peek().await.binding().unwrap().1.used() < 2 {
         tokio::task::yield_now().await;
@@ -199,7 +199,7 @@ async fn units_of_an_ended_window_are_not_given_back_to_the_next() {
     let late: &Server = &scene.cluster.nodes[1];
     late.ask(&["CLIENT", "PAUSE", "20000", "WRITE"]);
     let asked = [("a", first, 2), ("b", denying, 1)];
-    let denied = tokio::spawn(limiter.check_with(asked).unwrap());
+    let denied = tokio::spawn(limiter.check_with(asked).unwrap().into_future());
     until("the first node is charged", || scene.keys_on(0).len() == 1).await;
     clock.advance(Duration::from_secs(1));
     assert!(ask(&[("a", first, 3)]).await.is_allowed());
@@ -270,7 +270,7 @@ async fn a_future_that_is_dropped_still_gives_back() {
     last.ask(&["CLIENT", "PAUSE", "20000", "WRITE"]);
     let asked = ["a", "b", "c"].into_iter().zip(scene.keys.clone());
     let asked = asked.map(|(name, key)| (name, key, 1));
-    let question = tokio::spawn(limiter.check_with(asked).unwrap());
+    let question = tokio::spawn(limiter.check_with(asked).unwrap().into_future());
     let charged = || [0, 1].map(|node| scene.keys_on(node).len());
     until("what the first two took", || charged() == [1, 1]).await;
     question.abort();

@@ -41,7 +41,7 @@ async fn a_store_connects_with_the_first_request_and_once() {
     let store = patient().open(server.url()).unwrap();
     let limiters = [daily("a", 5), daily("b", 5)].map(|policy| limiter(&store, [policy]));
     assert_eq!(server.connections(), 0);
-    let questions = (0..20).map(|key: u32| limiters[key as usize % 2].check(key, 1));
+    let questions = (0..20).map(|key: u32| limiters[key as usize % 2].check(key, 1).into_future());
     let questions: Vec<_> = questions.map(tokio::spawn).collect();
     for question in questions {
         assert!(question.await.unwrap().unwrap().is_allowed());
@@ -277,13 +277,13 @@ fn outlives_a_runtime(store: &RedisStore) {
     let limiter = limiter(store, [daily("a", 5)]);
     assert!(
         runtime()
-            .block_on(limiter.check("ann", 1))
+            .block_on(limiter.check("ann", 1).into_future())
             .unwrap()
             .is_allowed()
     );
     let again = runtime();
-    let first = again.block_on(limiter.check("ann", 1));
-    let second = again.block_on(limiter.check("ann", 1));
+    let first = again.block_on(limiter.check("ann", 1).into_future());
+    let second = again.block_on(limiter.check("ann", 1).into_future());
     let told = second.unwrap_or_else(|error| panic!("{}", story(&error)));
     assert_eq!(used(&told), [2 + u32::from(first.is_ok())]);
 }

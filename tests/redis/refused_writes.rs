@@ -24,7 +24,9 @@ fn a_full_server_gives_no_slot_and_renews_those_that_are_held() {
     let set = set_of(&store, 7);
     assert!(node.takes(7));
     full(&server, true);
-    let refused = node.runtime.block_on(node.limiter.reserve(7_u64, 1));
+    let refused = node
+        .runtime
+        .block_on(node.limiter.reserve(7_u64, 1).into_future());
     let reason = refused.err().and_then(|error| error.reason());
     assert_eq!(reason, Some("out of memory"));
     are_renewed(&[(&server, set.clone())], LIFE);

@@ -167,7 +167,7 @@ fn ten_thousand_slots_are_renewed_in_one_call_that_takes_less_than_their_command
     let store = patient().slot_life(3 * LIFE).open(server.url()).unwrap();
     let node = Node::new(&store, [at_once(100)]);
     for _ in 0..100 {
-        let each = (0..KEYS).map(|key| node.limiter.reserve(key, 1));
+        let each = (0..KEYS).map(|key| node.limiter.reserve(key, 1).into_future());
         for held in node.runtime.block_on(join_all(each)) {
             let held = held.unwrap();
             assert!(held.is_allowed());

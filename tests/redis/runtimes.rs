@@ -68,7 +68,7 @@ impl Idle {
 fn drops_requests(runtime: &Runtime, limiter: &Limiter, requests: usize) {
     runtime.block_on(async {
         for _ in 0..requests {
-            let mut check = pin!(limiter.check("ann", 1));
+            let mut check = pin!(limiter.check("ann", 1).into_future());
             for _ in 0..2 {
                 let polled = check.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                 if polled.is_ready() {
@@ -85,7 +85,7 @@ fn every_request_is_decided_by_the_server(store: &RedisStore) {
     let _idle = Idle::begins_requests(&limiter);
     let runs = runtime();
     for at_once in [1, 1, 1, 1, 1, 100] {
-        let checks = (0..at_once).map(|_| limiter.check("ann", 1));
+        let checks = (0..at_once).map(|_| limiter.check("ann", 1).into_future());
         for told in runs.block_on(join_all(checks)) {
             let told = told.unwrap();
             assert!(told.is_allowed() && !told.is_degraded());
@@ -133,7 +133,11 @@ fn an_outage_that_was_found_in_a_runtime_that_is_not_run_any_more_ends_without_r
         let runtime = [&idle.asleep, &idle.blocked][kind];
         server.kill();
         while limiter.snapshot().store().is_up() {
-            assert!(runtime.block_on(limiter.check("ann", 1)).is_err());
+            assert!(
+                runtime
+                    .block_on(limiter.check("ann", 1).into_future())
+                    .is_err()
+            );
         }
         server.restart();
         until("the server is found again", || {
@@ -152,7 +156,9 @@ fn requests_do_without_a_thread_that_is_stuck(store: &RedisStore) {
     // Each is of another key, for which this node holds no units.
     let mut is_degraded = || {
         let key = keys.next().unwrap();
-        runs.block_on(limiter.check(key, 1)).unwrap().is_degraded()
+        runs.block_on(limiter.check(key, 1).into_future())
+            .unwrap()
+            .is_degraded()
     };
     until("the store decides", || !is_degraded());
     let (blocks, until_dropped) = channel::<()>();
@@ -200,7 +206,7 @@ fn so_has_the_giving_back_of_leases() {
     let limiter = limiter(&store, [daily("a", 1_000_000)]);
     let runs = runtime();
     until("units are leased", || {
-        runs.block_on(limiter.check("ann", 1)).is_ok()
+        runs.block_on(limiter.check("ann", 1).into_future()).is_ok()
     });
     let (blocks, until_dropped) = channel::<()>();
     let of_store = store.open(&[]).unwrap().runtime().unwrap();
@@ -241,7 +247,9 @@ fn a_store_that_gets_no_thread_is_away() {
         let runs = runtime();
         for _ in 0..5 {
             assert!(limiter.snapshot().store().is_up());
-            let told = runs.block_on(limiter.check("ann", 1)).unwrap();
+            let told = runs
+                .block_on(limiter.check("ann", 1).into_future())
+                .unwrap();
             assert!(told.is_degraded());
         }
         assert!(!limiter.snapshot().store().is_up());
@@ -257,14 +265,16 @@ fn what_is_settled_where_no_runtime_runs_is_settled() {
     let (idle, runs) = (Idle::new(), runtime());
     for runtime in [&idle.asleep, &idle.blocked] {
         for _ in 0..25 {
-            let held = runtime.block_on(limiter.reserve("ann", 100)).unwrap();
+            let held = runtime
+                .block_on(limiter.reserve("ann", 100).into_future())
+                .unwrap();
             // Dropped in the runtime, which does nothing more.
             let _inside = runtime.enter();
             held.settle(1);
         }
     }
     until("all are settled", || {
-        used(&runs.block_on(limiter.peek("ann", 0)).unwrap()) == [50]
+        used(&runs.block_on(limiter.peek("ann", 0).into_future()).unwrap()) == [50]
     });
     assert_eq!(limiter.lost_settlements(), 0);
 }
@@ -277,12 +287,19 @@ fn slots_are_renewed_though_the_runtime_of_the_first_is_asleep_or_has_ended() {
     let limiter = limiter(&store, [at_once(1)]);
     let (idle, ends, runs) = (Idle::new(), runtime(), runtime());
     let first = [
-        idle.asleep.block_on(limiter.reserve(6_u64, 1)).unwrap(),
-        idle.blocked.block_on(limiter.reserve(7_u64, 1)).unwrap(),
-        ends.block_on(limiter.reserve(8_u64, 1)).unwrap(),
+        idle.asleep
+            .block_on(limiter.reserve(6_u64, 1).into_future())
+            .unwrap(),
+        idle.blocked
+            .block_on(limiter.reserve(7_u64, 1).into_future())
+            .unwrap(),
+        ends.block_on(limiter.reserve(8_u64, 1).into_future())
+            .unwrap(),
     ];
     drop(ends);
-    let second = runs.block_on(limiter.reserve(9_u64, 1)).unwrap();
+    let second = runs
+        .block_on(limiter.reserve(9_u64, 1).into_future())
+        .unwrap();
     assert!(second.is_allowed() && first.iter().all(Reservation::is_allowed));
     for key in [6, 7, 8, 9] {
         let set = set_of(&store, key);

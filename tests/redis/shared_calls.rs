@@ -32,7 +32,9 @@ type CheckResult = Result<Decision, StoreError>;
 
 /// Sends requests for these keys at once, in this order.
 fn ask(limiter: &Limiter, keys: impl IntoIterator<Item = u32>) -> Vec<JoinHandle<CheckResult>> {
-    let checks = keys.into_iter().map(|key| limiter.check(key, 1));
+    let checks = keys
+        .into_iter()
+        .map(|key| limiter.check(key, 1).into_future());
     checks.map(tokio::spawn).collect()
 }
 
@@ -144,7 +146,7 @@ async fn each_request_of_a_shared_call_is_charged_what_it_asks_whatever_the_othe
     let (before, _) = scripts_run(&server);
     let costs = [1, 1, 2, 3, 3, 3, 1, 11, 2, 2];
     let checks = (0_u32..).zip(costs);
-    let checks = checks.map(|(key, cost)| tokio::spawn(limiter.check(key, cost)));
+    let checks = checks.map(|(key, cost)| tokio::spawn(limiter.check(key, cost).into_future()));
     let told = answers(checks.collect()).await;
     for ((key, cost), told) in (0_u32..).zip(costs).zip(told) {
         let told = told.unwrap();
@@ -271,7 +273,7 @@ async fn a_request_that_gives_up_before_the_call_is_left_out_and_stops_no_other(
     warm(&limiter).await;
     let (before, _) = scripts_run(&server);
     let mut checks: Vec<_> = (0..20_u32)
-        .map(|key| Some(Box::pin(limiter.check(key, 1))))
+        .map(|key| Some(Box::pin(limiter.check(key, 1).into_future())))
         .collect();
     poll_fn(|context| {
         for check in checks.iter_mut().flatten() {
@@ -385,8 +387,8 @@ async fn requests_that_are_told_different_times_do_not_share_a_call() {
     warm(&limiter).await;
     let mut asked = Vec::new();
     for _ in 0..5 {
-        asked.push(tokio::spawn(limiter.check("ann", 1)));
-        asked.push(tokio::spawn(limiter.check("ann", 1)));
+        asked.push(tokio::spawn(limiter.check("ann", 1).into_future()));
+        asked.push(tokio::spawn(limiter.check("ann", 1).into_future()));
         // These policies read the clock.
         yield_now().await;
         clock.advance(MINUTE);
@@ -406,7 +408,9 @@ fn a_runtime_that_ends_keeps_no_request_of_another_waiting_for_its_calls() {
     let here = runtime();
     here.block_on(warm(&limiter));
     let poll_once = |keys: Range<u32>| {
-        let mut checks: Vec<_> = keys.map(|key| Box::pin(limiter.check(key, 1))).collect();
+        let mut checks: Vec<_> = keys
+            .map(|key| Box::pin(limiter.check(key, 1).into_future()))
+            .collect();
         poll_fn(move |context| {
             for check in &mut checks {
                 assert!(check.as_mut().poll(context).is_pending());

@@ -63,7 +63,10 @@ impl Node {
 
     /// Takes a slot, which it holds as long as it lives.
     pub(crate) fn takes(&self, key: u64) -> bool {
-        let held = self.runtime.block_on(self.limiter.reserve(key, 1)).unwrap();
+        let held = self
+            .runtime
+            .block_on(self.limiter.reserve(key, 1).into_future())
+            .unwrap();
         let is_allowed = held.is_allowed();
         mem::forget(held);
         is_allowed
@@ -287,7 +290,7 @@ fn a_request_that_goes_away_before_its_answer_holds_no_slot() {
     }));
     proxy.delay(Duration::from_millis(50));
     node.runtime.block_on(async {
-        let mut call = pin!(node.limiter.reserve(7_u64, 1));
+        let mut call = pin!(node.limiter.reserve(7_u64, 1).into_future());
         for _ in 0..10 {
             let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(matches!(polled, Poll::Pending));
@@ -308,7 +311,9 @@ fn a_slot_that_is_given_back_outside_of_its_runtime_is_free_at_once_or_within_a_
     let server = Server::start(&[]);
     let take = |store: &RedisStore| {
         let node = Node::new(store, [at_once(1)]);
-        let held = node.runtime.block_on(node.limiter.reserve(7_u64, 1));
+        let held = node
+            .runtime
+            .block_on(node.limiter.reserve(7_u64, 1).into_future());
         let held = held.unwrap();
         assert!(held.is_allowed());
         (node, held)

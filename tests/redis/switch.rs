@@ -99,7 +99,7 @@ fn a_runtime_that_runs_for_each_request_alone_finds_the_server_again() {
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
     let started = Instant::now();
     while runtime
-        .block_on(limiter.check("ann", 1))
+        .block_on(limiter.check("ann", 1).into_future())
         .unwrap()
         .is_degraded()
     {

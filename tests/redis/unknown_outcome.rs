@@ -204,7 +204,7 @@ async fn is_lost(store: &RedisStore, server: &Server, key: u64) {
     assert!(limiter.check(key, 1).await.unwrap().is_allowed());
     let before = calls(server, "evalsha");
     server.ask(&["CLIENT", "PAUSE", "20000", "WRITE"]);
-    let asked = tokio::spawn(limiter.check(key, 1));
+    let asked = tokio::spawn(limiter.check(key, 1).into_future());
     until("the command", || {
         let clients: String = crate::scene::ask(server, &["CLIENT", "LIST"]);
         clients.lines().any(|client| client.contains(" flags=b "))

@@ -349,9 +349,9 @@ async fn the_server_is_found_again_without_traffic_and_asked_seldom() {
 }
 
 /// Available data: a decision without the server waits for nothing.
-fn futures_now<T>(future: impl Future<Output = T>) -> Option<T> {
+fn futures_now<T>(future: impl IntoFuture<Output = T>) -> Option<T> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::pin!(future).poll(&mut context) {
+    match std::pin::pin!(future.into_future()).poll(&mut context) {
         std::task::Poll::Ready(answer) => Some(answer),
         std::task::Poll::Pending => None,
     }

@@ -89,7 +89,7 @@ fn row(runtime: &Runtime, name: &str, algorithm: Algorithm, charges: u32) -> Str
                 if clients.len() == 64 {
                     clients.join_next().await;
                 }
-                clients.spawn(limiter.check(address(place), 1));
+                clients.spawn(limiter.check(address(place), 1).into_future());
             }
             while let Some(decision) = clients.join_next().await {
                 let decision = decision

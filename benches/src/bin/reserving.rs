@@ -54,16 +54,16 @@ fn nanoseconds(mut act: impl FnMut()) -> f64 {
 #[inline(never)]
 fn a_decision(limiter: &LocalLimiter) -> f64 {
     nanoseconds(|| {
-        let _ = black_box(limiter.check_now(black_box(7_u64), 2));
+        let _ = black_box(limiter.check(black_box(7_u64), 2).now());
     })
 }
 
 #[inline(never)]
 fn a_reservation(limiter: &LocalLimiter) -> f64 {
-    nanoseconds(|| black_box(limiter.reserve_now(black_box(7_u64), 2)).settle(1))
+    nanoseconds(|| black_box(limiter.reserve(black_box(7_u64), 2).now()).settle(1))
 }
 
 #[inline(never)]
 fn a_slot(limiter: &LocalLimiter) -> f64 {
-    nanoseconds(|| drop(black_box(limiter.reserve_now(black_box(7_u64), 1))))
+    nanoseconds(|| drop(black_box(limiter.reserve(black_box(7_u64), 1).now())))
 }

@@ -46,7 +46,7 @@ use crate::factor::Factor;
 ///     .at("saturday,sunday 06:00-22:00", Factor::thousandths(1_500))?;
 /// let policy = Policy::new("api", TokenBucket::per_second(10).burst(20)).hours(&hours)?;
 /// let limiter = Limiter::builder().policy(policy).build_local()?;
-/// assert!(limiter.check_now("ann", 1).is_allowed());
+/// assert!(limiter.check("ann", 1).now().is_allowed());
 ///
 /// let error = hours.at("05:00-07:00", Factor::thousandths(500)).unwrap_err();
 /// assert_eq!(error.field(), "hours");

@@ -31,12 +31,12 @@ use crate::quota::{Quota, not_a_number, whole_number};
 /// let limiter = Limiter::builder()
 ///     .policy(Policy::new("at once", Concurrency::of(2)))
 ///     .build_local()?;
-/// let first = limiter.reserve_now("ann", 1);
-/// let second = limiter.reserve_now("ann", 1);
+/// let first = limiter.reserve("ann", 1).now();
+/// let second = limiter.reserve("ann", 1).now();
 /// assert!(first.is_allowed() && second.is_allowed());
-/// assert!(!limiter.reserve_now("ann", 1).is_allowed());
+/// assert!(!limiter.reserve("ann", 1).now().is_allowed());
 /// drop(first);
-/// assert!(limiter.reserve_now("ann", 1).is_allowed());
+/// assert!(limiter.reserve("ann", 1).now().is_allowed());
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -29,7 +29,7 @@ use crate::store::{Charge, Ledger};
 
 /// A charge at an estimate of the cost, which is settled at the end of the request.
 ///
-/// Made by [`Limiter::reserve_now`](super::Limiter::reserve_now) and the other `reserve` methods.
+/// Made by [`Limiter::reserve`](super::Limiter::reserve) and the other `reserve` methods.
 ///
 /// - [`settle`](Self::settle) sets the real cost of the request, and [`cancel`](Self::cancel) a cost of zero.
 /// - A dropped reservation costs what [`Policy::unless_settled`](crate::Policy::unless_settled) says: the
@@ -123,10 +123,10 @@ impl Reservation {
     ///     .build_local()?;
     ///
     /// let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
-    /// let reservation = limiter.reserve_with_now(asked)?;
+    /// let reservation = limiter.reserve_with(asked)?.now();
     /// reservation.settle_with([("tokens", 1_000)])?;
     ///
-    /// let used: Vec<_> = limiter.peek_now("ann", 0).policies().map(|(_, told)| told.used()).collect();
+    /// let used: Vec<_> = limiter.peek("ann", 0).now().policies().map(|(_, told)| told.used()).collect();
     /// assert_eq!(used, [1, 1_000]);
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```

@@ -161,7 +161,7 @@ impl PolicyStats {
         self.near_limit
     }
 
-    /// Returns how many requests were refused because their key is [blocked](crate::Limiter::block_now).
+    /// Returns how many requests were refused because their key is [blocked](crate::Limiter::block).
     pub fn blocked(&self) -> u64 {
         self.blocked
     }

@@ -111,7 +111,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
     /// default, the request has the default plan.
     ///
     /// A key without a plan in the source still has the default plan. A limiter's future returns an error in
-    /// place of the 503. Calls that cannot wait, such as `check_now` and an interceptor, use the default
+    /// place of the 503. Calls that cannot wait, such as `check(…).now()` and an interceptor, use the default
     /// plan.
     pub fn refuse_unresolved(self) -> Self {
         self.with(|options| options.refuses = true)

@@ -189,8 +189,8 @@ impl<R> Policy<R> {
     ///   store](crate::Decision::is_degraded). `peek` and `take_up_to` count nothing.
     /// - The decision on the last of these refusals has the block: its wait is the end of the block, and
     ///   [`Outcome::is_blocked`](crate::Outcome::is_blocked) is set.
-    /// - A blocked key is denied as by [`block`](crate::Limiter::block_now), whatever is left of its limit.
-    ///   [`unblock`](crate::Limiter::unblock_now) ends the block, and forgets all refusals and blocks of the
+    /// - A blocked key is denied as by [`block`](crate::Limiter::block), whatever is left of its limit.
+    ///   [`unblock`](crate::Limiter::unblock) ends the block, and forgets all refusals and blocks of the
     ///   key.
     /// - Nodes that share a store count together, in the same step as the decision. On a Redis Cluster, a request
     ///   whose policies count different keys counts under the policies of the first key that is denied.
@@ -228,16 +228,16 @@ impl<R> Policy<R> {
     /// let login = Policy::new("login", AnchoredWindow::new(5, Duration::from_secs(900))?).penalty(penalty);
     /// let limiter = Limiter::builder().policy(login).build_local()?;
     ///
-    /// assert!(limiter.check_now("ann", 5).is_allowed());
+    /// assert!(limiter.check("ann", 5).now().is_allowed());
     /// for _ in 0..2 {
-    ///     assert!(limiter.check_now("ann", 1).retry_after() <= Some(Duration::from_secs(900)));
+    ///     assert!(limiter.check("ann", 1).now().retry_after() <= Some(Duration::from_secs(900)));
     /// }
-    /// let third = limiter.check_now("ann", 1);
+    /// let third = limiter.check("ann", 1).now();
     /// assert_eq!(third.retry_after(), Some(Duration::from_secs(3_600)));
     /// assert!(third.binding().unwrap().1.is_blocked());
     ///
-    /// limiter.unblock_now("ann");
-    /// assert!(!limiter.inspect_now("ann").policies().any(|(_, outcome)| outcome.is_blocked()));
+    /// limiter.unblock("ann").now();
+    /// assert!(!limiter.inspect("ann").now().policies().any(|(_, outcome)| outcome.is_blocked()));
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn penalty(mut self, penalty: Penalty) -> Self {

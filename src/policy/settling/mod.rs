@@ -37,7 +37,7 @@ impl Policy<Http> {
     ///
     /// The estimate is the layer's own guess, so it is cut to the limit: a limit below it still admits
     /// requests. It is also cut to the limit of a [plan](crate::plan), and not to an
-    /// [override](crate::Limiter::override_limit_now). The headers of a response have the numbers with the
+    /// [override](crate::Limiter::override_limit). The headers of a response have the numbers with the
     /// estimate, because they are sent before the end.
     pub fn estimate(mut self, units: u32) -> Self {
         self.reads.settling_mut().estimate_by(units);

@@ -23,8 +23,8 @@ fn asked(snapshot: &Snapshot, policy: &str) -> u64 {
 #[test]
 fn a_refusal_counts_among_the_heaviest_keys_of_the_policy_that_refuses() {
     for admits in [
-        |limiter: &LocalLimiter| limiter.check_now("ann", 1).is_allowed(),
-        |limiter: &LocalLimiter| limiter.admit_now("ann", 1),
+        |limiter: &LocalLimiter| limiter.check("ann", 1).now().is_allowed(),
+        |limiter: &LocalLimiter| limiter.admit("ann", 1).now(),
     ] {
         let policy = |name: &str, limit| {
             let policy = Policy::new(name, FixedWindow::per_day(limit));
@@ -49,6 +49,31 @@ fn a_refusal_counts_among_the_heaviest_keys_of_the_policy_that_refuses() {
     }
 }
 
+/// What is taken counts, and that nothing was left.
+#[test]
+fn units_that_are_taken_count_among_the_heaviest_keys() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let later = |limiter: &LocalLimiter, most| {
+        let taken = limiter.take_up_to("ann", most).into_future();
+        runtime.block_on(taken).unwrap().0
+    };
+    let now = |limiter: &LocalLimiter, most| limiter.take_up_to("ann", most).now().0;
+    let ways: [&dyn Fn(&LocalLimiter, u32) -> u32; 2] = [&now, &later];
+    for take in ways {
+        let policy = Policy::new("mails", FixedWindow::per_day(10));
+        let policy = policy.heaviest_keys(HeaviestKeys::new(3));
+        let limiter = Limiter::builder().policy(policy).build_local().unwrap();
+        assert_eq!([7; 3].map(|most| take(&limiter, most)), [7, 3, 0]);
+        let snapshot = limiter.snapshot();
+        let heaviest = snapshot.policy("mails").unwrap().heaviest().unwrap();
+        let told = heaviest.keys().iter();
+        let told: Vec<_> = told.map(|key| (key.cost(), key.refused())).collect();
+        assert_eq!(told, [(10, 1)]);
+    }
+}
+
 #[test]
 fn each_request_has_one_outcome_under_each_policy() {
     let limiter = Limiter::builder()
@@ -58,11 +83,13 @@ fn each_request_has_one_outcome_under_each_policy() {
         .build_local()
         .unwrap();
     for cost in [4, 4, 1, 1, 0, 200] {
-        let _ = limiter.check_now("ann", cost);
+        let _ = limiter.check("ann", cost).now();
     }
-    assert!(limiter.admit_now("bob", 1));
-    limiter.block_now("bob", std::time::Duration::from_secs(60));
-    assert!(!limiter.admit_now("bob", 1));
+    assert!(limiter.admit("bob", 1).now());
+    limiter
+        .block("bob", std::time::Duration::from_secs(60))
+        .now();
+    assert!(!limiter.admit("bob", 1).now());
 
     let snapshot = limiter.snapshot();
     for policy in ["burst", "daily", "gentle"] {
@@ -106,7 +133,7 @@ fn threads_lose_no_count_however_many_they_are() {
                 scope.spawn(|| {
                     together.wait();
                     for _ in 0..2_000 {
-                        let _ = limiter.check_now("ann", 1);
+                        let _ = limiter.check("ann", 1).now();
                     }
                     together.wait();
                 });
@@ -130,7 +157,7 @@ fn a_policy_with_a_factor_counts_units_and_not_their_price() {
         .unwrap();
     for (thousandths, cost) in [(1_000, 3), (500, 7), (333, 5), (100, 1)] {
         factor.set(Factor::thousandths(thousandths), "a test");
-        assert!(limiter.check_now("ann", cost).is_allowed());
+        assert!(limiter.check("ann", cost).now().is_allowed());
     }
     let snapshot = limiter.snapshot();
     let api = snapshot.policy("api").unwrap();
@@ -148,11 +175,11 @@ fn charges_and_corrections_are_counted() {
         .policy(Policy::new("mails", FixedWindow::per_day(10)))
         .build_local()
         .unwrap();
-    assert_eq!(limiter.take_up_to_now("ann", 7).0, 7);
-    assert_eq!(limiter.take_up_to_now("ann", 7).0, 3);
-    assert_eq!(limiter.take_up_to_now("ann", 7).0, 0);
-    limiter.refund_now("ann", 3);
-    limiter.settle_now("ann", 1);
+    assert_eq!(limiter.take_up_to("ann", 7).now().0, 7);
+    assert_eq!(limiter.take_up_to("ann", 7).now().0, 3);
+    assert_eq!(limiter.take_up_to("ann", 7).now().0, 0);
+    limiter.refund("ann", 3).now();
+    limiter.settle("ann", 1).now();
     let snapshot = limiter.snapshot();
     let mails = snapshot.policy("mails").unwrap();
     assert_eq!((mails.allowed(), mails.refused(), mails.cost()), (2, 1, 11));
@@ -166,8 +193,8 @@ fn a_question_is_not_counted() {
         .policy(Policy::new("mails", FixedWindow::per_day(10)))
         .build_local()
         .unwrap();
-    let _ = limiter.peek_now("ann", 4);
-    let _ = limiter.inspect_now("ann");
+    let _ = limiter.peek("ann", 4).now();
+    let _ = limiter.inspect("ann").now();
     let snapshot = limiter.snapshot();
     assert_eq!(asked(&snapshot, "mails"), 0);
     assert_eq!(snapshot.requests().allowed(), 0);
@@ -185,12 +212,12 @@ async fn a_reservation_is_counted_as_any_other_request() {
         .build_local()
         .unwrap();
     for (limiter, policies) in [(&limiter, &["tokens", "at once"][..]), (&one, &["tokens"])] {
-        limiter.reserve_now("ann", 3).settle(1);
+        limiter.reserve("ann", 3).now().settle(1);
         limiter.reserve("ann", 2).await.unwrap().cancel();
-        drop(limiter.reserve_with_now([("tokens", "ann", 7)]).unwrap());
+        drop(limiter.reserve_with([("tokens", "ann", 7)]).unwrap().now());
         let named = limiter.reserve_with([("tokens", "ann", 1)]).unwrap();
         drop(named.await.unwrap());
-        assert!(!limiter.reserve_now("ann", 2).is_allowed());
+        assert!(!limiter.reserve("ann", 2).now().is_allowed());
 
         let snapshot = limiter.snapshot();
         let requests = snapshot.requests();

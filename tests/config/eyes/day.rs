@@ -9,8 +9,8 @@ use tower_ratelimit::{Gcra, Limiter, LocalLimiter, ManualClock, MemoryStore, Pol
 fn seconds(limiter: &LocalLimiter, clock: &ManualClock, seconds: std::ops::Range<u32>) {
     for second in seconds {
         for number in 0..100_u32 {
-            let _ = limiter.check_now(number, 1);
-            let _ = limiter.check_now(("new", 100 * second + number), 1);
+            let _ = limiter.check(number, 1).now();
+            let _ = limiter.check(("new", 100 * second + number), 1).now();
         }
         clock.advance(Duration::from_secs(1));
         drop(limiter.snapshot());

@@ -169,8 +169,8 @@ async fn the_cost_of_a_call_is_counted_when_its_answer_settles_it() {
         assert_eq!(costs(&limiter.snapshot(), "rows").0, cost);
     }
     // After the fact: what is charged is cost, and what is given back is counted apart.
-    limiter.settle_now("ann", 40);
-    limiter.refund_now("ann", 12);
+    limiter.settle("ann", 40).now();
+    limiter.refund("ann", 12).now();
     limiter.refund("bob", 3).await.unwrap();
     assert_eq!(costs(&limiter.snapshot(), "rows"), (342, 5, 15));
 }

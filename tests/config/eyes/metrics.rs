@@ -312,7 +312,7 @@ fn a_recorder_that_comes_late_misses_nothing() {
         .unwrap();
     let publisher = Publisher::new(limiter.monitor()).label("layer", "inner");
     for _ in 0..7 {
-        let _ = limiter.check_now("ann", 1);
+        let _ = limiter.check("ann", 1).now();
     }
     publisher.publish();
     let told = TestRecorder::default();
@@ -320,7 +320,7 @@ fn a_recorder_that_comes_late_misses_nothing() {
     let decisions = "ratelimit_decisions_total{layer=inner,policy=mails,outcome";
     assert!((told.value(&format!("{decisions}=allowed}}")) - 5.0).abs() < 0.1);
     assert!((told.value(&format!("{decisions}=refused}}")) - 2.0).abs() < 0.1);
-    let _ = limiter.check_now("bob", 1);
+    let _ = limiter.check("bob", 1).now();
     with_local_recorder(&told, || publisher.publish());
     assert!((told.value(&format!("{decisions}=allowed}}")) - 6.0).abs() < 0.1);
     assert!((told.value("ratelimit_store_up{layer=inner,store=memory}") - 1.0).abs() < 0.1);
@@ -360,7 +360,7 @@ fn no_key_is_told() {
     with_local_recorder(&told, || publisher.publish());
     let before = series(&told);
     for number in 0..1_000_u32 {
-        let _ = limiter.check_now(("secret", number), 9);
+        let _ = limiter.check(("secret", number), 9).now();
     }
     with_local_recorder(&told, || publisher.publish());
     assert_eq!(series(&told), before);

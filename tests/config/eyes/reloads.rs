@@ -78,7 +78,8 @@ fn counts_go_on_over_a_reload_and_its_state_is_told() {
     let charged = runtime.block_on(
         before
             .check_with([("gone", "x", 1), ("a", "x", 1)])
-            .unwrap(),
+            .unwrap()
+            .into_future(),
     );
     assert!(charged.unwrap().is_allowed());
     assert_eq!(told(), (6, 1, 3, 6));

@@ -10,8 +10,8 @@ fn a_snapshot_has_the_names_that_the_documentation_tells() {
         .policy(Policy::new("mails", FixedWindow::per_minute(10)).factor(&FactorCell::new()))
         .build_local()
         .unwrap();
-    let _ = limiter.check_now("ann", 9);
-    let _ = limiter.check_now("ann", 9);
+    let _ = limiter.check("ann", 9).now();
+    let _ = limiter.check("ann", 9).now();
     let mut told = serde_json::to_value(limiter.snapshot()).unwrap();
     for moment in ["/at", "/since", "/policies/0/factor/since"] {
         let moment = told.pointer_mut(moment).unwrap();
@@ -60,7 +60,7 @@ fn a_decision_has_the_numbers_of_what_decides_and_of_each_policy() {
     let first = json!({
         "limit": 2, "used": 2, "remaining": 0, "reset_after_us": 60_000_000, "retry_after_us": null,
     });
-    let mut told = serde_json::to_value(limiter.check_now("ann", 2)).unwrap();
+    let mut told = serde_json::to_value(limiter.check("ann", 2).now()).unwrap();
     let policies = told.as_object_mut().unwrap().remove("policies").unwrap();
     let mut expected = first.clone();
     expected.as_object_mut().unwrap().extend([
@@ -75,7 +75,7 @@ fn a_decision_has_the_numbers_of_what_decides_and_of_each_policy() {
     assert_eq!(policies["minute"], first);
     assert_eq!(policies["day"]["remaining"], 8);
 
-    let refused = serde_json::to_value(limiter.check_now("ann", 1)).unwrap();
+    let refused = serde_json::to_value(limiter.check("ann", 1).now()).unwrap();
     assert_eq!(refused["allowed"], false);
     assert_eq!(refused["retry_after_us"], 60_000_000);
 }

@@ -91,7 +91,7 @@ fn the_store_in_this_process_tells_its_keys() {
         .build_local()
         .unwrap();
     for number in 0_u32..1_000 {
-        let _ = limiter.check_now(number, 5);
+        let _ = limiter.check(number, 5).now();
     }
     let snapshot = limiter.snapshot();
     let keys = snapshot.policy("a").unwrap().keys().copied().unwrap();

@@ -162,7 +162,7 @@ async fn a_limiter_without_a_layer_has_the_page_too() {
             admin::router(limiter.clone(), Access::loopback()),
         )
         .layer(MockConnectInfo(SocketAddr::from(HERE)));
-    assert!(limiter.check_now("ann", 3).is_allowed());
+    assert!(limiter.check("ann", 3).now().is_allowed());
     let (_, client) =
         told(send(&app, post("/dashboard/inspect", &json!({ "key": "ann" }))).await).await;
     let sentence = client["sentence"].as_str().unwrap();

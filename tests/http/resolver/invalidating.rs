@@ -71,7 +71,7 @@ async fn the_answer_of_a_lookup_that_began_before_the_invalidation_is_not_fresh(
         let resolver = source.resolver();
         let limiter = limiter(&resolver);
         let gate = source.hold();
-        let waiting = tokio::spawn(limiter.check("ann", 1));
+        let waiting = tokio::spawn(limiter.check("ann", 1).into_future());
         settle().await;
         if all {
             resolver.invalidate_all();
@@ -99,7 +99,7 @@ async fn a_lookup_that_was_outdated_in_flight_is_kept_for_failure_alone() {
     let resolver = source.resolver();
     let limiter = limiter(&resolver);
     let gate = source.hold();
-    let _ = limiter.check_now("ann", 1);
+    let _ = limiter.check("ann", 1).now();
     settle().await;
     resolver.invalidate(&"ann".to_owned());
     gate.add_permits(1);
@@ -127,7 +127,7 @@ async fn invalidations_begin_no_second_lookup_of_a_key() {
     let gate = source.hold();
     let mut waiting = Vec::new();
     for _ in 0..100 {
-        waiting.push(tokio::spawn(limiter.check("ann", 1)));
+        waiting.push(tokio::spawn(limiter.check("ann", 1).into_future()));
         settle().await;
         resolver.invalidate(&"ann".to_owned());
         resolver.invalidate_all();

@@ -66,7 +66,7 @@ async fn limits_of_a_resolver_come_first_and_a_plan_that_it_names_is_a_plan() {
     let special = pairs(&[("minute", "resolver special"), ("bucket", "policy")]);
     assert_eq!(rules(&limiter.check("ann", 1).await.unwrap()), special);
     assert_eq!(rules(&reading.check("ann", 1).await.unwrap()), special);
-    assert_eq!(rules(&limiter.check_now("ann", 1)), special);
+    assert_eq!(rules(&limiter.check("ann", 1).now()), special);
 
     let rest = ("day", "policy");
     let of_bob = pairs(&[("minute", "key \"bob\""), rest, ("bucket", "policy")]);
@@ -79,7 +79,9 @@ async fn limits_of_a_resolver_come_first_and_a_plan_that_it_names_is_a_plan() {
     let length = Duration::from_secs(60);
     let limit = FixedWindow::per_minute(9);
     limiter
-        .override_limit_now("minute", "ann", limit, length)
+        .override_limit("minute", "ann", limit, length)
+        .unwrap()
+        .now()
         .unwrap();
     // The state of a key under operations is that of the operation: this policy has none for the override.
     let decision = limiter.check("ann", 1).await.unwrap();
@@ -101,7 +103,9 @@ async fn an_override_comes_before_a_resolver() {
     assert_eq!(ask(&limiter, "ann").await, "resolver special, fresh");
     let limit = FixedWindow::per_minute(9);
     limiter
-        .override_limit_now("minute", "ann", limit, Duration::from_secs(60))
+        .override_limit("minute", "ann", limit, Duration::from_secs(60))
+        .unwrap()
+        .now()
         .unwrap();
     let decision = limiter.check("ann", 1).await.unwrap();
     assert_eq!(decision.rule().unwrap().to_string(), "override");
@@ -220,7 +224,7 @@ async fn a_decision_by_name_waits_for_the_plan_of_each_key() {
         pairs(&[("minute", "plan pro"), ("other", "plan ent")])
     );
     assert_eq!(start.elapsed(), 40 * MILLIS);
-    let told = rules(&limiter.check_with_now([("minute", "eve", 1)]).unwrap());
+    let told = rules(&limiter.check_with([("minute", "eve", 1)]).unwrap().now());
     assert_eq!(told, pairs(&[("minute", "plan pro")]));
     assert_eq!(rules(&limiter.peek("leo", 1).await.unwrap()).len(), 2);
     assert_eq!(limiter.take_up_to("leo", 1).await.unwrap().0, 1);

@@ -131,7 +131,7 @@ async fn a_request_that_goes_away_cancels_no_lookup() {
     source.set("ann", "pro");
     let limiter = limiter(&source.resolver());
     let gate = source.hold();
-    let request = tokio::spawn(limiter.check("ann", 1));
+    let request = tokio::spawn(limiter.check("ann", 1).into_future());
     settle().await;
     request.abort();
     assert!(request.await.unwrap_err().is_cancelled());
@@ -157,7 +157,8 @@ async fn no_more_lookups_are_in_flight_than_may_be_and_the_others_do_not_wait() 
     advance(SURELY_STALE).await;
 
     let _held = source.hold();
-    let invented = (0..200).map(|number| limiter.check(format!("invented {number}"), 1));
+    let ask = |key| limiter.check(key, 1).into_future();
+    let invented = (0..200).map(|number| ask(format!("invented {number}")));
     let invented = tokio::spawn(join_all(invented));
     settle().await;
     // A quarter of the places is left to keys that have a plan.
@@ -207,7 +208,9 @@ async fn refreshes_of_plans_leave_room_for_keys_without_a_plan() {
     let is_stale = |it: &Resolution| matches!(it, Resolution::Stale(_));
     assert!(refreshed.iter().all(is_stale), "{refreshed:?}");
     assert_eq!(source.in_flight(), 32);
-    let waiting = new[..32].iter().map(|key| limiter.check(key.clone(), 1));
+    let waiting = new[..32]
+        .iter()
+        .map(|key| limiter.check(key.clone(), 1).into_future());
     let waiting = tokio::spawn(join_all(waiting));
     settle().await;
     assert_eq!(source.in_flight(), 64);
@@ -217,7 +220,9 @@ async fn refreshes_of_plans_leave_room_for_keys_without_a_plan() {
     let _ = join_all(known.iter().map(|key| resolution(&limiter, key))).await;
     settle().await;
     assert_eq!(source.in_flight(), 48);
-    let more = new[32..48].iter().map(|key| limiter.check(key.clone(), 1));
+    let more = new[32..48]
+        .iter()
+        .map(|key| limiter.check(key.clone(), 1).into_future());
     let more = tokio::spawn(join_all(more));
     settle().await;
     assert_eq!(source.in_flight(), 64);
@@ -245,8 +250,8 @@ async fn a_flood_of_invented_keys_keeps_no_customer_waiting_whose_plan_is_known(
     for (rounds, aged) in [(100, Duration::ZERO), (100, SURELY_STALE)] {
         advance(aged).await;
         for round in 0..rounds {
-            let invented =
-                (0..100).map(|number| limiter.check(format!("{aged:?} {round} {number}"), 1));
+            let ask = |key| limiter.check(key, 1).into_future();
+            let invented = (0..100).map(|number| ask(format!("{aged:?} {round} {number}")));
             let invented = tokio::spawn(join_all(invented));
             settle().await;
             let known = resolution(&limiter, "ann").now_or_never();

@@ -80,7 +80,7 @@ async fn a_request_without_a_known_plan_is_refused_by_choice() {
     assert_eq!(source.all_begun(), 1);
     // What does not wait has the default plan.
     assert_eq!(
-        told(&limiter.check_now("bob", 1)),
+        told(&limiter.check("bob", 1).now()),
         "plan free, default: lookup failed"
     );
     // The default plan is the answer.
@@ -167,21 +167,21 @@ fn without_a_runtime_the_last_known_plan_holds_or_else_the_default_plan() {
     let resolver = source.resolver();
     let limiter = limiter(&resolver);
     let unknown = "plan free, default: no runtime to look it up in";
-    assert_eq!(told(&limiter.check_now("ann", 1)), unknown);
+    assert_eq!(told(&limiter.check("ann", 1).now()), unknown);
     assert_eq!(source.all_begun(), 0);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let seen = runtime.block_on(async {
         // It begins a lookup, and does not wait for it.
-        let seen = told(&limiter.check_now("ann", 1));
+        let seen = told(&limiter.check("ann", 1).now());
         settle().await;
         seen
     });
     assert_eq!(seen, "plan free, default: lookup in flight");
-    assert_eq!(told(&limiter.check_now("ann", 1)), "plan pro, fresh");
-    assert!(limiter.admit_now("ann", 1));
+    assert_eq!(told(&limiter.check("ann", 1).now()), "plan pro, fresh");
+    assert!(limiter.admit("ann", 1).now());
     resolver.invalidate_all();
     let stale = "plan pro, stale: no runtime to look it up in";
-    assert_eq!(told(&limiter.check_now("ann", 1)), stale);
+    assert_eq!(told(&limiter.check("ann", 1).now()), stale);
 }
 
 /// A runtime without timers cannot bound a wait.
@@ -224,7 +224,7 @@ fn a_lookup_whose_runtime_ends_gives_its_place_back_and_is_begun_again_in_anothe
     let second = runtime();
     let joined = {
         let _entered = second.enter();
-        tokio::spawn(limiter.check("ann", 1))
+        tokio::spawn(limiter.check("ann", 1).into_future())
     };
     second.block_on(settle());
     drop(first);
@@ -255,7 +255,7 @@ fn a_lookup_in_a_runtime_that_is_not_run_any_more_is_given_up_by_the_next_reques
     let (asleep, runs) = (runtime(), runtime());
     let gate = source.hold();
     let told = asleep.block_on(async {
-        let told = told(&limiter.check_now("ann", 1));
+        let told = told(&limiter.check("ann", 1).now());
         // The lookup begins, and waits.
         tokio::task::yield_now().await;
         told
@@ -299,7 +299,7 @@ fn a_lookup_that_begins_in_a_runtime_that_has_ended_gives_its_place_back() {
     drop(runtime);
     {
         let _inside = handle.enter();
-        let told = told(&limiter.check_now("ann", 1));
+        let told = told(&limiter.check("ann", 1).now());
         assert!(told.starts_with("plan free, default: lookup"), "{told}");
     }
     assert_eq!(resolver.usage().in_flight(), 0);

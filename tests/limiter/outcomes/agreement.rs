@@ -110,7 +110,7 @@ impl Sides<'_> {
                     return Ok(());
                 }
                 let asked = self.stores.each_mut().map(|side| {
-                    let asked = side.limiter.reserve((case, key), estimate);
+                    let asked = side.limiter.reserve((case, key), estimate).into_future();
                     (side, runtime.block_on(asked).unwrap())
                 });
                 let told = asked.each_ref().map(|(_, it)| Self::told(it.decision()));
@@ -144,7 +144,7 @@ impl Sides<'_> {
             Step::Resets(key) => {
                 for side in &self.stores {
                     let reset = side.limiter.reset((case, key));
-                    runtime.block_on(reset).unwrap();
+                    runtime.block_on(reset.into_future()).unwrap();
                 }
             }
             Step::Overrides(key) => {
@@ -155,13 +155,13 @@ impl Sides<'_> {
                     let given = side
                         .limiter
                         .override_limit("units", (case, key), lower, HOUR);
-                    runtime.block_on(given.unwrap()).unwrap();
+                    runtime.block_on(given.unwrap().into_future()).unwrap();
                 }
             }
             Step::EndsOverride(key) => {
                 for side in &self.stores {
                     let ended = side.limiter.end_override("units", (case, key));
-                    runtime.block_on(ended.unwrap()).unwrap();
+                    runtime.block_on(ended.unwrap().into_future()).unwrap();
                 }
             }
         }
@@ -172,7 +172,7 @@ impl Sides<'_> {
         for key in 0..KEYS as u64 {
             let told = self.stores.each_ref().map(|side| {
                 let peeked = side.limiter.peek((self.case, key), 1);
-                Self::told(&self.runtime.block_on(peeked).unwrap())
+                Self::told(&self.runtime.block_on(peeked.into_future()).unwrap())
             });
             prop_assert_eq!(told, [told[0]; 3], "key {}", key);
         }
@@ -206,7 +206,9 @@ fn a_settlement_does_the_same_in_every_store_whatever_becomes_of_the_key() {
     });
     // The first call connects.
     let [.., first] = sides[0](&store);
-    let _ = runtime.block_on(first.limiter.peek(0_u64, 0)).unwrap();
+    let _ = runtime
+        .block_on(first.limiter.peek(0_u64, 0).into_future())
+        .unwrap();
     let tasks = runtime.block_on(Tasks::beside(&store));
 
     let config = Config {

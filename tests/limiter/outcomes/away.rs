@@ -134,12 +134,16 @@ fn a_settlement_without_a_runtime_is_made_in_that_of_its_request() {
         .enable_time()
         .build()
         .unwrap();
-    let reservation = runtime.block_on(limiter.reserve("ann", 30)).unwrap();
+    let reservation = runtime
+        .block_on(limiter.reserve("ann", 30).into_future())
+        .unwrap();
     reservation.settle(10);
     runtime.block_on(rest());
     assert_eq!(runtime.block_on(used(&limiter)).0, 10);
 
-    let reservation = runtime.block_on(limiter.reserve("ann", 30)).unwrap();
+    let reservation = runtime
+        .block_on(limiter.reserve("ann", 30).into_future())
+        .unwrap();
     drop(runtime);
     reservation.settle(10);
     assert_eq!(limiter.lost_settlements(), 1);

@@ -14,18 +14,18 @@ use crate::outcomes::reservations::{HOUR, hourly, limiter, policy, used};
 fn after_a_reset_a_request_under_way_gives_back_no_more_than_its_estimate() {
     for algorithm in hourly(100) {
         let limiter = limiter(&ManualClock::new(), policy(algorithm));
-        let [down, up] = [40, 10].map(|estimate| limiter.reserve_now("ann", estimate));
-        limiter.reset_now("ann");
+        let [down, up] = [40, 10].map(|estimate| limiter.reserve("ann", estimate).now());
+        limiter.reset("ann").now();
         assert_eq!(used(&limiter, "ann"), 0, "{algorithm}");
-        assert!(limiter.check_now("ann", 60).is_allowed(), "{algorithm}");
+        assert!(limiter.check("ann", 60).now().is_allowed(), "{algorithm}");
         down.settle(30);
         let left = used(&limiter, "ann");
         assert!((50..=60).contains(&left), "{algorithm}: {left}");
         up.settle(15);
         assert_eq!(used(&limiter, "ann"), left + 5, "{algorithm}");
         // Of a key that is as new again, there is nothing to give back.
-        let late = limiter.reserve_now("ann", 20);
-        limiter.reset_now("ann");
+        let late = limiter.reserve("ann", 20).now();
+        limiter.reset("ann").now();
         late.cancel();
         assert_eq!(used(&limiter, "ann"), 0, "{algorithm}");
     }
@@ -43,14 +43,16 @@ fn an_override_that_begins_or_ends_meanwhile_changes_nothing_of_what_is_settled(
             let overridden = |is_so: bool| {
                 if is_so {
                     limiter
-                        .override_limit_now("units", "ann", small, HOUR)
+                        .override_limit("units", "ann", small, HOUR)
+                        .unwrap()
+                        .now()
                         .unwrap();
                 } else {
-                    limiter.end_override_now("units", "ann").unwrap();
+                    limiter.end_override("units", "ann").unwrap().now();
                 }
             };
             overridden(before);
-            let [down, up] = [20, 10].map(|estimate| limiter.reserve_now("ann", estimate));
+            let [down, up] = [20, 10].map(|estimate| limiter.reserve("ann", estimate).now());
             assert!(down.is_allowed() && up.is_allowed(), "{algorithm}");
             overridden(after);
             down.cancel();
@@ -70,20 +72,21 @@ fn a_key_that_has_lost_its_place_gives_nothing_back_to_those_that_share_one() {
         let limiter = Limiter::builder().policy(policy(algorithm));
         let store = store.max_keys(usize::try_from(PLACES).unwrap());
         let limiter = limiter.store(store).build_local().unwrap();
-        let has_lost_its_place = limiter.reserve_now("ann", 2);
+        let has_lost_its_place = limiter.reserve("ann", 2).now();
         // Keys at their limit keep their places, and hers goes to one of them.
         for key in 0..PLACES {
-            limiter.settle_now(key, 3);
+            limiter.settle(key, 3).now();
         }
         assert!(
             limiter
-                .check_now("newcomer", 1)
+                .check("newcomer", 1)
+                .now()
                 .binding()
                 .unwrap()
                 .1
                 .is_overflow()
         );
-        let shares = limiter.reserve_now("another", 1);
+        let shares = limiter.reserve("another", 1).now();
         let before = used(&limiter, "newcomer");
         has_lost_its_place.cancel();
         assert_eq!(used(&limiter, "newcomer"), before, "{algorithm}");
@@ -103,13 +106,15 @@ fn a_key_that_gets_an_override_leaves_the_entry_as_it_was_that_it_shared() {
     let limiter = Limiter::builder().policy(policy(bucket.into()));
     let limiter = limiter.store(store).build_local().unwrap();
     for key in 0..PLACES {
-        limiter.settle_now(key, 100);
+        limiter.settle(key, 100).now();
     }
-    let reservation = limiter.reserve_now("ann", 5);
-    assert!(limiter.check_now("newcomer", 95).is_allowed());
+    let reservation = limiter.reserve("ann", 5).now();
+    assert!(limiter.check("newcomer", 95).now().is_allowed());
     let fast = TokenBucket::per_hour(36_000_000).burst(100);
     limiter
-        .override_limit_now("units", "ann", fast, HOUR)
+        .override_limit("units", "ann", fast, HOUR)
+        .unwrap()
+        .now()
         .unwrap();
     clock.advance(Duration::from_secs(1));
     reservation.cancel();
@@ -130,7 +135,7 @@ fn a_reservation_that_a_thread_leaves_behind_is_settled_when_the_thread_ends() {
         // Before anything else of the thread is there, so that it goes last.
         LEFT.with(|left| left.borrow_mut().reserve(2));
         for _ in 0..2 {
-            let reservation = node.reserve_now("ann", 40);
+            let reservation = node.reserve("ann", 40).now();
             LEFT.with(|left| left.borrow_mut().push(reservation));
         }
     });
@@ -145,7 +150,7 @@ fn a_reservation_that_is_leaked_costs_its_estimate() {
     let policy = Policy::new("units", FixedWindow::per_hour(100));
     let policy = policy.unless_settled(tower_ratelimit::policy::Unsettled::Nothing);
     let limiter = limiter(&clock, policy);
-    std::mem::forget(limiter.reserve_now("ann", 40));
+    std::mem::forget(limiter.reserve("ann", 40).now());
     assert_eq!(used(&limiter, "ann"), 40);
     clock.advance(HOUR + Duration::from_secs(1));
     assert_eq!(used(&limiter, "ann"), 0);

@@ -87,7 +87,7 @@ async fn a_request_that_goes_away_before_the_answer_is_settled_as_one_without_an
     // The first request connects.
     assert_eq!(used(&limiter, "ann").await, 0);
     {
-        let mut gone = pin!(limiter.reserve("ann", 40));
+        let mut gone = pin!(limiter.reserve("ann", 40).into_future());
         let polled = gone.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(polled.is_pending());
     }
@@ -101,7 +101,7 @@ fn a_request_that_goes_away_outside_of_its_runtime_is_settled_even_if_that_has_e
     let limiter = limiter(&server, Unsettled::Units(3));
     let runtime = attentive();
     let asked = |key: &'static str| {
-        let mut gone = Box::pin(limiter.reserve(key, 40));
+        let mut gone = Box::pin(limiter.reserve(key, 40).into_future());
         runtime.block_on(async {
             // The first request connects.
             assert_eq!(used(&limiter, key).await, 0);
@@ -130,7 +130,7 @@ fn a_request_that_goes_away_outside_of_its_runtime_is_settled_even_if_that_has_e
 async fn a_reservation_that_was_never_polled_is_not_charged() {
     let server = Server::start(&[]);
     let limiter = limiter(&server, Unsettled::Units(3));
-    drop(limiter.reserve("ann", 40));
+    drop(limiter.reserve("ann", 40).into_future());
     tokio::task::yield_now().await;
     assert_eq!(used(&limiter, "ann").await, 0);
 }
@@ -257,7 +257,7 @@ async fn a_settlement_takes_about_as_much_of_the_server_as_a_decision() {
     let mut least = [f64::MAX; 2];
     for round in 0..8_u32 {
         let before = spent(&server);
-        let keys = (0..REQUESTS).map(|key| limiter.reserve((round % 2, key), 10));
+        let keys = (0..REQUESTS).map(|key| limiter.reserve((round % 2, key), 10).into_future());
         let reservations = join_all(keys).await;
         let between = spent(&server);
         let tasks = Tasks::beside(&store).await;

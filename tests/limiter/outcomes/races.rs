@@ -46,7 +46,7 @@ fn all_is_given_back_while(
 fn reserve_and_give_back(limiter: &LocalLimiter) {
     let mut open: Vec<Reservation> = Vec::new();
     for round in 0..ROUNDS {
-        open.push(limiter.reserve_now("ann", 1 + round % 7));
+        open.push(limiter.reserve("ann", 1 + round % 7).now());
         if open.len() == 3 {
             let ends = open.swap_remove((round % 3) as usize);
             match round % 4 {
@@ -62,7 +62,7 @@ fn reserve_and_give_back(limiter: &LocalLimiter) {
 #[test]
 fn nothing_stays_charged_of_what_is_given_back_while_the_key_is_reset() {
     for algorithm in hourly(1_000) {
-        let left = all_is_given_back_while(algorithm, |limiter, _| limiter.reset_now("ann"));
+        let left = all_is_given_back_while(algorithm, |limiter, _| limiter.reset("ann").now());
         assert_eq!(left, 0, "{algorithm}");
     }
 }
@@ -75,10 +75,10 @@ fn nothing_stays_charged_of_what_is_given_back_while_its_limit_changes() {
         let lower = lower.next().unwrap();
         let left = all_is_given_back_while(algorithm, |limiter, times| {
             if times % 2 == 0 {
-                let given = limiter.override_limit_now("units", "ann", lower, HOUR);
-                given.unwrap();
+                let given = limiter.override_limit("units", "ann", lower, HOUR);
+                given.unwrap().now().unwrap();
             } else {
-                limiter.end_override_now("units", "ann").unwrap();
+                limiter.end_override("units", "ann").unwrap().now();
             }
         });
         assert_eq!(left, 0, "{algorithm}");
@@ -105,6 +105,9 @@ fn nothing_stays_charged_for_longer_than_two_windows_that_end_meanwhile() {
         });
         clock.advance(2 * HOUR + Duration::from_micros(1));
         assert_eq!(used(&limiter, "ann"), 0, "{algorithm}");
-        assert!(limiter.check_now("ann", 1_000).is_allowed(), "{algorithm}");
+        assert!(
+            limiter.check("ann", 1_000).now().is_allowed(),
+            "{algorithm}"
+        );
     }
 }

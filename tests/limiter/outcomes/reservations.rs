@@ -38,7 +38,7 @@ pub(crate) fn hourly(limit: u32) -> [Algorithm; 9] {
 }
 
 pub(crate) fn used(limiter: &LocalLimiter, key: &str) -> u32 {
-    limiter.peek_now(key, 0).binding().unwrap().1.used()
+    limiter.peek(key, 0).now().binding().unwrap().1.used()
 }
 
 /// The policy has a limit of 100, of which low priority has ten.
@@ -74,14 +74,14 @@ fn the_actual_cost_is_charged_and_neither_less_nor_more() {
     for algorithm in hourly(100) {
         let limiter = limiter(&ManualClock::new(), policy(algorithm));
         for (estimate, cost, total) in [(40, 40, 40), (40, 15, 55), (10, 30, 85), (15, 0, 85)] {
-            let reservation = limiter.reserve_now("ann", estimate);
+            let reservation = limiter.reserve("ann", estimate).now();
             assert!(reservation.is_allowed(), "{algorithm}");
             reservation.settle(cost);
             assert_eq!(used(&limiter, "ann"), total, "{algorithm}");
         }
-        limiter.reserve_now("ann", 15).cancel();
+        limiter.reserve("ann", 15).now().cancel();
         assert_eq!(used(&limiter, "ann"), 85, "{algorithm}");
-        drop(limiter.reserve_now("ann", 15));
+        drop(limiter.reserve("ann", 15).now());
         assert_eq!(used(&limiter, "ann"), 100, "{algorithm}");
     }
 }
@@ -89,12 +89,12 @@ fn the_actual_cost_is_charged_and_neither_less_nor_more() {
 #[test]
 fn a_reservation_that_was_denied_settles_nothing() {
     let limiter = limiter(&ManualClock::new(), policy(FixedWindow::per_hour(5).into()));
-    assert!(limiter.check_now("ann", 5).is_allowed());
-    let denied = limiter.reserve_now("ann", 1);
+    assert!(limiter.check("ann", 5).now().is_allowed());
+    let denied = limiter.reserve("ann", 1).now();
     assert!(!denied.is_allowed());
     assert!(denied.decision().retry_after().is_some());
     denied.settle(0);
-    limiter.reserve_now("ann", 2).cancel();
+    limiter.reserve("ann", 2).now().cancel();
     assert_eq!(used(&limiter, "ann"), 5);
 }
 
@@ -107,15 +107,15 @@ fn an_end_without_an_answer_costs_what_the_policy_says() {
     ] {
         let policy = policy(FixedWindow::per_hour(100).into()).unless_settled(unsettled);
         let limiter = limiter(&ManualClock::new(), policy);
-        drop(limiter.reserve_now("dropped", 40));
+        drop(limiter.reserve("dropped", 40).now());
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            let _reservation = limiter.reserve_now("panicked", 40);
+            let _reservation = limiter.reserve("panicked", 40).now();
             panic!("the work fails");
         }));
         assert!(panicked.is_err());
         assert_eq!(used(&limiter, "dropped"), expected);
         assert_eq!(used(&limiter, "panicked"), expected);
-        limiter.reserve_now("settled", 40).settle(7);
+        limiter.reserve("settled", 40).now().settle(7);
         assert_eq!(used(&limiter, "settled"), 7);
     }
 }
@@ -127,9 +127,9 @@ fn nothing_is_given_back_of_a_window_that_has_ended() {
     for algorithm in algorithms.into_iter().take(5) {
         let clock = ManualClock::new();
         let limiter = limiter(&clock, policy(algorithm));
-        let reservation = limiter.reserve_now("ann", 10);
+        let reservation = limiter.reserve("ann", 10).now();
         clock.advance(2 * HOUR);
-        assert!(limiter.check_now("ann", 6).is_allowed(), "{algorithm}");
+        assert!(limiter.check("ann", 6).now().is_allowed(), "{algorithm}");
         reservation.cancel();
         assert_eq!(used(&limiter, "ann"), 6, "{algorithm}");
     }
@@ -140,7 +140,7 @@ fn a_greater_cost_counts_when_it_is_settled() {
     for algorithm in hourly(10) {
         let clock = ManualClock::new();
         let limiter = limiter(&clock, policy(algorithm));
-        let reservation = limiter.reserve_now("ann", 1);
+        let reservation = limiter.reserve("ann", 1).now();
         clock.advance(2 * HOUR);
         reservation.settle(8);
         assert_eq!(used(&limiter, "ann"), 7, "{algorithm}");
@@ -157,7 +157,7 @@ fn n_requests_at_once_overshoot_by_n_times_what_each_costs_more_and_no_further()
         let limiter = limiter(&ManualClock::new(), policy(algorithm));
         let mut at_once: Vec<Reservation> = Vec::new();
         loop {
-            let reservation = limiter.reserve_now("eve", ESTIMATE);
+            let reservation = limiter.reserve("eve", ESTIMATE).now();
             if !reservation.is_allowed() {
                 break;
             }
@@ -169,17 +169,17 @@ fn n_requests_at_once_overshoot_by_n_times_what_each_costs_more_and_no_further()
         for reservation in at_once {
             reservation.settle(MOST);
             consumed += MOST;
-            assert!(!limiter.reserve_now("eve", ESTIMATE).is_allowed());
+            assert!(!limiter.reserve("eve", ESTIMATE).now().is_allowed());
         }
         let bound = LIMIT + requests * (MOST - ESTIMATE);
         assert!(consumed <= bound, "{algorithm}");
         // It reaches the bound but for what the last request had no room for.
         assert_eq!(bound - consumed, LIMIT % ESTIMATE, "{algorithm}");
         // All of it counts: only when so much is given back is there room again.
-        limiter.refund_now("eve", consumed - LIMIT);
-        assert!(!limiter.check_now("eve", 1).is_allowed(), "{algorithm}");
-        limiter.refund_now("eve", 1);
-        assert!(limiter.check_now("eve", 1).is_allowed(), "{algorithm}");
+        limiter.refund("eve", consumed - LIMIT).now();
+        assert!(!limiter.check("eve", 1).now().is_allowed(), "{algorithm}");
+        limiter.refund("eve", 1).now();
+        assert!(limiter.check("eve", 1).now().is_allowed(), "{algorithm}");
     }
 }
 
@@ -194,17 +194,17 @@ fn policies_that_are_not_named_cost_their_estimate() {
         .unwrap();
     let asked = [("requests", "ann", 1), ("tokens", "ann", 400)];
     let numbers = || -> Vec<u32> {
-        let told = limiter.peek_now("ann", 0);
+        let told = limiter.peek("ann", 0).now();
         told.policies().map(|(_, told)| told.used()).collect()
     };
-    let reservation = limiter.reserve_with_now(asked).unwrap();
+    let reservation = limiter.reserve_with(asked).unwrap().now();
     reservation.settle_with([("tokens", 150)]).unwrap();
     assert_eq!(numbers(), [1, 150]);
-    let reservation = limiter.reserve_with_now(asked).unwrap();
+    let reservation = limiter.reserve_with(asked).unwrap().now();
     let error = reservation.settle_with([("token", 150)]).unwrap_err();
     assert!(error.to_string().contains("requests, tokens"), "{error}");
     assert_eq!(numbers(), [2, 550]);
-    drop(limiter.reserve_with_now(asked).unwrap());
+    drop(limiter.reserve_with(asked).unwrap().now());
     assert_eq!(numbers(), [3, 550]);
 }
 
@@ -215,11 +215,11 @@ fn a_soft_policy_that_left_the_request_out_is_not_settled() {
         .policy(Policy::new("any", FixedWindow::per_hour(100)))
         .build_local()
         .unwrap();
-    assert!(limiter.check_now("ann", 3).is_allowed());
-    let reservation = limiter.reserve_now("ann", 4);
+    assert!(limiter.check("ann", 3).now().is_allowed());
+    let reservation = limiter.reserve("ann", 4).now();
     assert_eq!(reservation.decision().over_limit().count(), 1);
     reservation.settle(1);
-    let told = limiter.peek_now("ann", 0);
+    let told = limiter.peek("ann", 0).now();
     let told: Vec<_> = told.policies().map(|(_, told)| told.used()).collect();
     assert_eq!(told, [3, 4]);
 }
@@ -230,8 +230,8 @@ fn it_is_settled_at_the_price_at_which_it_was_charged() {
     let policy = policy(FixedWindow::per_hour(100).into()).factor(&factor);
     let limiter = limiter(&ManualClock::new(), policy);
     factor.set(Factor::thousandths(500), "half");
-    let up = limiter.reserve_now("up", 10);
-    let down = limiter.reserve_now("down", 30);
+    let up = limiter.reserve("up", 10).now();
+    let down = limiter.reserve("down", 30).now();
     factor.set(Factor::thousandths(1_000), "whole");
     up.settle(20);
     down.settle(20);
@@ -259,13 +259,13 @@ async fn a_reservation_heeds_the_modes_of_policies() {
     let modes = Modes::new();
     let builder = Limiter::builder().policy(policy(FixedWindow::per_hour(5).into()));
     let limiter = builder.modes(&modes).build_local().unwrap();
-    assert!(limiter.check_now("ann", 5).is_allowed());
+    assert!(limiter.check("ann", 5).now().is_allowed());
     let all = async |cost| {
         let asked = [("units", "ann", cost)];
         [
-            limiter.reserve_now("ann", cost),
+            limiter.reserve("ann", cost).now(),
             limiter.reserve("ann", cost).await.unwrap(),
-            limiter.reserve_with_now(asked).unwrap(),
+            limiter.reserve_with(asked).unwrap().now(),
             limiter.reserve_with(asked).unwrap().await.unwrap(),
         ]
     };
@@ -288,10 +288,10 @@ fn slots_of_a_policy_in_shadow_refuse_no_request() {
     let builder = Limiter::builder().policy(policy(Concurrency::of(1).into()));
     let limiter = builder.modes(&modes).build_local().unwrap();
     modes.set("units", Mode::Shadow).unwrap();
-    let held = [(); 3].map(|()| limiter.reserve_now("ann", 1));
+    let held = [(); 3].map(|()| limiter.reserve("ann", 1).now());
     assert!(held.iter().all(Reservation::is_allowed));
     modes.unset("units").unwrap();
-    assert!(!limiter.reserve_now("ann", 1).is_allowed());
+    assert!(!limiter.reserve("ann", 1).now().is_allowed());
 }
 
 proptest! {
@@ -306,7 +306,7 @@ proptest! {
         let mut open: Vec<(usize, u32, Reservation)> = Vec::new();
         let mut model = [0_u32; 3];
         for (key, estimate, cost, which, how) in requests {
-            let reservation = limiter.reserve_now(keys[key], estimate);
+            let reservation = limiter.reserve(keys[key], estimate).now();
             let is_allowed = model[key] + estimate <= 60;
             prop_assert_eq!(reservation.is_allowed(), is_allowed);
             if is_allowed {

@@ -22,7 +22,7 @@ async fn work(job: &'static str) -> Result<u32, BoxError> {
 }
 
 fn used(limiter: &LocalLimiter) -> u32 {
-    let decision = limiter.peek_now("ann", 0);
+    let decision = limiter.peek("ann", 0).now();
     let told = decision.policies().find(|(name, _)| *name == "units");
     told.unwrap().1.used()
 }
@@ -72,7 +72,7 @@ async fn the_places_of_a_queue_are_not_settled() {
         .settle(|answer: Result<&u32, &BoxError>| answer.ok().copied());
     let answer = layer.layer(service_fn(work)).oneshot("works").await;
     assert_eq!(answer.unwrap(), 30);
-    let told = limiter.peek_now("ann", 1);
+    let told = limiter.peek("ann", 1).now();
     let delay = told.binding().unwrap().1.delay();
     assert!(delay > Duration::from_secs(99 * 3), "{delay:?}");
 }

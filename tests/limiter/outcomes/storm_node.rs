@@ -122,7 +122,8 @@ async fn storm(
     // While it holds this, a task renews slots all the time.
     let team = key::header("x-team").key_of(&format!("node-{number}"));
     let asked = [("at once", team.expect("it is short"), 1)];
-    let held = layer.limiter().reserve_with(asked);
+    let limiter = layer.limiter();
+    let held = limiter.reserve_with(asked);
     let held = held.expect("there is such a policy").await;
     assert!(held.as_ref().is_ok_and(Reservation::is_allowed));
     let tasks = Tasks::beside(&store).await;

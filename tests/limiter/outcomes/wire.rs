@@ -95,7 +95,8 @@ async fn each_request_ends_once_and_is_complete_if_all_of_it_went_out() {
 
 /// What is used under each policy.
 async fn used(layer: &RateLimitLayer) -> Vec<u32> {
-    let told = layer.limiter().peek(key::global().key_of(()).unwrap(), 0);
+    let limiter = layer.limiter();
+    let told = limiter.peek(key::global().key_of(()).unwrap(), 0);
     let told = told.await.unwrap();
     told.policies().map(|(_, told)| told.used()).collect()
 }

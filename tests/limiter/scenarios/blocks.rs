@@ -22,8 +22,8 @@ fn store() -> (ManualClock, MemoryStore) {
     (clock, store)
 }
 
-fn now<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+fn now<F: IntoFuture>(future: F) -> F::Output {
+    match pin!(future.into_future()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("there is no answer yet"),
     }
@@ -42,10 +42,10 @@ fn one_blocked_key_denies_the_request_and_no_policy_is_charged() {
     let (clock, store) = store();
     let limiter = two_policies(&store);
     // Only one of the two policies decides on the blocked key.
-    limiter.block_now("mallory", HOUR);
+    limiter.block("mallory", HOUR).now();
     let asked = [("user", "mallory", 1), ("address", "192.0.2.1", 1)];
     for _ in 0..20 {
-        let decision = limiter.check_with_now(asked).unwrap();
+        let decision = limiter.check_with(asked).unwrap().now();
         assert!(!decision.is_allowed());
         assert_eq!(decision.retry_after(), Some(HOUR));
         assert_eq!(decision.binding().unwrap().0, "user");
@@ -59,27 +59,27 @@ fn one_blocked_key_denies_the_request_and_no_policy_is_charged() {
         assert_eq!((user.remaining(), user.used(), user.limit()), (0, 5, 5));
         assert_eq!(user.reset_after(), HOUR);
     }
-    let others = limiter.check_with_now([("address", "192.0.2.1", 10)]);
-    assert!(others.unwrap().is_allowed());
+    let others = limiter.check_with([("address", "192.0.2.1", 10)]);
+    assert!(others.unwrap().now().is_allowed());
     clock.advance(HOUR);
-    assert!(limiter.check_with_now(asked).unwrap().is_allowed());
+    assert!(limiter.check_with(asked).unwrap().now().is_allowed());
 }
 
 #[test]
 fn whatever_the_cost_a_blocked_key_waits_for_the_end_or_longer_if_its_own_wait_is() {
     let (_, store) = store();
     let limiter = limiter_over(&store, [("a", FixedWindow::per_minute(10).into())]);
-    limiter.block_now("ann", SECOND);
+    limiter.block("ann", SECOND).now();
     for cost in [0, 1, 10, 11, u32::MAX] {
-        let decision = limiter.peek_now("ann", cost);
+        let decision = limiter.peek("ann", cost).now();
         assert!(!decision.is_allowed(), "{cost}");
         assert_eq!(decision.retry_after(), Some(SECOND), "{cost}");
     }
-    limiter.unblock_now("ann");
-    assert!(limiter.check_now("ann", 10).is_allowed());
-    limiter.block_now("ann", SECOND);
-    assert_eq!(limiter.peek_now("ann", 0).retry_after(), Some(SECOND));
-    let own = limiter.peek_now("ann", 1).retry_after();
+    limiter.unblock("ann").now();
+    assert!(limiter.check("ann", 10).now().is_allowed());
+    limiter.block("ann", SECOND).now();
+    assert_eq!(limiter.peek("ann", 0).now().retry_after(), Some(SECOND));
+    let own = limiter.peek("ann", 1).now().retry_after();
     assert_eq!(own, Some(MINUTE));
 }
 
@@ -87,11 +87,11 @@ fn whatever_the_cost_a_blocked_key_waits_for_the_end_or_longer_if_its_own_wait_i
 fn every_way_to_ask_denies_a_blocked_key() {
     let (_, store) = store();
     let limiter = limiter_over(&store, [("a", FixedWindow::per_minute(10).into())]);
-    limiter.block_now("ann", HOUR);
-    assert!(!limiter.admit_now("ann", 1));
-    assert!(!limiter.check_now("ann", 1).is_allowed());
-    assert!(!limiter.peek_now("ann", 1).is_allowed());
-    let (units, decision) = limiter.take_up_to_now("ann", u32::MAX);
+    limiter.block("ann", HOUR).now();
+    assert!(!limiter.admit("ann", 1).now());
+    assert!(!limiter.check("ann", 1).now().is_allowed());
+    assert!(!limiter.peek("ann", 1).now().is_allowed());
+    let (units, decision) = limiter.take_up_to("ann", u32::MAX).now();
     assert_eq!((units, decision.retry_after()), (0, Some(HOUR)));
     assert!(!now(limiter.check("ann", 1)).unwrap().is_allowed());
     let policies = [Policy::new("a", FixedWindow::per_minute(10))];
@@ -114,19 +114,19 @@ fn a_soft_policy_denies_a_blocked_key_and_grants_it_nothing() {
         .build_local()
         .unwrap();
     let asked = [("soft", "ann", 1), ("hard", "bob", 1)];
-    limiter.block_now("ann", HOUR);
-    let decision = limiter.check_with_now(asked).unwrap();
+    limiter.block("ann", HOUR).now();
+    let decision = limiter.check_with(asked).unwrap().now();
     assert!(!decision.is_allowed());
     assert_eq!(decision.retry_after(), Some(HOUR));
     let (name, soft) = decision.binding().unwrap();
     assert_eq!(name, "soft");
     assert!(soft.is_soft() && soft.is_blocked());
     assert_eq!(decision.over_limit().count(), 0);
-    assert_eq!(limiter.take_up_to_now("ann", u32::MAX).0, 0);
-    limiter.unblock_now("ann");
-    let decision = limiter.check_with_now(asked).unwrap();
+    assert_eq!(limiter.take_up_to("ann", u32::MAX).now().0, 0);
+    limiter.unblock("ann").now();
+    let decision = limiter.check_with(asked).unwrap().now();
     assert_eq!(decision.over_limit().count(), 0);
-    let decision = limiter.check_with_now(asked).unwrap();
+    let decision = limiter.check_with(asked).unwrap().now();
     assert!(decision.is_allowed());
     assert_eq!(decision.over_limit().count(), 1);
 }
@@ -136,13 +136,13 @@ fn no_flood_of_other_keys_ends_a_block() {
     let clock = ManualClock::new();
     let store = MemoryStore::new().max_keys(100).clock(clock.clone());
     let limiter = limiter_over(&store, [("a", FixedWindow::per_minute(10).into())]);
-    limiter.block_now("mallory", HOUR);
+    limiter.block("mallory", HOUR).now();
     for round in 0..50_u64 {
         for key in 0..200 {
-            let _ = limiter.admit_now(round * 200 + key, 10);
+            let _ = limiter.admit(round * 200 + key, 10).now();
         }
         let left = HOUR.checked_sub(MINUTE * u32::try_from(round).unwrap());
-        assert_eq!(limiter.check_now("mallory", 1).retry_after(), left);
+        assert_eq!(limiter.check("mallory", 1).now().retry_after(), left);
         clock.advance(MINUTE);
     }
 }
@@ -152,11 +152,13 @@ fn many_blocks_at_once_all_hold_and_all_end() {
     let (clock, store) = store();
     let limiter = limiter_over(&store, [("a", FixedWindow::per_minute(10).into())]);
     for key in 0..3_000_u64 {
-        limiter.block_now(key, SECOND * (1 + u32::try_from(key % 7).unwrap()));
+        limiter
+            .block(key, SECOND * (1 + u32::try_from(key % 7).unwrap()))
+            .now();
     }
     for second in 0..8 {
         for key in 0..3_000_u64 {
-            assert_eq!(limiter.check_now(key, 1).is_allowed(), key % 7 < second);
+            assert_eq!(limiter.check(key, 1).now().is_allowed(), key % 7 < second);
         }
         clock.advance(SECOND);
     }
@@ -166,27 +168,27 @@ fn many_blocks_at_once_all_hold_and_all_end() {
 fn the_later_end_of_two_blocks_counts_and_a_shorter_one_needs_an_unblock() {
     let (clock, store) = store();
     let limiter = limiter_over(&store, [("a", FixedWindow::per_minute(10).into())]);
-    let left = || limiter.peek_now("ann", 0).retry_after();
-    limiter.block_now("ann", HOUR);
-    limiter.block_now("ann", MINUTE);
+    let left = || limiter.peek("ann", 0).now().retry_after();
+    limiter.block("ann", HOUR).now();
+    limiter.block("ann", MINUTE).now();
     assert_eq!(left(), Some(HOUR));
     clock.advance(MINUTE);
-    limiter.block_now("ann", HOUR);
+    limiter.block("ann", HOUR).now();
     assert_eq!(left(), Some(HOUR));
-    limiter.reset_now("ann");
-    limiter.refund_now("ann", 10);
+    limiter.reset("ann").now();
+    limiter.refund("ann", 10).now();
     assert_eq!(left(), Some(HOUR));
-    limiter.unblock_now("ann");
+    limiter.unblock("ann").now();
     assert_eq!(left(), None);
-    limiter.block_now("ann", MINUTE);
+    limiter.block("ann", MINUTE).now();
     assert_eq!(left(), Some(MINUTE));
-    limiter.unblock_now("ann");
-    limiter.block_now("ann", std::time::Duration::ZERO);
+    limiter.unblock("ann").now();
+    limiter.block("ann", std::time::Duration::ZERO).now();
     assert_eq!(left(), None);
-    limiter.block_now("ann", std::time::Duration::MAX);
+    limiter.block("ann", std::time::Duration::MAX).now();
     assert_eq!(left().map(micros), Some(Micros::LONGEST.get()));
-    limiter.unblock_now("nobody");
-    limiter.unblock_now("ann");
+    limiter.unblock("nobody").now();
+    limiter.unblock("ann").now();
     assert_eq!(left(), None);
 }
 
@@ -198,21 +200,21 @@ fn an_unblock_tells_whether_the_key_was_blocked() {
         ("b", FixedWindow::per_hour(9).into()),
     ];
     let limiter = limiter_over(&store, rules);
-    assert!(!limiter.unblock_now("ann"), "it is new");
-    assert!(limiter.admit_now("ann", 1) && !limiter.admit_now("ann", 1));
-    assert!(!limiter.unblock_now("ann"), "it is out of quota");
-    limiter.block_now("ann", MINUTE);
-    assert!(!limiter.unblock_now("bob"), "another key is blocked");
-    assert!(limiter.unblock_now("ann"));
-    assert!(!limiter.unblock_now("ann"), "the block has ended");
+    assert!(!limiter.unblock("ann").now(), "it is new");
+    assert!(limiter.admit("ann", 1).now() && !limiter.admit("ann", 1).now());
+    assert!(!limiter.unblock("ann").now(), "it is out of quota");
+    limiter.block("ann", MINUTE).now();
+    assert!(!limiter.unblock("bob").now(), "another key is blocked");
+    assert!(limiter.unblock("ann").now());
+    assert!(!limiter.unblock("ann").now(), "the block has ended");
 
-    limiter.block_now("ann", MINUTE);
+    limiter.block("ann", MINUTE).now();
     clock.advance(MINUTE);
-    assert!(!limiter.unblock_now("ann"), "the block is over");
+    assert!(!limiter.unblock("ann").now(), "the block is over");
 
     // The block of one policy is enough.
     let one = limiter_over(&store, [("b", FixedWindow::per_hour(9).into())]);
-    one.block_now("ann", MINUTE);
+    one.block("ann", MINUTE).now();
     assert!(now(limiter.unblock("ann")).unwrap());
     assert!(!now(limiter.unblock("ann")).unwrap());
 }
@@ -225,30 +227,30 @@ fn limiters_over_one_store_share_the_blocks_of_a_policys_name_whatever_its_limit
     let same = limiter_over(&store.clone(), [("a", algorithm(10))]);
     let other = limiter_over(&store, [("b", algorithm(10))]);
     let elsewhere = limiter_over(&store.clone().max_keys(10), [("a", algorithm(10))]);
-    first.block_now("ann", HOUR);
-    assert!(!same.admit_now("ann", 1));
-    assert!(other.admit_now("ann", 1));
-    assert!(elsewhere.admit_now("ann", 1));
+    first.block("ann", HOUR).now();
+    assert!(!same.admit("ann", 1).now());
+    assert!(other.admit("ann", 1).now());
+    assert!(elsewhere.admit("ann", 1).now());
     let changed = limiter_over(&store, [("a", algorithm(20))]);
     drop((first, same));
-    assert!(!changed.admit_now("ann", 1));
-    changed.unblock_now("ann");
-    assert!(changed.admit_now("ann", 1));
+    assert!(!changed.admit("ann", 1).now());
+    changed.unblock("ann").now();
+    assert!(changed.admit("ann", 1).now());
 }
 
 #[test]
 fn a_block_that_was_seen_before_a_step_back_is_no_longer_after_it() {
     let (clock, store) = store();
     let limiter = limiter_over(&store, [("a", FixedWindow::per_minute(10).into())]);
-    limiter.block_now("ann", MINUTE);
+    limiter.block("ann", MINUTE).now();
     clock.set_micros(Micros::new(START - micros(HOUR)));
-    assert_eq!(limiter.peek_now("ann", 1).retry_after(), Some(MINUTE));
-    assert_eq!(limiter.check_now("ann", 1).retry_after(), Some(MINUTE));
+    assert_eq!(limiter.peek("ann", 1).now().retry_after(), Some(MINUTE));
+    assert_eq!(limiter.check("ann", 1).now().retry_after(), Some(MINUTE));
     clock.advance(SECOND);
     let left = MINUTE.checked_sub(SECOND);
-    assert_eq!(limiter.check_now("ann", 1).retry_after(), left);
+    assert_eq!(limiter.check("ann", 1).now().retry_after(), left);
     clock.advance(MINUTE);
-    assert!(limiter.check_now("ann", 1).is_allowed());
+    assert!(limiter.check("ann", 1).now().is_allowed());
 }
 
 /// A store with the required methods alone.

@@ -65,7 +65,7 @@ fn only(decision: &Decision) -> Seen {
 
 /// Returns whether it is allowed, and whether it was counted with others.
 fn asked(limiter: &LocalLimiter, key: u64, cost: u32) -> (bool, bool) {
-    let decision = limiter.check_now(key, cost);
+    let decision = limiter.check(key, cost).now();
     let overflow = decision
         .policies()
         .any(|(_, outcome)| outcome.is_overflow());
@@ -73,7 +73,7 @@ fn asked(limiter: &LocalLimiter, key: u64, cost: u32) -> (bool, bool) {
 }
 
 fn used(limiter: &LocalLimiter, key: u64) -> u32 {
-    let seen = only(&limiter.check_now(key, 0));
+    let seen = only(&limiter.check(key, 0).now());
     seen.limit - seen.remaining
 }
 
@@ -153,7 +153,7 @@ fn newcomers_get_places_of_their_own_as_soon_as_a_key_is_no_longer_refused() {
         let at = START + 1;
         bounded.set(at);
         bounded.charge(0..100, 3);
-        let retry = only(&bounded.limiter.check_now(0_u64, 1)).retry_after;
+        let retry = only(&bounded.limiter.check(0_u64, 1).now()).retry_after;
         let late = at + retry.unwrap() - 1;
         bounded.set(late);
         bounded.charge(100..200, 3);
@@ -170,7 +170,7 @@ fn newcomers_get_places_of_their_own_as_soon_as_a_key_is_no_longer_refused() {
         let expected = refused.decide(late + 1, 1);
         if !expected.allowed {
             for key in 100..200_u64 {
-                let seen = only(&bounded.limiter.check_now(key, 1));
+                let seen = only(&bounded.limiter.check(key, 1).now());
                 assert_eq!(seen, expected, "{algorithm}: {key}");
             }
         }
@@ -183,15 +183,15 @@ fn empty_and_constant_keys_are_keys_as_others_are() {
     let limiter = &bounded.limiter;
     let allowed = |decision: Decision| decision.is_allowed();
     for _ in 0..2 {
-        assert!(allowed(limiter.check_now("", 1)));
-        assert!(allowed(limiter.check_now(Key::MISSING, 1)));
-        assert!(allowed(limiter.check_now(0_u64, 1)));
+        assert!(allowed(limiter.check("", 1).now()));
+        assert!(allowed(limiter.check(Key::MISSING, 1).now()));
+        assert!(allowed(limiter.check(0_u64, 1).now()));
     }
     for key in flood().take(10_000) {
         assert!(asked(limiter, key, 1).0);
-        assert!(!allowed(limiter.check_now("", 1)));
-        assert!(!allowed(limiter.check_now(Key::MISSING, 1)));
-        assert!(!allowed(limiter.check_now(0_u64, 1)));
+        assert!(!allowed(limiter.check("", 1).now()));
+        assert!(!allowed(limiter.check(Key::MISSING, 1).now()));
+        assert!(!allowed(limiter.check(0_u64, 1).now()));
     }
     assert_eq!(bounded.usage().keys(), 100);
 }
@@ -201,7 +201,7 @@ fn one_key_takes_one_place_however_often_it_comes() {
     for algorithm in every(quota(1_000, DAY)) {
         let bounded = Bounded::new(100, algorithm);
         for _ in 0..5_000 {
-            let _ = bounded.limiter.check_now("", 1);
+            let _ = bounded.limiter.check("", 1).now();
         }
         let usage = bounded.usage();
         assert_eq!((usage.keys(), usage.evicted()), (1, 0), "{algorithm}");
@@ -433,17 +433,17 @@ fn a_policy_without_room_shares_and_the_others_do_not() {
         let full = limiter_over(&store, [("full", algorithm)]);
         let free = limiter_over(&store, [("free", algorithm)]);
         for key in 0..100_u64 {
-            assert!(full.check_now(key, 5).is_allowed());
+            assert!(full.check(key, 5).now().is_allowed());
         }
 
         let mut admitted = 0;
         for newcomer in flood().take(1_000) {
-            let decision = both.check_now(newcomer, 1);
+            let decision = both.check(newcomer, 1).now();
             for (name, outcome) in decision.policies() {
                 assert_eq!(outcome.is_overflow(), name == "full");
             }
             admitted += u32::from(decision.is_allowed());
-            let charged = only(&free.check_now(newcomer, 0));
+            let charged = only(&free.check(newcomer, 0).now());
             assert_eq!(charged.remaining == 4, decision.is_allowed(), "all or none");
         }
         assert_eq!(admitted, 5);

@@ -29,7 +29,7 @@ fn three() -> (ManualClock, LocalLimiter) {
 }
 
 fn remaining(limiter: &LocalLimiter, policy: &str, key: &str) -> u32 {
-    let decision = limiter.check_with_now([(policy, key, 0)]).unwrap();
+    let decision = limiter.check_with([(policy, key, 0)]).unwrap().now();
     let (name, outcome) = decision.binding().unwrap();
     assert_eq!(name, policy);
     outcome.remaining()
@@ -41,20 +41,20 @@ fn each_policy_is_charged_its_own_key_and_cost_or_none_is() {
     // Not in the order of declaration; an unlimited policy decides nothing.
     let asked = [("user", "ann", 4), ("plan", "x", 9), ("address", "net", 1)];
     for left in [(2, 6), (1, 2)] {
-        let decision = limiter.check_with_now(asked).unwrap();
+        let decision = limiter.check_with(asked).unwrap().now();
         assert!(decision.is_allowed());
         let names: Vec<_> = decision.policies().map(|(name, _)| name).collect();
         assert_eq!(names, ["address", "user"]);
         let net = remaining(&limiter, "address", "net");
         assert_eq!((net, remaining(&limiter, "user", "ann")), left);
     }
-    let denied = limiter.check_with_now(asked).unwrap();
+    let denied = limiter.check_with(asked).unwrap().now();
     assert_eq!(denied.binding().unwrap().0, "user");
     assert_eq!(remaining(&limiter, "address", "net"), 1);
     assert_eq!(remaining(&limiter, "user", "ann"), 2);
     assert_eq!(remaining(&limiter, "user", "bob"), 10);
     let nothing: [(&str, &str, u32); 0] = [];
-    assert!(limiter.check_with_now(nothing).unwrap().is_allowed());
+    assert!(limiter.check_with(nothing).unwrap().now().is_allowed());
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_name_that_is_unknown_or_there_twice_is_named_and_nothing_is_charged() {
             r#"`policy` cannot be "plan": ask each policy about one key, at the cost of all of it"#,
         ),
     ] {
-        let error = limiter.check_with_now(asked).unwrap_err();
+        let error = limiter.check_with(asked).unwrap_err();
         assert_eq!(error.to_string(), text);
         let error = limiter.check_with(asked).err().unwrap();
         assert_eq!(error.to_string(), text);
@@ -85,7 +85,7 @@ fn a_name_that_is_unknown_or_there_twice_is_named_and_nothing_is_charged() {
 /// Returns the state of each policy with its key, `net` or `ann`.
 fn used(limiter: &LocalLimiter) -> [u32; 2] {
     let used = |policy, key| {
-        let told = limiter.check_with_now([(policy, key, 0)]).unwrap();
+        let told = limiter.check_with([(policy, key, 0)]).unwrap().now();
         told.binding().unwrap().1.used()
     };
     [used("address", "net"), used("user", "ann")]
@@ -99,16 +99,19 @@ fn tokens_that_are_settled_by_name_take_no_requests() {
         Policy::new("tokens", FixedWindow::per_minute(100_000)),
     ]);
     let used = |key| -> Vec<u32> {
-        let told = limiter.peek_now(key, 0);
+        let told = limiter.peek(key, 0).now();
         told.policies().map(|(_, told)| told.used()).collect()
     };
-    limiter.settle_now("trapped", 4_000);
+    limiter.settle("trapped", 4_000).now();
     assert_eq!(used("trapped"), [3_000, 4_000]);
-    limiter.settle_with_now([("tokens", "ann", 4_000)]).unwrap();
+    limiter
+        .settle_with([("tokens", "ann", 4_000)])
+        .unwrap()
+        .now();
     assert_eq!(used("ann"), [0, 4_000]);
     let asked = [("requests", "ann", 1), ("tokens", "ann", 500)];
-    assert!(limiter.check_with_now(asked).unwrap().is_allowed());
-    limiter.refund_with_now([("tokens", "ann", 400)]).unwrap();
+    assert!(limiter.check_with(asked).unwrap().now().is_allowed());
+    limiter.refund_with([("tokens", "ann", 400)]).unwrap().now();
     assert_eq!(used("ann"), [1, 4_100]);
 }
 
@@ -116,18 +119,20 @@ fn tokens_that_are_settled_by_name_take_no_requests() {
 fn policies_are_refunded_and_settled_each_its_own_key_and_amount() {
     let (_, limiter) = three();
     let asked = [("user", "ann", 4), ("address", "net", 3)];
-    assert!(limiter.check_with_now(asked).unwrap().is_allowed());
+    assert!(limiter.check_with(asked).unwrap().now().is_allowed());
     limiter
-        .refund_with_now([("user", "ann", 3), ("plan", "x", 9), ("address", "net", 1)])
-        .unwrap();
+        .refund_with([("user", "ann", 3), ("plan", "x", 9), ("address", "net", 1)])
+        .unwrap()
+        .now();
     assert_eq!(used(&limiter), [2, 1]);
     limiter
-        .settle_with_now([("user", "ann", 5), ("plan", "x", 9)])
-        .unwrap();
+        .settle_with([("user", "ann", 5), ("plan", "x", 9)])
+        .unwrap()
+        .now();
     assert_eq!(used(&limiter), [2, 6]);
     let nothing: [(&str, &str, u32); 0] = [];
-    limiter.refund_with_now(nothing).unwrap();
-    limiter.settle_with_now(nothing).unwrap();
+    limiter.refund_with(nothing).unwrap().now();
+    limiter.settle_with(nothing).unwrap().now();
 
     // Through any store, and by name there too.
     let any = limiter.clone().erased();
@@ -140,14 +145,14 @@ fn policies_are_refunded_and_settled_each_its_own_key_and_amount() {
 fn a_wrong_name_refunds_and_settles_nothing() {
     let (_, limiter) = three();
     let asked = [("user", "ann", 4), ("address", "net", 2)];
-    assert!(limiter.check_with_now(asked).unwrap().is_allowed());
+    assert!(limiter.check_with(asked).unwrap().now().is_allowed());
     for amounts in [
         [("address", "net", 1), ("users", "ann", 1)],
         [("user", "ann", 1), ("user", "bob", 1)],
     ] {
         let errors = [
-            limiter.refund_with_now(amounts).unwrap_err(),
-            limiter.settle_with_now(amounts).unwrap_err(),
+            limiter.refund_with(amounts).unwrap_err(),
+            limiter.settle_with(amounts).unwrap_err(),
             limiter.refund_with(amounts).err().unwrap(),
             limiter.settle_with(amounts).err().unwrap(),
         ];
@@ -159,8 +164,8 @@ fn a_wrong_name_refunds_and_settles_nothing() {
 }
 
 /// Returns the output of a future over a store in this process, which has nothing to wait for.
-fn now<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+fn now<F: IntoFuture>(future: F) -> F::Output {
+    match pin!(future.into_future()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("there is no answer yet"),
     }
@@ -176,7 +181,7 @@ fn an_inspection_says_why_a_key_is_refused_and_charges_nothing() {
     ]);
     let said = |text: [&str; 4]| {
         for _ in 0..3 {
-            let inspection = limiter.inspect_now("secret-token");
+            let inspection = limiter.inspect("secret-token").now();
             assert_eq!(
                 inspection.to_string(),
                 text.map(|line| format!("{line}\n")).concat()
@@ -190,14 +195,14 @@ fn an_inspection_says_why_a_key_is_refused_and_charges_nothing() {
         "cheap: nothing of 4 used. It is soft: what is over the limit goes on, marked.",
         "plan: unlimited.",
     ]);
-    assert!(limiter.check_now("secret-token", 4).is_allowed());
+    assert!(limiter.check("secret-token", 4).now().is_allowed());
     said([
         "burst: 4 of 4 used, none remains. One more in 500ms, whole again in 2s.",
         "hour: 4 of 5 used, 1 remains. Whole again in 1h.",
         "cheap: 4 of 4 used, none remains. One more in 1h, whole again in 1h. It is soft: what is over the limit goes on, marked.",
         "plan: unlimited.",
     ]);
-    limiter.block_now("secret-token", MINUTE + SECOND);
+    limiter.block("secret-token", MINUTE + SECOND).now();
     clock.advance(SECOND);
     said([
         "burst: blocked for 1m; until then everything is denied. All of 4 available again in 1m.",
@@ -205,20 +210,20 @@ fn an_inspection_says_why_a_key_is_refused_and_charges_nothing() {
         "cheap: blocked for 1m; until then everything is denied. All of 4 available again in 59m 59s.",
         "plan: unlimited.",
     ]);
-    let inspection = limiter.inspect_now("secret-token");
+    let inspection = limiter.inspect("secret-token").now();
     assert_eq!(inspection.blocked_for(), Some(MINUTE));
     let at: SystemTime = inspection.at().unwrap();
     assert_eq!(inspection.blocked_until(), at.checked_add(MINUTE));
     let (_, hour) = inspection.policies().nth(1).unwrap();
     let whole = HOUR.checked_sub(SECOND).unwrap();
     assert_eq!(inspection.reset_at(hour), at.checked_add(whole));
-    limiter.unblock_now("secret-token");
-    assert_eq!(limiter.inspect_now("secret-token").blocked_for(), None);
+    limiter.unblock("secret-token").now();
+    assert_eq!(limiter.inspect("secret-token").now().blocked_for(), None);
 }
 
 #[test]
 fn an_inspection_of_a_limit_of_zero_says_that_nothing_passes() {
     let (_, limiter) = limiter([Policy::new("closed", FixedWindow::per_hour(0))]);
     let text = "closed: the limit is 0, which nothing passes.\n";
-    assert_eq!(limiter.inspect_now("ann").to_string(), text);
+    assert_eq!(limiter.inspect("ann").now().to_string(), text);
 }

@@ -15,7 +15,7 @@ use crate::scenarios::{HOUR, every, quota};
 use crate::support::driver::limiter_over;
 
 fn told(limiter: &LocalLimiter, key: impl IntoKey) -> (u32, u32) {
-    let decision = limiter.peek_now(key, 0);
+    let decision = limiter.peek(key, 0).now();
     let (_, outcome) = decision.binding().unwrap();
     (outcome.limit(), outcome.remaining())
 }
@@ -44,13 +44,13 @@ fn a_layer_that_is_built_again_with_another_limit_finds_what_was_used() {
         let (store, _) = store();
         let mut limiter = limiter_over(&store, [("a", more)]);
         for key in 0..200_u64 {
-            assert!(limiter.admit_now(key, 60), "{more}");
+            assert!(limiter.admit(key, 60).now(), "{more}");
         }
         for round in 0..3 {
             let old = limiter;
             limiter = limiter_over(&store, [("a", less)]);
             assert_eq!(told(&limiter, 7_u64), (20, 0), "{more} in round {round}");
-            assert!(!limiter.admit_now(round, 1), "{more}");
+            assert!(!limiter.admit(round, 1).now(), "{more}");
             // The old layer lives on for a while, with its old limit.
             assert_eq!(told(&old, 7_u64), (100, 40), "{more}");
             drop(old);
@@ -61,7 +61,7 @@ fn a_layer_that_is_built_again_with_another_limit_finds_what_was_used() {
                 assert_eq!(told(&limiter, key), (100, 40), "{more} for {key}");
             }
         }
-        assert!(limiter.admit_now(7_u64, 40) && !limiter.admit_now(7_u64, 1));
+        assert!(limiter.admit(7_u64, 40).now() && !limiter.admit(7_u64, 1).now());
         assert_eq!(store.usage().len(), 1);
         assert_eq!(store.usage()[0].keys(), 200, "{more}");
     }
@@ -116,7 +116,7 @@ fn threads_lose_no_charge_while_pages_move() {
                     for number in 0.. {
                         let key = (number * (2 * thread + 1)) % KEYS;
                         let admitted = match thread {
-                            0 => other.admit_now(key, 1),
+                            0 => other.admit(key, 1).now(),
                             _ => ledger.admit_now(&[Charge::new(0, key.into_key(), 1)]),
                         };
                         assert!(admitted);
@@ -248,7 +248,7 @@ fn a_key_under_several_limits_takes_no_more_than_60_bytes() {
     // A rate that no number of microseconds divides is kept in three words from the start.
     let limiter = limiter_over(&store, [("a", Gcra::per_day(999_983).into())]);
     for key in 0..KEYS {
-        assert!(limiter.admit_now(key, 1));
+        assert!(limiter.admit(key, 1).now());
     }
     let usage = store.usage();
     assert_eq!(usage[0].keys(), KEYS as usize);

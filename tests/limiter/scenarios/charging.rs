@@ -116,7 +116,7 @@ fn unlimited_is_a_value_of_its_own() {
     let clock = ManualClock::new();
     let alone = limiter(&clock, [("free", Algorithm::Unlimited)]);
     for cost in [0, 1, u32::MAX] {
-        let decision = alone.check_now("key", cost);
+        let decision = alone.check("key", cost).now();
         assert!(decision.is_allowed());
         assert!(decision.binding().is_none());
         assert_eq!(decision.policies().len(), 0);
@@ -124,8 +124,8 @@ fn unlimited_is_a_value_of_its_own() {
 
     let [window, ..] = windows(quota(1, MINUTE));
     let beside = limiter(&clock, [("free", Algorithm::Unlimited), ("one", window)]);
-    assert!(beside.check_now("key", 1).is_allowed());
-    let decision = beside.check_now("key", 1);
+    assert!(beside.check("key", 1).now().is_allowed());
+    let decision = beside.check("key", 1).now();
     assert!(!decision.is_allowed());
     let (name, _) = decision.binding().expect("one policy has a limit");
     assert_eq!(name, "one");

@@ -50,7 +50,7 @@ fn many_threads_are_never_more_than_the_limit_and_leave_no_slot_behind() {
                     start.wait();
                     let mut passed = 0;
                     for _ in 0..2_000 {
-                        let held = limiter.reserve_now("key", 1);
+                        let held = limiter.reserve("key", 1).now();
                         if held.is_allowed() {
                             passed += 1;
                             service.serve();
@@ -68,7 +68,8 @@ fn many_threads_are_never_more_than_the_limit_and_leave_no_slot_behind() {
         assert!((1..=most.min(2)).contains(&seen), "{seen} of {most}");
         // Only requests that passed are charged, and none holds a slot.
         let used: Vec<_> = limiter
-            .peek_now("key", 0)
+            .peek("key", 0)
+            .now()
             .policies()
             .map(|(_, told)| told.used())
             .collect();
@@ -90,7 +91,7 @@ fn policies_in_opposite_orders_do_not_wait_for_each_other() {
         .map(|limiter| {
             thread::spawn(move || {
                 for _ in 0..5_000 {
-                    let _ = limiter.reserve_now("key", 1);
+                    let _ = limiter.reserve("key", 1).now();
                 }
             })
         })
@@ -100,7 +101,8 @@ fn policies_in_opposite_orders_do_not_wait_for_each_other() {
     }
     assert_eq!(
         build(["a", "b"])
-            .peek_now("key", 0)
+            .peek("key", 0)
+            .now()
             .policies()
             .map(|(_, told)| told.used())
             .take(2)

@@ -45,7 +45,7 @@ fn allowed(
     let limiter = limiter.clone();
     let counts = at_once(threads, move |thread| {
         let keys = keys(thread).into_iter();
-        keys.map(|key| u32::from(limiter.check_now(key, 1).is_allowed()))
+        keys.map(|key| u32::from(limiter.check(key, 1).now().is_allowed()))
             .sum::<u32>()
     });
     counts.into_iter().sum()
@@ -95,7 +95,7 @@ fn two_requests_for_one_unit_get_it_once() {
                         thread::yield_now();
                     }
                 }
-                limiter.check_now(*key, 1).is_allowed()
+                limiter.check(*key, 1).now().is_allowed()
             };
             (0..10_000).filter(ask).collect::<Vec<u64>>()
         });
@@ -122,7 +122,7 @@ fn a_state_of_several_words_is_never_spent_twice() {
     // Two counts of 32 bits leave no room for the number of a window.
     let most = SlidingWindow::per_second(u32::MAX);
     let limiter = limiter(&ManualClock::new(), [("policy", most.into())]);
-    assert!(limiter.check_now(0_u64, u32::MAX - 1_000).is_allowed());
+    assert!(limiter.check(0_u64, u32::MAX - 1_000).now().is_allowed());
     assert_eq!(allowed(8, &limiter, |_| vec![0; 250]), 1_000);
 }
 
@@ -150,7 +150,7 @@ fn while_keys_come_and_go_none_that_is_refused_is_admitted() {
         let store = store(2_000);
         let limiter = limiter_over(&store, [("policy", algorithm)]);
         for refused in 0..200_u64 {
-            assert!(limiter.check_now(refused, 3).is_allowed());
+            assert!(limiter.check(refused, 3).now().is_allowed());
         }
         let watching = Arc::new(AtomicBool::new(true));
         let watcher = thread::spawn({
@@ -167,8 +167,8 @@ fn while_keys_come_and_go_none_that_is_refused_is_admitted() {
         let freed = at_once(8, move |thread| {
             let newcomers = (1_000_000 * u64::from(thread + 1)..).take(2_000);
             let ask = |(count, newcomer): (u64, u64)| {
-                assert!(asked.check_now(newcomer, 1).is_allowed());
-                asked.check_now(count % 200, 1).is_allowed()
+                assert!(asked.check(newcomer, 1).now().is_allowed());
+                asked.check(count % 200, 1).now().is_allowed()
             };
             (0..).zip(newcomers).filter(|pair| ask(*pair)).count()
         });
@@ -185,7 +185,7 @@ fn many_newcomers_at_once_share_one_limit() {
         let store = store(50);
         let limiter = limiter_over(&store, [("policy", algorithm)]);
         for refused in 0..50_u64 {
-            assert!(limiter.check_now(refused, 100).is_allowed());
+            assert!(limiter.check(refused, 100).now().is_allowed());
         }
         let newcomers = |thread: u32| (1_000 * u64::from(thread + 1)..).take(50).collect();
         assert_eq!(allowed(8, &limiter, newcomers), 100, "{algorithm}");
@@ -208,7 +208,7 @@ fn policies_whose_tables_are_full_charge_all_or_none_and_wait_for_no_request() {
     let the_other_way = limiter_over(&store, policies);
     let kept: Vec<u64> = (0..20).collect();
     for key in &kept {
-        assert!(one_way.check_now(*key, 3).is_allowed());
+        assert!(one_way.check(*key, 3).now().is_allowed());
     }
 
     let limiters = [one_way, the_other_way];
@@ -217,11 +217,11 @@ fn policies_whose_tables_are_full_charge_all_or_none_and_wait_for_no_request() {
         let limiter = &asked[thread as usize % 2];
         let newcomers = (1_000_000 * u64::from(thread + 1)..).take(1_000);
         let ask = |(count, newcomer): (u64, u64)| {
-            let decision = limiter.check_now(newcomer, 1);
+            let decision = limiter.check(newcomer, 1).now();
             assert!(decision.is_allowed());
             let used: Vec<u32> = decision.policies().map(|(_, each)| each.used()).collect();
             assert!(used.iter().all(|used| *used == 1), "{used:?}");
-            limiter.check_now(count % 20, 1).is_allowed()
+            limiter.check(count % 20, 1).now().is_allowed()
         };
         (0..).zip(newcomers).filter(|pair| ask(*pair)).count()
     });
@@ -241,7 +241,7 @@ fn a_reservation_of_several_policies_is_charged_once_for_each_request() {
     let same = |_| (0..1_000).map(|ask| ask % 10).collect();
     assert_eq!(allowed(8, &limiter, same), 10 * 500);
     for key in 0..10_u64 {
-        let decision = limiter.check_now(key, 1);
+        let decision = limiter.check(key, 1).now();
         assert!(
             decision
                 .policies()

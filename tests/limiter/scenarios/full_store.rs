@@ -39,7 +39,7 @@ fn full_of(algorithm: Algorithm) -> (LocalLimiter, MemoryStore) {
 fn fill(limiter: &LocalLimiter, algorithm: Algorithm) {
     let limit = algorithm.limit().unwrap();
     for key in 0..KEYS {
-        assert!(limiter.admit_now(key, limit), "{algorithm}");
+        assert!(limiter.admit(key, limit).now(), "{algorithm}");
     }
 }
 
@@ -64,25 +64,25 @@ fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     result.recv_timeout(never).expect("it comes to an end")
 }
 
-/// 100,000 keys at their limit: a peek allowed a request that a check denied, and `take_up_to_now` asked the two in
+/// 100,000 keys at their limit: a peek allowed a request that a check denied, and `take_up_to` asked the two in
 /// turn for ever. The asynchronous form did so without yielding.
 #[test]
 fn taking_what_there_is_comes_to_an_end() {
     let store = MemoryStore::new().clock(ManualClock::new());
     let limiter = limiter_over(&store, [("full", FixedWindow::per_hour(3).into())]);
     for key in 0..100_000_u64 {
-        assert!(limiter.admit_now(key, 3));
+        assert!(limiter.admit(key, 3).now());
     }
     let (asked, erased) = (limiter.clone(), limiter.erased());
     let taken = ends(move || {
-        let take = |key| asked.take_up_to_now(key, 2).0;
+        let take = |key| asked.take_up_to(key, 2).now().0;
         [take("newcomer"), take("newcomer"), take("another")]
     });
     assert_eq!(taken, [2, 1, 0]);
     let (taken, decision) = ends(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let taking = erased.take_up_to("newcomer", 3);
-        runtime.unwrap().block_on(taking).unwrap()
+        runtime.unwrap().block_on(taking.into_future()).unwrap()
     });
     assert_eq!(taken, 0);
     assert!(!decision.is_allowed() && told(&decision)[0].is_overflow());
@@ -97,7 +97,7 @@ fn threads_of_newcomers_take_exactly_what_they_share() {
                 let limiter = limiter.clone();
                 move || {
                     let keys = (NEWCOMER * (thread + 1)..).take(40);
-                    keys.map(|key| limiter.take_up_to_now(key, 3).0).sum()
+                    keys.map(|key| limiter.take_up_to(key, 3).now().0).sum()
                 }
             };
             let threads: Vec<_> = (0..4).map(|thread| thread::spawn(take(thread))).collect();
@@ -113,8 +113,8 @@ fn a_peek_answers_as_a_check_would() {
         let (limiter, _) = full_of(algorithm);
         // Each cost, up to more than the limit.
         for cost in [0, 4, 1, 2, 1, 1, 4, 0] {
-            let peeked = limiter.peek_now(NEWCOMER, cost);
-            let checked = limiter.check_now(NEWCOMER + 1, cost);
+            let peeked = limiter.peek(NEWCOMER, cost).now();
+            let checked = limiter.check(NEWCOMER + 1, cost).now();
             assert_eq!(
                 told(&peeked),
                 told(&checked),
@@ -125,7 +125,7 @@ fn a_peek_answers_as_a_check_would() {
                 "{algorithm} at a cost of {cost}"
             );
         }
-        let inspected = limiter.inspect_now(NEWCOMER + 2);
+        let inspected = limiter.inspect(NEWCOMER + 2).now();
         let (_, outcome) = inspected.policies().next().unwrap();
         assert_eq!(
             (outcome.used(), outcome.is_overflow()),
@@ -145,8 +145,8 @@ fn a_peek_at_several_policies_answers_as_a_check_would() {
         let both = limiter_over(&store, policies);
         fill(&limiter_over(&store, [("full", algorithm)]), algorithm);
         for cost in [0, 4, 1, 2, 1, 4, 0] {
-            let peeked = both.peek_now(NEWCOMER, cost);
-            let checked = both.check_now(NEWCOMER, cost);
+            let peeked = both.peek(NEWCOMER, cost).now();
+            let checked = both.check(NEWCOMER, cost).now();
             assert_eq!(
                 told(&peeked),
                 told(&checked),
@@ -155,7 +155,7 @@ fn a_peek_at_several_policies_answers_as_a_check_would() {
             let together: Vec<_> = told(&peeked).iter().map(Outcome::is_overflow).collect();
             assert_eq!(together, [true, false], "{algorithm} at a cost of {cost}");
         }
-        assert_eq!(both.take_up_to_now(NEWCOMER + 1, 3).0, 0, "{algorithm}");
+        assert_eq!(both.take_up_to(NEWCOMER + 1, 3).now().0, 0, "{algorithm}");
     }
 }
 
@@ -163,16 +163,16 @@ fn a_peek_at_several_policies_answers_as_a_check_would() {
 fn refunds_settlements_and_resets_count_for_every_newcomer() {
     for algorithm in all() {
         let (limiter, _) = full_of(algorithm);
-        let used = |key| told(&limiter.peek_now(key, 0))[0].used();
-        assert!(limiter.admit_now(NEWCOMER, 3), "{algorithm}");
-        assert!(!limiter.admit_now(NEWCOMER + 1, 1), "{algorithm}");
-        limiter.refund_now(NEWCOMER, 2);
+        let used = |key| told(&limiter.peek(key, 0).now())[0].used();
+        assert!(limiter.admit(NEWCOMER, 3).now(), "{algorithm}");
+        assert!(!limiter.admit(NEWCOMER + 1, 1).now(), "{algorithm}");
+        limiter.refund(NEWCOMER, 2).now();
         assert_eq!(used(NEWCOMER + 1), 1, "{algorithm}");
-        limiter.settle_now(NEWCOMER + 1, 1);
+        limiter.settle(NEWCOMER + 1, 1).now();
         assert_eq!(used(NEWCOMER), 2, "{algorithm}");
-        limiter.reset_now(NEWCOMER);
+        limiter.reset(NEWCOMER).now();
         assert_eq!(used(NEWCOMER + 1), 0, "{algorithm}");
-        assert!(limiter.admit_now(NEWCOMER + 1, 3), "{algorithm}");
+        assert!(limiter.admit(NEWCOMER + 1, 3).now(), "{algorithm}");
         // The keys with slots are unchanged.
         assert!((0..KEYS).all(|key| used(key) == 3), "{algorithm}");
     }
@@ -183,21 +183,21 @@ fn refunds_settlements_and_resets_count_for_every_newcomer() {
 fn a_question_forgets_no_key_to_make_room() {
     for algorithm in all() {
         let (limiter, store) = full_of(algorithm);
-        limiter.reset_now(7_u64);
-        assert!(limiter.admit_now(7_u64, 1));
+        limiter.reset(7_u64).now();
+        assert!(limiter.admit(7_u64, 1).now());
         // One key can be evicted: a newcomer would get its slot.
         for cost in [0, 1, 4] {
-            let outcome = told(&limiter.peek_now(NEWCOMER, cost))[0];
+            let outcome = told(&limiter.peek(NEWCOMER, cost).now())[0];
             assert!(!outcome.is_overflow(), "{algorithm}");
             assert_eq!(outcome.used(), u32::from(cost == 1), "{algorithm}");
         }
-        limiter.refund_now(NEWCOMER, 1);
-        limiter.reset_now(NEWCOMER);
+        limiter.refund(NEWCOMER, 1).now();
+        limiter.reset(NEWCOMER).now();
         assert_eq!(store.usage()[0].evicted(), 0, "{algorithm}");
-        assert_eq!(told(&limiter.peek_now(7_u64, 0))[0].used(), 1);
-        assert!(limiter.admit_now(NEWCOMER, 3));
+        assert_eq!(told(&limiter.peek(7_u64, 0).now())[0].used(), 1);
+        assert!(limiter.admit(NEWCOMER, 3).now());
         assert_eq!(store.usage()[0].evicted(), 1, "{algorithm}");
-        assert!(told(&limiter.peek_now(NEWCOMER + 1, 0))[0].is_overflow());
+        assert!(told(&limiter.peek(NEWCOMER + 1, 0).now())[0].is_overflow());
     }
 }
 
@@ -206,11 +206,13 @@ fn a_question_forgets_no_key_to_make_room() {
 fn a_limit_of_its_own_gives_a_newcomer_no_new_start() {
     for (algorithm, more) in every(quota(3, DAY)).zip(every(quota(5, DAY))) {
         let (limiter, _) = full_of(algorithm);
-        assert!(limiter.admit_now(NEWCOMER, 3), "{algorithm}");
+        assert!(limiter.admit(NEWCOMER, 3).now(), "{algorithm}");
         limiter
-            .override_limit_now("full", NEWCOMER, more, HOUR)
+            .override_limit("full", NEWCOMER, more, HOUR)
+            .unwrap()
+            .now()
             .unwrap();
-        let outcome = told(&limiter.peek_now(NEWCOMER, 0))[0];
+        let outcome = told(&limiter.peek(NEWCOMER, 0).now())[0];
         assert_eq!(
             (outcome.limit(), outcome.remaining()),
             (5, 2),
@@ -218,8 +220,8 @@ fn a_limit_of_its_own_gives_a_newcomer_no_new_start() {
         );
         assert!(!outcome.is_overflow() && outcome.is_overridden());
         // The other keys share the same entry as before.
-        assert!(!limiter.admit_now(NEWCOMER + 1, 1), "{algorithm}");
-        assert!(limiter.admit_now(NEWCOMER, 2), "{algorithm}");
+        assert!(!limiter.admit(NEWCOMER + 1, 1).now(), "{algorithm}");
+        assert!(limiter.admit(NEWCOMER, 2).now(), "{algorithm}");
     }
 }
 
@@ -229,16 +231,16 @@ fn the_wait_that_a_newcomer_is_told_is_true() {
     let (store, clock) = store(2);
     let limiter = limiter_over(&store, [("full", TokenBucket::per_minute(20).into())]);
     for key in 0..2_u64 {
-        limiter.settle_now(key, 40);
+        limiter.settle(key, 40).now();
     }
-    assert!(limiter.admit_now(NEWCOMER, 20));
+    assert!(limiter.admit(NEWCOMER, 20).now());
     clock.advance(Duration::from_millis(1));
-    let wait = limiter.peek_now(NEWCOMER + 1, 1).retry_after().unwrap();
+    let wait = limiter.peek(NEWCOMER + 1, 1).now().retry_after().unwrap();
     assert_eq!(wait, Duration::from_millis(2_999));
     clock.advance(Duration::from_micros(2_998_999));
-    assert!(!limiter.admit_now(NEWCOMER + 1, 1));
+    assert!(!limiter.admit(NEWCOMER + 1, 1).now());
     clock.advance(Duration::from_micros(1));
-    assert!(limiter.admit_now(NEWCOMER + 1, 1));
+    assert!(limiter.admit(NEWCOMER + 1, 1).now());
 }
 
 /// A verb that looks for room locks pages, and holds none of its own meanwhile.
@@ -262,15 +264,19 @@ fn verbs_of_newcomers_come_to_an_end() {
                             // Some of them have slots.
                             let key = NEWCOMER - 2 + (number + thread) % 7;
                             match number % 9 {
-                                0 => limiter.refund_now(key, 1),
-                                1 => limiter.settle_now(key, 1),
-                                2 => limiter.reset_now(number % KEYS),
-                                3 => drop(limiter.peek_now(key, 2)),
-                                4 => drop(limiter.take_up_to_now(key, 2)),
-                                5 => limiter.override_limit_now("full", key, more, HOUR).unwrap(),
-                                6 => limiter.end_override_now("full", key).unwrap(),
-                                7 => drop(limiter.inspect_now(key)),
-                                _ => drop(limiter.check_now(key, 1)),
+                                0 => limiter.refund(key, 1).now(),
+                                1 => limiter.settle(key, 1).now(),
+                                2 => limiter.reset(number % KEYS).now(),
+                                3 => drop(limiter.peek(key, 2).now()),
+                                4 => drop(limiter.take_up_to(key, 2).now()),
+                                5 => limiter
+                                    .override_limit("full", key, more, HOUR)
+                                    .unwrap()
+                                    .now()
+                                    .unwrap(),
+                                6 => limiter.end_override("full", key).unwrap().now(),
+                                7 => drop(limiter.inspect(key).now()),
+                                _ => drop(limiter.check(key, 1).now()),
                             }
                         }
                     });

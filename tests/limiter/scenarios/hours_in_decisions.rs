@@ -37,14 +37,14 @@ fn a_decision_and_an_inspection_tell_the_interval_and_when_it_ends() {
         let expected = [("by hours", interval, Some(at(ends)), "UTC")];
         // The last request is denied, and its decision has the hours too.
         for _ in 0..3 {
-            let decision = limiter.check_now("ann", 1);
+            let decision = limiter.check("ann", 1).now();
             let told = decision.hours();
             let told: Vec<_> = told
                 .map(|(name, hours)| (name, hours.interval(), hours.ends(), hours.zone()))
                 .collect();
             assert_eq!(told, expected, "{time:?}");
         }
-        let inspection = limiter.inspect_now("ann");
+        let inspection = limiter.inspect("ann").now();
         let told = inspection.hours();
         let told: Vec<_> = told
             .map(|(name, hours)| (name, hours.interval(), hours.ends(), hours.zone()))
@@ -68,8 +68,10 @@ fn no_interval_is_told_of_a_key_with_an_override() {
     let limiter = Limiter::builder().policy(policy.hours(&hours).unwrap());
     let limiter = limiter.build_local().unwrap();
     limiter
-        .override_limit_now("by hours", "ann", FixedWindow::per_day(7), HOUR)
+        .override_limit("by hours", "ann", FixedWindow::per_day(7), HOUR)
+        .unwrap()
+        .now()
         .unwrap();
-    assert_eq!(limiter.check_now("ann", 1).hours().count(), 0);
-    assert_eq!(limiter.check_now("bob", 1).hours().count(), 1);
+    assert_eq!(limiter.check("ann", 1).now().hours().count(), 0);
+    assert_eq!(limiter.check("bob", 1).now().hours().count(), 1);
 }

@@ -42,7 +42,7 @@ fn blocks_of_one_that_waits(policy: Policy, early: u64, costs: &[u32]) -> usize 
     let limiter = limiter.unwrap();
     let mut blocks = 0;
     for cost in costs.iter().copied().cycle().take(2_000) {
-        let decision = limiter.check_now("ann", cost);
+        let decision = limiter.check("ann", cost).now();
         blocks += usize::from(decision.binding().unwrap().1.is_blocked());
         clock.advance(decision.retry_after().unwrap_or_default() + Duration::from_micros(1));
     }
@@ -81,7 +81,7 @@ fn the_least_number_of_refusals_is_not_much_more_than_what_a_client_that_waits_r
     let limiter = limiter.store(store).build_local().unwrap();
     let mut refusals = Vec::new();
     while refusals.len() < 2 {
-        let decision = limiter.check_now("ann", 1);
+        let decision = limiter.check("ann", 1).now();
         if let Some(wait) = decision.retry_after() {
             refusals.push(decision.at().unwrap());
             clock.advance(wait);
@@ -168,7 +168,7 @@ fn many_threads_that_guess_at_once_are_blocked_once_and_for_the_first_length() {
                 thread::spawn(move || {
                     start.wait();
                     (0..50)
-                        .map(|_| limiter.check_now("ann", 1).is_allowed())
+                        .map(|_| limiter.check("ann", 1).now().is_allowed())
                         .filter(|it| *it)
                         .count()
                 })
@@ -179,7 +179,7 @@ fn many_threads_that_guess_at_once_are_blocked_once_and_for_the_first_length() {
             .map(|thread| thread.join().unwrap())
             .sum();
         assert_eq!(passed, 5);
-        assert_eq!(limiter.inspect_now("ann").blocked_for(), Some(MINUTE));
+        assert_eq!(limiter.inspect("ann").now().blocked_for(), Some(MINUTE));
     }
 }
 
@@ -194,16 +194,16 @@ fn a_refusal_of_another_policy_does_not_count() {
         .build_local()
         .unwrap();
     for _ in 0..3 {
-        let _ = limiter.check_with_now([("strict", "ann", 1)]);
+        let _ = limiter.check_with([("strict", "ann", 1)]).unwrap().now();
     }
-    assert_eq!(limiter.inspect_now("ann").blocked_for(), None);
+    assert_eq!(limiter.inspect("ann").now().blocked_for(), None);
     // A peek does not count, and neither does taking nothing.
-    let _ = limiter.peek_now("ann", 1);
-    assert_eq!(limiter.take_up_to_now("ann", 5).0, 0);
-    assert_eq!(limiter.inspect_now("ann").blocked_for(), None);
-    assert!(!limiter.admit_now("ann", 1));
-    assert_eq!(limiter.inspect_now("ann").blocked_for(), Some(MINUTE));
-    let text = limiter.inspect_now("ann").to_string();
+    let _ = limiter.peek("ann", 1).now();
+    assert_eq!(limiter.take_up_to("ann", 5).now().0, 0);
+    assert_eq!(limiter.inspect("ann").now().blocked_for(), None);
+    assert!(!limiter.admit("ann", 1).now());
+    assert_eq!(limiter.inspect("ann").now().blocked_for(), Some(MINUTE));
+    let text = limiter.inspect("ann").now().to_string();
     assert!(text.contains("closed: blocked for 1m"), "{text}");
 }
 
@@ -212,15 +212,15 @@ fn refusals_during_a_block_change_nothing_and_a_pardon_forgets_all() {
     let penalty = Penalty::after(2, HOUR).block(MINUTE).times(10);
     let closed = Policy::new("p", FixedWindow::per_hour(0)).penalty(penalty);
     let (clock, limiter) = limiter(closed);
-    let blocked_for = || limiter.inspect_now("ann").blocked_for();
+    let blocked_for = || limiter.inspect("ann").now().blocked_for();
     for length in [MINUTE, 10 * MINUTE] {
-        assert!(!limiter.admit_now("ann", 1));
+        assert!(!limiter.admit("ann", 1).now());
         assert_eq!(blocked_for(), None);
-        assert!(!limiter.admit_now("ann", 1));
+        assert!(!limiter.admit("ann", 1).now());
         assert_eq!(blocked_for(), Some(length));
         clock.advance(length.saturating_sub(SECOND));
         for _ in 0..9 {
-            assert!(!limiter.admit_now("ann", 1));
+            assert!(!limiter.admit("ann", 1).now());
         }
         assert_eq!(blocked_for(), Some(SECOND));
         clock.advance(SECOND);
@@ -229,14 +229,14 @@ fn refusals_during_a_block_change_nothing_and_a_pardon_forgets_all() {
     // In the middle of a block, and before one.
     for refusals in [2, 1] {
         for _ in 0..refusals {
-            assert!(!limiter.admit_now("ann", 1));
+            assert!(!limiter.admit("ann", 1).now());
         }
-        limiter.unblock_now("ann");
+        limiter.unblock("ann").now();
         assert_eq!(blocked_for(), None);
     }
-    assert!(!limiter.admit_now("ann", 1));
+    assert!(!limiter.admit("ann", 1).now());
     assert_eq!(blocked_for(), None);
-    assert!(!limiter.admit_now("ann", 1));
+    assert!(!limiter.admit("ann", 1).now());
     assert_eq!(blocked_for(), Some(MINUTE));
 }
 
@@ -253,13 +253,13 @@ fn what_a_policy_in_shadow_would_refuse_does_not_count() {
         .unwrap();
     modes.set("p", Mode::Shadow).unwrap();
     for _ in 0..9 {
-        assert!(!limiter.admit_now("ann", 1));
+        assert!(!limiter.admit("ann", 1).now());
     }
     modes.unset("p").unwrap();
-    assert!(!limiter.admit_now("ann", 1));
-    assert_eq!(limiter.inspect_now("ann").blocked_for(), None);
-    assert!(!limiter.admit_now("ann", 1));
-    assert_eq!(limiter.inspect_now("ann").blocked_for(), Some(MINUTE));
+    assert!(!limiter.admit("ann", 1).now());
+    assert_eq!(limiter.inspect("ann").now().blocked_for(), None);
+    assert!(!limiter.admit("ann", 1).now());
+    assert_eq!(limiter.inspect("ann").now().blocked_for(), Some(MINUTE));
 }
 
 #[test]
@@ -275,10 +275,10 @@ fn limiters_over_one_store_count_refusals_of_one_policy_together() {
             .unwrap()
     };
     let (one, other) = (build(), build());
-    assert!(!one.admit_now("ann", 1) && !other.admit_now("ann", 1));
-    assert_eq!(one.inspect_now("ann").blocked_for(), None);
-    assert!(!one.admit_now("ann", 1));
-    assert_eq!(other.inspect_now("ann").blocked_for(), Some(MINUTE));
+    assert!(!one.admit("ann", 1).now() && !other.admit("ann", 1).now());
+    assert_eq!(one.inspect("ann").now().blocked_for(), None);
+    assert!(!one.admit("ann", 1).now());
+    assert_eq!(other.inspect("ann").now().blocked_for(), Some(MINUTE));
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn an_operator_sees_the_refusals_that_count_and_not_only_the_block() {
     let policy = Policy::new("login", AnchoredWindow::of(quota(2, HOUR))).penalty(penalty);
     let (clock, limiter) = limiter(policy);
     let told = || {
-        let inspection = limiter.inspect_now("ann");
+        let inspection = limiter.inspect("ann").now();
         let refusals: Vec<_> = inspection
             .refusals()
             .map(|(_, refusals)| refusals)
@@ -295,9 +295,9 @@ fn an_operator_sees_the_refusals_that_count_and_not_only_the_block() {
         (refusals, inspection.to_string())
     };
     assert_eq!(told(), (vec![0], "login: nothing of 2 used.\n".into()));
-    assert!(limiter.check_now("ann", 2).is_allowed());
+    assert!(limiter.check("ann", 2).now().is_allowed());
     for refusals in 1..=2 {
-        assert!(!limiter.check_now("ann", 1).is_allowed());
+        assert!(!limiter.check("ann", 1).now().is_allowed());
         let (counting, text) = told();
         assert_eq!(counting, [refusals]);
         let sentence = format!(" Refused {refusals} of the 3 times that block it.\n");
@@ -306,12 +306,12 @@ fn an_operator_sees_the_refusals_that_count_and_not_only_the_block() {
     clock.advance(MINUTE);
     assert_eq!(told().0, [0]);
     for _ in 0..3 {
-        assert!(!limiter.check_now("ann", 1).is_allowed());
+        assert!(!limiter.check("ann", 1).now().is_allowed());
     }
     let (counting, text) = told();
     assert_eq!(counting, [0]);
     assert!(text.starts_with("login: blocked for 1h"), "{text}");
-    limiter.unblock_now("ann");
+    limiter.unblock("ann").now();
     assert_eq!(told().0, [0]);
 }
 
@@ -323,9 +323,9 @@ fn the_refusals_of_an_operation_are_told_about_its_key() {
         .operations(operations);
     let (_, limiter) = limiter(policy);
     let search = limiter.operation("search");
-    assert!(search.admit_now("ann", 1) && !search.admit_now("ann", 1));
+    assert!(search.admit("ann", 1).now() && !search.admit("ann", 1).now());
     let counting = |limiter: &LocalLimiter| {
-        let inspection = limiter.inspect_now("ann");
+        let inspection = limiter.inspect("ann").now();
         inspection.refusals().map(|(_, count)| count).sum::<u32>()
     };
     assert_eq!((counting(&search), counting(&limiter)), (1, 0));

@@ -14,15 +14,15 @@ use crate::scenarios::{HOUR, MINUTE, START, every, exhaust, key, longest_wait, q
 use crate::support::driver::{Driver, limiter, limiter_over, micros};
 
 /// Returns the output of a future over a store in this process, which has nothing to wait for.
-fn now<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+fn now<F: IntoFuture>(future: F) -> F::Output {
+    match pin!(future.into_future()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("there is no answer yet"),
     }
 }
 
 fn used(limiter: &LocalLimiter, key: &str) -> u32 {
-    limiter.peek_now(key, 0).binding().unwrap().1.used()
+    limiter.peek(key, 0).now().binding().unwrap().1.used()
 }
 
 #[test]
@@ -78,9 +78,12 @@ fn a_client_that_comes_later_leaves_the_queue_later() {
     let clock = ManualClock::new();
     let queue = LeakyQueue::per_second(1).places(9).into();
     let limiter = limiter(&clock, [("queue", queue)]);
-    assert_eq!(limiter.check_now("ann", 1).delay(), Duration::ZERO);
-    limiter.settle_now("ann", 4);
-    assert_eq!(limiter.check_now("ann", 1).delay(), Duration::from_secs(5));
+    assert_eq!(limiter.check("ann", 1).now().delay(), Duration::ZERO);
+    limiter.settle("ann", 4).now();
+    assert_eq!(
+        limiter.check("ann", 1).now().delay(),
+        Duration::from_secs(5)
+    );
 }
 
 #[test]
@@ -93,10 +96,10 @@ fn a_blocked_key_is_settled_and_a_soft_policy_too() {
         .store(store)
         .build_local()
         .unwrap();
-    limiter.block_now("ann", MINUTE);
-    limiter.settle_now("ann", 7);
-    limiter.unblock_now("ann");
-    let told = limiter.peek_now("ann", 0);
+    limiter.block("ann", MINUTE).now();
+    limiter.settle("ann", 7).now();
+    limiter.unblock("ann").now();
+    let told = limiter.peek("ann", 0).now();
     let told: Vec<_> = told
         .policies()
         .map(|(name, told)| (name, told.used()))
@@ -120,16 +123,16 @@ fn a_newcomer_that_is_settled_takes_the_place_of_no_key_that_refuses() {
         let store = MemoryStore::new().clock(ManualClock::new()).max_keys(20);
         let limiter = limiter_over(&store, [("policy", algorithm)]);
         for key in 0..20_u64 {
-            limiter.settle_now(key, 3);
+            limiter.settle(key, 3).now();
         }
         for key in 20..60_u64 {
-            limiter.settle_now(key, 2);
+            limiter.settle(key, 2).now();
         }
         for key in 0..20_u64 {
-            assert!(!limiter.check_now(key, 1).is_allowed(), "{algorithm}");
+            assert!(!limiter.check(key, 1).now().is_allowed(), "{algorithm}");
         }
         // Keys without room are counted together.
-        let decision = limiter.check_now(70_u64, 1);
+        let decision = limiter.check(70_u64, 1).now();
         assert!(!decision.is_allowed(), "{algorithm}");
         assert!(decision.binding().unwrap().1.is_overflow(), "{algorithm}");
         let usage = &store.usage()[0];
@@ -146,8 +149,8 @@ fn threads_that_settle_lose_nothing() {
                 let limiter = limiter.clone();
                 scope.spawn(move || {
                     for _ in 0..500 {
-                        limiter.settle_now("key", 2);
-                        assert!(limiter.check_now("key", 1).is_allowed());
+                        limiter.settle("key", 2).now();
+                        assert!(limiter.check("key", 1).now().is_allowed());
                     }
                 });
             }

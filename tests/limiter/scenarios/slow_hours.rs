@@ -43,13 +43,13 @@ fn a_wait_of_many_years_is_never_told_too_short() {
     for of in buckets {
         let algorithm = by_hours(of);
         let (limiter, clock) = limiter(algorithm);
-        assert!(limiter.check_now("ann", 20).is_allowed(), "{algorithm}");
+        assert!(limiter.check("ann", 20).now().is_allowed(), "{algorithm}");
         let mut passed = Duration::ZERO;
         let mut told = Vec::new();
         for years in [0, 1, 2, 5, 7, 9] {
             clock.advance((YEAR * years).saturating_sub(passed));
             passed = YEAR * years;
-            let wait = limiter.peek_now("ann", 20).retry_after();
+            let wait = limiter.peek("ann", 20).now().retry_after();
             told.push(passed + wait.expect("it passes once"));
         }
         // At the higher rate alone it would take ten years, at the lower twenty.
@@ -62,7 +62,7 @@ fn a_wait_of_many_years_is_never_told_too_short() {
             clock.advance(at.saturating_sub(passed));
             passed = at;
             assert!(
-                limiter.peek_now("ann", 20).is_allowed(),
+                limiter.peek("ann", 20).now().is_allowed(),
                 "{algorithm} {at:?}"
             );
         }
@@ -75,13 +75,13 @@ fn a_wait_of_three_years_is_told_exactly() {
     let (limiter, clock) = limiter(by_hours(|rate| {
         Gcra::of(quota(rate, YEAR)).burst(20).into()
     }));
-    assert!(limiter.check_now("ann", 20).is_allowed());
-    let wait = limiter.check_now("ann", 3).retry_after().unwrap();
+    assert!(limiter.check("ann", 20).now().is_allowed());
+    let wait = limiter.check("ann", 3).now().retry_after().unwrap();
     assert!(wait > 2 * YEAR, "{wait:?}");
     clock.advance(wait.saturating_sub(Duration::from_micros(1)));
-    assert!(!limiter.peek_now("ann", 3).is_allowed());
+    assert!(!limiter.peek("ann", 3).now().is_allowed());
     clock.advance(Duration::from_micros(1));
-    assert!(limiter.peek_now("ann", 3).is_allowed());
+    assert!(limiter.peek("ann", 3).now().is_allowed());
 }
 
 /// 96 switches a day: a step looks at those of a month and a half.
@@ -96,9 +96,9 @@ fn a_wait_through_a_switch_every_quarter_of_an_hour_is_never_told_too_short() {
         }
     }
     let (limiter, clock) = limiter(hours.over(of(1)).unwrap());
-    assert!(limiter.check_now("ann", 5).is_allowed());
-    let wait = limiter.check_now("ann", 5).retry_after().unwrap();
+    assert!(limiter.check("ann", 5).now().is_allowed());
+    let wait = limiter.check("ann", 5).now().retry_after().unwrap();
     assert!(wait > 75 * DAY && wait <= 150 * DAY, "{wait:?}");
     clock.advance(wait);
-    assert!(limiter.check_now("ann", 5).is_allowed());
+    assert!(limiter.check("ann", 5).now().is_allowed());
 }

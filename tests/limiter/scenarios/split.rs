@@ -22,7 +22,7 @@ fn node(algorithm: Algorithm, nodes: u32, clock: &ManualClock) -> LocalLimiter {
 fn admitted(algorithm: Algorithm, nodes: u32, clock: &ManualClock) -> Vec<u32> {
     let nodes = (0..nodes).map(|_| node(algorithm, nodes, clock));
     nodes
-        .map(|node| node.take_up_to_now("ann", u32::MAX).0)
+        .map(|node| node.take_up_to("ann", u32::MAX).now().0)
         .collect()
 }
 
@@ -61,11 +61,11 @@ fn a_burst_is_split_as_its_rate_is() {
     let clock = ManualClock::new();
     let bucket = TokenBucket::per_hour(100).burst(30);
     let share = node(bucket.into(), 4, &clock);
-    let told = share.check_now("ann", 8);
+    let told = share.check("ann", 8).now();
     assert!(told.is_allowed());
     assert_eq!(told.binding().unwrap().1.limit(), 8);
     // A quarter of a hundred in an hour.
-    let denied = share.check_now("ann", 1);
+    let denied = share.check("ann", 1).now();
     assert_eq!(denied.retry_after().unwrap().as_secs(), 3_600 / 25);
 }
 

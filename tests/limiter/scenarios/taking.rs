@@ -27,8 +27,8 @@ fn of_1000_and_900() -> LocalLimiter {
 }
 
 /// Returns the output of a future over a store in this process, which has nothing to wait for.
-fn now<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+fn now<F: IntoFuture>(future: F) -> F::Output {
+    match pin!(future.into_future()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("there is no answer yet"),
     }
@@ -43,7 +43,7 @@ fn threads_that_take_what_there_is_take_exactly_the_limit() {
             let (limiter, taken) = (&limiter, &taken);
             scope.spawn(move || {
                 loop {
-                    let (units, decision) = limiter.take_up_to_now("ann", most);
+                    let (units, decision) = limiter.take_up_to("ann", most).now();
                     taken.fetch_add(units, Ordering::Relaxed);
                     if units == 0 {
                         assert!(!decision.is_allowed());
@@ -79,7 +79,7 @@ fn under_a_factor_the_number_taken_and_the_verdict_agree() {
         .unwrap();
     let mut taken = 0;
     for _ in 0..100 {
-        let (units, decision) = limiter.take_up_to_now("ann", 3);
+        let (units, decision) = limiter.take_up_to("ann", 3).now();
         assert_eq!(decision.is_allowed(), units > 0);
         taken += units;
         let (units, decision) = now(limiter.take_up_to("ann", 3)).unwrap();
@@ -107,11 +107,12 @@ fn a_limit_of_zero_gives_no_units() {
         Policy::new("none", FixedWindow::per_day(0)),
         Policy::new("some", FixedWindow::per_day(9)),
     ]);
-    let (units, decision) = limiter.take_up_to_now("ann", 5);
+    let (units, decision) = limiter.take_up_to("ann", 5).now();
     assert_eq!((units, decision.retry_after()), (0, None));
     assert_eq!(
         limiter
-            .peek_now("ann", 0)
+            .peek("ann", 0)
+            .now()
             .policies()
             .nth(1)
             .unwrap()

@@ -18,7 +18,7 @@ fn allowed_at_once(limiters: &[LocalLimiter], asks: u32) -> u32 {
         let (limiter, start, report) = (limiter.clone(), Arc::clone(&start), report.clone());
         thread::spawn(move || {
             start.wait();
-            let allowed = (0..asks).filter(|_| limiter.check_now("key", 1).is_allowed());
+            let allowed = (0..asks).filter(|_| limiter.check("key", 1).now().is_allowed());
             report.send(allowed.count()).expect("somebody listens");
         });
     }
@@ -56,7 +56,7 @@ fn policies_in_opposite_orders_wait_for_no_request_and_admit_exactly_the_least_l
 
         let allowed = allowed_at_once(&[one_way, the_other_way.clone()], 50);
         assert_eq!(allowed, 100 + round);
-        let decision = the_other_way.check_now("key", 0);
+        let decision = the_other_way.check("key", 0).now();
         for ((name, outcome), (declared, _)) in decision.policies().zip(policies) {
             assert_eq!(name, declared);
             assert_eq!(outcome.used(), 100 + round, "{name}");
@@ -73,7 +73,7 @@ fn limiters_that_share_some_policies_share_those_alone() {
     let allowed = allowed_at_once(&[first.clone(), second.clone()], 100);
     assert_eq!(allowed, 300);
     let used = |limiter: &LocalLimiter, name| {
-        let decision = limiter.check_now("key", 0);
+        let decision = limiter.check("key", 0).now();
         let mut policies = decision.policies();
         let (_, outcome) = policies.find(|(other, _)| *other == name).unwrap();
         outcome.used()

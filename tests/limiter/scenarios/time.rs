@@ -100,21 +100,21 @@ fn a_key_is_not_forgotten_one_microsecond_before_it_is_new() {
         clock.set_micros(Micros::new(START));
         let limiter = limiter(&clock, [("policy", algorithm)]);
         for key in 0..1_000_u32 {
-            assert!(limiter.check_now(key, 5).is_allowed(), "{algorithm}");
+            assert!(limiter.check(key, 5).now().is_allowed(), "{algorithm}");
         }
         // The store grows, and evicts idle keys.
         let reset = longest_wait(algorithm);
         clock.set_micros(Micros::new(START + reset - 1));
         for key in 1_000..10_000_u32 {
-            assert!(limiter.check_now(key, 1).is_allowed(), "{algorithm}");
+            assert!(limiter.check(key, 1).now().is_allowed(), "{algorithm}");
         }
         for key in 0..1_000_u32 {
-            let whole = limiter.check_now(key, 5);
+            let whole = limiter.check(key, 5).now();
             assert!(!whole.is_allowed(), "{algorithm}: key {key}");
         }
         clock.set_micros(Micros::new(START + reset));
         for key in 0..1_000_u32 {
-            let whole = limiter.check_now(key, 5);
+            let whole = limiter.check(key, 5).now();
             assert!(whole.is_allowed(), "{algorithm}: key {key}");
         }
     }

@@ -29,7 +29,7 @@ fn an_unknown_plan_is_named_once_and_is_the_default_plan() {
             .build_local()
             .unwrap();
         for _ in 0..3 {
-            let decision = limiter.check_now("ann", 1);
+            let decision = limiter.check("ann", 1).now();
             assert_eq!(decision.rule().unwrap().to_string(), "plan free");
         }
     });
@@ -78,7 +78,7 @@ fn a_limit_of_a_closure_that_cannot_be_is_named_once() {
             .build_local()
             .unwrap();
         for _ in 0..3 {
-            let decision = limiter.check_now("ann", 1);
+            let decision = limiter.check("ann", 1).now();
             assert_eq!(decision.rule().unwrap().to_string(), "policy");
         }
     });

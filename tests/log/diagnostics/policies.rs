@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Request, StatusCode};
 use tower::{Layer, ServiceExt};
+use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{self, Head, IntoKey, Key};
 use tower_ratelimit::plan::{Operations, Plan, Plans};
 use tower_ratelimit::policy::{Http, NoKey};
@@ -67,7 +68,8 @@ fn a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
 
     // So is one closure that reads an extension for both.
     let user = key::extension::<User>().map(|user: &User| user.id);
-    let of_user = |name: &str, algorithm: FixedWindow| Policy::new(name, algorithm).key(user);
+    let of_user =
+        |name: &str, algorithm: FixedWindow| Policy::new(name, algorithm).key(user.clone());
     let lines = build([
         of_user("m", FixedWindow::per_minute(10)),
         of_user("h", FixedWindow::per_hour(10)),
@@ -96,15 +98,15 @@ fn a_policy_of_a_limiter_never_binds_where_all_are_asked_alike() {
     let ((), lines) = Log::of(|| {
         let limiter = twice();
         for _ in 0..99 {
-            let _ = limiter.check_now("ann", 1);
+            let _ = limiter.check("ann", 1).now();
         }
     });
     assert!(lines.is_empty(), "{lines:?}");
     let ((), lines) = Log::of(|| {
         let (by_check, by_admit) = (twice(), twice());
         for _ in 0..300 {
-            let _ = by_check.check_now("ann", 1);
-            let _ = by_admit.admit_now("ann", 1);
+            let _ = by_check.check("ann", 1).now();
+            let _ = by_admit.admit("ann", 1).now();
         }
     });
     assert_warns_once(&lines, "TRL006", r#"policy "two" beside "one""#);
@@ -125,9 +127,9 @@ fn policies_that_are_asked_at_costs_of_their_own_are_not_accused() {
         let limiter = limiter();
         let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
         for _ in 0..300 {
-            let _ = limiter.check_with_now(asked).unwrap();
+            let _ = limiter.check_with(asked).unwrap().now();
             // A call that asks all of them alike comes from an operator.
-            let _ = limiter.check_now("ann", 1);
+            let _ = limiter.check("ann", 1).now();
         }
     });
     assert!(lines.is_empty(), "{lines:?}");
@@ -167,52 +169,62 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
     let quiet = || {
         let limiter = Limiter::builder().policies([burst("quiet"), closed, soft]);
         let limiter = limiter.build_local().unwrap();
-        let ask = |policy, cost| limiter.check_with_now([(policy, "ann", cost)]).unwrap();
+        let ask = |policy, cost| limiter.check_with([(policy, "ann", cost)]).unwrap().now();
         for _ in 0..3 {
             // All of it, more than is left, a limit that nothing passes, a policy that denies nothing.
             let _ = (ask("quiet", 20), ask("quiet", 20), ask("closed", 2));
             let _ = ask("soft", 50);
         }
         // Questions, and taking what there is.
-        let _ = limiter.peek_now("ann", 50);
-        let _ = limiter.take_up_to_now("ann", 50);
-        let _ = block_on(limiter.take_up_to("ann", 50)).unwrap();
+        let _ = limiter.peek("ann", 50).now();
+        let _ = limiter.take_up_to("ann", 50).now();
+        let _ = block_on(limiter.take_up_to("ann", 50).into_future()).unwrap();
         // An override with a lower limit, and a block.
         let one = TokenBucket::per_second(10).burst(1);
         let day = Duration::from_secs(86_400);
         limiter
-            .override_limit_now("quiet", "bob", one, day)
+            .override_limit("quiet", "bob", one, day)
+            .unwrap()
+            .now()
             .unwrap();
-        let _ = limiter.check_with_now([("quiet", "bob", 2)]).unwrap();
-        limiter.block_now("eve", day);
-        let _ = limiter.check_with_now([("quiet", "eve", 50)]).unwrap();
+        let _ = limiter.check_with([("quiet", "bob", 2)]).unwrap().now();
+        limiter.block("eve", day).now();
+        let _ = limiter.check_with([("quiet", "eve", 50)]).unwrap().now();
     };
     let ((), lines) = Log::of(quiet);
     assert!(lines.is_empty(), "{lines:?}");
 
+    // Under a factor, a limit is kept in parts of a unit.
+    let factor = FactorCell::new();
+    let costly = |name: &str| match name.ends_with("in parts") {
+        true => burst(name).factor(&factor),
+        false => burst(name),
+    };
     let limiter = |name: &str| {
         Limiter::builder()
-            .policy(burst(name))
+            .policy(costly(name))
             .build_local()
             .unwrap()
     };
-    let now = |name: &str| limiter(name).check_now("ann", 50).is_allowed();
-    let verdict = |name: &str| limiter(name).admit_now("ann", 50);
+    let now = |name: &str| limiter(name).check("ann", 50).now().is_allowed();
+    let verdict = |name: &str| limiter(name).admit("ann", 50).now();
     let later = |name: &str| {
-        block_on(limiter(name).check("ann", 50))
+        block_on(limiter(name).check("ann", 50).into_future())
             .unwrap()
             .is_allowed()
     };
     let by_name = |name: &str| {
-        let asked = limiter(name).check_with_now([(name, "ann", 50)]);
-        asked.unwrap().is_allowed()
+        let limiter = limiter(name);
+        let asked = limiter.check_with([(name, "ann", 50)]).unwrap();
+        asked.now().is_allowed()
     };
     let by_name_later = |name: &str| {
-        let asked = limiter(name).check_with([(name, "ann", 50)]).unwrap();
-        block_on(asked).unwrap().is_allowed()
+        let limiter = limiter(name);
+        let asked = limiter.check_with([(name, "ann", 50)]).unwrap();
+        block_on(asked.into_future()).unwrap().is_allowed()
     };
     let by_layer = |name: &str| {
-        let policy = burst(name).key(key::global()).cost(|_| 50);
+        let policy = costly(name).key(key::global()).cost(|_| 50);
         let limit = RateLimitLayer::builder().policy(policy).build().unwrap();
         let asked = hello().layer(limit).oneshot(Request::new(Body::empty()));
         block_on(asked).unwrap().status() == StatusCode::OK
@@ -232,13 +244,15 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
         ("layer", &by_layer),
         ("service", &by_service),
     ];
-    for (name, is_allowed) in ways {
-        let ((), lines) = Log::of(|| {
-            for _ in 0..3 {
-                assert!(!is_allowed(name), "{name}");
-            }
-        });
-        assert_warns_once(&lines, "TRL016", &format!("policy {name:?}"));
+    for (way, is_allowed) in ways {
+        for name in [way, &format!("{way}, in parts")] {
+            let ((), lines) = Log::of(|| {
+                for _ in 0..3 {
+                    assert!(!is_allowed(name), "{name}");
+                }
+            });
+            assert_warns_once(&lines, "TRL016", &format!("policy {name:?}"));
+        }
     }
 }
 

@@ -212,7 +212,9 @@ fn a_settlement_that_is_lost_is_warned_of_once_and_counted() {
         .unwrap();
     let ((), lines) = Log::of(|| {
         for cost in [3, 4, 5] {
-            block_on(limiter.reserve("ann", 4)).unwrap().settle(cost);
+            block_on(limiter.reserve("ann", 4).into_future())
+                .unwrap()
+                .settle(cost);
         }
     });
     assert_warns_once(&lines, "TRL024", "policy \"never settled\"");

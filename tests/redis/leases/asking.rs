@@ -22,7 +22,7 @@ async fn runs_low(limiter: &Limiter) -> (u32, u64) {
     // More may come while they are spent.
     let granted = stats(limiter).granted();
     for _ in 0..stats(limiter).held() * 7 / 8 {
-        let told = poll_once(pin!(limiter.check("ann", 1)));
+        let told = poll_once(pin!(limiter.check("ann", 1).into_future()));
         assert!(told.expect("it is decided here").unwrap().is_allowed());
         asked += 1;
     }

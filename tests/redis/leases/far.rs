@@ -73,7 +73,7 @@ async fn a_request_that_has_waited_for_the_answer_to_another_has_time_for_its_ow
     let store = store.over(Far { called, answers }).unwrap();
     let node = limiter(&store, [daily("a", LIMIT)]);
     // Each is handed over to the store when it is first polled, and so before the first answer.
-    let mut asked = [(); 3].map(|()| Box::pin(node.check("ann", 1)));
+    let mut asked = [(); 3].map(|()| Box::pin(node.check("ann", 1).into_future()));
     for one in &mut asked {
         assert!(poll_once(one.as_mut()).is_none());
     }

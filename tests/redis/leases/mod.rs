@@ -184,7 +184,7 @@ async fn the_life_of_a_unit_begins_when_the_node_sends_its_question() {
     assert_eq!(stats(&limiter).granted(), 0);
     let before = scripts_run(&server);
     proxy.delay(Duration::from_secs(2));
-    let mut check = pin!(limiter.check("ann", 1));
+    let mut check = pin!(limiter.check("ann", 1).into_future());
     // The question goes out, and the answer is on its way.
     assert!(poll_once(check.as_mut()).is_none());
     until("the server decides", || scripts_run(&server) > before).await;

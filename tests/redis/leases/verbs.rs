@@ -238,7 +238,7 @@ async fn the_units_of_requests_that_go_away_before_the_answer_are_held() {
     let units_are_held = async {
         while stats(&limiter).held() == 0 {
             // The request is sent, and dropped before its answer.
-            let mut request = Box::pin(limiter.check("ann", 1));
+            let mut request = Box::pin(limiter.check("ann", 1).into_future());
             // Unless that of one before it has come meanwhile.
             let _ = poll_once(request.as_mut());
             drop(request);

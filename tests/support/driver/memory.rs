@@ -51,7 +51,7 @@ impl Driver for Memory {
         if let Some(charge) = self.0.charge_under(cost) {
             return seen(&self.0.ledger.peek_now(&[charge]));
         }
-        let decision = self.0.limiter.peek_now("key", cost);
+        let decision = self.0.limiter.peek("key", cost).now();
         let (_, outcome) = decision.binding().expect("one policy was asked");
         Seen::from(outcome)
     }

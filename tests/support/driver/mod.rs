@@ -116,9 +116,9 @@ pub(crate) fn seen(outcomes: &Outcomes) -> Seen {
 }
 
 /// What comes of a future that does not wait.
-pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn now<T>(future: impl IntoFuture<Output = T>) -> T {
     let mut context = Context::from_waker(Waker::noop());
-    match pin!(future).poll(&mut context) {
+    match pin!(future.into_future()).poll(&mut context) {
         Poll::Ready(answer) => answer,
         Poll::Pending => panic!("it waits"),
     }

@@ -69,7 +69,7 @@ impl Policies {
     pub(crate) fn decide(&mut self, at: u64, cost: u32) -> Decision {
         self.past.push((at, Verb::Charge(cost)));
         self.clock.set_micros(Micros::new(at));
-        self.limiter.check_now("key", cost)
+        self.limiter.check("key", cost).now()
     }
 
     pub(super) fn live(&mut self, at: u64, verb: Verb) {
@@ -104,22 +104,27 @@ impl Policies {
             return;
         }
         match verb {
-            Verb::Refund(units) => self.limiter.refund_now("key", units),
-            Verb::Settle(units) => self.limiter.settle_now("key", units),
-            Verb::Block(length) => self.limiter.block_now("key", Duration::from_micros(length)),
+            Verb::Refund(units) => self.limiter.refund("key", units).now(),
+            Verb::Settle(units) => self.limiter.settle("key", units).now(),
+            Verb::Block(length) => self
+                .limiter
+                .block("key", Duration::from_micros(length))
+                .now(),
             Verb::Override(limit, length) => {
                 let length = Duration::from_micros(length);
-                let done = self.limiter.override_limit_now("0", "key", limit, length);
-                done.expect("a limit of the same kind and period");
+                let given = self.limiter.override_limit("0", "key", limit, length);
+                let given = given.expect("a limit of the same kind and period");
+                given.now().expect("there is room");
             }
             Verb::EndOverride => self
                 .limiter
-                .end_override_now("0", "key")
-                .expect("a policy of this name"),
+                .end_override("0", "key")
+                .expect("a policy of this name")
+                .now(),
             Verb::Unblock => {
-                self.limiter.unblock_now("key");
+                self.limiter.unblock("key").now();
             }
-            _ => self.limiter.reset_now("key"),
+            _ => self.limiter.reset("key").now(),
         }
     }
 
@@ -127,7 +132,7 @@ impl Policies {
     pub(super) fn unblock(&mut self, at: u64) -> bool {
         self.past.push((at, Verb::Unblock));
         self.clock.set_micros(Micros::new(at));
-        self.limiter.unblock_now("key")
+        self.limiter.unblock("key").now()
     }
 
     /// Lives through the past once more in another store: in the same store, a fork's look into

@@ -36,7 +36,7 @@ impl Shared {
 
     fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter) -> F) -> T
     where
-        F: Future<Output = Result<T, StoreError>>,
+        F: IntoFuture<Output = Result<T, StoreError>>,
     {
         self.map.clock.set_micros(Micros::new(at));
         now(ask(&self.limiter)).expect("a map does not fail")

@@ -42,13 +42,13 @@ fn a_closure_gives_the_limit_of_a_key_and_comes_before_tables_and_plans() {
         ("another", 100, "plan pro"),
         ("another period", 100, "plan pro"),
     ] {
-        let decision = limiter.check_now(key, 1);
+        let decision = limiter.check(key, 1).now();
         let day = ("day", 10_000, 9_999);
         assert_eq!(told(&decision), [("minute", limit, limit - 1), day]);
         assert_eq!(rules(&decision), [rule, "plan pro"]);
     }
-    assert_eq!(told(&limiter.check_now("unlimited", 1)).len(), 1);
-    let denied = limiter.check_now("never", 1);
+    assert_eq!(told(&limiter.check("unlimited", 1).now()).len(), 1);
+    let denied = limiter.check("never", 1).now();
     assert_eq!((denied.is_allowed(), denied.retry_after()), (false, None));
 }
 
@@ -62,22 +62,25 @@ fn a_limit_of_a_closure_that_changes_keeps_what_was_used() {
         .store(MemoryStore::new().clock(ManualClock::new()))
         .build_local()
         .unwrap();
-    assert!(limiter.check_now("ann", 5).is_allowed());
+    assert!(limiter.check("ann", 5).now().is_allowed());
     for (number, left) in [(2, 0), (100, 94), (5, 0), (7, 0), (9, 1)] {
         limit.store(number, Ordering::Relaxed);
         assert_eq!(
-            limiter.check_now("ann", 1).is_allowed(),
+            limiter.check("ann", 1).now().is_allowed(),
             left > 0 || number == 7
         );
         assert_eq!(
-            told(&limiter.peek_now("ann", 0)),
+            told(&limiter.peek("ann", 0).now()),
             [("minute", number, left)]
         );
     }
     // More limits than a store prepares.
     for number in 10..200 {
         limit.store(number, Ordering::Relaxed);
-        assert_eq!(told(&limiter.check_now("ann", 1)), [("minute", number, 1)]);
+        assert_eq!(
+            told(&limiter.check("ann", 1).now()),
+            [("minute", number, 1)]
+        );
     }
 }
 
@@ -91,5 +94,5 @@ fn nodes_divide_the_limits_of_closures() {
         .nodes(4)
         .build_local()
         .unwrap();
-    assert_eq!(told(&limiter.check_now("ann", 1)), [("minute", 25, 24)]);
+    assert_eq!(told(&limiter.check("ann", 1).now()), [("minute", 25, 24)]);
 }

@@ -87,43 +87,43 @@ fn plans_go_together_with_a_factor() {
         .unwrap();
     let [free, pro] = ["free", "pro"].map(|plan| limiter.plan(plan));
     assert_eq!(
-        told(&pro.check_now("ann", 1)),
+        told(&pro.check("ann", 1).now()),
         [("minute", 100, 99), ("day", 10_000, 9_999)]
     );
     factor.set(Factor::thousandths(500), "a test");
-    let decision = pro.check_now("ann", 1);
+    let decision = pro.check("ann", 1).now();
     assert_eq!(told(&decision), [("minute", 50, 49), ("day", 5_000, 4_999)]);
     assert_eq!(rules(&decision), ["plan pro", "plan pro"]);
     // The first request was charged 1, and the second one 2.
     assert_eq!(
-        told(&free.peek_now("ann", 0)),
+        told(&free.peek("ann", 0).now()),
         [("minute", 5, 4), ("day", 50, 49)]
     );
     factor.set(Factor::ONE, "");
     assert_eq!(
-        told(&free.peek_now("ann", 0)),
+        told(&free.peek("ann", 0).now()),
         [("minute", 10, 7), ("day", 100, 97)]
     );
     assert_eq!(
-        told(&limiter.check_now("bob", 1)),
+        told(&limiter.check("bob", 1).now()),
         [("minute", 10, 9), ("day", 100, 99)]
     );
     // A policy that the plan does not mention counts nothing.
     assert_eq!(
-        told(&limiter.plan("trial").check_now("tom", 1)),
+        told(&limiter.plan("trial").check("tom", 1).now()),
         [("minute", 10, 9)]
     );
     assert_eq!(
-        told(&limiter.plan("enterprise").check_now("ent", 1)).len(),
+        told(&limiter.plan("enterprise").check("ent", 1).now()).len(),
         1
     );
-    assert!(!limiter.plan("nothing").check_now("zoe", 1).is_allowed());
+    assert!(!limiter.plan("nothing").check("zoe", 1).now().is_allowed());
 
     let mut admitted = 0;
     for turn in 0..1_000 {
         factor.set(Factor::thousandths([100, 500, 1_000][turn % 3]), "a test");
         let plan = limiter.plan(["free", "pro"][turn % 2]);
-        admitted += u32::from(plan.check_now("eve", 1).is_allowed());
+        admitted += u32::from(plan.check("eve", 1).now().is_allowed());
     }
     assert!(admitted <= 100, "{admitted}");
 }

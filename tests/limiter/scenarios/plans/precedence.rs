@@ -91,7 +91,9 @@ impl Given {
         let limiter = limiter.operation(operation);
         if self.by_override {
             limiter
-                .override_limit_now("minute", "ann", of(10), DAY)
+                .override_limit("minute", "ann", of(10), DAY)
+                .unwrap()
+                .now()
                 .unwrap();
         }
         limiter
@@ -105,7 +107,7 @@ proptest! {
         let given = Given {
             by_override, operation, other_operation, closure, key, prefix, other_key, plan, asks_named_operation,
         };
-        let decision = given.limiter().check_now("ann", 1);
+        let decision = given.limiter().check("ann", 1).now();
         let limit = given.limit();
         prop_assert_eq!(told(&decision), [("minute", limit, limit - 1)]);
     }

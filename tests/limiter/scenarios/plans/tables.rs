@@ -17,13 +17,13 @@ fn the_exact_key_comes_first_then_the_longest_prefix_then_other() {
         ("partner", 5, "other keys"),
         ("ann", 5, "other keys"),
     ] {
-        let decision = limiter.check_now(key, 1);
+        let decision = limiter.check(key, 1).now();
         assert_eq!(told(&decision), [("minute", limit, limit - 1)], "{key}");
         assert_eq!(rules(&decision), [rule]);
     }
-    assert_eq!(told(&limiter.check_now("internal-7", 9)), []);
+    assert_eq!(told(&limiter.check("internal-7", 9).now()), []);
     // A number is no text.
-    assert_eq!(told(&limiter.check_now(7_u32, 1)), [("minute", 5, 4)]);
+    assert_eq!(told(&limiter.check(7_u32, 1).now()), [("minute", 5, 4)]);
 }
 
 #[test]
@@ -39,19 +39,37 @@ fn an_operation_has_a_state_of_its_own_and_invented_ones_share_one() {
         .store(MemoryStore::new().clock(clock))
         .build_local()
         .unwrap();
-    assert!(limiter.operation("write").check_now("ann", 10).is_allowed());
-    assert!(!limiter.operation("write").check_now("ann", 1).is_allowed());
-    assert!(limiter.operation("write").check_now("bob", 10).is_allowed());
-    let read = limiter.operation("read").check_now("ann", 1);
+    assert!(
+        limiter
+            .operation("write")
+            .check("ann", 10)
+            .now()
+            .is_allowed()
+    );
+    assert!(
+        !limiter
+            .operation("write")
+            .check("ann", 1)
+            .now()
+            .is_allowed()
+    );
+    assert!(
+        limiter
+            .operation("write")
+            .check("bob", 10)
+            .now()
+            .is_allowed()
+    );
+    let read = limiter.operation("read").check("ann", 1).now();
     assert_eq!(told(&read), [("api", 100, 99)]);
     assert_eq!(rules(&read), ["operation read"]);
     let admitted = (0..100).filter(|name| {
         let invented = limiter.operation(format!("invented-{name}"));
-        invented.check_now("ann", 1).is_allowed()
+        invented.check("ann", 1).now().is_allowed()
     });
     assert_eq!(admitted.count(), 50);
     // A request without an operation is one of the others.
-    let other = limiter.check_now("ann", 0);
+    let other = limiter.check("ann", 0).now();
     assert_eq!(told(&other), [("api", 50, 0)]);
     assert_eq!(rules(&other), ["other operations"]);
 }

@@ -1,0 +1,46 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Extract, Extractor, Head, Key, Missing, Origin, Read};
+
+/// An extractor whose type is known only at run time, as in a configuration file.
+pub(crate) type AnyKey = Extractor<Erased>;
+
+#[derive(Clone)]
+pub struct Erased(Arc<dyn Extract>);
+
+impl AnyKey {
+    pub(crate) fn new(extract: impl Extract) -> Self {
+        Self::of(Erased(Arc::new(extract)))
+    }
+}
+
+impl Origin for Erased {
+    fn identity(&self) -> Option<String> {
+        self.0.identity()
+    }
+
+    fn credential(&self) -> Option<String> {
+        self.0.credential_in_the_clear()
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.0.is_of_this_process()
+    }
+}
+
+impl Read for Erased {
+    fn read(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        self.0.extract(head)
+    }
+
+    fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        self.0.plain(head)
+    }
+}
+
+impl fmt::Debug for Erased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnyKey")
+    }
+}

@@ -1,0 +1,111 @@
+//! What a verb asks about: one key under all policies, or a key under each policy that is named.
+
+use super::charging::Named;
+use super::findings::{Findings, Looks};
+use super::{Limiter, LocalLimiter, Purpose};
+use crate::decision::Outcomes;
+use crate::key::{IntoKey, Key};
+use crate::store::{Charge, Ledger};
+
+/// What the policies are asked about.
+pub(super) trait Subject: Send + 'static {
+    /// Starts to look up the keys.
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks;
+
+    /// Notes in which way the policies are asked.
+    fn note<L: ?Sized>(&self, limiter: &Limiter<L>);
+
+    /// Passes on the charges of the policies.
+    fn with_charges<L: Ledger + ?Sized, T>(
+        &self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+        purpose: Purpose,
+        then: impl FnOnce(&[Charge]) -> T,
+    ) -> T;
+
+    /// Decides in this process.
+    fn decide_now(&self, limiter: &LocalLimiter, outcomes: &mut Outcomes);
+}
+
+/// All policies are asked about this key, at this cost.
+#[derive(Clone, Copy)]
+pub(super) struct Alike {
+    pub(super) key: Key,
+    pub(super) cost: u32,
+}
+
+impl Alike {
+    #[inline]
+    pub(super) fn of(key: impl IntoKey, cost: u32) -> Self {
+        let key = key.into_key();
+        Self { key, cost }
+    }
+}
+
+impl Subject for Alike {
+    #[inline]
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        if !limiter.has_a_resolver() {
+            return Looks::none();
+        }
+        Looks::of([&self.key], limiter)
+    }
+
+    #[inline]
+    fn note<L: ?Sized>(&self, limiter: &Limiter<L>) {
+        limiter.policies.mistakes.note_asked_alike();
+    }
+
+    // A list has room for several charges, all of which would be moved.
+    #[inline]
+    fn with_charges<L: Ledger + ?Sized, T>(
+        &self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+        purpose: Purpose,
+        then: impl FnOnce(&[Charge]) -> T,
+    ) -> T {
+        let (asked, finding) = ((self.key, self.cost), findings.of(0));
+        match limiter.policies.shape().sole() {
+            Some(policy) => limiter.with_charge_of_one(policy, asked, purpose, finding, then),
+            None => then(&limiter.charges_alike(limiter.asker(), asked, purpose, finding)),
+        }
+    }
+
+    #[inline]
+    fn decide_now(&self, limiter: &LocalLimiter, outcomes: &mut Outcomes) {
+        limiter.decide_at_once(self.key, self.cost, outcomes);
+    }
+}
+
+impl Subject for Named {
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        if !limiter.has_a_resolver() {
+            return Looks::none();
+        }
+        Looks::of(self.iter().map(|(_, demand)| &demand.key), limiter)
+    }
+
+    fn note<L: ?Sized>(&self, limiter: &Limiter<L>) {
+        limiter.policies.mistakes.note_asked_apart();
+    }
+
+    fn with_charges<L: Ledger + ?Sized, T>(
+        &self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+        purpose: Purpose,
+        then: impl FnOnce(&[Charge]) -> T,
+    ) -> T {
+        then(&limiter.charges_named(self, findings, purpose))
+    }
+
+    fn decide_now(&self, limiter: &LocalLimiter, outcomes: &mut Outcomes) {
+        self.note(limiter);
+        let findings = self.look(limiter).now();
+        let charges = limiter.charges_named(self, &findings, Purpose::Decide);
+        // The store in this process always answers, about each charge.
+        let _ = limiter.decide_all(&charges, outcomes);
+    }
+}

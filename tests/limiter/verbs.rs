@@ -1,0 +1,201 @@
+//! The two ways to ask by a verb: to await it, and `now`.
+
+use std::time::Duration;
+
+use tower_ratelimit::factor::{Factor, FactorCell};
+use tower_ratelimit::limiter::LimiterBuilder;
+use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::policy::{Mode, Penalty};
+use tower_ratelimit::{
+    Algorithm, Concurrency, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
+    TokenBucket,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Returns how many units of this key are used, and how many requests were counted.
+fn used(limiter: &LocalLimiter) -> (u32, u64) {
+    let decision = limiter.peek("ann", 0).now();
+    let counted = limiter.snapshot().requests().allowed();
+    (decision.binding().unwrap().1.used(), counted)
+}
+
+/// A store in this process decided while a future was made, so that one which was dropped at once was charged.
+#[test]
+fn a_verb_that_is_neither_awaited_nor_asked_now_does_nothing() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("api", FixedWindow::per_hour(10)))
+        .build_local()
+        .unwrap();
+    assert!(limiter.admit("ann", 4).now());
+    let limit = FixedWindow::per_hour(1);
+    drop(limiter.check("ann", 1));
+    drop(limiter.admit("ann", 1));
+    drop(limiter.check_with([("api", "ann", 1)]).unwrap());
+    drop(limiter.take_up_to("ann", 1));
+    drop(limiter.reserve("ann", 1));
+    drop(limiter.reserve_with([("api", "ann", 1)]).unwrap());
+    drop(limiter.refund("ann", 1));
+    drop(limiter.refund_with([("api", "ann", 1)]).unwrap());
+    drop(limiter.settle("ann", 1));
+    drop(limiter.settle_with([("api", "ann", 1)]).unwrap());
+    drop(limiter.reset("ann"));
+    drop(limiter.block("ann", MINUTE));
+    drop(limiter.override_limit("api", "ann", limit, MINUTE).unwrap());
+    assert_eq!(used(&limiter), (4, 1));
+    assert!(limiter.check("ann", 6).now().is_allowed());
+
+    limiter.block("ann", MINUTE).now();
+    drop(limiter.unblock("ann"));
+    assert!(limiter.unblock("ann").now());
+    let given = limiter.override_limit("api", "ann", limit, MINUTE).unwrap();
+    given.now().unwrap();
+    drop(limiter.end_override("api", "ann").unwrap());
+    assert_eq!(limiter.peek("ann", 0).now().binding().unwrap().1.limit(), 1);
+}
+
+#[tokio::test]
+async fn a_future_needs_neither_its_limiter_nor_its_key() {
+    let limiter = Limiter::builder()
+        .policy(Policy::new("api", FixedWindow::per_hour(10)))
+        .build()
+        .unwrap();
+    let other = limiter.clone();
+    let named = other
+        .check_with([("api", &*String::from("ann"), 3)])
+        .unwrap();
+    let both = [
+        limiter.check(&*String::from("ann"), 7).into_future(),
+        named.into_future(),
+    ];
+    drop((limiter, other));
+    for decided in both {
+        let decision = tokio::spawn(decided).await.unwrap().unwrap();
+        assert!(decision.is_allowed());
+    }
+}
+
+const VERBS: u32 = 16;
+
+const NAMED: [&str; 2] = ["a", "b"];
+
+async fn awaited(limiter: &LocalLimiter, verb: u32, key: &str, units: u32) -> String {
+    let named = [("b", key, units), ("a", key, 1)];
+    let policy = NAMED[units as usize % 2];
+    let lower = FixedWindow::per_hour(units + 1);
+    match verb % VERBS {
+        0 => format!("{:?}", limiter.check(key, units).await),
+        1 => format!("{:?}", limiter.admit(key, units).await),
+        2 => format!("{:?}", limiter.check_with(named).unwrap().await),
+        3 => format!("{:?}", limiter.peek(key, units).await),
+        4 => format!("{:?}", limiter.take_up_to(key, units).await),
+        5 => format!("{:?}", limiter.inspect(key).await),
+        6 => format!("{:?}", limiter.reserve(key, units).await),
+        7 => format!("{:?}", limiter.reserve_with(named).unwrap().await),
+        8 => format!("{:?}", limiter.refund(key, units).await),
+        9 => format!("{:?}", limiter.refund_with(named).unwrap().await),
+        10 => format!("{:?}", limiter.settle(key, units).await),
+        11 => format!("{:?}", limiter.settle_with(named).unwrap().await),
+        12 if units == 0 => format!("{:?}", limiter.reset(key).await),
+        13 if units < 3 => format!("{:?}", limiter.block(key, MINUTE).await),
+        14 => format!("{:?}", limiter.unblock(key).await),
+        _ => match limiter.override_limit(policy, key, lower, MINUTE) {
+            Ok(given) => format!("{:?}", given.await),
+            Err(_) => format!("{:?}", limiter.end_override(policy, key).unwrap().await),
+        },
+    }
+}
+
+fn now(limiter: &LocalLimiter, verb: u32, key: &str, units: u32) -> String {
+    let named = [("b", key, units), ("a", key, 1)];
+    let policy = NAMED[units as usize % 2];
+    let lower = FixedWindow::per_hour(units + 1);
+    match verb % VERBS {
+        0 => format!("Ok({:?})", limiter.check(key, units).now()),
+        1 => format!("Ok({:?})", limiter.admit(key, units).now()),
+        2 => format!("Ok({:?})", limiter.check_with(named).unwrap().now()),
+        3 => format!("Ok({:?})", limiter.peek(key, units).now()),
+        4 => format!("Ok({:?})", limiter.take_up_to(key, units).now()),
+        5 => format!("Ok({:?})", limiter.inspect(key).now()),
+        6 => format!("Ok({:?})", limiter.reserve(key, units).now()),
+        7 => format!("Ok({:?})", limiter.reserve_with(named).unwrap().now()),
+        8 => format!("Ok({:?})", limiter.refund(key, units).now()),
+        9 => format!("Ok({:?})", limiter.refund_with(named).unwrap().now()),
+        10 => format!("Ok({:?})", limiter.settle(key, units).now()),
+        11 => format!("Ok({:?})", limiter.settle_with(named).unwrap().now()),
+        12 if units == 0 => format!("Ok({:?})", limiter.reset(key).now()),
+        13 if units < 3 => format!("Ok({:?})", limiter.block(key, MINUTE).now()),
+        14 => format!("Ok({:?})", limiter.unblock(key).now()),
+        _ => match limiter.override_limit(policy, key, lower, MINUTE) {
+            Ok(given) => format!("{:?}", given.now()),
+            Err(_) => format!("Ok({:?})", limiter.end_override(policy, key).unwrap().now()),
+        },
+    }
+}
+
+/// Returns limiters of two policies, of each kind that has a path of its own.
+fn limiters() -> Vec<(&'static str, LimiterBuilder)> {
+    let hourly = || Policy::new("a", FixedWindow::per_hour(20));
+    let bucket = || Policy::new("b", TokenBucket::per_minute(30));
+    let busy = FactorCell::new();
+    busy.set(Factor::thousandths(500), "a test");
+    let paid = Plan::new("paid").limit("a", FixedWindow::per_hour(40));
+    let plans = Plans::new([paid, Plan::new("free").unlimited("b")]).default_plan("free");
+    let by = |first: Policy, second: Policy| Limiter::builder().policy(first).policy(second);
+    let plan_of = |key: &tower_ratelimit::key::Key| {
+        (*key == tower_ratelimit::key::IntoKey::into_key("ann")).then_some("paid")
+    };
+    vec![
+        ("two limits", by(hourly(), bucket())),
+        (
+            "one limit",
+            by(hourly(), Policy::new("b", Algorithm::Unlimited)),
+        ),
+        ("soft", by(hourly(), bucket().soft())),
+        ("shadow", by(hourly().mode(Mode::Shadow), bucket())),
+        ("factor", by(hourly().factor(&busy).most(5), bucket())),
+        ("slots", by(hourly(), Policy::new("b", Concurrency::of(3)))),
+        (
+            "penalty",
+            by(hourly().penalty(Penalty::after(3, MINUTE)), bucket()),
+        ),
+        ("plans", by(hourly(), bucket()).plans(plans, plan_of)),
+    ]
+}
+
+/// They were two bodies. Those of `take_up_to` differed under a factor with a ceiling, and beside slots.
+#[tokio::test]
+async fn what_is_awaited_and_what_is_asked_now_answer_alike() {
+    for (name, builder) in limiters() {
+        let clock = ManualClock::new();
+        let [first, second] = [(); 2].map(|()| {
+            let store = MemoryStore::new().clock(clock.clone());
+            builder.clone().store(store).build_local().unwrap()
+        });
+        let mut random = 1_u32;
+        for step in 0..2_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (verb, units) = (random >> 16, (random >> 8) % 12);
+            let key = if random >> 31 == 0 { "ann" } else { "bob" };
+            let awaited = awaited(&first, verb, key, units).await;
+            let now = now(&second, verb, key, units);
+            assert_eq!(awaited, now, "{name}: step {step}, verb {}", verb % VERBS);
+            clock.advance(Duration::from_secs((units / 4).into()));
+        }
+        let counted =
+            [&first, &second].map(|limiter| format!("{:?}", limiter.snapshot().requests()));
+        assert_eq!(counted[0], counted[1], "{name}");
+    }
+}
+
+/// When it was asked at once, it asked for all fifty, which no request may cost, and took one.
+#[tokio::test]
+async fn as_much_is_taken_under_a_factor_as_a_request_may_cost() {
+    let half = FactorCell::new();
+    half.set(Factor::thousandths(500), "a test");
+    let policy = Policy::new("api", FixedWindow::per_hour(100)).most(5);
+    let builder = Limiter::builder().policy(policy.factor(&half));
+    let limiter = || builder.clone().build_local().unwrap();
+    assert_eq!(limiter().take_up_to("ann", 50).await.unwrap().0, 5);
+    assert_eq!(limiter().take_up_to("ann", 50).now().0, 5);
+}
