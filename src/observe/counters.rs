@@ -113,7 +113,7 @@ impl Counters {
     fn rows(&self) -> Rows<'_> {
         let slot = slot();
         let rows = self.slots.get(slot).map_or(&[][..], |rows| {
-            rows.get().map_or_else(|| self.make_rows(rows), |rows| rows)
+            rows.get().map_or_else(|| self.make_rows(rows), Box::as_ref)
         });
         Rows::new(rows, slot < OWN)
     }

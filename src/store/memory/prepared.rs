@@ -9,11 +9,13 @@ use crate::algorithm::{Algorithm, Limit};
 /// The number of limits that a ledger keeps. The algorithm of any other limit is made for each request.
 const MOST: usize = 16;
 
+type OfLimit = (Limit, Option<Algorithm>);
+
 /// The algorithms of limits, found without a lock and never removed. There is none for the limit of the counter itself.
 ///
 /// A boxed slice, because the compiler unrolls a loop over an array of known length.
 #[derive(Debug)]
-pub(super) struct Prepared(Box<[OnceLock<(Limit, Option<Algorithm>)>]>);
+pub(super) struct Prepared(Box<[OnceLock<OfLimit>]>);
 
 impl Default for Prepared {
     fn default() -> Self {
