@@ -2,7 +2,7 @@
 
 #[cfg(feature = "calendar")]
 use super::by_hours::Timed;
-use super::step::{Long, Step};
+use super::step::Step;
 use super::unlimited::Unlimited;
 use super::{Algorithm, Limit, State};
 use crate::clock::Micros;
@@ -16,6 +16,11 @@ pub(crate) struct AnyLong(Algorithm);
 impl AnyLong {
     pub(crate) fn new(algorithm: Algorithm) -> Self {
         Self(algorithm)
+    }
+
+    /// Returns the rule under this limit at all hours, if it can have it.
+    pub(crate) fn limited(self, limit: Limit) -> Self {
+        self.0.without_hours().under(limit).map_or(self, Self)
     }
 }
 
@@ -124,16 +129,5 @@ impl Step for AnyLong {
 
     fn outcome(&self, kept: &State, now: Micros, cost: u32, allowed: bool) -> Outcome {
         ask!(self, rule => rule.outcome(kept, now, cost, allowed))
-    }
-}
-
-impl Long for AnyLong {
-    fn limited(&self, limit: Limit) -> Self {
-        let limited = self.0.without_hours().under(limit);
-        limited.map_or(*self, Self)
-    }
-
-    fn under(&self, algorithm: &Algorithm) -> Self {
-        Self(*algorithm)
     }
 }

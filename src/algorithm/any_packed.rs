@@ -235,7 +235,7 @@ impl Pack for AnyPacked {
 mod tests {
     // Not the trait `OnWords`, whose functions have the same names.
     use super::{AnyPacked, Micros, Pack, Packed, Step};
-    use crate::algorithm::{Algorithm, Fixed, Long, WithRule};
+    use crate::algorithm::{Algorithm, Fixed, State, WithRule};
 
     /// Runs a rule in its own form and in words, and compares the results.
     struct Compare;
@@ -259,7 +259,7 @@ mod tests {
             })
         }
 
-        fn long(self, _: impl Long) -> bool {
+        fn long(self, _: impl Step<Kept = State>) -> bool {
             false
         }
     }

@@ -231,3 +231,13 @@ impl Step for AnyRule {
         )
     }
 }
+
+impl Fixed for AnyRule {
+    fn words(&self, words: Words) -> Words {
+        words
+    }
+
+    fn of_words(&self, words: Words) -> Words {
+        words
+    }
+}

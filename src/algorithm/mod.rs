@@ -88,7 +88,7 @@ pub(crate) use self::any_rule::AnyRule;
 pub(crate) use self::kind::Replenishment;
 #[cfg(feature = "redis")]
 pub(crate) use self::lua::Lua;
-pub(crate) use self::step::{Fixed, Long, Pack, Step, WithRule, read};
+pub(crate) use self::step::{Fixed, Pack, Step, WithRule, read};
 
 use self::constructors::{paved_constructors, quota_constructors};
 use self::kind::{Kind, each_kind, match_kind};

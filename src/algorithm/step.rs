@@ -4,11 +4,9 @@
 //! knows the type of the rule keeps this form, and so reads and writes no states: in one word if it
 //! [packs](Pack::pack), in three words, or as a list of any length.
 
-use super::kind::Kind;
-use super::{Algorithm, Limit, State};
+use super::State;
 use crate::clock::Micros;
 use crate::decision::Outcome;
-use crate::quota::Quota;
 
 /// The rule of one algorithm, as pure functions on integers.
 ///
@@ -137,6 +135,7 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     }
 
     /// Returns whether a request of any cost is allowed. A cost of 0 only asks.
+    #[inline]
     fn allows(&self, kept: &Self::Kept, now: Micros, cost: u32) -> bool {
         match cost {
             0 => self.limit() > 0,
@@ -201,26 +200,6 @@ pub(crate) trait Pack: Step<Kept: Copy + PartialEq> {
     }
 }
 
-/// A rule that keeps any number of words.
-pub(crate) trait Long: Step<Kept = State> + Copy {
-    /// The rule under this limit, if it can have it.
-    fn limited(&self, limit: Limit) -> Self;
-
-    /// The rule of this algorithm, which has the same frame.
-    fn under(&self, algorithm: &Algorithm) -> Self {
-        let limit = algorithm.limits();
-        limit.map_or(*self, |limit| self.limited(limit))
-    }
-}
-
-impl<K: Kind + Step<Kept = State>> Long for K {
-    fn limited(&self, limit: Limit) -> Self {
-        let quota = Quota::new(limit.quota(), Kind::quota(self).period());
-        let limited = quota.and_then(|quota| self.resized(quota, limit.size()));
-        limited.unwrap_or(*self)
-    }
-}
-
 /// An action on a rule, by how the rule keeps its states.
 pub(crate) trait WithRule {
     type Result;
@@ -252,11 +231,11 @@ pub(crate) trait WithRule {
     }
 
     /// For a rule that keeps any number of words.
-    fn long(self, rule: impl Long) -> Self::Result;
+    fn long(self, rule: impl Step<Kept = State>) -> Self::Result;
 
     /// For a rule that keeps nothing of its own.
     #[inline]
-    fn stateless(self, rule: impl Long) -> Self::Result
+    fn stateless(self, rule: impl Step<Kept = State>) -> Self::Result
     where
         Self: Sized,
     {

@@ -1,7 +1,7 @@
 //! The rule without a limit.
 
-use super::step::{Long, Step};
-use super::{Limit, State};
+use super::State;
+use super::step::Step;
 use crate::clock::Micros;
 
 /// The rule of a policy without a limit: every request passes, and the store keeps nothing.
@@ -63,11 +63,5 @@ impl Step for Unlimited {
 
     fn effective_window(&self, _: &State, _: Micros) -> Micros {
         Micros::ZERO
-    }
-}
-
-impl Long for Unlimited {
-    fn limited(&self, _: Limit) -> Self {
-        *self
     }
 }

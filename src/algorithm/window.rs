@@ -47,6 +47,7 @@ impl<W: InWindows> Step for W {
         State::unless_new([begun, used])
     }
 
+    #[inline]
     fn limit(&self) -> u32 {
         self.quota().limit()
     }
@@ -64,11 +65,13 @@ impl<W: InWindows> Step for W {
         (kept.begun > begun).then_some(Window { begun, ..*kept })
     }
 
+    #[inline]
     fn admits(&self, kept: &Window, now: Micros, cost: u32) -> bool {
         let used = self.window_at(now, *kept).used;
         used.saturating_add(cost.into()) <= self.limit().into()
     }
 
+    #[inline]
     fn charge(&self, kept: &mut Window, now: Micros, cost: u32) {
         *kept = self.window_at(now, *kept);
         kept.used += u64::from(cost);
@@ -122,10 +125,12 @@ impl<W: InWindows> Step for W {
 }
 
 impl<W: InWindows> Fixed for W {
+    #[inline]
     fn words(&self, Window { begun, used }: Window) -> [u64; 3] {
         [begun, used, 0]
     }
 
+    #[inline]
     fn of_words(&self, [begun, used, _]: [u64; 3]) -> Window {
         Window { begun, used }
     }
@@ -137,10 +142,12 @@ impl<W: InWindows> Pack for W {
     }
 
     /// Both numbers in one word, with the count in the lowest bits.
+    #[inline]
     fn pack(&self, Window { begun, used }: Window) -> u64 {
         begun << bits_of_count(self.limit()) | used
     }
 
+    #[inline]
     fn unpack(&self, word: u64, _: Micros) -> Window {
         let bits = bits_of_count(self.limit());
         let begun = word >> bits;

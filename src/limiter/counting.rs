@@ -88,6 +88,7 @@ impl LimiterCounters {
     }
 
     /// Records that a key has asked a policy for this many units.
+    #[inline(never)]
     fn note(&self, policy: usize, key: &Key, units: u32, is_refused: bool, at: Option<Micros>) {
         let finders = self.heaviest.as_deref().unwrap_or_default();
         if let Some(Some(finder)) = finders.get(policy) {
@@ -204,7 +205,11 @@ impl Policies {
     }
 
     /// Counts a verdict on a request under one policy, without numbers.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call costs a twelfth of the decision"
+    )]
+    #[inline(always)]
     pub(super) fn count_judged_by_one(
         &self,
         policy: usize,

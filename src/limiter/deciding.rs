@@ -122,14 +122,15 @@ impl LocalLimiter {
     }
 
     /// Decides as [`Limiter::admit`] does.
-    #[inline]
-    pub(super) fn admit_at_once(&self, key: Key, cost: u32) -> bool {
+    // A function of its own, so that it is compiled here as a whole, and not in parts with its callers.
+    #[inline(never)]
+    pub(super) fn admit_at_once(&self, key: &Key, cost: u32) -> bool {
         let policies = &*self.policies;
         let Some(policy) = policies.only_plain(cost) else {
-            return self.admit_as(policies.shape_at(cost), &key, cost);
+            return self.admit_as(policies.shape_at(cost), key, cost);
         };
-        let is_admitted = self.ledger.inner().admit_one(policy, &key, cost);
-        policies.count_judged_by_one(policy, (&key, cost), is_admitted);
+        let is_admitted = self.ledger.inner().admit_one(policy, key, cost);
+        policies.count_judged_by_one(policy, (key, cost), is_admitted);
         is_admitted
     }
 

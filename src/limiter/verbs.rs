@@ -298,7 +298,7 @@ impl Steps for Admit {
     #[inline]
     fn now(self, limiter: &LocalLimiter) -> bool {
         let Self(Alike { key, cost }) = self;
-        limiter.admit_at_once(key, cost)
+        limiter.admit_at_once(&key, cost)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each thread has counters of its own, which no other thread writes to. So an addition is a load and a
 //! store. A reader adds up the counters of all threads.
 
+use std::array;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +22,7 @@ use crate::decision::{Outcome, Outcomes};
 pub(crate) struct Counters {
     policies: Box<[Metered]>,
     /// One list of rows for each thread, made when the thread first counts.
-    slots: Box<[OnceLock<Box<[Row]>>]>,
+    slots: Box<[OnceLock<Box<[Row]>>; SHARED + 1]>,
 }
 
 /// A policy whose requests are counted.
@@ -103,17 +104,23 @@ impl Counters {
     pub(crate) fn new(policies: impl IntoIterator<Item = Metered>) -> Self {
         Self {
             policies: policies.into_iter().collect(),
-            slots: (0..=SHARED).map(|_| OnceLock::new()).collect(),
+            slots: Box::new(array::from_fn(|_| OnceLock::new())),
         }
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for the callers")]
+    #[inline(always)]
     fn rows(&self) -> Rows<'_> {
         let slot = slot();
         let rows = self.slots.get(slot).map_or(&[][..], |rows| {
-            rows.get_or_init(|| (0..=self.policies.len()).map(|_| Row::default()).collect())
+            rows.get().map_or_else(|| self.make_rows(rows), Box::as_ref)
         });
         Rows::new(rows, slot < OWN)
+    }
+
+    #[cold]
+    fn make_rows<'a>(&self, rows: &'a OnceLock<Box<[Row]>>) -> &'a [Row] {
+        rows.get_or_init(|| (0..=self.policies.len()).map(|_| Row::default()).collect())
     }
 
     /// Counts a request, whatever the policies.
@@ -157,11 +164,15 @@ impl Counters {
     }
 
     /// Counts a verdict under one policy, which charges this many units. The numbers are not known.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call takes as long as the additions"
+    )]
+    #[inline(always)]
     pub(crate) fn judged_by_one(&self, policy: usize, units: u32, is_allowed: bool) {
         let rows = self.rows();
         if is_allowed {
-            rows.allowed_by_one(policy, units, false);
+            rows.allowed_by_one(policy, units, None);
         } else {
             rows.request(Request::Refused);
             rows.policy(policy, Count::Refused, 1);
@@ -171,7 +182,8 @@ impl Counters {
     /// Counts a request that one policy has allowed, which charges this many units.
     #[inline]
     pub(crate) fn allowed(&self, policy: usize, units: u32, outcome: &Outcome) {
-        self.rows().allowed_by_one(policy, units, is_near(outcome));
+        self.rows()
+            .allowed_by_one(policy, units, Some(is_near(outcome)));
     }
 
     /// Counts a decided request under these policies, with the units that each of them charges. Returns

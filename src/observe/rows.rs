@@ -72,23 +72,26 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Counts a request that one policy has allowed, which charges this many units.
+    /// Counts a request that one policy has allowed, which charges this many units, and whether it is near the limit, if
+    /// the numbers are known.
     #[inline]
-    pub(super) fn allowed_by_one(self, policy: usize, units: u32, is_near: bool) {
+    pub(super) fn allowed_by_one(self, policy: usize, units: u32, is_near: Option<bool>) {
+        let rows = (self.rows.first(), self.rows.get(policy + 1));
         if self.are_own
-            && let [Row(requests), policies @ ..] = self.rows
-            && let Some(Row(row)) = policies.get(policy)
+            && let (Some(Row(requests)), Some(Row(row))) = rows
         {
             // All at once: most decisions are of this kind, and change four counts.
             add_alone(&requests[Request::Allowed as usize], 1);
             add_alone(&row[Count::Allowed as usize], 1);
             add_alone(&row[Count::Cost as usize], units.into());
-            add_alone(&row[Count::NearLimit as usize], is_near.into());
+            if let Some(is_near) = is_near {
+                add_alone(&row[Count::NearLimit as usize], is_near.into());
+            }
         } else {
             self.request(Request::Allowed);
             self.policy(policy, Count::Allowed, 1);
             self.policy(policy, Count::Cost, units.into());
-            self.policy(policy, Count::NearLimit, is_near.into());
+            self.policy(policy, Count::NearLimit, is_near.unwrap_or(false).into());
         }
     }
 

@@ -18,15 +18,18 @@ fn age(window: Window, now: Micros) -> u64 {
 
 /// `Window::begun` is the moment at which a window began.
 impl InWindows for AnchoredWindow {
+    #[inline]
     fn quota(&self) -> Quota {
         self.quota
     }
 
+    #[inline]
     fn begun_at(self, now: Micros) -> u64 {
         now.get()
     }
 
     /// Returns the open window, or the window that opens now. A window without charges has not opened.
+    #[inline]
     fn window_at(self, now: Micros, kept: Window) -> Window {
         match kept {
             window if window.used > 0 && age(window, now) < self.period() => window,

@@ -14,14 +14,17 @@ impl FixedWindow {
 
 /// `Window::begun` is the number of a window since the epoch.
 impl InWindows for FixedWindow {
+    #[inline]
     fn quota(&self) -> Quota {
         self.quota
     }
 
+    #[inline]
     fn begun_at(self, now: Micros) -> u64 {
         now.get() / self.period()
     }
 
+    #[inline]
     fn window_at(self, now: Micros, kept: Window) -> Window {
         let begun = self.begun_at(now);
         match kept {

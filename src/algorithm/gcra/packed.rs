@@ -117,14 +117,15 @@ impl Step for Packed {
 
     #[inline]
     fn admits(&self, debt: &Debt, now: Micros, cost: u32) -> bool {
-        self.owed(debt, now).saturating_add(self.in_parts(cost)) <= self.capacity
+        // A cost is within the limit, so it is within the capacity.
+        self.owed(debt, now) <= self.capacity - u64::from(cost) * self.parts
     }
 
     #[inline]
     fn charge(&self, debt: &mut Debt, now: Micros, cost: u32) {
         *debt = Debt {
             at: now.get(),
-            owed: self.owed(debt, now).saturating_add(self.in_parts(cost)),
+            owed: self.owed(debt, now) + u64::from(cost) * self.parts,
         };
     }
 

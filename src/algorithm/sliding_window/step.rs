@@ -17,6 +17,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
+    #[inline]
     fn of_words([number, previous, current]: [u64; 3]) -> Self {
         Self {
             number,
@@ -25,6 +26,7 @@ impl Windows {
         }
     }
 
+    #[inline]
     fn words(self) -> [u64; 3] {
         [self.number, self.previous, self.current]
     }
@@ -73,6 +75,7 @@ impl SlidingWindow {
     }
 
     /// Returns how much of the limit the two windows leave, weighted; 0 if they exceed it.
+    #[inline]
     fn free(self, windows: Windows, now: Micros) -> u128 {
         product(self.limit().into(), self.period()).saturating_sub(self.used(windows, now))
     }
@@ -187,10 +190,12 @@ impl Step for SlidingWindow {
 }
 
 impl Fixed for SlidingWindow {
+    #[inline]
     fn words(&self, kept: Windows) -> [u64; 3] {
         kept.words()
     }
 
+    #[inline]
     fn of_words(&self, words: [u64; 3]) -> Windows {
         Windows::of_words(words)
     }

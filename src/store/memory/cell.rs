@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::algorithm::{Algorithm, AnyRule, Limit, Long as LongRule, Pack, State, Step};
+use crate::algorithm::{Algorithm, AnyLong, AnyRule, Fixed, Limit, Pack, State, Step};
 use crate::clock::Micros;
 
 /// Holds the state of one key; guarded by the seqlock of its page.
@@ -39,18 +39,53 @@ pub(super) trait Keeps<S: Step>: Cell {
     /// Writes a changed state back.
     fn keep(&self, rule: &S, seen: Self::Seen<'_>);
 
-    /// Whether the cell holds states under any limit.
-    const VARIES: bool = true;
-
-    /// Returns the rule under the limit of this algorithm, which has the frame of the rule.
-    fn under<'a>(rule: &'a S, own: &Algorithm) -> Cow<'a, S>;
-
-    /// Returns the rule under this limit.
-    fn limited(rule: &S, limit: Limit) -> S;
-
     /// Returns whether the cell can hold this state, which was charged after the fact or elsewhere.
     fn holds(_: &S, _: &S::Kept, _: Micros) -> bool {
         true
+    }
+}
+
+/// A rule of a table.
+pub(super) trait OfTable: Step {
+    /// Whether the table holds states under any limit.
+    const VARIES: bool = true;
+
+    /// Returns the rule under the limit of this algorithm, which has the frame of the rule.
+    fn under(&self, own: &Algorithm) -> Cow<'_, Self>;
+
+    /// Returns the rule under this limit.
+    fn limited(&self, limit: Limit) -> Self;
+}
+
+impl<S: Pack> OfTable for S {
+    const VARIES: bool = false;
+
+    fn under(&self, _: &Algorithm) -> Cow<'_, Self> {
+        Cow::Borrowed(self)
+    }
+
+    fn limited(&self, _: Limit) -> Self {
+        self.clone()
+    }
+}
+
+impl OfTable for AnyRule {
+    fn under(&self, own: &Algorithm) -> Cow<'_, Self> {
+        Cow::Owned(Self::new(*own))
+    }
+
+    fn limited(&self, limit: Limit) -> Self {
+        Self::limited(*self, limit)
+    }
+}
+
+impl OfTable for AnyLong {
+    fn under(&self, own: &Algorithm) -> Cow<'_, Self> {
+        Cow::Owned(Self::new(*own))
+    }
+
+    fn limited(&self, limit: Limit) -> Self {
+        Self::limited(*self, limit)
     }
 }
 
@@ -102,16 +137,6 @@ impl<S: Pack> Keeps<S> for Word {
         self.0.store(rule.pack(kept), Ordering::Relaxed);
     }
 
-    const VARIES: bool = false;
-
-    fn under<'a>(rule: &'a S, _: &Algorithm) -> Cow<'a, S> {
-        Cow::Borrowed(rule)
-    }
-
-    fn limited(rule: &S, _: Limit) -> S {
-        rule.clone()
-    }
-
     fn holds(rule: &S, kept: &S::Kept, now: Micros) -> bool {
         rule.packs(*kept, now)
     }
@@ -141,30 +166,23 @@ impl Cell for Words {
     }
 }
 
-impl Keeps<AnyRule> for Words {
-    type Seen<'a> = Copied<[u64; 3]>;
+/// The words of a rule of any type are those of the same algorithm as [`AnyRule`].
+impl<S: Fixed> Keeps<S> for Words {
+    type Seen<'a> = Copied<S::Kept>;
 
     #[inline]
-    fn see(&self, _: &AnyRule, _: Micros) -> Copied<[u64; 3]> {
-        Copied(self.load())
-    }
-
-    #[inline]
-    fn put(&self, _: &AnyRule, kept: [u64; 3]) {
-        self.store(kept);
+    fn see(&self, rule: &S, _: Micros) -> Copied<S::Kept> {
+        Copied(rule.of_words(self.load()))
     }
 
     #[inline]
-    fn keep(&self, _: &AnyRule, Copied(kept): Copied<[u64; 3]>) {
-        self.store(kept);
+    fn put(&self, rule: &S, kept: S::Kept) {
+        self.store(rule.words(kept));
     }
 
-    fn under<'a>(_: &'a AnyRule, own: &Algorithm) -> Cow<'a, AnyRule> {
-        Cow::Owned(AnyRule::new(*own))
-    }
-
-    fn limited(rule: &AnyRule, limit: Limit) -> AnyRule {
-        rule.limited(limit)
+    #[inline]
+    fn keep(&self, rule: &S, Copied(kept): Copied<S::Kept>) {
+        self.store(rule.words(kept));
     }
 }
 
@@ -191,27 +209,19 @@ impl Cell for Long {
     }
 }
 
-impl<S: LongRule> Keeps<S> for Long {
+impl Keeps<AnyLong> for Long {
     type Seen<'a> = MutexGuard<'a, State>;
 
     #[inline]
-    fn see(&self, _: &S, _: Micros) -> MutexGuard<'_, State> {
+    fn see(&self, _: &AnyLong, _: Micros) -> MutexGuard<'_, State> {
         self.lock()
     }
 
     #[inline]
-    fn put(&self, _: &S, kept: State) {
+    fn put(&self, _: &AnyLong, kept: State) {
         *self.lock() = kept;
     }
 
     #[inline]
-    fn keep(&self, _: &S, _: MutexGuard<'_, State>) {}
-
-    fn under<'a>(rule: &'a S, own: &Algorithm) -> Cow<'a, S> {
-        Cow::Owned(rule.under(own))
-    }
-
-    fn limited(rule: &S, limit: Limit) -> S {
-        rule.limited(limit)
-    }
+    fn keep(&self, _: &AnyLong, _: MutexGuard<'_, State>) {}
 }

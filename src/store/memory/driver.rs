@@ -8,13 +8,15 @@ use std::hint::spin_loop;
 use smallvec::SmallVec;
 
 use super::blocks::Blocks;
-use super::counter::{ATTEMPTS, General, OutcomeSink, Tier, Wanted};
 use super::opened::Opened;
 use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
 use super::seqlock::Lock;
+use super::sink::{ATTEMPTS, OutcomeSink};
+use super::tiers::{Tier, Tiers, ask_tier};
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
 use crate::decision::{DenialEffect, Outcomes};
+use crate::store::Wanted;
 
 /// A decision on charges under any number of policies.
 pub(super) struct Decision<'a> {
@@ -59,9 +61,9 @@ const PATIENT_AFTER: u32 = 16;
 )]
 pub(super) struct Part<'a> {
     policy: usize,
-    counter: &'a dyn General,
+    tiers: &'a Tiers,
     /// The table in which the key was looked up.
-    tier: &'a dyn Tier,
+    tier: Tier<'a>,
     /// The limit of the request, if it differs from that of the counter.
     limit: Option<Algorithm>,
     blocks: &'a Blocks,
@@ -133,7 +135,7 @@ impl<'a> Decision<'a> {
         if self.latest(|_| true) > *now {
             // Another thread charged after the clock was read, or the clock has stepped back.
             *now = self.clock.now();
-            if self.parts.iter().any(|part| part.tier.until() < *now) {
+            if self.parts.iter().any(|part| part.until() < *now) {
                 return Err(Changed);
             }
         }
@@ -167,7 +169,7 @@ impl<'a> Decision<'a> {
         let only_asks = !self.purpose.writes();
         let mut allowed = self.purpose != Purpose::Deny;
         for part in &mut self.parts {
-            part.allowed = part.tier.allows(&part.snapshot, part.ask, now)?;
+            part.allowed = part.allows(now)?;
             part.look_up_block(now, self.clock, only_asks);
             allowed &= match part.effect {
                 DenialEffect::Full => part.allowed && part.blocked.is_none(),
@@ -195,9 +197,7 @@ impl<'a> Decision<'a> {
                 policy: part.policy,
                 outcomes,
             };
-            let (snapshot, ask) = (&part.snapshot, part.ask);
-            part.tier
-                .write_outcome(snapshot, ask, now, part.allowed, &mut sink)?;
+            part.write_uncharged(part.ask, now, Some(part.allowed), &mut sink)?;
             if let Some(left) = part.blocked {
                 outcomes.block(part.policy, left);
             }
@@ -261,7 +261,7 @@ impl<'a> Decision<'a> {
         let charges = allowed && self.purpose.writes();
         let is_lost = |part: &Part<'_>| {
             !(charges && part.charges() || part.has_room)
-                && part.tier.lacks_room(&part.snapshot, part.ask)
+                && ask_tier!(part.tier, table => table.lacks_room(&part.snapshot, part.ask))
         };
         if !self.parts.iter().any(is_lost) {
             return Ok(());
@@ -269,7 +269,7 @@ impl<'a> Decision<'a> {
         // Searching other pages requires that no page is locked.
         self.unlock();
         for part in self.parts.iter_mut().filter(|part| is_lost(part)) {
-            if part.tier.has_room(&part.snapshot, now) {
+            if ask_tier!(part.tier, table => table.has_room(&part.snapshot, now)) {
                 part.has_room = true;
             } else {
                 part.counted = Counted::Overflow;
@@ -286,12 +286,10 @@ impl<'a> Decision<'a> {
                 policy: part.policy,
                 outcomes,
             };
-            let (snapshot, ask) = (&part.snapshot, part.ask);
             if part.charges() {
-                part.tier.preview(snapshot, ask, now, &mut sink)?;
+                part.write_uncharged(part.ask, now, None, &mut sink)?;
             } else {
-                part.tier
-                    .write_outcome(snapshot, ask, now, part.allowed, &mut sink)?;
+                part.write_uncharged(part.ask, now, Some(part.allowed), &mut sink)?;
                 if let Some(left) = part.blocked {
                     outcomes.block(part.policy, left);
                 }
@@ -303,7 +301,7 @@ impl<'a> Decision<'a> {
     /// Locks every page, if none has changed since it was read.
     fn lock(&mut self) -> Result<(), Changed> {
         for part in self.parts.iter_mut().filter(|part| part.lock.is_none()) {
-            part.lock = Some(part.tier.lock(&part.snapshot)?);
+            part.lock = Some(ask_tier!(part.tier, table => table.lock(&part.snapshot))?);
         }
         Ok(())
     }
@@ -321,7 +319,7 @@ impl<'a> Decision<'a> {
                 && part.ask.cost > 0
                 && part.snapshot.latest > now
             {
-                part.tier.step_back(&part.snapshot, lock, now);
+                ask_tier!(part.tier, table => table.step_back(&part.snapshot, lock, now));
             }
         }
         Ok(())
@@ -344,14 +342,14 @@ impl<'a> Decision<'a> {
                     policy: part.policy,
                     outcomes,
                 };
-                let (snapshot, ask, is_new) = (&part.snapshot, part.ask, part.is_new);
-                part.tier
-                    .charge(snapshot, ask, is_new, lock, now, Some(&mut sink));
+                let (snapshot, asked, sink) =
+                    (&part.snapshot, (part.ask, part.is_new), Some(&mut sink));
+                ask_tier!(part.tier, table => table.charge_placed(snapshot, asked, lock, now, sink));
             }
         }
         self.unlock();
         for part in self.parts.iter().filter(|part| part.is_new) {
-            part.tier.grow(now);
+            ask_tier!(part.tier, table => table.grow(now));
         }
         Ok(())
     }
@@ -359,13 +357,16 @@ impl<'a> Decision<'a> {
     /// Gives the slots of the newcomers back, and makes room for the newcomer that has none.
     fn give_up(&mut self, without: usize, now: Micros) {
         for part in self.parts.iter_mut().filter(|part| part.is_new) {
-            part.tier.note_evictable(&part.snapshot, now);
+            ask_tier!(part.tier, table => table.note_evictable(&part.snapshot, now));
             part.is_new = false;
         }
         self.unlock();
         let part = &mut self.parts[without];
         part.attempts += 1;
-        if part.attempts > ATTEMPTS || !part.tier.make_room(&part.snapshot, now) {
+        let snapshot = &part.snapshot;
+        if part.attempts > ATTEMPTS
+            || !ask_tier!(part.tier, table => table.make_room(snapshot, now))
+        {
             part.counted = Counted::Overflow;
         }
     }
@@ -390,9 +391,9 @@ impl<'a> Part<'a> {
     ) -> Self {
         Self {
             policy,
-            counter: opened.general(),
-            tier: opened.general().tier(),
-            limit: limit.or(opened.limit),
+            tiers: opened.general(),
+            tier: opened.general().first(),
+            limit,
             blocks: &opened.blocks,
             ask,
             most: ask.cost,
@@ -403,7 +404,7 @@ impl<'a> Part<'a> {
             blocked: None,
             effect,
             #[cfg(feature = "calendar")]
-            has_hours: limit.as_ref().unwrap_or(&opened.algorithm).has_hours(),
+            has_hours: limit.as_ref().unwrap_or(&opened.first).has_hours(),
             lock: None,
             is_new: false,
             attempts: 0,
@@ -411,16 +412,38 @@ impl<'a> Part<'a> {
     }
 
     fn look(&mut self, now: Micros, clock: &dyn Clock) {
-        let (counter, limit) = (self.counter, self.limit.as_ref());
-        (self.tier, self.snapshot) = counter.snapshot(self.ask, limit, self.counted, now, clock);
+        let (tiers, limit) = (self.tiers, self.limit.as_ref());
+        (self.tier, self.snapshot) = tiers.snapshot(self.ask, limit, self.counted, now, clock);
     }
 
     /// Waits until the page can be locked, and then reads it.
     fn lock_and_look(&mut self, now: Micros, clock: &dyn Clock) {
-        let (counter, limit) = (self.counter, self.limit.as_ref());
+        let (tiers, limit) = (self.tiers, self.limit.as_ref());
         let (tier, snapshot, lock) =
-            counter.snapshot_and_lock(self.ask, limit, self.counted, now, clock);
+            tiers.snapshot_and_lock(self.ask, limit, self.counted, now, clock);
         (self.tier, self.snapshot, self.lock) = (tier, snapshot, Some(lock));
+    }
+
+    /// Returns the last moment that the table can hold.
+    fn until(&self) -> Micros {
+        ask_tier!(self.tier, table => table.until())
+    }
+
+    /// Returns whether the key may be charged.
+    fn allows(&self, now: Micros) -> Result<bool, Changed> {
+        ask_tier!(self.tier, table => table.allows(&self.snapshot, self.ask, now))
+    }
+
+    /// Writes the outcome of a request that is not charged, or that it would have if it was charged.
+    fn write_uncharged(
+        &self,
+        ask: Ask,
+        now: Micros,
+        allowed: Option<bool>,
+        sink: &mut OutcomeSink<'_>,
+    ) -> Result<(), Changed> {
+        let (snapshot, asked) = (&self.snapshot, (ask, now));
+        ask_tier!(self.tier, table => table.write_uncharged(snapshot, asked, allowed, sink))
     }
 
     /// Returns whether the part is charged if the request is allowed.
@@ -447,14 +470,13 @@ impl<'a> Part<'a> {
         outcomes: &mut Outcomes,
     ) -> Result<(), Changed> {
         let then = now.saturating_add(wait);
-        let allowed = self.tier.allows(&self.snapshot, self.ask, then)?;
+        let allowed = self.allows(then)?;
         let mut sink = OutcomeSink {
             wanted: Wanted::Everything,
             policy: self.policy,
             outcomes,
         };
-        self.tier
-            .write_outcome(&self.snapshot, self.ask, then, allowed, &mut sink)?;
+        self.write_uncharged(self.ask, then, Some(allowed), &mut sink)?;
         let left = self.blocked.map(|left| left.saturating_sub(wait));
         if let Some(left) = left.filter(|left| *left > Micros::ZERO) {
             outcomes.block(self.policy, left);
@@ -474,8 +496,7 @@ impl<'a> Part<'a> {
             cost: 0,
             ..self.ask
         };
-        self.tier
-            .write_outcome(&self.snapshot, ask, now, true, &mut sink)?;
+        self.write_uncharged(ask, now, Some(true), &mut sink)?;
         let granted = outcomes.iter().next();
         Ok(granted.map_or(0, |(_, outcome)| outcome.remaining()))
     }
@@ -485,7 +506,8 @@ impl<'a> Part<'a> {
         if self.charges()
             && let Some(lock) = &mut self.lock
         {
-            self.is_new = self.tier.place(&self.snapshot, self.ask, lock, now)?;
+            let (snapshot, ask) = (&self.snapshot, self.ask);
+            self.is_new = ask_tier!(self.tier, table => table.place_key(snapshot, ask, lock, now))?;
         }
         Ok(())
     }

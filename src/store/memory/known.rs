@@ -5,117 +5,41 @@
 
 use smallvec::SmallVec;
 
-use super::counter::{OutcomeSink, Wanted};
 use super::opened::Opened;
 use super::page_snapshot::{Ask, Known};
-use super::prepared::LimitSource;
 use super::seqlock::Lock;
+use super::sink::OutcomeSink;
 use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
+use crate::store::Wanted;
 
 /// The number of policies up to which a request takes the fast path.
 const MOST: usize = 8;
 
-struct Part<'a, L> {
+struct Part<'a> {
     opened: &'a Opened,
     policy: usize,
     ask: Ask,
-    limit: L,
+    limit: Option<Limit>,
     known: Known<'a>,
     lock: Option<Lock<'a>>,
 }
 
 /// A charge of one policy.
-pub(super) struct KnownCharge<L> {
+pub(super) struct KnownCharge {
     pub(super) policy: usize,
     pub(super) ask: Ask,
     pub(super) is_soft: bool,
-    pub(super) limit: L,
-}
-
-/// How charges bring limits of their own. `()` brings none, and costs nothing.
-pub(super) trait ChargeLimits: Copy {
-    fn look_up(self, opened: &Opened, ask: Ask, now: Micros) -> Option<Known<'_>>;
-
-    fn charge(
-        self,
-        opened: &Opened,
-        known: &Known<'_>,
-        ask: Ask,
-        lock: &mut Lock<'_>,
-        now: Micros,
-        sink: Option<&mut OutcomeSink<'_>>,
-    );
-}
-
-impl ChargeLimits for () {
-    #[inline]
-    fn look_up(self, opened: &Opened, ask: Ask, now: Micros) -> Option<Known<'_>> {
-        if opened.limit.is_some() {
-            return None;
-        }
-        opened.counter.look_up(ask, now)
-    }
-
-    #[inline]
-    fn charge(
-        self,
-        opened: &Opened,
-        known: &Known<'_>,
-        ask: Ask,
-        lock: &mut Lock<'_>,
-        now: Micros,
-        sink: Option<&mut OutcomeSink<'_>>,
-    ) {
-        opened.counter.charge_known(known, ask, lock, now, sink);
-    }
-}
-
-impl ChargeLimits for Option<Limit> {
-    #[inline]
-    fn look_up(self, opened: &Opened, ask: Ask, now: Micros) -> Option<Known<'_>> {
-        let counter = &*opened.counter;
-        if let Some(place) = self.and_then(|limit| opened.place_of(limit)) {
-            return counter.look_up_under(LimitSource::Prepared(place), ask, now);
-        }
-        match opened.under(self) {
-            Some(limit) => counter.look_up_under(LimitSource::Limit(&limit), ask, now),
-            None => counter.look_up(ask, now),
-        }
-    }
-
-    #[inline]
-    fn charge(
-        self,
-        opened: &Opened,
-        known: &Known<'_>,
-        ask: Ask,
-        lock: &mut Lock<'_>,
-        now: Micros,
-        sink: Option<&mut OutcomeSink<'_>>,
-    ) {
-        let counter = &*opened.counter;
-        if let Some(place) = self.and_then(|limit| opened.place_of(limit)) {
-            let limit = LimitSource::Prepared(place);
-            return counter.charge_known_under(limit, known, ask, lock, now, sink);
-        }
-        match opened.under(self) {
-            Some(limit) => {
-                let limit = LimitSource::Limit(&limit);
-                counter.charge_known_under(limit, known, ask, lock, now, sink);
-            }
-            None => counter.charge_known(known, ask, lock, now, sink),
-        }
-    }
+    pub(super) limit: Option<Limit>,
 }
 
 /// Decides at `now`, which the clock has just shown. Returns `None` in all but the common case. A denial
 /// names the first policy that denies.
 #[inline]
-pub(super) fn decide<L: ChargeLimits>(
+pub(super) fn decide(
     policies: &[Opened],
-    charges: impl ExactSizeIterator<Item = KnownCharge<L>>,
+    charges: impl ExactSizeIterator<Item = KnownCharge>,
     now: Micros,
     wanted: Wanted,
     outcomes: &mut Outcomes,
@@ -123,7 +47,7 @@ pub(super) fn decide<L: ChargeLimits>(
     if charges.len() > MOST {
         return None;
     }
-    let mut parts: SmallVec<[Part<'_, L>; MOST]> = SmallVec::new();
+    let mut parts: SmallVec<[Part<'_>; MOST]> = SmallVec::new();
     let (mut next, mut is_in_order) = (0, true);
     for asked in charges {
         let (policy, ask) = (asked.policy, asked.ask);
@@ -131,7 +55,9 @@ pub(super) fn decide<L: ChargeLimits>(
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
             return None;
         }
-        let known = asked.limit.look_up(opened, ask, now)?;
+        let mut made = None;
+        let limit = opened.limit_under(asked.limit, &mut made);
+        let known = opened.counter.look_up(limit, ask, now)?;
         if !known.is_allowed {
             return (wanted == Wanted::Verdict && !asked.is_soft).then_some(Err(policy));
         }
@@ -160,9 +86,14 @@ pub(super) fn decide<L: ChargeLimits>(
             outcomes,
         };
         let sink = wanted.includes(true).then_some(sink);
-        let (opened, limit) = (part.opened, part.limit);
+        let (counter, mut made) = (&part.opened.counter, None);
+        let limit = if part.known.is_wide {
+            part.opened.limit_under(part.limit, &mut made)
+        } else {
+            None
+        };
         if let Some(lock) = &mut part.lock {
-            limit.charge(opened, &part.known, part.ask, lock, now, sink);
+            counter.charge_known(limit, &part.known, part.ask, lock, now, sink);
         }
     }
     Some(Ok(()))
@@ -171,7 +102,7 @@ pub(super) fn decide<L: ChargeLimits>(
 /// Sorts parts in the order of locking. Returns `None` if a policy has two parts. There are at most [`MOST`],
 /// for which this is less code than a sort of the standard library.
 #[cold]
-fn put_in_order<L>(parts: &mut [Part<'_, L>]) -> Option<()> {
+fn put_in_order(parts: &mut [Part<'_>]) -> Option<()> {
     for end in 1..parts.len() {
         let mut place = end;
         while place > 0 && parts[place - 1].opened.number > parts[place].opened.number {

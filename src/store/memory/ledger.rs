@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::counter::OutcomeSink;
 use super::driver::{Decision, Part, Purpose};
-use super::known::{self, ChargeLimits, KnownCharge};
+use super::known::{self, KnownCharge};
 use super::opened::Opened;
 use super::ordering::ascending;
 use super::page_snapshot::{Ask, Counted};
 use super::seed::Seed;
-use crate::algorithm::Limit;
+use super::sink::OutcomeSink;
+use crate::algorithm::{Algorithm, Limit};
 use crate::clock::{AnyClock, Clock, Micros};
 use crate::decision::{DenialEffect, Outcomes};
 use crate::error::StoreError;
@@ -80,18 +80,23 @@ impl MemoryLedger {
             outcomes,
         };
         match limit {
-            None => self.decide_one(policy, self.ask(key, cost), Some(sink)),
+            None => self.decide_one(policy, (key, cost), Some(sink)),
             Some(limit) => self.decide_one_under(policy, key, cost, limit, Some(sink)),
         }
     }
 
     /// Decides as [`charge_one`](Self::charge_one) does, without the numbers.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call costs a twelfth of the decision"
+    )]
+    #[inline(always)]
     pub(crate) fn admit_one(&self, policy: usize, key: &Key, cost: u32) -> bool {
-        self.decide_one(policy, self.ask(key, cost), None)
+        self.decide_one(policy, (key, cost), None)
     }
 
     /// Decides as [`admit_one`](Self::admit_one) does, under this limit, if there is one.
+    #[inline]
     pub(crate) fn admit_under(
         &self,
         policy: usize,
@@ -223,13 +228,12 @@ impl MemoryLedger {
                 if let Some(limit) = charge.limit {
                     return self.decide_under_its_limit(charge, limit, wanted, outcomes);
                 }
-                let ask = self.ask(&charge.key, charge.cost);
                 let sink = &mut OutcomeSink {
                     wanted,
                     policy: charge.policy,
                     outcomes,
                 };
-                self.decide_one(charge.policy, ask, Some(sink))
+                self.decide_one(charge.policy, (&charge.key, charge.cost), Some(sink))
             }
             _ => self.decide_together(charges, wanted, outcomes),
         }
@@ -241,33 +245,45 @@ impl MemoryLedger {
         reason = "a call costs a twelfth of the decision"
     )]
     #[inline(always)]
-    fn decide_one(&self, policy: usize, ask: Ask, mut sink: Option<&mut OutcomeSink<'_>>) -> bool {
+    fn decide_one(
+        &self,
+        policy: usize,
+        (key, cost): (&Key, u32),
+        mut sink: Option<&mut OutcomeSink<'_>>,
+    ) -> bool {
         let opened = &self.policies[policy];
+        // The clock first, which may be a call: less has to be kept over it.
         let now = self.clock.now();
+        let ask = self.ask(key, cost);
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
             return self.decide_on_a_suspect(policy, ask, sink);
         }
-        if opened.limit.is_none()
-            && let Some(allowed) = opened.counter.decide_at_once(ask, now, sink.as_deref_mut())
-        {
-            return allowed;
+        if opened.limit.is_none() {
+            let counter = &*opened.counter;
+            if let Some(allowed) = counter.decide_at_once(None, ask, now, sink.as_deref_mut()) {
+                return allowed;
+            }
         }
-        self.decide_further(opened, ask, now, sink)
+        self.decide_further(opened, opened.limit.as_ref(), ask, now, sink)
     }
 
     /// A function of its own, since the fast path takes fewer instructions the less it carries along.
     #[inline(never)]
-    fn decide_further(
+    pub(super) fn decide_further(
         &self,
         opened: &Opened,
+        limit: Option<&Algorithm>,
         ask: Ask,
         now: Micros,
         mut sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
-        let limit = opened.limit.as_ref();
-        let mut its = Counted::Apart;
-        if limit.is_none() {
-            let table = &opened.counter;
+        let (table, mut its) = (&opened.counter, Counted::Apart);
+        if limit.is_some() {
+            // A ledger that was opened with another limit has not tried this yet.
+            if let Some(allowed) = table.decide_at_once(limit, ask, now, sink.as_deref_mut()) {
+                return allowed;
+            }
+        } else {
             match table.decide_new_at_once(ask, now, sink.as_deref_mut()) {
                 Ok(allowed) => return allowed,
                 Err(counted) => its = counted,
@@ -295,7 +311,7 @@ impl MemoryLedger {
             policy,
             &self.policies[policy],
             ask,
-            None,
+            self.policies[policy].limit,
             DenialEffect::Full,
         ));
         decision.decide(outcomes)
@@ -330,7 +346,7 @@ impl MemoryLedger {
             policy,
             ask,
             is_soft,
-            limit: (),
+            limit: None,
         });
         let mut unwanted = Outcomes::new(Micros::ZERO);
         let now = self.clock.now();
@@ -338,16 +354,8 @@ impl MemoryLedger {
     }
 
     fn decide_together(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
-        let bring_limits = charges.iter().any(|charge| charge.limit.is_some());
-        let known = if bring_limits {
-            self.decide_known(charges, |charge| charge.limit, wanted, outcomes)
-        } else {
-            self.decide_known(charges, |_| (), wanted, outcomes)
-        };
-        let Some(verdict) = known else {
-            let allowed = self.decide_as(charges, wanted, Purpose::Charge, outcomes);
-            self.prepare_limits(charges);
-            return allowed;
+        let Some(verdict) = self.decide_known(charges, wanted, outcomes) else {
+            return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
         };
         let allowed = verdict.is_ok();
         if wanted.includes(allowed) {
@@ -358,10 +366,9 @@ impl MemoryLedger {
 
     /// Decides if every key is known and the case is the common one.
     #[inline]
-    fn decide_known<L: ChargeLimits>(
+    fn decide_known(
         &self,
         charges: &[Charge],
-        limit: impl Fn(&Charge) -> L,
         wanted: Wanted,
         outcomes: &mut Outcomes,
     ) -> Option<Result<(), usize>> {
@@ -378,7 +385,7 @@ impl MemoryLedger {
                 policy: charge.policy,
                 ask: Ask { fingerprint, cost },
                 is_soft: charge.is_soft,
-                limit: limit(charge),
+                limit: charge.limit,
             }
         });
         let now = self.clock.now();

@@ -1,11 +1,8 @@
 //! Decisions on requests that bring limits of their own.
 
-use super::counter::OutcomeSink;
 use super::driver::Purpose;
 use super::ledger::MemoryLedger;
-use super::opened::Opened;
-use super::page_snapshot::{Ask, Counted};
-use super::prepared::LimitSource;
+use super::sink::OutcomeSink;
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
@@ -34,14 +31,13 @@ impl MemoryLedger {
             };
             return self.decide_as(&[charge], wanted, Purpose::Charge, outcomes);
         }
-        if let Some(place) = opened.place_of(limit) {
-            let (counter, limit) = (&*opened.counter, LimitSource::Prepared(place));
-            let sink = sink.as_deref_mut();
-            if let Some(allowed) = counter.decide_at_once_under(limit, ask, now, sink) {
-                return allowed;
-            }
+        let mut made = None;
+        let limit = opened.limit_under(Some(limit), &mut made);
+        let counter = &*opened.counter;
+        if let Some(allowed) = counter.decide_at_once(limit, ask, now, sink.as_deref_mut()) {
+            return allowed;
         }
-        self.decide_under_any_limit(opened, limit, ask, now, sink)
+        self.decide_further(opened, limit, ask, now, sink)
     }
 
     /// Decides a request that concerns one policy alone and brings its limit.
@@ -59,42 +55,5 @@ impl MemoryLedger {
             outcomes,
         });
         self.decide_one_under(charge.policy, &charge.key, charge.cost, limit, sink)
-    }
-
-    /// Decides a request whose limit is not prepared, or whose key is not known.
-    #[inline(never)]
-    fn decide_under_any_limit(
-        &self,
-        opened: &Opened,
-        limit: Limit,
-        ask: Ask,
-        now: Micros,
-        mut sink: Option<&mut OutcomeSink<'_>>,
-    ) -> bool {
-        let algorithm = opened.under(Some(limit));
-        let (counter, algorithm) = (&*opened.counter, algorithm.as_ref());
-        let at_once = match algorithm {
-            Some(algorithm) => {
-                let limit = LimitSource::Limit(algorithm);
-                counter.decide_at_once_under(limit, ask, now, sink.as_deref_mut())
-            }
-            None => counter.decide_at_once(ask, now, sink.as_deref_mut()),
-        };
-        let allowed = at_once.unwrap_or_else(|| {
-            let general = opened.general();
-            let asked = (ask, Counted::Apart);
-            general.decide_in_the_end(asked, algorithm, now, &self.clock, sink)
-        });
-        opened.prepare(limit);
-        allowed
-    }
-
-    /// Prepares the limits of these charges for later requests.
-    pub(super) fn prepare_limits(&self, charges: &[Charge]) {
-        for charge in charges {
-            if let (Some(limit), Some(opened)) = (charge.limit, self.policies.get(charge.policy)) {
-                opened.prepare(limit);
-            }
-        }
     }
 }

@@ -2,10 +2,10 @@
 
 mod blocks;
 mod cell;
-mod counter;
 mod driver;
 mod expiry;
 mod holding;
+mod in_words;
 mod known;
 mod ledger;
 mod limited;
@@ -21,6 +21,7 @@ mod pages;
 mod prepared;
 mod seed;
 mod seqlock;
+mod sink;
 mod slots;
 mod snapshot;
 mod table;

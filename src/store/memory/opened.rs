@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use super::blocks::Blocks;
-use super::counter::{Counter, General};
 use super::page_snapshot::{Ask, Counted};
-use super::prepared::{Prepared, RuleSlot};
+use super::prepared::Prepared;
 use super::slots::Slots;
+use super::tiers::{Counter, Tiers};
 use super::timed::Full;
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Clock;
@@ -18,11 +18,13 @@ pub(super) struct Opened {
     pub(super) number: usize,
     /// The algorithm of the policy, under the limit with which this ledger was opened.
     pub(super) algorithm: Algorithm,
-    /// The algorithm of the policy, if its limit differs from that of the counter.
+    /// The same, if its limit differs from that of the counter.
     pub(super) limit: Option<Algorithm>,
+    /// The algorithm for which the counter was made.
+    pub(super) first: Algorithm,
     pub(super) counter: Arc<dyn Counter>,
-    /// Where the counter keeps the rules of limits that requests bring.
-    pub(super) prepared: Prepared<(Limit, RuleSlot)>,
+    /// The algorithms of limits that requests bring.
+    pub(super) prepared: Prepared,
     pub(super) blocks: Arc<Blocks>,
     pub(super) penalty: Option<NamedPenalty>,
     /// The slots that requests hold under a policy on concurrency.
@@ -30,7 +32,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    pub(super) fn general(&self) -> &dyn General {
+    pub(super) fn general(&self) -> &Tiers {
         self.counter.general()
     }
 
@@ -39,36 +41,35 @@ impl Opened {
         self.slots.is_some()
     }
 
-    /// Returns the limit that a charge brings, if it differs from that of the counter.
+    /// Returns the limit of a charge, if it differs from that of the counter.
     pub(super) fn limit_of(&self, charge: &Charge) -> Option<Algorithm> {
-        self.under(charge.limit)
+        self.limit_under(charge.limit, &mut None).copied()
     }
 
-    /// Returns where the counter keeps the limit that a charge brings, if it is prepared.
+    /// Returns the limit of a request that brings this one, if it differs from that of the counter. `made` has room for
+    /// it.
     #[inline]
-    pub(super) fn place_of(&self, limit: Limit) -> Option<RuleSlot> {
-        let found = self.prepared.find(|(known, _)| *known == limit);
-        found.map(|(_, place)| *place)
+    pub(super) fn limit_under<'a>(
+        &'a self,
+        limit: Option<Limit>,
+        made: &'a mut Option<Algorithm>,
+    ) -> Option<&'a Algorithm> {
+        let Some(limit) = limit else {
+            return self.limit.as_ref();
+        };
+        if let Some(prepared) = self.prepared.find(limit) {
+            return prepared.as_ref();
+        }
+        *made = self.make(limit);
+        made.as_ref()
     }
 
-    /// Prepares the limit of a charge for later requests.
-    pub(super) fn prepare(&self, limit: Limit) {
-        if self.prepared.is_full() || self.place_of(limit).is_some() {
-            return;
-        }
-        let algorithm = self.algorithm.under(limit);
-        if let Some(place) = algorithm.and_then(|algorithm| self.counter.prepare(&algorithm)) {
-            let is_it = |(known, _): &(Limit, RuleSlot)| *known == limit;
-            let _ = self.prepared.place_of(is_it, || (limit, place));
-        }
-    }
-
-    #[inline]
-    pub(super) fn under(&self, limit: Option<Limit>) -> Option<Algorithm> {
-        match limit {
-            Some(limit) => self.algorithm.under(limit).or(self.limit),
-            None => self.limit,
-        }
+    #[inline(never)]
+    fn make(&self, limit: Limit) -> Option<Algorithm> {
+        let made = self.algorithm.under(limit).unwrap_or(self.algorithm);
+        let made = (made != self.first).then_some(made);
+        self.prepared.keep(limit, made);
+        made
     }
 
     /// Releases the slots of a request, or settles its charge under the policy's own limit. Returns `false` in all but the

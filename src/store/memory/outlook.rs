@@ -2,6 +2,7 @@
 
 use super::ledger::MemoryLedger;
 use super::page_snapshot::Counted;
+use super::tiers::{Tier, ask_tier};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::store::{Charge, KeyOutlook, Outlook};
@@ -35,7 +36,7 @@ impl MemoryLedger {
             policy: charge.policy,
             algorithm: opened.algorithm,
             own: own.map(|own| own.algorithm),
-            state: tier.state(&snapshot, ask, now).ok()?,
+            state: ask_tier!(tier, table => table.state(&snapshot, ask, now)).ok()?,
             at: now,
             blocked: blocked.unwrap_or(Micros::ZERO),
         })

@@ -69,7 +69,7 @@ pub(super) struct Known<'a> {
     pub(super) seen: u64,
     pub(super) index: usize,
     pub(super) is_allowed: bool,
-    /// Whether it is in the [wide](Self::widely) table.
+    /// Whether it is in a [wide](Self::widely) table, whose states have met any limit.
     pub(super) is_wide: bool,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Known<'a> {
         self.seqlock.lock(self.seen)
     }
 
-    /// Marks the key as one of the wide table, for a policy that has two tables.
+    /// Marks the key as one of a table for states under any limit.
     pub(super) fn widely(self) -> Self {
         Self {
             is_wide: true,

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::blocks::Blocks;
-use super::counter::Counter;
 use super::opened::Opened;
 use super::opening::counter;
 use super::ordering::ascending;
 use super::prepared::Prepared;
 use super::slots::Slots;
 use super::snapshot::Past;
+use super::tiers::Counter;
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 
@@ -85,6 +85,7 @@ impl Tables {
                 number: kept.number,
                 algorithm,
                 limit: (algorithm != kept.first).then_some(algorithm),
+                first: kept.first,
                 counter,
                 blocks,
                 penalty: None,
@@ -110,6 +111,7 @@ impl Tables {
             number,
             algorithm,
             limit: None,
+            first: algorithm,
             counter,
             blocks,
             penalty: None,

@@ -1,35 +1,136 @@
-//! The two tables of a policy whose states fit a word under its own limit, and take three words once a
-//! request brings another limit, or the moments are too late for a word.
+//! The tables of a policy, each for one form of states, and the trait by which a ledger asks them.
 //!
-//! This is the general path of such a policy, whatever its rule. `one_word.rs` has the fast path.
+//! The fast path is compiled for each rule and called once per decision: `one_word.rs` has that of states of one word,
+//! `in_words.rs` that of three, and this file that of the others. The general path is for every case that the fast path
+//! leaves. It is compiled once for each form of states, and may make many calls.
 
+use std::iter;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::cell::{Word, Words};
-use super::counter::{Amendment, Counter, Fill, General, OutcomeSink, Tier};
-use super::page_snapshot::{Ask, Counted, PageSnapshot};
+use super::cell::{self, Word, Words};
+use super::page_snapshot::{Ask, Counted, Known, PageSnapshot};
 use super::seqlock::Lock;
-use super::table::{Settled, Table};
+use super::sink::{Fill, OutcomeSink};
+use super::table::Table;
 use super::timed::{Full, Override};
-use crate::algorithm::{Algorithm, AnyPacked, AnyRule, Pack, State};
+use crate::algorithm::{Algorithm, AnyLong, AnyPacked, AnyRule, Pack, State};
 use crate::clock::{Clock, Micros};
+use crate::store::Amendment;
+
+/// The states of all keys under one policy, however they are kept.
+///
+/// This is the fast path, for keys on a page at rest. `limit` is the limit of a request, if it differs from
+/// that of the counter.
+pub(super) trait Counter: Send + Sync + 'static {
+    /// Decides a request that concerns no other policy, and writes its outcome if that is wanted. Returns
+    /// `None` in all but the common case. `now` is what the clock has just shown.
+    fn decide_at_once(
+        &self,
+        limit: Option<&Algorithm>,
+        ask: Ask,
+        now: Micros,
+        sink: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool>;
+
+    /// Decides such a request for a key that is new, under the limit of the counter. If the key is known, or the case is
+    /// not the common one, returns where the key is counted, as far as that is known.
+    fn decide_new_at_once(
+        &self,
+        _ask: Ask,
+        _now: Micros,
+        _told: Option<&mut OutcomeSink<'_>>,
+    ) -> Result<bool, Counted> {
+        Err(Counted::Apart)
+    }
+
+    /// Finds a key in one of its first slots, on a page at rest, and checks whether it may be charged.
+    /// Returns `None` in all but the common case.
+    fn look_up(&self, limit: Option<&Algorithm>, ask: Ask, now: Micros) -> Option<Known<'_>>;
+
+    /// Charges a key that was found. Its page is locked.
+    fn charge_known(
+        &self,
+        limit: Option<&Algorithm>,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        sink: Option<&mut OutcomeSink<'_>>,
+    );
+
+    /// Charges a known key after the fact, under the limit of the counter. Returns `false` in all but the
+    /// common case.
+    fn settle_at_once(&self, _ask: Ask, _clock: &dyn Clock) -> bool {
+        false
+    }
+
+    /// Gives back to a known key what a request has taken, until this moment, under the limit of the counter. Returns
+    /// `false` in all but the common case.
+    fn take_back_at_once(&self, _ask: Ask, _until: Micros, _clock: &dyn Clock) -> bool {
+        false
+    }
+
+    /// Returns the general path.
+    fn general(&self) -> &Tiers;
+}
 
 type Packed = Table<AnyPacked, Word>;
 type Wide = Table<AnyRule, Words>;
+type Long = Table<AnyLong, cell::Long>;
 
-/// A packed table, and the wide table to which its pages move.
+/// The tables of a policy: a packed table and the wide table to which its pages move, or one of them, or one for states of
+/// any length.
 ///
-/// The wide table begins when a request first brings another limit than that of the policy, or comes later than a word
-/// can hold: in the year 2540 for some policies, in 3058 for a calendar. The page of that request moves at once. The others
-/// follow: each request that cannot be decided at once moves some. A key is in one of the two tables, and both share one
-/// bound.
+/// A packed table holds the states of one limit, up to a moment: the year 2540 for some policies, 3058 for a calendar. The
+/// wide table begins when a request first brings another limit, or comes later than that. The page of that request moves
+/// at once. The others follow: each request that cannot be decided at once moves some. A key is in one of the two tables,
+/// and both share one bound. So the width need not be known when the policy is opened: a reload, another limiter or an
+/// operator may give a key another limit at any time.
 pub(super) struct Tiers {
-    packed: Packed,
+    packed: Option<Packed>,
+    last: Last,
+    bound: usize,
     algorithm: Algorithm,
-    wide: OnceLock<Box<Wide>>,
     /// The page that moves next.
     next: AtomicUsize,
+}
+
+/// The table for states under any limit, of any moment.
+enum Last {
+    /// Empty until the first page moves there.
+    Wide(OnceLock<Box<Wide>>),
+    Long(Box<Long>),
+}
+
+/// The table in which a key is looked up.
+#[derive(Clone, Copy)]
+pub(super) enum Tier<'a> {
+    Packed(&'a Packed),
+    Wide(&'a Wide),
+    Long(&'a Long),
+}
+
+/// Asks a table, whatever its states.
+macro_rules! ask_tier {
+    ($tier:expr, $table:ident => $answer:expr) => {
+        match $tier {
+            Tier::Packed($table) => $answer,
+            Tier::Wide($table) => $answer,
+            Tier::Long($table) => $answer,
+        }
+    };
+}
+pub(super) use ask_tier;
+
+/// Asks the last table for an answer, if there is one.
+macro_rules! ask_last {
+    ($tiers:expr, $table:ident => $answer:expr) => {
+        match &$tiers.last {
+            Last::Wide(wide) => wide.get().map(|$table| $answer),
+            Last::Long($table) => Some($answer),
+        }
+    };
 }
 
 /// The number of pages that one request moves, beside its own.
@@ -38,75 +139,153 @@ const AT_ONCE: usize = 2;
 /// The same when the tables are full: a newcomer then needs a slot that a key leaves in the wide table.
 const AT_ONCE_IF_FULL: usize = 256;
 
+const END_OF_TIME: Micros = Micros::new(u64::MAX);
+
 impl Tiers {
-    pub(super) fn new(rule: &impl Pack, bound: usize, algorithm: Algorithm) -> Self {
+    /// Creates a packed table.
+    pub(super) fn packed(rule: &impl Pack, bound: usize, algorithm: Algorithm) -> Self {
         let packed = Table::new(AnyPacked::new(rule), rule.packs_until(), bound);
+        let packed = Some(packed.tidied_by(rule));
+        Self::of(packed, Last::Wide(OnceLock::new()), bound, algorithm)
+    }
+
+    /// Creates a table of three words for each key.
+    pub(super) fn wide(bound: usize, algorithm: Algorithm) -> Self {
+        let tiers = Self::of(None, Last::Wide(OnceLock::new()), bound, algorithm);
+        tiers.last_for(0);
+        tiers
+    }
+
+    /// Creates a table of states of any length. It is one for all such rules: a reload may give the policy hours.
+    pub(super) fn long(bound: usize, algorithm: Algorithm) -> Self {
+        let long = Table::new(AnyLong::new(algorithm), END_OF_TIME, bound);
+        long.note_limit(&algorithm);
+        Self::of(None, Last::Long(Box::new(long)), bound, algorithm)
+    }
+
+    fn of(packed: Option<Packed>, last: Last, bound: usize, algorithm: Algorithm) -> Self {
         Self {
-            packed: packed.tidied_by(rule),
+            packed,
+            last,
+            bound,
             algorithm,
-            wide: OnceLock::new(),
             next: AtomicUsize::new(0),
         }
     }
 
-    /// Returns the wide table, to which the page of this key has moved.
-    #[cold]
-    fn wide_for(&self, fingerprint: u64) -> &Wide {
-        let wide = self.wide.get_or_init(|| {
-            let rule = AnyRule::new(self.algorithm);
-            let end = Micros::new(u64::MAX);
-            let wide = Box::new(Table::sharing(rule, end, self.packed.budget()));
-            wide.note_limit(&self.algorithm);
-            // There is only one entry that newcomers share at any time.
-            self.packed.retire_overflow(&mut adopt_into(&wide));
-            wide
-        });
-        self.packed.retire(fingerprint, &mut adopt_into(wide));
-        self.move_some(wide);
-        wide
+    /// Puts keys and overrides into tables that have none, as far as there is room. Returns how many keys there are then,
+    /// and for how many there was no room.
+    pub(super) fn restore(
+        &self,
+        keys: Vec<(u64, State)>,
+        overrides: Vec<(u64, Override)>,
+        now: Micros,
+    ) -> (usize, usize) {
+        ask_tier!(self.first(), table => {
+            table.restore_overrides(overrides, now);
+            table.restore(keys, now)
+        })
     }
 
-    fn move_some(&self, wide: &Wide) {
-        let most = if self.packed.is_full() {
+    /// Returns the packed table, for the fast path of its rule.
+    #[inline]
+    pub(super) fn packed_table(&self) -> Option<&Packed> {
+        self.packed.as_ref()
+    }
+
+    /// Returns the wide table, for the fast path of its rule.
+    #[inline]
+    pub(super) fn wide_table(&self) -> Option<&Wide> {
+        match &self.last {
+            Last::Wide(wide) => wide.get().map(Box::as_ref),
+            Last::Long(_) => None,
+        }
+    }
+
+    /// Returns the table in which a key is looked up first.
+    pub(super) fn first(&self) -> Tier<'_> {
+        match &self.packed {
+            Some(packed) => Tier::Packed(packed),
+            None => self.last_for(0),
+        }
+    }
+
+    /// Returns the last table, to which the page of this key has moved.
+    fn last_for(&self, fingerprint: u64) -> Tier<'_> {
+        let wide = match &self.last {
+            Last::Wide(wide) => wide.get_or_init(|| self.begin_wide()),
+            Last::Long(long) => return Tier::Long(long),
+        };
+        if let Some(packed) = &self.packed {
+            packed.retire(fingerprint, &mut adopt_into(wide));
+            self.move_some(packed, wide);
+        }
+        Tier::Wide(wide)
+    }
+
+    #[cold]
+    fn begin_wide(&self) -> Box<Wide> {
+        let rule = AnyRule::new(self.algorithm);
+        let wide = match &self.packed {
+            Some(packed) => Table::sharing(rule, END_OF_TIME, packed.budget()),
+            None => Table::new(rule, END_OF_TIME, self.bound),
+        };
+        wide.note_limit(&self.algorithm);
+        if let Some(packed) = &self.packed {
+            // There is only one entry that newcomers share at any time.
+            packed.retire_overflow(&mut adopt_into(&wide));
+        }
+        Box::new(wide)
+    }
+
+    fn move_some(&self, packed: &Packed, wide: &Wide) {
+        let most = if packed.is_full() {
             AT_ONCE_IF_FULL
         } else {
             AT_ONCE
         };
         for _ in 0..most {
-            let pages = self.packed.pages();
+            let pages = packed.pages();
             let next = |next: usize| (next < pages).then_some(next + 1);
             let turn = self
                 .next
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
             let Ok(index) = turn else { break };
-            self.packed.retire_page(index, &mut adopt_into(wide));
+            packed.retire_page(index, &mut adopt_into(wide));
         }
     }
 
-    pub(super) fn algorithm(&self) -> &Algorithm {
-        &self.algorithm
+    /// Asks the table of a key. A packed table is asked if it serves a request with this limit at this moment; it has no
+    /// answer if the page of the key has moved, or the state does not fit.
+    fn ask<'a, T>(
+        &'a self,
+        fingerprint: u64,
+        limit: Option<&Algorithm>,
+        now: Micros,
+        mut ask: impl FnMut(Tier<'a>) -> Option<T>,
+    ) -> T {
+        if let Some(packed) = &self.packed
+            && limit.is_none()
+            && now <= packed.until()
+            && let Some(answer) = ask(Tier::Packed(packed))
+        {
+            return answer;
+        }
+        loop {
+            if let Some(answer) = ask(self.last_for(fingerprint)) {
+                return answer;
+            }
+        }
     }
 
-    #[inline]
-    pub(super) fn packed(&self) -> &Packed {
-        &self.packed
-    }
-
-    /// Returns the wide table, if any request has brought another limit.
-    #[inline]
-    pub(super) fn wide(&self) -> Option<&Wide> {
-        self.wide.get().map(Box::as_ref)
-    }
-
-    /// Returns the limit of a request, if it differs from that of the policy.
-    fn other<'a>(&self, limit: Option<&'a Algorithm>) -> Option<&'a Algorithm> {
-        limit.filter(|limit| **limit != self.algorithm)
-    }
-
-    /// Returns whether the packed table serves a request with this limit at this moment, if the page of its key has not
-    /// moved.
-    fn is_for_packed(&self, limit: Option<&Algorithm>, now: Micros) -> bool {
-        limit.is_none() && now <= self.packed.until()
+    /// Returns the tables that there are. Pages that move while the first is read are found in the second.
+    fn each(&self) -> impl Iterator<Item = Tier<'_>> {
+        let packed = self.packed.iter().map(Tier::Packed);
+        let last = || match &self.last {
+            Last::Wide(wide) => wide.get().map(|wide| Tier::Wide(wide)),
+            Last::Long(long) => Some(Tier::Long(long)),
+        };
+        packed.chain(iter::once_with(last).flatten())
     }
 }
 
@@ -114,8 +293,10 @@ fn adopt_into(wide: &Wide) -> impl FnMut(u64, State, Micros) {
     |fingerprint, state, latest| wide.adopt(fingerprint, state, latest)
 }
 
-impl General for Tiers {
-    fn decide_in_the_end(
+/// The general path. `limit` is the limit of a request, if it differs from that of the policy.
+impl Tiers {
+    /// Decides any request that concerns no other policy. `counted` says where its key is counted, as far as that is known.
+    pub(super) fn decide_in_the_end(
         &self,
         (ask, counted): (Ask, Counted),
         limit: Option<&Algorithm>,
@@ -123,136 +304,194 @@ impl General for Tiers {
         clock: &dyn Clock,
         mut sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
-        let limit = self.other(limit);
-        if limit.is_none() {
-            // A key that is found here has moved here.
-            if let Some(wide) = self.wide()
-                && let Some(allowed) = wide.decide_at_once(ask, now, sink.as_deref_mut())
-            {
-                return allowed;
-            }
+        // A key of a packed table that is found here has moved here.
+        if self.packed.is_some()
+            && limit.is_none()
+            && let Some(allowed) = self.decide_at_once(None, ask, now, sink.as_deref_mut())
+        {
+            return allowed;
         }
-        if self.is_for_packed(limit, now) {
-            let (asked, its) = ((ask, counted), sink.as_deref_mut());
-            let decided = self.packed.decide_in_the_end(asked, None, clock, now, its);
-            if let Some(allowed) = decided {
-                return allowed;
-            }
-        }
-        let wide = self.wide_for(ask.fingerprint);
-        let asked = (ask, Counted::Apart);
-        General::decide_in_the_end(wide, asked, limit, now, clock, sink)
+        self.ask(ask.fingerprint, limit, now, |tier| {
+            let counted = match tier {
+                Tier::Packed(_) => counted,
+                Tier::Wide(_) | Tier::Long(_) => Counted::Apart,
+            };
+            let (asked, sink) = ((ask, counted), sink.as_deref_mut());
+            ask_tier!(tier, table => table.decide_in_the_end(asked, limit, clock, now, sink))
+        })
     }
 
-    fn tier(&self) -> &dyn Tier {
-        &self.packed
-    }
-
-    fn snapshot(
+    /// Reads the page of a key. Everything that is read of the page afterwards holds as of this moment. The request is
+    /// decided `now` or later, up to the end of the table that is returned.
+    pub(super) fn snapshot(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
         now: Micros,
         clock: &dyn Clock,
-    ) -> (&dyn Tier, PageSnapshot) {
-        let limit = self.other(limit);
-        if self.is_for_packed(limit, now)
-            && let Some(snapshot) = self.packed.look_at(ask, None, counted, clock)
-        {
-            return (&self.packed, snapshot);
-        }
-        let wide = self.wide_for(ask.fingerprint);
-        General::snapshot(wide, ask, limit, counted, now, clock)
+    ) -> (Tier<'_>, PageSnapshot) {
+        self.ask(ask.fingerprint, limit, now, |tier| {
+            let seen = ask_tier!(tier, table => table.look_at(ask, limit, counted, clock));
+            Some((tier, seen?))
+        })
     }
 
-    fn snapshot_and_lock(
+    /// Locks the page of a key, however long that takes, and then reads it.
+    pub(super) fn snapshot_and_lock(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         counted: Counted,
         now: Micros,
         clock: &dyn Clock,
-    ) -> (&dyn Tier, PageSnapshot, Lock<'_>) {
-        let limit = self.other(limit);
-        if self.is_for_packed(limit, now)
-            && let Some((snapshot, lock)) = self.packed.lock_and_look_at(ask, None, counted, clock)
-        {
-            return (&self.packed, snapshot, lock);
-        }
-        let wide = self.wide_for(ask.fingerprint);
-        General::snapshot_and_lock(wide, ask, limit, counted, now, clock)
+    ) -> (Tier<'_>, PageSnapshot, Lock<'_>) {
+        self.ask(ask.fingerprint, limit, now, |tier| {
+            let seen = ask_tier!(tier, table => table.lock_and_look_at(ask, limit, counted, clock));
+            let (snapshot, lock) = seen?;
+            Some((tier, snapshot, lock))
+        })
     }
 
-    fn amend(
+    /// Changes the state of a key, if it has one. Returns `false` if turns of a queue are not the last.
+    pub(super) fn amend(
         &self,
         ask: Ask,
         limit: Option<&Algorithm>,
         clock: &dyn Clock,
         amendment: Amendment,
     ) -> bool {
-        let limit = self.other(limit);
-        if self.is_for_packed(limit, clock.now())
-            && let Some(is_done) = self.packed.amend(ask, None, clock, amendment)
-        {
-            return is_done;
-        }
-        General::amend(self.wide_for(ask.fingerprint), ask, limit, clock, amendment)
+        self.ask(
+            ask.fingerprint,
+            limit,
+            clock.now(),
+            |tier| ask_tier!(tier, table => table.amend(ask, limit, clock, amendment)),
+        )
     }
 
-    fn settle(&self, asked: (Ask, Counted), limit: Option<&Algorithm>, clock: &dyn Clock) {
-        let limit = self.other(limit);
-        if self.is_for_packed(limit, clock.now())
-            && self.packed.settle(asked, None, clock) == Settled::Done
-        {
-            return;
-        }
-        General::settle(self.wide_for(asked.0.fingerprint), asked, limit, clock);
+    /// Charges a key after the fact, whether there is room under its limit or not.
+    pub(super) fn settle(
+        &self,
+        asked: (Ask, Counted),
+        limit: Option<&Algorithm>,
+        clock: &dyn Clock,
+    ) {
+        self.ask(
+            asked.0.fingerprint,
+            limit,
+            clock.now(),
+            |tier| ask_tier!(tier, table => table.settle(asked, limit, clock)),
+        );
     }
 
-    fn override_limit(
+    /// Gives a key an override, from now on and for this long.
+    pub(super) fn override_limit(
         &self,
         fingerprint: u64,
         limit: Algorithm,
         length: Micros,
         clock: &dyn Clock,
     ) -> Result<(), Full> {
-        let wide = self.wide_for(fingerprint);
-        General::override_limit(wide, fingerprint, limit, length, clock)
+        let last = self.last_for(fingerprint);
+        ask_tier!(last, table => table.override_limit(fingerprint, limit, length, clock))
     }
 
-    fn end_override(&self, fingerprint: u64, clock: &dyn Clock) {
-        if let Some(wide) = self.wide() {
-            General::end_override(wide, fingerprint, clock);
+    /// Ends the override of a key, if it has one.
+    pub(super) fn end_override(&self, fingerprint: u64, clock: &dyn Clock) {
+        ask_last!(self, table => table.end_override(fingerprint, clock));
+    }
+
+    /// Returns the overrides that have not ended.
+    pub(super) fn each_override(&self, now: Micros) -> Vec<(u64, Override)> {
+        ask_last!(self, table => table.each_override(now)).unwrap_or_default()
+    }
+
+    /// Returns the end of the last override.
+    pub(super) fn last_override_end(&self) -> Option<Micros> {
+        ask_last!(self, table => table.last_override_end())?
+    }
+
+    /// Returns how full the tables are.
+    pub(super) fn fill(&self) -> Fill {
+        let fills = self
+            .each()
+            .map(|tier| ask_tier!(tier, table => table.fill()));
+        fills.reduce(Fill::with).unwrap_or_default()
+    }
+
+    /// Calls `visit` with the fingerprint and the state of each key that is not as good as new.
+    pub(super) fn each_key(&self, now: Micros, visit: &mut dyn FnMut(u64, State)) {
+        for tier in self.each() {
+            ask_tier!(tier, table => table.each_key(now, visit));
         }
     }
 
-    fn each_override(&self, now: Micros) -> Vec<(u64, Override)> {
-        let wide = self.wide();
-        wide.map_or_else(Vec::new, |wide| wide.each_override(now))
+    /// Returns after how long each key is as good as new, under any of the limits that the tables have met.
+    pub(super) fn longest_reset(&self, now: Micros) -> Micros {
+        let resets = self
+            .each()
+            .map(|tier| ask_tier!(tier, table => table.longest_reset(now)));
+        resets.fold(Micros::ZERO, Micros::max)
+    }
+}
+
+/// The fast path of states that take more than one word.
+impl Counter for Tiers {
+    fn decide_at_once(
+        &self,
+        limit: Option<&Algorithm>,
+        ask: Ask,
+        now: Micros,
+        sink: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool> {
+        ask_last!(self, table => table.decide_at_once(limit, ask, now, sink))?
     }
 
-    fn last_override_end(&self) -> Option<Micros> {
-        self.wide()?.last_override_end()
+    fn look_up(&self, limit: Option<&Algorithm>, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        let known = ask_last!(self, table => table.look_up(limit, ask, now))??;
+        Some(known.widely())
     }
 
-    fn fill(&self) -> Fill {
-        let packed = self.packed.fill();
-        let wide = self.wide();
-        wide.map_or(packed, |wide| packed.with(wide.fill()))
+    fn charge_known(
+        &self,
+        limit: Option<&Algorithm>,
+        known: &Known<'_>,
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        sink: Option<&mut OutcomeSink<'_>>,
+    ) {
+        ask_last!(self, table => table.charge_known(limit, known, ask, lock, now, sink));
     }
 
-    fn each_key(&self, now: Micros, visit: &mut dyn FnMut(u64, State)) {
-        self.packed.each_key(now, visit);
-        // Pages that have moved meanwhile are found here.
-        if let Some(wide) = self.wide() {
-            wide.each_key(now, visit);
-        }
+    fn settle_at_once(&self, ask: Ask, clock: &dyn Clock) -> bool {
+        ask_last!(self, table => table.settle_at_once(ask, clock)).unwrap_or(false)
     }
 
-    fn longest_reset(&self, now: Micros) -> Micros {
-        let packed = self.packed.longest_reset(now);
-        let wide = self.wide();
-        wide.map_or(packed, |wide| packed.max(wide.longest_reset(now)))
+    fn take_back_at_once(&self, ask: Ask, until: Micros, clock: &dyn Clock) -> bool {
+        ask_last!(self, table => table.take_back_at_once(ask, until, clock)).unwrap_or(false)
     }
+
+    fn general(&self) -> &Tiers {
+        self
+    }
+}
+
+/// Decides a request that concerns no other policy.
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+pub(super) fn decide(
+    counter: &dyn Counter,
+    ask: Ask,
+    now: Micros,
+    clock: &dyn Clock,
+    mut sink: Option<&mut OutcomeSink<'_>>,
+) -> bool {
+    if let Some(allowed) = counter.decide_at_once(None, ask, now, sink.as_deref_mut()) {
+        return allowed;
+    }
+    let decided = counter.decide_new_at_once(ask, now, sink.as_deref_mut());
+    decided.unwrap_or_else(|counted| {
+        let general = counter.general();
+        general.decide_in_the_end((ask, counted), None, now, clock, sink)
+    })
 }

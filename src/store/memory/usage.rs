@@ -1,4 +1,4 @@
-use super::counter::Fill;
+use super::sink::Fill;
 use crate::algorithm::Algorithm;
 
 /// The usage of a [`MemoryStore`](super::MemoryStore) by one policy, for metrics and for people.

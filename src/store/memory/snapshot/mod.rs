@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use self::format::{Reader, Writer};
 use super::blocks::Blocked;
-use super::counter::Counter;
 use super::seed::Seed;
+use super::tiers::Counter;
 use super::timed::Override;
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;

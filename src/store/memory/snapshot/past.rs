@@ -11,8 +11,8 @@ use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::store::memory::blocks::{Blocked, Blocks};
-use crate::store::memory::counter::Counter;
 use crate::store::memory::opening::counter_with;
+use crate::store::memory::tiers::Counter;
 use crate::store::memory::timed::Override;
 
 /// The part of a snapshot for one policy, and what happened to it: see

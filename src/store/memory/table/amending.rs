@@ -2,20 +2,20 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Ask, Counted, NoRoom, Own, PageSnapshot, Settled, Table};
+use super::{Ask, Counted, NoRoom, Own, PageSnapshot, Table};
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::{Clock, Micros};
 use crate::store::Amendment;
-use crate::store::memory::cell::Keeps;
-use crate::store::memory::counter::ATTEMPTS;
+use crate::store::memory::cell::{Keeps, OfTable};
 use crate::store::memory::page::Page;
 use crate::store::memory::seqlock::Lock;
+use crate::store::memory::sink::ATTEMPTS;
 
 /// Why a charge after the fact is not made yet.
 enum Unsettled {
     NoRoom,
-    Retired,
-    DoesNotFit,
+    /// The page of the key is retired, or the state does not fit a word.
+    NotHere,
 }
 
 impl From<NoRoom> for Unsettled {
@@ -55,7 +55,7 @@ pub(super) fn amend<S: Step>(
 }
 
 /// Changes of a state without a decision.
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Changes the state of a key, if it has one, or the shared entry if the key has no slot and there is no
     /// room. Units are taken back where they were charged. Returns `None` if the page is retired, and otherwise
     /// whether it was done: turns of a queue can be given back only if they are the last.
@@ -103,7 +103,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         let page = self.page(&snapshot);
         let now = now();
         if now < snapshot.latest {
-            self.step_back(page, &snapshot, &mut lock, now);
+            self.step_back(&snapshot, &mut lock, now);
         }
         let rule = self.rule_under(snapshot.own);
         Some(self.change(
@@ -249,30 +249,28 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 
     /// Charges a key after the fact, whether there is room under its limit or not. A key without a slot is
-    /// given one as it would be for a charge, unless the charge was made to the shared entry.
+    /// given one as it would be for a charge, unless the charge was made to the shared entry. Returns `None` if the page
+    /// of the key is retired, or the state does not fit a word.
     #[inline(never)]
     pub(in crate::store::memory) fn settle(
         &self,
         (ask, mut counted): (Ask, Counted),
         limit: Option<&Algorithm>,
         clock: &dyn Clock,
-    ) -> Settled {
+    ) -> Option<()> {
         let time = || clock.now().min(self.until);
         if ask.cost == 0 {
-            return Settled::Done;
+            return Some(());
         }
         let own = self.own_where((ask, counted), limit, time(), clock);
         let mut attempts = 0;
         loop {
             match self.settle_where(ask, (counted, own), time) {
-                Ok(()) => return Settled::Done,
-                Err(Unsettled::Retired) => return Settled::Retired,
-                Err(Unsettled::DoesNotFit) => return Settled::DoesNotFit,
+                Ok(()) => return Some(()),
+                Err(Unsettled::NotHere) => return None,
                 Err(Unsettled::NoRoom) => {
                     attempts += 1;
-                    let Some((_, snapshot)) = self.snapshot(ask, counted, own) else {
-                        return Settled::Retired;
-                    };
+                    let (_, snapshot) = self.snapshot(ask, counted, own)?;
                     if attempts > ATTEMPTS || !self.make_room(&snapshot, time()) {
                         counted = Counted::Overflow;
                     }
@@ -290,11 +288,11 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     ) -> Result<(), Unsettled> {
         let (snapshot, mut lock) = self
             .snapshot_and_lock(ask, counted, own)
-            .ok_or(Unsettled::Retired)?;
+            .ok_or(Unsettled::NotHere)?;
         let page = self.page(&snapshot);
         let now = time();
         if now < snapshot.latest {
-            self.step_back(page, &snapshot, &mut lock, now);
+            self.step_back(&snapshot, &mut lock, now);
         }
         let known = page.find(snapshot.fingerprint(ask));
         let is_new = known.is_none();
@@ -313,7 +311,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         rule.settle(&mut seen, now, ask.cost);
         if !C::holds(&rule, &seen, now) {
             self.note_evictable(&snapshot, now);
-            return Err(Unsettled::DoesNotFit);
+            return Err(Unsettled::NotHere);
         }
         if counted == Counted::Overflow {
             self.overflowed.fetch_add(1, Ordering::Relaxed);

@@ -5,15 +5,16 @@ use std::sync::atomic::Ordering;
 use super::{Ask, Counted, NoRoom, PageSnapshot, Table};
 use crate::algorithm::Step;
 use crate::clock::Micros;
-use crate::store::memory::cell::Keeps;
-use crate::store::memory::counter::OutcomeSink;
+use crate::store::memory::cell::{Keeps, OfTable};
 use crate::store::memory::page::Page;
 use crate::store::memory::seqlock::Lock;
+use crate::store::memory::sink::OutcomeSink;
 
 /// Writes charges, and the outcomes of requests.
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Writes the outcome of a request, if it is wanted.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "most requests want none")]
+    #[inline(always)]
     pub(super) fn write_outcome<S: Step>(
         (rule, kept): (&S, &S::Kept),
         ask: Ask,
@@ -94,14 +95,31 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     ) where
         C: Keeps<S>,
     {
+        let before = rule.size(&seen);
+        rule.charge(&mut seen, now, ask.cost);
+        self.resize(rule, &mut seen, before);
+        self.put(((page, snapshot), cell), (rule, seen), ask, lock, now, sink);
+    }
+
+    /// Writes a state that is charged. The page is locked.
+    #[expect(clippy::inline_always, reason = "as for the fast path")]
+    #[inline(always)]
+    pub(super) fn put<S: Step>(
+        &self,
+        ((page, snapshot), cell): ((&Page<C>, &PageSnapshot), &C),
+        (rule, seen): (&S, <C as Keeps<S>>::Seen<'_>),
+        ask: Ask,
+        lock: &mut Lock<'_>,
+        now: Micros,
+        sink: Option<&mut OutcomeSink<'_>>,
+    ) where
+        C: Keeps<S>,
+    {
         lock.changes();
         page.set_latest(now);
         if snapshot.counted == Counted::Overflow {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
-        let before = rule.size(&seen);
-        rule.charge(&mut seen, now, ask.cost);
-        self.resize(rule, &mut seen, before);
         Self::write_outcome((rule, &seen), ask, now, true, snapshot, sink);
         cell.keep(rule, seen);
     }

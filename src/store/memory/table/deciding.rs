@@ -1,14 +1,14 @@
 use std::hint::spin_loop;
 
 use super::{Ask, Counted, PageSnapshot, Table, Undecided};
-use crate::algorithm::{Algorithm, Step};
+use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
-use crate::store::memory::cell::Keeps;
-use crate::store::memory::counter::{ATTEMPTS, OutcomeSink};
+use crate::store::memory::cell::{Keeps, OfTable};
 use crate::store::memory::page::Page;
+use crate::store::memory::sink::{ATTEMPTS, OutcomeSink};
 
 /// Decisions on any key under one policy alone.
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Decides any key, with as many attempts as that takes. Returns `None` if its page is retired.
     #[inline(never)]
     pub(in crate::store::memory) fn decide_in_the_end(
@@ -64,7 +64,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         now: Micros,
     ) -> Result<bool, Undecided> {
         if let Some(mut lock) = page.seqlock.lock(snapshot.seen) {
-            self.step_back(page, snapshot, &mut lock, now);
+            self.step_back(snapshot, &mut lock, now);
         }
         Err(Undecided::Changed)
     }

@@ -8,7 +8,7 @@ use super::judging::Judges;
 use super::{PageSnapshot, Table};
 use crate::algorithm::Step;
 use crate::clock::Micros;
-use crate::store::memory::cell::Keeps;
+use crate::store::memory::cell::{Keeps, OfTable};
 use crate::store::memory::page::{Page, SlotRef};
 
 /// The result of tidying a page.
@@ -30,7 +30,7 @@ pub(in crate::store::memory) trait Tidies<R, C>: Send + Sync {
     ) -> Found<'a, C>;
 }
 
-impl<R: Step, C: Keeps<R> + Keeps<S>, S: Step> Tidies<R, C> for Judges<S> {
+impl<R: OfTable, C: Keeps<R> + Keeps<S>, S: Step> Tidies<R, C> for Judges<S> {
     fn tidy<'a>(
         &self,
         table: &Table<R, C>,
@@ -53,7 +53,7 @@ enum Victim {
 const SEARCHED_FOR_IDLE: usize = 8;
 
 /// Chooses the key that is evicted for a newcomer.
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Finds a slot for a new key, on its page or in the overflow. The page is locked.
     pub(super) fn room<'a, S: Step>(
         &self,

@@ -1,9 +1,8 @@
 use std::sync::TryLockError;
 
 use super::Table;
-use crate::algorithm::Step;
 use crate::clock::Micros;
-use crate::store::memory::cell::Keeps;
+use crate::store::memory::cell::{Keeps, OfTable};
 
 /// If this many keys were removed from one page, the table need not grow yet.
 const WORTH_A_LOOK: usize = 4;
@@ -12,7 +11,7 @@ const WORTH_A_LOOK: usize = 4;
 /// pages that are not split yet are twice as full.
 const SPLIT_AT_ONCE: usize = 2;
 
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Adds pages if there are too few for the keys, unless some keys can be removed. No page is locked.
     pub(in crate::store::memory) fn grow(&self, now: Micros) {
         let is_doubling = self.pages.is_doubling();

@@ -6,7 +6,7 @@ use super::Table;
 #[cfg(feature = "calendar")]
 use crate::algorithm::ByHours;
 use crate::algorithm::{Algorithm, Limit, Step};
-use crate::store::memory::cell::Keeps;
+use crate::store::memory::cell::{Keeps, OfTable};
 
 /// The limits that the requests of a table have met, and the rules that judge which keys can go.
 ///
@@ -61,11 +61,11 @@ impl<S: Step> SeenLimits<S> {
     }
 }
 
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Records a limit that a request of this table brings.
     #[inline]
     pub(in crate::store::memory) fn note_limit(&self, algorithm: &Algorithm) {
-        if !C::VARIES {
+        if !R::VARIES {
             return;
         }
         #[cfg(feature = "calendar")]
@@ -104,8 +104,8 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         let size = least(&met.least, limit.size());
         let most = met.most.load(Ordering::Relaxed).max(limit.size());
         *widest = Some(Judges {
-            slowest: C::limited(&self.rule, Limit::new(quota, most)),
-            strictest: C::limited(&self.rule, Limit::new(quota, size)),
+            slowest: self.rule.limited(Limit::new(quota, most)),
+            strictest: self.rule.limited(Limit::new(quota, size)),
         });
         // The judges are in place before another request finds that its limit has been met.
         met.quota.store(quota, Ordering::Release);
@@ -125,7 +125,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     /// Returns the rules that judge which keys can go.
     #[inline]
     pub(super) fn judges(&self) -> Cow<'_, Judges<R>> {
-        if C::VARIES {
+        if R::VARIES {
             let widest = self.met.widest.read();
             let widest = widest.unwrap_or_else(PoisonError::into_inner);
             if let Some(judges) = &*widest {

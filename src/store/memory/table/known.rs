@@ -1,17 +1,18 @@
 //! The fast path: a key in one of its own slots, on a page at rest.
 
+use std::borrow::Cow;
+
 use super::{Ask, Counted, Known, PageSnapshot, Table, Undecided, moved_back};
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::Micros;
-use crate::store::memory::cell::Keeps;
-use crate::store::memory::counter::OutcomeSink;
+use crate::store::memory::cell::{Keeps, OfTable};
 use crate::store::memory::page::Page;
-use crate::store::memory::prepared::{LimitSource, RuleSlot};
 use crate::store::memory::seqlock::Lock;
+use crate::store::memory::sink::OutcomeSink;
 
 /// Decisions on known keys by any rule whose states the cells hold. A request asks either the rule of the
 /// table, or the same rule by a type that is faster to ask.
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Decides a key that is in one of its own slots, as nearly all are, unless another thread changes the
     /// page.
     #[expect(
@@ -136,7 +137,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     where
         C: Keeps<S>,
     {
-        let seen = cell.see(rule, snapshot.latest);
+        let mut seen = cell.see(rule, snapshot.latest);
         // Checked before the state is used: a state that was read in the middle of a change makes no sense.
         if !page.seqlock.still_is(snapshot.seen) {
             return Err(Undecided::Changed);
@@ -148,48 +149,29 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             Self::write_outcome((rule, kept), ask, now, allowed, snapshot, sink);
             return Ok(allowed);
         }
+        if C::IS_SHORT {
+            // A copy, which is not written if the page has changed: the page is locked for less time.
+            rule.charge(&mut seen, now, ask.cost);
+        }
         let Some(mut lock) = page.seqlock.lock(snapshot.seen) else {
             return Err(Undecided::Changed);
         };
-        self.charge(
-            (page, snapshot),
-            (rule, cell, seen),
-            ask,
-            &mut lock,
-            now,
-            sink,
-        );
+        let place = (page, snapshot);
+        if C::IS_SHORT {
+            self.put((place, cell), (rule, seen), ask, &mut lock, now, sink);
+        } else {
+            self.charge(place, (rule, cell, seen), ask, &mut lock, now, sink);
+        }
         Ok(true)
     }
 
-    /// Returns the rule under the limit of a request, from its slot or by `made`.
+    /// Returns the rule under the limit of a request, which is noted.
     #[inline]
-    pub(super) fn rule_of<'a>(
-        &'a self,
-        limit: LimitSource<'_>,
-        made: &'a mut Option<R>,
-    ) -> Option<&'a R> {
-        match limit {
-            LimitSource::Prepared(RuleSlot::OWN) => Some(&self.rule),
-            LimitSource::Prepared(place) => self.prepared.get(place).map(|(_, rule)| rule),
-            LimitSource::Limit(limit) => Some(made.insert(self.make_rule(limit))),
-        }
-    }
-
-    #[inline(never)]
-    fn make_rule(&self, limit: &Algorithm) -> R {
+    pub(super) fn rule_noted(&self, limit: Option<&Algorithm>) -> Cow<'_, R> {
+        let Some(limit) = limit else {
+            return Cow::Borrowed(&self.rule);
+        };
         self.note_limit(limit);
-        C::under(&self.rule, limit).into_owned()
-    }
-
-    /// Prepares the rule of a limit that requests bring.
-    pub(in crate::store::memory) fn prepare(&self, limit: &Algorithm) -> Option<RuleSlot> {
-        if !C::VARIES {
-            return None;
-        }
-        // Recorded before any request finds the limit prepared.
-        self.note_limit(limit);
-        let make = || (*limit, C::under(&self.rule, limit).into_owned());
-        self.prepared.place_of(|(known, _)| known == limit, make)
+        self.rule.under(limit)
     }
 }

@@ -68,7 +68,9 @@
 //! A table is compiled for each form of its cells: one word, three words, any number of words. It asks a rule that stands for
 //! all rules of that form. Three paths are compiled for each rule that packs its states, since a call for each question
 //! would cost more than the questions: a known key (`known.rs`) and a new key (`newcomer.rs`), through `one_word.rs`,
-//! and the search of a page for keys to forget (`eviction.rs`).
+//! and the search of a page for keys to forget (`eviction.rs`). For a rule in three words that is the known key of a
+//! request under one policy, through `in_words.rs`. `tiers.rs` holds the tables of a policy, and asks them on the general
+//! path.
 //!
 //! # Fingerprints
 //!
@@ -97,15 +99,13 @@ use std::sync::{Arc, Mutex};
 use self::budget::Budget;
 use self::eviction::Tidies;
 use self::judging::{Judges, SeenLimits};
-pub(in crate::store::memory) use self::moving::Settled;
-use super::cell::Keeps;
-use super::counter::Fill;
+use super::cell::{Keeps, OfTable};
 use super::expiry::ExpiryIndex;
 use super::page::Page;
 use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, Own, PageSnapshot};
 use super::pages::{FoundPage, Pages};
-use super::prepared::Prepared;
 use super::seqlock::Lock;
+use super::sink::Fill;
 use super::timed::Timed;
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::{Clock, Micros};
@@ -131,8 +131,6 @@ pub(super) struct Table<R, C> {
     met: SeenLimits<R>,
     /// The judges of the table's own limit, if their type is faster to ask than that of the rule.
     tidies: Option<Box<dyn Tidies<R, C>>>,
-    /// Rules of the limits that requests have brought.
-    prepared: Prepared<(Algorithm, R)>,
     /// When a key of a page is as good as new.
     idle: ExpiryIndex,
     /// When a key of a page stops refusing.
@@ -152,7 +150,7 @@ pub(super) enum Undecided {
     Crowded,
 }
 
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(super) fn new(rule: R, until: Micros, bound: usize) -> Self {
         Self::sharing(rule, until, Arc::new(Budget::new(bound)))
     }
@@ -179,7 +177,6 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
             overflow: Page::new(),
             budget,
             overrides: Timed::default(),
-            prepared: Prepared::default(),
             idle: ExpiryIndex::new(pages.most()),
             admitting: ExpiryIndex::new(pages.most()),
             next_to_tidy: Mutex::new(0),
@@ -280,7 +277,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     #[inline]
     pub(super) fn rule_under(&self, own: Option<Own>) -> Cow<'_, R> {
         match own {
-            Some(own) => C::under(&self.rule, &own.algorithm),
+            Some(own) => self.rule.under(&own.algorithm),
             None => Cow::Borrowed(&self.rule),
         }
     }
@@ -309,14 +306,14 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
 
     /// Moves all states of the page back to now. The page is locked.
     #[inline(never)]
-    pub(super) fn step_back(
+    pub(in crate::store::memory) fn step_back(
         &self,
-        page: &Page<C>,
         snapshot: &PageSnapshot,
         lock: &mut Lock<'_>,
         now: Micros,
     ) {
         lock.changes();
+        let page = self.page(snapshot);
         let latest = page.latest();
         for place in page.keys() {
             let cell = &place.slot().cell;
@@ -337,7 +334,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
 
     /// Notes that a key of the page can go from now on: after a step back of the clock, after a refund, and
     /// when a new slot is not used. The page is locked.
-    pub(super) fn note_evictable(&self, snapshot: &PageSnapshot, now: Micros) {
+    pub(in crate::store::memory) fn note_evictable(&self, snapshot: &PageSnapshot, now: Micros) {
         if snapshot.counted == Counted::Apart {
             self.idle.lower_to(snapshot.index, now);
             self.admitting.lower_to(snapshot.index, now);
@@ -345,22 +342,22 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
     }
 
     /// Returns whether the key has no slot and the table has none to spare: see [`has_room`](Self::has_room).
-    pub(super) fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
+    pub(in crate::store::memory) fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
         snapshot.counted == Counted::Apart
             && self.budget.is_used_up()
             && !snapshot.is_overridden()
             && self.page(snapshot).find(ask.fingerprint).is_none()
     }
 
-    pub(super) fn until(&self) -> Micros {
+    pub(in crate::store::memory) fn until(&self) -> Micros {
         self.until
     }
 
-    pub(super) fn budget(&self) -> Arc<Budget> {
+    pub(in crate::store::memory) fn budget(&self) -> Arc<Budget> {
         Arc::clone(&self.budget)
     }
 
-    pub(super) fn fill(&self) -> Fill {
+    pub(in crate::store::memory) fn fill(&self) -> Fill {
         Fill {
             keys: self.budget.filled(),
             bound: self.budget.bound(),

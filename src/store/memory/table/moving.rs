@@ -1,25 +1,15 @@
 use super::{Ask, Counted, Table};
-use crate::algorithm::{State, Step};
+use crate::algorithm::State;
 use crate::clock::Micros;
-use crate::store::memory::cell::Keeps;
+use crate::store::memory::cell::{Keeps, OfTable};
 use crate::store::memory::page::Page;
 use crate::store::memory::seed::RESERVED;
-
-/// The result of a charge after the fact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store::memory) enum Settled {
-    Done,
-    /// The page of the key is retired.
-    Retired,
-    /// The state does not fit a word.
-    DoesNotFit,
-}
 
 /// Moves keys from a packed table to a wide one, page by page.
 ///
 /// A page that has moved is locked for good. The fast path needs no check of its own: it falls back to the
 /// general path, which finds the page retired.
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Moves the page of this key, unless it has moved already.
     pub(in crate::store::memory) fn retire(
         &self,

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use super::{Ask, Counted, PageSnapshot, Table, Undecided};
 use crate::algorithm::Step;
 use crate::clock::Micros;
-use crate::store::memory::cell::Keeps;
-use crate::store::memory::counter::OutcomeSink;
+use crate::store::memory::cell::{Keeps, OfTable};
 use crate::store::memory::page::Page;
+use crate::store::memory::sink::OutcomeSink;
 
 /// A flood of new keys takes this path, so it is compiled for each rule, as the path of a known key is.
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Decides a new key at the first look at its page, by the table's own rule. If the key is not new, or
     /// the case is not the common one, returns where it is counted, as far as that is known.
     #[inline]

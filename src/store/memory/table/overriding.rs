@@ -3,9 +3,9 @@
 //! A debt is written as of now when a limit begins or ends, so that it drains at the rate that held.
 
 use super::{Ask, Counted, Own, PageSnapshot, Table};
-use crate::algorithm::{Algorithm, Step};
+use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
-use crate::store::memory::cell::Keeps;
+use crate::store::memory::cell::{Keeps, OfTable};
 use crate::store::memory::seed::RESERVED;
 use crate::store::memory::seqlock::Lock;
 use crate::store::memory::timed::{Full, Override, Span};
@@ -14,11 +14,11 @@ use crate::store::memory::timed::{Full, Override, Span};
 pub(in crate::store) const MOST: usize = 10_000;
 
 /// Overrides: limits of single keys. An override changes no state; the requests of its key meet another limit.
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Returns whether this key may have an override. It is `true` for a few keys that have none.
     #[inline]
     pub(super) fn may_be_overridden(&self, fingerprint: u64, now: Micros) -> bool {
-        C::VARIES && self.overrides.are_any() && self.overrides.may_hold(fingerprint, now)
+        R::VARIES && self.overrides.are_any() && self.overrides.may_hold(fingerprint, now)
     }
 
     /// Returns how long the override of this key keeps it from being evicted, or `None` if it has none.
@@ -82,7 +82,7 @@ impl<R: Step, C: Keeps<R>> Table<R, C> {
         lock.changes();
         let page = self.page(snapshot);
         if now < snapshot.latest {
-            self.step_back(page, snapshot, lock, now);
+            self.step_back(snapshot, lock, now);
         }
         if let Some(slot) = page.find(ask.fingerprint) {
             let rule = self.rule_under(self.own(ask, None, now, clock));

@@ -3,14 +3,14 @@
 use std::mem;
 
 use super::{Ask, Counted, NoRoom, Table};
-use crate::algorithm::{State, Step};
+use crate::algorithm::State;
 use crate::clock::Micros;
-use crate::store::memory::cell::Keeps;
+use crate::store::memory::cell::{Keeps, OfTable};
 use crate::store::memory::ordering::ascending;
 use crate::store::memory::seed::RESERVED;
 
 /// The state that outlives the process.
-impl<R: Step, C: Keeps<R>> Table<R, C> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Calls `write_outcome` with each key that is not as good as new, and its state at some moment of the call. No
     /// page is locked for longer than one key takes.
     ///
@@ -187,8 +187,8 @@ mod tests {
     use super::*;
     use crate::algorithm::Gcra;
     use crate::clock::{Clock, ManualClock};
-    use crate::store::memory::counter::decide;
     use crate::store::memory::opening::{counter, counter_with};
+    use crate::store::memory::tiers::decide;
 
     /// Rules whose states take one word, and three.
     const PACKED: Gcra = Gcra::per_second(1).burst(u32::MAX);

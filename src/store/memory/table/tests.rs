@@ -4,7 +4,6 @@ use super::*;
 use crate::algorithm::FixedWindow;
 use crate::clock::ManualClock;
 use crate::store::memory::cell::Word;
-use crate::store::memory::counter::{General, Tier, decide};
 
 type Minutes = Table<FixedWindow, Word>;
 
@@ -23,7 +22,17 @@ fn fingerprint(number: u64) -> u64 {
 
 fn allows(table: &Minutes, clock: &ManualClock, fingerprint: u64, cost: u32) -> bool {
     let ask = Ask { fingerprint, cost };
-    decide(table, ask, clock_of(clock), clock, None)
+    let now = clock_of(clock);
+    let at_once = table.decide_at_once(None, ask, now, None);
+    let decided = at_once.or_else(|| {
+        let new = table.decide_new_at_once_by(&table.rule, ask, now, None);
+        let counted = match new {
+            Ok(allowed) => return Some(allowed),
+            Err(counted) => counted,
+        };
+        table.decide_in_the_end((ask, counted), None, clock, now, None)
+    });
+    decided.unwrap()
 }
 
 fn stands(table: &Minutes, fingerprint: u64) -> bool {
@@ -112,13 +121,11 @@ fn a_newcomer_that_was_not_charged_can_go_at_once() {
         fingerprint: fingerprint(7),
         cost: 1,
     };
-    let (_, snapshot) = General::snapshot(&table, ask, None, Counted::Apart, now, &clock);
-    let mut lock = Tier::lock(&table, &snapshot).ok().unwrap();
-    assert!(matches!(
-        Tier::place(&table, &snapshot, ask, &mut lock, now),
-        Ok(true)
-    ));
-    Tier::note_evictable(&table, &snapshot, now);
+    let snapshot = table.look_at(ask, None, Counted::Apart, &clock).unwrap();
+    let mut lock = table.lock(&snapshot).ok().unwrap();
+    let placed = table.place_key(&snapshot, ask, &mut lock, now);
+    assert!(matches!(placed, Ok(true)));
+    table.note_evictable(&snapshot, now);
     drop(lock);
     assert_no_time_is_too_late(&table, now);
     // The key is charged when it comes again, and is not a newcomer then.

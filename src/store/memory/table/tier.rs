@@ -1,56 +1,46 @@
+//! What a decision of several steps asks the table of a key: see `driver.rs`.
+
 use super::{Ask, Changed, NoRoom, PageSnapshot, Table};
-use crate::algorithm::{State, Step};
+use crate::algorithm::State;
 use crate::clock::Micros;
-use crate::store::memory::cell::Keeps;
-use crate::store::memory::counter::{OutcomeSink, Tier};
+use crate::store::memory::cell::{Keeps, OfTable};
 use crate::store::memory::seqlock::Lock;
+use crate::store::memory::sink::OutcomeSink;
 
-impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
-    fn until(&self) -> Micros {
-        self.until
-    }
-
-    fn allows(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<bool, Changed> {
+impl<R: OfTable, C: Keeps<R>> Table<R, C> {
+    /// Returns whether the key may be charged.
+    pub(in crate::store::memory) fn allows(
+        &self,
+        snapshot: &PageSnapshot,
+        ask: Ask,
+        now: Micros,
+    ) -> Result<bool, Changed> {
         self.look(snapshot, ask, now, |rule, kept| {
             rule.allows(kept, now, ask.cost)
         })
     }
 
-    fn write_outcome(
+    /// Returns the state of the key, as of now.
+    pub(in crate::store::memory) fn state(
         &self,
         snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
-        allowed: bool,
-        sink: &mut OutcomeSink<'_>,
-    ) -> Result<(), Changed> {
-        self.write_or_preview(snapshot, (ask, now), Some(allowed), sink)
-    }
-
-    fn preview(
-        &self,
-        snapshot: &PageSnapshot,
-        ask: Ask,
-        now: Micros,
-        sink: &mut OutcomeSink<'_>,
-    ) -> Result<(), Changed> {
-        self.write_or_preview(snapshot, (ask, now), None, sink)
-    }
-
-    fn state(&self, snapshot: &PageSnapshot, ask: Ask, now: Micros) -> Result<State, Changed> {
+    ) -> Result<State, Changed> {
         self.look(snapshot, ask, now, |rule, kept| rule.write(kept.clone()))
     }
 
-    fn lock(&self, snapshot: &PageSnapshot) -> Result<Lock<'_>, Changed> {
+    /// Locks the page, if it has not changed since the snapshot.
+    pub(in crate::store::memory) fn lock(
+        &self,
+        snapshot: &PageSnapshot,
+    ) -> Result<Lock<'_>, Changed> {
         let seqlock = &self.page(snapshot).seqlock;
         seqlock.lock(snapshot.seen).ok_or(Changed)
     }
 
-    fn step_back(&self, snapshot: &PageSnapshot, lock: &mut Lock<'_>, now: Micros) {
-        self.step_back(self.page(snapshot), snapshot, lock, now);
-    }
-
-    fn place(
+    /// Makes sure that the key has a slot. Returns whether it is new.
+    pub(in crate::store::memory) fn place_key(
         &self,
         snapshot: &PageSnapshot,
         ask: Ask,
@@ -65,11 +55,11 @@ impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
         Ok(true)
     }
 
-    fn charge(
+    /// Charges a key that has a slot.
+    pub(in crate::store::memory) fn charge_placed(
         &self,
         snapshot: &PageSnapshot,
-        ask: Ask,
-        is_new: bool,
+        (ask, is_new): (Ask, bool),
         lock: &mut Lock<'_>,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
@@ -89,31 +79,10 @@ impl<R: Step, C: Keeps<R>> Tier for Table<R, C> {
         }
     }
 
-    fn note_evictable(&self, snapshot: &PageSnapshot, now: Micros) {
-        self.note_evictable(snapshot, now);
-    }
-
-    fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
-        self.lacks_room(snapshot, ask)
-    }
-
-    fn has_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
-        self.has_room(snapshot, now)
-    }
-
-    fn make_room(&self, snapshot: &PageSnapshot, now: Micros) -> bool {
-        self.make_room(snapshot, now)
-    }
-
-    fn grow(&self, now: Micros) {
-        self.grow(now);
-    }
-}
-
-impl<R: Step, C: Keeps<R>> Table<R, C> {
-    /// Writes the outcome of a request that is `allowed` or not: as it stands, or as if it was charged.
+    /// Writes the outcome of a request that is not charged and is `allowed` or not, or that it would have if it was
+    /// charged.
     #[inline(never)]
-    fn write_or_preview(
+    pub(in crate::store::memory) fn write_uncharged(
         &self,
         snapshot: &PageSnapshot,
         (ask, now): (Ask, Micros),

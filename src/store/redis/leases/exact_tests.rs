@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use redis::Value;
 
 use super::*;
-use crate::algorithm::{Algorithm, Fixed, Long, State, Step, WithRule};
+use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule};
 use crate::clock::ManualClock;
 use crate::decision::Outcome;
 use crate::key::IntoKey;
@@ -83,7 +83,7 @@ impl WithRule for BinEnd {
         self.under(&rule)
     }
 
-    fn long(self, rule: impl Long) -> Micros {
+    fn long(self, rule: impl Step<Kept = State>) -> Micros {
         self.under(&rule)
     }
 }
