@@ -79,6 +79,9 @@ impl Gate {
         finding: Option<&Finding>,
     ) -> Option<ChosenPlan> {
         let plan_of = self.sources.plan_of.as_ref();
+        if finding.is_none() && plan_of.is_none() {
+            return None;
+        }
         self.limiter
             .plan_by(finding, |limits| plan_of?.choose(head, limits))
     }
