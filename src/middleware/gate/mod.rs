@@ -230,7 +230,7 @@ impl Gate {
         policies.all(|policy| self.modes().of(policy) >= mode)
     }
 
-    #[cfg(any(feature = "admin", feature = "config"))]
+    #[cfg(feature = "config")]
     pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
         let lists = self.lists.as_ref();
         lists.map_or(Listed::Nowhere, |lists| lists.look_up(head))
