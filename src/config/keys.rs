@@ -150,7 +150,7 @@ impl Common {
                     None => at.made(Secret::of_the_process())?,
                 };
                 ReadKey {
-                    key: self.key(at)?.key.hashed(&secret),
+                    key: AnyKey::new(self.key(at)?.key).hashed(&secret),
                     is_address: false,
                 }
             }

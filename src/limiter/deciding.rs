@@ -63,13 +63,21 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         decision.change(|outcomes| answer = self.decide_all(charges, outcomes));
         let answer = match answer {
             Charged::Now(Ok(_)) => return Reply::Now(Ok(decision)),
-            Charged::Now(Err(error)) => Reply::Now(Err(error)),
-            Charged::Later(answer) => Reply::Later(answer),
+            // It has been reported.
+            Charged::Now(Err(error)) => {
+                self.policies.count_failed(charges);
+                return Reply::Now(Err(error));
+            }
+            Charged::Later(answer) => answer,
         };
-        self.once_answered(charges, answer, |policies, charges, answer| {
-            let outcomes = policies.answered(charges, answer)?;
-            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
-        })
+        self.once_answered(
+            charges,
+            Reply::Later(answer),
+            |policies, charges, answer| {
+                let outcomes = policies.answered(charges, answer)?;
+                Ok(Decision::new(Arc::clone(&policies.names), outcomes))
+            },
+        )
     }
 
     /// Decides on these charges, and concludes the decision if the answer comes at once.

@@ -13,7 +13,7 @@ use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::{self, Head, Secret};
 use tower_ratelimit::plan::{KeyLimits, Operations, Plan, Plans};
-use tower_ratelimit::policy::Http;
+use tower_ratelimit::policy::{Http, Mode};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, ManualClock, MemoryStore, Policy,
     RateLimitLayer, TokenBucket,
@@ -69,6 +69,24 @@ fn plan_of(head: &Head<'_>) -> Option<&'static str> {
 fn told(answer: &Received) -> (u16, Option<&str>, Option<&str>) {
     let policy = answer.field("ratelimit-policy");
     (answer.status.as_u16(), policy, answer.field("ratelimit"))
+}
+
+#[test]
+fn no_plan_is_looked_for_while_all_policies_are_off() {
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&looks);
+    let layer = layer(move |head| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        plan_of(head)
+    });
+    let service = Hello::behind(&layer);
+    let modes = layer.limiter().modes();
+    modes.set_all(Mode::Off);
+    assert_eq!(ask(&service, request(1, Some("closed"))).status, 200);
+    assert_eq!(looks.load(Ordering::Relaxed), 0);
+    modes.unset_all();
+    assert_eq!(ask(&service, request(1, Some("closed"))).status, 429);
+    assert_eq!(looks.load(Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use crate::error::{ConfigError, or_panic};
 
 /// A key extractor of [this module](crate::key): what its functions return.
 ///
-/// `R` is what it reads, which has no name outside of this crate. A function that takes or returns an extractor
-/// says `impl Extract`.
+/// `R` is what it reads. Only [`ClientIp`](super::ClientIp) has a name outside of this crate: a function that takes or returns
+/// another extractor says `impl Extract`, and joins or maps it before. An extractor is cheap to clone.
 #[derive(Clone)]
 pub struct Extractor<R> {
     pub(super) source: R,

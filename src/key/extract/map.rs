@@ -85,6 +85,13 @@ mod tests {
         assert!(is_compared(key::client_ip()));
         assert!(is_compared(key::peer_ip()));
         assert!(is_compared(key::extension::<u64>()));
+        assert!(is_compared(key::query("user")));
+        assert!(is_compared(key::cookie("session")));
+        assert!(is_compared(key::api_key()));
+        assert!(is_compared(key::bearer_token()));
+        assert!(is_compared(key::method()));
+        #[cfg(feature = "axum")]
+        assert!(is_compared(key::matched_path()));
         #[cfg(feature = "tonic")]
         {
             assert!(is_compared(key::client_certificate()));

@@ -140,6 +140,7 @@ impl Gate {
         let Some(resolver) = &self.sources.resolver else {
             return self.ask_as(None, request);
         };
+        // Nothing is looked up for policies that are all off.
         if !self.modes().are_plain() && self.has_no_mode_over(Mode::Off) {
             return self.exempt();
         }
@@ -157,6 +158,9 @@ impl Gate {
         request: &mut Request<B>,
     ) -> GateVerdict {
         let is_plain = self.limiter.declared_modes().are_plain();
+        if !is_plain && self.has_no_mode_over(Mode::Off) {
+            return self.exempt();
+        }
         if let Some(kind) = finding.and_then(Finding::refusal)
             && (is_plain || !self.has_no_mode_over(Mode::Shadow))
         {

@@ -1,11 +1,13 @@
 //! Keys, and requests without one.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use http::Request;
+use tower_ratelimit::key::Secret;
 
 use super::{from, pass};
-use crate::scene::{config, get, layer, send};
+use crate::scene::{config, get, layer, now, send};
 
 #[test]
 fn keys_count_what_they_say() {
@@ -68,6 +70,22 @@ fn keys_count_what_they_say() {
         ),
         2
     );
+}
+
+/// A node of an older version makes the same key.
+#[test]
+fn a_key_that_is_hashed_twice_is_hashed_twice() {
+    let text =
+        "[policies.a]\nquota = \"9/hour\"\nkey = { hashed = { hashed = { header = \"x-a\" } } }\n";
+    let layer = layer(&config(text));
+    let secret = Secret::of_the_process().unwrap();
+    let limiter = layer.limiter();
+    for key in [secret.hash(secret.hash("1")), secret.hash("2")] {
+        let block = limiter.block(key, Duration::from_secs(60));
+        now(block).unwrap();
+    }
+    assert_eq!(send(&layer, get("/").header("x-a", "1")).status, 429);
+    assert_eq!(send(&layer, get("/").header("x-a", "2")).status, 200);
 }
 
 #[test]
