@@ -40,7 +40,7 @@ interop: ## curl, urllib3, grpcio, ky and Chromium against the examples; install
 	tests/interop/run
 
 loadtest: servers ## the load tester against our algorithms, two crates and nginx, in two minutes; ends with a table
-	examples/loadtest/check
+	loadtest/check
 
 day: ## a day of 10^9 decisions, simulated in two minutes: the cost of snapshots, and flat memory
 	cargo run --release --quiet --example day

@@ -99,9 +99,6 @@ pub mod operating {}
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}
 
-#[doc = include_str!("../docs/loadtest.md")]
-pub mod loadtest {}
-
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/migrating.md")]
 pub mod migrating {}

@@ -54,7 +54,7 @@ pub(crate) struct Run {
 }
 
 pub(crate) fn program() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_loadtest"))
+    Command::new(env!("CARGO_BIN_EXE_ratelimit-loadtest"))
 }
 
 /// Runs the program with these arguments.

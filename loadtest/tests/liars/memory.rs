@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use allocation_counter::measure;
-use loadtest::drive::Tally;
+use ratelimit_loadtest::drive::Tally;
 
 use crate::server::{Lie, Server};
 use crate::simulation::stream;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use loadtest::exchange::{Exchange, Verdict};
-use loadtest::info::RateLimitInfo;
-use loadtest::judge::{Judge, Judgement};
+use ratelimit_loadtest::exchange::{Exchange, Verdict};
+use ratelimit_loadtest::info::RateLimitInfo;
+use ratelimit_loadtest::judge::{Judge, Judgement};
 use tower_ratelimit::{Algorithm, Micros};
 
 use crate::server::{Reply, Server};

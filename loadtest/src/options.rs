@@ -26,7 +26,7 @@ pub const REMOTE_RATE: f64 = 50.0;
     reason = "each is a flag of the command line"
 )]
 #[derive(Clone, Debug, Parser)]
-#[command(name = "loadtest", max_term_width = 100)]
+#[command(name = "ratelimit-loadtest", max_term_width = 100)]
 pub struct Options {
     /// URL of the server; several URLs are nodes of one service, used in turn
     #[arg(required = true, value_name = "URL")]
@@ -164,14 +164,14 @@ mod tests {
     #[test]
     fn without_an_end_a_thousand_requests_are_sent() {
         let ends = |line| options(line).unwrap().ends();
-        assert_eq!(ends("loadtest http://h/"), (1_000, LONGEST_RUN));
+        assert_eq!(ends("ratelimit-loadtest http://h/"), (1_000, LONGEST_RUN));
         let seconds = Duration::from_secs(12);
         assert_eq!(
-            ends("loadtest http://h/ --duration 12s"),
+            ends("ratelimit-loadtest http://h/ --duration 12s"),
             (MOST_REQUESTS, seconds)
         );
         assert_eq!(
-            ends("loadtest http://h/ --duration 12s --requests 5"),
+            ends("ratelimit-loadtest http://h/ --duration 12s --requests 5"),
             (5, seconds)
         );
     }
@@ -179,20 +179,20 @@ mod tests {
     #[test]
     fn what_is_too_much_or_makes_no_sense_is_refused() {
         for line in [
-            "loadtest",
-            "loadtest http://h/ --requests 0",
-            "loadtest http://h/ --requests 10000001",
-            "loadtest http://h/ --duration 2h",
-            "loadtest http://h/ --duration soon",
-            "loadtest http://h/ --concurrency 0",
-            "loadtest http://h/ --rate 0",
-            "loadtest http://h/ --rate NaN",
-            "loadtest http://h/ --rate 5 --burst 5/1s",
-            "loadtest http://h/ --poisson",
-            "loadtest http://h/ --clients 0",
-            "loadtest http://h/ --header accept",
-            "loadtest http://h/ --policy unlimited",
-            "loadtest http://h/ --check --policy sometimes",
+            "ratelimit-loadtest",
+            "ratelimit-loadtest http://h/ --requests 0",
+            "ratelimit-loadtest http://h/ --requests 10000001",
+            "ratelimit-loadtest http://h/ --duration 2h",
+            "ratelimit-loadtest http://h/ --duration soon",
+            "ratelimit-loadtest http://h/ --concurrency 0",
+            "ratelimit-loadtest http://h/ --rate 0",
+            "ratelimit-loadtest http://h/ --rate NaN",
+            "ratelimit-loadtest http://h/ --rate 5 --burst 5/1s",
+            "ratelimit-loadtest http://h/ --poisson",
+            "ratelimit-loadtest http://h/ --clients 0",
+            "ratelimit-loadtest http://h/ --header accept",
+            "ratelimit-loadtest http://h/ --policy unlimited",
+            "ratelimit-loadtest http://h/ --check --policy sometimes",
         ] {
             let error = options(line).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

@@ -1,6 +1,6 @@
 //! A service under three times the load that it can take, with and without an adaptive concurrency.
 //!
-//! `cargo run --release -p loadtest --example overload -- docs/overload.svg`
+//! `cargo run --release -p tower-ratelimit-loadtest --example overload -- docs/overload.svg`
 //!
 //! The service has four workers, and each needs 50 ms for a request: 80 requests a second. The load tester sends 240
 //! a second at random times, whether the service keeps up or not. A tenth of them is critical, and has a partition. A
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use axum::{Router, routing::get};
 use clap::Parser;
-use loadtest::aim::aim;
-use loadtest::drive::{self, Load, Tally};
-use loadtest::options::Options;
 use plotters::prelude::*;
+use ratelimit_loadtest::aim::aim;
+use ratelimit_loadtest::drive::{self, Load, Tally};
+use ratelimit_loadtest::options::Options;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower_ratelimit::adapt::AdaptiveConcurrency;

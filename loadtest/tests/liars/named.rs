@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use loadtest::judge::Check;
+use ratelimit_loadtest::judge::Check;
 
 use crate::server::{Dialect, Lie, Server};
 use crate::simulation::{POISSON, STEADY, Traffic, judged, seeds};

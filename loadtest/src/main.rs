@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use loadtest::aim::{AimError, aim};
-use loadtest::drive::{self, Load, Outcome};
-use loadtest::options::Options;
-use loadtest::report::Report;
+use ratelimit_loadtest::aim::{AimError, aim};
+use ratelimit_loadtest::drive::{self, Load, Outcome};
+use ratelimit_loadtest::options::Options;
+use ratelimit_loadtest::report::Report;
 
 const DISPROVED: u8 = 1;
 const USAGE: u8 = 2;
@@ -24,7 +24,7 @@ async fn main() -> ExitCode {
     match loadtest(&options).await {
         Ok(code) => code,
         Err((code, text)) => {
-            eprintln!("loadtest: {text}");
+            eprintln!("ratelimit-loadtest: {text}");
             ExitCode::from(code)
         }
     }
