@@ -45,14 +45,14 @@ macro_rules! ask {
 
 /// Each method calls the rule of the algorithm.
 impl Step for AnyLong {
-    type Kept = State;
+    type Form = State;
 
     fn read(&self, state: State) -> State {
         state
     }
 
-    fn write(&self, kept: State) -> State {
-        kept
+    fn write(&self, state: State) -> State {
+        state
     }
 
     fn limit(&self) -> u32 {
@@ -71,63 +71,63 @@ impl Step for AnyLong {
         ask!(self, rule => Step::longest_wait(&rule))
     }
 
-    fn moved_back(&self, kept: &State, now: Micros) -> Option<State> {
-        ask!(self, rule => rule.moved_back(kept, now))
+    fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
+        ask!(self, rule => rule.moved_back(state, now))
     }
 
-    fn admits(&self, kept: &State, now: Micros, cost: u32) -> bool {
-        ask!(self, rule => rule.admits(kept, now, cost))
+    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
+        ask!(self, rule => rule.admits(state, now, cost))
     }
 
-    fn allows(&self, kept: &State, now: Micros, cost: u32) -> bool {
-        ask!(self, rule => rule.allows(kept, now, cost))
+    fn allows(&self, state: &State, now: Micros, cost: u32) -> bool {
+        ask!(self, rule => rule.allows(state, now, cost))
     }
 
-    fn charge(&self, kept: &mut State, now: Micros, cost: u32) {
-        ask!(self, rule => rule.charge(kept, now, cost));
+    fn charge(&self, state: &mut State, now: Micros, cost: u32) {
+        ask!(self, rule => rule.charge(state, now, cost));
     }
 
-    fn settle(&self, kept: &mut State, now: Micros, units: u32) {
-        ask!(self, rule => rule.settle(kept, now, units));
+    fn settle(&self, state: &mut State, now: Micros, units: u32) {
+        ask!(self, rule => rule.settle(state, now, units));
     }
 
-    fn refund(&self, kept: &mut State, now: Micros, units: u32) {
-        ask!(self, rule => rule.refund(kept, now, units));
+    fn refund(&self, state: &mut State, now: Micros, units: u32) {
+        ask!(self, rule => rule.refund(state, now, units));
     }
 
-    fn remaining(&self, kept: &State, now: Micros) -> u32 {
-        ask!(self, rule => rule.remaining(kept, now))
+    fn remaining(&self, state: &State, now: Micros) -> u32 {
+        ask!(self, rule => rule.remaining(state, now))
     }
 
-    fn distance(&self, kept: &State, now: Micros) -> u64 {
-        ask!(self, rule => rule.distance(kept, now))
+    fn distance(&self, state: &State, now: Micros) -> u64 {
+        ask!(self, rule => rule.distance(state, now))
     }
 
-    fn reset_after(&self, kept: &State, now: Micros) -> Micros {
-        ask!(self, rule => rule.reset_after(kept, now))
+    fn reset_after(&self, state: &State, now: Micros) -> Micros {
+        ask!(self, rule => rule.reset_after(state, now))
     }
 
-    fn retry_after(&self, kept: &State, now: Micros, cost: u32) -> Micros {
-        ask!(self, rule => rule.retry_after(kept, now, cost))
+    fn retry_after(&self, state: &State, now: Micros, cost: u32) -> Micros {
+        ask!(self, rule => rule.retry_after(state, now, cost))
     }
 
-    fn effective_window(&self, kept: &State, now: Micros) -> Micros {
-        ask!(self, rule => rule.effective_window(kept, now))
+    fn effective_window(&self, state: &State, now: Micros) -> Micros {
+        ask!(self, rule => rule.effective_window(state, now))
     }
 
-    fn size(&self, kept: &State) -> usize {
-        ask!(self, rule => rule.size(kept))
+    fn size(&self, state: &State) -> usize {
+        ask!(self, rule => rule.size(state))
     }
 
-    fn compact_state(&self, kept: &mut State) {
-        ask!(self, rule => rule.compact_state(kept));
+    fn compact_state(&self, state: &mut State) {
+        ask!(self, rule => rule.compact_state(state));
     }
 
-    fn next_unit(&self, kept: &State, now: Micros) -> Micros {
-        ask!(self, rule => rule.next_unit(kept, now))
+    fn next_unit(&self, state: &State, now: Micros) -> Micros {
+        ask!(self, rule => rule.next_unit(state, now))
     }
 
-    fn outcome(&self, kept: &State, now: Micros, cost: u32, allowed: bool) -> Outcome {
-        ask!(self, rule => rule.outcome(kept, now, cost, allowed))
+    fn outcome(&self, state: &State, now: Micros, cost: u32, allowed: bool) -> Outcome {
+        ask!(self, rule => rule.outcome(state, now, cost, allowed))
     }
 }

@@ -38,13 +38,13 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    fn unpack<P: Pack>(self, rule: &P) -> P::Kept {
+    fn unpack<P: Pack>(self, rule: &P) -> P::Form {
         rule.unpack(self.word, self.latest)
     }
 
-    fn pack<P: Pack>(rule: &P, kept: P::Kept, now: Micros) -> Self {
+    fn pack<P: Pack>(rule: &P, state: P::Form, now: Micros) -> Self {
         Self {
-            word: rule.pack(kept),
+            word: rule.pack(state),
             latest: now,
             is_too_small: false,
         }
@@ -79,17 +79,17 @@ macro_rules! on_words {
             })+
 
             $(fn $change(&self, word: Packed, $now: Micros $(, $given: $given_type)+) -> Packed {
-                let mut kept = word.unpack(self);
-                Step::$change(self, &mut kept, $now $(, $given)+);
-                Packed::pack(self, kept, $now)
+                let mut state = word.unpack(self);
+                Step::$change(self, &mut state, $now $(, $given)+);
+                Packed::pack(self, state, $now)
             })+
 
             fn settle(&self, word: Packed, now: Micros, units: u32) -> Packed {
-                let mut kept = word.unpack(self);
-                Step::settle(self, &mut kept, now, units);
+                let mut state = word.unpack(self);
+                Step::settle(self, &mut state, now, units);
                 Packed {
-                    is_too_small: !self.packs(kept, now),
-                    ..Packed::pack(self, kept, now)
+                    is_too_small: !self.packs(state, now),
+                    ..Packed::pack(self, state, now)
                 }
             }
 
@@ -133,7 +133,7 @@ macro_rules! on_words {
         }
 
         impl Step for AnyPacked {
-            type Kept = Packed;
+            type Form = Packed;
 
             $(fn $ask(&self, word: &Packed, $($asked: $asked_type),+) -> $answer {
                 self.rule.$ask(*word, $($asked),+)
@@ -259,62 +259,62 @@ mod tests {
             })
         }
 
-        fn long(self, _: impl Step<Kept = State>) -> bool {
+        fn long(self, _: impl Step<Form = State>) -> bool {
             false
         }
     }
 
     fn compare<P: Pack>(rule: &P) {
         let any = AnyPacked::new(rule);
-        let (mut word, mut kept) = (Packed::default(), P::Kept::default());
-        assert_eq!(rule.pack(kept), 0, "a new key is a word of zero");
+        let (mut word, mut state) = (Packed::default(), P::Form::default());
+        assert_eq!(rule.pack(state), 0, "a new key is a word of zero");
         let start = 1_800_000_000_000_000;
         for (step, seconds) in (0..400).zip([0, 1, 7, 0, 61, 3].iter().cycle()) {
             let now = Micros::new(start + step * 100_000 + seconds * 1_000_000);
             let cost = u32::try_from(step % 4).unwrap_or(0) + 1;
             // As in a table, which keeps the word alone and the moment of the latest change.
-            kept = rule.unpack(rule.pack(kept), word.latest);
-            if let Some(moved) = rule.moved_back(&kept, now) {
-                kept = moved;
+            state = rule.unpack(rule.pack(state), word.latest);
+            if let Some(moved) = rule.moved_back(&state, now) {
+                state = moved;
                 word = any.moved_back(&word, now).expect("it is moved too");
             }
             match step % 9 {
                 2 => {
-                    rule.refund(&mut kept, now, cost);
+                    rule.refund(&mut state, now, cost);
                     any.refund(&mut word, now, cost);
                 }
                 5 => {
-                    rule.settle(&mut kept, now, cost);
+                    rule.settle(&mut state, now, cost);
                     any.settle(&mut word, now, cost);
-                    assert_eq!(any.packs(word, now), rule.packs(kept, now));
+                    assert_eq!(any.packs(word, now), rule.packs(state, now));
                 }
                 7 => {
-                    let are_last = rule.give_back(&mut kept, now, cost, now);
+                    let are_last = rule.give_back(&mut state, now, cost, now);
                     assert_eq!(any.give_back(&mut word, now, cost, now), are_last);
                 }
-                _ if rule.allows(&kept, now, cost) => {
-                    rule.charge(&mut kept, now, cost);
+                _ if rule.allows(&state, now, cost) => {
+                    rule.charge(&mut state, now, cost);
                     any.charge(&mut word, now, cost);
                 }
                 _ => {}
             }
-            assert_eq!(any.pack(word), rule.pack(kept));
+            assert_eq!(any.pack(word), rule.pack(state));
             for allowed in [true, false] {
                 assert_eq!(
                     any.outcome(&word, now, cost, allowed),
-                    rule.outcome(&kept, now, cost, allowed)
+                    rule.outcome(&state, now, cost, allowed)
                 );
             }
-            assert_eq!(any.distance(&word, now), rule.distance(&kept, now));
-            assert_eq!(any.reset_after(&word, now), rule.reset_after(&kept, now));
+            assert_eq!(any.distance(&word, now), rule.distance(&state, now));
+            assert_eq!(any.reset_after(&word, now), rule.reset_after(&state, now));
             // The debt may be written as of another moment.
             let written = rule.read(any.write(word));
-            assert_eq!(rule.distance(&written, now), rule.distance(&kept, now));
-            let read = any.read(rule.write(kept));
-            assert_eq!(any.distance(&read, now), rule.distance(&kept, now));
+            assert_eq!(rule.distance(&written, now), rule.distance(&state, now));
+            let read = any.read(rule.write(state));
+            assert_eq!(any.distance(&read, now), rule.distance(&state, now));
             let strictest = (any.strictest(), rule.strictest());
             let allows = strictest.0.allows(&word, now, 1);
-            assert_eq!(allows, strictest.1.allows(&kept, now, 1));
+            assert_eq!(allows, strictest.1.allows(&state, now, 1));
         }
     }
 

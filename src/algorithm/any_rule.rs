@@ -45,7 +45,7 @@ impl AnyRule {
 /// Calls the rule of the algorithm with the form that it reads from words. A rule without words of its own
 /// gets a new key.
 macro_rules! ask {
-    ($any:expr, $words:expr, ($($name:ident: $type:ty),*) -> $result:ty, $rule:ident, $kept:ident => $value:expr) => {{
+    ($any:expr, $words:expr, ($($name:ident: $type:ty),*) -> $result:ty, $rule:ident, $state:ident => $value:expr) => {{
         struct Asking {
             words: Words,
             $($name: $type),*
@@ -55,13 +55,13 @@ macro_rules! ask {
             type Result = $result;
 
             fn fixed(self, $rule: impl Fixed) -> $result {
-                let $kept = $rule.of_words(self.words);
+                let $state = $rule.of_words(self.words);
                 let Self { $($name,)* .. } = self;
                 $value
             }
 
-            fn long(self, $rule: impl Step<Kept = State>) -> $result {
-                let $kept = State::NEW;
+            fn long(self, $rule: impl Step<Form = State>) -> $result {
+                let $state = State::NEW;
                 let Self { $($name,)* .. } = self;
                 $value
             }
@@ -73,7 +73,7 @@ macro_rules! ask {
 
 /// Lets the rule of the algorithm change words. A rule without words of its own changes nothing.
 macro_rules! change {
-    ($any:expr, $words:expr, ($($name:ident: $type:ty),*), $rule:ident, $kept:ident => $change:expr) => {{
+    ($any:expr, $words:expr, ($($name:ident: $type:ty),*), $rule:ident, $state:ident => $change:expr) => {{
         struct Changing {
             words: Words,
             $($name: $type),*
@@ -83,13 +83,13 @@ macro_rules! change {
             type Result = Words;
 
             fn fixed(self, $rule: impl Fixed) -> Words {
-                let mut $kept = $rule.of_words(self.words);
+                let mut $state = $rule.of_words(self.words);
                 let Self { $($name,)* .. } = self;
                 $change;
-                $rule.words($kept)
+                $rule.words($state)
             }
 
-            fn long(self, _: impl Step<Kept = State>) -> Words {
+            fn long(self, _: impl Step<Form = State>) -> Words {
                 self.words
             }
         }
@@ -101,7 +101,7 @@ macro_rules! change {
 
 /// Each method calls the rule of the algorithm.
 impl Step for AnyRule {
-    type Kept = Words;
+    type Form = Words;
 
     fn read(&self, state: State) -> Words {
         struct Reading(State);
@@ -113,7 +113,7 @@ impl Step for AnyRule {
                 rule.words(rule.read(self.0))
             }
 
-            fn long(self, _: impl Step<Kept = State>) -> Words {
+            fn long(self, _: impl Step<Form = State>) -> Words {
                 [0; 3]
             }
         }
@@ -122,7 +122,7 @@ impl Step for AnyRule {
     }
 
     fn write(&self, words: Words) -> State {
-        ask!(self.0, words, () -> State, rule, kept => rule.write(kept))
+        ask!(self.0, words, () -> State, rule, state => rule.write(state))
     }
 
     fn limit(&self) -> u32 {
@@ -152,7 +152,7 @@ impl Step for AnyRule {
                 Some(rule.words(moved))
             }
 
-            fn long(self, _: impl Step<Kept = State>) -> Option<Words> {
+            fn long(self, _: impl Step<Form = State>) -> Option<Words> {
                 None
             }
         }
@@ -162,25 +162,25 @@ impl Step for AnyRule {
 
     fn admits(&self, words: &Words, now: Micros, cost: u32) -> bool {
         let algorithm = self.in_force(words, now);
-        ask!(algorithm, *words, (now: Micros, cost: u32) -> bool, rule, kept => rule.admits(&kept, now, cost))
+        ask!(algorithm, *words, (now: Micros, cost: u32) -> bool, rule, state => rule.admits(&state, now, cost))
     }
 
     fn allows(&self, words: &Words, now: Micros, cost: u32) -> bool {
         let algorithm = self.in_force(words, now);
-        ask!(algorithm, *words, (now: Micros, cost: u32) -> bool, rule, kept => rule.allows(&kept, now, cost))
+        ask!(algorithm, *words, (now: Micros, cost: u32) -> bool, rule, state => rule.allows(&state, now, cost))
     }
 
     fn charge(&self, words: &mut Words, now: Micros, cost: u32) {
         let algorithm = self.in_force(words, now);
-        change!(algorithm, words, (now: Micros, cost: u32), rule, kept => rule.charge(&mut kept, now, cost));
+        change!(algorithm, words, (now: Micros, cost: u32), rule, state => rule.charge(&mut state, now, cost));
     }
 
     fn settle(&self, words: &mut Words, now: Micros, units: u32) {
-        change!(self.0, words, (now: Micros, units: u32), rule, kept => rule.settle(&mut kept, now, units));
+        change!(self.0, words, (now: Micros, units: u32), rule, state => rule.settle(&mut state, now, units));
     }
 
     fn refund(&self, words: &mut Words, now: Micros, units: u32) {
-        change!(self.0, words, (now: Micros, units: u32), rule, kept => rule.refund(&mut kept, now, units));
+        change!(self.0, words, (now: Micros, units: u32), rule, state => rule.refund(&mut state, now, units));
     }
 
     fn are_last(&self, words: &Words, now: Micros, turns: u32, begins: Micros) -> bool {
@@ -189,32 +189,32 @@ impl Step for AnyRule {
             *words,
             (now: Micros, turns: u32, begins: Micros) -> bool,
             rule,
-            kept => rule.are_last(&kept, now, turns, begins)
+            state => rule.are_last(&state, now, turns, begins)
         )
     }
 
     fn remaining(&self, words: &Words, now: Micros) -> u32 {
-        ask!(self.0, *words, (now: Micros) -> u32, rule, kept => rule.remaining(&kept, now))
+        ask!(self.0, *words, (now: Micros) -> u32, rule, state => rule.remaining(&state, now))
     }
 
     fn distance(&self, words: &Words, now: Micros) -> u64 {
-        ask!(self.0, *words, (now: Micros) -> u64, rule, kept => rule.distance(&kept, now))
+        ask!(self.0, *words, (now: Micros) -> u64, rule, state => rule.distance(&state, now))
     }
 
     fn reset_after(&self, words: &Words, now: Micros) -> Micros {
-        ask!(self.0, *words, (now: Micros) -> Micros, rule, kept => rule.reset_after(&kept, now))
+        ask!(self.0, *words, (now: Micros) -> Micros, rule, state => rule.reset_after(&state, now))
     }
 
     fn retry_after(&self, words: &Words, now: Micros, cost: u32) -> Micros {
-        ask!(self.0, *words, (now: Micros, cost: u32) -> Micros, rule, kept => rule.retry_after(&kept, now, cost))
+        ask!(self.0, *words, (now: Micros, cost: u32) -> Micros, rule, state => rule.retry_after(&state, now, cost))
     }
 
     fn effective_window(&self, words: &Words, now: Micros) -> Micros {
-        ask!(self.0, *words, (now: Micros) -> Micros, rule, kept => rule.effective_window(&kept, now))
+        ask!(self.0, *words, (now: Micros) -> Micros, rule, state => rule.effective_window(&state, now))
     }
 
     fn delay(&self, words: &Words, now: Micros, cost: u32) -> Micros {
-        ask!(self.0, *words, (now: Micros, cost: u32) -> Micros, rule, kept => rule.delay(&kept, now, cost))
+        ask!(self.0, *words, (now: Micros, cost: u32) -> Micros, rule, state => rule.delay(&state, now, cost))
     }
 
     fn outcome(&self, words: &Words, now: Micros, cost: u32, allowed: bool) -> Outcome {
@@ -227,7 +227,7 @@ impl Step for AnyRule {
             *words,
             (now: Micros, cost: u32, allowed: bool) -> Outcome,
             rule,
-            kept => rule.outcome(&kept, now, cost, allowed)
+            state => rule.outcome(&state, now, cost, allowed)
         )
     }
 }

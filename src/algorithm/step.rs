@@ -17,13 +17,13 @@ use crate::decision::Outcome;
 /// change.
 pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// The state of one key in the form of the rule. The default is that of a new key.
-    type Kept: Clone + Default;
+    type Form: Clone + Default;
 
     /// Reads a state, which any limit may have left. A debt of more than [`MOST_OWED`] is cut to that.
-    fn read(&self, state: State) -> Self::Kept;
+    fn read(&self, state: State) -> Self::Form;
 
     /// Writes a state.
-    fn write(&self, kept: Self::Kept) -> State;
+    fn write(&self, state: Self::Form) -> State;
 
     /// Returns the most that can be admitted at one instant; 0 if every request is denied.
     fn limit(&self) -> u32;
@@ -42,20 +42,20 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
 
     /// Returns the nearest possible state, if no request at or before `now` could have left this one: times
     /// are no later than `now`.
-    fn moved_back(&self, kept: &Self::Kept, now: Micros) -> Option<Self::Kept>;
+    fn moved_back(&self, state: &Self::Form, now: Micros) -> Option<Self::Form>;
 
     /// Returns whether a request of this cost is allowed.
-    fn admits(&self, kept: &Self::Kept, now: Micros, cost: u32) -> bool;
+    fn admits(&self, state: &Self::Form, now: Micros, cost: u32) -> bool;
 
     /// Charges a request that is allowed.
-    fn charge(&self, kept: &mut Self::Kept, now: Micros, cost: u32);
+    fn charge(&self, state: &mut Self::Form, now: Micros, cost: u32);
 
     /// Charges units even if that exceeds the limit: to a window up to [`MOST_COUNTED`], to a bucket up to
     /// twice its capacity. A debt above that stays.
-    fn settle(&self, kept: &mut Self::Kept, now: Micros, units: u32);
+    fn settle(&self, state: &mut Self::Form, now: Micros, units: u32);
 
     /// Gives back units of the latest charges, as far as these still count.
-    fn refund(&self, kept: &mut Self::Kept, now: Micros, units: u32);
+    fn refund(&self, state: &mut Self::Form, now: Micros, units: u32);
 
     /// Returns whether all that counts ends at one moment, and until then nothing of it does. A refund as of the last
     /// charge is then the same as one at present, and needs no clock.
@@ -65,30 +65,30 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
 
     /// Returns whether these turns of a queue, the first of which begins at `begins`, are the last, so that no
     /// request has a turn behind them.
-    fn are_last(&self, _: &Self::Kept, _now: Micros, _turns: u32, _begins: Micros) -> bool {
+    fn are_last(&self, _: &Self::Form, _now: Micros, _turns: u32, _begins: Micros) -> bool {
         false
     }
 
     /// Gives back turns of a queue if they are the last. Returns whether they are.
-    fn give_back(&self, kept: &mut Self::Kept, now: Micros, turns: u32, begins: Micros) -> bool {
-        let are_last = self.are_last(kept, now, turns, begins);
+    fn give_back(&self, state: &mut Self::Form, now: Micros, turns: u32, begins: Micros) -> bool {
+        let are_last = self.are_last(state, now, turns, begins);
         if are_last {
-            self.refund(kept, now, turns);
+            self.refund(state, now, turns);
         }
         are_last
     }
 
     /// Returns how many further requests of cost 1 would be allowed at this instant.
-    fn remaining(&self, kept: &Self::Kept, now: Micros) -> u32;
+    fn remaining(&self, state: &Self::Form, now: Micros) -> u32;
 
     /// A measure of how much is used: 0 for a key that is as good as new.
-    fn distance(&self, kept: &Self::Kept, now: Micros) -> u64;
+    fn distance(&self, state: &Self::Form, now: Micros) -> u64;
 
     /// Returns how long until the key is as good as new.
-    fn reset_after(&self, kept: &Self::Kept, now: Micros) -> Micros;
+    fn reset_after(&self, state: &Self::Form, now: Micros) -> Micros;
 
     /// Returns how long a request of this cost has to wait if it is denied now.
-    fn retry_after(&self, kept: &Self::Kept, now: Micros, cost: u32) -> Micros;
+    fn retry_after(&self, state: &Self::Form, now: Micros, cost: u32) -> Micros;
 
     /// Returns the rule that says when a key refuses, whatever limit is in force next: that with the least.
     fn strictest(&self) -> Self {
@@ -96,102 +96,102 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     }
 
     /// Returns how long the remaining units have to last if the client is not to be refused.
-    fn effective_window(&self, kept: &Self::Kept, now: Micros) -> Micros;
+    fn effective_window(&self, state: &Self::Form, now: Micros) -> Micros;
 
     /// Returns how long the present window is, if windows differ in their lengths.
     #[inline]
-    fn present_window(&self, _: &Self::Kept, _: Micros) -> Option<Micros> {
+    fn present_window(&self, _: &Self::Form, _: Micros) -> Option<Micros> {
         None
     }
 
     /// Returns how long a request of this cost, which is charged already, is held before it goes on.
     #[inline]
-    fn delay(&self, _: &Self::Kept, _: Micros, _: u32) -> Micros {
+    fn delay(&self, _: &Self::Form, _: Micros, _: u32) -> Micros {
         Micros::ZERO
     }
 
     /// Returns how much room this takes in a store: 1 for a key, or the number of its entries.
-    fn size(&self, _: &Self::Kept) -> usize {
+    fn size(&self, _: &Self::Form) -> usize {
         1
     }
 
     /// Takes less room if possible. The rule may then hold requests back for longer, but admits no more.
-    fn compact_state(&self, _: &mut Self::Kept) {}
+    fn compact_state(&self, _: &mut Self::Form) {}
 
     /// Returns until when a charge of now counts in the same window as this moment: a lease of now ends by then.
     /// `now`, if only a request opens a window, and none is open. The default is that of a rule without
     /// windows.
     #[cfg(feature = "redis")]
-    fn bin_end(&self, _: &Self::Kept, _: Micros) -> Micros {
+    fn bin_end(&self, _: &Self::Form, _: Micros) -> Micros {
         Micros::new(u64::MAX)
     }
 
     /// Returns how long until one unit more remains than now, or the window if the whole limit remains.
-    fn next_unit(&self, kept: &Self::Kept, now: Micros) -> Micros {
-        match self.remaining(kept, now) {
-            remaining if remaining < self.limit() => self.retry_after(kept, now, remaining + 1),
+    fn next_unit(&self, state: &Self::Form, now: Micros) -> Micros {
+        match self.remaining(state, now) {
+            remaining if remaining < self.limit() => self.retry_after(state, now, remaining + 1),
             _ => self.window(),
         }
     }
 
     /// Returns whether a request of any cost is allowed. A cost of 0 only asks.
     #[inline]
-    fn allows(&self, kept: &Self::Kept, now: Micros, cost: u32) -> bool {
+    fn allows(&self, state: &Self::Form, now: Micros, cost: u32) -> bool {
         match cost {
             0 => self.limit() > 0,
-            cost => cost <= self.limit() && self.admits(kept, now, cost),
+            cost => cost <= self.limit() && self.admits(state, now, cost),
         }
     }
 
     /// Returns the outcome of a request whose charge is in the state, or was dropped.
-    fn outcome(&self, kept: &Self::Kept, now: Micros, cost: u32, allowed: bool) -> Outcome {
+    fn outcome(&self, state: &Self::Form, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let limit = self.limit();
         let outcome = match limit {
             0 => Outcome::allowed(0, 0, Micros::ZERO),
             _ => Outcome::allowed(
                 limit,
-                self.remaining(kept, now),
-                self.reset_after(kept, now),
+                self.remaining(state, now),
+                self.reset_after(state, now),
             )
-            .lasting(self.effective_window(kept, now)),
+            .lasting(self.effective_window(state, now)),
         };
-        let outcome = match self.present_window(kept, now) {
+        let outcome = match self.present_window(state, now) {
             Some(window) if limit > 0 => outcome.in_window(window),
             _ => outcome,
         };
         if allowed {
-            return match self.delay(kept, now, cost) {
+            return match self.delay(state, now, cost) {
                 Micros::ZERO => outcome,
                 delay => outcome.held(delay),
             };
         }
         let can_pass = (1..=limit).contains(&cost);
-        outcome.denied(can_pass.then(|| self.retry_after(kept, now, cost)))
+        outcome.denied(can_pass.then(|| self.retry_after(state, now, cost)))
     }
 }
 
 /// A rule that keeps a fixed number of words, under whatever limit.
-pub(crate) trait Fixed: Step<Kept: Copy> {
-    fn words(&self, kept: Self::Kept) -> [u64; 3];
+pub(crate) trait Fixed: Step<Form: Copy> {
+    fn words(&self, state: Self::Form) -> [u64; 3];
 
-    fn of_words(&self, words: [u64; 3]) -> Self::Kept;
+    fn of_words(&self, words: [u64; 3]) -> Self::Form;
 }
 
 /// A rule that keeps one word, as long as it is the only limit that a key meets.
-pub(crate) trait Pack: Step<Kept: Copy + PartialEq> {
+pub(crate) trait Pack: Step<Form: Copy + PartialEq> {
     /// Returns the last moment at which one word can hold the state.
     fn packs_until(&self) -> Micros;
 
     /// Packs the state into one word.
-    fn pack(&self, kept: Self::Kept) -> u64;
+    fn pack(&self, state: Self::Form) -> u64;
 
     /// Unpacks a word. `latest` is any moment between the charge that left the word and now: a debt has the
     /// same meaning as of each of these moments.
-    fn unpack(&self, word: u64, latest: Micros) -> Self::Kept;
+    fn unpack(&self, word: u64, latest: Micros) -> Self::Form;
 
     /// Returns whether one word can hold this state as of now.
-    fn packs(&self, kept: Self::Kept, now: Micros) -> bool {
-        self.unpack(self.pack(kept), now) == kept
+    fn packs(&self, state: Self::Form, now: Micros) -> bool {
+        self.unpack(self.pack(state), now) == state
     }
 
     /// Returns whether one word can hold this state, which another limit may have left.
@@ -231,11 +231,11 @@ pub(crate) trait WithRule {
     }
 
     /// For a rule that keeps any number of words.
-    fn long(self, rule: impl Step<Kept = State>) -> Self::Result;
+    fn long(self, rule: impl Step<Form = State>) -> Self::Result;
 
     /// For a rule that keeps nothing of its own.
     #[inline]
-    fn stateless(self, rule: impl Step<Kept = State>) -> Self::Result
+    fn stateless(self, rule: impl Step<Form = State>) -> Self::Result
     where
         Self: Sized,
     {
@@ -259,7 +259,7 @@ macro_rules! with_rule {
                 $value
             }
 
-            fn long(self, $rule: impl Step<Kept = State>) -> $result {
+            fn long(self, $rule: impl Step<Form = State>) -> $result {
                 let Self { $($name),* } = self;
                 $value
             }
@@ -294,9 +294,9 @@ pub(super) fn largest_beside(taken: u32) -> u64 {
 
 /// Gives units back; see [`Algorithm::refund`](super::Algorithm::refund).
 pub(super) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -> State {
-    let mut kept = read(rule, state, now);
-    rule.refund(&mut kept, now, units);
-    rule.write(kept)
+    let mut state = read(rule, state, now);
+    rule.refund(&mut state, now, units);
+    rule.write(state)
 }
 
 /// Returns the outcome of a request; see [`Algorithm::outcome`](super::Algorithm::outcome).
@@ -307,10 +307,10 @@ pub(super) fn outcome<S: Step>(
     now: Micros,
     (cost, allowed): (u32, bool),
 ) -> Outcome {
-    let kept = read(rule, state, now);
+    let state = read(rule, state, now);
     // Several policies may have denied the request, and this policy may allow it by now.
-    let allowed = allowed || rule.allows(&kept, now, cost);
-    rule.outcome(&kept, now, cost, allowed)
+    let allowed = allowed || rule.allows(&state, now, cost);
+    rule.outcome(&state, now, cost, allowed)
 }
 
 /// Returns how long a request waits that is not charged; see [`Algorithm::wait`](super::Algorithm::wait).
@@ -320,13 +320,13 @@ pub(super) fn wait<S: Step>(
     now: Micros,
     cost: u32,
 ) -> (Option<Micros>, State) {
-    let kept = read(rule, state, now);
-    let wait = if rule.allows(&kept, now, cost) {
+    let state = read(rule, state, now);
+    let wait = if rule.allows(&state, now, cost) {
         Some(Micros::ZERO)
     } else {
-        rule.outcome(&kept, now, cost, false).retry_micros()
+        rule.outcome(&state, now, cost, false).retry_micros()
     };
-    (wait, rule.write(kept))
+    (wait, rule.write(state))
 }
 
 /// Charges after the fact; see [`Algorithm::settle`](super::Algorithm::settle).
@@ -334,24 +334,24 @@ pub(super) fn settle<S: Step>(rule: &S, state: State, now: Micros, units: u32) -
     if units == 0 || rule.limit_at(now) == 0 {
         return state;
     }
-    let mut kept = read(rule, state, now);
-    rule.settle(&mut kept, now, units);
-    rule.write(kept)
+    let mut state = read(rule, state, now);
+    rule.settle(&mut state, now, units);
+    rule.write(state)
 }
 
 /// Reads a state, or the nearest possible state.
-pub(crate) fn read<S: Step>(rule: &S, state: State, now: Micros) -> S::Kept {
-    let kept = rule.read(state);
-    rule.moved_back(&kept, now).unwrap_or(kept)
+pub(crate) fn read<S: Step>(rule: &S, state: State, now: Micros) -> S::Form {
+    let state = rule.read(state);
+    rule.moved_back(&state, now).unwrap_or(state)
 }
 
 /// Decides on one request; see [`Algorithm::step`](super::Algorithm::step).
 pub(super) fn step<S: Step>(rule: &S, state: State, now: Micros, cost: u32) -> (Outcome, State) {
-    let mut kept = read(rule, state, now);
-    let allowed = rule.allows(&kept, now, cost);
+    let mut state = read(rule, state, now);
+    let allowed = rule.allows(&state, now, cost);
     if allowed && cost > 0 {
-        rule.charge(&mut kept, now, cost);
+        rule.charge(&mut state, now, cost);
     }
-    let outcome = rule.outcome(&kept, now, cost, allowed);
-    (outcome, rule.write(kept))
+    let outcome = rule.outcome(&state, now, cost, allowed);
+    (outcome, rule.write(state))
 }

@@ -9,14 +9,14 @@ use crate::clock::Micros;
 pub(super) struct Unlimited;
 
 impl Step for Unlimited {
-    type Kept = State;
+    type Form = State;
 
     fn read(&self, state: State) -> State {
         state
     }
 
-    fn write(&self, kept: State) -> State {
-        kept
+    fn write(&self, state: State) -> State {
+        state
     }
 
     fn limit(&self) -> u32 {

@@ -20,10 +20,10 @@ pub(super) trait InWindows: Copy + Send + Sync + 'static {
     /// [`Window::begun`] of the latest window that can have begun at `now`.
     fn begun_at(self, now: Micros) -> u64;
 
-    /// The window at `now`, which is empty if `kept` is an earlier window.
-    fn window_at(self, now: Micros, kept: Window) -> Window;
+    /// The window at `now`, which is empty if `state` is an earlier window.
+    fn window_at(self, now: Micros, state: Window) -> Window;
 
-    fn to_its_end(self, kept: Window, now: Micros) -> Micros;
+    fn to_its_end(self, state: Window, now: Micros) -> Micros;
 
     /// Returns whether a window opens with a request, and not by itself.
     #[cfg(feature = "redis")]
@@ -36,7 +36,7 @@ pub(super) trait InWindows: Copy + Send + Sync + 'static {
 }
 
 impl<W: InWindows> Step for W {
-    type Kept = Window;
+    type Form = Window;
 
     fn read(&self, state: State) -> Window {
         let [begun, used] = state.first();
@@ -60,67 +60,67 @@ impl<W: InWindows> Step for W {
         self.window()
     }
 
-    fn moved_back(&self, kept: &Window, now: Micros) -> Option<Window> {
+    fn moved_back(&self, state: &Window, now: Micros) -> Option<Window> {
         let begun = self.begun_at(now);
-        (kept.begun > begun).then_some(Window { begun, ..*kept })
+        (state.begun > begun).then_some(Window { begun, ..*state })
     }
 
     #[inline]
-    fn admits(&self, kept: &Window, now: Micros, cost: u32) -> bool {
-        let used = self.window_at(now, *kept).used;
+    fn admits(&self, state: &Window, now: Micros, cost: u32) -> bool {
+        let used = self.window_at(now, *state).used;
         used.saturating_add(cost.into()) <= self.limit().into()
     }
 
     #[inline]
-    fn charge(&self, kept: &mut Window, now: Micros, cost: u32) {
-        *kept = self.window_at(now, *kept);
-        kept.used += u64::from(cost);
+    fn charge(&self, state: &mut Window, now: Micros, cost: u32) {
+        *state = self.window_at(now, *state);
+        state.used += u64::from(cost);
     }
 
-    fn settle(&self, kept: &mut Window, now: Micros, units: u32) {
-        *kept = self.window_at(now, *kept);
-        kept.used = kept.used.saturating_add(countable(units, kept.used));
+    fn settle(&self, state: &mut Window, now: Micros, units: u32) {
+        *state = self.window_at(now, *state);
+        state.used = state.used.saturating_add(countable(units, state.used));
     }
 
-    fn refund(&self, kept: &mut Window, now: Micros, units: u32) {
-        *kept = self.window_at(now, *kept);
-        kept.used = kept.used.saturating_sub(units.into());
+    fn refund(&self, state: &mut Window, now: Micros, units: u32) {
+        *state = self.window_at(now, *state);
+        state.used = state.used.saturating_sub(units.into());
     }
 
     fn ends_at_once(&self) -> bool {
         true
     }
 
-    fn remaining(&self, kept: &Window, now: Micros) -> u32 {
-        let used = u32::try_from(self.window_at(now, *kept).used);
+    fn remaining(&self, state: &Window, now: Micros) -> u32 {
+        let used = u32::try_from(self.window_at(now, *state).used);
         used.map_or(0, |used| self.limit().saturating_sub(used))
     }
 
-    fn distance(&self, kept: &Window, now: Micros) -> u64 {
-        self.window_at(now, *kept).used
+    fn distance(&self, state: &Window, now: Micros) -> u64 {
+        self.window_at(now, *state).used
     }
 
-    fn reset_after(&self, kept: &Window, now: Micros) -> Micros {
-        match self.window_at(now, *kept).used {
+    fn reset_after(&self, state: &Window, now: Micros) -> Micros {
+        match self.window_at(now, *state).used {
             0 => Micros::ZERO,
-            _ => self.to_its_end(*kept, now),
+            _ => self.to_its_end(*state, now),
         }
     }
 
-    fn retry_after(&self, kept: &Window, now: Micros, _: u32) -> Micros {
-        self.to_its_end(*kept, now)
+    fn retry_after(&self, state: &Window, now: Micros, _: u32) -> Micros {
+        self.to_its_end(*state, now)
     }
 
-    fn effective_window(&self, kept: &Window, now: Micros) -> Micros {
-        self.to_its_end(*kept, now)
+    fn effective_window(&self, state: &Window, now: Micros) -> Micros {
+        self.to_its_end(*state, now)
     }
 
     #[cfg(feature = "redis")]
-    fn bin_end(&self, kept: &Window, now: Micros) -> Micros {
-        if self.opens_with_a_request() && self.window_at(now, *kept).used == 0 {
+    fn bin_end(&self, state: &Window, now: Micros) -> Micros {
+        if self.opens_with_a_request() && self.window_at(now, *state).used == 0 {
             return now;
         }
-        now.saturating_add(self.to_its_end(*kept, now))
+        now.saturating_add(self.to_its_end(*state, now))
     }
 }
 

@@ -30,8 +30,8 @@ impl InWindows for AnchoredWindow {
 
     /// Returns the open window, or the window that opens now. A window without charges has not opened.
     #[inline]
-    fn window_at(self, now: Micros, kept: Window) -> Window {
-        match kept {
+    fn window_at(self, now: Micros, state: Window) -> Window {
+        match state {
             window if window.used > 0 && age(window, now) < self.period() => window,
             _ => Window {
                 begun: now.get(),
@@ -40,8 +40,8 @@ impl InWindows for AnchoredWindow {
         }
     }
 
-    fn to_its_end(self, kept: Window, now: Micros) -> Micros {
-        let window = self.window_at(now, kept);
+    fn to_its_end(self, state: Window, now: Micros) -> Micros {
+        let window = self.window_at(now, state);
         Micros::new(self.period() - age(window, now))
     }
 

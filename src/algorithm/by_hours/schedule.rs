@@ -22,9 +22,9 @@ pub(super) enum Change {
 
 /// The algorithms in the intervals of a timetable. It is copied as a reference.
 #[derive(Clone, Copy)]
-pub(super) struct Schedule(&'static Kept);
+pub(super) struct Schedule(&'static Hours);
 
-struct Kept {
+struct Hours {
     timetable: Timetable,
     limit: Limit,
     changes: Box<[Change]>,
@@ -38,7 +38,7 @@ struct Kept {
     least: u8,
 }
 
-static SCHEDULES: Interned<Kept> = Interned::new();
+static SCHEDULES: Interned<Hours> = Interned::new();
 
 impl Schedule {
     /// Returns `None` if the algorithm has no limit, or cannot have one of the limits.
@@ -52,7 +52,7 @@ impl Schedule {
         let limits = std::iter::once(Some(limit)).chain(hourly);
         let algorithms: Option<Box<[_]>> = limits.map(|limit| algorithm.under(limit?)).collect();
         let algorithms = algorithms?;
-        let is_it = |known: &Kept| {
+        let is_it = |known: &Hours| {
             known.timetable == timetable
                 && known.algorithms == algorithms
                 && *known.changes == *changes
@@ -65,7 +65,7 @@ impl Schedule {
             };
             let places = || 0..=u8::try_from(changes.len()).unwrap_or(u8::MAX);
             let open = places().filter(|place| size(place) > Some(0));
-            Kept {
+            Hours {
                 most: places().max_by_key(size).unwrap_or(0),
                 least: open.min_by_key(size).unwrap_or(0),
                 timetable,

@@ -24,7 +24,7 @@ pub(crate) trait OfAlgorithm: Step {
     fn of(algorithm: Algorithm) -> Self;
 
     /// Returns the moment as of which a debt is stated, or `None` if there is no debt, or nothing drains.
-    fn owes_since(kept: &Self::Kept) -> Option<Micros>;
+    fn owes_since(state: &Self::Form) -> Option<Micros>;
 }
 
 impl OfAlgorithm for AnyRule {
@@ -62,7 +62,7 @@ macro_rules! of_windows {
             }
 
             #[inline]
-            fn owes_since(_: &Self::Kept) -> Option<Micros> {
+            fn owes_since(_: &Self::Form) -> Option<Micros> {
                 None
             }
         }
@@ -82,7 +82,7 @@ impl OfAlgorithm for PackedCalendar {
     }
 
     #[inline]
-    fn owes_since(_: &Self::Kept) -> Option<Micros> {
+    fn owes_since(_: &Self::Form) -> Option<Micros> {
         None
     }
 }
@@ -105,7 +105,7 @@ const MOST_STEPS: usize = 4_096;
 
 /// A state as of the present stretch, and the number of steps that are left of the walk.
 struct CaughtUp<K> {
-    kept: K,
+    state: K,
     steps: usize,
 }
 
@@ -142,44 +142,44 @@ impl<R: OfAlgorithm> Timed<R> {
 
     /// Calls the rule in force with the state, which is stated as of now if the limit has changed since.
     #[inline]
-    fn ask<T>(&self, kept: &R::Kept, now: Micros, ask: impl FnOnce(&R, &R::Kept) -> T) -> T {
+    fn ask<T>(&self, state: &R::Form, now: Micros, ask: impl FnOnce(&R, &R::Form) -> T) -> T {
         let present = self.hours.timetable().at(now);
         let rule = self.rule(present);
-        match self.caught_up(kept, present) {
-            Some(caught_up) => ask(&rule, &caught_up.kept),
-            None => ask(&rule, kept),
+        match self.caught_up(state, present) {
+            Some(caught_up) => ask(&rule, &caught_up.state),
+            None => ask(&rule, state),
         }
     }
 
     #[inline]
-    fn change(&self, kept: &mut R::Kept, now: Micros, change: impl FnOnce(&R, &mut R::Kept)) {
+    fn change(&self, state: &mut R::Form, now: Micros, change: impl FnOnce(&R, &mut R::Form)) {
         let present = self.hours.timetable().at(now);
-        if let Some(caught_up) = self.caught_up(kept, present) {
-            *kept = caught_up.kept;
+        if let Some(caught_up) = self.caught_up(state, present) {
+            *state = caught_up.state;
         }
-        change(&self.rule(present), kept);
+        change(&self.rule(present), state);
     }
 
     /// Returns a debt from before this stretch, as of its beginning.
     #[inline]
-    fn caught_up(&self, kept: &R::Kept, present: Stretch) -> Option<CaughtUp<R::Kept>> {
-        let since = R::owes_since(kept).filter(|_| self.drains())?;
-        (since < present.span.from).then(|| self.drained_until(kept, since, present.span.from))
+    fn caught_up(&self, state: &R::Form, present: Stretch) -> Option<CaughtUp<R::Form>> {
+        let since = R::owes_since(state).filter(|_| self.drains())?;
+        (since < present.span.from).then(|| self.drained_until(state, since, present.span.from))
     }
 
     #[cold]
-    fn drained_until(&self, kept: &R::Kept, since: Micros, now: Micros) -> CaughtUp<R::Kept> {
-        let mut kept = kept.clone();
+    fn drained_until(&self, state: &R::Form, since: Micros, now: Micros) -> CaughtUp<R::Form> {
+        let mut state = state.clone();
         let mut walk = self.hours.timetable().walk(since, MOST_STEPS);
         while let Some(stretch) = walk.next() {
-            if stretch.span.until > now || R::owes_since(&kept).is_none() {
+            if stretch.span.until > now || R::owes_since(&state).is_none() {
                 let steps = walk.steps();
-                return CaughtUp { kept, steps };
+                return CaughtUp { state, steps };
             }
-            self.rule(stretch).refund(&mut kept, stretch.span.until, 0);
+            self.rule(stretch).refund(&mut state, stretch.span.until, 0);
         }
-        self.slowest().refund(&mut kept, now, 0);
-        CaughtUp { kept, steps: 0 }
+        self.slowest().refund(&mut state, now, 0);
+        CaughtUp { state, steps: 0 }
     }
 
     /// Returns the time until the first moment at which the limit in force then admits something, if nothing
@@ -187,14 +187,14 @@ impl<R: OfAlgorithm> Timed<R> {
     /// never does. A limit that admits it once admits it at any later time.
     fn first(
         &self,
-        kept: &R::Kept,
+        state: &R::Form,
         now: Micros,
-        wait: impl Fn(&R, &R::Kept, Micros) -> Option<Micros>,
+        wait: impl Fn(&R, &R::Form, Micros) -> Option<Micros>,
     ) -> Option<Micros> {
         let present = self.hours.timetable().at(now);
-        let caught_up = self.caught_up(kept, present);
+        let caught_up = self.caught_up(state, present);
         let caught_up = caught_up.unwrap_or_else(|| CaughtUp {
-            kept: kept.clone(),
+            state: state.clone(),
             steps: MOST_STEPS,
         });
         self.first_of(caught_up, now, wait)
@@ -203,33 +203,33 @@ impl<R: OfAlgorithm> Timed<R> {
     /// Returns that moment for a state that is caught up.
     fn first_of(
         &self,
-        CaughtUp { mut kept, steps }: CaughtUp<R::Kept>,
+        CaughtUp { mut state, steps }: CaughtUp<R::Form>,
         now: Micros,
-        wait: impl Fn(&R, &R::Kept, Micros) -> Option<Micros>,
+        wait: impl Fn(&R, &R::Form, Micros) -> Option<Micros>,
     ) -> Option<Micros> {
         let mut at = now;
         if self.drains() {
             for stretch in self.hours.timetable().walk(now, steps) {
                 let rule = self.rule(stretch);
                 let until = stretch.span.until;
-                if let Some(wait) = wait(&rule, &kept, at)
+                if let Some(wait) = wait(&rule, &state, at)
                     && at.saturating_add(wait) < until
                 {
                     return Some(at.saturating_add(wait).saturating_sub(now));
                 }
-                if R::owes_since(&kept).is_none() {
+                if R::owes_since(&state).is_none() {
                     break;
                 }
-                rule.refund(&mut kept, until, 0);
+                rule.refund(&mut state, until, 0);
                 at = until;
             }
-            if R::owes_since(&kept).is_some() {
+            if R::owes_since(&state).is_some() {
                 let slowest = self.slowest();
-                at = at.saturating_add(slowest.reset_after(&kept, at));
-                kept = R::Kept::default();
+                at = at.saturating_add(slowest.reset_after(&state, at));
+                state = R::Form::default();
             }
         }
-        let found = self.first_of_what_stays(&kept, at, wait)?;
+        let found = self.first_of_what_stays(&state, at, wait)?;
         Some(found.saturating_sub(now))
     }
 
@@ -237,16 +237,16 @@ impl<R: OfAlgorithm> Timed<R> {
     #[cold]
     fn first_of_what_stays(
         &self,
-        kept: &R::Kept,
+        state: &R::Form,
         at: Micros,
-        wait: impl Fn(&R, &R::Kept, Micros) -> Option<Micros>,
+        wait: impl Fn(&R, &R::Form, Micros) -> Option<Micros>,
     ) -> Option<Micros> {
         let timetable = self.hours.timetable();
         let moment = |place| {
             if !timetable.recurs_from(place, at) {
                 return None;
             }
-            let wait = wait(&R::of(self.hours.in_force(place)), kept, at)?;
+            let wait = wait(&R::of(self.hours.in_force(place)), state, at)?;
             Some(at.saturating_add(wait))
         };
         let moments: SmallVec<[Option<Micros>; 8]> = self.hours.places().map(moment).collect();
@@ -264,14 +264,14 @@ impl<R: OfAlgorithm> Timed<R> {
     fn corrected_beyond(
         &self,
         outcome: Outcome,
-        kept: &R::Kept,
+        state: &R::Form,
         now: Micros,
         cost: u32,
     ) -> Outcome {
-        let admitted = |cost| self.first(kept, now, admitted_at(cost));
+        let admitted = |cost| self.first(state, now, admitted_at(cost));
         // An outcome with a limit of 0 has no reset.
         let mut outcome = if self.drains() || outcome.limit() == 0 {
-            outcome.resetting(self.reset_after(kept, now))
+            outcome.resetting(self.reset_after(state, now))
         } else {
             outcome
         };
@@ -288,31 +288,31 @@ impl<R: OfAlgorithm> Timed<R> {
         }
         match outcome.delay_micros() {
             Micros::ZERO => outcome,
-            _ => outcome.held(self.delay(kept, now, cost)),
+            _ => outcome.held(self.delay(state, now, cost)),
         }
     }
 }
 
 /// Returns the time under one limit until a request of this cost is allowed, or `None` if it never is.
-fn admitted_at<R: Step>(cost: u32) -> impl Fn(&R, &R::Kept, Micros) -> Option<Micros> {
-    move |rule, kept, at| {
-        if rule.allows(kept, at, cost) {
+fn admitted_at<R: Step>(cost: u32) -> impl Fn(&R, &R::Form, Micros) -> Option<Micros> {
+    move |rule, state, at| {
+        if rule.allows(state, at, cost) {
             return Some(Micros::ZERO);
         }
         let can_pass = (1..=rule.limit()).contains(&cost);
-        can_pass.then(|| rule.retry_after(kept, at, cost))
+        can_pass.then(|| rule.retry_after(state, at, cost))
     }
 }
 
 impl<R: OfAlgorithm> Step for Timed<R> {
-    type Kept = R::Kept;
+    type Form = R::Form;
 
-    fn read(&self, state: State) -> R::Kept {
+    fn read(&self, state: State) -> R::Form {
         self.plain().read(state)
     }
 
-    fn write(&self, kept: R::Kept) -> State {
-        self.plain().write(kept)
+    fn write(&self, state: R::Form) -> State {
+        self.plain().write(state)
     }
 
     fn limit(&self) -> u32 {
@@ -331,62 +331,64 @@ impl<R: OfAlgorithm> Step for Timed<R> {
         self.slowest().longest_wait()
     }
 
-    fn moved_back(&self, kept: &R::Kept, now: Micros) -> Option<R::Kept> {
+    fn moved_back(&self, state: &R::Form, now: Micros) -> Option<R::Form> {
         self.rule(self.hours.timetable().at(now))
-            .moved_back(kept, now)
+            .moved_back(state, now)
     }
 
     #[inline]
-    fn admits(&self, kept: &R::Kept, now: Micros, cost: u32) -> bool {
-        self.ask(kept, now, |rule, kept| rule.admits(kept, now, cost))
+    fn admits(&self, state: &R::Form, now: Micros, cost: u32) -> bool {
+        self.ask(state, now, |rule, state| rule.admits(state, now, cost))
     }
 
     #[inline]
-    fn allows(&self, kept: &R::Kept, now: Micros, cost: u32) -> bool {
-        self.ask(kept, now, |rule, kept| rule.allows(kept, now, cost))
+    fn allows(&self, state: &R::Form, now: Micros, cost: u32) -> bool {
+        self.ask(state, now, |rule, state| rule.allows(state, now, cost))
     }
 
     #[inline]
-    fn charge(&self, kept: &mut R::Kept, now: Micros, cost: u32) {
-        self.change(kept, now, |rule, kept| rule.charge(kept, now, cost));
+    fn charge(&self, state: &mut R::Form, now: Micros, cost: u32) {
+        self.change(state, now, |rule, state| rule.charge(state, now, cost));
     }
 
-    fn settle(&self, kept: &mut R::Kept, now: Micros, units: u32) {
-        self.change(kept, now, |rule, kept| {
+    fn settle(&self, state: &mut R::Form, now: Micros, units: u32) {
+        self.change(state, now, |rule, state| {
             if rule.limit() > 0 {
-                rule.settle(kept, now, units);
+                rule.settle(state, now, units);
             }
         });
     }
 
-    fn refund(&self, kept: &mut R::Kept, now: Micros, units: u32) {
-        self.change(kept, now, |rule, kept| rule.refund(kept, now, units));
+    fn refund(&self, state: &mut R::Form, now: Micros, units: u32) {
+        self.change(state, now, |rule, state| rule.refund(state, now, units));
     }
 
     /// Turns that begin after the next switch are the last if the debt before them drains through the
     /// switches by then.
-    fn are_last(&self, kept: &R::Kept, now: Micros, turns: u32, begins: Micros) -> bool {
+    fn are_last(&self, state: &R::Form, now: Micros, turns: u32, begins: Micros) -> bool {
         if begins < self.hours.timetable().at(now).span.until {
-            let of_rule = |rule: &R, kept: &R::Kept| rule.are_last(kept, now, turns, begins);
-            return self.ask(kept, now, of_rule);
+            let of_rule = |rule: &R, state: &R::Form| rule.are_last(state, now, turns, begins);
+            return self.ask(state, now, of_rule);
         }
-        let last = now.saturating_add(self.delay(kept, now, turns));
+        let last = now.saturating_add(self.delay(state, now, turns));
         last == begins || last.saturating_add(Micros::new(1)) == begins
     }
 
-    fn remaining(&self, kept: &R::Kept, now: Micros) -> u32 {
-        self.ask(kept, now, |rule, kept| rule.remaining(kept, now))
+    fn remaining(&self, state: &R::Form, now: Micros) -> u32 {
+        self.ask(state, now, |rule, state| rule.remaining(state, now))
     }
 
-    fn distance(&self, kept: &R::Kept, now: Micros) -> u64 {
-        self.ask(kept, now, |rule, kept| rule.distance(kept, now))
+    fn distance(&self, state: &R::Form, now: Micros) -> u64 {
+        self.ask(state, now, |rule, state| rule.distance(state, now))
     }
 
-    fn reset_after(&self, kept: &R::Kept, now: Micros) -> Micros {
+    fn reset_after(&self, state: &R::Form, now: Micros) -> Micros {
         if !self.drains() {
-            return self.ask(kept, now, |rule, kept| rule.reset_after(kept, now));
+            return self.ask(state, now, |rule, state| rule.reset_after(state, now));
         }
-        let reset = self.first(kept, now, |rule, kept, at| Some(rule.reset_after(kept, at)));
+        let reset = self.first(state, now, |rule, state, at| {
+            Some(rule.reset_after(state, at))
+        });
         reset.unwrap_or(Micros::LONGEST)
     }
 
@@ -397,38 +399,40 @@ impl<R: OfAlgorithm> Step for Timed<R> {
         }
     }
 
-    fn retry_after(&self, kept: &R::Kept, now: Micros, cost: u32) -> Micros {
+    fn retry_after(&self, state: &R::Form, now: Micros, cost: u32) -> Micros {
         if self.always.is_some() {
-            return self.ask(kept, now, |rule, kept| rule.retry_after(kept, now, cost));
+            return self.ask(state, now, |rule, state| rule.retry_after(state, now, cost));
         }
-        self.first(kept, now, admitted_at(cost))
+        self.first(state, now, admitted_at(cost))
             .unwrap_or(Micros::LONGEST)
     }
 
-    fn effective_window(&self, kept: &R::Kept, now: Micros) -> Micros {
-        self.ask(kept, now, |rule, kept| rule.effective_window(kept, now))
+    fn effective_window(&self, state: &R::Form, now: Micros) -> Micros {
+        self.ask(state, now, |rule, state| rule.effective_window(state, now))
     }
 
-    fn delay(&self, kept: &R::Kept, now: Micros, cost: u32) -> Micros {
-        let delay = self.first(kept, now, |rule, kept, at| Some(rule.delay(kept, at, cost)));
+    fn delay(&self, state: &R::Form, now: Micros, cost: u32) -> Micros {
+        let delay = self.first(state, now, |rule, state, at| {
+            Some(rule.delay(state, at, cost))
+        });
         delay.unwrap_or(Micros::ZERO)
     }
 
-    fn size(&self, kept: &R::Kept) -> usize {
-        self.plain().size(kept)
+    fn size(&self, state: &R::Form) -> usize {
+        self.plain().size(state)
     }
 
-    fn compact_state(&self, kept: &mut R::Kept) {
-        self.plain().compact_state(kept);
+    fn compact_state(&self, state: &mut R::Form) {
+        self.plain().compact_state(state);
     }
 
     #[inline]
-    fn outcome(&self, kept: &R::Kept, now: Micros, cost: u32, allowed: bool) -> Outcome {
+    fn outcome(&self, state: &R::Form, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let present = self.hours.timetable().at(now);
         let rule = self.rule(present);
-        let mut outcome = match self.caught_up(kept, present) {
-            Some(caught_up) => rule.outcome(&caught_up.kept, now, cost, allowed),
-            None => rule.outcome(kept, now, cost, allowed),
+        let mut outcome = match self.caught_up(state, present) {
+            Some(caught_up) => rule.outcome(&caught_up.state, now, cost, allowed),
+            None => rule.outcome(state, now, cost, allowed),
         };
         if let (true, window) = self.hours.window_of(present.place) {
             outcome.put_within(window);
@@ -436,7 +440,7 @@ impl<R: OfAlgorithm> Step for Timed<R> {
         if self.is_within_stretch(&outcome, present.span.until.saturating_sub(now)) {
             return outcome;
         }
-        self.corrected_beyond(outcome, kept, now, cost)
+        self.corrected_beyond(outcome, state, now, cost)
     }
 }
 
@@ -461,8 +465,8 @@ impl<R: OfAlgorithm> Timed<R> {
 }
 
 impl Fixed for Timed<AnyRule> {
-    fn words(&self, kept: [u64; 3]) -> [u64; 3] {
-        kept
+    fn words(&self, state: [u64; 3]) -> [u64; 3] {
+        state
     }
 
     fn of_words(&self, words: [u64; 3]) -> [u64; 3] {
@@ -485,17 +489,17 @@ impl<R: OfAlgorithm + Pack> Pack for Timed<R> {
     }
 
     #[inline]
-    fn pack(&self, kept: R::Kept) -> u64 {
-        self.widest().pack(kept)
+    fn pack(&self, state: R::Form) -> u64 {
+        self.widest().pack(state)
     }
 
     #[inline]
-    fn unpack(&self, word: u64, latest: Micros) -> R::Kept {
+    fn unpack(&self, word: u64, latest: Micros) -> R::Form {
         self.widest().unpack(word, latest)
     }
 
-    fn packs(&self, kept: R::Kept, now: Micros) -> bool {
-        self.widest().packs(kept, now)
+    fn packs(&self, state: R::Form, now: Micros) -> bool {
+        self.widest().packs(state, now)
     }
 
     fn fits(&self, state: &State, now: Micros) -> bool {

@@ -52,17 +52,17 @@ impl Packed {
 
     /// Returns what counts in this window, which is the present one.
     #[inline]
-    fn used(kept: Used, present: Span) -> u64 {
-        if kept.last >= seconds(present.from) {
-            kept.used
+    fn used(state: Used, present: Span) -> u64 {
+        if state.last >= seconds(present.from) {
+            state.used
         } else {
             0
         }
     }
 
-    fn changed(self, kept: Used, now: Micros, change: impl FnOnce(u64) -> u64) -> Used {
-        let used = Self::used(kept, self.present(now));
-        let last = if used > 0 { kept.last } else { 0 };
+    fn changed(self, state: Used, now: Micros, change: impl FnOnce(u64) -> u64) -> Used {
+        let used = Self::used(state, self.present(now));
+        let last = if used > 0 { state.last } else { 0 };
         Used {
             last: last.max(seconds(now)),
             used: change(used),
@@ -74,25 +74,25 @@ impl Packed {
     }
 
     /// Returns the state in the form of the rule in `step.rs`.
-    fn counted(self, kept: Used) -> WindowUse {
-        let last = Micros::new(kept.last.saturating_mul(SECOND));
+    fn counted(self, state: Used) -> WindowUse {
+        let last = Micros::new(state.last.saturating_mul(SECOND));
         let until = self.0.windows().at(last).until;
-        WindowUse::new(until, kept.used, last)
+        WindowUse::new(until, state.used, last)
     }
 }
 
 impl Step for Packed {
-    type Kept = Used;
+    type Form = Used;
 
     fn read(&self, state: State) -> Used {
         let [_, used, last] = state.first();
         Used { last, used }
     }
 
-    fn write(&self, kept: Used) -> State {
-        match kept.used {
+    fn write(&self, state: Used) -> State {
+        match state.used {
             0 => State::NEW,
-            _ => self.0.write(self.counted(kept)),
+            _ => self.0.write(self.counted(state)),
         }
     }
 
@@ -108,47 +108,47 @@ impl Step for Packed {
         Step::longest_wait(&self.0)
     }
 
-    fn moved_back(&self, kept: &Used, now: Micros) -> Option<Used> {
-        let is_later = kept.last >= seconds(self.present(now).until);
+    fn moved_back(&self, state: &Used, now: Micros) -> Option<Used> {
+        let is_later = state.last >= seconds(self.present(now).until);
         is_later.then_some(Used {
             last: seconds(now),
-            ..*kept
+            ..*state
         })
     }
 
     #[inline]
-    fn admits(&self, kept: &Used, now: Micros, cost: u32) -> bool {
-        let used = Self::used(*kept, self.present(now));
+    fn admits(&self, state: &Used, now: Micros, cost: u32) -> bool {
+        let used = Self::used(*state, self.present(now));
         used + u64::from(cost) <= self.0.limit.into()
     }
 
     #[inline]
-    fn charge(&self, kept: &mut Used, now: Micros, cost: u32) {
-        *kept = self.changed(*kept, now, |used| used + u64::from(cost));
+    fn charge(&self, state: &mut Used, now: Micros, cost: u32) {
+        *state = self.changed(*state, now, |used| used + u64::from(cost));
     }
 
-    fn settle(&self, kept: &mut Used, now: Micros, units: u32) {
-        *kept = self.changed(*kept, now, |used| {
+    fn settle(&self, state: &mut Used, now: Micros, units: u32) {
+        *state = self.changed(*state, now, |used| {
             used.saturating_add(countable(units, used))
         });
     }
 
-    fn refund(&self, kept: &mut Used, now: Micros, units: u32) {
-        let used = Self::used(*kept, self.present(now));
-        kept.used = used.saturating_sub(units.into());
+    fn refund(&self, state: &mut Used, now: Micros, units: u32) {
+        let used = Self::used(*state, self.present(now));
+        state.used = used.saturating_sub(units.into());
     }
 
-    fn remaining(&self, kept: &Used, now: Micros) -> u32 {
-        let used = u32::try_from(Self::used(*kept, self.present(now)));
+    fn remaining(&self, state: &Used, now: Micros) -> u32 {
+        let used = u32::try_from(Self::used(*state, self.present(now)));
         used.map_or(0, |used| self.0.limit.saturating_sub(used))
     }
 
-    fn distance(&self, kept: &Used, now: Micros) -> u64 {
-        Self::used(*kept, self.present(now))
+    fn distance(&self, state: &Used, now: Micros) -> u64 {
+        Self::used(*state, self.present(now))
     }
 
-    fn reset_after(&self, kept: &Used, now: Micros) -> Micros {
-        match Self::used(*kept, self.present(now)) {
+    fn reset_after(&self, state: &Used, now: Micros) -> Micros {
+        match Self::used(*state, self.present(now)) {
             0 => Micros::ZERO,
             _ => self.left(now),
         }
@@ -167,11 +167,11 @@ impl Step for Packed {
     }
 
     /// Returns the outcome of the default method, with one look at the calendar.
-    fn outcome(&self, kept: &Used, now: Micros, cost: u32, allowed: bool) -> Outcome {
+    fn outcome(&self, state: &Used, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let limit = self.0.limit;
         let present = self.present(now);
         let left = present.until.saturating_sub(now);
-        let used = Self::used(*kept, present);
+        let used = Self::used(*state, present);
         let outcome = if limit == 0 {
             Outcome::allowed(0, 0, Micros::ZERO)
         } else {
@@ -208,8 +208,8 @@ impl Pack for Packed {
     /// A state that counts to the end of another window was left by another calendar.
     fn fits(&self, state: &State, now: Micros) -> bool {
         let [until, used, _] = state.first();
-        let kept = self.read(state.clone());
-        used == 0 || self.packs(kept, now) && self.0.words(self.counted(kept))[0] == until
+        let read = self.read(state.clone());
+        used == 0 || self.packs(read, now) && self.0.words(self.counted(read))[0] == until
     }
 }
 

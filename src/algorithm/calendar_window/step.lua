@@ -19,60 +19,60 @@ function calendar_window.present(now, a, b, c)
 end
 
 -- Returns how much counts now.
-function calendar_window.used(kept, now, from)
-  if kept[3] >= from or kept[1] * 1000000 > now then
-    return kept[2]
+function calendar_window.used(state, now, from)
+  if state[3] >= from or state[1] * 1000000 > now then
+    return state[2]
   end
   return 0
 end
 
-function calendar_window.moved_back(kept, now, _, _, ends, longest)
-  local counts, last = kept[1], kept[3]
+function calendar_window.moved_back(state, now, _, _, ends, longest)
+  local counts, last = state[1], state[3]
   if last >= ends or counts > ends and (counts - longest) * 1000000 > now then
-    return {ends, kept[2], math.min(last, math.floor(now / 1000000))}
+    return {ends, state[2], math.min(last, math.floor(now / 1000000))}
   end
 end
 
-function calendar_window.admits(kept, now, cost, limit, from)
-  return calendar_window.used(kept, now, from) + cost <= limit
+function calendar_window.admits(state, now, cost, limit, from)
+  return calendar_window.used(state, now, from) + cost <= limit
 end
 
 -- A charge counts to the end of the present window at least.
-function calendar_window.charge(kept, now, cost, _, from, ends)
-  local used, second = calendar_window.used(kept, now, from), (now - now % 1000000) / 1000000
-  if used == 0 or kept[1] < ends then
-    kept[1] = ends
+function calendar_window.charge(state, now, cost, _, from, ends)
+  local used, second = calendar_window.used(state, now, from), (now - now % 1000000) / 1000000
+  if used == 0 or state[1] < ends then
+    state[1] = ends
   end
-  if used == 0 or kept[3] < second then
-    kept[3] = second
+  if used == 0 or state[3] < second then
+    state[3] = second
   end
-  kept[2] = used + cost
+  state[2] = used + cost
 end
 
-function calendar_window.settle(kept, now, units, _, from, ends)
-  local used = calendar_window.used(kept, now, from)
-  calendar_window.charge(kept, now, countable(units, used), 0, from, ends)
+function calendar_window.settle(state, now, units, _, from, ends)
+  local used = calendar_window.used(state, now, from)
+  calendar_window.charge(state, now, countable(units, used), 0, from, ends)
 end
 
-function calendar_window.refund(kept, now, units, _, from, ends)
-  local used = calendar_window.used(kept, now, from)
+function calendar_window.refund(state, now, units, _, from, ends)
+  local used = calendar_window.used(state, now, from)
   if used == 0 then
-    kept[1], kept[3] = ends, math.floor(now / 1000000)
-  elseif kept[3] >= from and kept[1] < ends then
-    kept[1] = ends
+    state[1], state[3] = ends, math.floor(now / 1000000)
+  elseif state[3] >= from and state[1] < ends then
+    state[1] = ends
   end
-  kept[2] = math.max(used - units, 0)
+  state[2] = math.max(used - units, 0)
 end
 
-function calendar_window.reset_after(kept, now, _, from, ends)
-  if calendar_window.used(kept, now, from) == 0 then
+function calendar_window.reset_after(state, now, _, from, ends)
+  if calendar_window.used(state, now, from) == 0 then
     return 0
-  elseif kept[3] >= from and kept[1] < ends then
+  elseif state[3] >= from and state[1] < ends then
     return ends * 1000000 - now
   end
-  return kept[1] * 1000000 - now
+  return state[1] * 1000000 - now
 end
 
-function calendar_window.remaining(kept, now, limit, from)
-  return math.max(limit - calendar_window.used(kept, now, from), 0)
+function calendar_window.remaining(state, now, limit, from)
+  return math.max(limit - calendar_window.used(state, now, from), 0)
 end

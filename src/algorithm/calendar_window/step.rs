@@ -26,16 +26,16 @@ impl WindowUse {
 impl CalendarWindow {
     /// Returns what counts now, and until when. It counts until both windows have ended: the one in which it
     /// was charged, and the one of this calendar that contains the last charge.
-    fn counted(&self, kept: WindowUse, now: Micros) -> WindowUse {
+    fn counted(&self, state: WindowUse, now: Micros) -> WindowUse {
         let present = self.calendar.at(now);
-        if kept.last >= present.from && kept.used > 0 {
+        if state.last >= present.from && state.used > 0 {
             return WindowUse {
-                until: kept.until.max(present.until),
-                ..kept
+                until: state.until.max(present.until),
+                ..state
             };
         }
-        if kept.until > now && kept.used > 0 {
-            return kept;
+        if state.until > now && state.used > 0 {
+            return state;
         }
         WindowUse {
             until: present.until,
@@ -45,8 +45,8 @@ impl CalendarWindow {
     }
 
     /// Returns what counts now after a charge, which counts to the end of the present window at least.
-    fn charged(&self, kept: WindowUse, now: Micros, charge: impl FnOnce(u64) -> u64) -> WindowUse {
-        let counted = self.counted(kept, now);
+    fn charged(&self, state: WindowUse, now: Micros, charge: impl FnOnce(u64) -> u64) -> WindowUse {
+        let counted = self.counted(state, now);
         WindowUse {
             until: counted.until.max(self.calendar.at(now).until),
             used: charge(counted.used),
@@ -54,21 +54,21 @@ impl CalendarWindow {
         }
     }
 
-    fn left(&self, kept: WindowUse, now: Micros) -> Micros {
-        self.counted(kept, now).until.saturating_sub(now)
+    fn left(&self, state: WindowUse, now: Micros) -> Micros {
+        self.counted(state, now).until.saturating_sub(now)
     }
 }
 
 impl Step for CalendarWindow {
-    type Kept = WindowUse;
+    type Form = WindowUse;
 
     fn read(&self, state: State) -> WindowUse {
         let [until, used, last] = state.first();
         self.of_words([until, used, last])
     }
 
-    fn write(&self, kept: WindowUse) -> State {
-        State::unless_new(self.words(kept))
+    fn write(&self, state: WindowUse) -> State {
+        State::unless_new(self.words(state))
     }
 
     fn limit(&self) -> u32 {
@@ -83,66 +83,66 @@ impl Step for CalendarWindow {
         self.unit().longest()
     }
 
-    fn moved_back(&self, kept: &WindowUse, now: Micros) -> Option<WindowUse> {
+    fn moved_back(&self, state: &WindowUse, now: Micros) -> Option<WindowUse> {
         let present = self.calendar.at(now);
-        let is_later = kept.last >= present.until;
+        let is_later = state.last >= present.until;
         // The window of another zone may end later, but not by more than a window.
         let is_too_long =
-            kept.until > present.until && kept.until.saturating_sub(now) > self.unit().longest();
+            state.until > present.until && state.until.saturating_sub(now) > self.unit().longest();
         (is_later || is_too_long).then_some(WindowUse {
             until: present.until,
-            used: kept.used,
-            last: kept.last.min(now),
+            used: state.used,
+            last: state.last.min(now),
         })
     }
 
-    fn admits(&self, kept: &WindowUse, now: Micros, cost: u32) -> bool {
-        let used = self.counted(*kept, now).used;
+    fn admits(&self, state: &WindowUse, now: Micros, cost: u32) -> bool {
+        let used = self.counted(*state, now).used;
         used.saturating_add(cost.into()) <= self.limit.into()
     }
 
-    fn charge(&self, kept: &mut WindowUse, now: Micros, cost: u32) {
-        *kept = self.charged(*kept, now, |used| used + u64::from(cost));
+    fn charge(&self, state: &mut WindowUse, now: Micros, cost: u32) {
+        *state = self.charged(*state, now, |used| used + u64::from(cost));
     }
 
-    fn settle(&self, kept: &mut WindowUse, now: Micros, units: u32) {
-        *kept = self.charged(*kept, now, |used| {
+    fn settle(&self, state: &mut WindowUse, now: Micros, units: u32) {
+        *state = self.charged(*state, now, |used| {
             used.saturating_add(countable(units, used))
         });
     }
 
-    fn refund(&self, kept: &mut WindowUse, now: Micros, units: u32) {
-        *kept = self.counted(*kept, now);
-        kept.used = kept.used.saturating_sub(units.into());
+    fn refund(&self, state: &mut WindowUse, now: Micros, units: u32) {
+        *state = self.counted(*state, now);
+        state.used = state.used.saturating_sub(units.into());
     }
 
-    fn remaining(&self, kept: &WindowUse, now: Micros) -> u32 {
-        let used = u32::try_from(self.counted(*kept, now).used);
+    fn remaining(&self, state: &WindowUse, now: Micros) -> u32 {
+        let used = u32::try_from(self.counted(*state, now).used);
         used.map_or(0, |used| self.limit.saturating_sub(used))
     }
 
-    fn distance(&self, kept: &WindowUse, now: Micros) -> u64 {
-        self.counted(*kept, now).used
+    fn distance(&self, state: &WindowUse, now: Micros) -> u64 {
+        self.counted(*state, now).used
     }
 
-    fn reset_after(&self, kept: &WindowUse, now: Micros) -> Micros {
-        match self.counted(*kept, now).used {
+    fn reset_after(&self, state: &WindowUse, now: Micros) -> Micros {
+        match self.counted(*state, now).used {
             0 => Micros::ZERO,
-            _ => self.left(*kept, now),
+            _ => self.left(*state, now),
         }
     }
 
-    fn retry_after(&self, kept: &WindowUse, now: Micros, _: u32) -> Micros {
-        self.left(*kept, now)
+    fn retry_after(&self, state: &WindowUse, now: Micros, _: u32) -> Micros {
+        self.left(*state, now)
     }
 
-    fn effective_window(&self, kept: &WindowUse, now: Micros) -> Micros {
-        self.left(*kept, now)
+    fn effective_window(&self, state: &WindowUse, now: Micros) -> Micros {
+        self.left(*state, now)
     }
 
-    fn present_window(&self, kept: &WindowUse, now: Micros) -> Option<Micros> {
+    fn present_window(&self, state: &WindowUse, now: Micros) -> Option<Micros> {
         let present = self.calendar.at(now);
-        let until = self.counted(*kept, now).until.max(present.until);
+        let until = self.counted(*state, now).until.max(present.until);
         Some(until.saturating_sub(present.from))
     }
 }

@@ -2,7 +2,7 @@
 -- its end by the server's clock, and the marks as a member without an end. The numbers are the limit, how long a slot
 -- lasts, and the number by which the request holds its slots, or 0 if it only asks.
 --
--- Kept is the set's key, when the last slot ends, the moment at which those from the future end, how many slots are taken,
+-- A state is the set's key, when the last slot ends, the moment at which those from the future end, how many slots are taken,
 -- and those to add: `slot`, `slots` and `ends`.
 local concurrency = {}
 
@@ -12,29 +12,29 @@ function concurrency.load(key)
   return {key = key, marks = marks, last = (top[marks and 4 or 2] or 0) + 0}, marks and marking().of(marks) or nil, ''
 end
 
-function concurrency.taken(kept, now)
-  if not kept.taken then
-    kept.taken = redis.call('ZCOUNT', kept.key, string.format('(%d', now), '(+inf')
+function concurrency.taken(state, now)
+  if not state.taken then
+    state.taken = redis.call('ZCOUNT', state.key, string.format('(%d', now), '(+inf')
   end
-  return kept.taken
+  return state.taken
 end
 
 -- A slot that lasts for longer than one life is from before the clock has stepped back. A change of marks alone gives no life.
-function concurrency.moved_back(kept, now, _, life)
-  if life > 0 and kept.last > now + life then
-    kept.last, kept.moved = now + life, now + life
-    return kept
+function concurrency.moved_back(state, now, _, life)
+  if life > 0 and state.last > now + life then
+    state.last, state.moved = now + life, now + life
+    return state
   end
 end
 
-function concurrency.admits(kept, now, cost, limit)
-  return concurrency.taken(kept, now) + cost <= limit
+function concurrency.admits(state, now, cost, limit)
+  return concurrency.taken(state, now) + cost <= limit
 end
 
-function concurrency.charge(kept, now, cost, _, life, slot)
+function concurrency.charge(state, now, cost, _, life, slot)
   if slot > 0 then
-    kept.taken = concurrency.taken(kept, now) + cost
-    kept.now, kept.slot, kept.slots, kept.ends = now, slot, cost, now + life
+    state.taken = concurrency.taken(state, now) + cost
+    state.now, state.slot, state.slots, state.ends = now, slot, cost, now + life
   end
 end
 
@@ -43,8 +43,8 @@ function concurrency.settle() end
 function concurrency.refund() end
 
 -- Until the last slot has ended.
-function concurrency.reset_after(kept, now)
-  return math.max(kept.ends or 0, kept.last) - now
+function concurrency.reset_after(state, now)
+  return math.max(state.ends or 0, state.last) - now
 end
 
 -- The members of the slots that a request holds by this number.
@@ -57,12 +57,12 @@ function concurrency.members(slot, slots)
 end
 
 -- What needs memory is written first: a full server refuses a script at such a write, unless another came before it.
-function concurrency.save(kept, key, marks, ttl)
-  for _, member in ipairs(kept.slot and concurrency.members(kept.slot, kept.slots) or {}) do
-    redis.call('ZADD', key, string.format('%d', kept.ends), member)
+function concurrency.save(state, key, marks, ttl)
+  for _, member in ipairs(state.slot and concurrency.members(state.slot, state.slots) or {}) do
+    redis.call('ZADD', key, string.format('%d', state.ends), member)
   end
-  if kept.moved then
-    local ends = string.format('%d', kept.moved)
+  if state.moved then
+    local ends = string.format('%d', state.moved)
     for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. ends, '(+inf')) do
       redis.call('ZADD', key, ends, member)
     end
@@ -70,17 +70,17 @@ function concurrency.save(kept, key, marks, ttl)
   if marks ~= '' then
     redis.call('ZADD', key, '+inf', marks)
   end
-  if kept.now then
-    redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%d', kept.now))
+  if state.now then
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%d', state.now))
   end
-  if kept.marks and kept.marks ~= marks then
-    redis.call('ZREM', key, kept.marks)
+  if state.marks and state.marks ~= marks then
+    redis.call('ZREM', key, state.marks)
   end
   redis.call('PEXPIRE', key, string.format('%d', ttl))
 end
 
-function concurrency.told(kept, now)
-  return string.format('%d 0 0', concurrency.taken(kept, now))
+function concurrency.told(state, now)
+  return string.format('%d 0 0', concurrency.taken(state, now))
 end
 
 function concurrency.release(key, slots, slot)

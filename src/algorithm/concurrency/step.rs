@@ -7,7 +7,7 @@ use crate::clock::Micros;
 
 impl Step for Concurrency {
     /// The number of taken slots.
-    type Kept = u32;
+    type Form = u32;
 
     fn read(&self, state: State) -> u32 {
         let [taken] = state.first();

@@ -25,9 +25,9 @@ impl InWindows for FixedWindow {
     }
 
     #[inline]
-    fn window_at(self, now: Micros, kept: Window) -> Window {
+    fn window_at(self, now: Micros, state: Window) -> Window {
         let begun = self.begun_at(now);
-        match kept {
+        match state {
             window if window.begun == begun => window,
             _ => Window { begun, used: 0 },
         }

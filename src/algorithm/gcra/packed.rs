@@ -79,7 +79,7 @@ impl Packed {
 }
 
 impl Step for Packed {
-    type Kept = Debt;
+    type Form = Debt;
 
     /// A debt that does not [fit](Pack::fits) is rounded up, and cut to twice the capacity.
     fn read(&self, state: State) -> Debt {

@@ -18,16 +18,16 @@ end
 
 -- For a debt above the capacity, returns in how many microseconds the excess drains, and the debt that remains then.
 -- The rest of the excess takes a microsecond, in which no more drains than at either rate.
-function gcra.excess(kept, requests, rest, capacity, period, rate)
-  local time, left = gcra.time(requests - capacity, rest, math.max(kept[4] or 0, rate, 1), period)
+function gcra.excess(state, requests, rest, capacity, period, rate)
+  local time, left = gcra.time(requests - capacity, rest, math.max(state[4] or 0, rate, 1), period)
   left = math.min(left, math.max(rate, 1))
   rest = left % period
   return time, capacity + (left - rest) / period, rest
 end
 
 -- Returns the debt now: whole requests, and parts of one.
-function gcra.owed(kept, now, capacity, period, rate)
-  local requests, rest, elapsed = kept[2], kept[3], now - kept[1]
+function gcra.owed(state, now, capacity, period, rate)
+  local requests, rest, elapsed = state[2], state[3], now - state[1]
   if requests >= 8589934590 then
     requests, rest = 8589934590, 0
   end
@@ -38,10 +38,10 @@ function gcra.owed(kept, now, capacity, period, rate)
     return requests, rest
   end
   if requests > capacity or requests == capacity and rest > 0 then
-    local time, left, left_rest = gcra.excess(kept, requests, rest, capacity, period, rate)
+    local time, left, left_rest = gcra.excess(state, requests, rest, capacity, period, rate)
     rate = math.max(rate, 1)
     if elapsed <= time then
-      rate = math.max(kept[4] or 0, rate)
+      rate = math.max(state[4] or 0, rate)
     else
       requests, rest, elapsed = left, left_rest, elapsed - time
     end
@@ -65,10 +65,10 @@ function gcra.owed(kept, now, capacity, period, rate)
 end
 
 -- Returns the time until this debt has drained, rounded up.
-function gcra.wait(kept, requests, rest, capacity, period, rate)
+function gcra.wait(state, requests, rest, capacity, period, rate)
   local waited = 0
   if requests > capacity or requests == capacity and rest > 0 then
-    waited, requests, rest = gcra.excess(kept, requests, rest, capacity, period, rate)
+    waited, requests, rest = gcra.excess(state, requests, rest, capacity, period, rate)
   end
   local time, left = gcra.time(requests, rest, math.max(rate, 1), period)
   if left > 0 then
@@ -78,81 +78,81 @@ function gcra.wait(kept, requests, rest, capacity, period, rate)
 end
 
 -- Returns whether it drains more slowly than at a rate at which it was charged.
-function gcra.is_slower(kept, rate)
-  return (kept[4] or 0) > rate
+function gcra.is_slower(state, rate)
+  return (state[4] or 0) > rate
 end
 
-function gcra.moved_back(kept, now)
-  if kept[1] > now then
-    return {now, kept[2], kept[3], kept[4] or 0}
+function gcra.moved_back(state, now)
+  if state[1] > now then
+    return {now, state[2], state[3], state[4] or 0}
   end
 end
 
-function gcra.admits(kept, now, cost, capacity, period, _, rate)
-  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
+function gcra.admits(state, now, cost, capacity, period, _, rate)
+  local requests, rest = gcra.owed(state, now, capacity, period, rate)
   requests = requests + cost
   return requests < capacity or requests == capacity and rest == 0
 end
 
-function gcra.charge(kept, now, cost, capacity, period, _, rate)
-  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
+function gcra.charge(state, now, cost, capacity, period, _, rate)
+  local requests, rest = gcra.owed(state, now, capacity, period, rate)
   if requests > 0 or rest > 0 then
-    rate = math.max(kept[4] or 0, rate)
+    rate = math.max(state[4] or 0, rate)
   end
-  kept[1], kept[2], kept[3], kept[4] = now, requests + cost, rest, rate
+  state[1], state[2], state[3], state[4] = now, requests + cost, rest, rate
 end
 
 -- A debt that is already above twice the capacity stays as it is.
-function gcra.settle(kept, now, units, capacity, period, _, rate)
-  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
+function gcra.settle(state, now, units, capacity, period, _, rate)
+  local requests, rest = gcra.owed(state, now, capacity, period, rate)
   local most = 2 * capacity
   if requests >= most then
-    kept[1], kept[2], kept[3], kept[4] = now, requests, rest, kept[4] or 0
+    state[1], state[2], state[3], state[4] = now, requests, rest, state[4] or 0
     return
   end
   if requests > 0 or rest > 0 then
-    rate = math.max(kept[4] or 0, rate)
+    rate = math.max(state[4] or 0, rate)
   end
   requests = requests + units
   if requests >= most then
     requests, rest = most, 0
   end
-  kept[1], kept[2], kept[3], kept[4] = now, requests, rest, rate
+  state[1], state[2], state[3], state[4] = now, requests, rest, rate
 end
 
-function gcra.refund(kept, now, units, capacity, period, _, rate)
-  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
+function gcra.refund(state, now, units, capacity, period, _, rate)
+  local requests, rest = gcra.owed(state, now, capacity, period, rate)
   if requests < units then
     requests, rest = units, 0
   end
   requests = requests - units
-  local highest = kept[4] or 0
+  local highest = state[4] or 0
   if requests == 0 and rest == 0 then
     highest = 0
   end
-  kept[1], kept[2], kept[3], kept[4] = now, requests, rest, highest
+  state[1], state[2], state[3], state[4] = now, requests, rest, highest
 end
 
 -- All later requests have added to the debt. So these are the last turns, if the debt before them drains when the
 -- first of them begins; the result may be a microsecond late.
-function gcra.give_back(kept, now, turns, begins, capacity, period, _, rate)
-  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
+function gcra.give_back(state, now, turns, begins, capacity, period, _, rate)
+  local requests, rest = gcra.owed(state, now, capacity, period, rate)
   if requests >= turns then
-    local last = now + gcra.wait(kept, requests - turns, rest, capacity, period, rate)
+    local last = now + gcra.wait(state, requests - turns, rest, capacity, period, rate)
     if last == begins or last + 1 == begins then
-      gcra.refund(kept, now, turns, capacity, period, _, rate)
+      gcra.refund(state, now, turns, capacity, period, _, rate)
       return true
     end
   end
 end
 
-function gcra.reset_after(kept, now, capacity, period, _, rate)
-  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
-  return gcra.wait(kept, requests, rest, capacity, period, rate)
+function gcra.reset_after(state, now, capacity, period, _, rate)
+  local requests, rest = gcra.owed(state, now, capacity, period, rate)
+  return gcra.wait(state, requests, rest, capacity, period, rate)
 end
 
-function gcra.remaining(kept, now, capacity, period, _, rate)
-  local requests, rest = gcra.owed(kept, now, capacity, period, rate)
+function gcra.remaining(state, now, capacity, period, _, rate)
+  local requests, rest = gcra.owed(state, now, capacity, period, rate)
   if rest > 0 then
     requests = requests + 1
   end

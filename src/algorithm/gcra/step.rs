@@ -86,7 +86,7 @@ impl Bucket {
 }
 
 impl Step for Bucket {
-    type Kept = Debt;
+    type Form = Debt;
 
     fn read(&self, state: State) -> Debt {
         let [at, whole, part, rate] = state.first();

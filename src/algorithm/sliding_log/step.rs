@@ -117,14 +117,14 @@ impl SlidingLog {
 }
 
 impl Step for SlidingLog {
-    type Kept = State;
+    type Form = State;
 
     fn read(&self, state: State) -> State {
         state
     }
 
-    fn write(&self, kept: State) -> State {
-        kept
+    fn write(&self, state: State) -> State {
+        state
     }
 
     fn limit(&self) -> u32 {

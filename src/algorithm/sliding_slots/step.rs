@@ -89,8 +89,8 @@ impl SlidingSlots {
                     counts[place(slot, places)] = 0;
                 }
                 *newest = current;
-                let kept = &mut counts[place(current, places)];
-                *kept = kept.saturating_add(units);
+                let count = &mut counts[place(current, places)];
+                *count = count.saturating_add(units);
             }
             _ => *state = self.with(current, [(current, units)].into_iter()),
         }
@@ -106,22 +106,22 @@ impl SlidingSlots {
         words.push(newest);
         words.resize(len, 0);
         for (slot, count) in counts {
-            let kept = &mut words[1 + place(slot, places)];
-            *kept = kept.saturating_add(count);
+            let sum = &mut words[1 + place(slot, places)];
+            *sum = sum.saturating_add(count);
         }
         state
     }
 }
 
 impl Step for SlidingSlots {
-    type Kept = State;
+    type Form = State;
 
     fn read(&self, state: State) -> State {
         state
     }
 
-    fn write(&self, kept: State) -> State {
-        kept
+    fn write(&self, state: State) -> State {
+        state
     }
 
     fn limit(&self) -> u32 {
@@ -139,10 +139,10 @@ impl Step for SlidingSlots {
     fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
         let current = self.slot_at(now);
         let slots = Slots::of(state, self.places()).filter(|slots| slots.newest > current)?;
-        let kept = slots.each();
+        let counts = slots.each();
         Some(self.with(
             current,
-            kept.map(|(slot, count)| (slot.min(current), count)),
+            counts.map(|(slot, count)| (slot.min(current), count)),
         ))
     }
 

@@ -53,11 +53,11 @@ impl SlidingWindow {
 
     /// Returns the windows at `now`.
     #[inline]
-    fn windows_at(self, now: Micros, kept: Windows) -> Windows {
+    fn windows_at(self, now: Micros, state: Windows) -> Windows {
         let number = self.number(now);
-        let (previous, current) = match number.checked_sub(kept.number) {
-            Some(0) => (kept.previous, kept.current),
-            Some(1) => (kept.current, 0),
+        let (previous, current) = match number.checked_sub(state.number) {
+            Some(0) => (state.previous, state.current),
+            Some(1) => (state.current, 0),
             _ => (0, 0),
         };
         Windows {
@@ -92,14 +92,14 @@ impl SlidingWindow {
 }
 
 impl Step for SlidingWindow {
-    type Kept = Windows;
+    type Form = Windows;
 
     fn read(&self, state: State) -> Windows {
         Windows::of_words(state.first())
     }
 
-    fn write(&self, kept: Windows) -> State {
-        State::unless_new(kept.words())
+    fn write(&self, state: Windows) -> State {
+        State::unless_new(state.words())
     }
 
     #[inline]
@@ -116,49 +116,51 @@ impl Step for SlidingWindow {
     }
 
     #[inline]
-    fn moved_back(&self, kept: &Windows, now: Micros) -> Option<Windows> {
+    fn moved_back(&self, state: &Windows, now: Micros) -> Option<Windows> {
         let number = self.number(now);
-        (kept.number > number).then_some(Windows { number, ..*kept })
+        (state.number > number).then_some(Windows { number, ..*state })
     }
 
     #[inline]
-    fn admits(&self, kept: &Windows, now: Micros, cost: u32) -> bool {
-        let windows = self.windows_at(now, *kept);
+    fn admits(&self, state: &Windows, now: Micros, cost: u32) -> bool {
+        let windows = self.windows_at(now, *state);
         product(cost.into(), self.period()) <= self.free(windows, now)
     }
 
     #[inline]
-    fn charge(&self, kept: &mut Windows, now: Micros, cost: u32) {
-        *kept = self.windows_at(now, *kept);
-        kept.current += u64::from(cost);
+    fn charge(&self, state: &mut Windows, now: Micros, cost: u32) {
+        *state = self.windows_at(now, *state);
+        state.current += u64::from(cost);
     }
 
-    fn settle(&self, kept: &mut Windows, now: Micros, units: u32) {
-        *kept = self.windows_at(now, *kept);
-        kept.current = kept.current.saturating_add(countable(units, kept.current));
+    fn settle(&self, state: &mut Windows, now: Micros, units: u32) {
+        *state = self.windows_at(now, *state);
+        state.current = state
+            .current
+            .saturating_add(countable(units, state.current));
     }
 
-    fn refund(&self, kept: &mut Windows, now: Micros, units: u32) {
-        *kept = self.windows_at(now, *kept);
-        let of_previous = u64::from(units).saturating_sub(kept.current);
-        kept.current = kept.current.saturating_sub(units.into());
-        kept.previous = kept.previous.saturating_sub(of_previous);
+    fn refund(&self, state: &mut Windows, now: Micros, units: u32) {
+        *state = self.windows_at(now, *state);
+        let of_previous = u64::from(units).saturating_sub(state.current);
+        state.current = state.current.saturating_sub(units.into());
+        state.previous = state.previous.saturating_sub(of_previous);
     }
 
-    fn remaining(&self, kept: &Windows, now: Micros) -> u32 {
-        let free = self.free(self.windows_at(now, *kept), now) / u128::from(self.period());
+    fn remaining(&self, state: &Windows, now: Micros) -> u32 {
+        let free = self.free(self.windows_at(now, *state), now) / u128::from(self.period());
         free.try_into().unwrap_or(self.limit())
     }
 
-    fn distance(&self, kept: &Windows, now: Micros) -> u64 {
-        let used = self.used(self.windows_at(now, *kept), now);
+    fn distance(&self, state: &Windows, now: Micros) -> u64 {
+        let used = self.used(self.windows_at(now, *state), now);
         // In whole requests, rounded up: a part of a request is not 0.
         u64::try_from(used.div_ceil(self.period().into())).unwrap_or(u64::MAX)
     }
 
-    fn reset_after(&self, kept: &Windows, now: Micros) -> Micros {
+    fn reset_after(&self, state: &Windows, now: Micros) -> Micros {
         let to_the_next = self.period() - self.elapsed(now);
-        let windows = self.windows_at(now, *kept);
+        let windows = self.windows_at(now, *state);
         Micros::new(match (windows.previous, windows.current) {
             (0, 0) => 0,
             (_, 0) => to_the_next,
@@ -166,8 +168,8 @@ impl Step for SlidingWindow {
         })
     }
 
-    fn retry_after(&self, kept: &Windows, now: Micros, cost: u32) -> Micros {
-        let windows = self.windows_at(now, *kept);
+    fn retry_after(&self, state: &Windows, now: Micros, cost: u32) -> Micros {
+        let windows = self.windows_at(now, *state);
         let elapsed = self.elapsed(now);
         let room = u64::from(self.limit() - cost);
         let wait = match room.checked_sub(windows.current) {
@@ -179,8 +181,8 @@ impl Step for SlidingWindow {
         Micros::new(wait)
     }
 
-    fn effective_window(&self, kept: &Windows, now: Micros) -> Micros {
-        self.next_unit(kept, now)
+    fn effective_window(&self, state: &Windows, now: Micros) -> Micros {
+        self.next_unit(state, now)
     }
 
     #[cfg(feature = "redis")]
@@ -191,8 +193,8 @@ impl Step for SlidingWindow {
 
 impl Fixed for SlidingWindow {
     #[inline]
-    fn words(&self, kept: Windows) -> [u64; 3] {
-        kept.words()
+    fn words(&self, state: Windows) -> [u64; 3] {
+        state.words()
     }
 
     #[inline]
@@ -209,9 +211,9 @@ impl Pack for SlidingWindow {
 
     /// Returns the number of the window, the count of the window before it, and its own count.
     #[inline]
-    fn pack(&self, kept: Windows) -> u64 {
+    fn pack(&self, state: Windows) -> u64 {
         let bits = bits_of_count(self.limit());
-        (kept.number << bits | kept.previous) << bits | kept.current
+        (state.number << bits | state.previous) << bits | state.current
     }
 
     #[inline]

@@ -124,14 +124,14 @@ impl ByInterval {
 }
 
 impl Step for ByInterval {
-    type Kept = Missing;
+    type Form = Missing;
 
     fn read(&self, state: State) -> Missing {
         Missing::of_words(state.first())
     }
 
-    fn write(&self, kept: Missing) -> State {
-        State::unless_new(kept.words())
+    fn write(&self, state: Missing) -> State {
+        State::unless_new(state.words())
     }
 
     fn limit(&self) -> u32 {
@@ -156,63 +156,63 @@ impl Step for ByInterval {
         (then.refilled > refilled).then_some(Missing { refilled, ..*then })
     }
 
-    fn admits(&self, kept: &Missing, now: Micros, cost: u32) -> bool {
-        self.missing_at(now, *kept).tokens + u64::from(cost) <= self.capacity()
+    fn admits(&self, state: &Missing, now: Micros, cost: u32) -> bool {
+        self.missing_at(now, *state).tokens + u64::from(cost) <= self.capacity()
     }
 
-    fn charge(&self, kept: &mut Missing, now: Micros, cost: u32) {
-        let missing = self.missing_at(now, *kept);
-        *kept = self.charged(missing, missing.tokens + u64::from(cost));
+    fn charge(&self, state: &mut Missing, now: Micros, cost: u32) {
+        let missing = self.missing_at(now, *state);
+        *state = self.charged(missing, missing.tokens + u64::from(cost));
     }
 
     /// A deficit of more than twice the capacity stays as it is.
-    fn settle(&self, kept: &mut Missing, now: Micros, units: u32) {
-        *kept = self.missing_at(now, *kept);
-        let tokens = (kept.tokens + u64::from(units)).min(2 * self.capacity());
-        if tokens > kept.tokens {
-            *kept = self.charged(*kept, tokens);
+    fn settle(&self, state: &mut Missing, now: Micros, units: u32) {
+        *state = self.missing_at(now, *state);
+        let tokens = (state.tokens + u64::from(units)).min(2 * self.capacity());
+        if tokens > state.tokens {
+            *state = self.charged(*state, tokens);
         }
     }
 
-    fn refund(&self, kept: &mut Missing, now: Micros, units: u32) {
-        *kept = self.missing_at(now, *kept);
-        kept.tokens = kept.tokens.saturating_sub(units.into());
-        if kept.tokens == 0 {
-            kept.rate = 0;
+    fn refund(&self, state: &mut Missing, now: Micros, units: u32) {
+        *state = self.missing_at(now, *state);
+        state.tokens = state.tokens.saturating_sub(units.into());
+        if state.tokens == 0 {
+            state.rate = 0;
         }
     }
 
-    fn remaining(&self, kept: &Missing, now: Micros) -> u32 {
-        let missing = self.missing_at(now, *kept).tokens;
+    fn remaining(&self, state: &Missing, now: Micros) -> u32 {
+        let missing = self.missing_at(now, *state).tokens;
         u32::try_from(missing).map_or(0, |missing| self.limit().saturating_sub(missing))
     }
 
-    fn distance(&self, kept: &Missing, now: Micros) -> u64 {
-        self.missing_at(now, *kept).tokens
+    fn distance(&self, state: &Missing, now: Micros) -> u64 {
+        self.missing_at(now, *state).tokens
     }
 
-    fn reset_after(&self, kept: &Missing, now: Micros) -> Micros {
-        let missing = self.missing_at(now, *kept);
+    fn reset_after(&self, state: &Missing, now: Micros) -> Micros {
+        let missing = self.missing_at(now, *state);
         self.time_to_refill(missing, 0, now)
     }
 
-    fn retry_after(&self, kept: &Missing, now: Micros, cost: u32) -> Micros {
-        let missing = self.missing_at(now, *kept);
+    fn retry_after(&self, state: &Missing, now: Micros, cost: u32) -> Micros {
+        let missing = self.missing_at(now, *state);
         let room = u64::from(self.limit() - cost);
         self.time_to_refill(missing, room, now)
     }
 
-    fn effective_window(&self, kept: &Missing, now: Micros) -> Micros {
-        match self.remaining(kept, now) {
-            0 => self.next_unit(kept, now),
+    fn effective_window(&self, state: &Missing, now: Micros) -> Micros {
+        match self.remaining(state, now) {
+            0 => self.next_unit(state, now),
             remaining => self.time_at_rate(remaining),
         }
     }
 
     /// Returns the next refill; `now` for a full bucket, which has none.
     #[cfg(feature = "redis")]
-    fn bin_end(&self, kept: &Missing, now: Micros) -> Micros {
-        match self.missing_at(now, *kept) {
+    fn bin_end(&self, state: &Missing, now: Micros) -> Micros {
+        match self.missing_at(now, *state) {
             Missing { tokens: 0, .. } => now,
             Missing { refilled, .. } => Micros::new(refilled + self.period()),
         }
@@ -220,8 +220,8 @@ impl Step for ByInterval {
 }
 
 impl Fixed for ByInterval {
-    fn words(&self, kept: Missing) -> [u64; 3] {
-        kept.words()
+    fn words(&self, state: Missing) -> [u64; 3] {
+        state.words()
     }
 
     fn of_words(&self, words: [u64; 3]) -> Missing {
@@ -235,8 +235,8 @@ impl Pack for ByInterval {
     }
 
     /// Returns the time of the refill, and the tokens in the lowest bits.
-    fn pack(&self, kept: Missing) -> u64 {
-        kept.refilled << bits_of_count(self.limit()) | kept.tokens
+    fn pack(&self, state: Missing) -> u64 {
+        state.refilled << bits_of_count(self.limit()) | state.tokens
     }
 
     fn unpack(&self, word: u64, _: Micros) -> Missing {

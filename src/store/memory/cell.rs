@@ -30,17 +30,17 @@ pub(super) trait Cell: Default + Send + Sync + 'static {
 /// to now.
 pub(super) trait Keeps<S: Step>: Cell {
     /// The state that was read, and may be changed.
-    type Seen<'a>: DerefMut<Target = S::Kept>;
+    type Seen<'a>: DerefMut<Target = S::Form>;
 
     fn see(&self, rule: &S, latest: Micros) -> Self::Seen<'_>;
 
-    fn put(&self, rule: &S, kept: S::Kept);
+    fn put(&self, rule: &S, state: S::Form);
 
     /// Writes a changed state back.
     fn keep(&self, rule: &S, seen: Self::Seen<'_>);
 
     /// Returns whether the cell can hold this state, which was charged after the fact or elsewhere.
-    fn holds(_: &S, _: &S::Kept, _: Micros) -> bool {
+    fn holds(_: &S, _: &S::Form, _: Micros) -> bool {
         true
     }
 }
@@ -120,25 +120,25 @@ impl Cell for Word {
 }
 
 impl<S: Pack> Keeps<S> for Word {
-    type Seen<'a> = Copied<S::Kept>;
+    type Seen<'a> = Copied<S::Form>;
 
     #[inline]
-    fn see(&self, rule: &S, latest: Micros) -> Copied<S::Kept> {
+    fn see(&self, rule: &S, latest: Micros) -> Copied<S::Form> {
         Copied(rule.unpack(self.0.load(Ordering::Relaxed), latest))
     }
 
     #[inline]
-    fn put(&self, rule: &S, kept: S::Kept) {
-        self.0.store(rule.pack(kept), Ordering::Relaxed);
+    fn put(&self, rule: &S, state: S::Form) {
+        self.0.store(rule.pack(state), Ordering::Relaxed);
     }
 
     #[inline]
-    fn keep(&self, rule: &S, Copied(kept): Copied<S::Kept>) {
-        self.0.store(rule.pack(kept), Ordering::Relaxed);
+    fn keep(&self, rule: &S, Copied(state): Copied<S::Form>) {
+        self.0.store(rule.pack(state), Ordering::Relaxed);
     }
 
-    fn holds(rule: &S, kept: &S::Kept, now: Micros) -> bool {
-        rule.packs(*kept, now)
+    fn holds(rule: &S, state: &S::Form, now: Micros) -> bool {
+        rule.packs(*state, now)
     }
 }
 
@@ -168,21 +168,21 @@ impl Cell for Words {
 
 /// The words of a rule of any type are those of the same algorithm as [`AnyRule`].
 impl<S: Fixed> Keeps<S> for Words {
-    type Seen<'a> = Copied<S::Kept>;
+    type Seen<'a> = Copied<S::Form>;
 
     #[inline]
-    fn see(&self, rule: &S, _: Micros) -> Copied<S::Kept> {
+    fn see(&self, rule: &S, _: Micros) -> Copied<S::Form> {
         Copied(rule.of_words(self.load()))
     }
 
     #[inline]
-    fn put(&self, rule: &S, kept: S::Kept) {
-        self.store(rule.words(kept));
+    fn put(&self, rule: &S, state: S::Form) {
+        self.store(rule.words(state));
     }
 
     #[inline]
-    fn keep(&self, rule: &S, Copied(kept): Copied<S::Kept>) {
-        self.store(rule.words(kept));
+    fn keep(&self, rule: &S, Copied(state): Copied<S::Form>) {
+        self.store(rule.words(state));
     }
 }
 
@@ -218,8 +218,8 @@ impl Keeps<AnyLong> for Long {
     }
 
     #[inline]
-    fn put(&self, _: &AnyLong, kept: State) {
-        *self.lock() = kept;
+    fn put(&self, _: &AnyLong, state: State) {
+        *self.lock() = state;
     }
 
     #[inline]

@@ -160,9 +160,9 @@ impl MemoryStore {
     /// Returns what each policy uses, in the order in which the policies were first opened.
     pub fn usage(&self) -> Vec<Usage> {
         let tables = self.tables();
-        let usage = tables.in_order().filter_map(|((policy, _), kept)| {
-            let fill = kept.counter.upgrade()?.general().fill();
-            Some(Usage::new(policy, kept.latest, fill))
+        let usage = tables.in_order().filter_map(|((policy, _), table)| {
+            let fill = table.counter.upgrade()?.general().fill();
+            Some(Usage::new(policy, table.latest, fill))
         });
         usage.collect()
     }
@@ -218,9 +218,9 @@ impl MemoryStore {
         let now = self.its_clock().now();
         let tables = self.tables();
         let past = tables.past.clone();
-        let open = tables.in_order().filter_map(|((policy, _), kept)| {
-            let counter = kept.counter.upgrade()?;
-            Some((policy.clone(), kept.latest, counter))
+        let open = tables.in_order().filter_map(|((policy, _), table)| {
+            let counter = table.counter.upgrade()?;
+            Some((policy.clone(), table.latest, counter))
         });
         let open: Vec<_> = open.collect();
         let blocks = tables

@@ -93,11 +93,11 @@ impl WithRule for Make<'_> {
         }
     }
 
-    fn stateless(self, _: impl Step<Kept = State>) -> Arc<dyn Counter> {
+    fn stateless(self, _: impl Step<Form = State>) -> Arc<dyn Counter> {
         self.wide()
     }
 
-    fn long(self, _: impl Step<Kept = State>) -> Arc<dyn Counter> {
+    fn long(self, _: impl Step<Form = State>) -> Arc<dyn Counter> {
         Arc::new(Tiers::long(self.bound, self.algorithm))
     }
 }

@@ -23,7 +23,7 @@ use crate::clock::Micros;
 pub(super) type TableName = (String, (&'static str, Option<Duration>, Option<u32>));
 
 /// The states of a policy, kept as long as a ledger uses them.
-pub(super) struct Kept {
+pub(super) struct OpenTable {
     /// The place of the table in the order in which tables were made.
     pub(super) number: usize,
     /// The algorithm for which the table was made.
@@ -35,7 +35,7 @@ pub(super) struct Kept {
 
 #[derive(Default)]
 pub(super) struct Tables {
-    by_name: HashMap<TableName, Kept>,
+    by_name: HashMap<TableName, OpenTable>,
     /// The data that policies of one name share, whatever their algorithms.
     shared: HashMap<String, SharedByName>,
     made: usize,
@@ -76,36 +76,36 @@ impl Tables {
         let blocks = self.blocks(policy, &now);
         let slots = algorithm.is_held().then(|| self.slots(policy));
         let name = (policy.to_owned(), algorithm.frame());
-        if let Some(kept) = self.by_name.get_mut(&name)
-            && let Some(counter) = kept.counter.upgrade()
+        if let Some(table) = self.by_name.get_mut(&name)
+            && let Some(counter) = table.counter.upgrade()
         {
-            kept.latest = algorithm;
+            table.latest = algorithm;
             return Opened {
                 prepared: Prepared::default(),
-                number: kept.number,
+                number: table.number,
                 algorithm,
-                limit: (algorithm != kept.first).then_some(algorithm),
-                first: kept.first,
+                limit: (algorithm != table.first).then_some(algorithm),
+                first: table.first,
                 counter,
                 blocks,
                 penalty: None,
                 slots,
             };
         }
-        make_room(&mut self.by_name, |kept| kept.counter.strong_count() > 0);
+        make_room(&mut self.by_name, |table| table.counter.strong_count() > 0);
         let number = self.made;
         self.made += 1;
         let past = self.past.as_mut();
         let revived =
             past.and_then(|past| past.restore_table((policy, &algorithm), max_keys, now()));
         let counter = revived.unwrap_or_else(|| counter(&algorithm, max_keys));
-        let kept = Kept {
+        let table = OpenTable {
             number,
             first: algorithm,
             latest: algorithm,
             counter: Arc::downgrade(&counter),
         };
-        self.by_name.insert(name, kept);
+        self.by_name.insert(name, table);
         Opened {
             prepared: Prepared::default(),
             number,
@@ -120,9 +120,9 @@ impl Tables {
     }
 
     /// Returns the tables in the order in which they were made.
-    pub(super) fn in_order(&self) -> impl Iterator<Item = (&TableName, &Kept)> {
+    pub(super) fn in_order(&self) -> impl Iterator<Item = (&TableName, &OpenTable)> {
         let all: Vec<_> = self.by_name.iter().collect();
-        let order = ascending(all.iter().map(|(_, kept)| kept.number as u64));
+        let order = ascending(all.iter().map(|(_, table)| table.number as u64));
         order.into_iter().map(move |place| all[place])
     }
 

@@ -131,7 +131,7 @@ impl WithRule for Call<'_> {
         self.under(&rule)
     }
 
-    fn long(self, rule: impl Step<Kept = State>) -> Self::Result {
+    fn long(self, rule: impl Step<Form = State>) -> Self::Result {
         self.under(&rule)
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn look(
             self.under(&rule)
         }
 
-        fn long(self, rule: impl Step<Kept = State>) -> Self::Result {
+        fn long(self, rule: impl Step<Form = State>) -> Self::Result {
             self.under(&rule)
         }
     }
@@ -63,7 +63,7 @@ pub(super) fn lasts(algorithm: &Algorithm, state: State, now: Micros) -> Micros 
             self.under(&rule)
         }
 
-        fn long(self, rule: impl Step<Kept = State>) -> Micros {
+        fn long(self, rule: impl Step<Form = State>) -> Micros {
             self.under(&rule)
         }
     }
@@ -101,7 +101,7 @@ pub(super) fn give_back(
             self.under(&rule)
         }
 
-        fn long(self, rule: impl Step<Kept = State>) -> Self::Result {
+        fn long(self, rule: impl Step<Form = State>) -> Self::Result {
             self.under(&rule)
         }
     }

@@ -37,18 +37,18 @@ fn place_charged(amendment: Amendment) -> Option<Counted> {
 /// queue are not the last.
 pub(super) fn amend<S: Step>(
     rule: &S,
-    kept: &mut S::Kept,
+    state: &mut S::Form,
     now: Micros,
     cost: u32,
     amendment: Amendment,
 ) -> bool {
     match amendment {
-        Amendment::Refund => rule.refund(kept, now, cost),
-        Amendment::TakeBack(taken) if now < taken.until() => rule.refund(kept, now, cost),
+        Amendment::Refund => rule.refund(state, now, cost),
+        Amendment::TakeBack(taken) if now < taken.until() => rule.refund(state, now, cost),
         Amendment::GiveBack(departure) => {
-            return rule.give_back(kept, now, cost, departure.begins());
+            return rule.give_back(state, now, cost, departure.begins());
         }
-        Amendment::Reset => *kept = S::Kept::default(),
+        Amendment::Reset => *state = S::Form::default(),
         _ => {}
     }
     true

@@ -16,7 +16,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     #[expect(clippy::inline_always, reason = "most requests want none")]
     #[inline(always)]
     pub(super) fn write_outcome<S: Step>(
-        (rule, kept): (&S, &S::Kept),
+        (rule, state): (&S, &S::Form),
         ask: Ask,
         now: Micros,
         allowed: bool,
@@ -31,9 +31,9 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
                 snapshot.own.is_some_and(|own| own.is_overridden),
             );
             if C::IS_SHORT {
-                put_down((rule, &kept.clone()), ask.cost, now, allowed, how, sink);
+                put_down((rule, &state.clone()), ask.cost, now, allowed, how, sink);
             } else {
-                put_down((rule, kept), ask.cost, now, allowed, how, sink);
+                put_down((rule, state), ask.cost, now, allowed, how, sink);
             }
         }
     }
@@ -77,7 +77,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         };
         place.take(fingerprint);
         let cell = &place.slot().cell;
-        cell.put(slowest, S::Kept::default());
+        cell.put(slowest, S::Form::default());
         Ok(cell)
     }
 
@@ -140,8 +140,8 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         let seen = cell.see(rule, snapshot.latest);
         self.charge((page, snapshot), (rule, cell, seen), ask, lock, now, sink);
         if snapshot.counted == Counted::Apart {
-            let kept = cell.see(rule, page.latest());
-            self.index_new_key(slowest, &kept, snapshot.index, now);
+            let state = cell.see(rule, page.latest());
+            self.index_new_key(slowest, &state, snapshot.index, now);
         }
     }
 
@@ -150,22 +150,22 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(super) fn index_new_key<S: Step>(
         &self,
         slowest: &S,
-        kept: &S::Kept,
+        state: &S::Form,
         index: usize,
         now: Micros,
     ) {
-        let reset = now.saturating_add(slowest.reset_after(kept, now));
+        let reset = now.saturating_add(slowest.reset_after(state, now));
         self.idle.lower_to(index, reset);
         self.admitting.lower_to(index, now);
     }
 
     /// Accounts for what a charge has added or removed.
     #[inline]
-    pub(super) fn resize<S: Step>(&self, rule: &S, kept: &mut S::Kept, before: usize) {
-        let mut after = rule.size(kept);
+    pub(super) fn resize<S: Step>(&self, rule: &S, state: &mut S::Form, before: usize) {
+        let mut after = rule.size(state);
         if after > before && !self.budget.reserve(after - before) {
-            rule.compact_state(kept);
-            after = rule.size(kept);
+            rule.compact_state(state);
+            after = rule.size(state);
             self.budget.exceed(after.saturating_sub(before));
         }
         self.budget.free(before.saturating_sub(after));
@@ -175,14 +175,14 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
 /// A function of its own, so that a request that wants no numbers does not carry them along.
 #[inline(never)]
 fn put_down<S: Step>(
-    (rule, kept): (&S, &S::Kept),
+    (rule, state): (&S, &S::Form),
     cost: u32,
     now: Micros,
     allowed: bool,
     (counted, is_overridden): (Counted, bool),
     sink: &mut OutcomeSink<'_>,
 ) {
-    let mut outcome = rule.outcome(kept, now, cost, allowed);
+    let mut outcome = rule.outcome(state, now, cost, allowed);
     if counted == Counted::Overflow {
         outcome = outcome.counted_together();
     }

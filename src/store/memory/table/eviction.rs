@@ -68,8 +68,8 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         let latest = page.latest();
         let mut own = page.own(fingerprint);
         let is_new = |place: &SlotRef<'_, C>| {
-            let kept = place.slot().cell.see(slowest, latest);
-            slowest.distance(&kept, now) == 0
+            let state = place.slot().cell.see(slowest, latest);
+            slowest.distance(&state, now) == 0
         };
         if let Some(idle) = own.find(is_new) {
             self.replace(idle);
@@ -186,26 +186,26 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         );
         let (mut least, mut idle, mut admitting) = (u64::MAX, None, None);
         for place in page.keys() {
-            let kept = place.slot().cell.see(slowest, latest);
-            let distance = slowest.distance(&kept, now);
+            let state = place.slot().cell.see(slowest, latest);
+            let distance = slowest.distance(&state, now);
             if distance == 0 {
-                drop(kept);
+                drop(state);
                 self.forget(place);
                 found.forgotten += 1;
                 continue;
             }
             if is_idle_due {
-                sooner(&mut idle, now, slowest.reset_after(&kept, now));
+                sooner(&mut idle, now, slowest.reset_after(&state, now));
             }
             if let Some(wait) = self.stays_overridden(place.fingerprint(), now) {
                 sooner(&mut admitting, now, wait);
-            } else if strictest.allows(&kept, now, 1) {
+            } else if strictest.allows(&state, now, 1) {
                 if found.nearest.is_none() || distance < least {
                     least = distance;
                     found.nearest = Some(place);
                 }
             } else if is_admitting_due {
-                sooner(&mut admitting, now, strictest.retry_after(&kept, now, 1));
+                sooner(&mut admitting, now, strictest.retry_after(&state, now, 1));
             }
         }
         if is_idle_due {

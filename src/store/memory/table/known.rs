@@ -71,11 +71,11 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         if self.may_be_overridden(ask.fingerprint, now) {
             return None;
         }
-        let kept = slot.cell.see(rule, now);
+        let state = slot.cell.see(rule, now);
         if !page.seqlock.still_is(seen) {
             return None;
         }
-        let is_allowed = rule.allows(&kept, now, ask.cost);
+        let is_allowed = rule.allows(&state, now, ask.cost);
         Some(Known {
             seqlock: &page.seqlock,
             seen,
@@ -143,10 +143,10 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             return Err(Undecided::Changed);
         }
         let moved = moved_back(rule, &seen, snapshot, now);
-        let kept = moved.as_ref().unwrap_or(&seen);
-        let allowed = rule.allows(kept, now, ask.cost);
+        let state = moved.as_ref().unwrap_or(&seen);
+        let allowed = rule.allows(state, now, ask.cost);
         if !allowed || ask.cost == 0 {
-            Self::write_outcome((rule, kept), ask, now, allowed, snapshot, sink);
+            Self::write_outcome((rule, state), ask, now, allowed, snapshot, sink);
             return Ok(allowed);
         }
         if C::IS_SHORT {

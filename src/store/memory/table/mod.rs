@@ -288,7 +288,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         snapshot: &PageSnapshot,
         ask: Ask,
         now: Micros,
-        read: impl FnOnce(&R, &R::Kept) -> A,
+        read: impl FnOnce(&R, &R::Form) -> A,
     ) -> Result<A, Changed> {
         let rule = self.rule_under(snapshot.own);
         let page = self.page(snapshot);
@@ -298,7 +298,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             return Err(Changed);
         }
         let Some(seen) = seen else {
-            return Ok(read(&rule, &R::Kept::default()));
+            return Ok(read(&rule, &R::Form::default()));
         };
         let moved = moved_back(&*rule, &seen, snapshot, now);
         Ok(read(&rule, moved.as_ref().unwrap_or(&seen)))
@@ -372,10 +372,10 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
 #[inline]
 fn moved_back<S: Step>(
     rule: &S,
-    seen: &S::Kept,
+    seen: &S::Form,
     snapshot: &PageSnapshot,
     now: Micros,
-) -> Option<S::Kept> {
+) -> Option<S::Form> {
     if now < snapshot.latest {
         return rule.moved_back(seen, now);
     }

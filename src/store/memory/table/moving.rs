@@ -55,8 +55,8 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         lock.changes();
         let latest = page.latest();
         for place in page.keys() {
-            let kept = place.slot().cell.see(&self.rule, latest).clone();
-            adopt(place.fingerprint(), self.rule.write(kept), latest);
+            let state = place.slot().cell.see(&self.rule, latest).clone();
+            adopt(place.fingerprint(), self.rule.write(state), latest);
             place.leave();
         }
         lock.retire();
@@ -87,15 +87,15 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             return;
         };
         let page = self.page(&snapshot);
-        let kept = self.rule.read(state);
+        let state = self.rule.read(state);
         lock.changes();
         let place = self.pages.room(page, fingerprint);
         place.take(fingerprint);
         page.set_latest(latest.max(snapshot.latest));
         if counted == Counted::Apart {
-            self.index_new_key(&*self.slowest(), &kept, snapshot.index, latest);
+            self.index_new_key(&*self.slowest(), &state, snapshot.index, latest);
         }
-        place.slot().cell.put(&self.rule, kept);
+        place.slot().cell.put(&self.rule, state);
         drop(lock);
         self.grow(latest);
     }

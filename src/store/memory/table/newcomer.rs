@@ -63,13 +63,13 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         if may_lack_room && self.is_crowded(now, snapshot.index) {
             return Err(Undecided::Crowded);
         }
-        let kept = S::Kept::default();
-        let allowed = rule.allows(&kept, now, ask.cost);
+        let state = S::Form::default();
+        let allowed = rule.allows(&state, now, ask.cost);
         if !allowed || ask.cost == 0 {
             if may_lack_room && !self.has_room(snapshot, now) {
                 return Err(Undecided::Crowded);
             }
-            Self::write_outcome((rule, &kept), ask, now, allowed, snapshot, sink);
+            Self::write_outcome((rule, &state), ask, now, allowed, snapshot, sink);
             return Ok(allowed);
         }
         let Some(mut lock) = page.seqlock.lock(snapshot.seen) else {

@@ -58,13 +58,13 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         let span = Span::new(algorithm, now, length);
         self.overrides.put(fingerprint, span, MOST, |_| false)?;
         let page = self.page(&snapshot);
-        if let Some((kept, latest)) = shared
+        if let Some((state, latest)) = shared
             && page.find(fingerprint).is_none()
             && let Ok(cell) = self.place((page, &snapshot), ask, &mut lock, now)
         {
-            self.budget.exceed(self.rule.size(&kept) - 1);
+            self.budget.exceed(self.rule.size(&state) - 1);
             page.set_latest(latest.max(snapshot.latest));
-            cell.put(&self.rule, kept);
+            cell.put(&self.rule, state);
             self.note_evictable(&snapshot, now);
         }
         Ok(())
@@ -96,7 +96,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     }
 
     /// Returns the state that a key without a slot shares with others, if there is no room for it.
-    fn shared_state(&self, ask: Ask, clock: &dyn Clock) -> Option<(R::Kept, Micros)> {
+    fn shared_state(&self, ask: Ask, clock: &dyn Clock) -> Option<(R::Form, Micros)> {
         let (page, snapshot) = self.snapshot(ask, Counted::Apart, None)?;
         let is_overridden = self.overrides.get(ask.fingerprint).is_some();
         if is_overridden

@@ -21,9 +21,9 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         visit: &mut dyn FnMut(u64, State),
     ) {
         let slowest = self.slowest();
-        self.each_kept(&mut |fingerprint, kept, latest| {
-            if slowest.distance(&kept, now.max(latest)) > 0 {
-                visit(fingerprint, self.rule.write(kept));
+        self.each_state(&mut |fingerprint, state, latest| {
+            if slowest.distance(&state, now.max(latest)) > 0 {
+                visit(fingerprint, self.rule.write(state));
             }
         });
     }
@@ -32,16 +32,16 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn longest_reset(&self, now: Micros) -> Micros {
         let slowest = self.slowest();
         let mut longest = Micros::ZERO;
-        self.each_kept(&mut |_, kept, latest| {
-            longest = longest.max(slowest.reset_after(&kept, now.max(latest)));
+        self.each_state(&mut |_, state, latest| {
+            longest = longest.max(slowest.reset_after(&state, now.max(latest)));
         });
         longest
     }
 
-    fn each_kept(&self, visit: &mut dyn FnMut(u64, R::Kept, Micros)) {
+    fn each_state(&self, visit: &mut dyn FnMut(u64, R::Form, Micros)) {
         let mut visit = |fingerprint: u64, counted: Counted| {
-            if let Some((kept, latest)) = self.copy(fingerprint, counted) {
-                visit(fingerprint, kept, latest);
+            if let Some((state, latest)) = self.copy(fingerprint, counted) {
+                visit(fingerprint, state, latest);
             }
         };
         let mut index = 0;
@@ -63,15 +63,15 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
 
     /// Returns the state of a key, and the time of the latest charge on its page.
     #[inline(never)]
-    pub(super) fn copy(&self, fingerprint: u64, counted: Counted) -> Option<(R::Kept, Micros)> {
+    pub(super) fn copy(&self, fingerprint: u64, counted: Counted) -> Option<(R::Form, Micros)> {
         let ask = Ask {
             fingerprint,
             cost: 0,
         };
         let (snapshot, _lock) = self.snapshot_and_lock(ask, counted, None)?;
         let slot = self.page(&snapshot).find(fingerprint)?;
-        let kept = slot.cell.see(&self.rule, snapshot.latest).clone();
-        Some((kept, snapshot.latest))
+        let state = slot.cell.see(&self.rule, snapshot.latest).clone();
+        Some((state, snapshot.latest))
     }
 
     /// Puts keys into an empty table, the keys that are furthest from new first. Returns how many keys it has
@@ -83,8 +83,8 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     ) -> (usize, usize) {
         let now = now.min(self.until);
         let distance = |state: &State| {
-            let kept = self.rule.read(state.clone());
-            self.rule.distance(&kept, now)
+            let state = self.rule.read(state.clone());
+            self.rule.distance(&state, now)
         };
         furthest_first(keys, &distance, &mut |fingerprint, state| {
             self.revive(fingerprint, self.rule.read(state), now, now)
@@ -95,7 +95,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(super) fn revive(
         &self,
         fingerprint: u64,
-        mut kept: R::Kept,
+        mut state: R::Form,
         now: Micros,
         latest: Micros,
     ) -> Result<bool, NoRoom> {
@@ -116,34 +116,34 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         }
         match counted {
             Counted::Apart => {
-                if let Err(NoRoom) = self.reserve(&mut kept) {
+                if let Err(NoRoom) = self.reserve(&mut state) {
                     if self.overrides.get(fingerprint).is_none() {
                         return Err(NoRoom);
                     }
-                    self.budget.exceed(self.rule.size(&kept));
+                    self.budget.exceed(self.rule.size(&state));
                 }
             }
-            Counted::Overflow => self.budget.exceed(self.rule.size(&kept) - 1),
+            Counted::Overflow => self.budget.exceed(self.rule.size(&state) - 1),
         }
         lock.changes();
         let place = self.pages.room(page, fingerprint);
         place.take(fingerprint);
         page.set_latest(latest.max(snapshot.latest));
         if counted == Counted::Apart {
-            self.index_new_key(&*self.slowest(), &kept, snapshot.index, now);
+            self.index_new_key(&*self.slowest(), &state, snapshot.index, now);
         }
-        place.slot().cell.put(&self.rule, kept);
+        place.slot().cell.put(&self.rule, state);
         drop(lock);
         self.grow(now);
         Ok(true)
     }
 
     /// Takes room for a state, and cuts the state if there is not as much.
-    fn reserve(&self, kept: &mut R::Kept) -> Result<(), NoRoom> {
-        let mut size = self.rule.size(kept);
+    fn reserve(&self, state: &mut R::Form) -> Result<(), NoRoom> {
+        let mut size = self.rule.size(state);
         while !self.budget.reserve(size) {
-            self.rule.compact_state(kept);
-            let less = self.rule.size(kept);
+            self.rule.compact_state(state);
+            let less = self.rule.size(state);
             if less >= size {
                 return Err(NoRoom);
             }

@@ -49,11 +49,11 @@ fn soonest(
     table: &Minutes,
     page: &Page<Word>,
     now: Micros,
-    wait: impl Fn(&<FixedWindow as Step>::Kept) -> Micros,
+    wait: impl Fn(&<FixedWindow as Step>::Form) -> Micros,
 ) -> Option<Micros> {
     let times = page.keys().map(|place| {
-        let kept = Keeps::<FixedWindow>::see(&place.slot().cell, &table.rule, page.latest());
-        now.saturating_add(wait(&kept))
+        let state = Keeps::<FixedWindow>::see(&place.slot().cell, &table.rule, page.latest());
+        now.saturating_add(wait(&state))
     });
     times.min()
 }
@@ -62,12 +62,12 @@ fn soonest(
 fn assert_no_time_is_too_late(table: &Minutes, now: Micros) {
     for index in 0..table.pages.len() {
         let page = table.pages.page(index);
-        let resets = |kept: &_| table.rule.reset_after(kept, now);
-        let retries = |kept: &_| {
-            if table.rule.allows(kept, now, 1) {
+        let resets = |state: &_| table.rule.reset_after(state, now);
+        let retries = |state: &_| {
+            if table.rule.allows(state, now, 1) {
                 return Micros::ZERO;
             }
-            table.rule.retry_after(kept, now, 1)
+            table.rule.retry_after(state, now, 1)
         };
         for (times, first) in [
             (&table.idle, soonest(table, page, now, resets)),

@@ -15,8 +15,8 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         ask: Ask,
         now: Micros,
     ) -> Result<bool, Changed> {
-        self.look(snapshot, ask, now, |rule, kept| {
-            rule.allows(kept, now, ask.cost)
+        self.look(snapshot, ask, now, |rule, state| {
+            rule.allows(state, now, ask.cost)
         })
     }
 
@@ -27,7 +27,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         ask: Ask,
         now: Micros,
     ) -> Result<State, Changed> {
-        self.look(snapshot, ask, now, |rule, kept| rule.write(kept.clone()))
+        self.look(snapshot, ask, now, |rule, state| rule.write(state.clone()))
     }
 
     /// Locks the page, if it has not changed since the snapshot.
@@ -89,13 +89,13 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         allowed: Option<bool>,
         sink: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed> {
-        self.look(snapshot, ask, now, |rule, kept| {
+        self.look(snapshot, ask, now, |rule, state| {
             if let Some(allowed) = allowed {
-                Self::write_outcome((rule, kept), ask, now, allowed, snapshot, Some(sink));
+                Self::write_outcome((rule, state), ask, now, allowed, snapshot, Some(sink));
             } else {
-                let mut kept = kept.clone();
-                rule.charge(&mut kept, now, ask.cost);
-                Self::write_outcome((rule, &kept), ask, now, true, snapshot, Some(sink));
+                let mut state = state.clone();
+                rule.charge(&mut state, now, ask.cost);
+                Self::write_outcome((rule, &state), ask, now, true, snapshot, Some(sink));
             }
         })
     }

@@ -127,7 +127,7 @@ impl Act<'_> {
                 rule.settle(&mut kept, now, amount);
             }
             Verb::Settle | Verb::SettleMore => {}
-            Verb::Reset => kept = S::Kept::default(),
+            Verb::Reset => kept = S::Form::default(),
         }
         let is_written =
             amount > 0 || !matches!(self.verb, Verb::Charge | Verb::Take | Verb::Settle);
@@ -155,7 +155,7 @@ impl WithRule for Act<'_> {
         self.under(&rule)
     }
 
-    fn long(self, rule: impl Step<Kept = State>) -> Acted {
+    fn long(self, rule: impl Step<Form = State>) -> Acted {
         self.under(&rule)
     }
 }

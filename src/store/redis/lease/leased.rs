@@ -98,7 +98,7 @@ impl Leased {
     pub(in crate::store::redis) fn end<S: Step>(
         &mut self,
         rule: &S,
-        kept: &mut S::Kept,
+        kept: &mut S::Form,
         now: Micros,
     ) {
         let furthest = now.get().saturating_add(self.life);
@@ -119,7 +119,7 @@ impl Leased {
     pub(in crate::store::redis) fn allows<S: Step>(
         &self,
         rule: &S,
-        kept: &S::Kept,
+        kept: &S::Form,
         now: Micros,
         cost: u32,
     ) -> bool {
@@ -134,7 +134,7 @@ impl Leased {
     pub(in crate::store::redis) fn retry_after<S: Step>(
         &self,
         rule: &S,
-        kept: &S::Kept,
+        kept: &S::Form,
         now: Micros,
         cost: u32,
     ) -> Option<Micros> {
@@ -196,7 +196,7 @@ impl WithRule for TellOutcome<'_> {
         self.under(&rule)
     }
 
-    fn long(self, rule: impl Step<Kept = State>) -> Outcome {
+    fn long(self, rule: impl Step<Form = State>) -> Outcome {
         self.under(&rule)
     }
 }
@@ -241,12 +241,12 @@ impl WithRule for LongestWait<'_> {
         self.under(&rule)
     }
 
-    fn long(self, rule: impl Step<Kept = State>) -> Option<Micros> {
+    fn long(self, rule: impl Step<Form = State>) -> Option<Micros> {
         self.under(&rule)
     }
 }
 
-fn charge<S: Step>(rule: &S, kept: &mut S::Kept, at: u64, units: u64) {
+fn charge<S: Step>(rule: &S, kept: &mut S::Form, at: u64, units: u64) {
     if let Ok(units @ 1..) = u32::try_from(units) {
         rule.charge(kept, Micros::new(at), units);
     }

@@ -83,7 +83,7 @@ impl WithRule for BinEnd {
         self.under(&rule)
     }
 
-    fn long(self, rule: impl Step<Kept = State>) -> Micros {
+    fn long(self, rule: impl Step<Form = State>) -> Micros {
         self.under(&rule)
     }
 }

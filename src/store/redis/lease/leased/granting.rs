@@ -20,7 +20,7 @@ impl Leased {
     pub(in crate::store::redis::lease) fn hear<S: Step>(
         &mut self,
         rule: &S,
-        kept: &mut S::Kept,
+        kept: &mut S::Form,
         now: Micros,
         tells: &[Tell],
     ) {
@@ -50,7 +50,7 @@ impl Leased {
     pub(in crate::store::redis::lease) fn grant<S: Step>(
         &mut self,
         rule: &S,
-        kept: &S::Kept,
+        kept: &S::Form,
         now: Micros,
         ask: &Ask,
         terms: Terms,
@@ -175,7 +175,7 @@ mod tests {
         fn waits_are_true<S: Step>(self, rule: &S) {
             let terms = Terms::of(&self.algorithm, self.life).unwrap();
             let mut now = Micros::new(1_790_000_000_123_456);
-            let (mut kept, mut leased) = (S::Kept::default(), Leased::default());
+            let (mut kept, mut leased) = (S::Form::default(), Leased::default());
             for &(gap, cost, units) in self.asks {
                 now = now.saturating_add(Micros::new(gap.into()));
                 leased.end(rule, &mut kept, now);
@@ -215,7 +215,7 @@ mod tests {
             self.waits_are_true(&rule);
         }
 
-        fn long(self, rule: impl Step<Kept = State>) {
+        fn long(self, rule: impl Step<Form = State>) {
             self.waits_are_true(&rule);
         }
     }
@@ -224,7 +224,7 @@ mod tests {
     fn a_report_about_an_ended_class_changes_nothing() {
         let rule = FixedWindow::per_minute(1_000);
         let terms = Terms::of(&rule.into(), Micros::new(20_000)).unwrap();
-        let mut kept = <FixedWindow as Step>::Kept::default();
+        let mut kept = <FixedWindow as Step>::Form::default();
         let mut leased = Leased::default();
         let ask = Ask {
             units: 10,
@@ -252,7 +252,7 @@ mod tests {
         let granted = |limit: u32, cost: u32| {
             let rule = FixedWindow::per_minute(limit);
             let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
-            let kept = <FixedWindow as Step>::Kept::default();
+            let kept = <FixedWindow as Step>::Form::default();
             let ask = Ask {
                 cost,
                 units: 3,
@@ -273,7 +273,7 @@ mod tests {
     fn units_that_requests_wait_for_are_granted_while_there_are_any() {
         let rule = FixedWindow::per_minute(100);
         let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
-        let mut kept = <FixedWindow as Step>::Kept::default();
+        let mut kept = <FixedWindow as Step>::Form::default();
         let now = Micros::new(1_790_000_000_000_000);
         rule.charge(&mut kept, now, 91);
         for (units, awaited, granted) in [(40, 0, 1), (40, 6, 6), (40, 40, 9)] {
@@ -292,7 +292,7 @@ mod tests {
     fn towards_the_end_of_a_window_a_node_gets_a_quarter_of_what_it_can_spend_until_then() {
         let rule = FixedWindow::per_minute(100_000);
         let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
-        let kept = <FixedWindow as Step>::Kept::default();
+        let kept = <FixedWindow as Step>::Form::default();
         let end = 1_790_000_040_000_000;
         let ask = Ask {
             units: 1_000,
@@ -315,7 +315,7 @@ mod tests {
     fn no_class_gets_the_end_that_one_had_before_the_clock_stepped_back() {
         let rule = FixedWindow::per_minute(1_000);
         let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
-        let kept = <FixedWindow as Step>::Kept::default();
+        let kept = <FixedWindow as Step>::Form::default();
         let ask = Ask {
             units: 10,
             ..Ask::default()

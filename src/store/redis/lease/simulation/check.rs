@@ -6,7 +6,7 @@ use crate::clock::Micros;
 /// The spends of a key, at the moments at which they happened.
 #[derive(Debug)]
 pub(super) struct Check<S: Step> {
-    plain: S::Kept,
+    plain: S::Form,
     /// When a bucket by interval was last refilled. The server knows, since its intervals begin when *it* has
     /// a full bucket.
     refilled: Option<u64>,
@@ -20,7 +20,7 @@ pub(super) struct Check<S: Step> {
 impl<S: Step> Check<S> {
     pub(super) fn new(by_interval: bool, forgets_late: bool) -> Self {
         Self {
-            plain: S::Kept::default(),
+            plain: S::Form::default(),
             refilled: by_interval.then_some(0),
             missing: 0,
             forgets_late,

@@ -38,7 +38,7 @@ impl WithRule for Play {
         World::new(rule, self.0, self.1).play()
     }
 
-    fn long(self, rule: impl Step<Kept = State>) -> Report {
+    fn long(self, rule: impl Step<Form = State>) -> Report {
         World::new(rule, self.0, self.1).play()
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct Server<S: Step> {
 type Known<S> = (u64, Map<u64, Kept<S>>);
 
 struct Kept<S: Step> {
-    state: S::Kept,
+    state: S::Form,
     leased: Leased,
     /// How much was charged and granted, ever.
     given: u64,
@@ -129,7 +129,7 @@ impl<S: Step> Server<S> {
             leased,
             given,
         } = self.keys.entry(key).or_insert_with(|| Kept {
-            state: S::Kept::default(),
+            state: S::Form::default(),
             leased: Leased::default(),
             given: 0,
         });

@@ -55,7 +55,7 @@ struct Trace {
 /// A key, as its requests would be decided at one place.
 struct Compared<S: Step> {
     /// The plain algorithm, which decides everything at once.
-    twin: S::Kept,
+    twin: S::Form,
     /// The plain algorithm, which is charged what was spent.
     check: Check<S>,
 }
@@ -258,7 +258,7 @@ impl<S: Step> World<S> {
     fn compared(&mut self, key: u64) -> &mut Compared<S> {
         let (by_interval, forgets_late) = (self.server.by_interval, self.server.forgets_late);
         self.compared.entry(key).or_insert_with(|| Compared {
-            twin: S::Kept::default(),
+            twin: S::Form::default(),
             check: Check::new(by_interval, forgets_late),
         })
     }
