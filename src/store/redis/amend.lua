@@ -11,53 +11,37 @@ local is_done = verb ~= 'give back' and verb ~= 'unblock'
 for index = 1, #KEYS do
   local at = 8 * index - 5
   local key, rule, amount, departure = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
-  local policys = {ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
-  if rule.present then
-    policys = {policys[1], rule.present(now, policys[2], policys[3], policys[4])}
-  end
-  local kept, marks, found
-  if verb == 'reset' then
+  local hours = ARGV[at + 7] ~= '' and ARGV[at + 7]
+  local policy = {rule, hours, ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
+  if verb == 'reset' and not pcall(open, policy, key, now, false) then
     -- Data that no rule can read has no marks, and is removed as well.
-    local is_read, before, read = pcall(rule.load or load, key)
-    marks = is_read and read
-    if marks then
-      -- Marks that have ended by now are removed with the rest.
-      marking.ending(rule, marks, before, now, unpack(policys))
-    end
     redis.call('DEL', key)
-    kept = (rule.load or load)(key)
-  else
-    kept, marks, found = (rule.load or load)(key)
   end
+  local state, marks, found, _, _, _, held, limit, a, b, c, longest = open(policy, key, now, false)
   marks = marks or {}
-  local _, own, _, limit, a, b, c = marking.apply_marks(rule, marks, now, false, unpack(policys))
-  -- The numbers under which the state lasts longest.
-  local lasts = {limit, a, b, c}
-  if ARGV[at + 7] ~= '' and own == '' then
-    limit, a, b, c = in_force(rule, kept, now, ARGV[at + 7])
-  end
-  local held = 0
-  if found then
-    kept = rule.moved_back(kept, now, limit, a, b, c) or kept
-    held = marking.ending(rule, marks, kept, now, limit, a, b, c)
+  local policys = marks.own and marks.own.policys or longest or {limit, a, b, c}
+  if verb == 'reset' then
+    -- The marks stay.
+    redis.call('DEL', key)
+    state, found = (rule.load or load)(key), false
   end
   -- Until the moment at which another limit is set, a debt drains under the limit before it.
   local changes = true
   if verb == 'refund' then
-    rule.refund(kept, now, amount, limit, a, b, c)
+    rule.refund(state, now, amount, limit, a, b, c)
   elseif verb == 'take back' then
     -- A window that has ended since has nothing to give back.
     if now < departure then
-      rule.refund(kept, now, amount, limit, a, b, c)
+      rule.refund(state, now, amount, limit, a, b, c)
     end
   elseif verb == 'settle' then
     changes = amount > 0 and limit > 0
     if changes then
-      rule.settle(kept, now, amount, limit, a, b, c)
+      rule.settle(state, now, amount, limit, a, b, c)
       found = true
     end
   elseif verb == 'give back' and rule.give_back then
-    is_done = rule.give_back(kept, now, amount, departure, limit, a, b, c)
+    is_done = rule.give_back(state, now, amount, departure, limit, a, b, c)
   elseif verb == 'release' and rule.release then
     rule.release(key, amount, departure)
     changes = false
@@ -71,18 +55,18 @@ for index = 1, #KEYS do
   elseif verb == 'leased' then
     counting, changes = counting + held, false
   elseif verb == 'override' then
-    rule.refund(kept, now, 0, limit, a, b, c)
+    rule.refund(state, now, 0, limit, a, b, c)
     local last = #ARGV
     limit, a, b, c = ARGV[last - 3] + 0, ARGV[last - 2] + 0, ARGV[last - 1] + 0, ARGV[last] + 0
     marks.own = {now, now + amount, limit, a, b, c, policys = policys}
-    lasts = rule.present and policys or {limit, a, b, c}
+    longest = rule.present and policys
   elseif verb == 'end override' and marks.own then
-    rule.refund(kept, now, 0, limit, a, b, c)
-    lasts = policys
+    rule.refund(state, now, 0, limit, a, b, c)
+    longest = policys
     marks.own = nil
   end
   if changes and (found or marks.block or marks.own or marks.offences or marks.lease) then
-    save(rule, key, kept, not rule.save and told(kept), marks, now, shortest, unpack(lasts))
+    save(rule, key, state, not rule.save and words_of(state), marks, now, shortest, longest, limit, a, b, c)
   end
 end
 return (verb == 'refusals' or verb == 'leased') and counting or is_done and 1 or 0

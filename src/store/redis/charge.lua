@@ -24,60 +24,27 @@ for index = 1, ARGV[3] + 0 do
     local name, numbers = string.match(ARGV[at], '^([^|]*)|(.*)$')
     rule, penalty = rules[name], numbers
   end
-  local policy = {rule, ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, penalty}
-  if rule.present then
-    local is_present, from, ends, longest = pcall(rule.present, now, policy[3], policy[4], policy[5])
-    if is_present then
-      policy[3], policy[4], policy[5] = from, ends, longest
-    else
-      -- An error of the requests of this policy, and of no other request.
-      policy[8] = from
-    end
-  end
+  local policy = {rule, false, ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, penalty}
   policies[index] = policy
   at = at + 5
   if ARGV[at] == 'hours' then
-    policy[7] = ARGV[at + 1]
+    policy[2] = ARGV[at + 1]
     at = at + 2
   end
 end
 
 -- Decides on the charge of this key and on the later ones, to the last of the request. `place` is the index of the
 -- charge in ARGV, and `allowed` says whether no earlier charge denies. Returns whether none of all denies, and the
--- text of the charges. It decides the later charges before it writes, and keeps its values in locals until then: a
--- table for each charge would take longer.
+-- text of the charges. It decides the later charges before it writes, and keeps its values in locals until then.
 local function decide(index, last, place, allowed)
-  local policy = policies[ARGV[place] + 0]
-  local rule, limit, a, b, c = policy[1], policy[2], policy[3], policy[4], policy[5]
-  if policy[8] then
-    error(policy[8], 0)
-  end
-  local key, cost = KEYS[index], ARGV[place + 1] + 0
-  local kept, marks, text = (rule.load or load)(key)
-  local blocked, own, moved, held = '0', '', false, 0
-  if marks then
-    blocked, own, moved, limit, a, b, c = marking().apply_marks(rule, marks, now, true, limit, a, b, c)
-  end
-  -- The numbers under which the state lasts longest.
-  local lasts, lasts_a, lasts_b, lasts_c = limit, a, b, c
-  local hours = own == '' and policy[7]
-  if hours then
-    limit, a, b, c = in_force(rule, kept, now, hours)
-  end
-  local possible = text and rule.moved_back(kept, now, limit, a, b, c)
-  if possible then
-    kept, moved = possible, true
-  end
-  if marks and marks.lease then
-    local ended
-    held, ended = marking().ending(rule, marks, kept, now, limit, a, b, c)
-    moved = moved or ended
-    if held > 0 then
-      own = marking().text_of({lease = marks.lease}) .. '|' .. own
-    end
+  local policy, key, cost = policies[ARGV[place] + 0], KEYS[index], ARGV[place + 1] + 0
+  local rule, penalty = policy[1], policy[7]
+  local state, marks, text, changed, blocked, own, held, limit, a, b, c, longest = open(policy, key, now, true)
+  if held > 0 then
+    own = marking().text_of({lease = marks.lease}) .. '|' .. own
   end
   local fits = limit > 0 and cost <= limit
-    and (cost == 0 or held + cost <= limit and rule.admits(kept, now, held + cost, limit, a, b, c))
+    and (cost == 0 or held + cost <= limit and rule.admits(state, now, held + cost, limit, a, b, c))
   if blocked ~= '0' and ARGV[place + 2] ~= '2' or not fits and ARGV[place + 2] == '0' then
     allowed = false
   end
@@ -87,25 +54,25 @@ local function decide(index, last, place, allowed)
   end
 
   local verdict = fits and ';1;' or ';0;'
-  if policy[6] and cost > 0 and purpose == 'charge' and ARGV[place + 2] == '0' and (blocked ~= '0' or not fits) then
+  if penalty and cost > 0 and purpose == 'charge' and ARGV[place + 2] == '0' and (blocked ~= '0' or not fits) then
     marks = marks or {}
-    local changed, length = marking().penalize(marks, policy[6], now)
-    moved = moved or changed
+    local noted, length = marking().penalize(marks, penalty, now)
+    changed = changed or noted
     if length then
       verdict, blocked = ';2;', string.format('%d', length)
     end
   end
   local charged = allowed and fits and cost > 0 and blocked == '0'
   if charged then
-    rule.charge(kept, now, cost, limit, a, b, c)
+    rule.charge(state, now, cost, limit, a, b, c)
   end
-  if charged or moved or rule.told and text then
-    text = (rule.told or told)(kept, now, cost, limit, a, b, c, hours)
+  if charged or changed or rule.told and text then
+    text = (rule.told or words_of)(state, now, cost, limit, a, b, c, longest and policy[2])
   end
   -- A denial writes only what no request could have left (a state from the future), and repairs a time to live.
   if cost > 0 and purpose == 'charge'
-    and (charged or moved or text and dies_wrongly(rule, key, kept, now, lasts, lasts_a, lasts_b, lasts_c)) then
-    save(rule, key, kept, text, marks, now, shortest, lasts, lasts_a, lasts_b, lasts_c)
+    and (charged or changed or text and dies_wrongly(rule, key, state, now, longest, limit, a, b, c)) then
+    save(rule, key, state, text, marks, now, shortest, longest, limit, a, b, c)
   end
   return allowed, verdict .. blocked .. ';' .. own .. (text or '') .. behind
 end
@@ -114,23 +81,21 @@ local time, lines, line, first, count = string.format('%d', now), {}, 0, 1, #KEY
 while first <= count do
   local requests, charges = ARGV[at] + 0, ARGV[at + 1] + 0
   if charges == count then
-    local _, told = decide(1, count, at + 2, purpose ~= 'deny')
-    return time .. told
+    local _, text = decide(1, count, at + 2, purpose ~= 'deny')
+    return time .. text
   end
   for _ = 1, requests do
     -- An error about data that no rule can read fails its own request alone.
-    local is_decided, failed, told = pcall(decide, first, first + charges - 1, at + 2, purpose ~= 'deny')
+    local is_decided, failed, text = pcall(decide, first, first + charges - 1, at + 2, purpose ~= 'deny')
     line, first = line + 1, first + charges
     if is_decided then
-      lines[line] = time .. told
+      lines[line] = time .. text
     else
-      -- An error of the server itself begins with its name, except in Redis 6.2.
-      local said = string.gsub(string.find(failed, '^%u+ ') and failed or 'ERR ' .. failed, '%c', ' ')
-      if string.find(said, 'READONLY', 1, true) then
-        -- The whole call has come to the wrong server, where nothing was charged.
-        return {err = said}
+      local message, is_of_all = report(failed)
+      if is_of_all then
+        return {err = message}
       end
-      lines[line] = '-' .. said
+      lines[line] = '-' .. message
     end
   end
   at = at + 2 + 3 * charges

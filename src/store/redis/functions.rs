@@ -58,7 +58,7 @@ else
   change[name](kept, now, amount, limit, a, b, c)
 end
 if not rule.load then
-  return {returned, told(kept)}
+  return {returned, words_of(kept)}
 end
 rule.save(kept, KEYS[1], '', 1000000)
 local list = redis.call('LRANGE', KEYS[1], 1, -1)

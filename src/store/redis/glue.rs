@@ -13,7 +13,10 @@ pub(super) fn glue(rules: &[Lua], driver: &str) -> String {
     if rules.iter().any(|rule| rule.hours.is_some()) {
         text.push_str(include_str!("hours.lua"));
     }
-    let asked: Vec<String> = [&text, driver]
+    if driver.contains("open(") {
+        text.push_str(include_str!("open.lua"));
+    }
+    let called_by_drivers: Vec<String> = [&text, driver]
         .iter()
         .flat_map(|text| called(text, "rule."))
         .collect();
@@ -24,7 +27,7 @@ pub(super) fn glue(rules: &[Lua], driver: &str) -> String {
         }
         let (table, local) = (format!("{}.", rule.name), format!("{}_", rule.name));
         let functions = functions(rule, &table);
-        let mut needed = asked.clone();
+        let mut needed = called_by_drivers.clone();
         // A function below may call one above.
         for (name, body) in functions.iter().rev() {
             if needed.contains(name) {
@@ -37,7 +40,7 @@ pub(super) fn glue(rules: &[Lua], driver: &str) -> String {
             if needed.contains(name) {
                 let _ = write!(text, "local function {}", body.replace(&table, &local));
             }
-            if asked.contains(name) {
+            if called_by_drivers.contains(name) {
                 let _ = write!(tables, "{name} = {local}{name}, ");
             }
         }

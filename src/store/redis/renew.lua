@@ -12,16 +12,16 @@ redis.pcall('ZREM', KEYS[1], '')
 for index = 1, #KEYS do
   local slots = ARGV[at] + 0
   -- An error about a set that cannot be read does not keep the other slots from renewal.
-  local is_renewed, told = pcall(rule.renew, KEYS[index], at + 1, at + slots, now + life, ttl, some)
+  local is_renewed, result = pcall(rule.renew, KEYS[index], at + 1, at + slots, now + life, ttl, some)
   if is_renewed then
-    lost = lost + told
+    lost = lost + result
   else
-    failed = told
+    failed = result
   end
   at = at + 1 + slots
 end
 if failed then
-  -- An error of the server itself begins with its name, except in Redis 6.2.
-  return {err = string.gsub(string.find(failed, '^%u+ ') and failed or 'ERR ' .. failed, '%c', ' ')}
+  local message = report(failed)
+  return {err = message}
 end
 return lost

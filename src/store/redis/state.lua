@@ -6,9 +6,13 @@
 -- - `~`: the units that nodes hold: the longest life of a lease, the demand (a span of time, the demand of the span
 --   before, and that of the span), and for each class of units its end and their number.
 
--- The functions for marks. Few keys have marks, and a server makes a function anew for each call, so these are made
+local functions_for_marks
+-- Returns the functions for marks. Few keys have marks, and a server makes a function anew for each call, so these are made
 -- when the first mark is found.
 local function marking()
+  if functions_for_marks then
+    return functions_for_marks
+  end
   local names = {['!'] = 'block', ['='] = 'own', ['*'] = 'offences', ['~'] = 'lease'}
 
   -- Returns the marks in this text: {block = {from, until}, own = {from, until, numbers …}, offences = {blocks, these
@@ -87,8 +91,8 @@ local function marking()
         a, b, c = own[4], own[5], own[6]
       end
     end
-    local told = own and string.format('=%d %d %d %d %d|', own[2] - now, limit, a, b, c) or ''
-    return string.format('%d', blocked), told, changed, limit, a, b, c
+    local override = own and string.format('=%d %d %d %d %d|', own[2] - now, limit, a, b, c) or ''
+    return string.format('%d', blocked), override, changed, limit, a, b, c
   end
 
   -- How many refusals count at the moment, as `Offences::counting`.
@@ -105,11 +109,11 @@ local function marking()
   -- Notes a refusal, as `Offences::note`. Returns whether a mark has changed, and how long the key is blocked from now
   -- on, if it is for this one. The numbers are those of `Penalty::numbers`.
   local function penalize(marks, numbers, now)
-    local told = {}
+    local read = {}
     for number in string.gmatch(numbers, '%d+') do
-      told[#told + 1] = number + 0
+      read[#read + 1] = number + 0
     end
-    local after, within, block, factor, most, memory, extends = unpack(told)
+    local after, within, block, factor, most, memory, extends = unpack(read)
     local offences = marks.offences or {0, 0, 0}
     local blocks, refused = offences[1], {}
     local function length(before)
@@ -165,7 +169,7 @@ local function marking()
 
   -- Charges the units that nodes have held until their end, as `Leased::end` does. Returns how many they hold yet, and
   -- whether anything has changed.
-  local function ending(rule, marks, kept, now, limit, a, b, c)
+  local function ending(rule, marks, state, now, limit, a, b, c)
     local lease = marks.lease
     if not lease then
       return 0, false
@@ -178,7 +182,7 @@ local function marking()
       -- An end that is further away is from before the clock has stepped back.
       local ends, units = math.min(lease[at], now + lease[1]), lease[at + 1]
       if ends <= now then
-        rule.charge(kept, math.max(ends - 1, 0), units, limit, a, b, c)
+        rule.charge(state, math.max(ends - 1, 0), units, limit, a, b, c)
       else
         left[#left + 1], left[#left + 2] = ends, units
         held = held + units
@@ -189,7 +193,7 @@ local function marking()
   end
 
   -- How long a state and what is held of it last at most.
-  local function lasting(rule, marks, kept, now, limit, a, b, c)
+  local function lasting(rule, marks, state, now, limit, a, b, c)
     local lease, held = marks.lease, 0
     if not lease or #lease < 7 then
       return 0
@@ -201,17 +205,19 @@ local function marking()
     for at = 7, #lease, 2 do
       held = held + lease[at]
     end
-    local all = {unpack(kept)}
+    local all = {unpack(state)}
     rule.charge(all, now, held, limit, a, b, c)
     return to_the_end + rule.reset_after(all, now, limit, a, b, c)
   end
 
-  return {
-    of = of, text_of = text_of, left = left, apply_marks = apply_marks, penalize = penalize, refusals = refusals, ending = ending, lasting = lasting,
+  functions_for_marks = {
+    of = of, text_of = text_of, left = left, apply_marks = apply_marks, penalize = penalize, refusals = refusals,
+    ending = ending, lasting = lasting,
   }
+  return functions_for_marks
 end
 
--- What is kept, the marks, and the words as text; no text, if there is no state.
+-- Returns a state, its marks, and its words as text; no text, if there is none.
 local function load(key)
   local text = redis.call('GET', key)
   if not text then
@@ -234,18 +240,26 @@ local function load(key)
   return words, marks and marking().of(marks), rest or text
 end
 
--- The words as text.
-local function told(kept)
-  if #kept == 3 then
-    return string.format('%d %d %d', kept[1], kept[2], kept[3])
-  elseif #kept == 4 then
-    return string.format('%d %d %d %d', kept[1], kept[2], kept[3], kept[4])
+-- Returns the words of a state as text.
+local function words_of(state)
+  if #state == 3 then
+    return string.format('%d %d %d', state[1], state[2], state[3])
+  elseif #state == 4 then
+    return string.format('%d %d %d %d', state[1], state[2], state[3], state[4])
   end
   local words = {}
-  for index, word in ipairs(kept) do
+  for index, word in ipairs(state) do
     words[index] = string.format('%d', word)
   end
   return table.concat(words, ' ')
+end
+
+-- Returns the text of an error in an answer, and whether it fails the whole call, which has come to a server that does not
+-- write.
+local function report(failed)
+  -- An error of the server itself begins with its name, except in Redis 6.2.
+  local text = string.gsub(string.find(failed, '^%u+ ') and failed or 'ERR ' .. failed, '%c', ' ')
+  return text, string.find(text, 'READONLY', 1, true)
 end
 
 -- The moment of this call, and the shortest time to live in milliseconds. Tests say what time it is, and
@@ -259,27 +273,32 @@ local function moment(said)
 end
 
 -- Whether a state dies too soon or never. It dies too soon if it drains more slowly under the limit of now than under
--- that of its last charge.
-local function dies_wrongly(rule, key, kept, now, limit, a, b, c)
+-- that of its last charge. `longest` are the numbers under which it lasts the longest, if they are not those in force.
+local function dies_wrongly(rule, key, state, now, longest, limit, a, b, c)
+  if longest then
+    limit, a, b, c = unpack(longest)
+  end
   local left = redis.call('PTTL', key)
-  return left == -1 or rule.is_slower and rule.is_slower(kept, c)
-    and (left + 1) * 1000 < rule.reset_after(kept, now, limit, a, b, c)
+  return left == -1 or rule.is_slower and rule.is_slower(state, c)
+    and (left + 1) * 1000 < rule.reset_after(state, now, limit, a, b, c)
 end
 
--- Keeps a state until it is as good as new, and for as long as it has marks. If the limit depends on the hour, these are
--- the numbers under which it lasts the longest.
-local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
-  local lasts = rule.reset_after(kept, now, limit, a, b, c)
+-- Saves a state until it is as good as new, and for as long as it has marks. The numbers are those of `dies_wrongly`.
+local function save(rule, key, state, text, marks, now, shortest, longest, limit, a, b, c)
+  if longest then
+    limit, a, b, c = unpack(longest)
+  end
+  local lasts = rule.reset_after(state, now, limit, a, b, c)
   local mark = ''
   if marks and marks.block then
     lasts = math.max(lasts, marks.block[2] - now)
   end
   if marks and marks.lease then
-    lasts = math.max(lasts, marking().lasting(rule, marks, kept, now, limit, a, b, c))
+    lasts = math.max(lasts, marking().lasting(rule, marks, state, now, limit, a, b, c))
   end
   if marks and marks.own then
     -- It may last longer under the policy's own limit, which counts from then on.
-    lasts = math.max(lasts, marks.own[2] - now, rule.reset_after(kept, now, unpack(marks.own.policys)))
+    lasts = math.max(lasts, marks.own[2] - now, rule.reset_after(state, now, unpack(marks.own.policys)))
   end
   if marks and marks.offences then
     lasts = math.max(lasts, marks.offences[3] - now)
@@ -297,7 +316,7 @@ local function save(rule, key, kept, text, marks, now, shortest, limit, a, b, c)
     mark = marking().text_of(marks)
   end
   if rule.save then
-    rule.save(kept, key, mark, ttl)
+    rule.save(state, key, mark, ttl)
     return
   end
   if mark ~= '' then

@@ -2,16 +2,16 @@
 -- the cost of its own charge, if that is less. KEYS: the state of each charge. ARGV: the time, or nothing; the verb;
 -- then for each key its rule, its cost, whether it is soft as in `charge.lua`, four numbers of the rule, the limit first,
 -- and its hours or nothing.
--- Returns the number of units and, behind a `;`, the time and what is told of each charge, as `charge.lua` does.
+-- Returns the number of units and, behind a `;`, the time and the text of each charge, as `charge.lua` does.
 local now, shortest = moment(ARGV[1])
 local units, is_blocked, charges = 0, false, {}
 
 -- How many units, up to this many, are granted: a rule that admits a number admits every smaller one.
-local function granted(rule, kept, most, limit, a, b, c)
+local function granted(rule, state, most, limit, a, b, c)
   local least, beyond = 0, math.min(most, limit) + 1
   while beyond - least > 1 do
     local middle = math.floor((least + beyond) / 2)
-    if rule.admits(kept, now, middle, limit, a, b, c) then
+    if rule.admits(state, now, middle, limit, a, b, c) then
       least = middle
     else
       beyond = middle
@@ -23,39 +23,18 @@ end
 for index = 1, #KEYS do
   local at = 8 * index - 5
   local rule, most, is_soft = rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] ~= '0'
-  local limit, a, b, c = ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0
-  if rule.present then
-    a, b, c = rule.present(now, a, b, c)
-  end
-  local kept, marks, text = (rule.load or load)(KEYS[index])
-  local blocked, own, moved, held = '0', '', false, 0
-  if marks then
-    blocked, own, moved, limit, a, b, c = marking().apply_marks(rule, marks, now, true, limit, a, b, c)
-  end
-  local lasts = {limit, a, b, c}
-  local hours = own == '' and ARGV[at + 7] ~= '' and ARGV[at + 7]
-  if hours then
-    limit, a, b, c = in_force(rule, kept, now, hours)
-  end
-  local possible = text and rule.moved_back(kept, now, limit, a, b, c)
-  if possible then
-    kept, moved = possible, true
-  end
-  if marks and marks.lease then
-    local ended
-    held, ended = marking().ending(rule, marks, kept, now, limit, a, b, c)
-    moved = moved or ended
-    if held > 0 then
-      own = marking().text_of({lease = marks.lease}) .. '|' .. own
-    end
+  local hours = ARGV[at + 7] ~= '' and ARGV[at + 7]
+  local policy = {rule, hours, ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
+  local state, marks, text, changed, blocked, own, held, limit, a, b, c, longest = open(policy, KEYS[index], now, true)
+  if held > 0 then
+    own = marking().text_of({lease = marks.lease}) .. '|' .. own
   end
   is_blocked = is_blocked or blocked ~= '0' and ARGV[at + 2] ~= '2'
   units = math.max(units, most)
   charges[index] = {
-    rule = rule, most = most, is_soft = is_soft, is_blocked = blocked ~= '0', kept = kept, marks = marks, text = text, moved = moved,
-    grants = math.max(granted(rule, kept, most + held, limit, a, b, c) - held, 0),
-    told = ';' .. blocked .. ';' .. own, numbers = {limit, a, b, c, hours},
-    lasts = lasts,
+    rule = rule, most = most, is_soft = is_soft, is_blocked = blocked ~= '0', state = state, marks = marks, text = text,
+    changed = changed, grants = math.max(granted(rule, state, most + held, limit, a, b, c) - held, 0),
+    answer = ';' .. blocked .. ';' .. own, numbers = {limit, a, b, c, longest and hours}, longest = longest,
   }
 end
 for _, charge in ipairs(charges) do
@@ -69,22 +48,22 @@ end
 
 local answer = {string.format('%d;%d', units, now)}
 for index, charge in ipairs(charges) do
-  local rule, kept, text, limit = charge.rule, charge.kept, charge.text, charge.numbers[1]
+  local rule, state, text, limit = charge.rule, charge.state, charge.text, charge.numbers[1]
   -- Where nothing is to be had, one unit is asked for, and denied.
   local cost = math.min(charge.most, math.max(units, 1))
   local fits = limit > 0 and cost <= charge.grants
   local charged = units > 0 and fits and cost > 0 and not charge.is_blocked
   if charged then
-    rule.charge(kept, now, cost, unpack(charge.numbers))
+    rule.charge(state, now, cost, unpack(charge.numbers))
   end
-  if charged or charge.moved or rule.told and text then
-    text = (rule.told or told)(kept, now, cost, unpack(charge.numbers))
+  if charged or charge.changed or rule.told and text then
+    text = (rule.told or words_of)(state, now, cost, unpack(charge.numbers))
   end
   -- As in `charge.lua`.
-  if charge.most > 0 and (charged or charge.moved
-    or text and dies_wrongly(rule, KEYS[index], kept, now, unpack(charge.lasts))) then
-    save(rule, KEYS[index], kept, text, charge.marks, now, shortest, unpack(charge.lasts))
+  if charge.most > 0 and (charged or charge.changed
+    or text and dies_wrongly(rule, KEYS[index], state, now, charge.longest, unpack(charge.numbers))) then
+    save(rule, KEYS[index], state, text, charge.marks, now, shortest, charge.longest, unpack(charge.numbers))
   end
-  answer[index + 1] = (fits and ';1' or ';0') .. charge.told .. (text or '')
+  answer[index + 1] = (fits and ';1' or ';0') .. charge.answer .. (text or '')
 end
 return table.concat(answer)

@@ -14,8 +14,8 @@ local marking = marking()
 local policies, at = {}, 3
 for index = 1, ARGV[2] + 0 do
   policies[index] = {
-    rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0,
-    ARGV[at + 7] + 0, ARGV[at + 8] + 0, ARGV[at + 9] + 0,
+    rules[ARGV[at]], false, ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0,
+    ARGV[at + 5] + 0, ARGV[at + 6] + 0, ARGV[at + 7] + 0, ARGV[at + 8] + 0, ARGV[at + 9] + 0,
   }
   at = at + 10
 end
@@ -31,7 +31,7 @@ end
 
 -- Hears what has become of units of some classes: those of a class that has ended are charged already. Returns how many
 -- are not held any more.
-local function hear(rule, lease, kept, place, tells, limit, a, b, c)
+local function hear(rule, lease, state, place, tells, limit, a, b, c)
   local freed = 0
   for index = 1, tells do
     local index_of_tell = place + 3 * (index - 1)
@@ -42,7 +42,7 @@ local function hear(rule, lease, kept, place, tells, limit, a, b, c)
       local left = math.max(units - spent - ARGV[index_of_tell + 2], 0)
       lease[found + 1], freed = left, freed + units - left
       if spent > 0 then
-        rule.charge(kept, now, spent, limit, a, b, c)
+        rule.charge(state, now, spent, limit, a, b, c)
       end
     end
   end
@@ -69,14 +69,14 @@ local function demand(lease, seen, covers)
 end
 
 -- Grants units to a node. Returns how many, their end, and how long they last, or would last if there were any.
-local function grant(rule, lease, kept, held, cost, asked, awaited, wanted, policy, limit, a, b, c)
-  local epoch, tapers = policy[6], policy[10]
+local function grant(rule, lease, state, held, cost, asked, awaited, wanted, policy, limit, a, b, c)
+  local epoch, tapers = policy[7], policy[11]
   if asked == 0 or limit < 8 * math.max(cost, 1) then
     return 0, 0, 0
   end
   local ends = (math.floor(now / epoch) + 2) * epoch
   if rule.bin_end then
-    ends = math.min(ends, rule.bin_end(kept, now, limit, a, b, c))
+    ends = math.min(ends, rule.bin_end(state, now, limit, a, b, c))
   end
   -- Nodes know a class by its end. If ends were moved, they may hold units of one that would end at this moment.
   ends = ends - lease[2] % 1000
@@ -84,8 +84,8 @@ local function grant(rule, lease, kept, held, cost, asked, awaited, wanted, poli
   if lasts <= 0 then
     return 0, 0, 0
   end
-  local room = math.max(rule.remaining(kept, now, limit, a, b, c) - held, 0)
-  local share = divided(policy[8] * asked, room, policy[9] * math.max(wanted, asked, 1))
+  local room = math.max(rule.remaining(state, now, limit, a, b, c) - held, 0)
+  local share = divided(policy[9] * asked, room, policy[10] * math.max(wanted, asked, 1))
   local most = asked
   if lasts < tapers then
     most = divided(asked, lasts, tapers)
@@ -116,28 +116,18 @@ end
 -- As in `charge.lua`. Returns also where the next charge stands in ARGV.
 local function decide(index, last, place, allowed)
   local policy = policies[ARGV[place] + 0]
-  local rule, limit, a, b, c = policy[1], policy[2], policy[3], policy[4], policy[5]
-  if rule.present then
-    a, b, c = rule.present(now, a, b, c)
-  end
-  local key, cost, softness = KEYS[index], ARGV[place + 1] + 0, ARGV[place + 2]
+  local rule, key, cost, softness = policy[1], KEYS[index], ARGV[place + 1] + 0, ARGV[place + 2]
   local asked, awaited = ARGV[place + 3] + 0, ARGV[place + 4] + 0
   local seen, tells = ARGV[place + 5] + 0, ARGV[place + 6] + 0
-  local kept, marks, text = (rule.load or load)(key)
-  local blocked, own, moved, found = '0', '', false, text ~= nil
+  local state, marks, text, changed, blocked, own, held, limit, a, b, c = open(policy, key, now, true)
+  local found = text ~= nil
   marks = marks or {}
-  blocked, own, moved, limit, a, b, c = marking.apply_marks(rule, marks, now, true, limit, a, b, c)
-  local possible = found and rule.moved_back(kept, now, limit, a, b, c)
-  if possible then
-    kept, moved = possible, true
-  end
-  local held, ended = marking.ending(rule, marks, kept, now, limit, a, b, c)
   local lease = marks.lease
   if lease and tells > 0 then
-    held = held - hear(rule, lease, kept, place + 7, tells, limit, a, b, c)
+    held = held - hear(rule, lease, state, place + 7, tells, limit, a, b, c)
   end
   local fits = limit > 0 and cost <= limit
-    and (cost == 0 or held + cost <= limit and rule.admits(kept, now, held + cost, limit, a, b, c))
+    and (cost == 0 or held + cost <= limit and rule.admits(state, now, held + cost, limit, a, b, c))
   if blocked ~= '0' and softness ~= '2' or not fits and softness == '0' then
     allowed = false
   end
@@ -148,26 +138,26 @@ local function decide(index, last, place, allowed)
 
   local charged = allowed and fits and cost > 0 and blocked == '0'
   if charged then
-    rule.charge(kept, now, cost, limit, a, b, c)
+    rule.charge(state, now, cost, limit, a, b, c)
   end
   local units, ends, lasts = 0, 0, 0
-  local leases = policy[6] > 0 and allowed and blocked == '0'
+  local leases = policy[7] > 0 and allowed and blocked == '0'
   if leases then
     if not lease and asked > 0 then
       lease = {0, 0, 0, 0, 0}
     end
     if lease then
-      local wanted = demand(lease, seen, policy[7])
-      units, ends, lasts = grant(rule, lease, kept, held, cost, asked, awaited, wanted, policy, limit, a, b, c)
+      local wanted = demand(lease, seen, policy[8])
+      units, ends, lasts = grant(rule, lease, state, held, cost, asked, awaited, wanted, policy, limit, a, b, c)
       marks.lease = lease
     end
   end
-  local has_changed = charged or moved or ended or tells > 0 or leases and lease
-  if has_changed or rule.told and found then
-    text = (rule.told or told)(kept, now, cost, limit, a, b, c)
+  changed = changed or charged or tells > 0 or leases and lease
+  if changed or rule.told and found then
+    text = (rule.told or words_of)(state, now, cost, limit, a, b, c)
   end
-  if has_changed or found and dies_wrongly(rule, key, kept, now, limit, a, b, c) then
-    save(rule, key, kept, text, next(marks) and marks, now, shortest, limit, a, b, c)
+  if changed or found and dies_wrongly(rule, key, state, now, nil, limit, a, b, c) then
+    save(rule, key, state, text, next(marks) and marks, now, shortest, nil, limit, a, b, c)
   end
   local holds = lease and #lease > 5 and marking.text_of({lease = lease}) .. '|' or ''
   local granted = string.format(';%d;%d;%d;', units, ends, lasts)
@@ -177,16 +167,16 @@ end
 local time, lines, first = string.format('%d', now), {}, 1
 while first <= #KEYS do
   local charges = ARGV[at] + 0
-  local is_decided, failed, told, behind = pcall(decide, first, first + charges - 1, at + 1, true)
+  local is_decided, failed, text, behind = pcall(decide, first, first + charges - 1, at + 1, true)
   if is_decided then
-    lines[#lines + 1], at = time .. told, behind
+    lines[#lines + 1], at = time .. text, behind
   else
-    local said = string.gsub(string.find(failed, '^%u+ ') and failed or 'ERR ' .. failed, '%c', ' ')
-    -- A call that has come to the wrong server, or that has one request, fails as a whole.
-    if string.find(said, 'READONLY', 1, true) or charges == #KEYS then
-      return {err = said}
+    local message, is_of_all = report(failed)
+    -- A call that has one request fails as a whole.
+    if is_of_all or charges == #KEYS then
+      return {err = message}
     end
-    lines[#lines + 1], at = '-' .. said, at + 1
+    lines[#lines + 1], at = '-' .. message, at + 1
     for _ = 1, charges do
       at = at + 7 + 3 * ARGV[at + 6]
     end
