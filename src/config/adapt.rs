@@ -1,8 +1,10 @@
 //! Limits that follow the load: the tables `adapt` and `concurrency`, and the classes of requests.
 
+use std::sync::Arc;
+
 use super::conditions;
 use super::fields::CLASS;
-use super::functions::Functions;
+use super::functions::ClassOf;
 use super::keys::Common;
 use super::walk::{At, Table};
 use crate::factor::Class;
@@ -63,7 +65,7 @@ fn rule(common: &Common, at: &At<'_>) -> Option<Box<Rule>> {
     if let Some(function) = table.get("function") {
         table.either("function", "class");
         table.either("function", "when");
-        let class = function.registered(Functions::class)?;
+        let class: Arc<ClassOf> = function.registered()?;
         return Some(Box::new(move |head| Some(class(head))));
     }
     let class = table.need("class", "say which class, such as class = \"sheddable\"");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::fields::CONDITION;
-use super::functions::{Condition, Functions};
+use super::functions::Condition;
 use super::keys::{Common, networks};
 use super::tree::Value;
 use super::walk::{At, Table};
@@ -68,7 +68,7 @@ fn all(common: &Common, at: &At<'_>, spelling: Spelling) -> Option<Arc<Condition
         parts.push(networks.map(|within| Arc::new(within) as Arc<Condition>));
     }
     if let Some(at) = table.get("function") {
-        parts.push(at.registered(Functions::condition));
+        parts.push(at.registered());
     }
     if let Some(at) = table.get("not") {
         let inner = any_spelt(common, at, spelling.of_the_contrary());

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::conditions::{Spelling, method_and_path};
-use super::fields::{COST, FUNCTION};
-use super::functions::{Condition, Cost, Functions};
+use super::fields::COST;
+use super::functions::{Condition, Cost};
 use super::tree::Value;
 use super::walk::At;
 use crate::key::Head;
@@ -14,11 +14,7 @@ use crate::key::Head;
 pub(super) fn cost(at: &At<'_>) -> Option<Arc<Cost>> {
     match at.node.value {
         Value::List(_) => by_request(at),
-        Value::Table(_) => {
-            let table = at.table(&FUNCTION)?;
-            let function = table.need("function", "name a function that code has registered")?;
-            function.registered(Functions::cost)
-        }
+        Value::Table(_) => at.function(),
         _ => {
             let cost: u32 = at.whole()?;
             Some(Arc::new(move |_: &Head<'_>| cost))

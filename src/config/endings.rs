@@ -1,9 +1,10 @@
 //! The real cost of requests: the estimate, and the settlement at their end.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
-use super::fields::{ENDING, FUNCTION, SETTLE};
-use super::functions::{EndsSo, Functions};
+use super::fields::{ENDING, SETTLE};
+use super::functions::{Cost, CostAtEnd, EndsSo};
 use super::keys::Common;
 use super::tree::Value;
 use super::walk::{At, Table};
@@ -78,9 +79,7 @@ type With = Box<dyn FnOnce(Policy<Http>) -> Policy<Http>>;
 
 fn with_estimate(at: &At<'_>) -> Option<With> {
     if let Value::Table(_) = at.node.value {
-        let table = at.table(&FUNCTION)?;
-        let function = table.need("function", "name a function that code has registered")?;
-        let cost = function.registered(Functions::cost)?;
+        let cost: Arc<Cost> = at.function()?;
         return Some(Box::new(move |policy| {
             policy.estimate_with(move |head: &Head<'_>| cost(head))
         }));
@@ -121,7 +120,7 @@ fn place(at: &At<'_>) -> Option<Settle> {
             None => at.refuse("a unit has no bytes; give 1 or more"),
         },
         Some(("function", at)) => {
-            let cost = at.registered(Functions::cost_at_end)?;
+            let cost: Arc<CostAtEnd> = at.registered()?;
             Some(Settle::from_ending(move |ending| cost(ending)))
         }
         _ if table.has_unknown() => None,
@@ -150,7 +149,7 @@ fn all(at: &At<'_>) -> Option<Box<EndsSo>> {
     let statuses = table.may("status", list_of(statuses));
     let grpc = table.may("grpc_status", list_of(code));
     let complete = table.may("complete", At::flag);
-    let function = table.may("function", |at| at.registered(Functions::ending));
+    let function = table.may("function", At::registered::<Arc<EndsSo>>);
     let (statuses, grpc) = (statuses?, grpc?);
     let (complete, function) = (complete?, function?);
     Some(Box::new(move |ending| {

@@ -2,6 +2,7 @@
 //!
 //! A file cannot hold a closure, so it names one.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,48 +11,42 @@ use super::own_store::OwnStore;
 #[cfg(feature = "resolver")]
 use super::resolver_options::ResolverOptions;
 #[cfg(feature = "adapt")]
-use crate::adapt::{Adapt, Signal, Traffic, from_fn};
+use crate::adapt::{Adapt, Traffic};
 use crate::algorithm::Algorithm;
 use crate::decision::Decision;
 #[cfg(feature = "resolver")]
 use crate::error::ConfigError;
 use crate::factor::Class;
-use crate::key::{AnyKey, Extract, Head, Key};
+use crate::key::{AnyKey, Head, Key};
 #[cfg(feature = "resolver")]
 use crate::plan::ResolverOf;
 use crate::policy::Ending;
 use crate::response::RefusalBody;
 
-/// The functions that code has registered by name, for files to refer to.
+/// What code has registered for files.
 #[derive(Clone, Default)]
 pub(super) struct Functions {
-    keys: Vec<(String, AnyKey)>,
-    costs: Vec<(String, Arc<Cost>)>,
-    conditions: Vec<(String, Arc<Condition>)>,
-    limits: Vec<(String, Arc<LimitBy>)>,
-    plans: Vec<(String, Arc<PlanOf>)>,
-    classes: Vec<(String, Arc<ClassOf>)>,
-    costs_at_end: Vec<(String, Arc<CostAtEnd>)>,
-    endings: Vec<(String, Arc<EndsSo>)>,
-    bodies: Vec<(String, RefusalBody)>,
-    on_decision: Option<Arc<OnDecision>>,
-    store: Option<OwnStore>,
+    /// Each is of a [`Kind`].
+    named: Vec<(String, Arc<dyn Any + Send + Sync>)>,
+    pub(super) on_decision: Option<Arc<OnDecision>>,
+    pub(super) store: Option<OwnStore>,
     /// Replaces a table `adapt`.
     #[cfg(feature = "adapt")]
-    own_adapt: Option<Adapt>,
+    pub(super) own_adapt: Option<Adapt>,
     #[cfg(feature = "adapt")]
-    signals: Vec<(String, Arc<ReadSignal>)>,
-    #[cfg(feature = "adapt")]
-    traffic: Option<Traffic>,
+    pub(super) traffic: Option<Traffic>,
     /// The sampler that is running, if the file is read again.
     #[cfg(feature = "adapt")]
-    running: Option<Adapt>,
-    #[cfg(feature = "resolver")]
-    resolvers: Vec<(String, Arc<MakeResolver>)>,
+    pub(super) running: Option<Adapt>,
 }
 
-#[cfg(feature = "adapt")]
-pub(super) type ReadSignal = dyn Fn() -> Option<f64> + Send + Sync;
+/// What code registers under a name. Functions of two kinds may have the same name.
+pub(super) trait Kind: Clone + Send + Sync + 'static {
+    /// What it is for, in a message.
+    const FOR: &'static str;
+    /// The method of the builder that registers it.
+    const METHOD: &'static str;
+}
 
 pub(super) type Cost = dyn Fn(&Head<'_>) -> u32 + Send + Sync;
 pub(super) type Condition = dyn Fn(&Head<'_>) -> bool + Send + Sync;
@@ -61,190 +56,98 @@ pub(super) type ClassOf = dyn Fn(&Head<'_>) -> Class + Send + Sync;
 pub(super) type CostAtEnd = dyn Fn(&Ending<'_>) -> Option<u32> + Send + Sync;
 pub(super) type EndsSo = dyn Fn(&Ending<'_>) -> bool + Send + Sync;
 pub(super) type OnDecision = dyn Fn(&Head<'_>, Key, &Decision) + Send + Sync;
-
+#[cfg(feature = "adapt")]
+pub(super) type ReadSignal = dyn Fn() -> Option<f64> + Send + Sync;
 /// Creates a resolver with the options of a file.
 #[cfg(feature = "resolver")]
 pub(super) type MakeResolver =
     dyn Fn(&ResolverOptions) -> Result<ResolverOf<Head<'static>>, ConfigError> + Send + Sync;
 
-impl Functions {
-    pub(super) fn add_key(&mut self, name: String, key: impl Extract) {
-        put(&mut self.keys, name, AnyKey::new(key));
-    }
+impl Kind for AnyKey {
+    const FOR: &'static str = "key";
+    const METHOD: &'static str = "key";
+}
 
-    pub(super) fn add_cost(&mut self, name: String, cost: Arc<Cost>) {
-        put(&mut self.costs, name, cost);
-    }
+impl Kind for Arc<Cost> {
+    const FOR: &'static str = "cost";
+    const METHOD: &'static str = "cost";
+}
 
-    pub(super) fn add_condition(&mut self, name: String, condition: Arc<Condition>) {
-        put(&mut self.conditions, name, condition);
-    }
+impl Kind for Arc<Condition> {
+    const FOR: &'static str = "condition";
+    const METHOD: &'static str = "condition";
+}
 
-    pub(super) fn add_limit_by(&mut self, name: String, limit: Arc<LimitBy>) {
-        put(&mut self.limits, name, limit);
-    }
+impl Kind for Arc<LimitBy> {
+    const FOR: &'static str = "limit";
+    const METHOD: &'static str = "limit_by";
+}
 
-    pub(super) fn add_plan_of(&mut self, name: String, plan_of: Arc<PlanOf>) {
-        put(&mut self.plans, name, plan_of);
-    }
+impl Kind for Arc<PlanOf> {
+    const FOR: &'static str = "plan";
+    const METHOD: &'static str = "plan_of";
+}
 
-    pub(super) fn add_class(&mut self, name: String, class: Arc<ClassOf>) {
-        put(&mut self.classes, name, class);
-    }
+impl Kind for Arc<ClassOf> {
+    const FOR: &'static str = "class";
+    const METHOD: &'static str = "class";
+}
 
-    pub(super) fn add_cost_at_end(&mut self, name: String, cost: Arc<CostAtEnd>) {
-        put(&mut self.costs_at_end, name, cost);
-    }
+impl Kind for Arc<CostAtEnd> {
+    const FOR: &'static str = "real cost";
+    const METHOD: &'static str = "settle";
+}
 
-    pub(super) fn add_ending(&mut self, name: String, ending: Arc<EndsSo>) {
-        put(&mut self.endings, name, ending);
-    }
+impl Kind for Arc<EndsSo> {
+    const FOR: &'static str = "condition on the end";
+    const METHOD: &'static str = "ending";
+}
 
-    pub(super) fn add_body(&mut self, name: String, body: RefusalBody) {
-        put(&mut self.bodies, name, body);
-    }
+impl Kind for RefusalBody {
+    const FOR: &'static str = "refusal body";
+    const METHOD: &'static str = "refusal_body";
+}
 
-    pub(super) fn add_decision_hook(&mut self, hook: Arc<OnDecision>) {
-        self.on_decision = Some(hook);
-    }
-
-    pub(super) fn keep_state_in(&mut self, store: OwnStore) {
-        self.store = Some(store);
-    }
-
-    #[cfg(feature = "adapt")]
-    pub(super) fn follow(&mut self, adapt: &Adapt) {
-        self.own_adapt = Some(adapt.clone());
-    }
-
-    #[cfg(feature = "adapt")]
-    pub(super) fn add_signal(&mut self, name: String, read: Arc<ReadSignal>) {
-        put(&mut self.signals, name, read);
-    }
-
-    #[cfg(feature = "adapt")]
-    pub(super) fn add_traffic(&mut self, traffic: &Traffic) {
-        self.traffic = Some(traffic.clone());
-    }
-
-    #[cfg(feature = "adapt")]
-    pub(super) fn run(&mut self, running: Option<&Adapt>) {
-        self.running = running.cloned();
-    }
-
-    #[cfg(feature = "adapt")]
-    pub(super) fn running(&self) -> Option<&Adapt> {
-        self.running.as_ref()
-    }
-
-    /// Returns the signal with this name. The message for an unknown name lists the signals of the file.
-    #[cfg(feature = "adapt")]
-    pub(super) fn signal(
-        &self,
-        name: &str,
-        others: &[&str],
-    ) -> Result<impl Signal + use<>, String> {
-        let found = self.signals.iter().find(|(known, _)| known == name);
-        let Some((name, read)) = found else {
-            let own = self.signals.iter().map(|(name, _)| name.as_str());
-            let known: Vec<&str> = others
-                .iter()
-                .copied()
-                .chain(["failures"])
-                .chain(own)
-                .collect();
-            return Err(unknown("signal", name, &known));
-        };
-        let read = Arc::clone(read);
-        Ok(from_fn(name.clone(), move || read()))
-    }
-
-    #[cfg(feature = "adapt")]
-    pub(super) fn traffic(&self) -> Result<&Traffic, String> {
-        let remedy =
-            "code has registered no traffic to look at; register it with `.traffic(&traffic)`";
-        self.traffic.as_ref().ok_or_else(|| remedy.to_owned())
-    }
-
-    pub(super) fn key(&self, name: &str) -> Result<AnyKey, String> {
-        find(&self.keys, "key", "key", name)
-    }
-
-    pub(super) fn cost(&self, name: &str) -> Result<Arc<Cost>, String> {
-        find(&self.costs, "cost", "cost", name)
-    }
-
-    pub(super) fn condition(&self, name: &str) -> Result<Arc<Condition>, String> {
-        find(&self.conditions, "condition", "condition", name)
-    }
-
-    pub(super) fn limit_by(&self, name: &str) -> Result<Arc<LimitBy>, String> {
-        find(&self.limits, "limit", "limit_by", name)
-    }
-
-    pub(super) fn plan_of(&self, name: &str) -> Result<Arc<PlanOf>, String> {
-        find(&self.plans, "plan", "plan_of", name)
-    }
-
-    pub(super) fn class(&self, name: &str) -> Result<Arc<ClassOf>, String> {
-        find(&self.classes, "class", "class", name)
-    }
-
-    pub(super) fn cost_at_end(&self, name: &str) -> Result<Arc<CostAtEnd>, String> {
-        find(&self.costs_at_end, "real cost", "settle", name)
-    }
-
-    pub(super) fn ending(&self, name: &str) -> Result<Arc<EndsSo>, String> {
-        find(&self.endings, "condition on the end", "ending", name)
-    }
-
-    pub(super) fn body(&self, name: &str) -> Result<RefusalBody, String> {
-        find(&self.bodies, "refusal body", "refusal_body", name)
-    }
-
-    pub(super) fn on_decision(&self) -> Option<Arc<OnDecision>> {
-        self.on_decision.clone()
-    }
-
-    pub(super) fn store(&self) -> Option<&OwnStore> {
-        self.store.as_ref()
-    }
-
-    #[cfg(feature = "adapt")]
-    pub(super) fn own_adapt(&self) -> Option<&Adapt> {
-        self.own_adapt.as_ref()
-    }
+#[cfg(feature = "adapt")]
+impl Kind for Arc<ReadSignal> {
+    const FOR: &'static str = "signal";
+    const METHOD: &'static str = "signal";
 }
 
 #[cfg(feature = "resolver")]
+impl Kind for Arc<MakeResolver> {
+    const FOR: &'static str = "resolver";
+    const METHOD: &'static str = "resolver";
+}
+
 impl Functions {
-    pub(super) fn add_resolver(&mut self, name: String, make: Arc<MakeResolver>) {
-        put(&mut self.resolvers, name, make);
+    /// Adds a function. It replaces another one of its kind with the same name.
+    pub(super) fn add<K: Kind>(&mut self, name: String, function: K) {
+        self.named
+            .retain(|(known, other)| *known != name || !other.is::<K>());
+        self.named.push((name, Arc::new(function)));
     }
 
-    pub(super) fn resolver(&self, name: &str) -> Result<Arc<MakeResolver>, String> {
-        find(&self.resolvers, "resolver", "resolver", name)
+    /// Returns the functions of a kind, in the order in which code has registered them.
+    pub(super) fn all<K: Kind>(&self) -> impl Iterator<Item = (&str, &K)> {
+        let named = self.named.iter();
+        named.filter_map(|(name, function)| Some((name.as_str(), function.downcast_ref()?)))
     }
-}
 
-/// Adds a function. It replaces another one with the same name.
-fn put<T>(list: &mut Vec<(String, T)>, name: String, function: T) {
-    list.retain(|(other, _)| *other != name);
-    list.push((name, function));
-}
-
-/// Returns the function with this name, or the message that there is none.
-fn find<T: Clone>(list: &[(String, T)], what: &str, method: &str, name: &str) -> Result<T, String> {
-    if let Some((_, function)) = list.iter().find(|(known, _)| known == name) {
-        return Ok(function.clone());
+    /// Returns the function with this name, or the message that there is none.
+    pub(super) fn find<K: Kind>(&self, name: &str) -> Result<K, String> {
+        if let Some((_, function)) = self.all::<K>().find(|(known, _)| *known == name) {
+            return Ok(function.clone());
+        }
+        let (what, method) = (K::FOR, K::METHOD);
+        let known: Vec<&str> = self.all::<K>().map(|(name, _)| name).collect();
+        if known.is_empty() {
+            return Err(format!(
+                "code has registered no function {name:?} for a {what}, and no other; register it with `.{method}({name:?}, …)`"
+            ));
+        }
+        Err(unknown(&format!("function for a {what}"), name, &known))
     }
-    if list.is_empty() {
-        return Err(format!(
-            "code has registered no function {name:?} for a {what}, and no other; register it with `.{method}({name:?}, …)`"
-        ));
-    }
-    let known: Vec<&str> = list.iter().map(|(name, _)| name.as_str()).collect();
-    Err(unknown(&format!("function for a {what}"), name, &known))
 }
 
 impl fmt::Debug for Functions {

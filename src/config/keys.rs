@@ -1,7 +1,6 @@
 //! Keys: a word, a table for keys with a name, and combinations.
 
 use super::fields::{CLIENT_IP, KEY};
-use super::functions::Functions;
 use super::walk::{At, Table};
 use crate::factor::FactorCell;
 use crate::key::{self, AnyKey, ClientIp, Extract, Extractor, Forwarding, Proxies, Secret};
@@ -136,7 +135,7 @@ impl Common {
             "api_key" => self.api_key(at, Some(at.text()?))?,
             "client_ip" => ReadKey::address(self.client_ip_with(at)?),
             "function" => {
-                let key = at.registered(Functions::key)?;
+                let key = at.registered()?;
                 ReadKey {
                     key,
                     is_address: false,

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use super::conditions;
 use super::fields::{ADAPT, CONCURRENCY, PARTITION, STEP};
-use super::functions::Condition;
+use super::functions::{Condition, ReadSignal};
 use super::keys::Common;
+use super::names::unknown;
 use super::store::ReadStore;
 use super::walk::{At, Table};
 use crate::adapt::{
     Adapt, AdaptBuilder, AdaptiveConcurrency, Aimd, Controller, Gradient, Kernel, Load, Resource,
-    Steps, Traffic, Worst,
+    Signal, Steps, Traffic, Worst, from_fn,
 };
 use crate::factor::{Factor, FactorCell};
 use crate::key::Head;
@@ -194,10 +195,25 @@ fn with_options(table: &Table<'_>, mut steps: Steps, bounds: Bounds) -> Option<S
 
 /// Returns the traffic that code has registered.
 fn traffic<'w>(at: &At<'w>) -> Option<&'w Traffic> {
-    match at.walk.functions().traffic() {
-        Ok(traffic) => Some(traffic),
-        Err(message) => at.refuse(message),
+    let traffic = at.walk.functions().traffic.as_ref();
+    traffic.or_else(|| {
+        at.refuse(
+            "code has registered no traffic to look at; register it with `.traffic(&traffic)`",
+        )
+    })
+}
+
+/// Returns the signal that code has registered under this name. The message for an unknown name lists the signals of the file.
+fn own_signal(at: &At<'_>) -> Option<impl Signal + use<>> {
+    let (name, functions) = (at.text()?, at.walk.functions());
+    let all = || functions.all::<Arc<ReadSignal>>();
+    if let Some((name, read)) = all().find(|(known, _)| *known == name) {
+        let read = Arc::clone(read);
+        return Some(from_fn(name.to_owned(), move || read()));
     }
+    let known = OF_KERNEL.into_iter().chain(["failures"]);
+    let known: Vec<&str> = known.chain(all().map(|(name, _)| name)).collect();
+    at.refuse(unknown("signal", name, &known))
 }
 
 const OF_KERNEL: [&str; 5] = [
@@ -223,7 +239,7 @@ fn signals(
                 "memory pressure" => builder.signal(kernel.pressure(Resource::Memory)),
                 "io pressure" => builder.signal(kernel.pressure(Resource::Io)),
                 "failures" => builder.signal(traffic(&at)?.failures()),
-                _ => builder.signal(at.registered(|known, name| known.signal(name, &OF_KERNEL))?),
+                _ => builder.signal(own_signal(&at)?),
             };
         }
     }

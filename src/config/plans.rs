@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::fields::PLAN_OF;
-use super::functions::{Functions, PlanOf};
+use super::functions::PlanOf;
 use super::keys::{Common, ReadKey, networks as networks_of};
 use super::limits::limit;
 use super::policies::ReadPolicy;
@@ -161,7 +161,7 @@ fn plan_of(common: &Common, at: &At<'_>, names: &Known<'_, ()>) -> Option<Arc<Pl
         }
     }
     if let Some(at) = table.get("function") {
-        return at.registered(Functions::plan_of);
+        return at.registered();
     }
     if let Some(at) = table.get("key") {
         let key = common.key(at);

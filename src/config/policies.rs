@@ -10,8 +10,8 @@ use super::adapt;
 use super::conditions;
 use super::costs;
 use super::endings;
-use super::fields::{FUNCTION, KEY_LIMITS, POLICY};
-use super::functions::{Functions, LimitBy};
+use super::fields::{KEY_LIMITS, POLICY};
+use super::functions::LimitBy;
 use super::hours::by_hours;
 use super::keys::{Common, ReadKey};
 use super::limits::{algorithm, limit};
@@ -262,10 +262,8 @@ type Step = fn(&Common, Policy<Http>, &Table<'_>) -> Option<Policy<Http>>;
 
 /// Reads the function that sets the limit of a request.
 fn limit_by(at: &At<'_>, policy: &str) -> Option<Arc<LimitBy>> {
-    let table = at.table(&FUNCTION)?;
-    let function = table.need("function", "name a function that code has registered")?;
     at.gives(policy, LimitRule::Closure);
-    function.registered(Functions::limit_by)
+    at.function()
 }
 
 fn no_key(at: &At<'_>) -> Option<NoKey> {

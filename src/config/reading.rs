@@ -11,10 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::digest::{Sha, digest};
-use super::functions::Functions;
+#[cfg(feature = "adapt")]
+use super::functions::ReadSignal;
+use super::functions::{Condition, Cost, Functions, Kind, LimitBy, PlanOf};
 use super::mistake::{FileError, Mistake, Notes, SourceText};
-#[cfg(feature = "resolver")]
-use super::resolver_options::ResolverOptions;
 use super::secrets::{self, Secrets};
 use super::settings::{Settings, settings};
 use super::tree::Node;
@@ -24,11 +24,7 @@ use super::{json, toml};
 #[cfg(feature = "adapt")]
 use crate::adapt::Traffic;
 use crate::algorithm::Algorithm;
-#[cfg(feature = "resolver")]
-use crate::error::ConfigError;
-use crate::key::{Extract, Head};
-#[cfg(feature = "resolver")]
-use crate::plan::ResolverOf;
+use crate::key::{AnyKey, Extract, Head};
 
 /// The format of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,30 +79,26 @@ impl ConfigBuilder {
     ///     )?;
     /// # Ok::<(), tower_ratelimit::config::FileError>(())
     /// ```
-    pub fn key(mut self, name: impl Into<String>, key: impl Extract) -> Self {
-        self.functions.add_key(name.into(), key);
-        self
+    pub fn key(self, name: impl Into<String>, key: impl Extract) -> Self {
+        self.registering(name, AnyKey::new(key))
     }
 
     /// Registers a cost under a name, for `cost = { function = "name" }`.
     pub fn cost(
-        mut self,
+        self,
         name: impl Into<String>,
         cost: impl Fn(&Head<'_>) -> u32 + Send + Sync + 'static,
     ) -> Self {
-        self.functions.add_cost(name.into(), Arc::new(cost));
-        self
+        self.registering::<Arc<Cost>>(name, Arc::new(cost))
     }
 
     /// Registers a condition under a name, for `when = { function = "name" }`.
     pub fn condition(
-        mut self,
+        self,
         name: impl Into<String>,
         condition: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.functions
-            .add_condition(name.into(), Arc::new(condition));
-        self
+        self.registering::<Arc<Condition>>(name, Arc::new(condition))
     }
 
     /// Registers a function that returns the limit of a request, for `limit_by = { function = "name" }`: see
@@ -140,43 +132,40 @@ impl ConfigBuilder {
     /// # Ok::<(), tower_ratelimit::config::FileError>(())
     /// ```
     pub fn limit_by<A: Into<Algorithm>>(
-        mut self,
+        self,
         name: impl Into<String>,
         limit: impl Fn(&Head<'_>) -> Option<A> + Send + Sync + 'static,
     ) -> Self {
-        let limit = Arc::new(move |head: &Head<'_>| limit(head).map(Into::into));
-        self.functions.add_limit_by(name.into(), limit);
-        self
+        let limit = move |head: &Head<'_>| limit(head).map(Into::into);
+        self.registering::<Arc<LimitBy>>(name, Arc::new(limit))
     }
 
     /// Registers a function that returns the plan of a request, for `plan_of = { function = "name" }`. `None`
     /// stands for the default plan.
     pub fn plan_of(
-        mut self,
+        self,
         name: impl Into<String>,
         plan_of: impl Fn(&Head<'_>) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        self.functions.add_plan_of(name.into(), Arc::new(plan_of));
-        self
+        self.registering::<Arc<PlanOf>>(name, Arc::new(plan_of))
     }
 
     /// Registers a signal under a name, for `signals` of the table `adapt`: a closure that returns a share,
     /// as for [`from_fn`](crate::adapt::from_fn).
     #[cfg(feature = "adapt")]
     pub fn signal(
-        mut self,
+        self,
         name: impl Into<String>,
         read: impl Fn() -> Option<f64> + Send + Sync + 'static,
     ) -> Self {
-        self.functions.add_signal(name.into(), Arc::new(read));
-        self
+        self.registering::<Arc<ReadSignal>>(name, Arc::new(read))
     }
 
     /// Registers the traffic that the signals `latency`, `in flight` and `failures` of the table `adapt`
     /// measure.
     #[cfg(feature = "adapt")]
     pub fn traffic(mut self, traffic: &Traffic) -> Self {
-        self.functions.add_traffic(traffic);
+        self.functions.traffic = Some(traffic.clone());
         self
     }
 
@@ -185,17 +174,8 @@ impl ConfigBuilder {
         self
     }
 
-    #[cfg(feature = "resolver")]
-    pub(super) fn registering(
-        mut self,
-        name: String,
-        make: impl Fn(&ResolverOptions) -> Result<ResolverOf<Head<'static>>, ConfigError>
-        + Send
-        + Sync
-        + 'static,
-    ) -> Self {
-        self.functions.add_resolver(name, Arc::new(make));
-        self
+    pub(super) fn registering<K: Kind>(self, name: impl Into<String>, function: K) -> Self {
+        self.with(|functions| functions.add(name.into(), function))
     }
 
     /// Sets the largest size of a file; the default is 1 MiB. A larger file is rejected unread.
@@ -235,7 +215,7 @@ impl ConfigBuilder {
     /// sampled.
     #[cfg(feature = "adapt")]
     fn read_again(mut self, read: &Config) -> Self {
-        self.functions.run(read.adapt());
+        self.functions.running = read.adapt().cloned();
         self
     }
 

@@ -4,8 +4,13 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+#[cfg(feature = "resolver")]
+use super::functions::MakeResolver;
+use super::functions::{ClassOf, CostAtEnd, EndsSo};
 use super::own_store::OwnStore;
 use super::reading::ConfigBuilder;
+#[cfg(feature = "resolver")]
+use super::resolver_options::ResolverOptions;
 #[cfg(feature = "adapt")]
 use crate::adapt::Adapt;
 use crate::decision::Decision;
@@ -52,7 +57,7 @@ impl ConfigBuilder {
         name: impl Into<String>,
         cost: impl Fn(&Ending<'_>) -> Option<u32> + Send + Sync + 'static,
     ) -> Self {
-        self.with(|functions| functions.add_cost_at_end(name.into(), Arc::new(cost)))
+        self.registering::<Arc<CostAtEnd>>(name, Arc::new(cost))
     }
 
     /// Registers a condition on the end of a response under a name, for `function` in `charge_when` and `refund_when`.
@@ -61,7 +66,7 @@ impl ConfigBuilder {
         name: impl Into<String>,
         ends_so: impl Fn(&Ending<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.with(|functions| functions.add_ending(name.into(), Arc::new(ends_so)))
+        self.registering::<Arc<EndsSo>>(name, Arc::new(ends_so))
     }
 
     /// Registers a function that returns how important a request is, for `class = { function = "name" }`.
@@ -70,12 +75,12 @@ impl ConfigBuilder {
         name: impl Into<String>,
         class: impl Fn(&Head<'_>) -> Class + Send + Sync + 'static,
     ) -> Self {
-        self.with(|functions| functions.add_class(name.into(), Arc::new(class)))
+        self.registering::<Arc<ClassOf>>(name, Arc::new(class))
     }
 
     /// Registers the body of a refusal under a name, for `refusal_body = { function = "name" }`.
     pub fn refusal_body(self, name: impl Into<String>, body: RefusalBody) -> Self {
-        self.with(|functions| functions.add_body(name.into(), body))
+        self.registering(name, body)
     }
 
     /// Sets the store, in place of a table `store` in the file: one over a connection of the program's own, one that is
@@ -93,14 +98,14 @@ impl ConfigBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn store(self, store: impl Store + Clone + Send + Sync + 'static) -> Self {
-        self.with(|functions| functions.keep_state_in(OwnStore::new(store)))
+        self.with(|functions| functions.store = Some(OwnStore::new(store)))
     }
 
     /// Sets what policies with `adapt = true` follow, in place of a table `adapt` in the file, with signals
     /// and controllers of the program's own. The program spawns its task, or samples it.
     #[cfg(feature = "adapt")]
     pub fn adapt(self, adapt: &Adapt) -> Self {
-        self.with(|functions| functions.follow(adapt))
+        self.with(|functions| functions.own_adapt = Some(adapt.clone()))
     }
 
     /// Sets a hook for each decision of the layers of a file, as
@@ -110,7 +115,7 @@ impl ConfigBuilder {
         self,
         hook: impl Fn(&Head<'_>, Key, &Decision) + Send + Sync + 'static,
     ) -> Self {
-        self.with(|functions| functions.add_decision_hook(Arc::new(hook)))
+        self.with(|functions| functions.on_decision = Some(Arc::new(hook)))
     }
 }
 
@@ -164,9 +169,10 @@ impl ConfigBuilder {
     where
         K: Clone + Eq + Hash + Send + Sync + 'static,
     {
-        self.registering(name.into(), move |options| {
+        let make = move |options: &ResolverOptions| {
             let resolver = options.of(&resolver)?;
             Ok(ResolverOf::<Head<'_>>::new(resolver, customer.clone()))
-        })
+        };
+        self.registering::<Arc<MakeResolver>>(name, Arc::new(make))
     }
 }

@@ -1,9 +1,10 @@
 //! The resolver of a file: one that code has registered, with its cache and times.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::fields::RESOLVER;
-use super::functions::Functions;
+use super::functions::MakeResolver;
 use super::resolver_options::ResolverOptions;
 use super::walk::{At, Table};
 use crate::key::Head;
@@ -28,7 +29,7 @@ impl ReadResolver {
 pub(super) fn resolver(at: &At<'_>) -> Option<ReadResolver> {
     let table = at.table(&RESOLVER)?;
     let function = table.need("function", "name the resolver that code has registered");
-    let made = function.and_then(|at| at.registered(Functions::resolver));
+    let made = function.and_then(At::registered::<Arc<MakeResolver>>);
     let options = ResolverOptions {
         capacity: number(&table, "capacity"),
         not_found_capacity: number(&table, "not_found_capacity"),

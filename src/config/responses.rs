@@ -6,7 +6,6 @@ use http::HeaderValue;
 #[cfg(feature = "tonic")]
 use super::fields::GRPC;
 use super::fields::{BODY, RESPONSES};
-use super::functions::Functions;
 use super::policies::status;
 use super::walk::{At, Table};
 use crate::key::Secret;
@@ -178,7 +177,7 @@ fn body(at: &At<'_>) -> Option<RefusalBody> {
     if let Some(function) = table.get("function") {
         table.either("function", "content_type");
         table.either("function", "text");
-        return function.registered(Functions::body);
+        return function.registered();
     }
     let content_type = table
         .need("content_type", "write it as a header has it")

@@ -270,7 +270,7 @@ fn options(
 ) -> (RateLimitLayerBuilder, LimiterBuilder) {
     let mut layer = RateLimitLayer::builder().modes(modes);
     let mut limiter = Limiter::builder().modes(modes);
-    if let Some(hook) = root.at.walk.functions().on_decision() {
+    if let Some(hook) = root.at.walk.functions().on_decision.clone() {
         layer = layer.on_decision(move |head, key, decision| hook(head, key, decision));
     }
     if let Some(at) = root.get("responses") {
@@ -295,7 +295,7 @@ fn options(
 }
 
 fn own_store(at: &At<'_>) -> Option<ReadStore> {
-    at.walk.functions().store().cloned().map(ReadStore::Own)
+    at.walk.functions().store.clone().map(ReadStore::Own)
 }
 
 /// Reads the number of nodes of a service, which cannot be combined with a store that they share.
@@ -340,16 +340,16 @@ fn load(
     store: Option<&ReadStore>,
 ) -> (Option<Adapt>, Option<AdaptiveConcurrencyLayer>) {
     let functions = root.at.walk.functions();
-    let (table, own) = (root.get("adapt"), functions.own_adapt());
+    let (table, own) = (root.get("adapt"), &functions.own_adapt);
     let adapt = match (table, own) {
         (Some(at), Some(_)) => {
             at.refuse("code has registered what limits follow; leave the table out")
         }
         (Some(at), None) => {
             let read = adapt::adapt(at, store);
-            read.map(|read| functions.running().cloned().unwrap_or(read))
+            read.map(|read| functions.running.clone().unwrap_or(read))
         }
-        (None, own) => own.cloned(),
+        (None, own) => own.clone(),
     };
     // A table with a mistake still counts as a table, so a policy that follows it is valid.
     let factor = adapt.as_ref().map(|adapt| adapt.factor().clone());

@@ -39,7 +39,7 @@ const PLACES: &[&str] = &["redis", "cluster", "sentinel"];
 
 /// Reads the store.
 pub(super) fn store(at: &At<'_>) -> Option<ReadStore> {
-    if at.walk.functions().store().is_some() {
+    if at.walk.functions().store.is_some() {
         return at.refuse("code has registered the store; leave it out");
     }
     let table = at.table(&STORE)?;

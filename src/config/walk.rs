@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::fields::Fields;
-use super::functions::Functions;
+use super::fields::{FUNCTION, Fields};
+use super::functions::{Functions, Kind};
 use super::mistake::{Notes, SourceText};
 use super::names::{briefly_unknown, nearest, unknown_beside};
 use super::tree::{Entry, Node, Value, quoted};
@@ -283,14 +283,18 @@ impl<'w> At<'w> {
     }
 
     /// Returns a function that code has registered under this name.
-    pub(super) fn registered<T>(
-        &self,
-        find: impl FnOnce(&Functions, &str) -> Result<T, String>,
-    ) -> Option<T> {
-        match find(self.walk.functions, self.text()?) {
+    pub(super) fn registered<K: Kind>(&self) -> Option<K> {
+        match self.walk.functions.find(self.text()?) {
             Ok(function) => Some(function),
             Err(message) => self.refuse(message),
         }
+    }
+
+    /// Reads `{ function = "name" }`.
+    pub(super) fn function<K: Kind>(&self) -> Option<K> {
+        let table = self.table(&FUNCTION)?;
+        let name = table.need("function", "name a function that code has registered");
+        name?.registered()
     }
 
     /// Reads one of these words.
