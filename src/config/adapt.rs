@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::conditions;
 use super::fields::CLASS;
 use super::functions::ClassOf;
-use super::keys::Common;
 use super::walk::{At, Table};
 use crate::factor::Class;
 use crate::key::Head;
@@ -15,7 +14,7 @@ use crate::policy::{Http, Policy};
 pub(super) use super::load::{Followed, adapt, concurrency, followed};
 
 /// Lets a policy follow the factor of the file, if its table says so.
-pub(super) fn with_factor(common: &Common, policy: Policy, table: &Table<'_>) -> Policy {
+pub(super) fn with_factor(policy: Policy, table: &Table<'_>) -> Policy {
     let Some(at) = table.get("adapt") else {
         if let Some(at) = table.get("class").filter(|_| table.lacks("adapt")) {
             at.refuse::<()>("`adapt` is missing; a class matters to policies that follow the load");
@@ -28,7 +27,7 @@ pub(super) fn with_factor(common: &Common, policy: Policy, table: &Table<'_>) ->
     for other in ["key_limits", "operations", "hours", "reserve"] {
         table.either("adapt", other);
     }
-    if let Some(factor) = &common.factor {
+    if let Some(factor) = &at.common().factor {
         return policy.factor(factor);
     }
     at.refuse::<()>("the file has no table [adapt], which says what the limit follows; add one");
@@ -36,16 +35,12 @@ pub(super) fn with_factor(common: &Common, policy: Policy, table: &Table<'_>) ->
 }
 
 /// Adds how important a request is.
-pub(super) fn with_class(
-    common: &Common,
-    policy: Policy<Http>,
-    table: &Table<'_>,
-) -> Option<Policy<Http>> {
+pub(super) fn with_class(policy: Policy<Http>, table: &Table<'_>) -> Option<Policy<Http>> {
     let Some(at) = table.get("class") else {
         return Some(policy);
     };
     let rules = at.one_or_list();
-    let rules: Vec<_> = rules.iter().map(|at| rule(common, at)).collect();
+    let rules: Vec<_> = rules.iter().map(|at| rule(at)).collect();
     let rules: Vec<Box<Rule>> = rules.into_iter().collect::<Option<_>>()?;
     Some(policy.class(move |head: &Head<'_>| {
         let mut classes = rules.iter().filter_map(|rule| rule(head));
@@ -56,7 +51,7 @@ pub(super) fn with_class(
 /// Returns the class of a request, if the rule applies to it.
 type Rule = dyn Fn(&Head<'_>) -> Option<Class> + Send + Sync;
 
-fn rule(common: &Common, at: &At<'_>) -> Option<Box<Rule>> {
+fn rule(at: &At<'_>) -> Option<Box<Rule>> {
     if at.is_text() {
         let class = word(at)?;
         return Some(Box::new(move |_| Some(class)));
@@ -71,8 +66,8 @@ fn rule(common: &Common, at: &At<'_>) -> Option<Box<Rule>> {
     let class = table.need("class", "say which class, such as class = \"sheddable\"");
     let class = class.and_then(word);
     let when = match table.get("when") {
-        Some(at) if class == Some(Class::CriticalPlus) => Some(conditions::exemption(common, at)?),
-        Some(at) => Some(conditions::any(common, at)?),
+        Some(at) if class == Some(Class::CriticalPlus) => Some(conditions::exemption(at)?),
+        Some(at) => Some(conditions::any(at)?),
         None => None,
     };
     let class = class?;

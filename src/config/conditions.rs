@@ -4,12 +4,49 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
 
-use super::fields::CONDITION;
 use super::functions::Condition;
-use super::keys::{Common, networks};
+use super::keys::networks;
 use super::tree::Value;
-use super::walk::{At, Table};
+use super::vocabulary::Takes::Of;
+use super::vocabulary::{CONDITIONS, Shape, TEXTS, Vocabulary, setting};
+use super::walk::At;
 use crate::key::{Head, normal_path};
+
+pub(super) static CONDITION: Vocabulary<Parts> = Vocabulary(&[
+    setting(
+        "method",
+        "The method is one of these.",
+        Of(TEXTS, Parts::method),
+    ),
+    setting(
+        "path",
+        "The path is one of these; `/api/*` is `/api` and all below it.",
+        Of(TEXTS, Parts::path),
+    ),
+    setting(
+        "header",
+        "The request has these headers, with one of these values, or with any if it is true.",
+        Of(
+            Shape::Secret(&Shape::Map(&Shape::Any(&[Shape::Flag, TEXTS]))),
+            Parts::header,
+        ),
+    ),
+    setting(
+        "address",
+        "The address of the client is in one of these networks.",
+        Of(TEXTS, Parts::address),
+    ),
+    setting(
+        "function",
+        "A condition that code has registered holds.",
+        Of(Shape::Text, Parts::function),
+    ),
+    setting(
+        "not",
+        "This does not hold. Of a list, none holds.",
+        Of(CONDITIONS, Parts::not),
+    ),
+]);
 
 /// How a condition treats a path that has several readings: servers differ in whether `/health/..%2fadmin`
 /// is `/admin`.
@@ -31,19 +68,17 @@ impl Spelling {
 }
 
 /// Reads a condition, or a list of conditions, one of which has to hold.
-pub(super) fn any(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
-    any_spelt(common, at, Spelling::Any)
+pub(super) fn any(at: &At<'_>) -> Option<Arc<Condition>> {
+    any_spelt(at, Spelling::Any)
 }
 
 /// Reads a condition that exempts requests from a limit, or a list of conditions, one of which has to hold.
-pub(super) fn exemption(common: &Common, at: &At<'_>) -> Option<Arc<Condition>> {
-    any_spelt(common, at, Spelling::Plain)
+pub(super) fn exemption(at: &At<'_>) -> Option<Arc<Condition>> {
+    any_spelt(at, Spelling::Plain)
 }
 
-fn any_spelt(common: &Common, at: &At<'_>, spelling: Spelling) -> Option<Arc<Condition>> {
-    let list = at.one_or_list();
-    let list: Vec<_> = list.iter().map(|at| all(common, at, spelling)).collect();
-    let list: Vec<Arc<Condition>> = list.into_iter().collect::<Option<_>>()?;
+fn any_spelt(at: &At<'_>, spelling: Spelling) -> Option<Arc<Condition>> {
+    let list = at.each(|at| all(at, spelling))?;
     match <[_; 1]>::try_from(list) {
         Ok([only]) => Some(only),
         Err(list) if list.is_empty() => at.refuse("an empty list never holds; leave it out"),
@@ -54,68 +89,89 @@ fn any_spelt(common: &Common, at: &At<'_>, spelling: Spelling) -> Option<Arc<Con
 }
 
 /// Reads a table, each field of which has to hold.
-fn all(common: &Common, at: &At<'_>, spelling: Spelling) -> Option<Arc<Condition>> {
+fn all(at: &At<'_>, spelling: Spelling) -> Option<Arc<Condition>> {
     let table = at.table(&CONDITION)?;
     if table.is_empty() {
         return at.refuse("an empty condition always holds; leave it out");
     }
-    let mut parts: Vec<Option<Arc<Condition>>> = vec![method_and_path(&table, spelling)];
-    if let Some(at) = table.get("header") {
-        parts.push(headers(at));
-    }
-    if let Some(at) = table.get("address") {
-        let networks = networks(at).and_then(|texts| at.made(common.client_ip().try_within(texts)));
-        parts.push(networks.map(|within| Arc::new(within) as Arc<Condition>));
-    }
-    if let Some(at) = table.get("function") {
-        parts.push(at.registered());
-    }
-    if let Some(at) = table.get("not") {
-        let inner = any_spelt(common, at, spelling.of_the_contrary());
-        parts.push(
-            inner.map(|holds| Arc::new(move |head: &Head<'_>| !holds(head)) as Arc<Condition>),
-        );
-    }
-    let parts: Vec<Arc<Condition>> = parts.into_iter().collect::<Option<_>>()?;
-    Some(Arc::new(move |head: &Head<'_>| {
-        parts.iter().all(|holds| holds(head))
-    }))
+    let mut parts = Parts::of(spelling);
+    CONDITION.apply(&table, &mut parts)?;
+    Some(parts.all())
 }
 
-/// Reads `method` and `path` of a table. Without both it always holds.
-pub(super) fn method_and_path(table: &Table<'_>, spelling: Spelling) -> Option<Arc<Condition>> {
-    let methods = table.get("method").map(methods);
-    let paths = table.get("path").map(paths);
-    if matches!(methods, Some(None)) || matches!(paths, Some(None)) {
-        return None;
+/// The fields of a condition, each of which has to hold.
+#[derive(Clone)]
+pub(super) struct Parts {
+    spelling: Spelling,
+    conditions: Vec<Arc<Condition>>,
+}
+
+impl Parts {
+    pub(super) fn of(spelling: Spelling) -> Self {
+        Self {
+            spelling,
+            conditions: Vec::new(),
+        }
     }
-    let (methods, paths) = (methods.flatten(), paths.flatten());
-    Some(Arc::new(move |head: &Head<'_>| {
-        methods
-            .as_ref()
-            .is_none_or(|methods| methods.contains(head.method()))
-            && paths
-                .as_ref()
-                .is_none_or(|paths| matches(paths, head, spelling))
-    }))
+
+    fn with(mut self, condition: Arc<Condition>) -> Self {
+        self.conditions.push(condition);
+        self
+    }
+
+    /// Reads `method`.
+    pub(super) fn method(self, at: &At<'_>) -> Option<Self> {
+        let methods = methods(at)?;
+        Some(self.with(Arc::new(move |head: &Head<'_>| {
+            methods.contains(head.method())
+        })))
+    }
+
+    /// Reads `path`.
+    pub(super) fn path(self, at: &At<'_>) -> Option<Self> {
+        let (paths, spelling) = (paths(at)?, self.spelling);
+        Some(self.with(Arc::new(move |head: &Head<'_>| {
+            matches(&paths, head, spelling)
+        })))
+    }
+
+    fn header(self, at: &At<'_>) -> Option<Self> {
+        Some(self.with(headers(at)?))
+    }
+
+    fn address(self, at: &At<'_>) -> Option<Self> {
+        let within = at.made(at.common().client_ip().try_within(networks(at)?))?;
+        Some(self.with(Arc::new(within)))
+    }
+
+    fn function(self, at: &At<'_>) -> Option<Self> {
+        Some(self.with(at.registered()?))
+    }
+
+    fn not(self, at: &At<'_>) -> Option<Self> {
+        let holds = any_spelt(at, self.spelling.of_the_contrary())?;
+        Some(self.with(Arc::new(move |head: &Head<'_>| !holds(head))))
+    }
+
+    pub(super) fn all(self) -> Arc<Condition> {
+        match <[_; 1]>::try_from(self.conditions) {
+            Ok([only]) => only,
+            Err(all) => Arc::new(move |head: &Head<'_>| all.iter().all(|holds| holds(head))),
+        }
+    }
 }
 
 fn methods(at: &At<'_>) -> Option<Vec<Method>> {
-    let list = at.one_or_list();
-    let methods: Vec<Option<Method>> = list
-        .iter()
-        .map(|at| {
-            let text = at.text()?;
-            let is_upper = !text.bytes().any(|byte| byte.is_ascii_lowercase());
-            match text.parse() {
-                Ok(method) if is_upper => Some(method),
-                _ => at.refuse(format!(
-                    "{text:?} is not a method; write it as in a request: GET, POST"
-                )),
-            }
-        })
-        .collect();
-    methods.into_iter().collect()
+    at.each(|at| {
+        let text = at.text()?;
+        let is_upper = !text.bytes().any(|byte| byte.is_ascii_lowercase());
+        match text.parse() {
+            Ok(method) if is_upper => Some(method),
+            _ => at.refuse(format!(
+                "{text:?} is not a method; write it as in a request: GET, POST"
+            )),
+        }
+    })
 }
 
 #[derive(Debug)]
@@ -146,10 +202,7 @@ impl Path {
 }
 
 fn paths(at: &At<'_>) -> Option<Vec<Path>> {
-    let list = at.one_or_list();
-    let paths: Vec<Option<Path>> = list
-        .iter()
-        .map(|at| {
+    at.each(|at| {
             let text = at.text()?;
             let (above, is_below) = match text.strip_suffix("/*") {
                 Some(above) => (above, true),
@@ -165,8 +218,6 @@ fn paths(at: &At<'_>) -> Option<Vec<Path>> {
                 (true, false) => Some(Path::Whole(text.to_owned())),
             }
         })
-        .collect();
-    paths.into_iter().collect()
 }
 
 /// Rejects a path that no request has in its normal form.
@@ -225,14 +276,8 @@ fn headers(at: &At<'_>) -> Option<Arc<Condition>> {
 }
 
 fn values(at: &At<'_>) -> Option<Vec<HeaderValue>> {
-    let values: Vec<Option<HeaderValue>> = at
-        .one_or_list()
-        .iter()
-        .map(|at| {
-            let text = at.text()?;
-            let value = HeaderValue::from_str(text).ok();
-            value.or_else(|| at.expected("the value of a header"))
-        })
-        .collect();
-    values.into_iter().collect()
+    at.each(|at| {
+        let value = HeaderValue::from_str(at.text()?).ok();
+        value.or_else(|| at.expected("the value of a header"))
+    })
 }

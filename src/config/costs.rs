@@ -3,12 +3,31 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::conditions::{Spelling, method_and_path};
-use super::fields::COST;
+use super::conditions::{Parts, Spelling};
 use super::functions::{Condition, Cost};
 use super::tree::Value;
+use super::vocabulary::Takes::{Of, Together};
+use super::vocabulary::{Shape, TEXTS, Vocabulary, setting};
 use super::walk::At;
 use crate::key::Head;
+
+pub(super) static COST: Vocabulary<Parts> = Vocabulary(&[
+    setting(
+        "cost",
+        "How many units a request takes.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "method",
+        "Of requests with one of these methods.",
+        Of(TEXTS, Parts::method),
+    ),
+    setting(
+        "path",
+        "Of requests to one of these paths; `/bulk/*` is `/bulk` and all below it.",
+        Of(TEXTS, Parts::path),
+    ),
+]);
 
 /// Reads a cost. In a list the first rule that matches counts, and a request that no rule matches costs 1.
 pub(super) fn cost(at: &At<'_>) -> Option<Arc<Cost>> {
@@ -37,7 +56,8 @@ fn by_request(at: &At<'_>) -> Option<Arc<Cost>> {
             Some(0) => Spelling::Plain,
             _ => Spelling::Any,
         };
-        let condition = method_and_path(&table, spelling);
+        let mut parts = Parts::of(spelling);
+        let condition = COST.apply(&table, &mut parts).map(|()| parts.all());
         let texts = |field: &str| table.get(field).and_then(At::texts).unwrap_or_default();
         if condition.is_some()
             && let Some(before) = places.insert((texts("method"), texts("path")), at.place())

@@ -3,13 +3,13 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::fields::{ENDING, SETTLE};
 use super::functions::{Cost, CostAtEnd, EndsSo};
-use super::keys::Common;
 use super::tree::Value;
+use super::vocabulary::Takes::Of;
+use super::vocabulary::{Shape, Vocabulary, setting};
 use super::walk::{At, Table};
 use crate::key::Head;
-use crate::policy::{Http, Policy, Settle, Unsettled};
+use crate::policy::{Ending, Http, Policy, Settle, Unsettled};
 
 /// Adds the cost of a request that ends without an answer.
 pub(super) fn with_unsettled(policy: Policy, table: &Table<'_>) -> Policy {
@@ -30,11 +30,7 @@ pub(super) fn with_unsettled(policy: Policy, table: &Table<'_>) -> Policy {
 }
 
 /// Adds the estimate, and the settlement at the end.
-pub(super) fn with_endings(
-    _: &Common,
-    mut policy: Policy<Http>,
-    table: &Table<'_>,
-) -> Option<Policy<Http>> {
+pub(super) fn with_endings(mut policy: Policy<Http>, table: &Table<'_>) -> Option<Policy<Http>> {
     let estimate = table.get("estimate").map(|at| with_estimate(at));
     let settle = table.get("settle").map(settle);
     let charge_when = table.get("charge_when").map(any);
@@ -92,105 +88,152 @@ fn with_estimate(at: &At<'_>) -> Option<With> {
 
 /// Reads where the real cost is found. In a list, the first source that has it counts.
 fn settle(at: &At<'_>) -> Option<Settle> {
-    let places: Vec<_> = at.one_or_list().iter().map(place).collect();
-    let places: Vec<Settle> = places.into_iter().collect::<Option<_>>()?;
-    match places.into_iter().reduce(Settle::or) {
+    match at.each(place)?.into_iter().reduce(Settle::or) {
         Some(settle) => Some(settle),
         None => at.refuse("an empty list tells no cost; leave it out"),
     }
 }
 
+pub(super) static SETTLE: Vocabulary<Option<Settle>> = Vocabulary(&[
+    setting(
+        "header",
+        "The header of the response, or the trailer, with the cost.",
+        Of(Shape::Text, |_, at| {
+            Some(at.made(Settle::try_from_header(at.text()?)))
+        }),
+    ),
+    setting(
+        "bytes",
+        "Counts the bytes of the body in units of so many, rounded up.",
+        Of(Shape::Whole, |_, at| match NonZeroU32::new(at.whole()?) {
+            Some(bytes) => Some(Some(Settle::from_bytes_in_units_of(bytes))),
+            None => at.refuse("a unit has no bytes; give 1 or more"),
+        }),
+    ),
+    setting(
+        "function",
+        "A cost that code has registered.",
+        Of(Shape::Text, |_, at| {
+            let cost: Arc<CostAtEnd> = at.registered()?;
+            Some(Some(Settle::from_ending(move |ending| cost(ending))))
+        }),
+    ),
+]);
+
 /// Makes a source that has no number and no name.
-type Make = fn() -> Settle;
+type MakeSettle = fn() -> Settle;
+
+pub(super) static SETTLE_WORDS: [(&str, MakeSettle); 3] = [
+    ("cost", Settle::from_cost),
+    ("spend", Settle::from_spend),
+    ("bytes", Settle::from_bytes),
+];
 
 fn place(at: &At<'_>) -> Option<Settle> {
     if at.is_text() {
-        let words: [(_, Make); 3] = [
-            ("cost", Settle::from_cost),
-            ("spend", Settle::from_spend),
-            ("bytes", Settle::from_bytes),
-        ];
-        return at.one_of(&words).map(|make| make());
+        return at.one_of(&SETTLE_WORDS).map(|make| make());
     }
     let table = at.table(&SETTLE)?;
-    match table.only() {
-        Some(("header", at)) => at.made(Settle::try_from_header(at.text()?)),
-        Some(("bytes", at)) => match NonZeroU32::new(at.whole()?) {
-            Some(bytes) => Some(Settle::from_bytes_in_units_of(bytes)),
-            None => at.refuse("a unit has no bytes; give 1 or more"),
-        },
-        Some(("function", at)) => {
-            let cost: Arc<CostAtEnd> = at.registered()?;
-            Some(Settle::from_ending(move |ending| cost(ending)))
+    if table.only().is_none() {
+        if table.has_unknown() {
+            return None;
         }
-        _ if table.has_unknown() => None,
-        _ => at.refuse("give one place, such as { header = \"x-cost\" }"),
+        return at.refuse("give one place, such as { header = \"x-cost\" }");
     }
+    let mut settle = None;
+    SETTLE.apply(&table, &mut settle)?;
+    settle
 }
 
 /// Reads a condition on the end of a response, or a list of conditions, one of which has to hold.
-fn any(at: &At<'_>) -> Option<Box<EndsSo>> {
-    let list: Vec<_> = at.one_or_list().iter().map(all).collect();
-    let list: Vec<Box<EndsSo>> = list.into_iter().collect::<Option<_>>()?;
+fn any(at: &At<'_>) -> Option<Arc<EndsSo>> {
+    let list = at.each(all)?;
     if list.is_empty() {
         return at.refuse("an empty list never holds; leave it out");
     }
-    Some(Box::new(move |ending| {
+    Some(Arc::new(move |ending| {
         list.iter().any(|holds| holds(ending))
     }))
 }
 
-/// Reads a table, each field of which has to hold.
-fn all(at: &At<'_>) -> Option<Box<EndsSo>> {
+/// Each entry has to hold.
+pub(super) static ENDING: Vocabulary<Vec<Arc<EndsSo>>> = Vocabulary(&[
+    setting(
+        "status",
+        "The status of the response, or its class: \"5xx\". Of a list, one.",
+        Of(
+            Shape::OneOrList(&Shape::Any(&[Shape::Whole, Shape::Word(&CLASSES)])),
+            |all, at| {
+                let statuses = at.each(statuses)?;
+                Some(with(all, move |ending| {
+                    let status = ending.status().as_u16();
+                    let mut ranges = statuses.iter();
+                    ranges.any(|(first, last)| (first..=last).contains(&&status))
+                }))
+            },
+        ),
+    ),
+    setting(
+        "grpc_status",
+        "The status of a gRPC call, as a number. Of a list, one.",
+        Of(Shape::OneOrList(&Shape::Whole), |all, at| {
+            let codes: Vec<u32> = at.each(At::whole)?;
+            Some(with(all, move |ending| {
+                let code = ending.grpc_status();
+                code.is_some_and(|code| codes.contains(&code))
+            }))
+        }),
+    ),
+    setting(
+        "complete",
+        "Whether the whole response went out.",
+        Of(Shape::Flag, |all, at| {
+            let is_complete = at.flag()?;
+            Some(with(all, move |ending| ending.is_complete() == is_complete))
+        }),
+    ),
+    setting(
+        "function",
+        "An ending that code has registered.",
+        Of(Shape::Text, |all, at| {
+            let ends_so: Arc<EndsSo> = at.registered()?;
+            Some(with(all, move |ending| ends_so(ending)))
+        }),
+    ),
+]);
+
+fn with(
+    mut all: Vec<Arc<EndsSo>>,
+    ends_so: impl Fn(&Ending<'_>) -> bool + Send + Sync + 'static,
+) -> Vec<Arc<EndsSo>> {
+    all.push(Arc::new(ends_so));
+    all
+}
+
+fn all(at: &At<'_>) -> Option<Arc<EndsSo>> {
     let table = at.table(&ENDING)?;
     if table.is_empty() {
         return at.refuse("an empty condition always holds; leave it out");
     }
-    let statuses = table.may("status", list_of(statuses));
-    let grpc = table.may("grpc_status", list_of(code));
-    let complete = table.may("complete", At::flag);
-    let function = table.may("function", At::registered::<Arc<EndsSo>>);
-    let (statuses, grpc) = (statuses?, grpc?);
-    let (complete, function) = (complete?, function?);
-    Some(Box::new(move |ending| {
-        let status = ending.status().as_u16();
-        let is_of = |statuses: &Vec<(u16, u16)>| {
-            let mut ranges = statuses.iter();
-            ranges.any(|(first, last)| (first..=last).contains(&&status))
-        };
-        statuses.as_ref().is_none_or(is_of)
-            && grpc.as_ref().is_none_or(|codes| {
-                let code = ending.grpc_status();
-                code.is_some_and(|code| codes.contains(&code))
-            })
-            && complete.is_none_or(|complete| complete == ending.is_complete())
-            && function.as_ref().is_none_or(|ends_so| ends_so(ending))
+    let mut all = Vec::new();
+    ENDING.apply(&table, &mut all)?;
+    Some(Arc::new(move |ending| {
+        all.iter().all(|ends_so| ends_so(ending))
     }))
 }
 
-fn list_of<T>(read: impl Fn(&At<'_>) -> Option<T>) -> impl Fn(&At<'_>) -> Option<Vec<T>> {
-    move |at| {
-        let each: Vec<Option<T>> = at.one_or_list().iter().map(&read).collect();
-        each.into_iter().collect()
-    }
-}
-
-/// Reads a gRPC status.
-fn code(at: &At<'_>) -> Option<u32> {
-    at.whole()
-}
+static CLASSES: [(&str, (u16, u16)); 5] = [
+    ("1xx", (100, 199)),
+    ("2xx", (200, 299)),
+    ("3xx", (300, 399)),
+    ("4xx", (400, 499)),
+    ("5xx", (500, 599)),
+];
 
 /// Reads a status, or all statuses of a class: `401`, `"5xx"`.
 fn statuses(at: &At<'_>) -> Option<(u16, u16)> {
     if at.is_text() {
-        let classes = [
-            ("1xx", (100, 199)),
-            ("2xx", (200, 299)),
-            ("3xx", (300, 399)),
-            ("4xx", (400, 499)),
-            ("5xx", (500, 599)),
-        ];
-        return at.one_of(&classes);
+        return at.one_of(&CLASSES);
     }
     let status: u16 = at.whole()?;
     if !(100..=599).contains(&status) {

@@ -1,9 +1,102 @@
 //! Keys: a word, a table for keys with a name, and combinations.
 
-use super::fields::{CLIENT_IP, KEY};
-use super::walk::{At, Table};
+use super::vocabulary::Takes::{Flag, Of};
+use super::vocabulary::{Shape, Vocabulary, setting};
+use super::walk::At;
 use crate::factor::FactorCell;
 use crate::key::{self, AnyKey, ClientIp, Extract, Extractor, Forwarding, Proxies, Secret};
+
+/// Each entry is a key of its own. It is `None` after a mistake.
+pub(super) static KEY: Vocabulary<Option<ReadKey>> = Vocabulary(&[
+    setting(
+        "header",
+        "The value of a header.",
+        Of(Shape::Text, |_, at| {
+            at.reads_header(at.text()?);
+            Some(Some(ReadKey::of(at.made(key::try_header(at.text()?))?)))
+        }),
+    ),
+    setting(
+        "cookie",
+        "The value of a cookie, hashed.",
+        Of(Shape::Text, |_, at| Some(at.common().cookie(at))),
+    ),
+    setting(
+        "query",
+        "The value of a query parameter.",
+        Of(Shape::Text, |_, at| {
+            at.reads_query_field(at.text()?);
+            Some(Some(ReadKey::of(key::query(at.text()?))))
+        }),
+    ),
+    setting(
+        "metadata",
+        "The value of a metadata key of a gRPC call.",
+        Of(Shape::Text, |_, at| Some(metadata(at))),
+    ),
+    setting(
+        "api_key",
+        "The API key in this header, hashed.",
+        Of(Shape::Text, |_, at| {
+            Some(at.common().api_key(at, Some(at.text()?)))
+        }),
+    ),
+    setting(
+        "client_ip",
+        "The address of the client.",
+        Of(Shape::Table(&CLIENT_IP), |_, at| {
+            Some(at.common().client_ip_with(at).map(ReadKey::address))
+        }),
+    ),
+    setting(
+        "function",
+        "A key that code has registered.",
+        Of(Shape::Text, |_, at| {
+            Some(at.registered::<AnyKey>().map(ReadKey::of))
+        }),
+    ),
+    setting(
+        "all_of",
+        "Several keys as one.",
+        Of(Shape::List(&Shape::Named("key")), |_, at| {
+            Some(at.common().fold(at, &at.list()?, both))
+        }),
+    ),
+    setting(
+        "first_of",
+        "The first of them that the request has.",
+        Of(Shape::List(&Shape::Named("key")), |_, at| {
+            Some(at.common().fold(at, &at.list()?, either))
+        }),
+    ),
+    setting(
+        "hashed",
+        "A key as 128 bits of a keyed hash.",
+        Of(Shape::Named("key"), |_, at| Some(at.common().hashed(at))),
+    ),
+]);
+
+static CLIENT_IP: Vocabulary<Extractor<ClientIp>> = Vocabulary(&[
+    setting(
+        "ipv6_prefix",
+        "The number of bits of an IPv6 address that identify a client.",
+        Of(Shape::Whole, |key, at| {
+            at.made(key.try_ipv6_prefix(at.whole()?))
+        }),
+    ),
+    setting(
+        "unwrap_ipv4",
+        "The prefixes of translators from IPv4 to IPv6.",
+        Of(Shape::List(&Shape::Text), |key, at| {
+            at.made(key.try_unwrap_ipv4(at.texts()?))
+        }),
+    ),
+    setting(
+        "without_fallback",
+        "Does not count the proxy if it sends no client address: the request has no key then.",
+        Flag(Extractor::<ClientIp>::without_fallback),
+    ),
+]);
 
 /// The settings that the keys and the policies of a file share.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +108,7 @@ pub(super) struct Common {
 }
 
 /// A key, and whether it is an address.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ReadKey {
     pub(super) key: AnyKey,
     pub(super) is_address: bool,
@@ -61,7 +154,15 @@ impl Common {
             );
         }
         let table = at.table(&KEY)?;
-        self.table(&table)
+        if table.only().is_none() {
+            if table.has_unknown() {
+                return None;
+            }
+            return at.refuse("a key has one field; combine several with `all_of` or `first_of`");
+        }
+        let mut key = None;
+        KEY.apply(&table, &mut key)?;
+        key
     }
 
     fn word(&self, at: &At<'_>) -> Option<ReadKey> {
@@ -101,64 +202,22 @@ impl Common {
         })
     }
 
-    fn table(&self, table: &Table<'_>) -> Option<ReadKey> {
-        let Some((field, at)) = table.only() else {
-            if table.has_unknown() {
-                return None;
-            }
-            return table
-                .at
-                .refuse("a key has one field; combine several with `all_of` or `first_of`");
-        };
-        Some(match field {
-            "header" => {
-                at.reads_header(at.text()?);
-                ReadKey::of(at.made(key::try_header(at.text()?))?)
-            }
-            "cookie" => {
-                at.reads_cookie(at.text()?);
-                let cookie = at.made(key::try_cookie(at.text()?))?;
-                match &self.secret {
-                    Some(secret) => ReadKey::of(cookie.hashed(secret)),
-                    None => ReadKey::of(cookie),
-                }
-            }
-            "query" => {
-                at.reads_query_field(at.text()?);
-                ReadKey::of(key::query(at.text()?))
-            }
-            #[cfg(feature = "tonic")]
-            "metadata" => {
-                at.reads_header(at.text()?);
-                ReadKey::of(at.made(key::try_metadata(at.text()?))?)
-            }
-            "api_key" => self.api_key(at, Some(at.text()?))?,
-            "client_ip" => ReadKey::address(self.client_ip_with(at)?),
-            "function" => {
-                let key = at.registered()?;
-                ReadKey {
-                    key,
-                    is_address: false,
-                }
-            }
-            "all_of" => self.fold(at, &at.list()?, both)?,
-            "first_of" => self.fold(at, &at.list()?, either)?,
-            "hashed" => {
-                let secret = match &self.secret {
-                    Some(secret) => secret.clone(),
-                    None => at.made(Secret::of_the_process())?,
-                };
-                ReadKey {
-                    key: AnyKey::new(self.key(at)?.key).hashed(&secret),
-                    is_address: false,
-                }
-            }
-            field => {
-                return at.refuse(format!(
-                    "{field:?} needs feature `tonic` of tower-ratelimit"
-                ));
-            }
+    fn cookie(&self, at: &At<'_>) -> Option<ReadKey> {
+        at.reads_cookie(at.text()?);
+        let cookie = at.made(key::try_cookie(at.text()?))?;
+        Some(match &self.secret {
+            Some(secret) => ReadKey::of(cookie.hashed(secret)),
+            None => ReadKey::of(cookie),
         })
+    }
+
+    fn hashed(&self, at: &At<'_>) -> Option<ReadKey> {
+        let secret = match &self.secret {
+            Some(secret) => secret.clone(),
+            None => at.made(Secret::of_the_process())?,
+        };
+        let key = AnyKey::new(self.key(at)?.key);
+        Some(ReadKey::of(key.hashed(&secret)))
     }
 
     fn api_key(&self, at: &At<'_>, header: Option<&str>) -> Option<ReadKey> {
@@ -175,23 +234,8 @@ impl Common {
 
     fn client_ip_with(&self, at: &At<'_>) -> Option<Extractor<ClientIp>> {
         let table = at.table(&CLIENT_IP)?;
-        // Each is read, so that all mistakes are reported.
-        let prefix = table.may("ipv6_prefix", |at| {
-            at.made(self.client_ip().try_ipv6_prefix(at.whole()?))
-        });
-        let unwrapped = table.may("unwrap_ipv4", |at| {
-            let texts = at.texts()?;
-            at.made(self.client_ip().try_unwrap_ipv4(texts.clone()))?;
-            Some((at, texts))
-        });
-        let without_fallback = table.may("without_fallback", At::flag);
-        let mut key = prefix?.unwrap_or_else(|| self.client_ip());
-        if let Some((at, texts)) = unwrapped? {
-            key = at.made(key.try_unwrap_ipv4(texts))?;
-        }
-        if without_fallback? == Some(true) {
-            key = key.without_fallback();
-        }
+        let mut key = self.client_ip();
+        CLIENT_IP.apply(&table, &mut key)?;
         Some(key)
     }
 
@@ -211,6 +255,17 @@ impl Common {
         let key = keys.into_iter().map(|read| read.key).reduce(join)?;
         Some(ReadKey { key, is_address })
     }
+}
+
+#[cfg(feature = "tonic")]
+fn metadata(at: &At<'_>) -> Option<ReadKey> {
+    at.reads_header(at.text()?);
+    Some(ReadKey::of(at.made(key::try_metadata(at.text()?))?))
+}
+
+#[cfg(not(feature = "tonic"))]
+fn metadata(at: &At<'_>) -> Option<ReadKey> {
+    at.refuse("\"metadata\" needs feature `tonic` of tower-ratelimit")
 }
 
 fn both(one: AnyKey, other: AnyKey) -> AnyKey {

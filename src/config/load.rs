@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::conditions;
 use super::fields::{ADAPT, CONCURRENCY, PARTITION, STEP};
 use super::functions::{Condition, ReadSignal};
-use super::keys::Common;
 use super::names::unknown;
 use super::store::ReadStore;
 use super::walk::{At, Table};
@@ -15,7 +14,7 @@ use crate::adapt::{
     Adapt, AdaptBuilder, AdaptiveConcurrency, Aimd, Controller, Gradient, Kernel, Load, Resource,
     Signal, Steps, Traffic, Worst, from_fn,
 };
-use crate::factor::{Factor, FactorCell};
+use crate::factor::Factor;
 use crate::key::Head;
 use crate::middleware::AdaptiveConcurrencyLayer;
 
@@ -280,13 +279,9 @@ fn answer_time(at: &At<'_>, _: AdaptBuilder, _: Option<&ReadStore>) -> Option<Ad
 }
 
 /// Reads the adaptive concurrency of all requests.
-pub(super) fn concurrency(
-    common: &Common,
-    at: &At<'_>,
-    factor: Option<&FactorCell>,
-) -> Option<AdaptiveConcurrencyLayer> {
+pub(super) fn concurrency(at: &At<'_>) -> Option<AdaptiveConcurrencyLayer> {
     let mut builder = AdaptiveConcurrency::builder();
-    if let Some(factor) = factor {
+    if let Some(factor) = &at.common().factor {
         builder = builder.frozen_below_one(factor);
     }
     if at.is_text() {
@@ -316,7 +311,7 @@ pub(super) fn concurrency(
                 "when",
                 "say which requests, such as when = { path = \"/checkout/*\" }",
             )?;
-            partitions.push((name.text.to_owned(), conditions::any(common, when)?));
+            partitions.push((name.text.to_owned(), conditions::any(when)?));
         }
     }
     let mut layer = AdaptiveConcurrencyLayer::new(&at.made(builder.build())?);
@@ -328,7 +323,7 @@ pub(super) fn concurrency(
         });
     }
     if let Some(at) = table.get("except") {
-        let except = conditions::exemption(common, at)?;
+        let except = conditions::exemption(at)?;
         layer = layer.except(move |head: &Head<'_>| except(head));
     }
     if let Some(at) = table.get("refusal_status") {

@@ -72,6 +72,7 @@ mod store;
 mod terms;
 mod toml;
 mod tree;
+mod vocabulary;
 mod walk;
 mod watching;
 mod whole;

@@ -8,7 +8,7 @@ use http::HeaderName;
 
 use super::fields::PLAN_OF;
 use super::functions::PlanOf;
-use super::keys::{Common, ReadKey, networks as networks_of};
+use super::keys::{ReadKey, networks as networks_of};
 use super::limits::limit;
 use super::policies::ReadPolicy;
 use super::walk::{At, Name, Table};
@@ -31,7 +31,6 @@ pub(super) struct ReadPlans {
 
 /// Reads the plans of a file, if it has any.
 pub(super) fn plans(
-    common: &Common,
     root: &Table<'_>,
     policies: &[(&str, Option<ReadPolicy>)],
 ) -> Option<ReadPlans> {
@@ -75,7 +74,7 @@ pub(super) fn plans(
         None => root.at.refuse(
             "`plan_of` is missing; say how the plan of a request is found, such as plan_of = { function = \"customer\" }",
         ),
-        Some(at) => plan_of(common, at, &names).map(Some),
+        Some(at) => plan_of(at, &names).map(Some),
     };
     let plans: Vec<Plan> = plans.into_iter().collect::<Option<_>>()?;
     Some(ReadPlans {
@@ -145,7 +144,7 @@ fn plan(name: &str, at: &At<'_>, policies: &Known<'_, Option<&Algorithm>>) -> Op
     Some(plan)
 }
 
-fn plan_of(common: &Common, at: &At<'_>, names: &Known<'_, ()>) -> Option<Arc<PlanOf>> {
+fn plan_of(at: &At<'_>, names: &Known<'_, ()>) -> Option<Arc<PlanOf>> {
     let table = at.table(&PLAN_OF)?;
     table.either("header", "function");
     table.either("header", "key");
@@ -164,7 +163,7 @@ fn plan_of(common: &Common, at: &At<'_>, names: &Known<'_, ()>) -> Option<Arc<Pl
         return at.registered();
     }
     if let Some(at) = table.get("key") {
-        let key = common.key(at);
+        let key = at.common().key(at);
         let plans = table
             .need("plans", "give each key its plan")
             .and_then(|at| by_key(at, key.as_ref().is_some_and(|key| key.is_address), names));

@@ -13,7 +13,7 @@ use super::endings;
 use super::fields::{KEY_LIMITS, POLICY};
 use super::functions::LimitBy;
 use super::hours::by_hours;
-use super::keys::{Common, ReadKey};
+use super::keys::ReadKey;
 use super::limits::{algorithm, limit};
 use super::terms;
 use super::tree::{Value, quoted};
@@ -35,10 +35,7 @@ pub(super) struct ReadPolicy {
 ///
 /// A policy with a mistake is kept with its name alone, so that mistakes in plans that mention it are found
 /// too.
-pub(super) fn policies<'w>(
-    common: &Common,
-    at: &At<'w>,
-) -> Option<Vec<(&'w str, Option<ReadPolicy>)>> {
+pub(super) fn policies<'w>(at: &At<'w>) -> Option<Vec<(&'w str, Option<ReadPolicy>)>> {
     if !at.is_table() {
         return at.expected("a table; write each policy under its name, [policies.NAME]");
     }
@@ -57,7 +54,7 @@ pub(super) fn policies<'w>(
                 format!("it differs from the policy of {before} in case alone; rename one"),
             );
         }
-        policies.push((name.text, policy(common, *name, at)));
+        policies.push((name.text, policy(*name, at)));
     }
     for (name, at) in &entries {
         check_first_name(*name, at, &mut names);
@@ -98,13 +95,13 @@ fn check_first_name(name: Name<'_>, at: &At<'_>, taken: &mut HashMap<String, Str
     }
 }
 
-fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
+fn policy(name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     let table = at.table(&POLICY)?;
     let other = other_operation(&table);
     let own = algorithm(&table, other.as_ref());
     let key = table
         .need("key", "say what is counted apart, such as key = \"client_ip\", or key = \"global\" for all requests together")
-        .and_then(|at| common.key(at));
+        .and_then(|at| at.common().key(at));
     let mut policy = Policy::new(name.text, own.unwrap_or(Algorithm::Unlimited));
     let stands = limit_of(at);
     stands
@@ -117,10 +114,10 @@ fn policy(common: &Common, name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
         policy = policy.limited_by(by_hours);
     }
     policy = with_options(policy, &table);
-    policy = adapt::with_factor(common, policy, &table);
+    policy = adapt::with_factor(policy, &table);
     policy = endings::with_unsettled(policy, &table);
-    policy = terms::with_terms(common, policy, &table, own.as_ref());
-    let keyed = with_reads(common, policy.clone(), &table, key);
+    policy = terms::with_terms(policy, &table, own.as_ref());
+    let keyed = with_reads(policy.clone(), &table, key);
     by_hours?;
     Some(ReadPolicy {
         keyed: keyed?,
@@ -188,19 +185,14 @@ pub(super) fn mode(at: &At<'_>) -> Option<Mode> {
 }
 
 /// Adds what a policy reads from a request.
-fn with_reads(
-    common: &Common,
-    policy: Policy,
-    table: &Table<'_>,
-    key: Option<ReadKey>,
-) -> Option<Policy<Http>> {
+fn with_reads(policy: Policy, table: &Table<'_>, key: Option<ReadKey>) -> Option<Policy<Http>> {
     let cost = table.get("cost").map(costs::cost);
-    let when = table.get("when").map(|at| conditions::any(common, at));
+    let when = table.get("when").map(|at| conditions::any(at));
     let no_key = table.get("no_key").map(no_key);
     let limit_by = table.get("limit_by").map(|at| limit_by(at, policy.name()));
     let operation = match table.get("operation") {
         Some(_) if is_by_path(table) => Some(Some(None)),
-        Some(at) => Some(common.key(at).map(Some)),
+        Some(at) => Some(at.common().key(at).map(Some)),
         None => None,
     };
     match (table.get("operation"), table.get("operations")) {
@@ -225,7 +217,7 @@ fn with_reads(
         endings::with_endings,
     ];
     for step in steps {
-        match step(common, policy.clone(), table) {
+        match step(policy.clone(), table) {
             Some(next) => policy = next,
             None => are_good = false,
         }
@@ -258,7 +250,7 @@ fn with_reads(
 }
 
 /// Adds what some of the fields say of single requests.
-type Step = fn(&Common, Policy<Http>, &Table<'_>) -> Option<Policy<Http>>;
+type Step = fn(Policy<Http>, &Table<'_>) -> Option<Policy<Http>>;
 
 /// Reads the function that sets the limit of a request.
 fn limit_by(at: &At<'_>, policy: &str) -> Option<Arc<LimitBy>> {

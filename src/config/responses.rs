@@ -3,18 +3,148 @@
 use bytes::Bytes;
 use http::HeaderValue;
 
-#[cfg(feature = "tonic")]
-use super::fields::GRPC;
-use super::fields::{BODY, RESPONSES};
 use super::policies::status;
-use super::walk::{At, Table};
-use crate::key::Secret;
-use crate::middleware::RateLimitLayerBuilder;
+use super::vocabulary::Takes::{Flag, Of, Together};
+use super::vocabulary::{Shape, Vocabulary, setting};
+use super::walk::At;
+use crate::middleware::RateLimitLayerBuilder as Builder;
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
 use crate::response::{Denied, Dialect, RefusalBody, Reset};
 
-const WORDS: &[(&str, Dialect)] = &[
+pub(super) static RESPONSES: Vocabulary<Builder> = Vocabulary(&[
+    setting(
+        "dialects",
+        "The rate limit headers; the default is draft-11. An empty list sends none.",
+        Of(Shape::List(&Shape::Word(&DIALECTS)), |layer, at| {
+            Some(layer.dialects(dialects(&at.list()?)))
+        }),
+    ),
+    setting(
+        "refusal_status",
+        "The status of a refusal; the default is 429.",
+        Of(Shape::Whole, |layer, at| {
+            Some(layer.refusal_status(status(at)?))
+        }),
+    ),
+    setting(
+        "too_large_status",
+        "The status of a refusal of a request that costs more than a policy ever admits, such as 413.",
+        Of(Shape::Whole, |layer, at| {
+            Some(layer.too_large_status(status(at)?))
+        }),
+    ),
+    setting(
+        "refusal_body",
+        "The body of a refusal: a word, or a text with its content type.",
+        Of(
+            Shape::Any(&[Shape::Word(&BODIES), Shape::Table(&BODY)]),
+            |layer, at| Some(layer.refusal_body(body(at)?)),
+        ),
+    ),
+    setting(
+        "retry_jitter",
+        "The most that is added to Retry-After, in whole seconds.",
+        Of(Shape::Duration, |layer, at| {
+            let most = at.duration()?;
+            if most.subsec_nanos() != 0 {
+                return at.expected("a whole number of seconds");
+            }
+            Some(layer.retry_jitter(most))
+        }),
+    ),
+    setting(
+        "without_headers_if_public",
+        "Leaves the headers out of responses that shared caches may keep.",
+        Flag(Builder::without_headers_if_public),
+    ),
+    setting(
+        "partition_keys",
+        "Tells the partition key of draft 11, hashed with the secret of the file.",
+        Of(Shape::Flag, |layer, at| {
+            match (at.flag()?, &at.common().secret) {
+            (false, _) => Some(layer),
+            (true, Some(secret)) => Some(layer.partition_keys(secret)),
+            (true, None) => at.refuse(
+                "partition keys are hashed; give the file a secret, secret = { env = \"NAME\" }",
+            ),
+        }
+        }),
+    ),
+    setting(
+        "expose_decision",
+        "Puts the decision into the extensions of each allowed request.",
+        Flag(Builder::expose_decision),
+    ),
+    setting(
+        "expose_decision_in_response",
+        "Puts the decision into the extensions of each response, for outer layers.",
+        Flag(Builder::expose_decision_in_response),
+    ),
+    setting(
+        "grpc",
+        "How calls of gRPC are refused.",
+        Of(Shape::Table(&GRPC), grpc),
+    ),
+]);
+
+static BODY: Vocabulary<()> = Vocabulary(&[
+    setting(
+        "content_type",
+        "The value of Content-Type.",
+        Together(Shape::Text),
+    ),
+    setting("text", "The body.", Together(Shape::Text)),
+    setting(
+        "function",
+        "A body that code has registered, in place of the others.",
+        Together(Shape::Text),
+    ),
+]);
+
+static GRPC: Vocabulary<()> = Vocabulary(&[
+    setting(
+        "calls",
+        "Which requests are calls; the default is detected, by their content type.",
+        Together(Shape::Word(&["detected", "always", "never"])),
+    ),
+    setting(
+        "message",
+        "The message of a refusal, at most 512 bytes.",
+        Together(Shape::Text),
+    ),
+    setting(
+        "without_quota_failure",
+        "Leaves QuotaFailure out of the details.",
+        Together(Shape::Flag),
+    ),
+    setting(
+        "retry_pushback",
+        "Sends grpc-retry-pushback-ms, with a random time of at most this.",
+        Together(Shape::Duration),
+    ),
+]);
+
+/// Reads dialects, of which no two write the same header.
+fn dialects(list: &[At<'_>]) -> Vec<Dialect> {
+    let mut read: Vec<(Dialect, String)> = Vec::new();
+    for at in list {
+        let Some(dialect) = at.one_of(&DIALECTS) else {
+            continue;
+        };
+        let mut before = read.iter();
+        let common = before.find_map(|(known, place)| Some((known.common_header(dialect)?, place)));
+        if let Some((header, place)) = common {
+            at.refuse::<()>(format!(
+                "it writes `{header}`, as the one of {place} does; keep one of the two"
+            ));
+        }
+        read.push((dialect, at.place()));
+    }
+    read.into_iter().map(|(dialect, _)| dialect).collect()
+}
+
+static DIALECTS: [(&str, Dialect); 11] = [
     ("draft-11", Dialect::Draft11),
     ("draft-07", Dialect::Draft07),
     ("draft-06", Dialect::Draft06),
@@ -43,99 +173,30 @@ const WORDS: &[(&str, Dialect)] = &[
     ("github", Dialect::GitHub),
 ];
 
-/// Adds the options of `responses`.
-pub(super) fn responses(
-    at: &At<'_>,
-    secret: Option<&Secret>,
-    mut builder: RateLimitLayerBuilder,
-) -> RateLimitLayerBuilder {
-    let Some(table) = at.table(&RESPONSES) else {
-        return builder;
-    };
-    if let Some(list) = table.get("dialects").and_then(At::list) {
-        builder = builder.dialects(dialects(&list));
-    }
-    if let Some(status) = table.get("refusal_status").and_then(status) {
-        builder = builder.refusal_status(status);
-    }
-    if let Some(status) = table.get("too_large_status").and_then(status) {
-        builder = builder.too_large_status(status);
-    }
-    if let Some(body) = table.get("refusal_body").and_then(body) {
-        builder = builder.refusal_body(body);
-    }
-    if let Some(at) = table.get("retry_jitter")
-        && let Some(most) = at.duration()
-    {
-        if most.subsec_nanos() != 0 {
-            at.expected::<()>("a whole number of seconds");
-        }
-        builder = builder.retry_jitter(most);
-    }
-    if is_on(&table, "without_headers_if_public") {
-        builder = builder.without_headers_if_public();
-    }
-    if is_on(&table, "expose_decision") {
-        builder = builder.expose_decision();
-    }
-    if is_on(&table, "expose_decision_in_response") {
-        builder = builder.expose_decision_in_response();
-    }
-    if let Some(at) = table.get("grpc") {
-        builder = grpc(at, builder);
-    }
-    if is_on(&table, "partition_keys")
-        && let Some(at) = table.get("partition_keys")
-    {
-        match secret {
-            Some(secret) => builder = builder.partition_keys(secret),
-            None => {
-                at.refuse::<()>("partition keys are hashed; give the file a secret, secret = { env = \"NAME\" }");
-            }
-        }
-    }
-    builder
-}
+type MakeBody = fn() -> RefusalBody;
 
-/// Reads dialects, of which no two write the same header.
-fn dialects(list: &[At<'_>]) -> Vec<Dialect> {
-    let mut read: Vec<(Dialect, String)> = Vec::new();
-    for at in list {
-        let Some(dialect) = at.one_of(WORDS) else {
-            continue;
-        };
-        let mut before = read.iter();
-        let common = before.find_map(|(known, place)| Some((known.common_header(dialect)?, place)));
-        if let Some((header, place)) = common {
-            at.refuse::<()>(format!(
-                "it writes `{header}`, as the one of {place} does; keep one of the two"
-            ));
-        }
-        read.push((dialect, at.place()));
-    }
-    read.into_iter().map(|(dialect, _)| dialect).collect()
-}
+static BODIES: [(&str, MakeBody); 4] = [
+    ("problem", || RefusalBody::Problem),
+    ("bare-problem", || RefusalBody::BareProblem),
+    ("json", || RefusalBody::Json),
+    ("text", || RefusalBody::Text),
+];
 
 #[cfg(not(feature = "tonic"))]
-fn grpc(at: &At<'_>, builder: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
-    at.refuse::<()>("calls of gRPC need feature `tonic` of tower-ratelimit");
-    builder
+fn grpc(_: Builder, at: &At<'_>) -> Option<Builder> {
+    at.refuse("calls of gRPC need feature `tonic` of tower-ratelimit")
 }
 
 #[cfg(feature = "tonic")]
-type Calls = fn() -> Grpc;
-
-#[cfg(feature = "tonic")]
-fn grpc(at: &At<'_>, builder: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
-    const WORDS: &[(&str, Calls)] = &[
+fn grpc(layer: Builder, at: &At<'_>) -> Option<Builder> {
+    type MakeGrpc = fn() -> Grpc;
+    const CALLS: [(&str, MakeGrpc); 3] = [
         ("detected", Grpc::detected),
         ("always", Grpc::always),
         ("never", Grpc::never),
     ];
-    let Some(table) = at.table(&GRPC) else {
-        return builder;
-    };
-    let calls = table.get("calls").and_then(|at| at.one_of(WORDS));
+    let table = at.table(&GRPC)?;
+    let calls = table.get("calls").and_then(|at| at.one_of(&CALLS));
     let mut grpc = calls.map_or_else(Grpc::detected, |calls| calls());
     if let Some(at) = table.get("message")
         && let Some(message) = at.text()
@@ -145,33 +206,18 @@ fn grpc(at: &At<'_>, builder: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
         }
         grpc = grpc.message(message);
     }
-    if is_on(&table, "without_quota_failure") {
+    if table.get("without_quota_failure").and_then(At::flag) == Some(true) {
         grpc = grpc.without_quota_failure();
     }
     if let Some(jitter) = table.get("retry_pushback").and_then(At::duration) {
         grpc = grpc.retry_pushback(jitter);
     }
-    builder.grpc(grpc)
-}
-
-fn is_on(table: &Table<'_>, field: &str) -> bool {
-    table.get(field).and_then(At::flag) == Some(true)
+    Some(layer.grpc(grpc))
 }
 
 fn body(at: &At<'_>) -> Option<RefusalBody> {
     if at.is_text() {
-        const WORDS: &[(&str, Word)] = &[
-            ("problem", Word::Problem),
-            ("bare-problem", Word::BareProblem),
-            ("json", Word::Json),
-            ("text", Word::Text),
-        ];
-        return at.one_of(WORDS).map(|word| match word {
-            Word::Problem => RefusalBody::Problem,
-            Word::BareProblem => RefusalBody::BareProblem,
-            Word::Json => RefusalBody::Json,
-            Word::Text => RefusalBody::Text,
-        });
+        return at.one_of(&BODIES).map(|body| body());
     }
     let table = at.table(&BODY)?;
     if let Some(function) = table.get("function") {
@@ -190,12 +236,4 @@ fn body(at: &At<'_>) -> Option<RefusalBody> {
     Some(RefusalBody::custom(content_type?, move |_: &Denied<'_>| {
         text.clone()
     }))
-}
-
-#[derive(Clone, Copy)]
-enum Word {
-    Problem,
-    BareProblem,
-    Json,
-    Text,
 }

@@ -1,6 +1,7 @@
 use serde_json::{Map, Value, json};
 
-use super::fields::{Fields, NAMED, ROOT, Shape};
+use super::fields::ROOT;
+use super::vocabulary::{Fields, NAMED, Shape};
 
 /// Returns the JSON Schema of the file (draft 2020-12), for editors. It is also the file `docs/limits.schema.json`.
 pub fn schema() -> String {
@@ -15,9 +16,9 @@ pub fn schema() -> String {
     format!("{root:#}\n")
 }
 
-fn table(fields: &Fields) -> Value {
+fn table(table: &dyn Fields) -> Value {
     let mut properties = Map::new();
-    for field in fields.0 {
+    for field in table.fields() {
         let mut property = shape(field.shape);
         property["description"] = json!(field.says);
         properties.insert(field.name.to_owned(), property);
@@ -35,7 +36,7 @@ fn shape(of: Shape) -> Value {
         Shape::Whole => json!({ "type": "integer", "minimum": 0 }),
         Shape::Flag => json!({ "type": "boolean" }),
         Shape::Duration => json!({ "type": "string", "pattern": "^\\s*[0-9]*\\s*[a-zµμ]*\\s*$" }),
-        Shape::Word(words) => json!({ "enum": words }),
+        Shape::Word(words) => json!({ "enum": words.words() }),
         Shape::List(of) => json!({ "type": "array", "items": shape(*of) }),
         Shape::OneOrList(of) => json!({ "anyOf": [shape(*of), shape(Shape::List(of))] }),
         Shape::Map(of) => json!({ "type": "object", "additionalProperties": shape(*of) }),

@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
-use super::fields::{Fields, NAMED, ROOT, Shape};
+use super::fields::ROOT;
 use super::tree::{Node, Value};
+use super::vocabulary::{Fields, NAMED, Shape};
 
 /// Marks what may be secret in a file.
 pub(super) fn mark(root: &mut Node) {
@@ -37,11 +38,12 @@ fn mark_as(node: &mut Node, of: Shape, hide: bool) {
                 mark_as(&mut entry.node, *of, hide);
             }
         }
-        (Shape::Table(fields), Value::Table(entries)) => {
+        (Shape::Table(table), Value::Table(entries)) => {
             // One that was to stand in the table below.
-            let may_be_secret = hide || has_secret_names(fields);
+            let may_be_secret = hide || has_secret_names(table);
+            let fields = table.fields();
             for entry in entries {
-                let mut known = fields.0.iter();
+                let mut known = fields.iter();
                 if let Some(field) = known.find(|field| field.name == entry.name) {
                     mark_as(&mut entry.node, field.shape, hide);
                 } else {
@@ -96,8 +98,8 @@ fn fits(of: Shape, value: &Value) -> bool {
 }
 
 /// Returns whether one of the fields is a table under whose names secrets stand.
-fn has_secret_names(fields: &Fields) -> bool {
-    let mut fields = fields.0.iter();
+fn has_secret_names(table: &dyn Fields) -> bool {
+    let mut fields = table.fields().into_iter();
     fields.any(|field| matches!(field.shape, Shape::Secret(Shape::Map(_))))
 }
 
@@ -111,8 +113,8 @@ fn holds_secret(of: Shape, seen: &mut Vec<&'static str>) -> bool {
         }
         Shape::List(of) | Shape::OneOrList(of) | Shape::Map(of) => holds_secret(*of, seen),
         Shape::Any(shapes) => shapes.iter().any(|of| holds_secret(*of, seen)),
-        Shape::Table(fields) => {
-            let mut fields = fields.0.iter();
+        Shape::Table(table) => {
+            let mut fields = table.fields().into_iter();
             fields.any(|field| holds_secret(field.shape, seen))
         }
         _ => false,

@@ -17,14 +17,13 @@ use super::plans::{ReadPlans, plans};
 use super::policies::{ReadPolicy, limit_of, mode, policies};
 #[cfg(feature = "resolver")]
 use super::resolving::{ReadResolver, resolver};
-use super::responses::responses;
+use super::responses::RESPONSES;
 use super::store::{ReadStore, resolved, secret, store};
 use super::tree::quoted;
 use super::walk::{At, Places, Table};
 #[cfg(feature = "adapt")]
 use crate::adapt::Adapt;
 use crate::algorithm::Algorithm;
-#[cfg(feature = "adapt")]
 use crate::factor::FactorCell;
 use crate::key::{Forwarding, Head, Proxies, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
@@ -152,30 +151,34 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         Some(at) => Some(store(at)),
         None => own_store(at).map(Some),
     };
-    let mut common = Common {
-        factor: None,
-        proxies: root.get("proxies").and_then(proxies),
-        secret: root.get("secret").and_then(hashing_secret),
-    };
+    let read_store = store.as_ref().and_then(Option::as_ref);
+    let proxies = root.get("proxies").and_then(proxies);
+    let secret = root.get("secret").and_then(hashing_secret);
     #[cfg(feature = "adapt")]
-    let (adapt, concurrency) = load(&root, &mut common, store.as_ref().and_then(Option::as_ref));
+    let (adapt, factor) = followed(&root, read_store);
     #[cfg(not(feature = "adapt"))]
-    refuse_load(&root, &mut common);
+    let factor = refuse_load(&root);
+    at.walk.share(Common {
+        factor,
+        proxies,
+        secret,
+    });
+    #[cfg(feature = "adapt")]
+    let concurrency = root.get("concurrency").and_then(adapt::concurrency);
     let remedy = "a file without policies limits nothing; add one, such as [policies.minute]";
     let table = root.need("policies", remedy);
-    let policies = table.and_then(|at| policies(&common, at));
+    let policies = table.and_then(|at| policies(at));
     let modes = Modes::new();
-    let read_store = store.as_ref().and_then(Option::as_ref);
-    let (mut layer, mut limiter) = options(&root, &common, &modes, read_store);
+    let (mut layer, mut limiter) = options(&root, &modes, read_store);
     let shadow = root.get("shadow").and_then(path);
     #[cfg(feature = "resolver")]
-    let resolver = root.may("resolver", resolver);
+    let resolver = root.get("resolver").and_then(resolver);
     #[cfg(not(feature = "resolver"))]
     if let Some(at) = root.get("resolver") {
         at.refuse::<()>("it needs feature `resolver` of tower-ratelimit");
     }
     let policies = policies?;
-    let read = plans(&common, &root, &policies);
+    let read = plans(&root, &policies);
     let policies: Vec<ReadPolicy> = policies
         .into_iter()
         .map(|(_, policy)| policy)
@@ -186,8 +189,6 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         limiter = limiter.plans(read.plans, |_| None::<String>);
         plans = read.names;
     }
-    #[cfg(feature = "resolver")]
-    let resolver = resolver?;
     #[cfg(feature = "resolver")]
     if let Some(resolver) = &resolver {
         layer = layer.looking_up_by(resolver.looks.clone());
@@ -208,7 +209,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         store: store.unwrap_or_default().unwrap_or_default(),
         modes,
         places: at.walk.take_limits(),
-        proxies: common.proxies.map(|(proxies, _)| proxies),
+        proxies: at.common().proxies.clone().map(|(proxies, _)| proxies),
         #[cfg(feature = "adapt")]
         followed: adapt
             .as_ref()
@@ -264,7 +265,6 @@ fn warn_of_one<'t, 'w: 't>(pointless: &Pointless, limit: impl Fn(&str) -> Option
 /// Reads what concerns all policies: responses, lists, the mode, and how many wait.
 fn options(
     root: &Table<'_>,
-    common: &Common,
     modes: &Modes,
     store: Option<&ReadStore>,
 ) -> (RateLimitLayerBuilder, LimiterBuilder) {
@@ -273,11 +273,11 @@ fn options(
     if let Some(hook) = root.at.walk.functions().on_decision.clone() {
         layer = layer.on_decision(move |head, key, decision| hook(head, key, decision));
     }
-    if let Some(at) = root.get("responses") {
-        layer = responses(at, common.secret.as_ref(), layer);
+    if let Some(table) = root.get("responses").and_then(|at| at.table(&RESPONSES)) {
+        RESPONSES.apply(&table, &mut layer);
     }
     if let Some(at) = root.get("lists") {
-        layer = lists(common, at, layer);
+        layer = lists(at, layer);
     }
     if let Some(mode) = root.get("mode").and_then(mode) {
         (layer, limiter) = (layer.mode(mode), limiter.mode(mode));
@@ -332,13 +332,9 @@ fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerB
     }
 }
 
-/// Reads what follows the load: the factor of policies, and how many requests may be in flight.
+/// Reads what limits follow, and the factor of the policies that follow it.
 #[cfg(feature = "adapt")]
-fn load(
-    root: &Table<'_>,
-    common: &mut Common,
-    store: Option<&ReadStore>,
-) -> (Option<Adapt>, Option<AdaptiveConcurrencyLayer>) {
+fn followed(root: &Table<'_>, store: Option<&ReadStore>) -> (Option<Adapt>, Option<FactorCell>) {
     let functions = root.at.walk.functions();
     let (table, own) = (root.get("adapt"), &functions.own_adapt);
     let adapt = match (table, own) {
@@ -353,23 +349,24 @@ fn load(
     };
     // A table with a mistake still counts as a table, so a policy that follows it is valid.
     let factor = adapt.as_ref().map(|adapt| adapt.factor().clone());
-    common.factor = factor.or_else(|| table.map(|_| FactorCell::default()));
-    let concurrency = root.get("concurrency");
-    let concurrency =
-        concurrency.and_then(|at| adapt::concurrency(common, at, common.factor.as_ref()));
-    (adapt, concurrency)
+    (
+        adapt,
+        factor.or_else(|| table.map(|_| FactorCell::default())),
+    )
 }
 
 #[cfg(not(feature = "adapt"))]
-fn refuse_load(root: &Table<'_>, common: &mut Common) {
+fn refuse_load(root: &Table<'_>) -> Option<FactorCell> {
+    let mut factor = None;
     for field in ["adapt", "concurrency"] {
         if let Some(at) = root.get(field) {
-            common.factor = Some(crate::factor::FactorCell::new());
+            factor = Some(FactorCell::new());
             at.refuse::<()>(format!(
                 "`{field}` needs feature `adapt` of tower-ratelimit"
             ));
         }
     }
+    factor
 }
 
 fn nodes(at: &At<'_>) -> Option<u32> {
@@ -426,18 +423,15 @@ fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
     Some((proxies, forwarding?))
 }
 
-fn lists(common: &Common, at: &At<'_>, mut layer: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
+fn lists(at: &At<'_>, mut layer: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
     let Some(table) = at.table(&LISTS) else {
         return layer;
     };
     layer = exempt_paths(&table, layer);
-    if let Some(condition) = table
-        .get("allow")
-        .and_then(|at| conditions::exemption(common, at))
-    {
+    if let Some(condition) = table.get("allow").and_then(|at| conditions::exemption(at)) {
         layer = layer.allow(move |head| condition(head));
     }
-    if let Some(condition) = table.get("deny").and_then(|at| conditions::any(common, at)) {
+    if let Some(condition) = table.get("deny").and_then(|at| conditions::any(at)) {
         layer = layer.deny(move |head| condition(head));
     }
     layer

@@ -79,7 +79,7 @@ fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
     let builder = options(table);
     let store = if let Some(at) = table.get("redis") {
         let url = url(at);
-        at.made(builder?.open(url?))
+        at.made(builder.open(url?))
     } else if let Some(at) = table.get("cluster") {
         cluster(builder, at)
     } else {
@@ -90,48 +90,43 @@ fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
 
 /// Reads what stands beside the place of a store in Redis.
 #[cfg(feature = "redis")]
-fn options(table: &super::walk::Table<'_>) -> Option<RedisStoreBuilder> {
+fn options(table: &super::walk::Table<'_>) -> RedisStoreBuilder {
+    let time = |field: &str| table.get(field).and_then(At::duration);
     let mut builder = RedisStore::builder();
-    let prefix = table.may("prefix", At::text);
-    let deadline = table.may("deadline", At::duration);
-    let remember_denials_for = table.may("remember_denials_for", At::duration);
-    let slot_life = table.may("slot_life", At::duration);
-    let lease = table.may("lease", At::duration);
-    let nodes = table.may("nodes", At::whole);
-    if let Some(prefix) = prefix? {
+    if let Some(prefix) = table.get("prefix").and_then(At::text) {
         builder = builder.prefix(prefix);
     }
-    if let Some(deadline) = deadline? {
+    if let Some(deadline) = time("deadline") {
         builder = builder.deadline(deadline);
     }
-    if let Some(time) = remember_denials_for? {
-        builder = builder.remember_denials_for(time);
+    if let Some(longest) = time("remember_denials_for") {
+        builder = builder.remember_denials_for(longest);
     }
-    if let Some(life) = slot_life? {
+    if let Some(life) = time("slot_life") {
         builder = builder.slot_life(life);
     }
-    if let Some(longest) = lease? {
+    if let Some(longest) = time("lease") {
         builder = builder.lease(Lease::up_to(longest));
     }
-    if let Some(nodes) = nodes? {
+    if let Some(nodes) = table.get("nodes").and_then(At::whole) {
         builder = builder.nodes(nodes);
     }
-    Some(builder)
+    builder
 }
 
 #[cfg(feature = "redis-cluster")]
-fn cluster(builder: Option<RedisStoreBuilder>, at: &At<'_>) -> Option<RedisStore> {
+fn cluster(builder: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
     let urls = urls(at);
-    at.made(builder?.open_cluster(urls?))
+    at.made(builder.open_cluster(urls?))
 }
 
 #[cfg(all(feature = "redis", not(feature = "redis-cluster")))]
-fn cluster(_: Option<RedisStoreBuilder>, at: &At<'_>) -> Option<RedisStore> {
+fn cluster(_: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
     at.refuse("a cluster needs feature `redis-cluster` of tower-ratelimit")
 }
 
 #[cfg(feature = "redis-sentinel")]
-fn sentinel(builder: Option<RedisStoreBuilder>, at: &At<'_>) -> Option<RedisStore> {
+fn sentinel(builder: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
     let table = at.table(&SENTINEL)?;
     let master = table
         .need("master", "give the name of the master")
@@ -139,11 +134,11 @@ fn sentinel(builder: Option<RedisStoreBuilder>, at: &At<'_>) -> Option<RedisStor
     let servers = table
         .need("servers", "give the URLs of the sentinels")
         .and_then(urls);
-    at.made(builder?.open_sentinel(&master?, servers?))
+    at.made(builder.open_sentinel(&master?, servers?))
 }
 
 #[cfg(all(feature = "redis", not(feature = "redis-sentinel")))]
-fn sentinel(_: Option<RedisStoreBuilder>, at: &At<'_>) -> Option<RedisStore> {
+fn sentinel(_: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
     at.refuse("Sentinel needs feature `redis-sentinel` of tower-ratelimit")
 }
 

@@ -2,24 +2,16 @@
 //! penalty for keys that are refused too often.
 
 use super::conditions;
-use super::fields::{HEAVIEST_KEYS, PENALTY};
-use super::keys::Common;
+use super::vocabulary::Takes::{Flag, Time, Together, Whole};
+use super::vocabulary::{Shape, Vocabulary, setting};
 use super::walk::{At, Table};
 use crate::algorithm::Algorithm;
 use crate::key::Head;
 use crate::policy::{HeaviestKeys, Http, Penalty, Policy};
 
 /// Adds the demands of the table, and rejects those that do not fit the limit.
-pub(super) fn with_terms(
-    common: &Common,
-    mut policy: Policy,
-    table: &Table<'_>,
-    own: Option<&Algorithm>,
-) -> Policy {
-    if let Some(keys) = table
-        .get("heaviest_keys")
-        .and_then(|at| heaviest_keys(common, at))
-    {
+pub(super) fn with_terms(mut policy: Policy, table: &Table<'_>, own: Option<&Algorithm>) -> Policy {
+    if let Some(keys) = table.get("heaviest_keys").and_then(|at| heaviest_keys(at)) {
         policy = policy.heaviest_keys(keys);
     }
     let limit = own.and_then(Algorithm::limit);
@@ -96,30 +88,44 @@ fn with_penalty(mut policy: Policy, table: &Table<'_>, own: Option<&Algorithm>) 
     policy
 }
 
-type Show = fn(&Common, HeaviestKeys) -> HeaviestKeys;
+pub(super) static HEAVIEST_KEYS: Vocabulary<()> = Vocabulary(&[
+    setting(
+        "most",
+        "The number of keys, from 1 to 1000.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "shown",
+        "How a key is shown; the default is hashed.",
+        Together(Shape::Word(&SHOWN)),
+    ),
+]);
 
-fn heaviest_keys(common: &Common, at: &At<'_>) -> Option<HeaviestKeys> {
+type Show = fn(&At<'_>, HeaviestKeys) -> HeaviestKeys;
+
+static SHOWN: [(&str, Show); 3] = [
+    ("hashed", hashed),
+    ("masked", |_, keys| keys.masked()),
+    ("in-the-clear", |_, keys| keys.in_the_clear()),
+];
+
+fn heaviest_keys(at: &At<'_>) -> Option<HeaviestKeys> {
     if !at.is_table() {
-        return most(at).map(|keys| hashed(common, keys));
+        return most(at).map(|keys| hashed(at, keys));
     }
     let table = at.table(&HEAVIEST_KEYS)?;
     let keys = table
         .need("most", "say how many keys are told, such as most = 10")
         .and_then(most);
-    let words: [(_, Show); 3] = [
-        ("hashed", hashed),
-        ("masked", |_, keys| keys.masked()),
-        ("in-the-clear", |_, keys| keys.in_the_clear()),
-    ];
     let show = match table.get("shown") {
         None => hashed,
-        Some(at) => at.one_of(&words)?,
+        Some(at) => at.one_of(&SHOWN)?,
     };
-    Some(show(common, keys?))
+    Some(show(at, keys?))
 }
 
-fn hashed(common: &Common, keys: HeaviestKeys) -> HeaviestKeys {
-    match &common.secret {
+fn hashed(at: &At<'_>, keys: HeaviestKeys) -> HeaviestKeys {
+    match &at.common().secret {
         Some(secret) => keys.hashed(secret),
         None => keys,
     }
@@ -139,6 +145,44 @@ fn is_present(table: &Table<'_>, field: &str) -> bool {
     }
 }
 
+pub(super) static PENALTY: Vocabulary<Penalty> = Vocabulary(&[
+    setting(
+        "refusals",
+        "At how many refusals a key is blocked.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "within",
+        "Within what time they have to come.",
+        Together(Shape::Duration),
+    ),
+    setting(
+        "block",
+        "How long the first block lasts; the default is a minute.",
+        Time(Penalty::block),
+    ),
+    setting(
+        "times",
+        "How many times as long each further block lasts; the default is 1.",
+        Whole(Penalty::times),
+    ),
+    setting(
+        "up_to",
+        "How long a block can last at most; the default is a day.",
+        Time(Penalty::up_to),
+    ),
+    setting(
+        "forget_after",
+        "After how long without a block the earlier ones are forgotten; the default is a day.",
+        Time(Penalty::forget_after),
+    ),
+    setting(
+        "extended_by_refusals",
+        "Lets each refusal during a block begin the block again.",
+        Flag(Penalty::extended_by_refusals),
+    ),
+]);
+
 fn penalty(at: &At<'_>) -> Option<Penalty> {
     let table = at.table(&PENALTY)?;
     let refusals = table
@@ -153,42 +197,19 @@ fn penalty(at: &At<'_>) -> Option<Penalty> {
             "say within what time they have to come, such as within = \"15min\"",
         )
         .and_then(At::duration);
-    let block = table.may("block", At::duration);
-    let times = table.may("times", At::whole);
-    let up_to = table.may("up_to", At::duration);
-    let forget_after = table.may("forget_after", At::duration);
-    let is_extended = table.may("extended_by_refusals", At::flag);
-    let mut penalty = Penalty::after(refusals?, within?);
-    if let Some(block) = block? {
-        penalty = penalty.block(block);
-    }
-    if let Some(times) = times? {
-        penalty = penalty.times(times);
-    }
-    if let Some(most) = up_to? {
-        penalty = penalty.up_to(most);
-    }
-    if let Some(time) = forget_after? {
-        penalty = penalty.forget_after(time);
-    }
-    if is_extended? == Some(true) {
-        penalty = penalty.extended_by_refusals();
-    }
-    Some(penalty)
+    let mut penalty = Penalty::after(refusals.unwrap_or(1), within.unwrap_or_default());
+    PENALTY.apply(&table, &mut penalty)?;
+    refusals.and(within).map(|_| penalty)
 }
 
 /// Adds which requests are of low priority.
-pub(super) fn with_priority(
-    common: &Common,
-    policy: Policy<Http>,
-    table: &Table<'_>,
-) -> Option<Policy<Http>> {
+pub(super) fn with_priority(policy: Policy<Http>, table: &Table<'_>) -> Option<Policy<Http>> {
     let Some(at) = table.get("low_priority") else {
         return Some(policy);
     };
     if table.lacks("reserve") {
         at.refuse::<()>("`reserve` is missing; say how many units low priority leaves, or leave `low_priority` out");
     }
-    let is_low = conditions::any(common, at)?;
+    let is_low = conditions::any(at)?;
     Some(policy.low_priority(move |head: &Head<'_>| is_low(head)))
 }

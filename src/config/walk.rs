@@ -3,7 +3,7 @@
 //! A step that finds a mistake notes it and returns `None`, and the walk continues with the next setting: a
 //! user sees all mistakes of a file at once.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::ops::Range;
@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::fields::{FUNCTION, Fields};
 use super::functions::{Functions, Kind};
+use super::keys::Common;
 use super::mistake::{Notes, SourceText};
 use super::names::{briefly_unknown, nearest, unknown_beside};
 use super::tree::{Entry, Node, Value, quoted};
+use super::vocabulary::{FUNCTION, Fields};
 use super::whole::{Bounded, is_whole, number_meant};
 use crate::decision::LimitRule;
 use crate::error::ConfigError;
@@ -26,6 +27,7 @@ use crate::quota::Quota;
 pub(super) struct Walk<'w> {
     source: &'w SourceText,
     functions: &'w Functions,
+    common: OnceCell<Common>,
     mistakes: RefCell<Notes>,
     /// With how many names those that are unknown may still be compared.
     comparisons: Cell<usize>,
@@ -47,6 +49,7 @@ impl<'w> Walk<'w> {
         Self {
             source,
             functions,
+            common: OnceCell::new(),
             mistakes: RefCell::default(),
             comparisons: Cell::new(MOST_COMPARED),
             warnings: RefCell::default(),
@@ -59,6 +62,12 @@ impl<'w> Walk<'w> {
 
     pub(super) fn functions(&self) -> &'w Functions {
         self.functions
+    }
+
+    /// Sets what the keys and the policies share, once it is read.
+    pub(super) fn share(&self, common: Common) {
+        // Nothing sets it twice.
+        let _ = self.common.set(common);
     }
 
     /// Notes a mistake at this place.
@@ -132,6 +141,11 @@ impl<'w> At<'w> {
             node,
             path: String::new(),
         }
+    }
+
+    /// Returns what the keys and the policies share.
+    pub(super) fn common(&self) -> &'w Common {
+        self.walk.common.get_or_init(Common::default)
     }
 
     /// Notes that this value is wrong.
@@ -350,9 +364,13 @@ impl<'w> At<'w> {
 
     /// Returns the texts of a list, or this text alone.
     pub(super) fn texts(&self) -> Option<Vec<&'w str>> {
-        let list = self.one_or_list();
-        let texts: Vec<_> = list.iter().map(At::text).collect();
-        texts.into_iter().collect()
+        self.each(At::text)
+    }
+
+    /// Reads each value of a list, or this value alone. All of them are read even if one is wrong.
+    pub(super) fn each<T>(&self, read: impl FnMut(&Self) -> Option<T>) -> Option<Vec<T>> {
+        let each: Vec<_> = self.one_or_list().iter().map(read).collect();
+        each.into_iter().collect()
     }
 
     /// Returns the names of a table with free names, with their values. A name that appears twice is a
@@ -425,18 +443,19 @@ impl<'w> At<'w> {
     }
 
     /// Returns a table with these fields. Any other field is a mistake.
-    pub(super) fn table(&self, fields: &Fields) -> Option<Table<'w>> {
+    pub(super) fn table(&self, of: &dyn Fields) -> Option<Table<'w>> {
         let mut table = Table {
             at: self.clone(),
             found: Vec::new(),
             meant: Vec::new(),
             has_unknown: false,
         };
-        for (name, at) in self.entries()? {
-            if fields.has(name.text) {
+        let entries = self.entries()?;
+        let known: Vec<&str> = of.fields().iter().map(|field| field.name).collect();
+        for (name, at) in entries {
+            if known.contains(&name.text) {
                 table.found.push((name.text, at));
             } else {
-                let known: Vec<&str> = fields.names().collect();
                 table.meant.extend(at.unknown_name("field", name, &known));
                 table.has_unknown = true;
             }
@@ -478,22 +497,6 @@ impl<'w> Table<'w> {
     pub(super) fn get(&self, field: &str) -> Option<&At<'w>> {
         let mut found = self.found.iter();
         found.find(|(name, _)| *name == field).map(|(_, at)| at)
-    }
-
-    /// A field that may be absent, and may be wrong: `None` if it has a mistake.
-    #[expect(
-        clippy::option_option,
-        reason = "a field may be absent, and may be wrong"
-    )]
-    pub(super) fn may<'t, T>(
-        &'t self,
-        field: &str,
-        read: impl FnOnce(&'t At<'w>) -> Option<T>,
-    ) -> Option<Option<T>> {
-        match self.get(field) {
-            None => Some(None),
-            Some(at) => read(at).map(Some),
-        }
     }
 
     /// Returns a required field.

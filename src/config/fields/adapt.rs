@@ -1,14 +1,14 @@
 //! The tables of limits that follow the load.
 
-use super::{Fields, Shape, field};
+use crate::config::vocabulary::{Shape, Vocabulary, field};
 
-pub(super) const CLASSES: &[&str] = &["critical_plus", "critical", "sheddable_plus", "sheddable"];
+pub(super) const CLASSES: [&str; 4] = ["critical_plus", "critical", "sheddable_plus", "sheddable"];
 
-pub(crate) static CLASS: Fields = Fields(&[
+pub(crate) static CLASS: Vocabulary<()> = Vocabulary(&[
     field(
         "class",
         "How much such requests matter.",
-        Shape::Word(CLASSES),
+        Shape::Word(&CLASSES),
     ),
     field(
         "when",
@@ -22,7 +22,7 @@ pub(crate) static CLASS: Fields = Fields(&[
     ),
 ]);
 
-pub(crate) static ADAPT: Fields = Fields(&[
+pub(crate) static ADAPT: Vocabulary<()> = Vocabulary(&[
     field(
         "signals",
         "What is read: cpu, memory, cpu pressure, memory pressure, io pressure, failures, or what code has registered.",
@@ -85,7 +85,7 @@ pub(crate) static ADAPT: Fields = Fields(&[
     ),
 ]);
 
-pub(crate) static STEP: Fields = Fields(&[
+pub(crate) static STEP: Vocabulary<()> = Vocabulary(&[
     field(
         "signals",
         "Of any of these signals.",
@@ -95,7 +95,7 @@ pub(crate) static STEP: Fields = Fields(&[
     field("limit", "The part of the limits, in percent.", Shape::Whole),
 ]);
 
-pub(crate) static CONCURRENCY: Fields = Fields(&[
+pub(crate) static CONCURRENCY: Vocabulary<()> = Vocabulary(&[
     field(
         "start",
         "The limit before anything is learnt; the default is 20.",
@@ -125,7 +125,7 @@ pub(crate) static CONCURRENCY: Fields = Fields(&[
     ),
 ]);
 
-pub(crate) static PARTITION: Fields = Fields(&[
+pub(crate) static PARTITION: Vocabulary<()> = Vocabulary(&[
     field("share", "The share, in percent.", Shape::Whole),
     field(
         "when",

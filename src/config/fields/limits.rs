@@ -1,13 +1,13 @@
 //! The fields of limits.
 
-use super::{Fields, Shape, field};
+use crate::config::vocabulary::{Shape, Vocabulary, field};
 
-pub(crate) static QUOTA: Fields = Fields(&[
+pub(crate) static QUOTA: Vocabulary<()> = Vocabulary(&[
     field("limit", "How many units a period has.", Shape::Whole),
     field("per", "The period: \"minute\", \"10s\".", Shape::Text),
 ]);
 
-pub(crate) static LIMIT: Fields = Fields(&[
+pub(crate) static LIMIT: Vocabulary<()> = Vocabulary(&[
     field("limit", "How many units a period has.", Shape::Whole),
     field(
         "per",
@@ -19,7 +19,7 @@ pub(crate) static LIMIT: Fields = Fields(&[
     field("places", "The places of a leaky queue.", Shape::Whole),
 ]);
 
-pub(crate) static KEY_LIMITS: Fields = Fields(&[
+pub(crate) static KEY_LIMITS: Vocabulary<()> = Vocabulary(&[
     field(
         "keys",
         "The limits of single keys.",

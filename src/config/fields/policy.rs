@@ -2,10 +2,13 @@
 
 use super::adapt::{CLASS, CLASSES};
 use super::limits::{KEY_LIMITS, QUOTA};
-use super::requests::{COST, FUNCTION};
-use super::{Fields, Shape, field};
+use crate::config::costs::COST;
+use crate::config::endings::{ENDING, SETTLE, SETTLE_WORDS};
+use crate::config::terms::{HEAVIEST_KEYS, PENALTY};
+use crate::config::vocabulary::FUNCTION;
+use crate::config::vocabulary::{Shape, Vocabulary, field};
 
-pub(crate) static POLICY: Fields = Fields(&[
+pub(crate) static POLICY: Vocabulary<()> = Vocabulary(&[
     field(
         "algorithm",
         "The name of an algorithm, or its whole text; the default is anchored-window.",
@@ -130,7 +133,7 @@ pub(crate) static POLICY: Fields = Fields(&[
         "settle",
         "The source of the real cost of a request. Of a list, the first source that has it counts.",
         Shape::OneOrList(&Shape::Any(&[
-            Shape::Word(&["cost", "spend", "bytes"]),
+            Shape::Word(&SETTLE_WORDS),
             Shape::Table(&SETTLE),
         ])),
     ),
@@ -193,94 +196,16 @@ pub(crate) static POLICY: Fields = Fields(&[
     field(
         "class",
         "The importance of requests under load; the default is critical. Of a list, the first that holds.",
-        Shape::OneOrList(&Shape::Any(&[Shape::Word(CLASSES), Shape::Table(&CLASS)])),
+        Shape::OneOrList(&Shape::Any(&[Shape::Word(&CLASSES), Shape::Table(&CLASS)])),
     ),
 ]);
 
-pub(crate) static HOURS: Fields = Fields(&[
+pub(crate) static HOURS: Vocabulary<()> = Vocabulary(&[
     field("zone", "The time zone: \"Europe/London\".", Shape::Text),
     field(
         "limits",
         "Under each interval, such as \"22:00-06:00\", its limit, or a share of the limit: \"2 times\".",
         Shape::Map(&Shape::Named("limit")),
-    ),
-]);
-
-pub(crate) static SETTLE: Fields = Fields(&[
-    field(
-        "header",
-        "The header of the response, or the trailer, with the cost.",
-        Shape::Text,
-    ),
-    field(
-        "bytes",
-        "Counts the bytes of the body in units of so many, rounded up.",
-        Shape::Whole,
-    ),
-    field("function", "A cost that code has registered.", Shape::Text),
-]);
-
-pub(crate) static ENDING: Fields = Fields(&[
-    field(
-        "status",
-        "The status of the response, or its class: \"5xx\". Of a list, one.",
-        Shape::OneOrList(&Shape::Any(&[
-            Shape::Whole,
-            Shape::Word(&["1xx", "2xx", "3xx", "4xx", "5xx"]),
-        ])),
-    ),
-    field(
-        "grpc_status",
-        "The status of a gRPC call, as a number. Of a list, one.",
-        Shape::OneOrList(&Shape::Whole),
-    ),
-    field(
-        "complete",
-        "Whether the whole response went out.",
-        Shape::Flag,
-    ),
-    field(
-        "function",
-        "An ending that code has registered.",
-        Shape::Text,
-    ),
-]);
-
-pub(crate) static PENALTY: Fields = Fields(&[
-    field(
-        "refusals",
-        "At how many refusals a key is blocked.",
-        Shape::Whole,
-    ),
-    field(
-        "within",
-        "Within what time they have to come.",
-        Shape::Duration,
-    ),
-    field(
-        "block",
-        "How long the first block lasts; the default is a minute.",
-        Shape::Duration,
-    ),
-    field(
-        "times",
-        "How many times as long each further block lasts; the default is 1.",
-        Shape::Whole,
-    ),
-    field(
-        "up_to",
-        "How long a block can last at most; the default is a day.",
-        Shape::Duration,
-    ),
-    field(
-        "forget_after",
-        "After how long without a block the earlier ones are forgotten; the default is a day.",
-        Shape::Duration,
-    ),
-    field(
-        "extended_by_refusals",
-        "Lets each refusal during a block begin the block again.",
-        Shape::Flag,
     ),
 ]);
 
@@ -293,12 +218,3 @@ const WEEKDAYS: [&str; 7] = [
     "saturday",
     "sunday",
 ];
-
-pub(crate) static HEAVIEST_KEYS: Fields = Fields(&[
-    field("most", "The number of keys, from 1 to 1000.", Shape::Whole),
-    field(
-        "shown",
-        "How a key is shown; the default is hashed.",
-        Shape::Word(&["hashed", "masked", "in-the-clear"]),
-    ),
-]);

@@ -1,11 +1,11 @@
 //! The fields at the top of the file, and those of its tables that concern all policies.
 
 use super::adapt::{ADAPT, CONCURRENCY};
-use super::responses::RESPONSES;
 use super::store::STORE;
-use super::{Fields, Shape, field};
+use crate::config::responses::RESPONSES;
+use crate::config::vocabulary::{Shape, Vocabulary, field};
 
-pub(crate) static ROOT: Fields = Fields(&[
+pub(crate) static ROOT: Vocabulary<()> = Vocabulary(&[
     field(
         "$schema",
         "The address of the JSON Schema, for editors.",
@@ -94,7 +94,7 @@ pub(crate) static ROOT: Fields = Fields(&[
     ),
 ]);
 
-pub(crate) static PLAN_OF: Fields = Fields(&[
+pub(crate) static PLAN_OF: Vocabulary<()> = Vocabulary(&[
     field(
         "header",
         "The plan is the value of this header.",
@@ -122,7 +122,7 @@ pub(crate) static PLAN_OF: Fields = Fields(&[
     ),
 ]);
 
-pub(crate) static PROXIES: Fields = Fields(&[
+pub(crate) static PROXIES: Vocabulary<()> = Vocabulary(&[
     field(
         "networks",
         "The networks of the proxies.",
@@ -145,7 +145,7 @@ pub(crate) static PROXIES: Fields = Fields(&[
     ),
 ]);
 
-pub(crate) static LISTS: Fields = Fields(&[
+pub(crate) static LISTS: Vocabulary<()> = Vocabulary(&[
     field(
         "exempt_paths",
         "Paths without a limit and without headers.",
@@ -163,7 +163,7 @@ pub(crate) static LISTS: Fields = Fields(&[
     ),
 ]);
 
-pub(crate) static RESOLVER: Fields = Fields(&[
+pub(crate) static RESOLVER: Vocabulary<()> = Vocabulary(&[
     field(
         "function",
         "The resolver that code has registered.",

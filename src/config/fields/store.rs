@@ -1,8 +1,8 @@
 //! The fields of the store and of secrets.
 
-use super::{Fields, Shape, field};
+use crate::config::vocabulary::{Shape, Vocabulary, field};
 
-pub(crate) static STORE: Fields = Fields(&[
+pub(crate) static STORE: Vocabulary<()> = Vocabulary(&[
     field(
         "max_keys",
         "How many keys the store in this process holds.",
@@ -43,7 +43,7 @@ pub(crate) static STORE: Fields = Fields(&[
     field("nodes", "How many nodes share the store.", Shape::Whole),
 ]);
 
-pub(crate) static SENTINEL: Fields = Fields(&[
+pub(crate) static SENTINEL: Vocabulary<()> = Vocabulary(&[
     field(
         "master",
         "The name or the URL of the master.",
@@ -56,7 +56,7 @@ pub(crate) static SENTINEL: Fields = Fields(&[
     ),
 ]);
 
-pub(crate) static ENV: Fields = Fields(&[field(
+pub(crate) static ENV: Vocabulary<()> = Vocabulary(&[field(
     "env",
     "The environment variable that has the value.",
     Shape::Text,
