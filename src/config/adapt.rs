@@ -3,46 +3,163 @@
 use std::sync::Arc;
 
 use super::conditions;
-use super::fields::CLASS;
 use super::functions::ClassOf;
-use super::walk::{At, Table};
+use super::shape::{CONDITIONS, Shape, TEXTS};
+use super::vocabulary::Takes::Together;
+use super::vocabulary::{Vocabulary, setting};
+use super::walk::At;
 use crate::factor::Class;
 use crate::key::Head;
-use crate::policy::{Http, Policy};
 
-#[cfg(feature = "adapt")]
-pub(super) use super::load::{Followed, adapt, concurrency, followed};
+pub(super) static ADAPT: Vocabulary<()> = Vocabulary(&[
+    setting(
+        "signals",
+        "What is read: cpu, memory, cpu pressure, memory pressure, io pressure, failures, or what code has registered.",
+        Together(TEXTS),
+    ),
+    setting(
+        "latency",
+        "Adds the signal `latency`, of this target.",
+        Together(Shape::Duration),
+    ),
+    setting(
+        "in_flight",
+        "Adds the signal `in flight`, of so many requests.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "answer_time",
+        "Adds the signal `store`, the answer time of Redis, of this target.",
+        Together(Shape::Duration),
+    ),
+    setting(
+        "steps",
+        "A table of thresholds, in place of the standard one: 90 % to a tenth, 70 % to a half, 50 % of cpu to three quarters.",
+        Together(Shape::List(&Shape::Table(&STEP))),
+    ),
+    setting(
+        "targets",
+        "The highest percentage of each of these signals: limits fall while a reading is above it.",
+        Together(Shape::Map(&Shape::Whole)),
+    ),
+    setting(
+        "gradients",
+        "Signals that should stay near what they are when all is well.",
+        Together(TEXTS),
+    ),
+    setting(
+        "least",
+        "The least part of the limits, in percent; the default is 10.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "most",
+        "The most that limits can grow to, in percent; the default is 100.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "grow_by",
+        "The growth of a step, in percent; the default is 5.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "hold",
+        "The time between two steps up; the default is 10 seconds.",
+        Together(Shape::Duration),
+    ),
+    setting(
+        "immediate",
+        "Follows each sample as it is, without smoothing and holds.",
+        Together(Shape::Flag),
+    ),
+]);
 
-/// Lets a policy follow the factor of the file, if its table says so.
-pub(super) fn with_factor(policy: Policy, table: &Table<'_>) -> Policy {
-    let Some(at) = table.get("adapt") else {
-        if let Some(at) = table.get("class").filter(|_| table.lacks("adapt")) {
-            at.refuse::<()>("`adapt` is missing; a class matters to policies that follow the load");
-        }
-        return policy;
-    };
-    if at.flag() != Some(true) {
-        return policy;
-    }
-    for other in ["key_limits", "operations", "hours", "reserve"] {
-        table.either("adapt", other);
-    }
-    if let Some(factor) = &at.common().factor {
-        return policy.factor(factor);
-    }
-    at.refuse::<()>("the file has no table [adapt], which says what the limit follows; add one");
-    policy
-}
+pub(super) static STEP: Vocabulary<()> = Vocabulary(&[
+    setting("signals", "Of any of these signals.", Together(TEXTS)),
+    setting("above", "Above so many percent.", Together(Shape::Whole)),
+    setting(
+        "limit",
+        "The part of the limits, in percent.",
+        Together(Shape::Whole),
+    ),
+]);
 
-/// Adds how important a request is.
-pub(super) fn with_class(policy: Policy<Http>, table: &Table<'_>) -> Option<Policy<Http>> {
-    let Some(at) = table.get("class") else {
-        return Some(policy);
-    };
-    let rules = at.one_or_list();
-    let rules: Vec<_> = rules.iter().map(|at| rule(at)).collect();
-    let rules: Vec<Box<Rule>> = rules.into_iter().collect::<Option<_>>()?;
-    Some(policy.class(move |head: &Head<'_>| {
+pub(super) static CONCURRENCY: Vocabulary<()> = Vocabulary(&[
+    setting(
+        "start",
+        "The limit before anything is learnt; the default is 20.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "least",
+        "The least; the default is 1.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "most",
+        "The most; the default is 1,000.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "healthy",
+        "The longest time that counts as healthy.",
+        Together(Shape::Duration),
+    ),
+    setting(
+        "partitions",
+        "Shares that are kept for some requests, and lent while they are idle.",
+        Together(Shape::Map(&Shape::Table(&PARTITION))),
+    ),
+    setting(
+        "except",
+        "Requests that take no slot, such as probes. Of a list, one has to hold.",
+        Together(CONDITIONS),
+    ),
+    setting(
+        "refusal_status",
+        "The status of a refusal: 503, the default, or 429.",
+        Together(Shape::Whole),
+    ),
+]);
+
+pub(super) static PARTITION: Vocabulary<()> = Vocabulary(&[
+    setting("share", "The share, in percent.", Together(Shape::Whole)),
+    setting(
+        "when",
+        "Which requests. Of a list, one has to hold.",
+        Together(CONDITIONS),
+    ),
+]);
+
+pub(super) static CLASS: Vocabulary<()> = Vocabulary(&[
+    setting(
+        "class",
+        "How much such requests matter.",
+        Together(Shape::Word(&CLASSES)),
+    ),
+    setting(
+        "when",
+        "Which requests; the default is all. Of a list, one has to hold.",
+        Together(CONDITIONS),
+    ),
+    setting(
+        "function",
+        "A class that code has registered, in place of the others.",
+        Together(Shape::Text),
+    ),
+]);
+
+pub(super) static CLASSES: [(&str, Class); 4] = [
+    ("critical_plus", Class::CriticalPlus),
+    ("critical", Class::Critical),
+    ("sheddable_plus", Class::SheddablePlus),
+    ("sheddable", Class::Sheddable),
+];
+
+/// Reads how important a request is.
+pub(super) fn class(at: &At<'_>) -> Option<Arc<ClassOf>> {
+    let rules = at.each(rule)?;
+    Some(Arc::new(move |head: &Head<'_>| {
         let mut classes = rules.iter().filter_map(|rule| rule(head));
         classes.next().unwrap_or(Class::Critical)
     }))
@@ -53,7 +170,7 @@ type Rule = dyn Fn(&Head<'_>) -> Option<Class> + Send + Sync;
 
 fn rule(at: &At<'_>) -> Option<Box<Rule>> {
     if at.is_text() {
-        let class = word(at)?;
+        let class = at.one_of(&CLASSES)?;
         return Some(Box::new(move |_| Some(class)));
     }
     let table = at.table(&CLASS)?;
@@ -64,7 +181,7 @@ fn rule(at: &At<'_>) -> Option<Box<Rule>> {
         return Some(Box::new(move |head| Some(class(head))));
     }
     let class = table.need("class", "say which class, such as class = \"sheddable\"");
-    let class = class.and_then(word);
+    let class = class.and_then(|at| at.one_of(&CLASSES));
     let when = match table.get("when") {
         Some(at) if class == Some(Class::CriticalPlus) => Some(conditions::exemption(at)?),
         Some(at) => Some(conditions::any(at)?),
@@ -75,13 +192,4 @@ fn rule(at: &At<'_>) -> Option<Box<Rule>> {
         let holds = when.as_ref().is_none_or(|when| when(head));
         holds.then_some(class)
     }))
-}
-
-fn word(at: &At<'_>) -> Option<Class> {
-    at.one_of(&[
-        ("critical_plus", Class::CriticalPlus),
-        ("critical", Class::Critical),
-        ("sheddable_plus", Class::SheddablePlus),
-        ("sheddable", Class::Sheddable),
-    ])
 }

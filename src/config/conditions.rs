@@ -6,9 +6,10 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::functions::Condition;
 use super::keys::networks;
+use super::shape::{CONDITIONS, Shape, TEXTS};
 use super::tree::Value;
 use super::vocabulary::Takes::Of;
-use super::vocabulary::{CONDITIONS, Shape, TEXTS, Vocabulary, setting};
+use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::key::{Head, normal_path};
 

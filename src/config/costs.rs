@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::conditions::{Parts, Spelling};
 use super::functions::{Condition, Cost};
+use super::shape::{Shape, TEXTS};
 use super::tree::Value;
 use super::vocabulary::Takes::{Of, Together};
-use super::vocabulary::{Shape, TEXTS, Vocabulary, setting};
+use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::key::Head;
 

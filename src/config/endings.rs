@@ -1,93 +1,17 @@
-//! The real cost of requests: the estimate, and the settlement at their end.
+//! The real cost of requests, and conditions on their end.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::functions::{Cost, CostAtEnd, EndsSo};
-use super::tree::Value;
+use super::functions::{CostAtEnd, EndsSo};
+use super::shape::Shape;
 use super::vocabulary::Takes::Of;
-use super::vocabulary::{Shape, Vocabulary, setting};
-use super::walk::{At, Table};
-use crate::key::Head;
-use crate::policy::{Ending, Http, Policy, Settle, Unsettled};
-
-/// Adds the cost of a request that ends without an answer.
-pub(super) fn with_unsettled(policy: Policy, table: &Table<'_>) -> Policy {
-    let unsettled = table.get("unless_settled").and_then(|at| {
-        if at.is_text() {
-            let words = [
-                ("estimate", Unsettled::Estimate),
-                ("nothing", Unsettled::Nothing),
-            ];
-            return at.one_of(&words);
-        }
-        at.whole().map(Unsettled::Units)
-    });
-    match unsettled {
-        Some(unsettled) => policy.unless_settled(unsettled),
-        None => policy,
-    }
-}
-
-/// Adds the estimate, and the settlement at the end.
-pub(super) fn with_endings(mut policy: Policy<Http>, table: &Table<'_>) -> Option<Policy<Http>> {
-    let estimate = table.get("estimate").map(|at| with_estimate(at));
-    let settle = table.get("settle").map(settle);
-    let charge_when = table.get("charge_when").map(any);
-    let refund_when = table.get("refund_when").map(any);
-    if let Some(at) = table.get("estimate") {
-        let settles = ["settle", "charge_when", "refund_when"];
-        if settles.iter().all(|field| table.lacks(field)) {
-            at.refuse::<()>(
-                "`settle` is missing; say where the real cost is found, such as settle = \"cost\", or say `cost` in place of `estimate`",
-            );
-        }
-        if table.get("cost").is_some() {
-            table.either("estimate", "cost");
-        }
-    }
-    if policy.shapes() {
-        let fields = ["settle", "charge_when", "refund_when", "unless_settled"];
-        for at in fields.iter().filter_map(|field| table.get(field)) {
-            at.refuse::<()>(
-                "the places of a queue are not settled; leave it out, and let another policy count the cost",
-            );
-        }
-    }
-    if let Some(estimate) = estimate {
-        policy = estimate?(policy);
-    }
-    if let Some(settle) = settle {
-        policy = policy.settle(settle?);
-    }
-    if let Some(charge_when) = charge_when {
-        let holds = charge_when?;
-        policy = policy.charge_when(move |ending| holds(ending));
-    }
-    if let Some(refund_when) = refund_when {
-        let holds = refund_when?;
-        policy = policy.refund_when(move |ending| holds(ending));
-    }
-    Some(policy)
-}
-
-type With = Box<dyn FnOnce(Policy<Http>) -> Policy<Http>>;
-
-fn with_estimate(at: &At<'_>) -> Option<With> {
-    if let Value::Table(_) = at.node.value {
-        let cost: Arc<Cost> = at.function()?;
-        return Some(Box::new(move |policy| {
-            policy.estimate_with(move |head: &Head<'_>| cost(head))
-        }));
-    }
-    match at.whole()? {
-        0 => at.refuse("a request that asks for nothing is never refused; give 1 or more"),
-        units => Some(Box::new(move |policy| policy.estimate(units))),
-    }
-}
+use super::vocabulary::{Vocabulary, setting};
+use super::walk::At;
+use crate::policy::{Ending, Settle};
 
 /// Reads where the real cost is found. In a list, the first source that has it counts.
-fn settle(at: &At<'_>) -> Option<Settle> {
+pub(super) fn settle(at: &At<'_>) -> Option<Settle> {
     match at.each(place)?.into_iter().reduce(Settle::or) {
         Some(settle) => Some(settle),
         None => at.refuse("an empty list tells no cost; leave it out"),
@@ -146,7 +70,7 @@ fn place(at: &At<'_>) -> Option<Settle> {
 }
 
 /// Reads a condition on the end of a response, or a list of conditions, one of which has to hold.
-fn any(at: &At<'_>) -> Option<Arc<EndsSo>> {
+pub(super) fn ending(at: &At<'_>) -> Option<Arc<EndsSo>> {
     let list = at.each(all)?;
     if list.is_empty() {
         return at.refuse("an empty list never holds; leave it out");

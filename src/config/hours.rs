@@ -1,38 +1,52 @@
 //! Hours: the limits of a policy at certain times.
 
-use super::walk::Table;
+use super::shape::Shape;
+use super::vocabulary::Takes::Together;
+use super::vocabulary::{Vocabulary, setting};
+use super::walk::At;
 use crate::algorithm::Algorithm;
+use crate::policy::{Http, Policy};
 
-/// Reads the hours of a policy, if it has any, and returns its algorithm by them; `None` if there is a mistake in either.
+pub(super) static HOURS: Vocabulary<()> = Vocabulary(&[
+    setting(
+        "zone",
+        "The time zone: \"Europe/London\".",
+        Together(Shape::Text),
+    ),
+    setting(
+        "limits",
+        "Under each interval, such as \"22:00-06:00\", its limit, or a share of the limit: \"2 times\".",
+        Together(Shape::Map(&Shape::Named("limit"))),
+    ),
+]);
+
+/// Reads the hours of a policy with this limit of its own. `None` if there is a mistake in either.
 #[cfg(not(feature = "calendar"))]
-pub(super) fn by_hours(table: &Table<'_>, _: &str, own: Option<Algorithm>) -> Option<Algorithm> {
-    match table.get("hours") {
-        None => own,
-        Some(at) => at.refuse("this program has no calendars; turn on feature `calendar`"),
-    }
+pub(super) fn with_hours(
+    _: &Policy<Http>,
+    _: Option<Algorithm>,
+    at: &At<'_>,
+) -> Option<Policy<Http>> {
+    at.refuse("this program has no calendars; turn on feature `calendar`")
 }
 
+/// Reads the hours of a policy with this limit of its own. `None` if there is a mistake in either.
 #[cfg(feature = "calendar")]
-pub(super) fn by_hours(
-    table: &Table<'_>,
-    policy: &str,
+pub(super) fn with_hours(
+    policy: &Policy<Http>,
     own: Option<Algorithm>,
-) -> Option<Algorithm> {
-    use self::reading::hours;
-
-    let Some(at) = table.get("hours") else {
-        return own;
-    };
-    let hours = hours(at, policy, own.as_ref());
-    at.made(hours?.over(own?))
+    at: &At<'_>,
+) -> Option<Policy<Http>> {
+    let hours = self::reading::hours(at, policy.name(), own.as_ref())?;
+    own?;
+    at.made(policy.clone().hours(&hours))
 }
 
 #[cfg(feature = "calendar")]
 mod reading {
-    use super::Algorithm;
-    use crate::algorithm::{HourlyLimit, Hours};
+    use super::HOURS;
+    use crate::algorithm::{Algorithm, HourlyLimit, Hours};
     use crate::calendar::{Interval, Timetable, Zone};
-    use crate::config::fields::HOURS;
     use crate::config::limits::limit;
     use crate::config::tree::{Value, quoted};
     use crate::config::walk::At;

@@ -1,10 +1,11 @@
 //! Keys: a word, a table for keys with a name, and combinations.
 
+use super::common::Common;
+use super::shape::Shape;
 use super::vocabulary::Takes::{Flag, Of};
-use super::vocabulary::{Shape, Vocabulary, setting};
+use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
-use crate::factor::FactorCell;
-use crate::key::{self, AnyKey, ClientIp, Extract, Extractor, Forwarding, Proxies, Secret};
+use crate::key::{self, AnyKey, ClientIp, Extract, Extractor, Secret};
 
 /// Each entry is a key of its own. It is `None` after a mistake.
 pub(super) static KEY: Vocabulary<Option<ReadKey>> = Vocabulary(&[
@@ -98,15 +99,6 @@ static CLIENT_IP: Vocabulary<Extractor<ClientIp>> = Vocabulary(&[
     ),
 ]);
 
-/// The settings that the keys and the policies of a file share.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Common {
-    /// The factor of the policies that follow the load.
-    pub(super) factor: Option<FactorCell>,
-    pub(super) proxies: Option<(Proxies, Forwarding)>,
-    pub(super) secret: Option<Secret>,
-}
-
 /// A key, and whether it is an address.
 #[derive(Clone, Debug)]
 pub(super) struct ReadKey {
@@ -131,15 +123,6 @@ impl ReadKey {
 }
 
 impl Common {
-    pub(super) fn client_ip(&self) -> Extractor<ClientIp> {
-        match &self.proxies {
-            Some((proxies, forwarding)) => {
-                key::client_ip().behind(proxies.clone(), forwarding.clone())
-            }
-            None => key::client_ip(),
-        }
-    }
-
     /// Reads a key.
     pub(super) fn key(&self, at: &At<'_>) -> Option<ReadKey> {
         if at.is_text() {

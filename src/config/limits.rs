@@ -1,11 +1,50 @@
 //! Limits: the algorithm of a policy, and the limits of plans, keys and operations that replace it.
 
-use super::fields::{LIMIT, QUOTA};
+use super::shape::Shape;
 use super::tree::{Value, quoted};
+use super::vocabulary::Takes::Together;
+use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, Table};
 use crate::algorithm::{Algorithm, Concurrency, Limit};
 use crate::error::ConfigError;
 use crate::quota::Quota;
+
+pub(super) static QUOTA: Vocabulary<()> = Vocabulary(&[
+    setting(
+        "limit",
+        "How many units a period has.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "per",
+        "The period: \"minute\", \"10s\".",
+        Together(Shape::Text),
+    ),
+]);
+
+pub(super) static LIMIT: Vocabulary<()> = Vocabulary(&[
+    setting(
+        "limit",
+        "How many units a period has.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "per",
+        "The period; the default is that of the policy.",
+        Together(Shape::Text),
+    ),
+    setting("burst", "The burst of a bucket.", Together(Shape::Whole)),
+    setting(
+        "capacity",
+        "The capacity of a leaky bucket.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "places",
+        "The places of a leaky queue.",
+        Together(Shape::Whole),
+    ),
+]);
 
 /// The names, in the text of a calendar window, of the fields beside its limit.
 const CALENDAR: &[(&str, &str)] = &[

@@ -4,8 +4,8 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::adapt::{ADAPT, CONCURRENCY, PARTITION, STEP};
 use super::conditions;
-use super::fields::{ADAPT, CONCURRENCY, PARTITION, STEP};
 use super::functions::{Condition, ReadSignal};
 use super::names::unknown;
 use super::store::ReadStore;

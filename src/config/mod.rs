@@ -34,39 +34,41 @@
 //! ```
 
 mod adapt;
+mod common;
 mod conditions;
 mod costs;
 mod departed;
 mod digest;
 mod endings;
 mod explain;
-mod fields;
 mod following;
 mod functions;
 mod hours;
 mod json;
 mod keys;
 mod limits;
+mod limits_by_key;
 #[cfg(feature = "adapt")]
 mod load;
+mod marks;
 mod mistake;
 mod names;
 mod opening;
 mod own_store;
 mod plans;
 mod policies;
+mod policy;
 mod reading;
 mod registering;
 mod replay;
-#[cfg(feature = "resolver")]
 mod resolver_options;
-#[cfg(feature = "resolver")]
 mod resolving;
 mod responses;
 mod schema;
 mod secrets;
 mod settings;
 mod shadow;
+mod shape;
 mod status;
 mod store;
 mod terms;

@@ -14,8 +14,9 @@ use super::digest::{Sha, digest};
 #[cfg(feature = "adapt")]
 use super::functions::ReadSignal;
 use super::functions::{Condition, Cost, Functions, Kind, LimitBy, PlanOf};
+use super::marks;
 use super::mistake::{FileError, Mistake, Notes, SourceText};
-use super::secrets::{self, Secrets};
+use super::secrets::Secrets;
 use super::settings::{Settings, settings};
 use super::tree::Node;
 use super::walk::{At, Walk};
@@ -313,7 +314,7 @@ impl ConfigBuilder {
         let (settings, warnings) = match root {
             // A file that cannot be parsed does not have its intended meaning.
             Some(mut root) if mistakes.is_empty() => {
-                secrets::mark(&mut root);
+                marks::mark(&mut root);
                 source.without(Secrets::of(&root));
                 let (settings, wrong, warnings) = self.walk(&source, &root);
                 mistakes = wrong;

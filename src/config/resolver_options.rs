@@ -1,7 +1,12 @@
+//! The options of a resolver in a file.
+
+#[cfg(feature = "resolver")]
 use std::hash::Hash;
 use std::time::Duration;
 
+#[cfg(feature = "resolver")]
 use crate::error::ConfigError;
+#[cfg(feature = "resolver")]
 use crate::plan::Resolver;
 
 /// The options of the resolver in the file; the others are those of the code.
@@ -19,6 +24,7 @@ pub(super) struct ResolverOptions {
     pub(super) refuses: bool,
 }
 
+#[cfg(feature = "resolver")]
 impl ResolverOptions {
     /// Returns the resolver with these options.
     pub(super) fn of<K>(&self, resolver: &Resolver<K>) -> Result<Resolver<K>, ConfigError>

@@ -1,16 +1,117 @@
 //! The resolver of a file: one that code has registered, with its cache and times.
 
+#[cfg(feature = "resolver")]
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::fields::RESOLVER;
+#[cfg(feature = "resolver")]
 use super::functions::MakeResolver;
 use super::resolver_options::ResolverOptions;
-use super::walk::{At, Table};
+use super::shape::Shape;
+use super::vocabulary::Takes::{Flag, Of, Time, Together};
+use super::vocabulary::{Vocabulary, setting};
+#[cfg(feature = "resolver")]
+use super::walk::At;
+#[cfg(feature = "resolver")]
 use crate::key::Head;
+#[cfg(feature = "resolver")]
 use crate::plan::ResolverOf;
 
+pub(super) static RESOLVER: Vocabulary<ResolverOptions> = Vocabulary(&[
+    setting(
+        "function",
+        "The resolver that code has registered.",
+        Together(Shape::Text),
+    ),
+    setting(
+        "capacity",
+        "Of how many keys the plan is kept.",
+        Of(Shape::Whole, |it, at| {
+            Some(ResolverOptions {
+                capacity: Some(at.whole()?),
+                ..it
+            })
+        }),
+    ),
+    setting(
+        "not_found_capacity",
+        "Of how many keys it is kept that they have no plan.",
+        Of(Shape::Whole, |it, at| {
+            Some(ResolverOptions {
+                not_found_capacity: Some(at.whole()?),
+                ..it
+            })
+        }),
+    ),
+    setting(
+        "fresh_for",
+        "How long a plan is fresh.",
+        Time(|it, time| ResolverOptions {
+            fresh_for: Some(time),
+            ..it
+        }),
+    ),
+    setting(
+        "stale_for",
+        "How long a plan that is no longer fresh is served while it is refreshed.",
+        Time(|it, time| ResolverOptions {
+            stale_for: Some(time),
+            ..it
+        }),
+    ),
+    setting(
+        "not_found_for",
+        "How long it is fresh that a key has no plan.",
+        Time(|it, time| ResolverOptions {
+            not_found_for: Some(time),
+            ..it
+        }),
+    ),
+    setting(
+        "retry_after",
+        "How long no lookup of a key begins after one has failed.",
+        Time(|it, time| ResolverOptions {
+            retry_after: Some(time),
+            ..it
+        }),
+    ),
+    setting(
+        "timeout",
+        "How long a request waits for a lookup.",
+        Time(|it, time| ResolverOptions {
+            timeout: Some(time),
+            ..it
+        }),
+    ),
+    setting(
+        "lookup_timeout",
+        "How long a lookup may take.",
+        Time(|it, time| ResolverOptions {
+            lookup_timeout: Some(time),
+            ..it
+        }),
+    ),
+    setting(
+        "in_flight",
+        "How many lookups may be in flight at the same time.",
+        Of(Shape::Whole, |it, at| {
+            Some(ResolverOptions {
+                in_flight: Some(at.whole()?),
+                ..it
+            })
+        }),
+    ),
+    setting(
+        "refuse_unresolved",
+        "Refuses a request whose plan is not known in time, and never was.",
+        Flag(|it| ResolverOptions {
+            refuses: true,
+            ..it
+        }),
+    ),
+]);
+
 /// The resolver of a file.
+#[cfg(feature = "resolver")]
 #[derive(Clone, Debug)]
 pub(super) struct ReadResolver {
     name: String,
@@ -18,6 +119,7 @@ pub(super) struct ReadResolver {
     pub(super) looks: ResolverOf<Head<'static>>,
 }
 
+#[cfg(feature = "resolver")]
 impl ReadResolver {
     /// Returns whether the other one has the same answers in its cache.
     pub(super) fn is_like(&self, other: &Self) -> bool {
@@ -26,33 +128,16 @@ impl ReadResolver {
 }
 
 /// Reads the resolver.
+#[cfg(feature = "resolver")]
 pub(super) fn resolver(at: &At<'_>) -> Option<ReadResolver> {
     let table = at.table(&RESOLVER)?;
     let function = table.need("function", "name the resolver that code has registered");
     let made = function.and_then(At::registered::<Arc<MakeResolver>>);
-    let options = ResolverOptions {
-        capacity: number(&table, "capacity"),
-        not_found_capacity: number(&table, "not_found_capacity"),
-        fresh_for: time(&table, "fresh_for"),
-        stale_for: time(&table, "stale_for"),
-        not_found_for: time(&table, "not_found_for"),
-        retry_after: time(&table, "retry_after"),
-        timeout: time(&table, "timeout"),
-        lookup_timeout: time(&table, "lookup_timeout"),
-        in_flight: number(&table, "in_flight"),
-        refuses: table.get("refuse_unresolved").and_then(At::flag) == Some(true),
-    };
+    let mut options = ResolverOptions::default();
+    RESOLVER.apply(&table, &mut options);
     Some(ReadResolver {
         looks: at.made(made?(&options))?,
         name: function?.text()?.to_owned(),
         options,
     })
-}
-
-fn number(table: &Table<'_>, field: &str) -> Option<usize> {
-    table.get(field).and_then(At::whole)
-}
-
-fn time(table: &Table<'_>, field: &str) -> Option<Duration> {
-    table.get(field).and_then(At::duration)
 }

@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::policies::status;
+use super::policy::status;
+use super::shape::Shape;
 use super::vocabulary::Takes::{Flag, Of, Together};
-use super::vocabulary::{Shape, Vocabulary, setting};
+use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::middleware::RateLimitLayerBuilder as Builder;
 #[cfg(feature = "tonic")]

@@ -1,7 +1,7 @@
 use serde_json::{Map, Value, json};
 
-use super::fields::ROOT;
-use super::vocabulary::{Fields, NAMED, Shape};
+use super::settings::{NAMED, ROOT};
+use super::shape::{Fields, Shape};
 
 /// Returns the JSON Schema of the file (draft 2020-12), for editors. It is also the file `docs/limits.schema.json`.
 pub fn schema() -> String {

@@ -1,25 +1,31 @@
 //! The whole file: its tables together.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
 use http::HeaderName;
 
-#[cfg(feature = "adapt")]
-use super::adapt;
-use super::conditions;
+use super::adapt::{ADAPT, CONCURRENCY};
+use super::common::Common;
+use super::conditions::{self, CONDITION};
 use super::digest::{Sha, digest};
-use super::fields::{LISTS, PROXIES, ROOT};
-use super::keys::{Common, networks};
-use super::plans::{ReadPlans, plans};
-use super::policies::{ReadPolicy, limit_of, mode, policies};
+use super::keys::{KEY, networks};
+use super::limits::LIMIT;
+#[cfg(feature = "adapt")]
+use super::load;
+use super::plans::{PLAN_OF, ReadPlans, plans};
+use super::policies::policies;
+use super::policy::{MODES, POLICY, ReadPolicy, limit_of};
+use super::resolving::RESOLVER;
 #[cfg(feature = "resolver")]
 use super::resolving::{ReadResolver, resolver};
 use super::responses::RESPONSES;
-use super::store::{ReadStore, resolved, secret, store};
+use super::shape::{CONDITIONS, Shape, TEXTS};
+use super::store::{ENV, ReadStore, STORE, resolved, secret, store};
 use super::tree::quoted;
+use super::vocabulary::Takes::{Flag, Of, Together, Whole};
+use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, Places, Table};
 #[cfg(feature = "adapt")]
 use crate::adapt::Adapt;
@@ -31,6 +37,188 @@ use crate::limiter::{Limiter, LimiterBuilder};
 use crate::middleware::AdaptiveConcurrencyLayer;
 use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
 use crate::policy::{Modes, Pointless};
+
+pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
+    setting(
+        "$schema",
+        "The address of the JSON Schema, for editors.",
+        Together(Shape::Text),
+    ),
+    setting(
+        "policies",
+        "The policies, each a table under its name.",
+        Together(Shape::Map(&Shape::Named("policy"))),
+    ),
+    setting(
+        "plans",
+        "The plans: under the name of each, a limit for each policy that it speaks of.",
+        Together(Shape::Map(&Shape::Map(&Shape::Named("limit")))),
+    ),
+    setting(
+        "default_plan",
+        "The plan of requests without a plan, and of requests with an unknown one.",
+        Together(Shape::Text),
+    ),
+    setting(
+        "plan_of",
+        "How the plan of a request is found.",
+        Together(Shape::Table(&PLAN_OF)),
+    ),
+    setting(
+        "resolver",
+        "Looks up the plan or the limits of a request, by what code has registered.",
+        Together(Shape::Table(&RESOLVER)),
+    ),
+    setting(
+        "adjustable",
+        "Lets code change limits while they are in force.",
+        Flag(|it| Builders {
+            layer: it.layer.adjustable(),
+            limiter: it.limiter.adjustable(),
+            ..it
+        }),
+    ),
+    setting(
+        "proxies",
+        "The trusted proxies.",
+        Together(Shape::Table(&PROXIES)),
+    ),
+    setting(
+        "lists",
+        "Requests that no policy decides.",
+        Of(Shape::Table(&LISTS), |it, at| it.with_table(&LISTS, at)),
+    ),
+    setting(
+        "responses",
+        "The responses to clients.",
+        Of(Shape::Table(&RESPONSES), |it, at| {
+            it.with_table(&RESPONSES, at)
+        }),
+    ),
+    setting(
+        "store",
+        "The store that keeps the state; the default is this process.",
+        Together(Shape::Table(&STORE)),
+    ),
+    setting(
+        "nodes",
+        "Divides each limit by this number of nodes, which share no store.",
+        Of(Shape::Whole, Builders::nodes),
+    ),
+    setting(
+        "mode",
+        "The mode of all policies together, which weakens theirs.",
+        Of(Shape::Word(&MODES), |it, at| {
+            let mode = at.one_of(&MODES)?;
+            Some(Builders {
+                layer: it.layer.mode(mode),
+                limiter: it.limiter.mode(mode),
+                ..it
+            })
+        }),
+    ),
+    setting(
+        "shadow",
+        "The path of another file of limits, from the directory of this one. It decides beside this file on state of its own, and refuses no request.",
+        Of(Shape::Text, |it, at| {
+            Some(Builders {
+                shadow: Some(path(at)?),
+                ..it
+            })
+        }),
+    ),
+    setting(
+        "wait_places",
+        "How many requests may wait for their turn, under all policies together.",
+        Whole(|it, places| Builders {
+            layer: it.layer.wait_places(places),
+            ..it
+        }),
+    ),
+    setting(
+        "secret",
+        "Hashes keys that are credentials.",
+        Together(Shape::Named("secret")),
+    ),
+    setting(
+        "adapt",
+        "What the limits of policies follow that have `adapt`.",
+        Together(Shape::Table(&ADAPT)),
+    ),
+    setting(
+        "concurrency",
+        "How many requests may be in flight at once, learnt from how long they take: \"adaptive\", or a table.",
+        Together(Shape::Any(&[
+            Shape::Word(&["adaptive"]),
+            Shape::Table(&CONCURRENCY),
+        ])),
+    ),
+]);
+
+/// The shapes that have a name in the schema.
+pub(super) const NAMED: &[(&str, Shape)] = &[
+    (
+        "limit",
+        Shape::Any(&[Shape::Text, Shape::Whole, Shape::Table(&LIMIT)]),
+    ),
+    (
+        "key",
+        Shape::Any(&[
+            Shape::Text,
+            Shape::List(&Shape::Named("key")),
+            Shape::Table(&KEY),
+        ]),
+    ),
+    ("condition", Shape::Table(&CONDITION)),
+    (
+        "secret",
+        Shape::Secret(&Shape::Any(&[Shape::Text, Shape::Table(&ENV)])),
+    ),
+    ("policy", Shape::Table(&POLICY)),
+];
+
+static PROXIES: Vocabulary<()> = Vocabulary(&[
+    setting("networks", "The networks of the proxies.", Together(TEXTS)),
+    setting(
+        "hops",
+        "The number of proxies, in place of their networks.",
+        Together(Shape::Whole),
+    ),
+    setting(
+        "unix_socket",
+        "Trusts the other end of a Unix socket.",
+        Together(Shape::Flag),
+    ),
+    setting(
+        "header",
+        "The header with the address of the client: x-forwarded-for, forwarded, or the name of a header with one value.",
+        Together(Shape::Text),
+    ),
+]);
+
+static LISTS: Vocabulary<RateLimitLayerBuilder> = Vocabulary(&[
+    setting(
+        "exempt_paths",
+        "Paths without a limit and without headers.",
+        Of(Shape::List(&Shape::Text), exempt_paths),
+    ),
+    setting(
+        "allow",
+        "Requests without a limit and without headers.",
+        Of(CONDITIONS, |layer, at| {
+            let holds = conditions::exemption(at)?;
+            Some(layer.allow(move |head| holds(head)))
+        }),
+    ),
+    setting(
+        "deny",
+        "Requests that get 403.",
+        Of(CONDITIONS, |layer, at| {
+            let holds = conditions::any(at)?;
+            Some(layer.deny(move |head| holds(head)))
+        }),
+    ),
+]);
 
 /// The settings of a file, ready to build a layer.
 #[derive(Clone, Debug)]
@@ -50,7 +238,7 @@ pub(super) struct Settings {
     #[cfg(feature = "adapt")]
     pub(super) adapt: Option<Adapt>,
     #[cfg(feature = "adapt")]
-    pub(super) followed: Option<adapt::Followed>,
+    pub(super) followed: Option<load::Followed>,
     #[cfg(feature = "adapt")]
     pub(super) concurrency: Option<AdaptiveConcurrencyLayer>,
     /// The headers that the file reads.
@@ -164,13 +352,19 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         secret,
     });
     #[cfg(feature = "adapt")]
-    let concurrency = root.get("concurrency").and_then(adapt::concurrency);
+    let concurrency = root.get("concurrency").and_then(load::concurrency);
     let remedy = "a file without policies limits nothing; add one, such as [policies.minute]";
     let table = root.need("policies", remedy);
     let policies = table.and_then(|at| policies(at));
     let modes = Modes::new();
-    let (mut layer, mut limiter) = options(&root, &modes, read_store);
-    let shadow = root.get("shadow").and_then(path);
+    let mut builders = Builders::of(at, &modes, read_store);
+    ROOT.apply(&root, &mut builders);
+    let Builders {
+        mut layer,
+        mut limiter,
+        shadow,
+        ..
+    } = builders;
     #[cfg(feature = "resolver")]
     let resolver = root.get("resolver").and_then(resolver);
     #[cfg(not(feature = "resolver"))]
@@ -214,7 +408,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         followed: adapt
             .as_ref()
             .and(root.get("adapt"))
-            .and_then(adapt::followed),
+            .and_then(load::followed),
         #[cfg(feature = "adapt")]
         adapt,
         #[cfg(feature = "adapt")]
@@ -262,50 +456,56 @@ fn warn_of_one<'t, 'w: 't>(pointless: &Pointless, limit: impl Fn(&str) -> Option
     }
 }
 
-/// Reads what concerns all policies: responses, lists, the mode, and how many wait.
-fn options(
-    root: &Table<'_>,
-    modes: &Modes,
-    store: Option<&ReadStore>,
-) -> (RateLimitLayerBuilder, LimiterBuilder) {
-    let mut layer = RateLimitLayer::builder().modes(modes);
-    let mut limiter = Limiter::builder().modes(modes);
-    if let Some(hook) = root.at.walk.functions().on_decision.clone() {
-        layer = layer.on_decision(move |head, key, decision| hook(head, key, decision));
+/// The builders of a file, which the settings for all policies change.
+#[derive(Clone)]
+pub(super) struct Builders {
+    layer: RateLimitLayerBuilder,
+    limiter: LimiterBuilder,
+    /// The path of the file in shadow.
+    shadow: Option<String>,
+    /// Whether nodes share the store of the file.
+    is_shared: bool,
+}
+
+impl Builders {
+    fn of(at: &At<'_>, modes: &Modes, store: Option<&ReadStore>) -> Self {
+        let mut layer = RateLimitLayer::builder().modes(modes);
+        if let Some(hook) = at.walk.functions().on_decision.clone() {
+            layer = layer.on_decision(move |head, key, decision| hook(head, key, decision));
+        }
+        Self {
+            layer,
+            limiter: Limiter::builder().modes(modes),
+            shadow: None,
+            is_shared: store.is_some_and(ReadStore::is_shared),
+        }
     }
-    if let Some(table) = root.get("responses").and_then(|at| at.table(&RESPONSES)) {
-        RESPONSES.apply(&table, &mut layer);
+
+    fn with_table(mut self, of: &Vocabulary<RateLimitLayerBuilder>, at: &At<'_>) -> Option<Self> {
+        let table = at.table(of)?;
+        of.apply(&table, &mut self.layer)?;
+        Some(self)
     }
-    if let Some(at) = root.get("lists") {
-        layer = lists(at, layer);
+
+    /// Reads the number of nodes of a service, which cannot be combined with a store that they share.
+    fn nodes(self, at: &At<'_>) -> Option<Self> {
+        let nodes: u32 = at.whole()?;
+        if nodes == 0 {
+            return at.refuse("0 nodes serve no request; give 1 or more");
+        }
+        if self.is_shared {
+            return at.refuse("nodes that share a store share each limit already; leave it out");
+        }
+        Some(Self {
+            layer: self.layer.nodes(nodes),
+            limiter: self.limiter.nodes(nodes),
+            ..self
+        })
     }
-    if let Some(mode) = root.get("mode").and_then(mode) {
-        (layer, limiter) = (layer.mode(mode), limiter.mode(mode));
-    }
-    if let Some(places) = root.get("wait_places").and_then(At::whole) {
-        layer = layer.wait_places(places);
-    }
-    if root.get("adjustable").and_then(At::flag) == Some(true) {
-        (layer, limiter) = (layer.adjustable(), limiter.adjustable());
-    }
-    if let Some(nodes) = nodes_beside(root, store) {
-        (layer, limiter) = (layer.nodes(nodes), limiter.nodes(nodes));
-    }
-    (layer, limiter)
 }
 
 fn own_store(at: &At<'_>) -> Option<ReadStore> {
     at.walk.functions().store.clone().map(ReadStore::Own)
-}
-
-/// Reads the number of nodes of a service, which cannot be combined with a store that they share.
-fn nodes_beside(root: &Table<'_>, store: Option<&ReadStore>) -> Option<u32> {
-    let at = root.get("nodes")?;
-    let nodes = nodes(at)?;
-    if store.is_some_and(ReadStore::is_shared) {
-        at.refuse::<()>("nodes that share a store share each limit already; leave it out");
-    }
-    Some(nodes)
 }
 
 fn hashing_secret(at: &At<'_>) -> Option<Secret> {
@@ -342,7 +542,7 @@ fn followed(root: &Table<'_>, store: Option<&ReadStore>) -> (Option<Adapt>, Opti
             at.refuse("code has registered what limits follow; leave the table out")
         }
         (Some(at), None) => {
-            let read = adapt::adapt(at, store);
+            let read = load::adapt(at, store);
             read.map(|read| functions.running.clone().unwrap_or(read))
         }
         (None, own) => own.clone(),
@@ -367,14 +567,6 @@ fn refuse_load(root: &Table<'_>) -> Option<FactorCell> {
         }
     }
     factor
-}
-
-fn nodes(at: &At<'_>) -> Option<u32> {
-    let nodes: u32 = at.whole()?;
-    match NonZeroU32::new(nodes) {
-        Some(nodes) => Some(nodes.get()),
-        None => at.refuse("0 nodes serve no request; give 1 or more"),
-    }
 }
 
 fn path(at: &At<'_>) -> Option<String> {
@@ -423,36 +615,17 @@ fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
     Some((proxies, forwarding?))
 }
 
-fn lists(at: &At<'_>, mut layer: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
-    let Some(table) = at.table(&LISTS) else {
-        return layer;
-    };
-    layer = exempt_paths(&table, layer);
-    if let Some(condition) = table.get("allow").and_then(|at| conditions::exemption(at)) {
-        layer = layer.allow(move |head| condition(head));
-    }
-    if let Some(condition) = table.get("deny").and_then(|at| conditions::any(at)) {
-        layer = layer.deny(move |head| condition(head));
-    }
-    layer
+fn exempt_paths(layer: RateLimitLayerBuilder, at: &At<'_>) -> Option<RateLimitLayerBuilder> {
+    let paths: Vec<_> = at.list()?.iter().map(exempt_path).collect();
+    let paths: Vec<&str> = paths.into_iter().collect::<Option<_>>()?;
+    Some(layer.exempt_paths(paths))
 }
 
-fn exempt_paths(table: &Table<'_>, mut layer: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
-    for at in table
-        .get("exempt_paths")
-        .and_then(At::list)
-        .unwrap_or_default()
-    {
-        let Some(path) = at.text() else {
-            continue;
-        };
-        if path.starts_with('/') && !path.contains(['?', '#', '*', '{']) {
-            layer = layer.exempt_paths([path]);
-        } else {
-            at.refuse::<()>(format!(
-                "{path:?} is not a whole path; write it as it is sent, such as \"/health\", or use `allow`"
-            ));
-        }
+fn exempt_path<'w>(at: &At<'w>) -> Option<&'w str> {
+    match at.text()? {
+        path if path.starts_with('/') && !path.contains(['?', '#', '*', '{']) => Some(path),
+        path => at.refuse(format!(
+            "{path:?} is not a whole path; write it as it is sent, such as \"/health\", or use `allow`"
+        )),
     }
-    layer
 }

@@ -1,92 +1,11 @@
-//! Demands of a policy on single requests: a ceiling on the cost, a reserve that low priority leaves, and a
-//! penalty for keys that are refused too often.
+//! What a policy says of single keys: a penalty for those that are refused too often, and how the heaviest are told.
 
-use super::conditions;
+use super::shape::Shape;
 use super::vocabulary::Takes::{Flag, Time, Together, Whole};
-use super::vocabulary::{Shape, Vocabulary, setting};
-use super::walk::{At, Table};
+use super::vocabulary::{Vocabulary, setting};
+use super::walk::At;
 use crate::algorithm::Algorithm;
-use crate::key::Head;
-use crate::policy::{HeaviestKeys, Http, Penalty, Policy};
-
-/// Adds the demands of the table, and rejects those that do not fit the limit.
-pub(super) fn with_terms(mut policy: Policy, table: &Table<'_>, own: Option<&Algorithm>) -> Policy {
-    if let Some(keys) = table.get("heaviest_keys").and_then(|at| heaviest_keys(at)) {
-        policy = policy.heaviest_keys(keys);
-    }
-    let limit = own.and_then(Algorithm::limit);
-    policy = with_ceiling(policy, table, limit);
-    policy = with_reserve(policy, table, limit);
-    policy = with_penalty(policy, table, own);
-    if own.is_some_and(Algorithm::is_held)
-        && let Err(error) = policy.check_held()
-    {
-        table.at.refuse::<()>(error.to_string());
-    }
-    policy
-}
-
-fn with_ceiling(policy: Policy, table: &Table<'_>, limit: Option<u32>) -> Policy {
-    let Some(at) = table.get("most") else {
-        return policy;
-    };
-    let Some(most) = at.whole::<u32>() else {
-        return policy;
-    };
-    let highest = limit.unwrap_or(u32::MAX).min(u32::MAX - 1);
-    if (1..=highest).contains(&most) {
-        return policy.most(most);
-    }
-    at.refuse::<()>(format!(
-        "{most} is no ceiling; give 1 to {highest}, the limit of the policy"
-    ));
-    policy
-}
-
-fn with_reserve(mut policy: Policy, table: &Table<'_>, limit: Option<u32>) -> Policy {
-    let Some(at) = table.get("reserve") else {
-        return policy;
-    };
-    let Some(reserve) = at.whole::<u32>() else {
-        return policy;
-    };
-    match limit {
-        Some(limit) if reserve >= limit => {
-            at.refuse::<()>(format!(
-                "{reserve} leaves nothing to low priority; give less than {limit}, the limit of the policy"
-            ));
-        }
-        _ => policy = policy.reserve(reserve),
-    }
-    if table.lacks("low_priority") {
-        at.refuse::<()>(
-            "`low_priority` is missing; say which requests leave the reserve, or leave `reserve` out",
-        );
-    }
-    policy
-}
-
-fn with_penalty(mut policy: Policy, table: &Table<'_>, own: Option<&Algorithm>) -> Policy {
-    let Some(at) = table.get("penalty") else {
-        return policy;
-    };
-    if let Some(penalty) = penalty(at) {
-        policy = policy.penalty(penalty);
-        if let Some(own) = own.filter(|own| !own.is_held()) {
-            // Other mistakes of the policy are reported elsewhere.
-            let alone = Policy::new(policy.name(), *own).penalty(penalty);
-            if let Err(error) = alone.check_penalty() {
-                at.refuse::<()>(error.to_string());
-            }
-        }
-    }
-    for other in ["soft", "wait_up_to"] {
-        if is_present(table, other) {
-            table.either("penalty", other);
-        }
-    }
-    policy
-}
+use crate::policy::{HeaviestKeys, Penalty, Policy};
 
 pub(super) static HEAVIEST_KEYS: Vocabulary<()> = Vocabulary(&[
     setting(
@@ -109,7 +28,8 @@ static SHOWN: [(&str, Show); 3] = [
     ("in-the-clear", |_, keys| keys.in_the_clear()),
 ];
 
-fn heaviest_keys(at: &At<'_>) -> Option<HeaviestKeys> {
+/// Reads how many of the heaviest keys a snapshot tells, and how.
+pub(super) fn heaviest_keys(at: &At<'_>) -> Option<HeaviestKeys> {
     if !at.is_table() {
         return most(at).map(|keys| hashed(at, keys));
     }
@@ -135,13 +55,6 @@ fn most(at: &At<'_>) -> Option<HeaviestKeys> {
     match at.whole()? {
         most @ 1..=1_000 => Some(HeaviestKeys::new(most)),
         most => at.refuse(format!("{most} keys cannot be told; give 1 to 1000")),
-    }
-}
-
-fn is_present(table: &Table<'_>, field: &str) -> bool {
-    match field {
-        "soft" => table.get(field).and_then(At::flag) == Some(true),
-        _ => table.get(field).is_some(),
     }
 }
 
@@ -183,7 +96,8 @@ pub(super) static PENALTY: Vocabulary<Penalty> = Vocabulary(&[
     ),
 ]);
 
-fn penalty(at: &At<'_>) -> Option<Penalty> {
+/// Reads a penalty, and rejects one that does not fit the policy's own limit, if that is known.
+pub(super) fn penalty(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<Penalty> {
     let table = at.table(&PENALTY)?;
     let refusals = table
         .need(
@@ -199,17 +113,9 @@ fn penalty(at: &At<'_>) -> Option<Penalty> {
         .and_then(At::duration);
     let mut penalty = Penalty::after(refusals.unwrap_or(1), within.unwrap_or_default());
     PENALTY.apply(&table, &mut penalty)?;
-    refusals.and(within).map(|_| penalty)
-}
-
-/// Adds which requests are of low priority.
-pub(super) fn with_priority(policy: Policy<Http>, table: &Table<'_>) -> Option<Policy<Http>> {
-    let Some(at) = table.get("low_priority") else {
-        return Some(policy);
-    };
-    if table.lacks("reserve") {
-        at.refuse::<()>("`reserve` is missing; say how many units low priority leaves, or leave `low_priority` out");
+    refusals.and(within)?;
+    if let Some(own) = own.filter(|own| !own.is_held()) {
+        at.made(Policy::new(policy, *own).penalty(penalty).check_penalty())?;
     }
-    let is_low = conditions::any(at)?;
-    Some(policy.low_priority(move |head: &Head<'_>| is_low(head)))
+    Some(penalty)
 }

@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use super::conditions::CONDITION;
-use super::fields::{ENV, LIMIT, POLICY};
-use super::keys::KEY;
+use super::functions::Kind;
+use super::shape::{Field, Fields, Shape};
 use super::walk::{At, Table};
 
 /// The settings of a table. Each of them changes a `T`, such as a builder.
@@ -30,105 +29,17 @@ pub(super) const fn setting<T>(
     Setting { name, says, takes }
 }
 
-/// An entry that is read by hand.
-pub(super) const fn field(name: &'static str, says: &'static str, shape: Shape) -> Setting<()> {
-    setting(name, says, Takes::Together(shape))
-}
-
 /// The values that a setting takes, and what it changes.
 pub(super) enum Takes<T: 'static> {
     /// `true` changes something, and `false` is the default.
     Flag(fn(T) -> T),
+    Text(fn(T, &str) -> T),
     Whole(fn(T, u32) -> T),
     Time(fn(T, Duration) -> T),
     /// A value of this shape, which the function reads. It returns `None` for a mistake, which it has noted.
     Of(Shape, fn(T, &At<'_>) -> Option<T>),
     /// A value of this shape, which is read together with other settings of the table.
     Together(Shape),
-}
-
-/// The shape of a value.
-#[derive(Clone, Copy)]
-pub(super) enum Shape {
-    Text,
-    Whole,
-    Flag,
-    Duration,
-    /// One of these words.
-    Word(&'static dyn Words),
-    List(&'static Shape),
-    /// One value, or a list of values.
-    OneOrList(&'static Shape),
-    /// A table with free names.
-    Map(&'static Shape),
-    Table(&'static dyn Fields),
-    Any(&'static [Shape]),
-    /// What may be secret: no message shows it, nor the free names in it.
-    Secret(&'static Shape),
-    /// One of the shapes in [`NAMED`].
-    Named(&'static str),
-}
-
-/// The shapes that have a name in the schema.
-pub(super) const NAMED: &[(&str, Shape)] = &[
-    (
-        "limit",
-        Shape::Any(&[Shape::Text, Shape::Whole, Shape::Table(&LIMIT)]),
-    ),
-    (
-        "key",
-        Shape::Any(&[
-            Shape::Text,
-            Shape::List(&Shape::Named("key")),
-            Shape::Table(&KEY),
-        ]),
-    ),
-    ("condition", Shape::Table(&CONDITION)),
-    (
-        "secret",
-        Shape::Secret(&Shape::Any(&[Shape::Text, Shape::Table(&ENV)])),
-    ),
-    ("policy", Shape::Table(&POLICY)),
-];
-
-/// One condition, or a list of conditions.
-pub(super) const CONDITIONS: Shape = Shape::OneOrList(&Shape::Named("condition"));
-
-/// One text, or a list of texts.
-pub(super) const TEXTS: Shape = Shape::OneOrList(&Shape::Text);
-
-/// The table `{ function = "name" }`.
-pub(super) static FUNCTION: Vocabulary<()> =
-    Vocabulary(&[field("function", "What code has registered.", Shape::Text)]);
-
-/// The words of a setting, whatever they mean.
-pub(super) trait Words: Sync {
-    fn words(&self) -> Vec<&'static str>;
-}
-
-impl<M: Sync, const N: usize> Words for [(&'static str, M); N] {
-    fn words(&self) -> Vec<&'static str> {
-        self.iter().map(|(word, _)| *word).collect()
-    }
-}
-
-impl<const N: usize> Words for [&'static str; N] {
-    fn words(&self) -> Vec<&'static str> {
-        self.to_vec()
-    }
-}
-
-/// A setting, whatever it changes.
-#[derive(Clone, Copy)]
-pub(super) struct Field {
-    pub(super) name: &'static str,
-    pub(super) says: &'static str,
-    pub(super) shape: Shape,
-}
-
-/// The settings of a table, whatever they change.
-pub(super) trait Fields: Sync {
-    fn fields(&self) -> Vec<Field>;
 }
 
 impl<T> Fields for Vocabulary<T> {
@@ -147,6 +58,7 @@ impl<T> Takes<T> {
     fn shape(&self) -> Shape {
         match self {
             Self::Flag(_) => Shape::Flag,
+            Self::Text(_) => Shape::Text,
             Self::Whole(_) => Shape::Whole,
             Self::Time(_) => Shape::Duration,
             Self::Of(shape, _) | Self::Together(shape) => *shape,
@@ -176,10 +88,27 @@ impl<T> Takes<T> {
     fn change(&self, at: &At<'_>, to: T) -> Option<T> {
         match self {
             Self::Flag(change) => at.flag().map(|is_on| if is_on { change(to) } else { to }),
+            Self::Text(change) => at.text().map(|text| change(to, text)),
             Self::Whole(change) => at.whole().map(|number| change(to, number)),
             Self::Time(change) => at.duration().map(|time| change(to, time)),
             Self::Of(_, change) => change(to, at),
             Self::Together(_) => Some(to),
         }
+    }
+}
+
+/// The table `{ function = "name" }`.
+pub(super) static FUNCTION: Vocabulary<()> = Vocabulary(&[setting(
+    "function",
+    "What code has registered.",
+    Takes::Together(Shape::Text),
+)]);
+
+impl At<'_> {
+    /// Reads `{ function = "name" }`.
+    pub(super) fn function<K: Kind>(&self) -> Option<K> {
+        let table = self.table(&FUNCTION)?;
+        let name = table.need("function", "name a function that code has registered");
+        name?.registered()
     }
 }

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use http::HeaderName;
 
+use super::common::Common;
 use super::functions::{Functions, Kind};
-use super::keys::Common;
 use super::mistake::{Notes, SourceText};
 use super::names::{briefly_unknown, nearest, unknown_beside};
+use super::shape::Fields;
 use super::tree::{Entry, Node, Value, quoted};
-use super::vocabulary::{FUNCTION, Fields};
 use super::whole::{Bounded, is_whole, number_meant};
 use crate::decision::LimitRule;
 use crate::error::ConfigError;
@@ -304,13 +304,6 @@ impl<'w> At<'w> {
         }
     }
 
-    /// Reads `{ function = "name" }`.
-    pub(super) fn function<K: Kind>(&self) -> Option<K> {
-        let table = self.table(&FUNCTION)?;
-        let name = table.need("function", "name a function that code has registered");
-        name?.registered()
-    }
-
     /// Reads one of these words.
     pub(super) fn one_of<T: Copy>(&self, words: &[(&'static str, T)]) -> Option<T> {
         let text = self.text()?;
@@ -527,6 +520,18 @@ impl<'w> Table<'w> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.found.is_empty() && !self.has_unknown
+    }
+
+    /// Returns whether a field is `true`.
+    pub(super) fn is_on(&self, field: &str) -> bool {
+        matches!(self.get(field), Some(at) if matches!(at.node.value, Value::Flag(true)))
+    }
+
+    /// Notes a field that means nothing without another one, which is missing.
+    pub(super) fn needs(&self, field: &str, other: &str, remedy: &str) {
+        if let Some(at) = self.get(field).filter(|_| self.lacks(other)) {
+            at.refuse::<()>(format!("`{other}` is missing; {remedy}"));
+        }
     }
 
     /// Notes fields that contradict each other, with the places of both.

@@ -297,6 +297,14 @@ impl Policy<Http> {
         }
     }
 
+    /// Returns the policy for a limiter, whose caller passes the key.
+    #[cfg(feature = "config")]
+    pub(crate) fn unkeyed(&self) -> Policy {
+        let (mut policy, _) = self.clone().reading(Unkeyed);
+        policy.limit_by = policy.limit_by.filter(|by| !matches!(by, LimitBy::Head));
+        policy
+    }
+
     /// Splits the policy into its rule and how it reads a request.
     pub(crate) fn split(self) -> (Policy, Http) {
         let is_settled = self.settles();
