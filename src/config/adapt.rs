@@ -25,7 +25,7 @@ pub(super) static ADAPT: Vocabulary<()> = Vocabulary(&[
     setting(
         "in_flight",
         "Adds the signal `in flight`, of so many requests.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "answer_time",
@@ -40,7 +40,7 @@ pub(super) static ADAPT: Vocabulary<()> = Vocabulary(&[
     setting(
         "targets",
         "The highest percentage of each of these signals: limits fall while a reading is above it.",
-        Together(Shape::Map(&Shape::Whole)),
+        Together(Shape::Map(&Shape::Integer)),
     ),
     setting(
         "gradients",
@@ -50,17 +50,17 @@ pub(super) static ADAPT: Vocabulary<()> = Vocabulary(&[
     setting(
         "least",
         "The least part of the limits, in percent; the default is 10.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "most",
         "The most that limits can grow to, in percent; the default is 100.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "grow_by",
         "The growth of a step, in percent; the default is 5.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "hold",
@@ -76,11 +76,11 @@ pub(super) static ADAPT: Vocabulary<()> = Vocabulary(&[
 
 pub(super) static STEP: Vocabulary<()> = Vocabulary(&[
     setting("signals", "Of any of these signals.", Together(TEXTS)),
-    setting("above", "Above so many percent.", Together(Shape::Whole)),
+    setting("above", "Above so many percent.", Together(Shape::Integer)),
     setting(
         "limit",
         "The part of the limits, in percent.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
 ]);
 
@@ -88,17 +88,17 @@ pub(super) static CONCURRENCY: Vocabulary<()> = Vocabulary(&[
     setting(
         "start",
         "The limit before anything is learnt; the default is 20.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "least",
         "The least; the default is 1.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "most",
         "The most; the default is 1,000.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "healthy",
@@ -118,12 +118,12 @@ pub(super) static CONCURRENCY: Vocabulary<()> = Vocabulary(&[
     setting(
         "refusal_status",
         "The status of a refusal: 503, the default, or 429.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
 ]);
 
 pub(super) static PARTITION: Vocabulary<()> = Vocabulary(&[
-    setting("share", "The share, in percent.", Together(Shape::Whole)),
+    setting("share", "The share, in percent.", Together(Shape::Integer)),
     setting(
         "when",
         "Which requests. Of a list, one has to hold.",

@@ -177,7 +177,7 @@ fn methods(at: &At<'_>) -> Option<Vec<Method>> {
 
 #[derive(Debug)]
 enum Path {
-    Whole(String),
+    Exact(String),
     /// This path and all paths below it.
     Below(String),
 }
@@ -194,7 +194,7 @@ fn matches(paths: &[Path], head: &Head<'_>, spelling: Spelling) -> bool {
 impl Path {
     fn matches(&self, path: &str) -> bool {
         match self {
-            Self::Whole(whole) => path == whole,
+            Self::Exact(exact) => path == exact,
             Self::Below(above) => path
                 .strip_prefix(above.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
@@ -216,7 +216,7 @@ fn paths(at: &At<'_>) -> Option<Vec<Path>> {
                     "{text:?} is not a path; write it as it is sent, such as \"/bulk\", or \"/bulk/*\" for all below it"
                 )),
                 (true, true) => Some(Path::Below(above.to_owned())),
-                (true, false) => Some(Path::Whole(text.to_owned())),
+                (true, false) => Some(Path::Exact(text.to_owned())),
             }
         })
 }

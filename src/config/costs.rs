@@ -16,7 +16,7 @@ pub(super) static COST: Vocabulary<Parts> = Vocabulary(&[
     setting(
         "cost",
         "How many units a request takes.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "method",
@@ -36,7 +36,7 @@ pub(super) fn cost(at: &At<'_>) -> Option<Arc<Cost>> {
         Value::List(_) => by_request(at),
         Value::Table(_) => at.function(),
         _ => {
-            let cost: u32 = at.whole()?;
+            let cost: u32 = at.integer()?;
             Some(Arc::new(move |_: &Head<'_>| cost))
         }
     }
@@ -52,7 +52,7 @@ fn by_request(at: &At<'_>) -> Option<Arc<Cost>> {
         };
         let cost = table
             .need("cost", "give a number")
-            .and_then(At::whole::<u32>);
+            .and_then(At::integer::<u32>);
         let spelling = match cost {
             Some(0) => Spelling::Plain,
             _ => Spelling::Any,

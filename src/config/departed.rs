@@ -17,12 +17,12 @@ type Frame = (String, (&'static str, Option<Duration>, Option<u32>));
 
 #[derive(Debug, Default)]
 pub(super) struct Departed {
-    kept: HashMap<Frame, Kept>,
+    policies: HashMap<Frame, LastLayer>,
 }
 
 /// The last layer with a policy.
 #[derive(Debug)]
-struct Kept {
+struct LastLayer {
     until: Instant,
     layer: RateLimitLayer,
     /// The index of the policy in the layer.
@@ -41,7 +41,7 @@ impl Departed {
         self.forget(at);
         let frame = |(name, algorithm): &(String, Algorithm)| (name.clone(), algorithm.frame());
         let now: HashSet<Frame> = now.iter().map(frame).collect();
-        self.kept.retain(|frame, _| !now.contains(frame));
+        self.policies.retain(|frame, _| !now.contains(frame));
         for (place, policy) in before.iter().enumerate() {
             let frame = frame(policy);
             if now.contains(&frame) {
@@ -51,25 +51,25 @@ impl Departed {
             let life = life(&policy.1).max(layer.holds_for(place));
             if let Some(until) = at.checked_add(life) {
                 let layer = layer.clone();
-                let kept = Kept {
+                let last = LastLayer {
                     until,
                     layer,
                     place,
                 };
-                self.kept.insert(frame, kept);
+                self.policies.insert(frame, last);
             }
         }
     }
 
     /// Drops layers whose states have no effect any more.
     pub(super) fn forget(&mut self, at: Instant) {
-        self.kept.retain(|_, kept| {
-            if kept.until <= at {
+        self.policies.retain(|_, last| {
+            if last.until <= at {
                 // A request that was in flight may have been charged meanwhile.
-                let more = at.checked_add(kept.layer.holds_for(kept.place));
-                kept.until = more.unwrap_or(kept.until);
+                let more = at.checked_add(last.layer.holds_for(last.place));
+                last.until = more.unwrap_or(last.until);
             }
-            kept.until > at
+            last.until > at
         });
     }
 }
@@ -109,19 +109,19 @@ mod tests {
         let mut departed = Departed::default();
         departed.leave(&of("a", window), &of("a", bucket), &layer, start);
         assert_eq!(
-            departed.kept.len(),
+            departed.policies.len(),
             1,
             "another algorithm has another state"
         );
         departed.leave(&of("a", bucket), &of("b", window), &layer, start);
-        assert_eq!(departed.kept.len(), 2);
+        assert_eq!(departed.policies.len(), 2);
         let higher = Algorithm::from(FixedWindow::per_minute(6));
         departed.leave(&of("b", window), &of("a", higher), &layer, start);
-        assert_eq!(departed.kept.len(), 2, "one has left, and one is back");
+        assert_eq!(departed.policies.len(), 2, "one has left, and one is back");
         departed.forget(start + Duration::from_secs(200));
-        assert_eq!(departed.kept.len(), 1);
+        assert_eq!(departed.policies.len(), 1);
         departed.forget(start + Duration::from_secs(240));
-        assert!(departed.kept.is_empty());
+        assert!(departed.policies.is_empty());
     }
 
     /// An operator blocks a client for longer than the policy remembers what it has used.
@@ -142,11 +142,15 @@ mod tests {
         let mut departed = Departed::default();
         departed.leave(&[("default".to_owned(), window)], &[], &layer, start);
         departed.forget(start + Duration::from_secs(3_500));
-        assert_eq!(departed.kept.len(), 1);
+        assert_eq!(departed.policies.len(), 1);
         departed.forget(start + Duration::from_secs(3_600));
-        assert_eq!(departed.kept.len(), 1, "by the clock of the store it holds");
+        assert_eq!(
+            departed.policies.len(),
+            1,
+            "by the clock of the store it holds"
+        );
         clock.advance(Duration::from_secs(3_600));
         departed.forget(start + Duration::from_secs(7_200));
-        assert!(departed.kept.is_empty());
+        assert!(departed.policies.is_empty());
     }
 }

@@ -29,9 +29,11 @@ pub(super) static SETTLE: Vocabulary<Option<Settle>> = Vocabulary(&[
     setting(
         "bytes",
         "Counts the bytes of the body in units of so many, rounded up.",
-        Of(Shape::Whole, |_, at| match NonZeroU32::new(at.whole()?) {
-            Some(bytes) => Some(Some(Settle::from_bytes_in_units_of(bytes))),
-            None => at.refuse("a unit has no bytes; give 1 or more"),
+        Of(Shape::Integer, |_, at| {
+            match NonZeroU32::new(at.integer()?) {
+                Some(bytes) => Some(Some(Settle::from_bytes_in_units_of(bytes))),
+                None => at.refuse("a unit has no bytes; give 1 or more"),
+            }
         }),
     ),
     setting(
@@ -86,7 +88,7 @@ pub(super) static ENDING: Vocabulary<Vec<Arc<EndsSo>>> = Vocabulary(&[
         "status",
         "The status of the response, or its class: \"5xx\". Of a list, one.",
         Of(
-            Shape::OneOrList(&Shape::Any(&[Shape::Whole, Shape::Word(&CLASSES)])),
+            Shape::OneOrList(&Shape::Any(&[Shape::Integer, Shape::Word(&CLASSES)])),
             |all, at| {
                 let statuses = at.each(statuses)?;
                 Some(with(all, move |ending| {
@@ -100,8 +102,8 @@ pub(super) static ENDING: Vocabulary<Vec<Arc<EndsSo>>> = Vocabulary(&[
     setting(
         "grpc_status",
         "The status of a gRPC call, as a number. Of a list, one.",
-        Of(Shape::OneOrList(&Shape::Whole), |all, at| {
-            let codes: Vec<u32> = at.each(At::whole)?;
+        Of(Shape::OneOrList(&Shape::Integer), |all, at| {
+            let codes: Vec<u32> = at.each(At::integer)?;
             Some(with(all, move |ending| {
                 let code = ending.grpc_status();
                 code.is_some_and(|code| codes.contains(&code))
@@ -159,7 +161,7 @@ fn statuses(at: &At<'_>) -> Option<(u16, u16)> {
     if at.is_text() {
         return at.one_of(&CLASSES);
     }
-    let status: u16 = at.whole()?;
+    let status: u16 = at.integer()?;
     if !(100..=599).contains(&status) {
         return at.refuse(format!(
             "{status} is not a status; give 100 to 599, or a class such as \"5xx\""

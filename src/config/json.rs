@@ -35,12 +35,12 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Value, E> {
-        Ok(Value::Whole(number))
+        Ok(Value::Integer(number))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Value, E> {
         Ok(match i64::try_from(number) {
-            Ok(number) => Value::Whole(number),
+            Ok(number) => Value::Integer(number),
             Err(_) => Value::Other(number.to_string()),
         })
     }

@@ -81,8 +81,8 @@ static CLIENT_IP: Vocabulary<Extractor<ClientIp>> = Vocabulary(&[
     setting(
         "ipv6_prefix",
         "The number of bits of an IPv6 address that identify a client.",
-        Of(Shape::Whole, |key, at| {
-            at.made(key.try_ipv6_prefix(at.whole()?))
+        Of(Shape::Integer, |key, at| {
+            at.made(key.try_ipv6_prefix(at.integer()?))
         }),
     ),
     setting(

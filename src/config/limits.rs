@@ -4,7 +4,7 @@ use super::shape::Shape;
 use super::tree::{Value, quoted};
 use super::vocabulary::Takes::Together;
 use super::vocabulary::{Vocabulary, setting};
-use super::walk::{At, Table};
+use super::walk::{At, TableAt};
 use crate::algorithm::{Algorithm, Concurrency, Limit};
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -13,7 +13,7 @@ pub(super) static QUOTA: Vocabulary<()> = Vocabulary(&[
     setting(
         "limit",
         "How many units a period has.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "per",
@@ -26,23 +26,23 @@ pub(super) static LIMIT: Vocabulary<()> = Vocabulary(&[
     setting(
         "limit",
         "How many units a period has.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "per",
         "The period; the default is that of the policy.",
         Together(Shape::Text),
     ),
-    setting("burst", "The burst of a bucket.", Together(Shape::Whole)),
+    setting("burst", "The burst of a bucket.", Together(Shape::Integer)),
     setting(
         "capacity",
         "The capacity of a leaky bucket.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "places",
         "The places of a leaky queue.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
 ]);
 
@@ -59,12 +59,12 @@ const NUMBERS: &[&str] = &["burst", "capacity", "slots", "places", "up_to"];
 const DEFAULT: &str = "anchored-window";
 
 /// Reads the algorithm of a policy. If it says no quota, it has that of all `other` operations.
-pub(super) fn algorithm(table: &Table<'_>, other: Option<&At<'_>>) -> Option<Algorithm> {
+pub(super) fn algorithm(table: &TableAt<'_>, other: Option<&At<'_>>) -> Option<Algorithm> {
     if let Some(at) = table.get("concurrency") {
         for field in ["algorithm", "quota", "limit", "per"].iter().chain(NUMBERS) {
             table.either("concurrency", field);
         }
-        return at.whole().map(|most| Concurrency::of(most).into());
+        return at.integer().map(|most| Concurrency::of(most).into());
     }
     if let Some(at) = table.get("quota")
         && matches!(&at.node.value, Value::Text(text) if text.trim() == "unlimited")
@@ -82,7 +82,7 @@ pub(super) fn algorithm(table: &Table<'_>, other: Option<&At<'_>>) -> Option<Alg
     let name = match table.get("algorithm") {
         None => Some(DEFAULT),
         Some(at) => match at.text() {
-            Some(text) if is_whole(text) => {
+            Some(text) if has_quota_in_it(text) => {
                 let calendar = CALENDAR.iter().map(|(field, _)| field);
                 for field in ["quota", "limit", "per"]
                     .iter()
@@ -105,7 +105,7 @@ pub(super) fn algorithm(table: &Table<'_>, other: Option<&At<'_>>) -> Option<Alg
             quota(table);
         }
         for at in NUMBERS.iter().filter_map(|number| table.get(number)) {
-            at.whole::<u32>();
+            at.integer::<u32>();
         }
         return None;
     };
@@ -139,9 +139,9 @@ pub(super) fn algorithm(table: &Table<'_>, other: Option<&At<'_>>) -> Option<Alg
 }
 
 /// Returns the algorithm with the limit of all `other` operations. A mistake in that is noted where the operations are read.
-fn of_other(table: &Table<'_>, name: &str, other: &At<'_>) -> Option<Algorithm> {
+fn of_other(table: &TableAt<'_>, name: &str, other: &At<'_>) -> Option<Algorithm> {
     let Value::Text(text) = &other.node.value else {
-        if matches!(other.node.value, Value::Whole(_)) {
+        if matches!(other.node.value, Value::Integer(_)) {
             return table.at.refuse(
                 "`quota` is missing, and `other` has no period; write it as \"50/minute\"",
             );
@@ -155,7 +155,7 @@ fn of_other(table: &Table<'_>, name: &str, other: &At<'_>) -> Option<Algorithm> 
 }
 
 /// Reads a calendar window: a limit, and the boundaries of its windows.
-fn calendar(table: &Table<'_>, name: &str) -> Option<Algorithm> {
+fn calendar(table: &TableAt<'_>, name: &str) -> Option<Algorithm> {
     let mut is_good = true;
     for field in ["quota", "per"].iter().chain(NUMBERS) {
         if let Some(at) = table.get(field) {
@@ -168,7 +168,7 @@ fn calendar(table: &Table<'_>, name: &str) -> Option<Algorithm> {
         Some(_) => table.get("limit"),
         None => table.need("limit", "give a whole number"),
     };
-    let limit = limit.and_then(At::whole::<u32>);
+    let limit = limit.and_then(At::integer::<u32>);
     let zone = table.need(
         "zone",
         "name the time zone, such as zone = \"Europe/London\"",
@@ -200,7 +200,7 @@ fn calendar(table: &Table<'_>, name: &str) -> Option<Algorithm> {
 }
 
 /// Returns whether a text is an algorithm with its quota.
-fn is_whole(text: &str) -> bool {
+fn has_quota_in_it(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let first = words.next().unwrap_or_default();
     let is_known = || Algorithm::names().any(|(known, _)| known == first);
@@ -215,11 +215,11 @@ fn known_name(at: &At<'_>, name: &str) -> Option<&'static str> {
 }
 
 /// Returns the quota of a policy as text: `quota`, or `limit` with `per`.
-fn quota(table: &Table<'_>) -> Option<String> {
+fn quota(table: &TableAt<'_>) -> Option<String> {
     let Some(at) = table.get("quota") else {
         let limit = table
             .need("limit", "give a whole number")
-            .and_then(At::whole::<u32>);
+            .and_then(At::integer::<u32>);
         let per = table
             .need("per", "give a period such as \"minute\"")
             .and_then(period);
@@ -232,7 +232,7 @@ fn quota(table: &Table<'_>) -> Option<String> {
             let table = at.table(&QUOTA)?;
             let limit = table
                 .need("limit", "give a whole number")
-                .and_then(At::whole::<u32>);
+                .and_then(At::integer::<u32>);
             let per = table
                 .need("per", "give a period such as \"minute\"")
                 .and_then(period);
@@ -259,7 +259,7 @@ fn period<'w>(at: &At<'w>) -> Option<&'w str> {
 }
 
 /// Adds the number of the kind, and rejects the numbers of other kinds.
-fn with_number(table: &Table<'_>, name: &str, quota: Option<String>) -> Option<Algorithm> {
+fn with_number(table: &TableAt<'_>, name: &str, quota: Option<String>) -> Option<Algorithm> {
     let own = Algorithm::names().find(|(known, _)| *known == name);
     let word = own.and_then(|(_, word)| word);
     // The name of a field has no hyphen.
@@ -280,7 +280,7 @@ fn with_number(table: &Table<'_>, name: &str, quota: Option<String>) -> Option<A
     }
     let number = field.and_then(|field| table.get(&field));
     let word = match (word, number) {
-        (Some(word), Some(at)) => format!(" {word} {}", at.whole::<u32>()?),
+        (Some(word), Some(at)) => format!(" {word} {}", at.integer::<u32>()?),
         _ => String::new(),
     };
     let text = format!("{name} {}{word}", quota?);
@@ -309,21 +309,21 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Optio
             let quota = at.made(text.parse::<Quota>())?;
             at.made(format!("{name} {quota}{}", slots(own)).parse())?
         }
-        Value::Whole(_) if own.is_held() => Concurrency::of(at.whole()?).into(),
-        Value::Whole(_) if name.starts_with("calendar-") => {
+        Value::Integer(_) if own.is_held() => Concurrency::of(at.integer()?).into(),
+        Value::Integer(_) if name.starts_with("calendar-") => {
             // A calendar window has no period.
-            let limit: u32 = at.whole()?;
+            let limit: u32 = at.integer()?;
             own.under(Limit::new(limit, limit))?
         }
-        Value::Whole(_) => {
-            let limit: u32 = at.whole()?;
+        Value::Integer(_) => {
+            let limit: u32 = at.integer()?;
             at.made(format!("{name} {limit}/{}{}", period_of(own), slots(own)).parse())?
         }
         Value::Table(_) => {
             let table = at.table(&LIMIT)?;
             let limit = table
                 .need("limit", "give a whole number")
-                .and_then(At::whole::<u32>);
+                .and_then(At::integer::<u32>);
             let per = match table.get("per") {
                 Some(at) => period(at)?.to_owned(),
                 None => period_of(own),
@@ -361,13 +361,13 @@ fn check_limit(at: &At<'_>) {
         Value::Text(text) => {
             at.made(text.parse::<Quota>());
         }
-        Value::Whole(_) => {
-            at.whole::<u32>();
+        Value::Integer(_) => {
+            at.integer::<u32>();
         }
         Value::Table(_) => {
             if let Some(table) = at.table(&LIMIT) {
                 let limit = table.need("limit", "give a whole number");
-                limit.and_then(At::whole::<u32>);
+                limit.and_then(At::integer::<u32>);
                 table.get("per").and_then(period);
             }
         }

@@ -9,7 +9,7 @@ use super::conditions;
 use super::functions::{Condition, ReadSignal};
 use super::names::unknown;
 use super::store::ReadStore;
-use super::walk::{At, Table};
+use super::walk::{At, TableAt};
 use crate::adapt::{
     Adapt, AdaptBuilder, AdaptiveConcurrency, Aimd, Controller, Gradient, Kernel, Load, Resource,
     Signal, Steps, Traffic, Worst, from_fn,
@@ -29,7 +29,7 @@ pub(super) struct Followed {
 pub(super) fn followed(at: &At<'_>) -> Option<Followed> {
     let table = at.table(&ADAPT)?;
     let names = names(&table)?.join(", ");
-    let share = |field: &str, unless: u32| table.get(field).map_or(Some(unless), At::whole);
+    let share = |field: &str, unless: u32| table.get(field).map_or(Some(unless), At::integer);
     let (least, most) = (share("least", 10)?, share("most", 100)?);
     Some(Followed {
         says: format!("{least} % to {most} % of limits with `adapt`, by {names}"),
@@ -71,7 +71,7 @@ fn factor(percent: u32) -> Factor {
 }
 
 fn percent(at: &At<'_>, from: u32, to: u32) -> Option<u32> {
-    let percent: u32 = at.whole()?;
+    let percent: u32 = at.integer()?;
     if (from..=to).contains(&percent) {
         return Some(percent);
     }
@@ -88,7 +88,7 @@ const WITH_TARGET: [(&str, &str); 3] = [
 ];
 
 /// Returns the names of all signals.
-fn names<'w>(table: &Table<'w>) -> Option<Vec<&'w str>> {
+fn names<'w>(table: &TableAt<'w>) -> Option<Vec<&'w str>> {
     let mut names = match table.get("signals") {
         Some(at) => at.texts()?,
         None => Vec::new(),
@@ -115,7 +115,7 @@ fn declared<'w>(at: &At<'_>, name: &'w str, names: &[&str]) -> Option<&'w str> {
     at.unknown("signal", name, names)
 }
 
-fn controller(table: &Table<'_>, names: &[&str], bounds: Bounds) -> Option<Box<dyn Controller>> {
+fn controller(table: &TableAt<'_>, names: &[&str], bounds: Bounds) -> Option<Box<dyn Controller>> {
     let mut all: Vec<Box<dyn Controller>> = Vec::new();
     if let Some(at) = table.get("targets") {
         for (name, at) in at.entries()? {
@@ -177,7 +177,7 @@ fn own_steps(at: &At<'_>, names: &[&str]) -> Option<Steps> {
     Some(steps)
 }
 
-fn with_options(table: &Table<'_>, mut steps: Steps, bounds: Bounds) -> Option<Steps> {
+fn with_options(table: &TableAt<'_>, mut steps: Steps, bounds: Bounds) -> Option<Steps> {
     if let Some(at) = table.get("hold") {
         steps = steps.hold(at.duration()?);
     }
@@ -224,7 +224,7 @@ const OF_KERNEL: [&str; 5] = [
 ];
 
 fn signals(
-    table: &Table<'_>,
+    table: &TableAt<'_>,
     mut builder: AdaptBuilder,
     store: Option<&ReadStore>,
 ) -> Option<AdaptBuilder> {
@@ -246,7 +246,7 @@ fn signals(
         builder = builder.signal(traffic(at)?.latency(at.duration()?));
     }
     if let Some(at) = table.get("in_flight") {
-        let Some(most) = NonZeroU32::new(at.whole()?) else {
+        let Some(most) = NonZeroU32::new(at.integer()?) else {
             return at.refuse("0 requests cannot be in flight; give 1 or more");
         };
         builder = builder.signal(traffic(at)?.in_flight(most));
@@ -290,13 +290,13 @@ pub(super) fn concurrency(at: &At<'_>) -> Option<AdaptiveConcurrencyLayer> {
     }
     let table = at.table(&CONCURRENCY)?;
     if let Some(at) = table.get("start") {
-        builder = builder.start(at.whole()?);
+        builder = builder.start(at.integer()?);
     }
     if let Some(at) = table.get("least") {
-        builder = builder.least(at.whole()?);
+        builder = builder.least(at.integer()?);
     }
     if let Some(at) = table.get("most") {
-        builder = builder.most(at.whole()?);
+        builder = builder.most(at.integer()?);
     }
     if let Some(at) = table.get("healthy") {
         builder = builder.healthy(at.duration()?);
@@ -327,7 +327,7 @@ pub(super) fn concurrency(at: &At<'_>) -> Option<AdaptiveConcurrencyLayer> {
         layer = layer.except(move |head: &Head<'_>| except(head));
     }
     if let Some(at) = table.get("refusal_status") {
-        layer = match at.whole::<u16>()? {
+        layer = match at.integer::<u16>()? {
             429 => layer.too_many_requests(),
             503 => layer,
             other => return at.refuse(format!("{other} is no status for it; give 503 or 429")),

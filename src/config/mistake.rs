@@ -131,13 +131,13 @@ pub struct FileError {
 const MOST_LISTED: usize = 100;
 
 /// The number of mistakes that are kept before the first are reported, since a walk does not find them in the order of the file.
-const MOST_KEPT: usize = 10_000;
+const MOST_NOTED: usize = 10_000;
 
 /// The mistakes of a file, without their lines yet: the search for the lines of all mistakes of a large file takes long, and
 /// few of them are reported.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    kept: Vec<Note>,
+    notes: Vec<Note>,
     number: usize,
 }
 
@@ -152,8 +152,8 @@ impl Notes {
     /// Notes what is wrong in these bytes.
     pub(super) fn add(&mut self, span: Option<&Range<usize>>, path: &str, message: String) {
         self.number += 1;
-        if self.kept.len() < MOST_KEPT {
-            self.kept.push(Note {
+        if self.notes.len() < MOST_NOTED {
+            self.notes.push(Note {
                 span: span.cloned(),
                 path: path.to_owned(),
                 message,
@@ -172,11 +172,12 @@ impl Notes {
 
     /// Returns the first of them, in the order of the file.
     pub(super) fn first(mut self, source: &SourceText) -> Vec<Mistake> {
-        self.kept
+        self.notes
             .sort_by_key(|note| note.span.as_ref().map(|span| span.start));
-        self.kept.truncate(MOST_LISTED);
-        let kept = self.kept.into_iter();
-        kept.map(|note| Mistake::new(source, note.span.as_ref(), note.path, note.message))
+        self.notes.truncate(MOST_LISTED);
+        let notes = self.notes.into_iter();
+        notes
+            .map(|note| Mistake::new(source, note.span.as_ref(), note.path, note.message))
             .collect()
     }
 }

@@ -44,6 +44,7 @@ mod explain;
 mod following;
 mod functions;
 mod hours;
+mod integer;
 mod json;
 mod keys;
 mod limits;
@@ -77,7 +78,6 @@ mod tree;
 mod vocabulary;
 mod walk;
 mod watching;
-mod whole;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use super::policy::ReadPolicy;
 use super::shape::{Shape, TEXTS};
 use super::vocabulary::Takes::Together;
 use super::vocabulary::{Vocabulary, setting};
-use super::walk::{At, Name, Table};
+use super::walk::{At, Name, TableAt};
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{self, Extract, Head, IntoKey, Key};
@@ -61,7 +61,7 @@ pub(super) struct ReadPlans {
 
 /// Reads the plans of a file, if it has any.
 pub(super) fn plans(
-    root: &Table<'_>,
+    root: &TableAt<'_>,
     policies: &[(&str, Option<ReadPolicy>)],
 ) -> Option<ReadPlans> {
     let Some(at) = root.get("plans") else {
@@ -138,7 +138,7 @@ impl<'w, T> FromIterator<(&'w str, T)> for Known<'w, T> {
 }
 
 /// Warns of each policy of which no plan speaks.
-fn warn_of_unmentioned(root: &Table<'_>, plans: &[(Name<'_>, At<'_>)]) {
+fn warn_of_unmentioned(root: &TableAt<'_>, plans: &[(Name<'_>, At<'_>)]) {
     let mentioned = plans.iter().flat_map(|(_, plan)| plan.fields());
     let mentioned: HashSet<&str> = mentioned.map(|(policy, _)| policy).collect();
     for (name, policy) in root.get("policies").into_iter().flat_map(At::fields) {

@@ -15,9 +15,9 @@ use super::limits_by_key::{KEY_LIMITS, check_paths, key_limits, operations};
 use super::shape::{CONDITIONS, Shape};
 use super::terms::{HEAVIEST_KEYS, PENALTY, heaviest_keys, penalty};
 use super::tree::Value;
-use super::vocabulary::Takes::{Flag, Of, Text, Time, Together, Whole};
+use super::vocabulary::Takes::{Flag, Integer, Of, Text, Time, Together};
 use super::vocabulary::{FUNCTION, Vocabulary, setting};
-use super::walk::{At, Name, Table};
+use super::walk::{At, Name, TableAt};
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{self, AnyKey, Head};
@@ -37,38 +37,38 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting(
         "concurrency",
         "How many requests may be in flight at once, in place of a quota.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "limit",
         "The limit of the quota, in place of `quota`.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "per",
         "The period of the quota: \"minute\".",
         Together(Shape::Text),
     ),
-    setting("burst", "The burst of a bucket.", Together(Shape::Whole)),
+    setting("burst", "The burst of a bucket.", Together(Shape::Integer)),
     setting(
         "capacity",
         "The capacity of a leaky bucket.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "slots",
         "The number of slots of sliding-slots.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "places",
         "The places of a leaky queue.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "up_to",
         "The most that a sliding log may hold.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "key",
@@ -80,7 +80,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         "How many units a request takes; the default is 1.",
         Of(
             Shape::Any(&[
-                Shape::Whole,
+                Shape::Integer,
                 Shape::Table(&FUNCTION),
                 Shape::List(&Shape::Table(&COST)),
             ]),
@@ -120,7 +120,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         "no_key",
         "What happens to requests without a key: a word, or the status of their refusal.",
         Of(
-            Shape::Any(&[Shape::Word(&NO_KEY), Shape::Whole]),
+            Shape::Any(&[Shape::Word(&NO_KEY), Shape::Integer]),
             |it, at| {
                 let no_key = if at.is_text() {
                     at.one_of(&NO_KEY)?
@@ -147,7 +147,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting(
         "wait_places",
         "How many requests of a key may wait.",
-        Whole(|it, places| it.with(|policy| policy.wait_places(places))),
+        Integer(|it, places| it.with(|policy| policy.wait_places(places))),
     ),
     setting(
         "unleased",
@@ -170,13 +170,13 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting(
         "most",
         "The most that a request may cost.",
-        Of(Shape::Whole, Draft::most),
+        Of(Shape::Integer, Draft::most),
     ),
     setting(
         "heaviest_keys",
         "The number of heaviest keys in a snapshot; the default is none.",
         Of(
-            Shape::Any(&[Shape::Whole, Shape::Table(&HEAVIEST_KEYS)]),
+            Shape::Any(&[Shape::Integer, Shape::Table(&HEAVIEST_KEYS)]),
             |it, at| {
                 let keys = heaviest_keys(at)?;
                 Some(it.with(|policy| policy.heaviest_keys(keys)))
@@ -186,7 +186,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting(
         "reserve",
         "How many units requests of low priority leave to the others.",
-        Of(Shape::Whole, Draft::reserve),
+        Of(Shape::Integer, Draft::reserve),
     ),
     setting(
         "low_priority",
@@ -200,7 +200,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         "estimate",
         "How many units a request is charged when it comes; its real cost is settled at its end.",
         Of(
-            Shape::Any(&[Shape::Whole, Shape::Table(&FUNCTION)]),
+            Shape::Any(&[Shape::Integer, Shape::Table(&FUNCTION)]),
             Draft::estimate,
         ),
     ),
@@ -238,12 +238,12 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         "unless_settled",
         "The cost of a request that ends without an answer; the default is estimate.",
         Of(
-            Shape::Any(&[Shape::Word(&UNSETTLED), Shape::Whole]),
+            Shape::Any(&[Shape::Word(&UNSETTLED), Shape::Integer]),
             |it, at| {
                 let unsettled = if at.is_text() {
                     at.one_of(&UNSETTLED)?
                 } else {
-                    Unsettled::Units(at.whole()?)
+                    Unsettled::Units(at.integer()?)
                 };
                 Some(it.with(|policy| policy.unless_settled(unsettled)))
             },
@@ -435,7 +435,7 @@ impl Draft {
     }
 
     fn most(self, at: &At<'_>) -> Option<Self> {
-        let most: u32 = at.whole()?;
+        let most: u32 = at.integer()?;
         let highest = self.limit().unwrap_or(u32::MAX).min(u32::MAX - 1);
         if !(1..=highest).contains(&most) {
             return at.refuse(format!(
@@ -446,7 +446,7 @@ impl Draft {
     }
 
     fn reserve(self, at: &At<'_>) -> Option<Self> {
-        let reserve: u32 = at.whole()?;
+        let reserve: u32 = at.integer()?;
         match self.limit() {
             Some(limit) if reserve >= limit => at.refuse(format!(
                 "{reserve} leaves nothing to low priority; give less than {limit}, the limit of the policy"
@@ -462,14 +462,14 @@ impl Draft {
                 self.with(|policy| policy.estimate_with(move |head: &Head<'_>| cost(head))),
             );
         }
-        match at.whole()? {
+        match at.integer()? {
             0 => at.refuse("a request that asks for nothing is never refused; give 1 or more"),
             units => Some(self.with(|policy| policy.estimate(units))),
         }
     }
 
     /// Checks the settings that go together, and those that contradict each other.
-    fn check(&self, table: &Table<'_>) {
+    fn check(&self, table: &TableAt<'_>) {
         if table.is_on("soft") {
             table.either("soft", "wait_up_to");
             table.either("penalty", "soft");
@@ -537,7 +537,7 @@ const PAIRS: [(&str, &str, &str); 5] = [
 
 /// Reads the status of a refusal.
 pub(super) fn status(at: &At<'_>) -> Option<StatusCode> {
-    let number: u16 = at.whole()?;
+    let number: u16 = at.integer()?;
     match StatusCode::from_u16(number) {
         Ok(status) if status.is_client_error() || status.is_server_error() => Some(status),
         _ => at.refuse(format!(

@@ -25,9 +25,9 @@ pub(super) static RESOLVER: Vocabulary<ResolverOptions> = Vocabulary(&[
     setting(
         "capacity",
         "Of how many keys the plan is kept.",
-        Of(Shape::Whole, |it, at| {
+        Of(Shape::Integer, |it, at| {
             Some(ResolverOptions {
-                capacity: Some(at.whole()?),
+                capacity: Some(at.integer()?),
                 ..it
             })
         }),
@@ -35,9 +35,9 @@ pub(super) static RESOLVER: Vocabulary<ResolverOptions> = Vocabulary(&[
     setting(
         "not_found_capacity",
         "Of how many keys it is kept that they have no plan.",
-        Of(Shape::Whole, |it, at| {
+        Of(Shape::Integer, |it, at| {
             Some(ResolverOptions {
-                not_found_capacity: Some(at.whole()?),
+                not_found_capacity: Some(at.integer()?),
                 ..it
             })
         }),
@@ -93,9 +93,9 @@ pub(super) static RESOLVER: Vocabulary<ResolverOptions> = Vocabulary(&[
     setting(
         "in_flight",
         "How many lookups may be in flight at the same time.",
-        Of(Shape::Whole, |it, at| {
+        Of(Shape::Integer, |it, at| {
             Some(ResolverOptions {
-                in_flight: Some(at.whole()?),
+                in_flight: Some(at.integer()?),
                 ..it
             })
         }),

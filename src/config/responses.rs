@@ -24,14 +24,14 @@ pub(super) static RESPONSES: Vocabulary<Builder> = Vocabulary(&[
     setting(
         "refusal_status",
         "The status of a refusal; the default is 429.",
-        Of(Shape::Whole, |layer, at| {
+        Of(Shape::Integer, |layer, at| {
             Some(layer.refusal_status(status(at)?))
         }),
     ),
     setting(
         "too_large_status",
         "The status of a refusal of a request that costs more than a policy ever admits, such as 413.",
-        Of(Shape::Whole, |layer, at| {
+        Of(Shape::Integer, |layer, at| {
             Some(layer.too_large_status(status(at)?))
         }),
     ),

@@ -33,7 +33,7 @@ fn table(table: &dyn Fields) -> Value {
 fn shape(of: Shape) -> Value {
     match of {
         Shape::Text => json!({ "type": "string" }),
-        Shape::Whole => json!({ "type": "integer", "minimum": 0 }),
+        Shape::Integer => json!({ "type": "integer", "minimum": 0 }),
         Shape::Flag => json!({ "type": "boolean" }),
         Shape::Duration => json!({ "type": "string", "pattern": "^\\s*[0-9]*\\s*[a-zµμ]*\\s*$" }),
         Shape::Word(words) => json!({ "enum": words.words() }),

@@ -24,9 +24,9 @@ use super::responses::RESPONSES;
 use super::shape::{CONDITIONS, Shape, TEXTS};
 use super::store::{ENV, ReadStore, STORE, resolved, secret, store};
 use super::tree::quoted;
-use super::vocabulary::Takes::{Flag, Of, Together, Whole};
+use super::vocabulary::Takes::{Flag, Integer, Of, Together};
 use super::vocabulary::{Vocabulary, setting};
-use super::walk::{At, Places, Table};
+use super::walk::{At, Places, TableAt};
 #[cfg(feature = "adapt")]
 use crate::adapt::Adapt;
 use crate::algorithm::Algorithm;
@@ -103,7 +103,7 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
     setting(
         "nodes",
         "Divides each limit by this number of nodes, which share no store.",
-        Of(Shape::Whole, Builders::nodes),
+        Of(Shape::Integer, Builders::nodes),
     ),
     setting(
         "mode",
@@ -130,7 +130,7 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
     setting(
         "wait_places",
         "How many requests may wait for their turn, under all policies together.",
-        Whole(|it, places| Builders {
+        Integer(|it, places| Builders {
             layer: it.layer.wait_places(places),
             ..it
         }),
@@ -159,7 +159,7 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
 pub(super) const NAMED: &[(&str, Shape)] = &[
     (
         "limit",
-        Shape::Any(&[Shape::Text, Shape::Whole, Shape::Table(&LIMIT)]),
+        Shape::Any(&[Shape::Text, Shape::Integer, Shape::Table(&LIMIT)]),
     ),
     (
         "key",
@@ -182,7 +182,7 @@ static PROXIES: Vocabulary<()> = Vocabulary(&[
     setting(
         "hops",
         "The number of proxies, in place of their networks.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "unix_socket",
@@ -425,7 +425,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
 }
 
 /// Warns of each policy that can never bind because of another, with the places of both.
-fn warn_of_pointless(root: &Table<'_>, layer: &RateLimitLayerBuilder) {
+fn warn_of_pointless(root: &TableAt<'_>, layer: &RateLimitLayerBuilder) {
     let of_policies = layer.pointless();
     if !of_policies.is_empty() {
         let policies = root.get("policies").into_iter().flat_map(At::fields);
@@ -489,7 +489,7 @@ impl Builders {
 
     /// Reads the number of nodes of a service, which cannot be combined with a store that they share.
     fn nodes(self, at: &At<'_>) -> Option<Self> {
-        let nodes: u32 = at.whole()?;
+        let nodes: u32 = at.integer()?;
         if nodes == 0 {
             return at.refuse("0 nodes serve no request; give 1 or more");
         }
@@ -534,7 +534,7 @@ fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerB
 
 /// Reads what limits follow, and the factor of the policies that follow it.
 #[cfg(feature = "adapt")]
-fn followed(root: &Table<'_>, store: Option<&ReadStore>) -> (Option<Adapt>, Option<FactorCell>) {
+fn followed(root: &TableAt<'_>, store: Option<&ReadStore>) -> (Option<Adapt>, Option<FactorCell>) {
     let functions = root.at.walk.functions();
     let (table, own) = (root.get("adapt"), &functions.own_adapt);
     let adapt = match (table, own) {
@@ -556,7 +556,7 @@ fn followed(root: &Table<'_>, store: Option<&ReadStore>) -> (Option<Adapt>, Opti
 }
 
 #[cfg(not(feature = "adapt"))]
-fn refuse_load(root: &Table<'_>) -> Option<FactorCell> {
+fn refuse_load(root: &TableAt<'_>) -> Option<FactorCell> {
     let mut factor = None;
     for field in ["adapt", "concurrency"] {
         if let Some(at) = root.get(field) {
@@ -601,7 +601,7 @@ fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
         (Some(at), _) => {
             networks(at).and_then(|networks| at.made(Proxies::try_in_networks(networks)))
         }
-        (None, Some(at)) => at.made(Proxies::try_hops(at.whole()?)),
+        (None, Some(at)) => at.made(Proxies::try_hops(at.integer()?)),
         (None, None) if is_socket => Some(Proxies::unix_socket()),
         (None, None) if table.has_unknown() => None,
         (None, None) => at.refuse("no proxy is named; give `networks`, `hops` or `unix_socket`"),

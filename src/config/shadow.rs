@@ -29,12 +29,12 @@ pub(super) struct ShadowFile {
     path: PathBuf,
     builder: ConfigBuilder,
     shadow: Arc<Shadow>,
-    state: Mutex<State>,
+    trial: Mutex<Trial>,
     reading: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Trial {
     /// The configuration that decides, if a file was ever valid.
     config: Option<Config>,
     status: Option<Status>,
@@ -103,7 +103,7 @@ impl ShadowFile {
             path,
             builder,
             shadow: Arc::default(),
-            state: Mutex::default(),
+            trial: Mutex::default(),
             reading: Mutex::default(),
         };
         file.read_again();
@@ -120,18 +120,18 @@ impl ShadowFile {
     }
 
     pub(super) fn status(&self) -> ShadowStatus {
-        let state = self.state();
+        let trial = self.trial();
         ShadowStatus {
             path: self.path.clone(),
-            status: state.status.clone(),
-            error: state.error.clone(),
+            status: trial.status.clone(),
+            error: trial.error.clone(),
             stats: self.shadow.stats(),
             differences: self.shadow.differences(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn trial(&self) -> MutexGuard<'_, Trial> {
+        self.trial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -142,11 +142,11 @@ impl Followed for ShadowFile {
     }
 
     fn is_new(&self, sha256: &Sha) -> bool {
-        let state = self.state();
-        match &state.status {
+        let trial = self.trial();
+        match &trial.status {
             // The file was bad or missing meanwhile.
-            Some(status) if status.sha256 == *sha256 => state.error.is_some(),
-            _ => state.refused != Some(*sha256),
+            Some(status) if status.sha256 == *sha256 => trial.error.is_some(),
+            _ => trial.refused != Some(*sha256),
         }
     }
 
@@ -156,8 +156,8 @@ impl Followed for ShadowFile {
         let (sha256, read) = self
             .builder
             .read_with_digest(&self.path, self.builder.text_again(&self.path));
-        let mut state = self.state();
-        let next = read.map(|next| match &state.config {
+        let mut trial = self.trial();
+        let next = read.map(|next| match &trial.config {
             // Units that were used under a limit stay used.
             Some(before) => next.over_the_store_of(before),
             None => next.over_a_store_of_its_own(),
@@ -168,33 +168,33 @@ impl Followed for ShadowFile {
         });
         match built {
             Ok((next, layer)) => {
-                state.refused = None;
-                state.error = None;
+                trial.refused = None;
+                trial.error = None;
                 if let Some(sha256) = sha256 {
                     let before = layer.put_into(&self.shadow);
-                    if let (Some(before), Some(config)) = (before, state.config.take()) {
+                    if let (Some(before), Some(config)) = (before, trial.config.take()) {
                         let (was, is) = (&config.settings.states, &next.settings.states);
-                        state.departed.leave(was, is, &before, Instant::now());
+                        trial.departed.leave(was, is, &before, Instant::now());
                     }
-                    match &mut state.status {
+                    match &mut trial.status {
                         Some(status) if status.sha256 == sha256 => {}
                         Some(status) => status.next(sha256),
                         none => *none = Some(Status::first(sha256)),
                     }
-                    state.config = Some(next);
+                    trial.config = Some(next);
                 }
             }
             Err(error) => {
                 if let Some(sha256) = sha256
-                    && state.refused != Some(sha256)
+                    && trial.refused != Some(sha256)
                 {
                     warn_once_of(&REFUSED, format!("{}: {error}", hexadecimal(&sha256[..4])));
                 }
-                state.refused = sha256;
-                state.error = Some(error);
+                trial.refused = sha256;
+                trial.error = Some(error);
             }
         }
-        let error = state.error.as_ref().map(ToString::to_string);
+        let error = trial.error.as_ref().map(ToString::to_string);
         self.shadow.set_error(error);
     }
 }

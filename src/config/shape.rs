@@ -4,7 +4,7 @@
 #[derive(Clone, Copy)]
 pub(super) enum Shape {
     Text,
-    Whole,
+    Integer,
     Flag,
     Duration,
     /// One of these words.

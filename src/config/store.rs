@@ -16,7 +16,7 @@ pub(super) static STORE: Vocabulary<()> = Vocabulary(&[
     setting(
         "max_keys",
         "How many keys the store in this process holds.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "redis",
@@ -61,7 +61,7 @@ pub(super) static STORE: Vocabulary<()> = Vocabulary(&[
     setting(
         "nodes",
         "How many nodes share the store.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
 ]);
 
@@ -134,20 +134,20 @@ pub(super) fn store(at: &At<'_>) -> Option<ReadStore> {
     }
     let store = MemoryStore::new();
     Some(ReadStore::Memory(match table.get("max_keys") {
-        Some(at) => store.max_keys(at.whole()?),
+        Some(at) => store.max_keys(at.integer()?),
         None => store,
     }))
 }
 
 #[cfg(not(feature = "redis"))]
-fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
+fn redis(table: &super::walk::TableAt<'_>) -> Option<ReadStore> {
     table
         .at
         .refuse("a store in Redis needs feature `redis` of tower-ratelimit")
 }
 
 #[cfg(feature = "redis")]
-fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
+fn redis(table: &super::walk::TableAt<'_>) -> Option<ReadStore> {
     let builder = options(table);
     let store = if let Some(at) = table.get("redis") {
         let url = url(at);
@@ -162,7 +162,7 @@ fn redis(table: &super::walk::Table<'_>) -> Option<ReadStore> {
 
 /// Reads what stands beside the place of a store in Redis.
 #[cfg(feature = "redis")]
-fn options(table: &super::walk::Table<'_>) -> RedisStoreBuilder {
+fn options(table: &super::walk::TableAt<'_>) -> RedisStoreBuilder {
     let time = |field: &str| table.get(field).and_then(At::duration);
     let mut builder = RedisStore::builder();
     if let Some(prefix) = table.get("prefix").and_then(At::text) {
@@ -180,7 +180,7 @@ fn options(table: &super::walk::Table<'_>) -> RedisStoreBuilder {
     if let Some(longest) = time("lease") {
         builder = builder.lease(Lease::up_to(longest));
     }
-    if let Some(nodes) = table.get("nodes").and_then(At::whole) {
+    if let Some(nodes) = table.get("nodes").and_then(At::integer) {
         builder = builder.nodes(nodes);
     }
     builder

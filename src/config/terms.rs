@@ -1,7 +1,7 @@
 //! What a policy says of single keys: a penalty for those that are refused too often, and how the heaviest are told.
 
 use super::shape::Shape;
-use super::vocabulary::Takes::{Flag, Time, Together, Whole};
+use super::vocabulary::Takes::{Flag, Integer, Time, Together};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::algorithm::Algorithm;
@@ -11,7 +11,7 @@ pub(super) static HEAVIEST_KEYS: Vocabulary<()> = Vocabulary(&[
     setting(
         "most",
         "The number of keys, from 1 to 1000.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "shown",
@@ -52,7 +52,7 @@ fn hashed(at: &At<'_>, keys: HeaviestKeys) -> HeaviestKeys {
 }
 
 fn most(at: &At<'_>) -> Option<HeaviestKeys> {
-    match at.whole()? {
+    match at.integer()? {
         most @ 1..=1_000 => Some(HeaviestKeys::new(most)),
         most => at.refuse(format!("{most} keys cannot be told; give 1 to 1000")),
     }
@@ -62,7 +62,7 @@ pub(super) static PENALTY: Vocabulary<Penalty> = Vocabulary(&[
     setting(
         "refusals",
         "At how many refusals a key is blocked.",
-        Together(Shape::Whole),
+        Together(Shape::Integer),
     ),
     setting(
         "within",
@@ -77,7 +77,7 @@ pub(super) static PENALTY: Vocabulary<Penalty> = Vocabulary(&[
     setting(
         "times",
         "How many times as long each further block lasts; the default is 1.",
-        Whole(Penalty::times),
+        Integer(Penalty::times),
     ),
     setting(
         "up_to",
@@ -104,7 +104,7 @@ pub(super) fn penalty(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Opt
             "refusals",
             "say at how many refusals a key is blocked, such as refusals = 3",
         )
-        .and_then(At::whole);
+        .and_then(At::integer);
     let within = table
         .need(
             "within",

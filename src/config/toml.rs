@@ -155,7 +155,7 @@ fn node_of(value: Spanned<DeValue<'_>>) -> Node {
 
 fn whole(number: &DeInteger<'_>) -> Value {
     match i64::from_str_radix(number.as_str(), number.radix()) {
-        Ok(number) => Value::Whole(number),
+        Ok(number) => Value::Integer(number),
         Err(_) => Value::Other(number.to_string()),
     }
 }

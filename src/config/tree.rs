@@ -14,7 +14,7 @@ pub(super) struct Node {
 #[derive(Debug)]
 pub(super) enum Value {
     Text(String),
-    Whole(i64),
+    Integer(i64),
     Flag(bool),
     List(Vec<Node>),
     /// In the order of the file.
@@ -48,7 +48,7 @@ impl Value {
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Text(_) => "text",
-            Self::Whole(_) => "a number",
+            Self::Integer(_) => "a number",
             Self::Flag(_) => "true or false",
             Self::List(_) => "a list",
             Self::Table(_) => "a table",
@@ -60,7 +60,7 @@ impl Value {
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Text(text) => quoted(text),
-            Self::Whole(number) => number.to_string(),
+            Self::Integer(number) => number.to_string(),
             Self::Flag(flag) => flag.to_string(),
             Self::List(_) | Self::Table(_) => self.kind().to_owned(),
             Self::Other(shown) => shown.chars().take(SHOWN).collect(),

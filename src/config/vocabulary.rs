@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::functions::Kind;
 use super::shape::{Field, Fields, Shape};
-use super::walk::{At, Table};
+use super::walk::{At, TableAt};
 
 /// The settings of a table. Each of them changes a `T`, such as a builder.
 pub(super) struct Vocabulary<T: 'static>(pub(super) &'static [Setting<T>]);
@@ -34,7 +34,7 @@ pub(super) enum Takes<T: 'static> {
     /// `true` changes something, and `false` is the default.
     Flag(fn(T) -> T),
     Text(fn(T, &str) -> T),
-    Whole(fn(T, u32) -> T),
+    Integer(fn(T, u32) -> T),
     Time(fn(T, Duration) -> T),
     /// A value of this shape, which the function reads. It returns `None` for a mistake, which it has noted.
     Of(Shape, fn(T, &At<'_>) -> Option<T>),
@@ -59,7 +59,7 @@ impl<T> Takes<T> {
         match self {
             Self::Flag(_) => Shape::Flag,
             Self::Text(_) => Shape::Text,
-            Self::Whole(_) => Shape::Whole,
+            Self::Integer(_) => Shape::Integer,
             Self::Time(_) => Shape::Duration,
             Self::Of(shape, _) | Self::Together(shape) => *shape,
         }
@@ -69,7 +69,7 @@ impl<T> Takes<T> {
 impl<T: Clone> Vocabulary<T> {
     /// Applies the settings of a table in the order of the list, each of them even if another is wrong. Returns `None` if
     /// one has a mistake.
-    pub(super) fn apply(&self, table: &Table<'_>, to: &mut T) -> Option<()> {
+    pub(super) fn apply(&self, table: &TableAt<'_>, to: &mut T) -> Option<()> {
         let mut are_good = true;
         for setting in self.0 {
             let Some(at) = table.get(setting.name) else {
@@ -89,7 +89,7 @@ impl<T> Takes<T> {
         match self {
             Self::Flag(change) => at.flag().map(|is_on| if is_on { change(to) } else { to }),
             Self::Text(change) => at.text().map(|text| change(to, text)),
-            Self::Whole(change) => at.whole().map(|number| change(to, number)),
+            Self::Integer(change) => at.integer().map(|number| change(to, number)),
             Self::Time(change) => at.duration().map(|time| change(to, time)),
             Self::Of(_, change) => change(to, at),
             Self::Together(_) => Some(to),

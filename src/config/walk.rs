@@ -13,11 +13,11 @@ use http::HeaderName;
 
 use super::common::Common;
 use super::functions::{Functions, Kind};
+use super::integer::{Bounded, is_whole, number_meant};
 use super::mistake::{Notes, SourceText};
 use super::names::{briefly_unknown, nearest, unknown_beside};
 use super::shape::Fields;
 use super::tree::{Entry, Node, Value, quoted};
-use super::whole::{Bounded, is_whole, number_meant};
 use crate::decision::LimitRule;
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -244,9 +244,9 @@ impl<'w> At<'w> {
     }
 
     /// Reads a whole number that fits the type.
-    pub(super) fn whole<T: TryFrom<i64> + Bounded>(&self) -> Option<T> {
+    pub(super) fn integer<T: TryFrom<i64> + Bounded>(&self) -> Option<T> {
         let number = match &self.node.value {
-            Value::Whole(number) => *number,
+            Value::Integer(number) => *number,
             Value::Text(text) => {
                 match number_meant(text, if self.node.span.is_some() { "_" } else { "" }) {
                     Some(meant) if !self.node.is_secret => {
@@ -436,8 +436,8 @@ impl<'w> At<'w> {
     }
 
     /// Returns a table with these fields. Any other field is a mistake.
-    pub(super) fn table(&self, of: &dyn Fields) -> Option<Table<'w>> {
-        let mut table = Table {
+    pub(super) fn table(&self, of: &dyn Fields) -> Option<TableAt<'w>> {
+        let mut table = TableAt {
             at: self.clone(),
             found: Vec::new(),
             meant: Vec::new(),
@@ -478,7 +478,7 @@ impl Name<'_> {
 
 /// A table with known fields.
 #[derive(Debug)]
-pub(super) struct Table<'w> {
+pub(super) struct TableAt<'w> {
     pub(super) at: At<'w>,
     found: Vec<(&'w str, At<'w>)>,
     /// The fields that unknown ones were probably to be.
@@ -486,7 +486,7 @@ pub(super) struct Table<'w> {
     has_unknown: bool,
 }
 
-impl<'w> Table<'w> {
+impl<'w> TableAt<'w> {
     pub(super) fn get(&self, field: &str) -> Option<&At<'w>> {
         let mut found = self.found.iter();
         found.find(|(name, _)| *name == field).map(|(_, at)| at)

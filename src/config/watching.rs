@@ -36,23 +36,23 @@ const REFUSED: Diagnostic = Diagnostic::new(
 /// limits.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    shared: Arc<Shared>,
+    file: Arc<FileInForce>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct FileInForce {
     builder: ConfigBuilder,
     path: PathBuf,
     layer: RateLimitLayer,
     swap: Swap,
-    state: Mutex<State>,
+    reloads: Mutex<Reloads>,
     reloading: Mutex<()>,
     /// Dropped with the handles.
     directories: Directories,
 }
 
 #[derive(Debug)]
-struct State {
+struct Reloads {
     /// The configuration in force.
     config: Config,
     status: Status,
@@ -109,12 +109,12 @@ impl Config {
         swap.set_config_stats(status.stats());
         let maybe = Arc::new(Notify::new());
         let directories = Directories::telling(Arc::clone(&maybe));
-        let shared = Arc::new(Shared {
+        let file = Arc::new(FileInForce {
             builder: origin.builder.clone(),
             path: origin.path.clone(),
             layer,
             swap,
-            state: Mutex::new(State {
+            reloads: Mutex::new(Reloads {
                 config: self.clone(),
                 status,
                 refused: None,
@@ -124,20 +124,20 @@ impl Config {
             reloading: Mutex::default(),
             directories,
         });
-        shared.watch_directories();
-        file_is_followed(&shared.path);
+        file.watch_directories();
+        file_is_followed(&file.path);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let every = every.max(Duration::from_millis(100));
-            runtime.spawn(follow(Arc::downgrade(&shared), maybe, every));
+            runtime.spawn(follow(Arc::downgrade(&file), maybe, every));
         }
-        Ok(Watched { shared })
+        Ok(Watched { file })
     }
 }
 
 impl Watched {
     /// Returns the layer. All layers of the handle follow the file together.
     pub fn layer(&self) -> RateLimitLayer {
-        self.shared.layer.clone()
+        self.file.layer.clone()
     }
 
     /// Returns the limiter of the configuration in force, which shares its state with the layer. It does not
@@ -156,17 +156,17 @@ impl Watched {
     ///
     /// A key has to be the one that the policy's extractor makes: see [`RateLimitLayer::limiter`].
     pub fn limiter(&self) -> Limiter {
-        self.shared.layer.limiter()
+        self.file.layer.limiter()
     }
 
     /// Returns the switches of the policies' modes. Modes that are set there hold through reloads.
     pub fn modes(&self) -> Modes {
-        self.shared.layer.modes()
+        self.file.layer.modes()
     }
 
     /// Returns what is in force, and the error if the newest file is not.
     pub fn status(&self) -> Status {
-        self.shared.state().status.clone()
+        self.file.reloads().status.clone()
     }
 
     /// Returns the decisions of the file in shadow beside the file in force, or `None` if that names none.
@@ -176,7 +176,7 @@ impl Watched {
 
     /// Returns the configuration in force.
     pub fn config(&self) -> Config {
-        self.shared.state().config.clone()
+        self.file.reloads().config.clone()
     }
 
     /// Reads the file and the zone data now, and puts them into force. This reads from the disk and blocks.
@@ -186,7 +186,7 @@ impl Watched {
     ///
     /// When the file cannot be read or has a mistake. Then nothing has changed.
     pub fn reload(&self) -> Result<Status, FileError> {
-        self.shared.reload()
+        self.file.reload()
     }
 
     /// Reads the file in shadow now, if there is one, and returns its decisions. This reads from the disk and
@@ -198,9 +198,9 @@ impl Watched {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl FileInForce {
+    fn reloads(&self) -> MutexGuard<'_, Reloads> {
+        self.reloads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn reload(&self) -> Result<Status, FileError> {
@@ -211,7 +211,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner);
         #[cfg(feature = "calendar")]
         crate::calendar::read_zone_data_again();
-        let now = self.state().config.clone();
+        let now = self.reloads().config.clone();
         let (sha256, read) = self
             .builder
             .read_with_digest(&self.path, self.builder.text_again(&self.path));
@@ -224,11 +224,11 @@ impl Shared {
             Ok(layer) => Ok((next, layer)),
             Err(error) => Err(next.refused(&error)),
         });
-        let mut state = self.state();
+        let mut reloads = self.reloads();
         let reloaded = match built {
             Ok((next, layer)) => {
-                state.refused = None;
-                state.status.error = None;
+                reloads.refused = None;
+                reloads.status.error = None;
                 // The same bytes may have another meaning, because zone data changes too.
                 if let Some(sha256) = sha256 {
                     // A policy that comes back finds what it has used.
@@ -236,29 +236,29 @@ impl Shared {
                     let before = self.swap.put(&layer, shadow);
                     let (was, is) = (&now.settings.states, &next.settings.states);
                     let at = std::time::Instant::now();
-                    state.departed.leave(was, is, &before, at);
-                    state.before = Some(before);
-                    state.config = next;
-                    if sha256 != state.status.sha256 {
-                        state.status.next(sha256);
-                        configuration_changed(state.status.version, &state.status.sha256());
+                    reloads.departed.leave(was, is, &before, at);
+                    reloads.before = Some(before);
+                    reloads.config = next;
+                    if sha256 != reloads.status.sha256 {
+                        reloads.status.next(sha256);
+                        configuration_changed(reloads.status.version, &reloads.status.sha256());
                     }
                 }
-                Ok(state.status.clone())
+                Ok(reloads.status.clone())
             }
             Err(error) => {
                 if let Some(sha256) = sha256
-                    && state.refused != Some(sha256)
+                    && reloads.refused != Some(sha256)
                 {
                     warn_once_in_lines(&REFUSED, format!("{}: {error}", hexadecimal(&sha256[..4])));
                 }
-                state.refused = sha256;
-                state.status.error = Some(error.clone());
+                reloads.refused = sha256;
+                reloads.status.error = Some(error.clone());
                 Err(error)
             }
         };
-        self.swap.set_config_stats(state.status.stats());
-        drop(state);
+        self.swap.set_config_stats(reloads.status.stats());
+        drop(reloads);
         self.watch_directories();
         reloaded
     }
@@ -266,14 +266,14 @@ impl Shared {
     /// Watches the directories of both files. It blocks.
     fn watch_directories(&self) {
         self.directories.of(&self.path);
-        let shadow = self.state().config.shadow.clone();
+        let shadow = self.reloads().config.shadow.clone();
         if let Some(file) = shadow {
             self.directories.of(file.path());
         }
     }
 }
 
-impl Followed for Shared {
+impl Followed for FileInForce {
     fn digest(&self) -> Option<Sha> {
         self.watch_directories();
         let text = self.builder.text_again(&self.path).ok()?;
@@ -281,12 +281,12 @@ impl Followed for Shared {
     }
 
     fn is_new(&self, sha256: &Sha) -> bool {
-        let state = self.state();
-        if state.status.sha256 == *sha256 {
+        let reloads = self.reloads();
+        if reloads.status.sha256 == *sha256 {
             // The file was bad or missing meanwhile.
-            state.status.error.is_some()
+            reloads.status.error.is_some()
         } else {
-            state.refused != Some(*sha256)
+            reloads.refused != Some(*sha256)
         }
     }
 
@@ -312,17 +312,17 @@ fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, Fil
 }
 
 /// Follows the file until all handles are dropped.
-async fn follow(shared: Weak<Shared>, maybe: Arc<Notify>, every: Duration) {
+async fn follow(file: Weak<FileInForce>, maybe: Arc<Notify>, every: Duration) {
     loop {
         let next = Instant::now() + every;
         // The poll also finds changes whose event was lost.
         let _ = timeout_at(next, maybe.notified()).await;
-        let Some(shared) = shared.upgrade() else {
+        let Some(file) = file.upgrade() else {
             return;
         };
-        shared.state().departed.forget(std::time::Instant::now());
-        let beside: Option<Arc<ShadowFile>> = shared.state().config.shadow.clone();
-        look(shared).await;
+        file.reloads().departed.forget(std::time::Instant::now());
+        let beside: Option<Arc<ShadowFile>> = file.reloads().config.shadow.clone();
+        look(file).await;
         if let Some(file) = beside {
             look(file).await;
         }
