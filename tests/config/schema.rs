@@ -1,5 +1,6 @@
 //! The JSON Schema is checked in, and agrees with the reader.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -163,20 +164,63 @@ fn the_schema_refuses_each_wrong_type_that_the_reader_refuses() {
     assert!(!validator.is_valid(&json!({})));
 }
 
-/// A field that is in no example has only its sentence as documentation.
+/// Returns the names in the first column of the table under a heading.
+fn reference<'p>(page: &'p str, heading: &str, first: &str) -> BTreeSet<&'p str> {
+    let (_, section) = page.split_once(heading).expect(heading);
+    let (_, table) = section.split_once(first).expect(first);
+    let rows = table.lines().skip(1).take_while(|row| row.starts_with('|'));
+    let names = rows.filter_map(|row| row.split('|').nth(1));
+    names
+        .flat_map(|names| names.split('`').skip(1).step_by(2))
+        .collect()
+}
+
 #[test]
-fn every_field_of_a_policy_and_of_the_file_is_in_the_documentation() {
+fn the_tables_of_the_documentation_have_the_settings_of_the_file_and_no_others() {
     let page = fs::read_to_string(root().join("docs/config.md")).unwrap();
     let schema = schema();
-    let mut fields: Vec<&String> = Vec::new();
-    for table in [
-        "/properties",
-        "/$defs/policy/properties",
-        "/$defs/condition/properties",
+    for (heading, first, table) in [
+        ("# Policies", "| field | value | default |", "/$defs/policy"),
+        ("# Conditions", "| field | holds if |", "/$defs/condition"),
+        (
+            "# Limits that follow the load",
+            "| field of `[adapt]` | meaning |",
+            "/properties/adapt",
+        ),
+        (
+            "# The store, secrets and responses",
+            "| field | what it is |",
+            "",
+        ),
     ] {
-        fields.extend(schema.pointer(table).unwrap().as_object().unwrap().keys());
+        let settings = schema.pointer(&format!("{table}/properties")).unwrap();
+        let settings = settings.as_object().unwrap().keys().map(String::as_str);
+        let named = reference(&page, heading, first);
+        assert_eq!(named, settings.collect::<BTreeSet<_>>(), "{heading}");
     }
-    for field in fields {
-        assert!(page.contains(&format!("`{field}`")), "{field}");
+}
+
+/// A setting that is not in the page has only its sentence as documentation.
+#[test]
+fn each_setting_of_each_table_is_in_the_documentation() {
+    fn settings<'s>(of: &'s Value, found: &mut BTreeSet<&'s str>) {
+        match of {
+            Value::Object(fields) => {
+                if let Some(Value::Object(properties)) = fields.get("properties") {
+                    found.extend(properties.keys().map(String::as_str));
+                }
+                fields.values().for_each(|value| settings(value, found));
+            }
+            Value::Array(list) => list.iter().for_each(|value| settings(value, found)),
+            _ => {}
+        }
     }
+    let page = fs::read_to_string(root().join("docs/config.md")).unwrap();
+    let is_part = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '$'));
+    let words: BTreeSet<&str> = page.split(is_part).collect();
+    let schema = schema();
+    let mut found = BTreeSet::new();
+    settings(&schema, &mut found);
+    let missing: Vec<_> = found.difference(&words).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
