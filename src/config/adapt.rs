@@ -5,148 +5,114 @@ use std::sync::Arc;
 use super::conditions;
 use super::functions::ClassOf;
 use super::shape::{CONDITIONS, Shape, TEXTS};
-use super::vocabulary::Takes::Together;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::factor::Class;
 use crate::key::Head;
 
 pub(super) static ADAPT: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "signals",
-        "What is read: cpu, memory, cpu pressure, memory pressure, io pressure, failures, or what code has registered.",
-        Together(TEXTS),
-    ),
-    setting(
-        "latency",
-        "Adds the signal `latency`, of this target.",
-        Together(Shape::Duration),
-    ),
-    setting(
-        "in_flight",
-        "Adds the signal `in flight`, of so many requests.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "answer_time",
-        "Adds the signal `store`, the answer time of Redis, of this target.",
-        Together(Shape::Duration),
-    ),
-    setting(
-        "steps",
-        "A table of thresholds, in place of the standard one: 90 % to a tenth, 70 % to a half, 50 % of cpu to three quarters.",
-        Together(Shape::List(&Shape::Table(&STEP))),
-    ),
-    setting(
-        "targets",
-        "The highest percentage of each of these signals: limits fall while a reading is above it.",
-        Together(Shape::Map(&Shape::Integer)),
-    ),
-    setting(
-        "gradients",
-        "Signals that should stay near what they are when all is well.",
-        Together(TEXTS),
-    ),
-    setting(
-        "least",
-        "The least part of the limits, in percent; the default is 10.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "most",
-        "The most that limits can grow to, in percent; the default is 100.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "grow_by",
-        "The growth of a step, in percent; the default is 5.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "hold",
-        "The time between two steps up; the default is 10 seconds.",
-        Together(Shape::Duration),
-    ),
-    setting(
-        "immediate",
-        "Follows each sample as it is, without smoothing and holds.",
-        Together(Shape::Flag),
-    ),
+    setting("signals")
+        .says(
+            "What is read: cpu, memory, cpu pressure, memory pressure, io pressure, failures, or \
+             what code has registered.",
+        )
+        .together(TEXTS),
+    setting("latency")
+        .says("Adds the signal `latency`, of this target.")
+        .together(Shape::Duration),
+    setting("in_flight")
+        .says("Adds the signal `in flight`, of so many requests.")
+        .together(Shape::Integer),
+    setting("answer_time")
+        .says("Adds the signal `store`, the answer time of Redis, of this target.")
+        .together(Shape::Duration),
+    setting("steps")
+        .says(
+            "A table of thresholds, in place of the standard one: 90 % to a tenth, 70 % to a \
+             half, 50 % of cpu to three quarters.",
+        )
+        .together(Shape::List(&Shape::Table(&STEP))),
+    setting("targets")
+        .says(
+            "The highest percentage of each of these signals: limits fall while a reading is \
+             above it.",
+        )
+        .together(Shape::Map(&Shape::Integer)),
+    setting("gradients")
+        .says("Signals that should stay near what they are when all is well.")
+        .together(TEXTS),
+    setting("least")
+        .says("The least part of the limits, in percent; the default is 10.")
+        .together(Shape::Integer),
+    setting("most")
+        .says("The most that limits can grow to, in percent; the default is 100.")
+        .together(Shape::Integer),
+    setting("grow_by")
+        .says("The growth of a step, in percent; the default is 5.")
+        .together(Shape::Integer),
+    setting("hold")
+        .says("The time between two steps up; the default is 10 seconds.")
+        .together(Shape::Duration),
+    setting("immediate")
+        .says("Follows each sample as it is, without smoothing and holds.")
+        .together(Shape::Flag),
 ]);
 
 pub(super) static STEP: Vocabulary<()> = Vocabulary(&[
-    setting("signals", "Of any of these signals.", Together(TEXTS)),
-    setting("above", "Above so many percent.", Together(Shape::Integer)),
-    setting(
-        "limit",
-        "The part of the limits, in percent.",
-        Together(Shape::Integer),
-    ),
+    setting("signals")
+        .says("Of any of these signals.")
+        .together(TEXTS),
+    setting("above")
+        .says("Above so many percent.")
+        .together(Shape::Integer),
+    setting("limit")
+        .says("The part of the limits, in percent.")
+        .together(Shape::Integer),
 ]);
 
 pub(super) static CONCURRENCY: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "start",
-        "The limit before anything is learnt; the default is 20.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "least",
-        "The least; the default is 1.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "most",
-        "The most; the default is 1,000.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "healthy",
-        "The longest time that counts as healthy.",
-        Together(Shape::Duration),
-    ),
-    setting(
-        "partitions",
-        "Shares that are kept for some requests, and lent while they are idle.",
-        Together(Shape::Map(&Shape::Table(&PARTITION))),
-    ),
-    setting(
-        "except",
-        "Requests that take no slot, such as probes. Of a list, one has to hold.",
-        Together(CONDITIONS),
-    ),
-    setting(
-        "refusal_status",
-        "The status of a refusal: 503, the default, or 429.",
-        Together(Shape::Integer),
-    ),
+    setting("start")
+        .says("The limit before anything is learnt; the default is 20.")
+        .together(Shape::Integer),
+    setting("least")
+        .says("The least; the default is 1.")
+        .together(Shape::Integer),
+    setting("most")
+        .says("The most; the default is 1,000.")
+        .together(Shape::Integer),
+    setting("healthy")
+        .says("The longest time that counts as healthy.")
+        .together(Shape::Duration),
+    setting("partitions")
+        .says("Shares that are kept for some requests, and lent while they are idle.")
+        .together(Shape::Map(&Shape::Table(&PARTITION))),
+    setting("except")
+        .says("Requests that take no slot, such as probes. Of a list, one has to hold.")
+        .together(CONDITIONS),
+    setting("refusal_status")
+        .says("The status of a refusal: 503, the default, or 429.")
+        .together(Shape::Integer),
 ]);
 
 pub(super) static PARTITION: Vocabulary<()> = Vocabulary(&[
-    setting("share", "The share, in percent.", Together(Shape::Integer)),
-    setting(
-        "when",
-        "Which requests. Of a list, one has to hold.",
-        Together(CONDITIONS),
-    ),
+    setting("share")
+        .says("The share, in percent.")
+        .together(Shape::Integer),
+    setting("when")
+        .says("Which requests. Of a list, one has to hold.")
+        .together(CONDITIONS),
 ]);
 
 pub(super) static CLASS: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "class",
-        "How much such requests matter.",
-        Together(Shape::Word(&CLASSES)),
-    ),
-    setting(
-        "when",
-        "Which requests; the default is all. Of a list, one has to hold.",
-        Together(CONDITIONS),
-    ),
-    setting(
-        "function",
-        "A class that code has registered, in place of the others.",
-        Together(Shape::Text),
-    ),
+    setting("class")
+        .says("How much such requests matter.")
+        .together(Shape::Word(&CLASSES)),
+    setting("when")
+        .says("Which requests; the default is all. Of a list, one has to hold.")
+        .together(CONDITIONS),
+    setting("function")
+        .says("A class that code has registered, in place of the others.")
+        .together(Shape::Text),
 ]);
 
 pub(super) static CLASSES: [(&str, Class); 4] = [

@@ -8,45 +8,32 @@ use super::functions::Condition;
 use super::keys::networks;
 use super::shape::{CONDITIONS, Shape, TEXTS};
 use super::tree::Value;
-use super::vocabulary::Takes::Of;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::key::{Head, normal_path};
 
 pub(super) static CONDITION: Vocabulary<Parts> = Vocabulary(&[
-    setting(
-        "method",
-        "The method is one of these.",
-        Of(TEXTS, Parts::method),
-    ),
-    setting(
-        "path",
-        "The path is one of these; `/api/*` is `/api` and all below it.",
-        Of(TEXTS, Parts::path),
-    ),
-    setting(
-        "header",
-        "The request has these headers, with one of these values, or with any if it is true.",
-        Of(
+    setting("method")
+        .says("The method is one of these.")
+        .of(TEXTS, Parts::method),
+    setting("path")
+        .says("The path is one of these; `/api/*` is `/api` and all below it.")
+        .of(TEXTS, Parts::path),
+    setting("header")
+        .says("The request has these headers, with one of these values, or with any if it is true.")
+        .of(
             Shape::Secret(&Shape::Map(&Shape::Any(&[Shape::Flag, TEXTS]))),
             Parts::header,
         ),
-    ),
-    setting(
-        "address",
-        "The address of the client is in one of these networks.",
-        Of(TEXTS, Parts::address),
-    ),
-    setting(
-        "function",
-        "A condition that code has registered holds.",
-        Of(Shape::Text, Parts::function),
-    ),
-    setting(
-        "not",
-        "This does not hold. Of a list, none holds.",
-        Of(CONDITIONS, Parts::not),
-    ),
+    setting("address")
+        .says("The address of the client is in one of these networks.")
+        .of(TEXTS, Parts::address),
+    setting("function")
+        .says("A condition that code has registered holds.")
+        .of(Shape::Text, Parts::function),
+    setting("not")
+        .says("This does not hold. Of a list, none holds.")
+        .of(CONDITIONS, Parts::not),
 ]);
 
 /// How a condition treats a path that has several readings: servers differ in whether `/health/..%2fadmin`

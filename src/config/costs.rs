@@ -7,27 +7,20 @@ use super::conditions::{Parts, Spelling};
 use super::functions::{Condition, Cost};
 use super::shape::{Shape, TEXTS};
 use super::tree::Value;
-use super::vocabulary::Takes::{Of, Together};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::key::Head;
 
 pub(super) static COST: Vocabulary<Parts> = Vocabulary(&[
-    setting(
-        "cost",
-        "How many units a request takes.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "method",
-        "Of requests with one of these methods.",
-        Of(TEXTS, Parts::method),
-    ),
-    setting(
-        "path",
-        "Of requests to one of these paths; `/bulk/*` is `/bulk` and all below it.",
-        Of(TEXTS, Parts::path),
-    ),
+    setting("cost")
+        .says("How many units a request takes.")
+        .together(Shape::Integer),
+    setting("method")
+        .says("Of requests with one of these methods.")
+        .of(TEXTS, Parts::method),
+    setting("path")
+        .says("Of requests to one of these paths; `/bulk/*` is `/bulk` and all below it.")
+        .of(TEXTS, Parts::path),
 ]);
 
 /// Reads a cost. In a list the first rule that matches counts, and a request that no rule matches costs 1.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::functions::{CostAtEnd, EndsSo};
 use super::shape::Shape;
-use super::vocabulary::Takes::Of;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::policy::{Ending, Settle};
@@ -19,31 +18,25 @@ pub(super) fn settle(at: &At<'_>) -> Option<Settle> {
 }
 
 pub(super) static SETTLE: Vocabulary<Option<Settle>> = Vocabulary(&[
-    setting(
-        "header",
-        "The header of the response, or the trailer, with the cost.",
-        Of(Shape::Text, |_, at| {
+    setting("header")
+        .says("The header of the response, or the trailer, with the cost.")
+        .of(Shape::Text, |_, at| {
             Some(at.made(Settle::try_from_header(at.text()?)))
         }),
-    ),
-    setting(
-        "bytes",
-        "Counts the bytes of the body in units of so many, rounded up.",
-        Of(Shape::Integer, |_, at| {
+    setting("bytes")
+        .says("Counts the bytes of the body in units of so many, rounded up.")
+        .of(Shape::Integer, |_, at| {
             match NonZeroU32::new(at.integer()?) {
                 Some(bytes) => Some(Some(Settle::from_bytes_in_units_of(bytes))),
                 None => at.refuse("a unit has no bytes; give 1 or more"),
             }
         }),
-    ),
-    setting(
-        "function",
-        "A cost that code has registered.",
-        Of(Shape::Text, |_, at| {
+    setting("function")
+        .says("A cost that code has registered.")
+        .of(Shape::Text, |_, at| {
             let cost: Arc<CostAtEnd> = at.registered()?;
             Some(Some(Settle::from_ending(move |ending| cost(ending))))
         }),
-    ),
 ]);
 
 /// Makes a source that has no number and no name.
@@ -60,7 +53,7 @@ fn place(at: &At<'_>) -> Option<Settle> {
         return at.one_of(&SETTLE_WORDS).map(|make| make());
     }
     let table = at.table(&SETTLE)?;
-    if table.only().is_none() {
+    if !table.has_one() {
         if table.has_unknown() {
             return None;
         }
@@ -84,10 +77,9 @@ pub(super) fn ending(at: &At<'_>) -> Option<Arc<EndsSo>> {
 
 /// Each entry has to hold.
 pub(super) static ENDING: Vocabulary<Vec<Arc<EndsSo>>> = Vocabulary(&[
-    setting(
-        "status",
-        "The status of the response, or its class: \"5xx\". Of a list, one.",
-        Of(
+    setting("status")
+        .says("The status of the response, or its class: \"5xx\". Of a list, one.")
+        .of(
             Shape::OneOrList(&Shape::Any(&[Shape::Integer, Shape::Word(&CLASSES)])),
             |all, at| {
                 let statuses = at.each(statuses)?;
@@ -98,34 +90,27 @@ pub(super) static ENDING: Vocabulary<Vec<Arc<EndsSo>>> = Vocabulary(&[
                 }))
             },
         ),
-    ),
-    setting(
-        "grpc_status",
-        "The status of a gRPC call, as a number. Of a list, one.",
-        Of(Shape::OneOrList(&Shape::Integer), |all, at| {
+    setting("grpc_status")
+        .says("The status of a gRPC call, as a number. Of a list, one.")
+        .of(Shape::OneOrList(&Shape::Integer), |all, at| {
             let codes: Vec<u32> = at.each(At::integer)?;
             Some(with(all, move |ending| {
                 let code = ending.grpc_status();
                 code.is_some_and(|code| codes.contains(&code))
             }))
         }),
-    ),
-    setting(
-        "complete",
-        "Whether the whole response went out.",
-        Of(Shape::Flag, |all, at| {
+    setting("complete")
+        .says("Whether the whole response went out.")
+        .of(Shape::Flag, |all, at| {
             let is_complete = at.flag()?;
             Some(with(all, move |ending| ending.is_complete() == is_complete))
         }),
-    ),
-    setting(
-        "function",
-        "An ending that code has registered.",
-        Of(Shape::Text, |all, at| {
+    setting("function")
+        .says("An ending that code has registered.")
+        .of(Shape::Text, |all, at| {
             let ends_so: Arc<EndsSo> = at.registered()?;
             Some(with(all, move |ending| ends_so(ending)))
         }),
-    ),
 ]);
 
 fn with(

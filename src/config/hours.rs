@@ -1,23 +1,21 @@
 //! Hours: the limits of a policy at certain times.
 
 use super::shape::Shape;
-use super::vocabulary::Takes::Together;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::algorithm::Algorithm;
 use crate::policy::{Http, Policy};
 
 pub(super) static HOURS: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "zone",
-        "The time zone: \"Europe/London\".",
-        Together(Shape::Text),
-    ),
-    setting(
-        "limits",
-        "Under each interval, such as \"22:00-06:00\", its limit, or a share of the limit: \"2 times\".",
-        Together(Shape::Map(&Shape::Named("limit"))),
-    ),
+    setting("zone")
+        .says("The time zone: \"Europe/London\".")
+        .together(Shape::Text),
+    setting("limits")
+        .says(
+            "Under each interval, such as \"22:00-06:00\", its limit, or a share of the limit: \
+             \"2 times\".",
+        )
+        .together(Shape::Map(&Shape::Named("limit"))),
 ]);
 
 /// Reads the hours of a policy with this limit of its own. `None` if there is a mistake in either.

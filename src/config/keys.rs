@@ -2,101 +2,76 @@
 
 use super::common::Common;
 use super::shape::Shape;
-use super::vocabulary::Takes::{Flag, Of};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::key::{self, AnyKey, ClientIp, Extract, Extractor, Secret};
 
 /// Each entry is a key of its own. It is `None` after a mistake.
 pub(super) static KEY: Vocabulary<Option<ReadKey>> = Vocabulary(&[
-    setting(
-        "header",
-        "The value of a header.",
-        Of(Shape::Text, |_, at| {
+    setting("header")
+        .says("The value of a header.")
+        .of(Shape::Text, |_, at| {
             at.reads_header(at.text()?);
             Some(Some(ReadKey::of(at.made(key::try_header(at.text()?))?)))
         }),
-    ),
-    setting(
-        "cookie",
-        "The value of a cookie, hashed.",
-        Of(Shape::Text, |_, at| Some(at.common().cookie(at))),
-    ),
-    setting(
-        "query",
-        "The value of a query parameter.",
-        Of(Shape::Text, |_, at| {
+    setting("cookie")
+        .says("The value of a cookie, hashed.")
+        .of(Shape::Text, |_, at| Some(at.common().cookie(at))),
+    setting("query")
+        .says("The value of a query parameter.")
+        .of(Shape::Text, |_, at| {
             at.reads_query_field(at.text()?);
             Some(Some(ReadKey::of(key::query(at.text()?))))
         }),
-    ),
-    setting(
-        "metadata",
-        "The value of a metadata key of a gRPC call.",
-        Of(Shape::Text, |_, at| Some(metadata(at))),
-    ),
-    setting(
-        "api_key",
-        "The API key in this header, hashed.",
-        Of(Shape::Text, |_, at| {
+    setting("metadata")
+        .says("The value of a metadata key of a gRPC call.")
+        .of(Shape::Text, |_, at| Some(metadata(at))),
+    setting("api_key")
+        .says("The API key in this header, hashed.")
+        .of(Shape::Text, |_, at| {
             Some(at.common().api_key(at, Some(at.text()?)))
         }),
-    ),
-    setting(
-        "client_ip",
-        "The address of the client.",
-        Of(Shape::Table(&CLIENT_IP), |_, at| {
+    setting("client_ip")
+        .says("The address of the client.")
+        .of(Shape::Table(&CLIENT_IP), |_, at| {
             Some(at.common().client_ip_with(at).map(ReadKey::address))
         }),
-    ),
-    setting(
-        "function",
-        "A key that code has registered.",
-        Of(Shape::Text, |_, at| {
+    setting("function")
+        .says("A key that code has registered.")
+        .of(Shape::Text, |_, at| {
             Some(at.registered::<AnyKey>().map(ReadKey::of))
         }),
-    ),
-    setting(
-        "all_of",
-        "Several keys as one.",
-        Of(Shape::List(&Shape::Named("key")), |_, at| {
+    setting("all_of")
+        .says("Several keys as one.")
+        .of(Shape::List(&Shape::Named("key")), |_, at| {
             Some(at.common().fold(at, &at.list()?, both))
         }),
-    ),
-    setting(
-        "first_of",
-        "The first of them that the request has.",
-        Of(Shape::List(&Shape::Named("key")), |_, at| {
+    setting("first_of")
+        .says("The first of them that the request has.")
+        .of(Shape::List(&Shape::Named("key")), |_, at| {
             Some(at.common().fold(at, &at.list()?, either))
         }),
-    ),
-    setting(
-        "hashed",
-        "A key as 128 bits of a keyed hash.",
-        Of(Shape::Named("key"), |_, at| Some(at.common().hashed(at))),
-    ),
+    setting("hashed")
+        .says("A key as 128 bits of a keyed hash.")
+        .of(Shape::Named("key"), |_, at| Some(at.common().hashed(at))),
 ]);
 
 static CLIENT_IP: Vocabulary<Extractor<ClientIp>> = Vocabulary(&[
-    setting(
-        "ipv6_prefix",
-        "The number of bits of an IPv6 address that identify a client.",
-        Of(Shape::Integer, |key, at| {
+    setting("ipv6_prefix")
+        .says("The number of bits of an IPv6 address that identify a client.")
+        .of(Shape::Integer, |key, at| {
             at.made(key.try_ipv6_prefix(at.integer()?))
         }),
-    ),
-    setting(
-        "unwrap_ipv4",
-        "The prefixes of translators from IPv4 to IPv6.",
-        Of(Shape::List(&Shape::Text), |key, at| {
+    setting("unwrap_ipv4")
+        .says("The prefixes of translators from IPv4 to IPv6.")
+        .of(Shape::List(&Shape::Text), |key, at| {
             at.made(key.try_unwrap_ipv4(at.texts()?))
         }),
-    ),
-    setting(
-        "without_fallback",
-        "Does not count the proxy if it sends no client address: the request has no key then.",
-        Flag(Extractor::<ClientIp>::without_fallback),
-    ),
+    setting("without_fallback")
+        .says(
+            "Does not count the proxy if it sends no client address: the request has no key then.",
+        )
+        .flag(Extractor::<ClientIp>::without_fallback),
 ]);
 
 /// A key, and whether it is an address.
@@ -137,7 +112,7 @@ impl Common {
             );
         }
         let table = at.table(&KEY)?;
-        if table.only().is_none() {
+        if !table.has_one() {
             if table.has_unknown() {
                 return None;
             }

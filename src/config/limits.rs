@@ -2,7 +2,6 @@
 
 use super::shape::Shape;
 use super::tree::{Value, quoted};
-use super::vocabulary::Takes::Together;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, TableAt};
 use crate::algorithm::{Algorithm, Concurrency, Limit};
@@ -10,40 +9,30 @@ use crate::error::ConfigError;
 use crate::quota::Quota;
 
 pub(super) static QUOTA: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "limit",
-        "How many units a period has.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "per",
-        "The period: \"minute\", \"10s\".",
-        Together(Shape::Text),
-    ),
+    setting("limit")
+        .says("How many units a period has.")
+        .together(Shape::Integer),
+    setting("per")
+        .says("The period: \"minute\", \"10s\".")
+        .together(Shape::Text),
 ]);
 
 pub(super) static LIMIT: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "limit",
-        "How many units a period has.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "per",
-        "The period; the default is that of the policy.",
-        Together(Shape::Text),
-    ),
-    setting("burst", "The burst of a bucket.", Together(Shape::Integer)),
-    setting(
-        "capacity",
-        "The capacity of a leaky bucket.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "places",
-        "The places of a leaky queue.",
-        Together(Shape::Integer),
-    ),
+    setting("limit")
+        .says("How many units a period has.")
+        .together(Shape::Integer),
+    setting("per")
+        .says("The period; the default is that of the policy.")
+        .together(Shape::Text),
+    setting("burst")
+        .says("The burst of a bucket.")
+        .together(Shape::Integer),
+    setting("capacity")
+        .says("The capacity of a leaky bucket.")
+        .together(Shape::Integer),
+    setting("places")
+        .says("The places of a leaky queue.")
+        .together(Shape::Integer),
 ]);
 
 /// The names, in the text of a calendar window, of the fields beside its limit.
@@ -69,28 +58,14 @@ pub(super) fn algorithm(table: &TableAt<'_>, other: Option<&At<'_>>) -> Option<A
     if let Some(at) = table.get("quota")
         && matches!(&at.node.value, Value::Text(text) if text.trim() == "unlimited")
     {
-        let calendar = CALENDAR.iter().map(|(field, _)| field);
-        for field in ["algorithm", "limit", "per"]
-            .iter()
-            .chain(NUMBERS)
-            .chain(calendar)
-        {
-            table.either("quota", field);
-        }
+        contradict(table, "quota", &["algorithm", "limit", "per"]);
         return Some(Algorithm::Unlimited);
     }
     let name = match table.get("algorithm") {
         None => Some(DEFAULT),
         Some(at) => match at.text() {
             Some(text) if has_quota_in_it(text) => {
-                let calendar = CALENDAR.iter().map(|(field, _)| field);
-                for field in ["quota", "limit", "per"]
-                    .iter()
-                    .chain(NUMBERS)
-                    .chain(calendar)
-                {
-                    table.either("algorithm", field);
-                }
+                contradict(table, "algorithm", &["quota", "limit", "per"]);
                 return at.made(text.parse());
             }
             Some(name) => known_name(at, name),
@@ -135,6 +110,14 @@ pub(super) fn algorithm(table: &TableAt<'_>, other: Option<&At<'_>>) -> Option<A
         None => table.at.refuse(
             "`quota` is missing; write a limit and a period, such as quota = \"100/minute\"",
         ),
+    }
+}
+
+/// Notes these fields, and those of all kinds of algorithms, as contradicting one that says the whole limit.
+fn contradict(table: &TableAt<'_>, whole: &str, others: &[&str]) {
+    let calendar = CALENDAR.iter().map(|(field, _)| field);
+    for other in others.iter().chain(NUMBERS).chain(calendar) {
+        table.either(whole, other);
     }
 }
 
@@ -217,26 +200,14 @@ fn known_name(at: &At<'_>, name: &str) -> Option<&'static str> {
 /// Returns the quota of a policy as text: `quota`, or `limit` with `per`.
 fn quota(table: &TableAt<'_>) -> Option<String> {
     let Some(at) = table.get("quota") else {
-        let limit = table
-            .need("limit", "give a whole number")
-            .and_then(At::integer::<u32>);
-        let per = table
-            .need("per", "give a period such as \"minute\"")
-            .and_then(period);
-        return Some(format!("{}/{}", limit?, per?));
+        return limit_and_period(table);
     };
     table.either("quota", "limit");
     table.either("quota", "per");
     match &at.node.value {
         Value::Table(_) => {
             let table = at.table(&QUOTA)?;
-            let limit = table
-                .need("limit", "give a whole number")
-                .and_then(At::integer::<u32>);
-            let per = table
-                .need("per", "give a period such as \"minute\"")
-                .and_then(period);
-            Some(format!("{}/{}", limit?, per?))
+            limit_and_period(&table)
         }
         Value::Text(text) => {
             let mut calendar = ["month", "year"].into_iter();
@@ -250,6 +221,14 @@ fn quota(table: &TableAt<'_>) -> Option<String> {
         }
         _ => at.expected("a quota; write a limit and a period, such as \"100/minute\""),
     }
+}
+
+fn limit_and_period(table: &TableAt<'_>) -> Option<String> {
+    let limit = table.need("limit", "give a whole number");
+    let limit = limit.and_then(At::integer::<u32>);
+    let per = table.need("per", "give a period such as \"minute\"");
+    let per = per.and_then(period);
+    Some(format!("{}/{}", limit?, per?))
 }
 
 fn period<'w>(at: &At<'w>) -> Option<&'w str> {

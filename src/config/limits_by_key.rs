@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use super::conditions;
 use super::limits::limit;
 use super::shape::Shape;
-use super::vocabulary::Takes::Together;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, Name};
 use crate::algorithm::Algorithm;
@@ -48,26 +47,21 @@ pub(super) fn check_paths(at: &At<'_>) {
 }
 
 pub(super) static KEY_LIMITS: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "keys",
-        "The limits of single keys.",
-        Together(Shape::Secret(&Shape::Map(&Shape::Named("limit")))),
-    ),
-    setting(
-        "prefixes",
-        "The limits of keys that begin so. The longest counts.",
-        Together(Shape::Secret(&Shape::Map(&Shape::Named("limit")))),
-    ),
-    setting(
-        "other",
-        "The limit of all other keys.",
-        Together(Shape::Named("limit")),
-    ),
-    setting(
-        "keys_are",
-        "The kind of the keys in the table; the default is addresses for an address key, and text otherwise.",
-        Together(Shape::Word(&KINDS)),
-    ),
+    setting("keys")
+        .says("The limits of single keys.")
+        .together(Shape::Secret(&Shape::Map(&Shape::Named("limit")))),
+    setting("prefixes")
+        .says("The limits of keys that begin so. The longest counts.")
+        .together(Shape::Secret(&Shape::Map(&Shape::Named("limit")))),
+    setting("other")
+        .says("The limit of all other keys.")
+        .together(Shape::Named("limit")),
+    setting("keys_are")
+        .says(
+            "The kind of the keys in the table; the default is addresses for an address key, and \
+             text otherwise.",
+        )
+        .together(Shape::Word(&KINDS)),
 ]);
 
 static KINDS: [(&str, KeysAre); 3] = [

@@ -11,7 +11,6 @@ use super::keys::{ReadKey, networks as networks_of};
 use super::limits::limit;
 use super::policy::ReadPolicy;
 use super::shape::{Shape, TEXTS};
-use super::vocabulary::Takes::Together;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, Name, TableAt};
 use crate::algorithm::Algorithm;
@@ -20,31 +19,21 @@ use crate::key::{self, Extract, Head, IntoKey, Key};
 use crate::plan::{Plan, Plans};
 
 pub(super) static PLAN_OF: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "header",
-        "The plan is the value of this header.",
-        Together(Shape::Text),
-    ),
-    setting(
-        "from",
-        "The networks of the gateways that set the header. It is not read from other peers.",
-        Together(TEXTS),
-    ),
-    setting(
-        "function",
-        "The plan is what code has registered.",
-        Together(Shape::Text),
-    ),
-    setting(
-        "key",
-        "The plan is that of this key in `plans`.",
-        Together(Shape::Named("key")),
-    ),
-    setting(
-        "plans",
-        "The plans of keys.",
-        Together(Shape::Secret(&Shape::Map(&Shape::Text))),
-    ),
+    setting("header")
+        .says("The plan is the value of this header.")
+        .together(Shape::Text),
+    setting("from")
+        .says("The networks of the gateways that set the header. It is not read from other peers.")
+        .together(TEXTS),
+    setting("function")
+        .says("The plan is what code has registered.")
+        .together(Shape::Text),
+    setting("key")
+        .says("The plan is that of this key in `plans`.")
+        .together(Shape::Named("key")),
+    setting("plans")
+        .says("The plans of keys.")
+        .together(Shape::Secret(&Shape::Map(&Shape::Text))),
 ]);
 
 /// The plans, and the source of a request's plan.

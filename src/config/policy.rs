@@ -15,7 +15,6 @@ use super::limits_by_key::{KEY_LIMITS, check_paths, key_limits, operations};
 use super::shape::{CONDITIONS, Shape};
 use super::terms::{HEAVIEST_KEYS, PENALTY, heaviest_keys, penalty};
 use super::tree::Value;
-use super::vocabulary::Takes::{Flag, Integer, Of, Text, Time, Together};
 use super::vocabulary::{FUNCTION, Vocabulary, setting};
 use super::walk::{At, Name, TableAt};
 use crate::algorithm::Algorithm;
@@ -24,61 +23,42 @@ use crate::key::{self, AnyKey, Head};
 use crate::policy::{Http, Mode, NoKey, OnStoreFailure, Policy, Unsettled};
 
 pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
-    setting(
-        "algorithm",
-        "The name of an algorithm, or its whole text; the default is anchored-window.",
-        Together(Shape::Text),
-    ),
-    setting(
-        "quota",
-        "A limit and a period: \"100/minute\".",
-        Together(Shape::Any(&[Shape::Text, Shape::Table(&QUOTA)])),
-    ),
-    setting(
-        "concurrency",
-        "How many requests may be in flight at once, in place of a quota.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "limit",
-        "The limit of the quota, in place of `quota`.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "per",
-        "The period of the quota: \"minute\".",
-        Together(Shape::Text),
-    ),
-    setting("burst", "The burst of a bucket.", Together(Shape::Integer)),
-    setting(
-        "capacity",
-        "The capacity of a leaky bucket.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "slots",
-        "The number of slots of sliding-slots.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "places",
-        "The places of a leaky queue.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "up_to",
-        "The most that a sliding log may hold.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "key",
-        "What is counted apart.",
-        Together(Shape::Named("key")),
-    ),
-    setting(
-        "cost",
-        "How many units a request takes; the default is 1.",
-        Of(
+    setting("algorithm")
+        .says("The name of an algorithm, or its whole text; the default is anchored-window.")
+        .together(Shape::Text),
+    setting("quota")
+        .says("A limit and a period: \"100/minute\".")
+        .together(Shape::Any(&[Shape::Text, Shape::Table(&QUOTA)])),
+    setting("concurrency")
+        .says("How many requests may be in flight at once, in place of a quota.")
+        .together(Shape::Integer),
+    setting("limit")
+        .says("The limit of the quota, in place of `quota`.")
+        .together(Shape::Integer),
+    setting("per")
+        .says("The period of the quota: \"minute\".")
+        .together(Shape::Text),
+    setting("burst")
+        .says("The burst of a bucket.")
+        .together(Shape::Integer),
+    setting("capacity")
+        .says("The capacity of a leaky bucket.")
+        .together(Shape::Integer),
+    setting("slots")
+        .says("The number of slots of sliding-slots.")
+        .together(Shape::Integer),
+    setting("places")
+        .says("The places of a leaky queue.")
+        .together(Shape::Integer),
+    setting("up_to")
+        .says("The most that a sliding log may hold.")
+        .together(Shape::Integer),
+    setting("key")
+        .says("What is counted apart.")
+        .together(Shape::Named("key")),
+    setting("cost")
+        .says("How many units a request takes; the default is 1.")
+        .of(
             Shape::Any(&[
                 Shape::Integer,
                 Shape::Table(&FUNCTION),
@@ -89,37 +69,27 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
                 Some(it.with(|policy| policy.cost(move |head: &Head<'_>| cost(head))))
             },
         ),
-    ),
-    setting(
-        "when",
-        "The condition under which the policy applies. Of a list, one has to hold.",
-        Of(CONDITIONS, |it, at| {
+    setting("when")
+        .says("The condition under which the policy applies. Of a list, one has to hold.")
+        .of(CONDITIONS, |it, at| {
             let when = conditions::any(at)?;
             Some(it.with(|policy| policy.when(move |head: &Head<'_>| when(head))))
         }),
-    ),
-    setting(
-        "mode",
-        "Whether it is enforced, decides in shadow, or is off.",
-        Of(Shape::Word(&MODES), |it, at| {
+    setting("mode")
+        .says("Whether it is enforced, decides in shadow, or is off.")
+        .of(Shape::Word(&MODES), |it, at| {
             let mode = at.one_of(&MODES)?;
             Some(it.with(|policy| policy.mode(mode)))
         }),
-    ),
-    setting(
-        "was",
-        "The name under which the policy began, if it has been renamed.",
-        Text(|it, name| it.with(|policy| policy.was(name))),
-    ),
-    setting(
-        "soft",
-        "Lets requests over the limit go on, marked.",
-        Flag(|it| it.with(Policy::soft)),
-    ),
-    setting(
-        "no_key",
-        "What happens to requests without a key: a word, or the status of their refusal.",
-        Of(
+    setting("was")
+        .says("The name under which the policy began, if it has been renamed.")
+        .text(|it, name| it.with(|policy| policy.was(name))),
+    setting("soft")
+        .says("Lets requests over the limit go on, marked.")
+        .flag(|it| it.with(Policy::soft)),
+    setting("no_key")
+        .says("What happens to requests without a key: a word, or the status of their refusal.")
+        .of(
             Shape::Any(&[Shape::Word(&NO_KEY), Shape::Integer]),
             |it, at| {
                 let no_key = if at.is_text() {
@@ -130,84 +100,66 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
                 Some(it.with(|policy| policy.no_key(no_key)))
             },
         ),
-    ),
-    setting(
-        "on_store_failure",
-        "What happens while the store cannot decide; the default is local.",
-        Of(Shape::Word(&ON_STORE_FAILURE), |it, at| {
+    setting("on_store_failure")
+        .says("What happens while the store cannot decide; the default is local.")
+        .of(Shape::Word(&ON_STORE_FAILURE), |it, at| {
             let what = at.one_of(&ON_STORE_FAILURE)?;
             Some(it.with(|policy| policy.on_store_failure(what)))
         }),
-    ),
-    setting(
-        "wait_up_to",
-        "How long a denied request may wait for its turn.",
-        Time(|it, longest| it.with(|policy| policy.wait_up_to(longest))),
-    ),
-    setting(
-        "wait_places",
-        "How many requests of a key may wait.",
-        Integer(|it, places| it.with(|policy| policy.wait_places(places))),
-    ),
-    setting(
-        "unleased",
-        "Has the store decide on each request, where it leases units to nodes.",
-        Flag(|it| it.with(Policy::unleased)),
-    ),
-    setting(
-        "for_all_plans",
-        "Says that the policy has one limit under all plans.",
-        Flag(|it| it.with(Policy::for_all_plans)),
-    ),
-    setting(
-        "penalty",
-        "Blocks a key that the policy has refused too often.",
-        Of(Shape::Table(&PENALTY), |it, at| {
+    setting("wait_up_to")
+        .says("How long a denied request may wait for its turn.")
+        .time(|it, longest| it.with(|policy| policy.wait_up_to(longest))),
+    setting("wait_places")
+        .says("How many requests of a key may wait.")
+        .integer(|it, places| it.with(|policy| policy.wait_places(places))),
+    setting("unleased")
+        .says("Has the store decide on each request, where it leases units to nodes.")
+        .flag(|it| it.with(Policy::unleased)),
+    setting("for_all_plans")
+        .says("Says that the policy has one limit under all plans.")
+        .flag(|it| it.with(Policy::for_all_plans)),
+    setting("penalty")
+        .says("Blocks a key that the policy has refused too often.")
+        .of(Shape::Table(&PENALTY), |it, at| {
             let penalty = penalty(at, it.policy.name(), it.own.as_ref())?;
             Some(it.with(|policy| policy.penalty(penalty)))
         }),
-    ),
-    setting(
-        "most",
-        "The most that a request may cost.",
-        Of(Shape::Integer, Draft::most),
-    ),
-    setting(
-        "heaviest_keys",
-        "The number of heaviest keys in a snapshot; the default is none.",
-        Of(
+    setting("most")
+        .says("The most that a request may cost.")
+        .of(Shape::Integer, Draft::most),
+    setting("heaviest_keys")
+        .says("The number of heaviest keys in a snapshot; the default is none.")
+        .of(
             Shape::Any(&[Shape::Integer, Shape::Table(&HEAVIEST_KEYS)]),
             |it, at| {
                 let keys = heaviest_keys(at)?;
                 Some(it.with(|policy| policy.heaviest_keys(keys)))
             },
         ),
-    ),
-    setting(
-        "reserve",
-        "How many units requests of low priority leave to the others.",
-        Of(Shape::Integer, Draft::reserve),
-    ),
-    setting(
-        "low_priority",
-        "Which requests are of low priority. Of a list, one has to hold.",
-        Of(CONDITIONS, |it, at| {
+    setting("reserve")
+        .says("How many units requests of low priority leave to the others.")
+        .of(Shape::Integer, Draft::reserve),
+    setting("low_priority")
+        .says("Which requests are of low priority. Of a list, one has to hold.")
+        .of(CONDITIONS, |it, at| {
             let is_low = conditions::any(at)?;
             Some(it.with(|policy| policy.low_priority(move |head: &Head<'_>| is_low(head))))
         }),
-    ),
-    setting(
-        "estimate",
-        "How many units a request is charged when it comes; its real cost is settled at its end.",
-        Of(
+    setting("estimate")
+        .says(
+            "How many units a request is charged when it comes; its real cost is settled at its \
+             end.",
+        )
+        .of(
             Shape::Any(&[Shape::Integer, Shape::Table(&FUNCTION)]),
             Draft::estimate,
         ),
-    ),
-    setting(
-        "settle",
-        "The source of the real cost of a request. Of a list, the first source that has it counts.",
-        Of(
+    setting("settle")
+        .says(
+            "The source of the real cost of a request. Of a list, the first source that has it \
+             counts.",
+        )
+        .of(
             Shape::OneOrList(&Shape::Any(&[
                 Shape::Word(&SETTLE_WORDS),
                 Shape::Table(&SETTLE),
@@ -217,27 +169,21 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
                 Some(it.with(|policy| policy.settle(settle)))
             },
         ),
-    ),
-    setting(
-        "charge_when",
-        "Charges only requests that end so. Of a list, one has to hold.",
-        Of(Shape::OneOrList(&Shape::Table(&ENDING)), |it, at| {
+    setting("charge_when")
+        .says("Charges only requests that end so. Of a list, one has to hold.")
+        .of(Shape::OneOrList(&Shape::Table(&ENDING)), |it, at| {
             let ends_so = ending(at)?;
             Some(it.with(|policy| policy.charge_when(move |ending| ends_so(ending))))
         }),
-    ),
-    setting(
-        "refund_when",
-        "Gives back what a request was charged that ends so. Of a list, one has to hold.",
-        Of(Shape::OneOrList(&Shape::Table(&ENDING)), |it, at| {
+    setting("refund_when")
+        .says("Gives back what a request was charged that ends so. Of a list, one has to hold.")
+        .of(Shape::OneOrList(&Shape::Table(&ENDING)), |it, at| {
             let ends_so = ending(at)?;
             Some(it.with(|policy| policy.refund_when(move |ending| ends_so(ending))))
         }),
-    ),
-    setting(
-        "unless_settled",
-        "The cost of a request that ends without an answer; the default is estimate.",
-        Of(
+    setting("unless_settled")
+        .says("The cost of a request that ends without an answer; the default is estimate.")
+        .of(
             Shape::Any(&[Shape::Word(&UNSETTLED), Shape::Integer]),
             |it, at| {
                 let unsettled = if at.is_text() {
@@ -248,28 +194,22 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
                 Some(it.with(|policy| policy.unless_settled(unsettled)))
             },
         ),
-    ),
-    setting(
-        "limit_by",
-        "Gives the limit of a request, before the limits by key.",
-        Of(Shape::Table(&FUNCTION), |it, at| {
+    setting("limit_by")
+        .says("Gives the limit of a request, before the limits by key.")
+        .of(Shape::Table(&FUNCTION), |it, at| {
             at.gives(it.policy.name(), LimitRule::Closure);
             let limit: Arc<LimitBy> = at.function()?;
             Some(it.with(|policy| policy.limit_by(move |head: &Head<'_>| limit(head))))
         }),
-    ),
-    setting(
-        "key_limits",
-        "Limits by key.",
-        Of(Shape::Table(&KEY_LIMITS), |it, at| {
+    setting("key_limits")
+        .says("Limits by key.")
+        .of(Shape::Table(&KEY_LIMITS), |it, at| {
             let limits = key_limits(at, it.policy.name(), it.own.as_ref(), it.is_address)?;
             Some(it.with(|policy| policy.key_limits(limits)))
         }),
-    ),
-    setting(
-        "operation",
-        "Which of the operations a request is: \"path\", or what a key reads.",
-        Of(Shape::Named("key"), |it, at| match &at.node.value {
+    setting("operation")
+        .says("Which of the operations a request is: \"path\", or what a key reads.")
+        .of(Shape::Named("key"), |it, at| match &at.node.value {
             Value::Text(text) if text == "path" => Some(Draft {
                 is_by_path: true,
                 ..it.with(Policy::operation_by_path)
@@ -279,40 +219,30 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
                 Some(it.with(|policy| policy.operation(read.key)))
             }
         }),
-    ),
-    setting(
-        "operations",
-        "Limits by operation, and `other` for all other operations.",
-        Of(Shape::Map(&Shape::Named("limit")), |it, at| {
+    setting("operations")
+        .says("Limits by operation, and `other` for all other operations.")
+        .of(Shape::Map(&Shape::Named("limit")), |it, at| {
             let operations = operations(at, it.policy.name(), it.own.as_ref())?;
             if it.is_by_path {
                 check_paths(at);
             }
             Some(it.with(|policy| policy.operations(operations)))
         }),
-    ),
-    setting(
-        "hours",
-        "Limits at certain times; outside them, the limit is the policy's own.",
-        Of(Shape::Table(&HOURS), |it, at| {
+    setting("hours")
+        .says("Limits at certain times; outside them, the limit is the policy's own.")
+        .of(Shape::Table(&HOURS), |it, at| {
             let policy = with_hours(&it.policy, it.own, at)?;
             Some(it.with(|_| policy))
         }),
-    ),
-    setting(
-        "zone",
-        "The time zone of a calendar-day, calendar-week, calendar-month or calendar-year.",
-        Together(Shape::Text),
-    ),
-    setting(
-        "start",
-        "When a day of a calendar begins: \"06:00\"; the default is midnight.",
-        Together(Shape::Text),
-    ),
-    setting(
-        "first_day",
-        "On which day a calendar-week begins; the default is monday.",
-        Together(Shape::Word(&[
+    setting("zone")
+        .says("The time zone of a calendar-day, calendar-week, calendar-month or calendar-year.")
+        .together(Shape::Text),
+    setting("start")
+        .says("When a day of a calendar begins: \"06:00\"; the default is midnight.")
+        .together(Shape::Text),
+    setting("first_day")
+        .says("On which day a calendar-week begins; the default is monday.")
+        .together(Shape::Word(&[
             "monday",
             "tuesday",
             "wednesday",
@@ -321,11 +251,9 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
             "saturday",
             "sunday",
         ])),
-    ),
-    setting(
-        "adapt",
-        "Lets the limit follow the load, as the table `adapt` of the file says.",
-        Of(Shape::Flag, |it, at| {
+    setting("adapt")
+        .says("Lets the limit follow the load, as the table `adapt` of the file says.")
+        .of(Shape::Flag, |it, at| {
             match (at.flag()?, &at.common().factor) {
                 (false, _) => Some(it),
                 (true, Some(factor)) => Some(it.with(|policy| policy.factor(factor))),
@@ -334,18 +262,18 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
                 ),
             }
         }),
-    ),
-    setting(
-        "class",
-        "The importance of requests under load; the default is critical. Of a list, the first that holds.",
-        Of(
+    setting("class")
+        .says(
+            "The importance of requests under load; the default is critical. Of a list, the \
+             first that holds.",
+        )
+        .of(
             Shape::OneOrList(&Shape::Any(&[Shape::Word(&CLASSES), Shape::Table(&CLASS)])),
             |it, at| {
                 let class = class(at)?;
                 Some(it.with(|policy| policy.class(move |head: &Head<'_>| class(head))))
             },
         ),
-    ),
 ]);
 
 pub(super) static MODES: [(&str, Mode); 3] = [

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::functions::MakeResolver;
 use super::resolver_options::ResolverOptions;
 use super::shape::Shape;
-use super::vocabulary::Takes::{Flag, Of, Time, Together};
 use super::vocabulary::{Vocabulary, setting};
 #[cfg(feature = "resolver")]
 use super::walk::At;
@@ -17,97 +16,75 @@ use crate::key::Head;
 use crate::plan::ResolverOf;
 
 pub(super) static RESOLVER: Vocabulary<ResolverOptions> = Vocabulary(&[
-    setting(
-        "function",
-        "The resolver that code has registered.",
-        Together(Shape::Text),
-    ),
-    setting(
-        "capacity",
-        "Of how many keys the plan is kept.",
-        Of(Shape::Integer, |it, at| {
+    setting("function")
+        .says("The resolver that code has registered.")
+        .together(Shape::Text),
+    setting("capacity")
+        .says("Of how many keys the plan is kept.")
+        .of(Shape::Integer, |it, at| {
             Some(ResolverOptions {
                 capacity: Some(at.integer()?),
                 ..it
             })
         }),
-    ),
-    setting(
-        "not_found_capacity",
-        "Of how many keys it is kept that they have no plan.",
-        Of(Shape::Integer, |it, at| {
+    setting("not_found_capacity")
+        .says("Of how many keys it is kept that they have no plan.")
+        .of(Shape::Integer, |it, at| {
             Some(ResolverOptions {
                 not_found_capacity: Some(at.integer()?),
                 ..it
             })
         }),
-    ),
-    setting(
-        "fresh_for",
-        "How long a plan is fresh.",
-        Time(|it, time| ResolverOptions {
+    setting("fresh_for")
+        .says("How long a plan is fresh.")
+        .time(|it, time| ResolverOptions {
             fresh_for: Some(time),
             ..it
         }),
-    ),
-    setting(
-        "stale_for",
-        "How long a plan that is no longer fresh is served while it is refreshed.",
-        Time(|it, time| ResolverOptions {
+    setting("stale_for")
+        .says("How long a plan that is no longer fresh is served while it is refreshed.")
+        .time(|it, time| ResolverOptions {
             stale_for: Some(time),
             ..it
         }),
-    ),
-    setting(
-        "not_found_for",
-        "How long it is fresh that a key has no plan.",
-        Time(|it, time| ResolverOptions {
+    setting("not_found_for")
+        .says("How long it is fresh that a key has no plan.")
+        .time(|it, time| ResolverOptions {
             not_found_for: Some(time),
             ..it
         }),
-    ),
-    setting(
-        "retry_after",
-        "How long no lookup of a key begins after one has failed.",
-        Time(|it, time| ResolverOptions {
+    setting("retry_after")
+        .says("How long no lookup of a key begins after one has failed.")
+        .time(|it, time| ResolverOptions {
             retry_after: Some(time),
             ..it
         }),
-    ),
-    setting(
-        "timeout",
-        "How long a request waits for a lookup.",
-        Time(|it, time| ResolverOptions {
+    setting("timeout")
+        .says("How long a request waits for a lookup.")
+        .time(|it, time| ResolverOptions {
             timeout: Some(time),
             ..it
         }),
-    ),
-    setting(
-        "lookup_timeout",
-        "How long a lookup may take.",
-        Time(|it, time| ResolverOptions {
+    setting("lookup_timeout")
+        .says("How long a lookup may take.")
+        .time(|it, time| ResolverOptions {
             lookup_timeout: Some(time),
             ..it
         }),
-    ),
-    setting(
-        "in_flight",
-        "How many lookups may be in flight at the same time.",
-        Of(Shape::Integer, |it, at| {
+    setting("in_flight")
+        .says("How many lookups may be in flight at the same time.")
+        .of(Shape::Integer, |it, at| {
             Some(ResolverOptions {
                 in_flight: Some(at.integer()?),
                 ..it
             })
         }),
-    ),
-    setting(
-        "refuse_unresolved",
-        "Refuses a request whose plan is not known in time, and never was.",
-        Flag(|it| ResolverOptions {
+    setting("refuse_unresolved")
+        .says("Refuses a request whose plan is not known in time, and never was.")
+        .flag(|it| ResolverOptions {
             refuses: true,
             ..it
         }),
-    ),
 ]);
 
 /// The resolver of a file.

@@ -5,7 +5,6 @@ use http::HeaderValue;
 
 use super::policy::status;
 use super::shape::Shape;
-use super::vocabulary::Takes::{Flag, Of, Together};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::middleware::RateLimitLayerBuilder as Builder;
@@ -14,55 +13,45 @@ use crate::response::Grpc;
 use crate::response::{Denied, Dialect, RefusalBody, Reset};
 
 pub(super) static RESPONSES: Vocabulary<Builder> = Vocabulary(&[
-    setting(
-        "dialects",
-        "The rate limit headers; the default is draft-11. An empty list sends none.",
-        Of(Shape::List(&Shape::Word(&DIALECTS)), |layer, at| {
+    setting("dialects")
+        .says("The rate limit headers; the default is draft-11. An empty list sends none.")
+        .of(Shape::List(&Shape::Word(&DIALECTS)), |layer, at| {
             Some(layer.dialects(dialects(&at.list()?)))
         }),
-    ),
-    setting(
-        "refusal_status",
-        "The status of a refusal; the default is 429.",
-        Of(Shape::Integer, |layer, at| {
+    setting("refusal_status")
+        .says("The status of a refusal; the default is 429.")
+        .of(Shape::Integer, |layer, at| {
             Some(layer.refusal_status(status(at)?))
         }),
-    ),
-    setting(
-        "too_large_status",
-        "The status of a refusal of a request that costs more than a policy ever admits, such as 413.",
-        Of(Shape::Integer, |layer, at| {
+    setting("too_large_status")
+        .says(
+            "The status of a refusal of a request that costs more than a policy ever admits, \
+             such as 413.",
+        )
+        .of(Shape::Integer, |layer, at| {
             Some(layer.too_large_status(status(at)?))
         }),
-    ),
-    setting(
-        "refusal_body",
-        "The body of a refusal: a word, or a text with its content type.",
-        Of(
+    setting("refusal_body")
+        .says("The body of a refusal: a word, or a text with its content type.")
+        .of(
             Shape::Any(&[Shape::Word(&BODIES), Shape::Table(&BODY)]),
             |layer, at| Some(layer.refusal_body(body(at)?)),
         ),
-    ),
-    setting(
-        "retry_jitter",
-        "The most that is added to Retry-After, in whole seconds.",
-        Of(Shape::Duration, |layer, at| {
+    setting("retry_jitter")
+        .says("The most that is added to Retry-After, in whole seconds.")
+        .of(Shape::Duration, |layer, at| {
             let most = at.duration()?;
             if most.subsec_nanos() != 0 {
                 return at.expected("a whole number of seconds");
             }
             Some(layer.retry_jitter(most))
         }),
-    ),
-    setting(
-        "without_headers_if_public",
-        "Leaves the headers out of responses that shared caches may keep.",
-        Flag(Builder::without_headers_if_public),
-    ),
-    setting(
-        "partition_keys",
-        "Tells the partition key of draft 11, hashed with the secret of the file.",
-        Of(Shape::Flag, |layer, at| {
+    setting("without_headers_if_public")
+        .says("Leaves the headers out of responses that shared caches may keep.")
+        .flag(Builder::without_headers_if_public),
+    setting("partition_keys")
+        .says("Tells the partition key of draft 11, hashed with the secret of the file.")
+        .of(Shape::Flag, |layer, at| {
             match (at.flag()?, &at.common().secret) {
             (false, _) => Some(layer),
             (true, Some(secret)) => Some(layer.partition_keys(secret)),
@@ -71,59 +60,40 @@ pub(super) static RESPONSES: Vocabulary<Builder> = Vocabulary(&[
             ),
         }
         }),
-    ),
-    setting(
-        "expose_decision",
-        "Puts the decision into the extensions of each allowed request.",
-        Flag(Builder::expose_decision),
-    ),
-    setting(
-        "expose_decision_in_response",
-        "Puts the decision into the extensions of each response, for outer layers.",
-        Flag(Builder::expose_decision_in_response),
-    ),
-    setting(
-        "grpc",
-        "How calls of gRPC are refused.",
-        Of(Shape::Table(&GRPC), grpc),
-    ),
+    setting("expose_decision")
+        .says("Puts the decision into the extensions of each allowed request.")
+        .flag(Builder::expose_decision),
+    setting("expose_decision_in_response")
+        .says("Puts the decision into the extensions of each response, for outer layers.")
+        .flag(Builder::expose_decision_in_response),
+    setting("grpc")
+        .says("How calls of gRPC are refused.")
+        .of(Shape::Table(&GRPC), grpc),
 ]);
 
 static BODY: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "content_type",
-        "The value of Content-Type.",
-        Together(Shape::Text),
-    ),
-    setting("text", "The body.", Together(Shape::Text)),
-    setting(
-        "function",
-        "A body that code has registered, in place of the others.",
-        Together(Shape::Text),
-    ),
+    setting("content_type")
+        .says("The value of Content-Type.")
+        .together(Shape::Text),
+    setting("text").says("The body.").together(Shape::Text),
+    setting("function")
+        .says("A body that code has registered, in place of the others.")
+        .together(Shape::Text),
 ]);
 
 static GRPC: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "calls",
-        "Which requests are calls; the default is detected, by their content type.",
-        Together(Shape::Word(&["detected", "always", "never"])),
-    ),
-    setting(
-        "message",
-        "The message of a refusal, at most 512 bytes.",
-        Together(Shape::Text),
-    ),
-    setting(
-        "without_quota_failure",
-        "Leaves QuotaFailure out of the details.",
-        Together(Shape::Flag),
-    ),
-    setting(
-        "retry_pushback",
-        "Sends grpc-retry-pushback-ms, with a random time of at most this.",
-        Together(Shape::Duration),
-    ),
+    setting("calls")
+        .says("Which requests are calls; the default is detected, by their content type.")
+        .together(Shape::Word(&["detected", "always", "never"])),
+    setting("message")
+        .says("The message of a refusal, at most 512 bytes.")
+        .together(Shape::Text),
+    setting("without_quota_failure")
+        .says("Leaves QuotaFailure out of the details.")
+        .together(Shape::Flag),
+    setting("retry_pushback")
+        .says("Sends grpc-retry-pushback-ms, with a random time of at most this.")
+        .together(Shape::Duration),
 ]);
 
 /// Reads dialects, of which no two write the same header.

@@ -24,7 +24,6 @@ use super::responses::RESPONSES;
 use super::shape::{CONDITIONS, Shape, TEXTS};
 use super::store::{ENV, ReadStore, STORE, resolved, secret, store};
 use super::tree::quoted;
-use super::vocabulary::Takes::{Flag, Integer, Of, Together};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, Places, TableAt};
 #[cfg(feature = "adapt")]
@@ -39,76 +38,51 @@ use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
 use crate::policy::{Modes, Pointless};
 
 pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
-    setting(
-        "$schema",
-        "The address of the JSON Schema, for editors.",
-        Together(Shape::Text),
-    ),
-    setting(
-        "policies",
-        "The policies, each a table under its name.",
-        Together(Shape::Map(&Shape::Named("policy"))),
-    ),
-    setting(
-        "plans",
-        "The plans: under the name of each, a limit for each policy that it speaks of.",
-        Together(Shape::Map(&Shape::Map(&Shape::Named("limit")))),
-    ),
-    setting(
-        "default_plan",
-        "The plan of requests without a plan, and of requests with an unknown one.",
-        Together(Shape::Text),
-    ),
-    setting(
-        "plan_of",
-        "How the plan of a request is found.",
-        Together(Shape::Table(&PLAN_OF)),
-    ),
-    setting(
-        "resolver",
-        "Looks up the plan or the limits of a request, by what code has registered.",
-        Together(Shape::Table(&RESOLVER)),
-    ),
-    setting(
-        "adjustable",
-        "Lets code change limits while they are in force.",
-        Flag(|it| Builders {
+    setting("$schema")
+        .says("The address of the JSON Schema, for editors.")
+        .together(Shape::Text),
+    setting("policies")
+        .says("The policies, each a table under its name.")
+        .together(Shape::Map(&Shape::Named("policy"))),
+    setting("plans")
+        .says("The plans: under the name of each, a limit for each policy that it speaks of.")
+        .together(Shape::Map(&Shape::Map(&Shape::Named("limit")))),
+    setting("default_plan")
+        .says("The plan of requests without a plan, and of requests with an unknown one.")
+        .together(Shape::Text),
+    setting("plan_of")
+        .says("How the plan of a request is found.")
+        .together(Shape::Table(&PLAN_OF)),
+    setting("resolver")
+        .says("Looks up the plan or the limits of a request, by what code has registered.")
+        .together(Shape::Table(&RESOLVER)),
+    setting("adjustable")
+        .says("Lets code change limits while they are in force.")
+        .flag(|it| Builders {
             layer: it.layer.adjustable(),
             limiter: it.limiter.adjustable(),
             ..it
         }),
-    ),
-    setting(
-        "proxies",
-        "The trusted proxies.",
-        Together(Shape::Table(&PROXIES)),
-    ),
-    setting(
-        "lists",
-        "Requests that no policy decides.",
-        Of(Shape::Table(&LISTS), |it, at| it.with_table(&LISTS, at)),
-    ),
-    setting(
-        "responses",
-        "The responses to clients.",
-        Of(Shape::Table(&RESPONSES), |it, at| {
+    setting("proxies")
+        .says("The trusted proxies.")
+        .together(Shape::Table(&PROXIES)),
+    setting("lists")
+        .says("Requests that no policy decides.")
+        .of(Shape::Table(&LISTS), |it, at| it.with_table(&LISTS, at)),
+    setting("responses")
+        .says("The responses to clients.")
+        .of(Shape::Table(&RESPONSES), |it, at| {
             it.with_table(&RESPONSES, at)
         }),
-    ),
-    setting(
-        "store",
-        "The store that keeps the state; the default is this process.",
-        Together(Shape::Table(&STORE)),
-    ),
-    setting(
-        "nodes",
-        "Divides each limit by this number of nodes, which share no store.",
-        Of(Shape::Integer, Builders::nodes),
-    ),
-    setting(
-        "mode",
-        "The mode of all policies together, which weakens theirs.",
-        Of(Shape::Word(&MODES), |it, at| {
+    setting("store")
+        .says("The store that keeps the state; the default is this process.")
+        .together(Shape::Table(&STORE)),
+    setting("nodes")
+        .says("Divides each limit by this number of nodes, which share no store.")
+        .of(Shape::Integer, Builders::nodes),
+    setting("mode")
+        .says("The mode of all policies together, which weakens theirs.")
+        .of(Shape::Word(&MODES), |it, at| {
             let mode = at.one_of(&MODES)?;
             Some(Builders {
                 layer: it.layer.mode(mode),
@@ -116,43 +90,38 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
                 ..it
             })
         }),
-    ),
-    setting(
-        "shadow",
-        "The path of another file of limits, from the directory of this one. It decides beside this file on state of its own, and refuses no request.",
-        Of(Shape::Text, |it, at| {
+    setting("shadow")
+        .says(
+            "The path of another file of limits, from the directory of this one. It decides \
+             beside this file on state of its own, and refuses no request.",
+        )
+        .of(Shape::Text, |it, at| {
             Some(Builders {
                 shadow: Some(path(at)?),
                 ..it
             })
         }),
-    ),
-    setting(
-        "wait_places",
-        "How many requests may wait for their turn, under all policies together.",
-        Integer(|it, places| Builders {
+    setting("wait_places")
+        .says("How many requests may wait for their turn, under all policies together.")
+        .integer(|it, places| Builders {
             layer: it.layer.wait_places(places),
             ..it
         }),
-    ),
-    setting(
-        "secret",
-        "Hashes keys that are credentials.",
-        Together(Shape::Named("secret")),
-    ),
-    setting(
-        "adapt",
-        "What the limits of policies follow that have `adapt`.",
-        Together(Shape::Table(&ADAPT)),
-    ),
-    setting(
-        "concurrency",
-        "How many requests may be in flight at once, learnt from how long they take: \"adaptive\", or a table.",
-        Together(Shape::Any(&[
+    setting("secret")
+        .says("Hashes keys that are credentials.")
+        .together(Shape::Named("secret")),
+    setting("adapt")
+        .says("What the limits of policies follow that have `adapt`.")
+        .together(Shape::Table(&ADAPT)),
+    setting("concurrency")
+        .says(
+            "How many requests may be in flight at once, learnt from how long they take: \
+             \"adaptive\", or a table.",
+        )
+        .together(Shape::Any(&[
             Shape::Word(&["adaptive"]),
             Shape::Table(&CONCURRENCY),
         ])),
-    ),
 ]);
 
 /// The shapes that have a name in the schema.
@@ -178,46 +147,39 @@ pub(super) const NAMED: &[(&str, Shape)] = &[
 ];
 
 static PROXIES: Vocabulary<()> = Vocabulary(&[
-    setting("networks", "The networks of the proxies.", Together(TEXTS)),
-    setting(
-        "hops",
-        "The number of proxies, in place of their networks.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "unix_socket",
-        "Trusts the other end of a Unix socket.",
-        Together(Shape::Flag),
-    ),
-    setting(
-        "header",
-        "The header with the address of the client: x-forwarded-for, forwarded, or the name of a header with one value.",
-        Together(Shape::Text),
-    ),
+    setting("networks")
+        .says("The networks of the proxies.")
+        .together(TEXTS),
+    setting("hops")
+        .says("The number of proxies, in place of their networks.")
+        .together(Shape::Integer),
+    setting("unix_socket")
+        .says("Trusts the other end of a Unix socket.")
+        .together(Shape::Flag),
+    setting("header")
+        .says(
+            "The header with the address of the client: x-forwarded-for, forwarded, or the name \
+             of a header with one value.",
+        )
+        .together(Shape::Text),
 ]);
 
 static LISTS: Vocabulary<RateLimitLayerBuilder> = Vocabulary(&[
-    setting(
-        "exempt_paths",
-        "Paths without a limit and without headers.",
-        Of(Shape::List(&Shape::Text), exempt_paths),
-    ),
-    setting(
-        "allow",
-        "Requests without a limit and without headers.",
-        Of(CONDITIONS, |layer, at| {
+    setting("exempt_paths")
+        .says("Paths without a limit and without headers.")
+        .of(Shape::List(&Shape::Text), exempt_paths),
+    setting("allow")
+        .says("Requests without a limit and without headers.")
+        .of(CONDITIONS, |layer, at| {
             let holds = conditions::exemption(at)?;
             Some(layer.allow(move |head| holds(head)))
         }),
-    ),
-    setting(
-        "deny",
-        "Requests that get 403.",
-        Of(CONDITIONS, |layer, at| {
+    setting("deny")
+        .says("Requests that get 403.")
+        .of(CONDITIONS, |layer, at| {
             let holds = conditions::any(at)?;
             Some(layer.deny(move |head| holds(head)))
         }),
-    ),
 ]);
 
 /// The settings of a file, ready to build a layer.

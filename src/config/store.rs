@@ -5,7 +5,6 @@ use std::env;
 use super::own_store::OwnStore;
 use super::shape::Shape;
 use super::tree::{Node, Value};
-use super::vocabulary::Takes::Together;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::store::MemoryStore;
@@ -13,76 +12,56 @@ use crate::store::MemoryStore;
 use crate::store::{Lease, RedisStore, RedisStoreBuilder};
 
 pub(super) static STORE: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "max_keys",
-        "How many keys the store in this process holds.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "redis",
-        "The URL of a server.",
-        Together(Shape::Named("secret")),
-    ),
-    setting(
-        "cluster",
-        "The URLs of nodes of a cluster.",
-        Together(Shape::OneOrList(&Shape::Named("secret"))),
-    ),
-    setting(
-        "sentinel",
-        "A master behind Sentinel.",
-        Together(Shape::Table(&SENTINEL)),
-    ),
-    setting(
-        "prefix",
-        "What all keys in Redis begin with.",
-        Together(Shape::Text),
-    ),
-    setting(
-        "deadline",
-        "How long a call to Redis may take.",
-        Together(Shape::Duration),
-    ),
-    setting(
-        "remember_denials_for",
-        "How long a denial is remembered in this process.",
-        Together(Shape::Duration),
-    ),
-    setting(
-        "slot_life",
-        "The time for which a concurrency slot in Redis lasts without renewal; the default is 15 seconds.",
-        Together(Shape::Duration),
-    ),
-    setting(
-        "lease",
-        "The longest life of leased units, which a node takes at once and spends itself; the default is no leases.",
-        Together(Shape::Duration),
-    ),
-    setting(
-        "nodes",
-        "How many nodes share the store.",
-        Together(Shape::Integer),
-    ),
+    setting("max_keys")
+        .says("How many keys the store in this process holds.")
+        .together(Shape::Integer),
+    setting("redis")
+        .says("The URL of a server.")
+        .together(Shape::Named("secret")),
+    setting("cluster")
+        .says("The URLs of nodes of a cluster.")
+        .together(Shape::OneOrList(&Shape::Named("secret"))),
+    setting("sentinel")
+        .says("A master behind Sentinel.")
+        .together(Shape::Table(&SENTINEL)),
+    setting("prefix")
+        .says("What all keys in Redis begin with.")
+        .together(Shape::Text),
+    setting("deadline")
+        .says("How long a call to Redis may take.")
+        .together(Shape::Duration),
+    setting("remember_denials_for")
+        .says("How long a denial is remembered in this process.")
+        .together(Shape::Duration),
+    setting("slot_life")
+        .says(
+            "The time for which a concurrency slot in Redis lasts without renewal; the default \
+             is 15 seconds.",
+        )
+        .together(Shape::Duration),
+    setting("lease")
+        .says(
+            "The longest life of leased units, which a node takes at once and spends itself; the \
+             default is no leases.",
+        )
+        .together(Shape::Duration),
+    setting("nodes")
+        .says("How many nodes share the store.")
+        .together(Shape::Integer),
 ]);
 
 static SENTINEL: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "master",
-        "The name or the URL of the master.",
-        Together(Shape::Named("secret")),
-    ),
-    setting(
-        "servers",
-        "The URLs of the sentinels.",
-        Together(Shape::OneOrList(&Shape::Named("secret"))),
-    ),
+    setting("master")
+        .says("The name or the URL of the master.")
+        .together(Shape::Named("secret")),
+    setting("servers")
+        .says("The URLs of the sentinels.")
+        .together(Shape::OneOrList(&Shape::Named("secret"))),
 ]);
 
-pub(super) static ENV: Vocabulary<()> = Vocabulary(&[setting(
-    "env",
-    "The environment variable that has the value.",
-    Together(Shape::Text),
-)]);
+pub(super) static ENV: Vocabulary<()> = Vocabulary(&[setting("env")
+    .says("The environment variable that has the value.")
+    .together(Shape::Text)]);
 
 /// The store of a file.
 #[derive(Clone, Debug)]

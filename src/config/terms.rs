@@ -1,23 +1,18 @@
 //! What a policy says of single keys: a penalty for those that are refused too often, and how the heaviest are told.
 
 use super::shape::Shape;
-use super::vocabulary::Takes::{Flag, Integer, Time, Together};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use crate::algorithm::Algorithm;
 use crate::policy::{HeaviestKeys, Penalty, Policy};
 
 pub(super) static HEAVIEST_KEYS: Vocabulary<()> = Vocabulary(&[
-    setting(
-        "most",
-        "The number of keys, from 1 to 1000.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "shown",
-        "How a key is shown; the default is hashed.",
-        Together(Shape::Word(&SHOWN)),
-    ),
+    setting("most")
+        .says("The number of keys, from 1 to 1000.")
+        .together(Shape::Integer),
+    setting("shown")
+        .says("How a key is shown; the default is hashed.")
+        .together(Shape::Word(&SHOWN)),
 ]);
 
 type Show = fn(&At<'_>, HeaviestKeys) -> HeaviestKeys;
@@ -59,41 +54,29 @@ fn most(at: &At<'_>) -> Option<HeaviestKeys> {
 }
 
 pub(super) static PENALTY: Vocabulary<Penalty> = Vocabulary(&[
-    setting(
-        "refusals",
-        "At how many refusals a key is blocked.",
-        Together(Shape::Integer),
-    ),
-    setting(
-        "within",
-        "Within what time they have to come.",
-        Together(Shape::Duration),
-    ),
-    setting(
-        "block",
-        "How long the first block lasts; the default is a minute.",
-        Time(Penalty::block),
-    ),
-    setting(
-        "times",
-        "How many times as long each further block lasts; the default is 1.",
-        Integer(Penalty::times),
-    ),
-    setting(
-        "up_to",
-        "How long a block can last at most; the default is a day.",
-        Time(Penalty::up_to),
-    ),
-    setting(
-        "forget_after",
-        "After how long without a block the earlier ones are forgotten; the default is a day.",
-        Time(Penalty::forget_after),
-    ),
-    setting(
-        "extended_by_refusals",
-        "Lets each refusal during a block begin the block again.",
-        Flag(Penalty::extended_by_refusals),
-    ),
+    setting("refusals")
+        .says("At how many refusals a key is blocked.")
+        .together(Shape::Integer),
+    setting("within")
+        .says("Within what time they have to come.")
+        .together(Shape::Duration),
+    setting("block")
+        .says("How long the first block lasts; the default is a minute.")
+        .time(Penalty::block),
+    setting("times")
+        .says("How many times as long each further block lasts; the default is 1.")
+        .integer(Penalty::times),
+    setting("up_to")
+        .says("How long a block can last at most; the default is a day.")
+        .time(Penalty::up_to),
+    setting("forget_after")
+        .says(
+            "After how long without a block the earlier ones are forgotten; the default is a day.",
+        )
+        .time(Penalty::forget_after),
+    setting("extended_by_refusals")
+        .says("Lets each refusal during a block begin the block again.")
+        .flag(Penalty::extended_by_refusals),
 ]);
 
 /// Reads a penalty, and rejects one that does not fit the policy's own limit, if that is known.

@@ -21,25 +21,72 @@ pub(super) struct Setting<T: 'static> {
     takes: Takes<T>,
 }
 
-pub(super) const fn setting<T>(
-    name: &'static str,
-    says: &'static str,
-    takes: Takes<T>,
-) -> Setting<T> {
-    Setting { name, says, takes }
-}
-
 /// The values that a setting takes, and what it changes.
-pub(super) enum Takes<T: 'static> {
-    /// `true` changes something, and `false` is the default.
+enum Takes<T: 'static> {
     Flag(fn(T) -> T),
     Text(fn(T, &str) -> T),
     Integer(fn(T, u32) -> T),
     Time(fn(T, Duration) -> T),
-    /// A value of this shape, which the function reads. It returns `None` for a mistake, which it has noted.
     Of(Shape, fn(T, &At<'_>) -> Option<T>),
-    /// A value of this shape, which is read together with other settings of the table.
     Together(Shape),
+}
+
+/// Begins an entry, as in `setting("soft").says("Lets requests over the limit go on.").flag(Policy::soft)`.
+pub(super) const fn setting(name: &'static str) -> Named {
+    Named(name)
+}
+
+/// An entry without its sentence.
+pub(super) struct Named(&'static str);
+
+impl Named {
+    pub(super) const fn says(self, says: &'static str) -> Described {
+        Described { name: self.0, says }
+    }
+}
+
+/// An entry without its values.
+pub(super) struct Described {
+    name: &'static str,
+    says: &'static str,
+}
+
+impl Described {
+    const fn takes<T>(self, takes: Takes<T>) -> Setting<T> {
+        let Self { name, says } = self;
+        Setting { name, says, takes }
+    }
+
+    /// `true` changes something, and `false` is the default.
+    pub(super) const fn flag<T>(self, change: fn(T) -> T) -> Setting<T> {
+        self.takes(Takes::Flag(change))
+    }
+
+    pub(super) const fn text<T>(self, change: fn(T, &str) -> T) -> Setting<T> {
+        self.takes(Takes::Text(change))
+    }
+
+    pub(super) const fn integer<T>(self, change: fn(T, u32) -> T) -> Setting<T> {
+        self.takes(Takes::Integer(change))
+    }
+
+    pub(super) const fn time<T>(self, change: fn(T, Duration) -> T) -> Setting<T> {
+        self.takes(Takes::Time(change))
+    }
+
+    /// A value of this shape, which the function reads. It returns `None` for a mistake, which it has noted.
+    pub(super) const fn of<T>(
+        self,
+        shape: Shape,
+        change: fn(T, &At<'_>) -> Option<T>,
+    ) -> Setting<T> {
+        self.takes(Takes::Of(shape, change))
+    }
+
+    /// A value of this shape, which is read together with other settings of the table.
+    pub(super) const fn together<T>(self, shape: Shape) -> Setting<T> {
+        self.takes(Takes::Together(shape))
+    }
 }
 
 impl<T> Fields for Vocabulary<T> {
@@ -98,11 +145,9 @@ impl<T> Takes<T> {
 }
 
 /// The table `{ function = "name" }`.
-pub(super) static FUNCTION: Vocabulary<()> = Vocabulary(&[setting(
-    "function",
-    "What code has registered.",
-    Takes::Together(Shape::Text),
-)]);
+pub(super) static FUNCTION: Vocabulary<()> = Vocabulary(&[setting("function")
+    .says("What code has registered.")
+    .together(Shape::Text)]);
 
 impl At<'_> {
     /// Reads `{ function = "name" }`.

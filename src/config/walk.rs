@@ -510,12 +510,9 @@ impl<'w> TableAt<'w> {
         self.has_unknown
     }
 
-    /// Returns the only field of the table.
-    pub(super) fn only(&self) -> Option<(&'w str, &At<'w>)> {
-        match self.found.as_slice() {
-            [(name, at)] => Some((name, at)),
-            _ => None,
-        }
+    /// Returns whether the table has one known field.
+    pub(super) fn has_one(&self) -> bool {
+        self.found.len() == 1
     }
 
     pub(super) fn is_empty(&self) -> bool {
