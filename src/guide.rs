@@ -41,8 +41,8 @@ pub mod resolver {}
 pub mod config {}
 
 #[cfg(all(feature = "config", feature = "axum"))]
-#[doc = include_str!("../docs/gateway.md")]
-pub mod gateway {}
+#[doc = include_str!("../docs/server.md")]
+pub mod server {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]

@@ -34,7 +34,7 @@ impl Example {
 /// Returns the files of the examples, and all code blocks of the documentation that are files of limits.
 fn examples() -> Vec<Example> {
     let mut examples = Vec::new();
-    for name in ["examples/limits.toml", "examples/gateway/limits.toml"] {
+    for name in ["examples/limits.toml", "server/limits.toml"] {
         examples.push(Example {
             name: name.to_owned(),
             text: fs::read_to_string(root().join(name)).unwrap(),

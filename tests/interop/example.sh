@@ -36,6 +36,13 @@ start() { # example, NAME=value…
     run "examples/$example" "$@"
 }
 
+# Starts `ratelimitd serve`, which prints its address like an example.
+serve() { # argument…
+    arguments="serve --listen 127.0.0.1:0 $*"
+    run ratelimitd
+    arguments=
+}
+
 # Arguments of the programs that `run` starts.
 arguments=
 

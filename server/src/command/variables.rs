@@ -1,0 +1,102 @@
+//! The variables of the environment that stand for flags.
+
+use std::ffi::OsString;
+
+use clap::builder::BoolishValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, Command};
+
+const PREFIX: &str = "RATELIMITD_";
+
+/// Returns the name of the variable for a flag: `RATELIMITD_LISTEN` for `--listen`.
+pub(super) fn name(flag: &Arg) -> String {
+    format!("{PREFIX}{}", flag.get_id().as_str().to_uppercase())
+}
+
+/// Lets a flag be set by its variable. Of the arguments without a name, the file to serve has one too.
+pub(super) fn add(flag: Arg) -> Arg {
+    if flag.get_long().is_none() && flag.get_id() != "limits" {
+        return flag;
+    }
+    let variable = name(&flag);
+    let flag = flag.env(variable).hide_env_values(true);
+    match flag.get_action() {
+        ArgAction::SetTrue => flag.value_parser(BoolishValueParser::new()),
+        _ => flag,
+    }
+}
+
+/// Refuses a variable that looks like one of ours and is none.
+pub(super) fn check(
+    grammar: &mut Command,
+    variables: impl IntoIterator<Item = OsString>,
+) -> Result<(), clap::Error> {
+    let flags = grammar
+        .get_subcommands()
+        .flat_map(clap::Command::get_arguments);
+    let known: Vec<String> = flags
+        .filter_map(|flag| Some(flag.get_env()?.to_str()?.to_owned()))
+        .collect();
+    for variable in variables {
+        let Some(name) = variable.to_str().filter(|name| name.starts_with(PREFIX)) else {
+            continue;
+        };
+        if is_of_a_service(name) || known.iter().any(|known| known == name) {
+            continue;
+        }
+        // By the edits alone, `UPSTREAM_CA` is nearer to `UPSTREAM_URL` than `UPSTREAM` is.
+        let likeness =
+            |known: &str| strsim::jaro_winkler(&known[PREFIX.len()..], &name[PREFIX.len()..]);
+        let nearest = known
+            .iter()
+            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let nearest = nearest.map_or("", String::as_str);
+        let error = format!(
+            "{name} is no variable of ratelimitd; the nearest is {nearest}: write it, or unset {name}\n"
+        );
+        return Err(grammar.error(ErrorKind::UnknownArgument, error));
+    }
+    Ok(())
+}
+
+/// Kubernetes and Docker set such variables for a service called `ratelimitd`.
+fn is_of_a_service(name: &str) -> bool {
+    name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::grammar;
+    use super::*;
+
+    #[test]
+    fn an_unknown_variable_is_refused_with_the_nearest_name() {
+        for (misspelt, meant) in [
+            ("RATELIMITD_LISTNE", "RATELIMITD_LISTEN"),
+            ("RATELIMITD_UPSTREAM_URL", "RATELIMITD_UPSTREAM"),
+            (
+                "RATELIMITD_UPSTREAM_TIME_OUT",
+                "RATELIMITD_UPSTREAM_TIMEOUT",
+            ),
+            ("RATELIMITD_LIMIT", "RATELIMITD_LIMITS"),
+        ] {
+            let error = check(&mut grammar(), [misspelt.into()]).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            let error = error.to_string();
+            assert!(error.contains(&format!("nearest is {meant}:")), "{error}");
+        }
+    }
+
+    #[test]
+    fn variables_of_others_and_of_a_service_pass() {
+        let others = [
+            "PATH",
+            "LISTEN",
+            "RATELIMITD_UPSTREAM",
+            "RATELIMITD_SERVICE_HOST",
+            "RATELIMITD_PORT_3000_TCP_ADDR",
+            "RATELIMITD_PORT",
+        ];
+        check(&mut grammar(), others.map(OsString::from)).unwrap();
+    }
+}

@@ -1,0 +1,242 @@
+//! Routes a request to the upstream, or to the gateway itself.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::config::Config;
+use tower_ratelimit::key::Head;
+
+use crate::counted::Counted;
+use crate::forward::{Sender, Upstream};
+use crate::framing::Heads;
+use crate::head::give_one_reading;
+use crate::limits::Limits;
+use crate::{Body, full, question, told};
+
+/// A reverse proxy with rate limits.
+#[derive(Clone)]
+pub struct Gateway {
+    limits: Limits,
+    /// Forwards a request within its limits.
+    forwarding: Option<BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>>,
+    /// Answers whether a request is within its limits.
+    asking: BoxCloneSyncService<Request<()>, Response<Body>, Infallible>,
+}
+
+impl Gateway {
+    /// Forwards requests within these limits to an upstream. Without one, it only answers whether a request is within them.
+    pub fn new(limits: impl Into<Limits>, upstream: impl Into<Option<Upstream>>) -> Self {
+        let limits = limits.into();
+        let allow = service_fn(question::pass);
+        let boxed = |response: Response<_>| {
+            response
+                .map(|body: tower_ratelimit::middleware::ResponseBody<Body>| body.boxed_unsync())
+        };
+        let forwarding = upstream.into().map(|upstream| {
+            let forward = service_fn(move |request| {
+                let upstream = upstream.clone();
+                async move { Ok(upstream.answer(request).await) }
+            });
+            BoxCloneSyncService::new(limits.layer().layer(forward).map_response(boxed))
+        });
+        Self {
+            forwarding,
+            asking: BoxCloneSyncService::new(limits.layer().layer(allow).map_response(boxed)),
+            limits,
+        }
+    }
+
+    /// Returns whether this peer is a proxy, which sends the requests of many clients.
+    pub(crate) fn is_proxy(&self, peer: IpAddr) -> bool {
+        let trust = Trust::of(&self.limits.config(), peer.to_canonical());
+        trust.asks || trust.tells_clients
+    }
+
+    pub(crate) async fn answer(
+        self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        heads: Heads,
+    ) -> Response<Body> {
+        let config = self.limits.config();
+        let (mut parts, body) = request.into_parts();
+        if let Err((status, why)) = give_one_reading(&mut parts) {
+            let status = if question::is_for_nginx(&parts.uri) {
+                StatusCode::FORBIDDEN
+            } else {
+                status
+            };
+            let mut refusal = told(status, why);
+            if parts.version < Version::HTTP_2 {
+                // The beginning of the next request is unknown.
+                let close = HeaderValue::from_static("close");
+                refusal.headers_mut().insert(CONNECTION, close);
+            }
+            return refusal;
+        }
+        let counted = Counted::of(&config);
+        let mut request = Request::from_parts(parts, body);
+        let trust = Trust::of(&config, peer.ip().to_canonical());
+        request.extensions_mut().insert(peer);
+        if is_reserved(&request) {
+            return self.answer_proxy(request, trust, &counted).await;
+        }
+        let (mut parts, body) = request.into_parts();
+        if let Err((status, why)) = counted.leave(&mut parts) {
+            return told(status, why);
+        }
+        let mut request = Request::from_parts(parts, body);
+        request.extensions_mut().insert(Sender {
+            peer,
+            is_proxy: trust.tells_clients,
+            counted,
+            heads,
+        });
+        let Some(forwarding) = self.forwarding else {
+            return told(StatusCode::NOT_FOUND, "there is no upstream");
+        };
+        match forwarding.oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Answers requests that only a proxy may send.
+    async fn answer_proxy(
+        self,
+        request: Request<Incoming>,
+        trust: Trust,
+        counted: &Counted,
+    ) -> Response<Body> {
+        let not_found = || told(StatusCode::NOT_FOUND, "not found");
+        if !trust.asks {
+            return not_found();
+        }
+        match request.uri().path() {
+            "/_limit/check" => question::answer(self.asking, request.map(drop), counted).await,
+            // If a proxy sends the address of a client, the client has sent the request.
+            "/_limit/status" if !is_forwarded(request.headers()) => self.status(),
+            _ => not_found(),
+        }
+    }
+
+    fn status(&self) -> Response<Body> {
+        let mut response = Response::new(full(self.limits.status().to_string()));
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(CONTENT_TYPE, json);
+        response
+    }
+}
+
+/// The rights of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Trust {
+    /// The right to send requests to `/_limit/*`.
+    asks: bool,
+    /// The right to tell the client's address in `X-Forwarded-For`.
+    tells_clients: bool,
+}
+
+impl Trust {
+    fn of(config: &Config, peer: IpAddr) -> Self {
+        let is_near = peer.is_loopback();
+        match config.proxies() {
+            None => Self {
+                asks: is_near,
+                tells_clients: is_near,
+            },
+            Some(proxies) => Self {
+                // Hops are counted without regard to the peer, so a setting of hops names no peer.
+                asks: is_near || proxies.name(peer),
+                tells_clients: proxies.trust(peer),
+            },
+        }
+    }
+}
+
+/// Returns whether a path belongs to the gateway, in any reading of any server, in upper case too.
+/// `/_limit/../x` does: not every upstream resolves the dots.
+fn is_reserved<B>(request: &Request<B>) -> bool {
+    Head::of(request).any_reading(|path| {
+        let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+        let first = segments.next().unwrap_or_default();
+        first.eq_ignore_ascii_case("_limit")
+    })
+}
+
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    let mut names = ["x-forwarded-for", "x-real-ip", "forwarded"].into_iter();
+    names.any(|name| headers.contains_key(name))
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paths_of_the_gateway_are_known_in_every_spelling() {
+        for (path, expected) in [
+            ("/_limit/check", true),
+            ("/_limit", true),
+            ("//_limit/check", true),
+            ("/%5flimit/check", true),
+            ("/a/../_limit/check", true),
+            ("/./_limit%2fcheck", true),
+            ("/_limit/../x", true),
+            ("/a%2f..%5C_limit", true),
+            ("/_limit;x/", true),
+            ("/%255flimit/", true),
+            ("/_LIMIT/check", true),
+            ("/_limit%00/x", true),
+            ("/_limit%3fx", true),
+            ("/_limits", false),
+            ("/a/_limit/check", false),
+            ("/", false),
+            ("*", false),
+        ] {
+            let request = Request::get(path).body(()).unwrap();
+            assert_eq!(is_reserved(&request), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn loopback_peers_ask_and_so_do_the_proxies_of_the_file() {
+        let file = |proxies: &str| -> Config {
+            let policy = "[policies.a]\nquota = \"1/minute\"\nkey = \"client_ip\"\n";
+            format!("{policy}{proxies}").parse().unwrap()
+        };
+        let networks = "[proxies]\nnetworks = [\"10.0.0.0/8\"]\nheader = \"x-forwarded-for\"";
+        let hops = "[proxies]\nhops = 1\nheader = \"x-forwarded-for\"";
+        for (proxies, peer, asks, tells_clients) in [
+            ("", "127.0.0.1", true, true),
+            ("", "192.0.2.1", false, false),
+            (networks, "127.0.0.1", true, false),
+            (networks, "10.1.1.1", true, true),
+            (networks, "192.0.2.1", false, false),
+            (hops, "127.0.0.1", true, true),
+            (hops, "192.0.2.1", false, true),
+        ] {
+            let trust = Trust::of(&file(proxies), peer.parse().unwrap());
+            let expected = Trust {
+                asks,
+                tells_clients,
+            };
+            assert_eq!(trust, expected, "{proxies} {peer}");
+        }
+    }
+}

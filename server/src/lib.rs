@@ -1,0 +1,73 @@
+//! A reverse proxy that limits requests by a file, for services in any language.
+//!
+//! A [`Gateway`] forwards requests to one upstream and streams bodies both ways. It limits requests by a file of limits,
+//! which can change while it runs. A proxy that is already there can ask it about a request, at `/_limit/check`.
+//! `docs/server.md` describes how to run it.
+//!
+//! | module | part of a request |
+//! | --- | --- |
+//! | [`server`] | connections of clients, HTTP/1 and HTTP/2, until shutdown |
+//! | `places` | how many connections a client has |
+//! | `silence` | ends connections whose client does nothing |
+//! | `framing` | lets bytes of HTTP/1 pass only if they have one reading |
+//! | `head` | leaves one way to read a head, for the limits and for the upstream |
+//! | `counted` | leaves what is counted as what the upstream reads |
+//! | [`gateway`] | chooses between `/_limit/*` and the upstream |
+//! | `question` | answers `/_limit/check` |
+//! | `forward` | sends a request to the upstream, and passes its response back |
+//! | `calls` | the connection to the upstream for calls of gRPC |
+//! | [`tls`] | which certificates of the upstream are trusted |
+//! | `fields` | which header fields pass |
+//! | `stall` | the timeout of the upstream |
+//! | [`sample`] | a small upstream, to try the server |
+//! | [`command`] | the command line |
+//! | [`limits`] | the limits in force |
+
+mod calls;
+pub mod command;
+mod counted;
+mod fields;
+mod forward;
+mod framing;
+pub mod gateway;
+mod head;
+pub mod limits;
+mod places;
+mod question;
+pub mod sample;
+pub mod server;
+mod silence;
+mod stall;
+pub mod tls;
+
+pub use self::forward::Upstream;
+pub use self::gateway::Gateway;
+pub use self::limits::Limits;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+
+/// The error of a body that breaks off.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of a response.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+fn full(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+/// Returns a response of the gateway itself, with one line of text.
+fn told(status: StatusCode, text: &'static str) -> Response<Body> {
+    let mut response = Response::new(full(format!("{text}\n")));
+    *response.status_mut() = status;
+    let text = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, text);
+    response
+}

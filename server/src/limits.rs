@@ -1,0 +1,85 @@
+//! The limits in force.
+
+use std::time::UNIX_EPOCH;
+
+use serde_json::{Value, json};
+use tower_ratelimit::RateLimitLayer;
+use tower_ratelimit::config::{Config, Watched};
+
+/// 100 requests a minute for each client address.
+const BUILT_IN: &str = include_str!("../limits.toml");
+
+/// The limits of a file that is followed, or those of a text, which stay.
+#[derive(Clone, Debug)]
+pub enum Limits {
+    /// The limits of a file.
+    File(Watched),
+    /// The limits of a text.
+    Text {
+        /// The text as it is understood.
+        config: Config,
+        /// The layer that enforces it.
+        layer: RateLimitLayer,
+    },
+}
+
+impl Limits {
+    /// Returns the limits that hold where no file is named: 100 requests a minute for each client address.
+    ///
+    /// # Errors
+    ///
+    /// None, unless the text of this package has a mistake.
+    pub fn built_in() -> Result<Self, crate::BoxError> {
+        let config: Config = BUILT_IN.parse()?;
+        let layer = config.layer()?;
+        Ok(Self::Text { config, layer })
+    }
+
+    /// Returns the layer. All layers of these limits share their state.
+    pub(crate) fn layer(&self) -> RateLimitLayer {
+        match self {
+            Self::File(watched) => watched.layer(),
+            Self::Text { layer, .. } => layer.clone(),
+        }
+    }
+
+    /// Returns the configuration in force.
+    pub(crate) fn config(&self) -> Config {
+        match self {
+            Self::File(watched) => watched.config(),
+            Self::Text { config, .. } => config.clone(),
+        }
+    }
+
+    /// Returns what is in force, and the file in shadow beside it. Limits of a text have no version that could change.
+    pub(crate) fn status(&self) -> Value {
+        let Self::File(watched) = self else {
+            return json!({ "version": 1, "sha256": null, "since": null, "error": null });
+        };
+        let status = watched.status();
+        let since = status.since().duration_since(UNIX_EPOCH);
+        let mut answer = json!({
+            "version": status.version(),
+            "sha256": status.sha256(),
+            "since": since.unwrap_or_default().as_secs(),
+            "error": status.error().map(ToString::to_string),
+        });
+        if let Some(shadow) = watched.shadow() {
+            let differences = shadow.differences().iter().map(ToString::to_string);
+            answer["shadow"] = json!({
+                "compared": shadow.compared(),
+                "would_refuse": shadow.would_refuse(),
+                "would_allow": shadow.would_allow(),
+                "differences": differences.collect::<Vec<_>>(),
+                "error": shadow.error().map(ToString::to_string),
+            });
+        }
+        answer
+    }
+}
+
+impl From<Watched> for Limits {
+    fn from(watched: Watched) -> Self {
+        Self::File(watched)
+    }
+}

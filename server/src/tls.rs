@@ -1,0 +1,80 @@
+//! TLS to the upstream.
+
+use std::path::PathBuf;
+
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+
+/// The certificates by which an upstream over TLS is trusted.
+#[derive(Clone, Debug, Default)]
+pub enum Roots {
+    /// The certificates that the platform trusts.
+    #[default]
+    Platform,
+    /// The certificates of this PEM file, and no others.
+    File(PathBuf),
+}
+
+impl Roots {
+    /// Returns the security of connections to an upstream.
+    pub(crate) fn config(&self) -> Result<ClientConfig, String> {
+        Ok(match self {
+            Self::Platform => builder()?
+                .with_native_roots()
+                .map_err(|error| format!("the platform trusts no certificate: {error}"))?
+                .with_no_client_auth(),
+            Self::File(path) => {
+                let wrong = |why: String| format!("--upstream-ca: {}: {why}", path.display());
+                let mut roots = RootCertStore::empty();
+                let found = CertificateDer::pem_file_iter(path);
+                for certificate in found.map_err(|error| wrong(error.to_string()))? {
+                    let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+                    let added = roots.add(certificate);
+                    added.map_err(|error| wrong(error.to_string()))?;
+                }
+                if roots.is_empty() {
+                    return Err(wrong("it has no certificate in PEM".to_owned()));
+                }
+                builder()?
+                    .with_root_certificates(roots)
+                    .with_no_client_auth()
+            }
+        })
+    }
+}
+
+/// Connects to upstreams without TLS, too.
+pub(crate) fn connector(
+    config: ClientConfig,
+    mut tcp: HttpConnector,
+    is_http2: bool,
+) -> HttpsConnector<HttpConnector> {
+    tcp.enforce_http(false);
+    let builder = HttpsConnectorBuilder::new()
+        .with_tls_config(config)
+        .https_or_http();
+    if is_http2 {
+        builder.enable_http2().wrap_connector(tcp)
+    } else {
+        builder.enable_http1().wrap_connector(tcp)
+    }
+}
+
+/// Returns a configuration for an upstream without TLS: it trusts no certificate, and none is needed.
+pub(crate) fn unused() -> Result<ClientConfig, String> {
+    let roots = RootCertStore::empty();
+    Ok(builder()?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, String> {
+    // The provider is named, since other packages of a build may bring other cryptography.
+    let provider = rustls::crypto::ring::default_provider();
+    ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())
+}

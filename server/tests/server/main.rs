@@ -1,0 +1,16 @@
+//! The server over loopback connections, between a client and an upstream of the test.
+
+mod counted;
+mod failing;
+mod forwarding;
+mod grpc;
+mod hostile;
+mod limits;
+mod nginx;
+mod program;
+mod question;
+mod readings;
+mod refusals;
+mod scene;
+mod switching;
+mod tls;

@@ -1,0 +1,332 @@
+//! The program itself: what it prints, and that it starts nothing that it was not told to.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+        .args(arguments)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
+}
+
+/// Returns what a command prints that ends well.
+fn printed(arguments: &[&str]) -> String {
+    let ended = run(arguments, &[]);
+    assert!(ended.status.success(), "{ended:?}");
+    String::from_utf8(ended.stdout).unwrap()
+}
+
+/// Returns the exit code, and what is printed as an error.
+fn failed(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let ended = run(arguments, variables);
+    assert_eq!(String::from_utf8(ended.stdout).unwrap(), "");
+    (
+        ended.status.code(),
+        String::from_utf8(ended.stderr).unwrap(),
+    )
+}
+
+/// A file that goes away with the test.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ratelimitd-{}-{number}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn help_version_schema_and_completions_are_printed() {
+    for (arguments, expected) in [
+        (&["--help"][..], "serve"),
+        (&["--version"], "ratelimitd "),
+        (&["serve", "--help"], "RATELIMITD_UPSTREAM"),
+        (&["schema"], "\"policies\""),
+        (&["completions", "bash"], "ratelimitd"),
+    ] {
+        let text = printed(arguments);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn a_mistake_in_the_command_line_or_in_a_variable_starts_nothing() {
+    let url = "http://127.0.0.1:1";
+    let both = ["serve", "--sample", "--upstream", url];
+    let roots = ["serve", "--upstream-ca", "ca.pem"];
+    for (arguments, variables, expected) in [
+        (&["serve", "--smaple"][..], vec![], "--sample"),
+        (&both, vec![], "cannot be used with"),
+        (&roots, vec![], "--upstream <URL>"),
+        (&["serve", "--upstream-timeout", "soon"], vec![], "250ms"),
+        (&["serve", "--client-connections", "0"], vec![], "from 1"),
+        (
+            &["serve", "--sample"],
+            vec![("RATELIMITD_UPSTREAM", url)],
+            "cannot be used with",
+        ),
+        (
+            &["serve"],
+            vec![("RATELIMITD_UPSTRAEM", url)],
+            "nearest is RATELIMITD_UPSTREAM:",
+        ),
+        (&["check"], vec![], "<FILE>"),
+        (&[], vec![], "Usage"),
+    ] {
+        let (code, error) = failed(arguments, &variables);
+        assert_eq!(code, Some(2), "{arguments:?} {error}");
+        assert!(error.contains(expected), "{arguments:?} {error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_told_and_nothing_starts() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let file = File::new("bad.toml", "[policies.a]\nquota = \"a few\"\n");
+    for (arguments, expected) in [
+        (&["serve", "--listen", &taken][..], "--listen: "),
+        (&["serve", file.path()], ":2:9: "),
+        (&["serve", "no-such-file.toml"], "no-such-file.toml"),
+        (
+            &["serve", "--listen", "127.0.0.1:0", "--upstream", "ftp://a"],
+            "--upstream: \"ftp://a\" is neither http nor https",
+        ),
+    ] {
+        let (code, error) = failed(arguments, &[]);
+        assert_eq!(code, Some(1), "{arguments:?} {error}");
+        assert!(error.contains(expected), "{arguments:?} {error}");
+    }
+}
+
+#[test]
+fn check_prints_all_mistakes_with_their_lines() {
+    let text = "[policies.daily]\nquota = \"10k/day\"\nkye = \"client_ip\"\n\
+        [policies.hourly]\nquota = \"10/hour\"\nkey = \"client_pi\"\n";
+    let file = File::new("bad.toml", text);
+    let (code, error) = failed(&["check", file.path()], &[]);
+    assert_eq!(code, Some(1));
+    for place in [":2:9: ", ":3:1: ", ":6:7: "] {
+        assert!(error.contains(place), "{error}");
+    }
+    // Not for the misspelt field, whose value may be a secret.
+    assert_eq!(error.matches("  ^").count(), 2, "{error}");
+}
+
+#[test]
+fn check_prints_what_was_understood_and_warns_of_a_limit_that_never_binds() {
+    let text = "[policies.a]\nquota = \"100/minute\"\nkey = \"global\"\n\
+        [policies.b]\nquota = \"50/hour\"\nkey = \"global\"\n";
+    let file = File::new("good.toml", text);
+    let ended = run(&["check", file.path()], &[]);
+    assert_eq!(ended.status.code(), Some(0));
+    let table = String::from_utf8(ended.stdout).unwrap();
+    let policies: Vec<_> = table
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(policies, ["a", "b"], "{table}");
+    let warning = String::from_utf8(ended.stderr).unwrap();
+    assert!(
+        warning.contains(":2:9: ") && warning.contains("\"b\" (line 5)"),
+        "{warning}"
+    );
+}
+
+const PLANS: &str = "default_plan = \"free\"
+plan_of = { header = \"x-plan\", from = \"10.0.0.0/8\" }
+[policies.minute]
+quota = \"100/minute\"
+key = \"client_ip\"
+[policies.night]
+quota = \"100/hour\"
+key = \"client_ip\"
+[policies.night.hours]
+zone = \"Europe/Berlin\"
+limits = { \"22:00-06:00\" = \"1200/hour\" }
+[plans.free]
+minute = \"100/minute\"
+night = \"100/hour\"
+[plans.pro]
+minute = \"1000/minute\"
+night = \"500/hour\"
+";
+
+#[test]
+fn explain_prints_the_limits_of_a_request_and_their_lines() {
+    let file = File::new("plans.toml", PLANS);
+    let row = |policy: &str, arguments: &[&str]| {
+        let table = printed(&[&["explain", file.path(), "--key", "k"], arguments].concat());
+        let row = table.lines().find(|line| line.starts_with(policy));
+        let row = row.unwrap_or_else(|| panic!("{table}"));
+        row.split_whitespace().skip(2).collect::<Vec<_>>().join(" ")
+    };
+    // The clocks of that night skip from two to three.
+    let skipped = [
+        "--method",
+        "GET",
+        "--path",
+        "/x",
+        "--at",
+        "2026-03-29T02:30",
+    ];
+    assert!(
+        row("minute", &skipped).starts_with("100/minute")
+            && row("minute", &skipped).ends_with("line 13")
+    );
+    let pro = row("minute", &[&skipped[..], &["--plan", "pro"]].concat());
+    assert!(
+        pro.starts_with("1000/minute") && pro.ends_with("line 16"),
+        "{pro}"
+    );
+    // The interval gives the limit of a plan that repeats the policy's own, and has no part in that of another plan.
+    let night = ["--at", "2026-03-29T23:30", "--plan"];
+    let night = |plan| row("night", &[&night[..], &[plan]].concat());
+    assert_eq!(night("free"), "1200/hour hours 22:00-06:00 line 11");
+    assert_eq!(night("pro"), "500/hour plan pro line 17");
+
+    let (code, error) = failed(&["explain", file.path(), "--plan", "prp"], &[]);
+    let expected = "--plan: the file has no plan \"prp\"; its plans are: free, pro\n";
+    assert_eq!((code, &*error), (Some(1), expected));
+}
+
+/// A file with one policy, and what it makes of a log.
+fn replayed(algorithm: &str, log: &str) -> Output {
+    let text = format!("[policies.a]\nalgorithm = \"{algorithm}\"\nkey = \"api_key\"\n");
+    let (file, log) = (File::new("limits.toml", &text), File::new("log.jsonl", log));
+    let ended = run(&["replay", file.path(), log.path(), "--jsonl"], &[]);
+    assert!(ended.status.success(), "{algorithm}: {ended:?}");
+    ended
+}
+
+/// A thousand requests of three keys within one second, under 100 a second for each key.
+#[test]
+fn replay_admits_of_a_log_what_each_algorithm_admits() {
+    let mut log = String::new();
+    for i in 0..1000_u64 {
+        let at = 1_700_000_000_000_000 + i * 1000;
+        writeln!(log, "{{\"t_us\":{at},\"key\":\"k{}\"}}", i % 3).unwrap();
+    }
+    for (algorithm, expected) in [
+        ("fixed-window 100/1s", 300),
+        ("anchored-window 100/1s", 300),
+        ("sliding-log 100/1s", 300),
+        ("sliding-window 100/1s", 300),
+        ("sliding-slots 100/1s", 300),
+        ("token-bucket 100/1s", 597),
+        ("token-bucket-interval 100/1s", 300),
+        ("leaky-bucket 100/1s", 597),
+        ("gcra 100/1s", 597),
+        ("leaky-queue 100/1s places 99", 597),
+    ] {
+        let ended = replayed(algorithm, &log);
+        let lines = String::from_utf8(ended.stdout).unwrap();
+        assert_eq!(
+            lines.matches("\"allowed\":true").count(),
+            expected,
+            "{algorithm}"
+        );
+        let summary = String::from_utf8(ended.stderr).unwrap();
+        assert!(
+            summary.contains(&format!(" {expected} allowed\n")),
+            "{summary}"
+        );
+    }
+}
+
+/// The resets in these logs are worked out by hand, over changes of the clocks.
+#[test]
+fn replay_tells_resets_as_they_are_worked_out_by_hand() {
+    let logs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/laws/logs"));
+    let mut files = 0;
+    for log in fs::read_dir(logs).unwrap() {
+        let by_hand = fs::read_to_string(log.unwrap().path()).unwrap();
+        let ended = replayed("calendar-day 3 zone America/Sao_Paulo", &by_hand);
+        let decided = String::from_utf8(ended.stdout).unwrap();
+        assert_eq!(decided.lines().count(), by_hand.lines().count());
+        for (decided, by_hand) in decided.lines().zip(by_hand.lines()) {
+            let decided: Value = serde_json::from_str(decided).unwrap();
+            let by_hand: Value = serde_json::from_str(by_hand).unwrap();
+            assert_eq!(decided["allowed"], by_hand["allowed"], "{by_hand}");
+            let reset_at =
+                decided["t_us"].as_u64().unwrap() + decided["reset_after_us"].as_u64().unwrap();
+            assert_eq!(by_hand["reset_at_us"], reset_at, "{by_hand}");
+        }
+        files += 1;
+    }
+    assert!(files > 1);
+}
+
+#[test]
+fn replay_compares_two_files() {
+    let limits = |limit: &str| {
+        let text = format!("[policies.address]\nquota = \"{limit}/minute\"\nkey = \"client_ip\"\n");
+        File::new("limits.toml", &text)
+    };
+    let mut requests = String::new();
+    for second in 0..4 {
+        let at = 1_700_000_000_000_000_u64 + second * 1_000_000;
+        writeln!(requests, "{{\"t_us\":{at},\"key\":\"192.0.2.1\"}}").unwrap();
+    }
+    let (live, next) = (limits("3"), limits("2"));
+    let log = File::new("log.jsonl", &requests);
+
+    let one = printed(&["replay", live.path(), log.path()]);
+    assert!(one.contains(" 3 allowed\n"), "{one}");
+    let arguments = ["replay", live.path(), log.path(), "--versus", next.path()];
+    let both = printed(&arguments);
+    for expected in [
+        " 3 allowed\n",
+        " 2 allowed\n",
+        " 1 refused in place of allowed\n",
+        "line 3, 1700000002000000 µs, 192.0.2.1: refused, by address\n",
+    ] {
+        assert!(both.contains(expected), "{both}");
+    }
+    let lines = printed(&[&arguments[..], &["--jsonl"]].concat());
+    let decided: Vec<_> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|it| [it["allowed"].clone(), it["versus"]["allowed"].clone()])
+        .collect();
+    let expected = [[true, true], [true, true], [true, false], [false, false]];
+    assert_eq!(decided, expected.map(|it| it.map(Value::from)));
+
+    // A mistake in a file is told as `check` tells it.
+    let wrong = limits("2k");
+    let arguments = ["replay", live.path(), log.path(), "--versus", wrong.path()];
+    let (code, error) = failed(&arguments, &[]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains(":2:9: policies.address.quota"), "{error}");
+    // And one in the log, with its line.
+    let wrong = File::new("log.jsonl", "{\"t_us\":1,\"key\":\"a\"}\nno request\n");
+    let ended = run(&["replay", live.path(), wrong.path()], &[]);
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert!(
+        !ended.status.success() && error.starts_with("line 2: "),
+        "{error}"
+    );
+}
