@@ -149,9 +149,9 @@ fn is_loopback(name: &str) -> bool {
 
 /// Returns the host of a request: the authority of its target, as in HTTP/2, or otherwise its only `Host`.
 fn host(head: &Head<'_>) -> Option<Authority> {
-    let mut told = head.headers().get_all(HOST).iter();
-    let first = told.next().map(|host| parsed(host.as_bytes()));
-    if told.next().is_some() {
+    let mut hosts = head.headers().get_all(HOST).iter();
+    let first = hosts.next().map(|host| parsed(host.as_bytes()));
+    if hosts.next().is_some() {
         return None;
     }
     let host = match (head.uri().authority(), first) {

@@ -49,8 +49,8 @@ impl Remedy {
     /// neither change helps. While the store is away, neither can be made.
     fn of(decision: &Decision) -> Option<Self> {
         let refusing = || {
-            let policies = decision.policies().map(|(_, told)| told);
-            policies.filter(|told| told.denies())
+            let policies = decision.policies().map(|(_, outcome)| outcome);
+            policies.filter(|outcome| outcome.denies())
         };
         if decision.is_degraded() {
             return None;
@@ -58,7 +58,7 @@ impl Remedy {
         if refusing().any(Outcome::is_blocked) {
             return Some(Self::Unblock);
         }
-        let is_used_up = |told: &Outcome| told.limit() > 0 && !told.is_of_slots();
+        let is_used_up = |outcome: &Outcome| outcome.limit() > 0 && !outcome.is_of_slots();
         (!decision.is_allowed() && refusing().all(is_used_up)).then_some(Self::Reset)
     }
 
@@ -132,28 +132,28 @@ pub(super) fn limits(handle: &Handle) -> Vec<ShownLimit> {
 }
 
 /// Describes what a client has used, and why it is refused.
-pub(super) async fn inspect(handle: &Handle, asked: &OfClient) -> Result<Value, Failed> {
-    let (limiter, one) = client(handle, &asked.key, 1)?;
-    let (_, nothing) = client(handle, &asked.key, 0)?;
+pub(super) async fn inspect(handle: &Handle, question: &OfClient) -> Result<Value, Failed> {
+    let (limiter, one) = client(handle, &question.key, 1)?;
+    let (_, nothing) = client(handle, &question.key, 0)?;
     let decision = limiter.peek_about(&one).await?;
     let inspection = limiter.inspect_about(&nothing).await?;
     let policies = inspection.policies().zip(inspection.rules()).map(
-        |((name, told), (_, rule))| {
+        |((name, outcome), (_, rule))| {
             json!({
                 "policy": name,
-                "limit": told.limit(),
-                "used": told.used(),
-                "remaining": told.remaining(),
-                "next_in_seconds": next(told).map(|next| next.as_secs_f64()),
-                "reset_in_seconds": (!told.is_of_slots()).then(|| told.reset_after().as_secs_f64()),
-                "blocked": told.is_blocked(),
+                "limit": outcome.limit(),
+                "used": outcome.used(),
+                "remaining": outcome.remaining(),
+                "next_in_seconds": next(outcome).map(|next| next.as_secs_f64()),
+                "reset_in_seconds": (!outcome.is_of_slots()).then(|| outcome.reset_after().as_secs_f64()),
+                "blocked": outcome.is_blocked(),
                 "rule": rule.to_string(),
                 "sentence": sentence_of(&inspection, name),
             })
         },
     );
     Ok(json!({
-        "key": asked.key,
+        "key": question.key,
         "allowed": decision.is_allowed(),
         "blocked_seconds": inspection.blocked_for().map(|left| left.as_secs_f64()),
         "remedy": Remedy::of(&decision),
@@ -164,11 +164,11 @@ pub(super) async fn inspect(handle: &Handle, asked: &OfClient) -> Result<Value, 
 }
 
 /// Returns after how long a further request may pass, or `None` if that is never.
-fn next(told: &Outcome) -> Option<Duration> {
-    match told.retry_after() {
-        Some(blocked) if told.is_blocked() => Some(blocked),
-        _ if told.remaining() > 0 => Some(Duration::ZERO),
-        _ => told.effective_window(),
+fn next(outcome: &Outcome) -> Option<Duration> {
+    match outcome.retry_after() {
+        Some(blocked) if outcome.is_blocked() => Some(blocked),
+        _ if outcome.remaining() > 0 => Some(Duration::ZERO),
+        _ => outcome.effective_window(),
     }
 }
 
@@ -179,11 +179,11 @@ fn sentence(decision: &Decision, inspection: &Inspection) -> String {
     };
     let rule = decision.rule().map(|rule| rule.to_string());
     let rule = rule.unwrap_or_default();
-    let told = sentence_of(inspection, policy);
+    let numbers = sentence_of(inspection, policy);
     let mut sentence = if decision.is_allowed() {
-        format!("The next request passes. The least is left under {policy} ({rule}): {told}")
+        format!("The next request passes. The least is left under {policy} ({rule}): {numbers}")
     } else {
-        format!("The next request is refused by {policy} ({rule}): {told}")
+        format!("The next request is refused by {policy} ({rule}): {numbers}")
     };
     if !decision.is_allowed() && outcome.limit() > 0 && decision.retry_after().is_none() {
         sentence.push_str(" No wait helps.");
@@ -206,24 +206,30 @@ fn sentence_of(inspection: &Inspection, policy: &str) -> String {
 }
 
 /// Blocks a client under all policies.
-pub(super) async fn block(handle: &Handle, asked: &Block) -> Result<Change, Failed> {
-    if asked.seconds == 0 {
+pub(super) async fn block(handle: &Handle, question: &Block) -> Result<Change, Failed> {
+    if question.seconds == 0 {
         return Err(Failed::Invalid(
             "`seconds` cannot be 0: give 1 or more".to_owned(),
         ));
     }
-    let length = Duration::from_secs(asked.seconds.into());
-    change(handle, &asked.key, Amendment::Block(length.into()), blocked).await
+    let length = Duration::from_secs(question.seconds.into());
+    change(
+        handle,
+        &question.key,
+        Amendment::Block(length.into()),
+        blocked,
+    )
+    .await
 }
 
 /// Ends the block of a client.
-pub(super) async fn unblock(handle: &Handle, asked: &OfClient) -> Result<Change, Failed> {
-    change(handle, &asked.key, Amendment::Unblock, blocked).await
+pub(super) async fn unblock(handle: &Handle, question: &OfClient) -> Result<Change, Failed> {
+    change(handle, &question.key, Amendment::Unblock, blocked).await
 }
 
 /// Gives a client all of its limits back.
-pub(super) async fn reset(handle: &Handle, asked: &OfClient) -> Result<Change, Failed> {
-    change(handle, &asked.key, Amendment::Reset, used).await
+pub(super) async fn reset(handle: &Handle, question: &OfClient) -> Result<Change, Failed> {
+    change(handle, &question.key, Amendment::Reset, used).await
 }
 
 async fn change(
@@ -255,25 +261,25 @@ fn blocked(inspection: &Inspection) -> String {
 fn used(inspection: &Inspection) -> String {
     let used = inspection
         .policies()
-        .map(|(policy, told)| format!("{policy} {} of {}", told.used(), told.limit()));
+        .map(|(policy, outcome)| format!("{policy} {} of {}", outcome.used(), outcome.limit()));
     used.collect::<Vec<_>>().join(", ")
 }
 
 /// Puts another limit in force.
-pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, Failed> {
+pub(super) async fn limit(handle: &Handle, question: &NewLimit) -> Result<Change, Failed> {
     let limiter = handle.limiter();
-    let policy = asked.policy.as_str();
-    let Some(key) = &asked.key else {
-        let limit = asked
+    let policy = question.policy.as_str();
+    let Some(key) = &question.key else {
+        let limit = question
             .limit
             .ok_or_else(|| Failed::Invalid("`limit` cannot be null: give a number".to_owned()))?;
-        let (_, its) = limiter.limit_to_adjust(policy, asked.plan.as_deref())?;
-        let limit = match its.declared() {
+        let (_, adjustable) = limiter.limit_to_adjust(policy, question.plan.as_deref())?;
+        let limit = match adjustable.declared() {
             Algorithm::Unlimited => with_quota(&any_limit(&limiter, policy)?, limit)?,
             declared => with_quota(&declared, limit)?,
         };
-        let before = limiter.adjust_limit(policy, asked.plan.as_deref(), limit)?;
-        let of_plan = asked.plan.as_ref().map(|plan| format!(", plan {plan}"));
+        let before = limiter.adjust_limit(policy, question.plan.as_deref(), limit)?;
+        let of_plan = question.plan.as_ref().map(|plan| format!(", plan {plan}"));
         return Ok(Change {
             subject: format!("policy {policy}{}", of_plan.unwrap_or_default()),
             before: before.to_string(),
@@ -281,7 +287,7 @@ pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, F
             was_blocked: None,
         });
     };
-    if asked.plan.is_some() {
+    if question.plan.is_some() {
         return Err(Failed::Invalid(
             "`plan` cannot stand beside `key`: a client has one limit".to_owned(),
         ));
@@ -293,10 +299,10 @@ pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, F
             "`policy` cannot be {policy:?}: it does not count this client"
         )));
     };
-    match asked.limit {
+    match question.limit {
         None => limiter.end_override(policy, own)?.await?,
         Some(limit) => {
-            let seconds = asked.seconds.unwrap_or(3_600);
+            let seconds = question.seconds.unwrap_or(3_600);
             let limit = with_quota(&any_limit(&limiter, policy)?, limit)?;
             let length = Duration::from_secs(seconds.into());
             limiter.override_limit(policy, own, limit, length)?.await?;
@@ -313,10 +319,10 @@ pub(super) async fn limit(handle: &Handle, asked: &NewLimit) -> Result<Change, F
 
 fn shown_limit(inspection: &Inspection, policy: &str) -> String {
     let mut policies = inspection.policies();
-    let told = policies.find(|(name, _)| *name == policy);
-    told.map_or_else(
+    let outcome = policies.find(|(name, _)| *name == policy);
+    outcome.map_or_else(
         || "unlimited".to_owned(),
-        |(_, told)| told.limit().to_string(),
+        |(_, outcome)| outcome.limit().to_string(),
     )
 }
 

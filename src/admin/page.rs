@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 
 pub(super) const PAGE: &str = include_str!("page.html");
 
-/// The rights of the page in a browser: to run its own script, use its own style, and connect to this service.
+/// The `Content-Security-Policy`: the rights of the page in a browser: to run its own script, use its own style, and connect to this service.
 ///
 /// Script and style are named by their digests, so no other text can become either.
-pub(super) static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+pub(super) static CONTENT_POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let text = format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; img-src data:; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'",
@@ -23,7 +23,7 @@ pub(super) static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(NOTHING))
 });
 
-/// For responses other than the page.
+/// The `Content-Security-Policy` of responses other than the page.
 pub(super) const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// Returns the digest of the only element with this name.
@@ -74,7 +74,7 @@ mod tests {
     fn the_policy_names_one_script_and_one_style() {
         assert_eq!(PAGE.matches("<script").count(), 1);
         assert_eq!(PAGE.matches("<style").count(), 1);
-        let policy = POLICY.to_str().unwrap();
+        let policy = CONTENT_POLICY.to_str().unwrap();
         assert_eq!(policy.matches("sha256-").count(), 2);
         assert!(!policy.contains("unsafe"));
         let empty = format!("sha256-{}", STANDARD.encode(Sha256::digest("")));

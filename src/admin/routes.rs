@@ -19,7 +19,7 @@ use serde_json::json;
 use super::access::{Access, Operator};
 use super::handle::Handle;
 use super::operator::{self, Change, Failed};
-use super::page::{NOTHING, PAGE, POLICY};
+use super::page::{CONTENT_POLICY, NOTHING, PAGE};
 use super::state::RouterState;
 use super::viewers::NoRoom;
 use crate::key::Head;
@@ -53,13 +53,13 @@ where
         .with_state(state)
 }
 
-type Shared = State<Arc<RouterState>>;
+type AppState = State<Arc<RouterState>>;
 
 /// The most bytes of a question.
 const LONGEST: usize = 16 * 1_024;
 
 /// Admits operators, and protects all answers.
-async fn admit(State(state): Shared, mut request: Request, next: Next) -> Response {
+async fn admit(State(state): AppState, mut request: Request, next: Next) -> Response {
     state.begin();
     let mut answer = match state.access.admit(&Head::of(&request)) {
         Ok(operator) => {
@@ -91,7 +91,7 @@ async fn show() -> Response {
     let mut answer = answer(StatusCode::OK, "text/html; charset=utf-8", PAGE);
     answer
         .headers_mut()
-        .insert(CONTENT_SECURITY_POLICY, POLICY.clone());
+        .insert(CONTENT_SECURITY_POLICY, CONTENT_POLICY.clone());
     answer
 }
 
@@ -99,7 +99,7 @@ async fn nothing() -> Response {
     error(StatusCode::NOT_FOUND, "there is no such page")
 }
 
-async fn events(State(state): Shared) -> Response {
+async fn events(State(state): AppState) -> Response {
     match state.join() {
         Ok(events) => {
             let mut answer = answer(StatusCode::OK, "text/event-stream", Body::new(events));
@@ -124,38 +124,38 @@ async fn events(State(state): Shared) -> Response {
     }
 }
 
-async fn history(State(state): Shared) -> Response {
+async fn history(State(state): AppState) -> Response {
     answer(StatusCode::OK, JSON, state.history())
 }
 
-async fn snapshot(State(state): Shared) -> Response {
+async fn snapshot(State(state): AppState) -> Response {
     answer(StatusCode::OK, JSON, state.snapshot())
 }
 
-async fn inspect(State(state): Shared, request: Request) -> Response {
-    let asked = match question(request).await {
-        Ok((_, asked)) => asked,
+async fn inspect(State(state): AppState, request: Request) -> Response {
+    let question = match read(request).await {
+        Ok((_, question)) => question,
         Err(answer) => return answer,
     };
-    match operator::inspect(&state.handle, &asked).await {
-        Ok(told) => answer(StatusCode::OK, JSON, told.to_string()),
+    match operator::inspect(&state.handle, &question).await {
+        Ok(inspected) => answer(StatusCode::OK, JSON, inspected.to_string()),
         Err(why) => failed(&why),
     }
 }
 
-async fn block(State(state): Shared, request: Request) -> Response {
+async fn block(State(state): AppState, request: Request) -> Response {
     change("block", &state, request, operator::block).await
 }
 
-async fn unblock(State(state): Shared, request: Request) -> Response {
+async fn unblock(State(state): AppState, request: Request) -> Response {
     change("unblock", &state, request, operator::unblock).await
 }
 
-async fn reset(State(state): Shared, request: Request) -> Response {
+async fn reset(State(state): AppState, request: Request) -> Response {
     change("reset", &state, request, operator::reset).await
 }
 
-async fn limit(State(state): Shared, request: Request) -> Response {
+async fn limit(State(state): AppState, request: Request) -> Response {
     change("limit", &state, request, operator::limit).await
 }
 
@@ -167,7 +167,7 @@ async fn change<T: DeserializeOwned>(
     make: impl AsyncFnOnce(&Handle, &T) -> Result<Change, Failed>,
 ) -> Response {
     match write(state, request).await {
-        Ok((operator, asked)) => done(verb, &operator, make(&state.handle, &asked).await),
+        Ok((operator, question)) => done(verb, &operator, make(&state.handle, &question).await),
         Err(answer) => answer,
     }
 }
@@ -178,7 +178,7 @@ async fn write<T: DeserializeOwned>(
     request: Request,
 ) -> Result<(Operator, T), Response> {
     if state.access.is_writable() {
-        question(request).await
+        read(request).await
     } else {
         let reason = "this page is read-only: see `Access::writable`";
         Err(error(StatusCode::FORBIDDEN, reason))
@@ -186,7 +186,7 @@ async fn write<T: DeserializeOwned>(
 }
 
 /// Reads the question in the body of a request, in JSON: a form of another site cannot send that type.
-async fn question<T: DeserializeOwned>(request: Request) -> Result<(Operator, T), Response> {
+async fn read<T: DeserializeOwned>(request: Request) -> Result<(Operator, T), Response> {
     let (head, body) = request.into_parts();
     let of_type = head
         .headers
@@ -206,9 +206,9 @@ async fn question<T: DeserializeOwned>(request: Request) -> Result<(Operator, T)
             "the question is longer than 16 KiB",
         )
     })?;
-    let asked = serde_json::from_slice(&bytes);
-    let asked = asked.map_err(|mistake| error(StatusCode::BAD_REQUEST, &mistake.to_string()))?;
-    Ok((operator_of(&head.extensions), asked))
+    let question = serde_json::from_slice(&bytes)
+        .map_err(|mistake| error(StatusCode::BAD_REQUEST, &mistake.to_string()))?;
+    Ok((operator_of(&head.extensions), question))
 }
 
 fn operator_of(extensions: &Extensions) -> Operator {
@@ -221,11 +221,11 @@ fn done(verb: &'static str, operator: &Operator, change: Result<Change, Failed>)
     match change {
         Ok(change) => {
             log(verb, operator, &change);
-            let mut told = json!({ "before": change.before, "after": change.after });
+            let mut body = json!({ "before": change.before, "after": change.after });
             if let Some(was_blocked) = change.was_blocked {
-                told["was_blocked"] = was_blocked.into();
+                body["was_blocked"] = was_blocked.into();
             }
-            answer(StatusCode::OK, JSON, told.to_string())
+            answer(StatusCode::OK, JSON, body.to_string())
         }
         Err(why) => failed(&why),
     }

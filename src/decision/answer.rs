@@ -106,7 +106,7 @@ impl Decision {
     /// Returns the policies that were not asked, by name.
     pub(crate) fn not_asked(&self) -> impl Iterator<Item = &str> {
         let names = self.names.iter().enumerate();
-        let was_asked = |policy| self.outcomes.iter().any(|(asked, _)| asked == policy);
+        let was_asked = |policy| self.outcomes.iter().any(|(of, _)| of == policy);
         names
             .filter(move |(policy, _)| !was_asked(*policy))
             .map(|(_, name)| name)

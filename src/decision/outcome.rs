@@ -261,7 +261,7 @@ impl Outcome {
 
     /// Returns the outcome in units, for a policy whose store counts in parts of them.
     pub(crate) fn in_units(self, units: &Units) -> Self {
-        let told = Self {
+        let converted = Self {
             limit: units.limit,
             remaining: units.remaining.min(units.limit),
             effective_window: Wait::new(units.effective_window.get())
@@ -271,15 +271,15 @@ impl Outcome {
                 .and_then(|window| NonZeroU32::new(window | PRESENT)),
             ..self
         };
-        let told = match units.is_scaled {
-            true if self.is_overridden() => told.overridden(units.window),
-            true => told.within(units.window),
-            false => told,
+        let converted = match units.is_scaled {
+            true if self.is_overridden() => converted.overridden(units.window),
+            true => converted.within(units.window),
+            false => converted,
         };
         let flag = if units.is_reduced { REDUCED } else { 0 };
         Self {
-            own_window: NonZeroU32::new(told.own_window.map_or(0, NonZeroU32::get) | flag),
-            ..told
+            own_window: NonZeroU32::new(converted.own_window.map_or(0, NonZeroU32::get) | flag),
+            ..converted
         }
     }
 

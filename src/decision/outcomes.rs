@@ -99,9 +99,9 @@ impl Outcomes {
         self.change_each(|of, outcome| {
             if of == policy
                 && !outcome.is_allowed()
-                && let Some(told) = outcome.retry_micros()
+                && let Some(wait) = outcome.retry_micros()
             {
-                *outcome = outcome.denied(Some(told.max(least)));
+                *outcome = outcome.denied(Some(wait.max(least)));
             }
         });
     }
@@ -137,7 +137,7 @@ impl Outcomes {
     pub(crate) fn are_of(&self, policies: impl ExactSizeIterator<Item = usize>) -> bool {
         let are_as_many = self.each.len() == policies.len();
         let mut both = self.each.iter().zip(policies);
-        are_as_many && both.all(|((place, _), asked)| place.policy() == asked)
+        are_as_many && both.all(|((place, _), policy)| place.policy() == policy)
     }
 
     pub(crate) fn at(&self) -> Micros {

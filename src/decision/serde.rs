@@ -69,7 +69,7 @@ impl Serialize for Policies<'_> {
 /// and has no numbers.
 impl Serialize for Decision {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let told = SerializedDecision {
+        let numbers = SerializedDecision {
             allowed: self.is_allowed(),
             degraded: self.is_degraded(),
             delay_us: micros(self.delay()),
@@ -80,6 +80,6 @@ impl Serialize for Decision {
             numbers: self.binding().map(|(_, outcome)| outcome.into()),
             policies: Policies(self),
         };
-        told.serialize(serializer)
+        numbers.serialize(serializer)
     }
 }

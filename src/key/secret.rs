@@ -177,12 +177,12 @@ mod tests {
     #[test]
     fn a_client_and_a_store_see_different_hashes_of_a_key() {
         let key = "ann".into_key();
-        let told = secret(1).partition(&key);
-        assert_ne!(Key::secret(told), secret(1).hash(key));
-        assert_ne!(Key::secret(told), secret(1).hash(("pk", key)));
-        assert_ne!(told, secret(1).partition(&"bob".into_key()));
-        assert_ne!(told, secret(2).partition(&key));
-        assert_ne!(told, [0; 16]);
+        let partition = secret(1).partition(&key);
+        assert_ne!(Key::secret(partition), secret(1).hash(key));
+        assert_ne!(Key::secret(partition), secret(1).hash(("pk", key)));
+        assert_ne!(partition, secret(1).partition(&"bob".into_key()));
+        assert_ne!(partition, secret(2).partition(&key));
+        assert_ne!(partition, [0; 16]);
     }
 
     #[test]

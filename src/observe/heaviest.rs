@@ -166,20 +166,20 @@ mod tests {
                 });
             }
         });
-        let told = heaviest.read(2);
-        assert_eq!(told.total, 4 * 2_000 * 6);
-        assert!(told.error <= told.total / 16, "{}", told.error);
-        let keys: Vec<_> = told.keys.iter().map(|(key, _)| *key).collect();
+        let found = heaviest.read(2);
+        assert_eq!(found.total, 4 * 2_000 * 6);
+        assert!(found.error <= found.total / 16, "{}", found.error);
+        let keys: Vec<_> = found.keys.iter().map(|(key, _)| *key).collect();
         assert_eq!(keys, [7, 8]);
         for (key, exact) in [(0, 24_000), (1, 16_000)] {
-            let (_, weight) = told.keys[key];
+            let (_, weight) = found.keys[key];
             assert!(
                 (exact..=exact + weight.error).contains(&weight.cost),
                 "{weight:?}"
             );
-            assert!(weight.error <= told.error);
+            assert!(weight.error <= found.error);
         }
-        assert_eq!(told.keys[0].1.refused, 8_000);
+        assert_eq!(found.keys[0].1.refused, 8_000);
     }
 
     #[test]

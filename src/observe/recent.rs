@@ -16,11 +16,11 @@ pub(super) struct Recent<T> {
 }
 
 /// The value with which a minute begins.
-pub(super) trait Kept: Default {
+pub(super) trait Resettable: Default {
     fn clear(&self);
 }
 
-impl<T: Kept> Recent<T> {
+impl<T: Resettable> Recent<T> {
     pub(super) fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -36,11 +36,11 @@ impl<T: Kept> Recent<T> {
     pub(super) fn now(&self, now: Instant) -> &T {
         let minute = self.minute(now);
         let [even, odd] = &self.minutes;
-        let (of, kept) = if minute.is_multiple_of(2) { even } else { odd };
+        let (of, value) = if minute.is_multiple_of(2) { even } else { odd };
         if of.load(Ordering::Relaxed) != minute && of.swap(minute, Ordering::Relaxed) != minute {
-            kept.clear();
+            value.clear();
         }
-        kept
+        value
     }
 
     /// Returns the values of this minute and of the previous one, as far as there are any.
@@ -49,7 +49,7 @@ impl<T: Kept> Recent<T> {
         let is_recent = move |of: u64| of > 0 && of + 1 >= minute;
         let minutes = self.minutes.iter();
         let minutes = minutes.filter(move |(of, _)| is_recent(of.load(Ordering::Relaxed)));
-        minutes.map(|(_, kept)| kept)
+        minutes.map(|(_, value)| value)
     }
 }
 
@@ -68,13 +68,13 @@ impl Longest {
     }
 }
 
-impl Kept for Longest {
+impl Resettable for Longest {
     fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-impl Kept for Times {
+impl Resettable for Times {
     fn clear(&self) {
         self.forget();
     }

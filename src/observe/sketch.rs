@@ -98,7 +98,7 @@ impl<T: Copy> Group<T> {
     #[inline]
     fn add(&mut self, hash: u64, thing: T, weight: u64, is_refused: bool) {
         let refused = u64::from(is_refused);
-        if let Some(at) = self.hashes.iter().position(|kept| *kept == hash) {
+        if let Some(at) = self.hashes.iter().position(|known| *known == hash) {
             self.weights[at] = self.weights[at].saturating_add(weight);
             self.refused[at] += refused;
         } else if weight > 0 {
@@ -126,7 +126,7 @@ impl<T: Copy> Group<T> {
     }
 
     fn estimate(&self, hash: u64) -> SketchEstimate {
-        match self.hashes.iter().position(|kept| *kept == hash) {
+        match self.hashes.iter().position(|known| *known == hash) {
             Some(at) => SketchEstimate {
                 weight: self.weights[at],
                 error: self.errors[at],
@@ -170,16 +170,16 @@ mod tests {
             prop_assert_eq!(sketch.total(), total);
             let lightest = sketch.lightest();
             prop_assert!(lightest <= total / GROUP as u64);
-            let kept: HashMap<_, _> = sketch.iter().map(|(hash, thing)| (thing, hash)).collect();
-            for (thing, hash) in &kept {
+            let known: HashMap<_, _> = sketch.iter().map(|(hash, thing)| (thing, hash)).collect();
+            for (thing, hash) in &known {
                 prop_assert_eq!(*hash, hasher.hash_one(thing).max(1));
             }
             for (thing, exact) in exact {
-                let told = sketch.estimate(hasher.hash_one(thing));
-                prop_assert!(exact <= told.weight && told.weight <= exact + told.error);
-                prop_assert!(told.error <= lightest);
-                prop_assert!(told.refused <= refused[&thing]);
-                prop_assert!(kept.contains_key(&thing) || exact <= lightest);
+                let estimate = sketch.estimate(hasher.hash_one(thing));
+                prop_assert!(exact <= estimate.weight && estimate.weight <= exact + estimate.error);
+                prop_assert!(estimate.error <= lightest);
+                prop_assert!(estimate.refused <= refused[&thing]);
+                prop_assert!(known.contains_key(&thing) || exact <= lightest);
             }
         }
     }

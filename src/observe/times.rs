@@ -86,8 +86,11 @@ mod tests {
             times.note(Duration::from_millis(millis));
         }
         for (number, millis) in [(2, 51.0), (10, 91.0), (100, 100.0)] {
-            let told = one_in(number, &times.counts()).unwrap().as_secs_f64() * 1e3;
-            assert!((millis..millis * 1.13).contains(&told), "{number}: {told}");
+            let measured = one_in(number, &times.counts()).unwrap().as_secs_f64() * 1e3;
+            assert!(
+                (millis..millis * 1.13).contains(&measured),
+                "{number}: {measured}"
+            );
         }
     }
 

@@ -34,9 +34,9 @@ pub(super) async fn exactly_the_limit<S: Store>(stage: &Stage<S>) -> Result<(), 
             let peeks: Vec<_> = (0..algorithms.len())
                 .map(|policy| Charge::new(policy, key, 0))
                 .collect();
-            let told = answered(&peeks, ledger.peek(&peeks).wait().await);
-            let told = told.map_err(|error| Broken::failed(CROWD, &error))?;
-            let used: Vec<u32> = told.iter().map(|(_, told)| told.used()).collect();
+            let outcomes = answered(&peeks, ledger.peek(&peeks).wait().await);
+            let outcomes = outcomes.map_err(|error| Broken::failed(CROWD, &error))?;
+            let used: Vec<u32> = outcomes.iter().map(|(_, outcome)| outcome.used()).collect();
             if allowed != TASKS || used.iter().any(|used| *used != TASKS) {
                 return Err(Broken::new(
                     CROWD,
@@ -66,8 +66,8 @@ async fn crowd<L: Ledger>(
             for _ in 0..EACH {
                 let charges = (0..policies).map(|policy| Charge::new(policy, key, 1));
                 let charges: Vec<_> = charges.collect();
-                let told = answered(&charges, ledger.decide(&charges).wait().await)?;
-                allowed += u32::from(told.is_allowed());
+                let outcomes = answered(&charges, ledger.decide(&charges).wait().await)?;
+                allowed += u32::from(outcomes.is_allowed());
             }
             Ok(allowed)
         };

@@ -80,8 +80,8 @@ async fn overlap(items: &AnyItems, keys: &[Key], right: Vec<u32>) -> Result<(), 
         Ok(answer) => answer.map_err(failed)?,
         Err(panic) => return Err(Broken::new(OVERLAP, format_args!("it panicked: {panic}"))),
     }
-    let told = answered(&asks, rival.peek(&asks).wait().await).map_err(failed)?;
-    let used: Vec<u32> = told.iter().map(|(_, told)| told.used()).collect();
+    let outcomes = answered(&asks, rival.peek(&asks).wait().await).map_err(failed)?;
+    let used: Vec<u32> = outcomes.iter().map(|(_, outcome)| outcome.used()).collect();
     if used != right {
         return Err(Broken::new(
             OVERLAP,

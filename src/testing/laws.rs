@@ -372,7 +372,7 @@ pub(super) async fn nothing_is_forgotten_early<S: Store>(stage: &Stage<S>) -> Re
     let window = window.map_err(|error| Broken::refused(EARLY, &error))?;
     let mut scene = stage.scene(EARLY, &[window.into()])?;
     for key in stage.keys("early", 9) {
-        if is_kept(stage, &mut scene, key).await? {
+        if keeps_a_state(stage, &mut scene, key).await? {
             break;
         }
     }
@@ -380,7 +380,7 @@ pub(super) async fn nothing_is_forgotten_early<S: Store>(stage: &Stage<S>) -> Re
 }
 
 /// Returns whether the state of this key was seen to last for most of its time.
-async fn is_kept<S: Store>(
+async fn keeps_a_state<S: Store>(
     stage: &Stage<S>,
     scene: &mut Scene<S::Ledger>,
     key: Key,
@@ -391,26 +391,30 @@ async fn is_kept<S: Store>(
     if !first.is_allowed() {
         return Err(scene.broken("a new key was denied"));
     }
-    let mut kept = Micros::new(0);
+    let mut kept_for = Micros::new(0);
     // Ten seconds.
     for _ in 0..200 {
         stage.real_time_passes(Duration::from_millis(50)).await;
-        let told = scene.attempt(&charges).await?;
-        let since = told.at().saturating_sub(first.at());
+        let decision = scene.attempt(&charges).await?;
+        let since = decision.at().saturating_sub(first.at());
         let is_over = since >= PERIOD.into();
         // A manual clock does not count the time of the calls, and the place's own clock does.
         let may_be_over = is_over || began.elapsed() >= PERIOD;
-        if told.is_allowed() && !may_be_over || is_over && !told.is_allowed() {
-            let what = if told.is_allowed() { "again" } else { "not" };
+        if decision.is_allowed() && !may_be_over || is_over && !decision.is_allowed() {
+            let what = if decision.is_allowed() {
+                "again"
+            } else {
+                "not"
+            };
             return Err(scene.broken(&format!(
                 "{what} allowed {} µs after the first request, under a limit of one in 1.9 s",
                 since.get()
             )));
         }
-        if told.is_allowed() {
-            return Ok(kept >= (PERIOD * 3 / 4).into());
+        if decision.is_allowed() {
+            return Ok(kept_for >= (PERIOD * 3 / 4).into());
         }
-        kept = since;
+        kept_for = since;
     }
     Err(scene.broken(
         "its time stands still, or nearly: if it reads a `ManualClock`, pass that to `Conformance::clock`",

@@ -37,7 +37,7 @@ struct Own {
 /// The right answer about one charge.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
-    told: Outcome,
+    outcome: Outcome,
     effect: DenialEffect,
     /// The shortest and the longest time that the block may still last, if the key is blocked.
     blocked: Option<(Micros, Micros)>,
@@ -82,7 +82,7 @@ impl Reference {
                 Some(_) if charge.is_shadow => most,
                 Some(_) => 0,
                 None if charge.is_soft || charge.cost == 0 => most,
-                None => stands.told.remaining(),
+                None => stands.outcome.remaining(),
             });
         let units = granted.min().unwrap_or(most).min(most);
         (units, self.charge(&at_most(units.max(1)), at))
@@ -109,24 +109,24 @@ impl Reference {
             .iter()
             .map(|charge| self.limit(charge).step(self.state(charge), at, charge.cost));
         let steps: Vec<_> = steps.collect();
-        let goes_on = charges.iter().zip(&steps).all(|(charge, (told, _))| {
+        let goes_on = charges.iter().zip(&steps).all(|(charge, (outcome, _))| {
             let is_blocked = blocked(charge).is_some();
-            charge.is_shadow || (told.is_allowed() || charge.is_soft) && !is_blocked
+            charge.is_shadow || (outcome.is_allowed() || charge.is_soft) && !is_blocked
         });
         let mut states = Vec::new();
         let mut expected = Vec::new();
-        for (charge, (mut told, state)) in charges.iter().zip(steps) {
+        for (charge, (mut outcome, state)) in charges.iter().zip(steps) {
             let is_left_out = blocked(charge).is_some() || charge.cost == 0;
-            if told.is_allowed() && goes_on && !is_left_out {
+            if outcome.is_allowed() && goes_on && !is_left_out {
                 states.push(((charge.policy, charge.key), state));
-            } else if told.is_allowed() {
-                told = self.limit(charge).step(self.state(charge), at, 0).0;
+            } else if outcome.is_allowed() {
+                outcome = self.limit(charge).step(self.state(charge), at, 0).0;
             }
             if let Some(own) = self.owns.get(&(charge.policy, charge.key)) {
-                told = told.overridden(own.limit.period());
+                outcome = outcome.overridden(own.limit.period());
             }
             expected.push(Expected {
-                told,
+                outcome,
                 effect: charge.effect(),
                 blocked: blocked(charge),
                 goes_on,
@@ -218,13 +218,13 @@ impl Reference {
     pub(super) fn soonest_end(&mut self, charges: &[Charge], at: Micros) -> Option<Micros> {
         self.goes_on_to(at);
         let ends = charges.iter().flat_map(|charge| {
-            let (told, _) = self.limit(charge).step(self.state(charge), at, 0);
+            let (outcome, _) = self.limit(charge).step(self.state(charge), at, 0);
             let own = self.owns.get(&(charge.policy, charge.key));
             let own = own.map_or(Micros::ZERO, |own| own.until.saturating_sub(at));
             let block = self.blocks.get(&(charge.policy, charge.key));
             let block = block.map(|block| block.from.1.saturating_add(block.length));
             let block = block.map_or(Micros::ZERO, |until| until.saturating_sub(at));
-            [Micros::from(told.reset_after()), block, own]
+            [Micros::from(outcome.reset_after()), block, own]
         });
         ends.filter(|end| *end > Micros::ZERO).min()
     }
@@ -247,8 +247,8 @@ impl Reference {
 
 impl Expected {
     /// Returns the first number that differs, if any does.
-    pub(super) fn differs_from(&self, told: &Outcome) -> Option<String> {
-        let expected = &self.told;
+    pub(super) fn differs_from(&self, outcome: &Outcome) -> Option<String> {
+        let expected = &self.outcome;
         let allowed = expected.is_allowed() && self.blocked.is_none();
         let remaining = match self.blocked {
             Some(_) => 0,
@@ -266,28 +266,28 @@ impl Expected {
                 )
             }
         };
-        let between = |told: Micros, (least, most): (Micros, Micros)| least <= told && told <= most;
-        let retry_is_right = match (told.retry_micros(), retries) {
-            (Some(told), (Some(least), Some(most))) => between(told, (least, most)),
-            (told, (least, _)) => told == least,
+        let between = |time: Micros, (least, most): (Micros, Micros)| least <= time && time <= most;
+        let retry_is_right = match (outcome.retry_micros(), retries) {
+            (Some(retry), (Some(least), Some(most))) => between(retry, (least, most)),
+            (retry, (least, _)) => retry == least,
         };
         let effective_is_right =
-            self.blocked.is_some() || told.effective_window() == expected.effective_window();
-        let delay_is_right = !self.goes_on || told.delay() == expected.delay();
+            self.blocked.is_some() || outcome.effective_window() == expected.effective_window();
+        let delay_is_right = !self.goes_on || outcome.delay() == expected.delay();
         let differences = [
             (
                 "is_allowed",
-                told.is_allowed() == allowed,
+                outcome.is_allowed() == allowed,
                 allowed.to_string(),
             ),
             (
                 "is_blocked",
-                told.is_blocked() == self.blocked.is_some(),
+                outcome.is_blocked() == self.blocked.is_some(),
                 self.blocked.is_some().to_string(),
             ),
             (
                 "is_soft, is_shadow",
-                (told.is_soft(), told.is_shadow())
+                (outcome.is_soft(), outcome.is_shadow())
                     == (
                         self.effect == DenialEffect::Soft,
                         self.effect == DenialEffect::Shadow,
@@ -296,22 +296,22 @@ impl Expected {
             ),
             (
                 "is_overridden",
-                told.is_overridden() == expected.is_overridden(),
+                outcome.is_overridden() == expected.is_overridden(),
                 expected.is_overridden().to_string(),
             ),
             (
                 "limit",
-                told.limit() == expected.limit(),
+                outcome.limit() == expected.limit(),
                 expected.limit().to_string(),
             ),
             (
                 "remaining",
-                told.remaining() == remaining,
+                outcome.remaining() == remaining,
                 remaining.to_string(),
             ),
             (
                 "reset_after",
-                between(told.reset_after().into(), resets),
+                between(outcome.reset_after().into(), resets),
                 format!("{resets:?}"),
             ),
             ("retry_after", retry_is_right, format!("{retries:?}")),
@@ -323,6 +323,6 @@ impl Expected {
             ("delay", delay_is_right, format!("{:?}", expected.delay())),
         ];
         let (field, _, right) = differences.into_iter().find(|(_, is_right, _)| !is_right)?;
-        Some(format!("`{field}` should be {right}, of {told:?}"))
+        Some(format!("`{field}` should be {right}, of {outcome:?}"))
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Scene<L> {
 const SOON: Micros = Micros::from_secs(60);
 
 /// How many of the latest actions a report shows.
-const TOLD: usize = 8;
+const SHOWN: usize = 8;
 
 impl<L: Ledger> Scene<L> {
     pub(super) fn open<S: Store<Ledger = L>>(
@@ -305,7 +305,7 @@ impl<L: Ledger> Scene<L> {
     }
 
     pub(super) fn broken(&self, seen: &str) -> Broken {
-        let outcomes = self.past.len().saturating_sub(TOLD);
+        let outcomes = self.past.len().saturating_sub(SHOWN);
         let past = self.past[outcomes..].join("; ");
         Broken::new(self.law, format_args!("{seen}; the last actions: {past}"))
     }

@@ -34,7 +34,7 @@ pub fn peer_ip() -> Extractor<PeerIp> {
 #[derive(Clone, Default)]
 pub struct PeerIp {
     // `None` reads a `SocketAddr`.
-    told: Option<PeerSource>,
+    custom: Option<PeerSource>,
 }
 
 /// How a custom listener reports the peer.
@@ -96,13 +96,13 @@ impl Extractor<PeerIp> {
         T: Clone + Send + Sync + 'static,
         P: Into<Peer>,
     {
-        self.source = PeerIp::told_by(peer);
+        self.source = PeerIp::read_by(peer);
         self
     }
 }
 
 impl PeerIp {
-    pub(super) fn told_by<T, P>(peer: impl Fn(&T) -> P + Send + Sync + 'static) -> Self
+    pub(super) fn read_by<T, P>(peer: impl Fn(&T) -> P + Send + Sync + 'static) -> Self
     where
         T: Clone + Send + Sync + 'static,
         P: Into<Peer>,
@@ -112,7 +112,7 @@ impl PeerIp {
             info.map_or(Peer::Unknown, |info| peer(info).into())
         };
         Self {
-            told: Some(PeerSource {
+            custom: Some(PeerSource {
                 by: Arc::new(by),
                 type_name: type_name::<T>(),
             }),
@@ -138,8 +138,8 @@ impl PeerIp {
 
     #[inline]
     pub(super) fn peer(&self, head: &Head<'_>) -> Peer {
-        match &self.told {
-            Some(told) => (told.by)(head),
+        match &self.custom {
+            Some(custom) => (custom.by)(head),
             None => match self.socket(head) {
                 Some(address) => Peer::Ip(address.ip()),
                 #[cfg(feature = "tonic")]
@@ -153,20 +153,20 @@ impl PeerIp {
     /// Returns whether a closure of the application reads the peer.
     #[inline]
     pub(super) fn is_custom(&self) -> bool {
-        self.told.is_some()
+        self.custom.is_some()
     }
 
     /// Returns why a peer has no address.
     pub(super) fn missing(&self, peer: Peer) -> Missing {
         const PROBLEM: &str =
             "the server does not tell the address of the peer, so clients cannot be told apart";
-        let (subject, remedy) = match (peer, &self.told) {
+        let (subject, remedy) = match (peer, &self.custom) {
             (Peer::UnixSocket, _) => (
                 "Unix socket",
                 "trust the socket's other end to tell it: `key::client_ip().behind(Proxies::unix_socket(), Forwarding::XForwardedFor)`; in a file of limits: `[proxies]` with `unix_socket = true` and `header = \"x-forwarded-for\"`",
             ),
-            (_, Some(told)) => (
-                told.type_name,
+            (_, Some(custom)) => (
+                custom.type_name,
                 "serve with `app.into_make_service_with_connect_info::<T>()` of this type, and let the closure of `.connect_info(..)` return an address",
             ),
             (_, None) => (
@@ -181,7 +181,7 @@ impl PeerIp {
 impl Origin for PeerIp {
     /// Closures cannot be compared, so a custom reader has no identity.
     fn identity(&self) -> Option<String> {
-        self.told.is_none().then(|| format!("{self:?}"))
+        self.custom.is_none().then(|| format!("{self:?}"))
     }
 }
 
@@ -201,9 +201,9 @@ impl Keyed for PeerIp {
 
 impl fmt::Debug for PeerIp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = self.told.as_ref().map(|told| told.type_name);
+        let custom = self.custom.as_ref().map(|custom| custom.type_name);
         f.debug_struct("PeerIp")
-            .field("connect_info", &told.unwrap_or(type_name::<SocketAddr>()))
+            .field("connect_info", &custom.unwrap_or(type_name::<SocketAddr>()))
             .finish()
     }
 }

@@ -228,7 +228,7 @@ impl Extractor<ClientIp> {
         T: Clone + Send + Sync + 'static,
         P: Into<Peer>,
     {
-        self.source.peer = PeerIp::told_by(peer);
+        self.source.peer = PeerIp::read_by(peer);
         self
     }
 }
