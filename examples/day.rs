@@ -13,7 +13,6 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use tower_ratelimit::observe::KeyStats;
 use tower_ratelimit::policy::HeaviestKeys;
 use tower_ratelimit::{Gcra, Limiter, ManualClock, MemoryStore, Policy};
 
@@ -125,14 +124,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         let snapshot = limiter.snapshot();
         reading += read.elapsed();
         if second.is_multiple_of(SECONDS / 8) || second == 3_600 {
-            let policy = &snapshot.policies()[0];
+            let policy = &snapshot.policies[0];
             let memory = memory();
             let hours = second / 3_600;
             println!(
                 "{hours:>2} h: {asked} decisions, {} allowed, {} refused, {} keys, {} KiB",
-                policy.allowed(),
-                policy.refused(),
-                policy.keys().map_or(0, KeyStats::kept),
+                policy.allowed,
+                policy.refused,
+                policy.keys.map_or(0, |keys| keys.kept),
                 memory.unwrap_or_default(),
             );
             after_an_hour = after_an_hour.or(memory);
@@ -146,8 +145,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
 
     let snapshot = limiter.snapshot();
-    let policy = &snapshot.policies()[0];
-    let counted = policy.allowed() + policy.refused();
+    let policy = &snapshot.policies[0];
+    let counted = policy.allowed + policy.refused;
     let grown = memory()
         .zip(after_an_hour)
         .map(|(now, then)| now.saturating_sub(then));

@@ -140,11 +140,11 @@ pub(crate) async fn work(
     }
     store.give_leases_back().await;
     let snapshot = limiter.snapshot();
-    let store = snapshot.store();
-    let lapsed = store.leases().map_or(0, |leases| leases.lapsed());
+    let store = &snapshot.store;
+    let lapsed = store.leases.map_or(0, |leases| leases.lapsed);
     // Simultaneous questions share a call.
-    let asked = store.calls() + store.batched();
-    Ok([decisions, asked, store.calls(), refused, lapsed])
+    let asked = store.calls + store.batched;
+    Ok([decisions, asked, store.calls, refused, lapsed])
 }
 
 async fn ask(

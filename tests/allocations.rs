@@ -73,7 +73,7 @@ async fn a_request_whose_unit_is_leased_allocates_nothing() {
             .store(store)
             .build()
             .unwrap();
-        let held = || limiter.snapshot().store().leases().unwrap().held();
+        let held = || limiter.snapshot().store.leases.unwrap().held;
         while held() < 100 {
             assert!(limiter.check(ADDRESS, 1).await.unwrap().is_allowed());
         }

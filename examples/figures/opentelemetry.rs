@@ -26,13 +26,13 @@ use tower_ratelimit::{FixedWindow, RateLimitLayer, key};
 type Outcome = (&'static str, fn(&PolicyStats) -> u64);
 
 const OUTCOMES: [Outcome; 7] = [
-    ("allowed", PolicyStats::allowed),
-    ("refused", PolicyStats::refused),
-    ("shadow_refused", PolicyStats::shadow_refused),
-    ("soft", PolicyStats::soft),
-    ("uncharged", PolicyStats::uncharged),
-    ("failed", PolicyStats::failed),
-    ("skipped", PolicyStats::skipped),
+    ("allowed", |policy| policy.allowed),
+    ("refused", |policy| policy.refused),
+    ("shadow_refused", |policy| policy.shadow_refused),
+    ("soft", |policy| policy.soft),
+    ("uncharged", |policy| policy.uncharged),
+    ("failed", |policy| policy.failed),
+    ("skipped", |policy| policy.skipped),
 ];
 
 /// Instruments that observe this monitor, for as long as the provider lives.
@@ -43,10 +43,10 @@ fn observe(meter: &Meter, monitor: &Monitor) {
         .with_description("Requests under a policy, by what became of them")
         .with_unit("{request}")
         .with_callback(move |observer| {
-            for policy in of_decisions.snapshot().policies() {
+            for policy in &of_decisions.snapshot().policies {
                 for (outcome, count) in OUTCOMES {
                     let labels = [
-                        KeyValue::new("policy", policy.name().to_owned()),
+                        KeyValue::new("policy", policy.name.clone()),
                         KeyValue::new("outcome", outcome),
                     ];
                     observer.observe(count(policy), &labels);
@@ -60,9 +60,9 @@ fn observe(meter: &Meter, monitor: &Monitor) {
         .with_description("Whether the store answers: 1 or 0")
         .with_callback(move |observer| {
             let snapshot = of_store.snapshot();
-            let store = snapshot.store();
-            let labels = [KeyValue::new("store", store.kind())];
-            observer.observe(u64::from(store.is_up()), &labels);
+            let store = &snapshot.store;
+            let labels = [KeyValue::new("store", store.kind)];
+            observer.observe(u64::from(store.is_up), &labels);
         })
         .build();
     let of_factors = monitor.clone();
@@ -70,10 +70,10 @@ fn observe(meter: &Meter, monitor: &Monitor) {
         .f64_observable_gauge("ratelimit.adapt.factor")
         .with_description("The share of the limit that is in force: 1 is all of it")
         .with_callback(move |observer| {
-            for policy in of_factors.snapshot().policies() {
-                if let Some(factor) = policy.factor() {
-                    let labels = [KeyValue::new("policy", policy.name().to_owned())];
-                    observer.observe(factor.factor(), &labels);
+            for policy in &of_factors.snapshot().policies {
+                if let Some(factor) = &policy.factor {
+                    let labels = [KeyValue::new("policy", policy.name.clone())];
+                    observer.observe(factor.factor, &labels);
                 }
             }
         })

@@ -29,7 +29,7 @@ struct OfPolicy {
 type Second = Option<[u64; 2]>;
 
 /// The number of seconds that are kept.
-const KEPT: usize = 600;
+const SECONDS: usize = 600;
 
 impl History {
     /// Adds what happened since the last snapshot, which was read in an earlier second.
@@ -47,7 +47,7 @@ impl History {
         }
         let last = self.last.take();
         // In a longer time it is unknown when requests came.
-        let last = last.filter(|last| passed <= 2 && last.since() == now.since());
+        let last = last.filter(|last| passed <= 2 && last.since == now.since);
         let add = |seconds: &mut VecDeque<Second>, risen: Second| {
             // A tick may come a little late, and then its counts are those of two seconds.
             let (earlier, own) = match (risen, passed) {
@@ -57,27 +57,27 @@ impl History {
                 }
                 (risen, _) => (None, risen),
             };
-            let gap = usize::try_from(passed - 1).map_or(KEPT, |gap| gap.min(KEPT));
+            let gap = usize::try_from(passed - 1).map_or(SECONDS, |gap| gap.min(SECONDS));
             seconds.extend((0..gap).map(|_| earlier));
             seconds.push_back(own);
-            seconds.drain(..seconds.len().saturating_sub(KEPT));
+            seconds.drain(..seconds.len().saturating_sub(SECONDS));
         };
         let risen = last
             .as_ref()
-            .map(|last| difference(requests(now.requests()), requests(last.requests())));
+            .map(|last| difference(requests(&now.requests), requests(&last.requests)));
         add(&mut self.requests, risen);
         self.policies
             .retain(|known| now.policy(&known.name).is_some());
-        for policy in now.policies() {
-            let before = last.as_ref().and_then(|last| last.policy(policy.name()));
+        for policy in &now.policies {
+            let before = last.as_ref().and_then(|last| last.policy(&policy.name));
             let risen = before.map(|before| difference(counts(policy), counts(before)));
             let known = self
                 .policies
                 .iter()
-                .position(|known| known.name == policy.name());
+                .position(|known| known.name == policy.name);
             let place = known.unwrap_or_else(|| {
                 self.policies.push(OfPolicy {
-                    name: policy.name().to_owned(),
+                    name: policy.name.clone(),
                     seconds: VecDeque::new(),
                 });
                 self.policies.len() - 1
@@ -96,13 +96,13 @@ pub(super) fn unix_second(at: SystemTime) -> u64 {
 }
 
 fn requests(requests: &RequestStats) -> [u64; 2] {
-    [requests.allowed(), requests.refused() + requests.failed()]
+    [requests.allowed, requests.refused + requests.failed]
 }
 
 fn counts(policy: &PolicyStats) -> [u64; 2] {
     [
-        policy.allowed() + policy.soft() + policy.shadow_refused(),
-        policy.refused() + policy.failed(),
+        policy.allowed + policy.soft + policy.shadow_refused,
+        policy.refused + policy.failed,
     ]
 }
 
@@ -143,12 +143,12 @@ mod tests {
         send(&limiter, 5);
         history.note(101, limiter.snapshot());
         history.note(103, limiter.snapshot());
-        let told = serde_json::to_value(&history).unwrap();
-        assert_eq!(told["end"], 103);
+        let json = serde_json::to_value(&history).unwrap();
+        assert_eq!(json["end"], 103);
         let seconds = serde_json::json!([null, [2, 1], [0, 2], [0, 3]]);
-        let policy = &told["policies"][0]["seconds"].as_array().unwrap();
+        let policy = &json["policies"][0]["seconds"].as_array().unwrap();
         assert_eq!(policy[policy.len() - 4..], *seconds.as_array().unwrap());
-        let requests = &told["requests"].as_array().unwrap();
+        let requests = &json["requests"].as_array().unwrap();
         assert_eq!(requests[requests.len() - 4..], *seconds.as_array().unwrap());
     }
 
@@ -158,7 +158,7 @@ mod tests {
         for second in 1_000..2_000 {
             history.note(second, limiter.snapshot());
         }
-        assert_eq!(history.requests.len(), KEPT);
+        assert_eq!(history.requests.len(), SECONDS);
         assert!(history.requests.iter().all(Option::is_some));
         send(&limiter, 2);
         history.note(2_009, limiter.snapshot());
@@ -166,7 +166,7 @@ mod tests {
         assert!(newest[..10].iter().all(|second| second.is_none()));
         assert_eq!(*newest[10], Some([0, 0]));
         history.note(1 << 40, limiter.snapshot());
-        assert_eq!(history.policies[0].seconds.len(), KEPT);
+        assert_eq!(history.policies[0].seconds.len(), SECONDS);
         assert!(history.policies[0].seconds.iter().all(Option::is_none));
     }
 

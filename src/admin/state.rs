@@ -90,7 +90,7 @@ impl RouterState {
         if self.viewers.are_any() {
             self.viewers.send(&event(&self.json(&snapshot)));
         }
-        self.past().note(unix_second(snapshot.at()), snapshot);
+        self.past().note(unix_second(snapshot.at), snapshot);
     }
 }
 

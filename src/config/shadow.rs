@@ -217,17 +217,17 @@ impl ShadowStatus {
 
     /// Returns how many requests both files have decided.
     pub fn compared(&self) -> u64 {
-        self.stats.compared()
+        self.stats.compared
     }
 
     /// Returns how many of them were allowed, and would be refused by the file in shadow.
     pub fn would_refuse(&self) -> u64 {
-        self.stats.would_refuse()
+        self.stats.would_refuse
     }
 
     /// Returns how many of them were refused, and would be allowed by the file in shadow.
     pub fn would_allow(&self) -> u64 {
-        self.stats.would_allow()
+        self.stats.would_allow
     }
 
     /// Returns the last hundred differences at most, the oldest first. Under contention a difference may only

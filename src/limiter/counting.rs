@@ -18,7 +18,7 @@ use crate::key::Key;
 #[cfg(feature = "config")]
 use crate::observe::Past;
 use crate::observe::{
-    Count, Counters, Described, Heaviest, HeavyKey, HeavyKeys, Metered, Totals, Wait,
+    Count, Counters, Heaviest, HeavyKey, HeavyKeys, Metered, PolicyStats, Totals, Wait,
 };
 use crate::policy::{HeaviestKeys, Policy};
 use crate::store::{Amendment, Charge, Ledger};
@@ -26,7 +26,8 @@ use crate::store::{Amendment, Charge, Ledger};
 /// The counters of a limiter, and its policies.
 pub(super) struct LimiterCounters {
     pub(super) counters: Arc<Counters>,
-    pub(super) rules: Box<[(Described, Option<FactorCell>)]>,
+    /// The statistics of each policy, at zero.
+    pub(super) rules: Box<[(PolicyStats, Option<FactorCell>)]>,
     since: SystemTime,
     /// The counters before a reload, if there was one.
     #[cfg(feature = "config")]
@@ -44,10 +45,10 @@ struct Finder {
 impl LimiterCounters {
     /// Creates counters at zero.
     pub(super) fn new(policies: &[Policy]) -> Self {
-        let rules: Box<[_]> = policies.iter().map(Policy::described).collect();
+        let rules: Box<[_]> = policies.iter().map(Policy::stats).collect();
         let metered = policies.iter().zip(&rules);
         let metered = metered
-            .map(|(policy, (rule, _))| Metered::new(Arc::clone(&rule.name), policy.may_wait()));
+            .map(|(policy, (rule, _))| Metered::new(rule.name.as_str().into(), policy.may_wait()));
         Self {
             counters: Arc::new(Counters::new(metered)),
             rules,
@@ -265,8 +266,8 @@ impl Policies {
         let counters = &self.counted.counters;
         // Those that were asked are in the order of the outcomes.
         for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
-            let is_told = counters.is_refusal_told(policy, outcomes.at());
-            if !is_told && !outcome.is_penalized() {
+            let is_logged = counters.may_log_refusal(policy, outcomes.at());
+            if !is_logged && !outcome.is_penalized() {
                 continue;
             }
             let asked = Iterator::find(&mut asked, |asked| asked.policy == policy);
@@ -274,7 +275,7 @@ impl Policies {
             if outcome.is_penalized() {
                 counters.log_penalty(policy, key_kind, outcome);
             }
-            if is_told {
+            if is_logged {
                 counters.log_refusal(policy, key_kind, outcome, outcomes.at());
             }
         }

@@ -1,8 +1,12 @@
 //! Reads all counters of a limiter.
 
+use std::time::SystemTime;
+
 use super::Limiter;
 use crate::factor::{Factor, FactorCell};
-use crate::observe::{FactorStats, Monitor, Monitored, PolicyStats, SignalStats, Snapshot};
+use crate::observe::{
+    FactorStats, Monitor, Monitored, PolicyStats, RequestStats, SignalStats, Snapshot,
+};
 use crate::store::Ledger;
 
 impl<L: Ledger + ?Sized> Limiter<L> {
@@ -13,16 +17,22 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let counted = &self.policies.counted;
         let (since, read) = (counted.since(), counted.read(self.timers().now()));
         let policies = counted.rules.iter().zip(read.policies).enumerate();
-        let policies = policies.map(|(policy, ((rule, factor), (sums, queue)))| {
-            let mut stats = PolicyStats::new(rule.clone(), &sums);
-            stats.keys = self.ledger.keys(policy);
-            stats.queue = queue;
-            stats.heaviest = counted.heaviest(policy);
-            stats.factor = factor.as_ref().map(factor_stats);
-            stats
+        let policies = policies.map(|(policy, ((stats, factor), (sums, queue)))| PolicyStats {
+            keys: self.ledger.keys(policy),
+            queue,
+            heaviest: counted.heaviest(policy),
+            factor: factor.as_ref().map(factor_stats),
+            ..stats.clone().with(&sums)
         });
-        let (policies, store) = (policies.collect(), self.ledger.stats());
-        Snapshot::new(since, &read.requests, policies, store)
+        Snapshot {
+            at: SystemTime::now(),
+            since,
+            requests: RequestStats::default().with(&read.requests),
+            policies: policies.collect(),
+            store: self.ledger.stats(),
+            configuration: None,
+            shadow: None,
+        }
     }
 
     /// Returns a monitor of this limiter, which reads the same [snapshots](Self::snapshot).

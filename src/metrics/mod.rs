@@ -20,7 +20,6 @@
 //! the newest numbers. The names, their labels and their units are in [the guide](crate::guide::metrics). No
 //! label contains a key, a path or anything else that clients choose.
 
-mod names;
 mod publisher;
 
 pub use self::publisher::Publisher;

@@ -1,15 +1,16 @@
+//! Reports the metrics of a snapshot to the recorder of the program.
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::metrics::{Key, Label, Level, Metadata, Recorder, with_recorder};
+use ::metrics::{Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
 use tokio::time::{MissedTickBehavior, interval};
 
 #[cfg(feature = "adapt")]
-use super::names::OF_CONCURRENCY;
-use super::names::{Labels, METRICS, Metric, Read};
-#[cfg(feature = "adapt")]
 use crate::adapt::AdaptiveConcurrency;
-use crate::observe::{Monitor, Snapshot};
+use crate::observe::{Kind, Metric, Monitor, Published, Snapshot, Value};
+#[cfg(feature = "adapt")]
+use crate::observe::{counter, gauge};
 
 /// Reports what a [`Monitor`] reads to the recorder of the program.
 ///
@@ -61,15 +62,16 @@ impl Publisher {
     /// Reports a snapshot that was read already.
     pub fn publish_snapshot(&self, snapshot: &Snapshot) {
         with_recorder(|recorder| {
-            for metric in METRICS {
-                self.publish_metric(metric, snapshot, recorder);
-            }
+            let report = Report {
+                recorder,
+                labels: &self.labels,
+            };
+            report.snapshot(snapshot);
             #[cfg(feature = "adapt")]
-            for concurrency in &self.concurrency {
-                for metric in OF_CONCURRENCY {
-                    self.publish_metric(metric, concurrency, recorder);
-                }
-            }
+            report.each(self.concurrency.iter().map(|concurrency| {
+                let labels = vec![("policy", concurrency.name())];
+                (labels, concurrency)
+            }));
         });
     }
 
@@ -83,35 +85,125 @@ impl Publisher {
             self.publish();
         }
     }
+}
 
-    fn publish_metric<S>(&self, metric: &Metric<S>, source: &S, recorder: &dyn Recorder) {
-        let name = metric.name;
-        let key = |labels: Labels<'_>| self.key(name, labels);
-        let metadata = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
-        let (unit, help) = (Some(metric.unit), metric.help.into());
-        match metric.read {
-            Read::Counter(read) => {
-                recorder.describe_counter(name.into(), unit, help);
-                read(source, &mut |labels, value| {
-                    let counter = recorder.register_counter(&key(labels), &metadata);
-                    counter.absolute(value);
-                });
-            }
-            Read::Gauge(read) => {
-                recorder.describe_gauge(name.into(), unit, help);
-                read(source, &mut |labels, value| {
-                    let gauge = recorder.register_gauge(&key(labels), &metadata);
-                    gauge.set(value);
-                });
+/// What a publisher reports to a recorder.
+struct Report<'a> {
+    recorder: &'a dyn Recorder,
+    labels: &'a [(&'static str, Arc<str>)],
+}
+
+/// The labels that tell what statistics are of.
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+impl Report<'_> {
+    fn snapshot(&self, snapshot: &Snapshot) {
+        self.each([(vec![], &snapshot.requests)]);
+
+        let policies = || {
+            let policies = snapshot.policies.iter();
+            policies.map(|policy| (vec![("policy", policy.name.as_str())], policy))
+        };
+        self.each(policies());
+        self.each(policies().filter_map(|(labels, policy)| Some((labels, policy.queue.as_ref()?))));
+        self.each(policies().filter_map(|(labels, policy)| Some((labels, policy.keys.as_ref()?))));
+        let factors =
+            || policies().filter_map(|(labels, policy)| Some((labels, policy.factor.as_ref()?)));
+        self.each(factors());
+        self.each(factors().flat_map(|(labels, factor)| {
+            factor.signals.iter().map(move |signal| {
+                let mut labels = labels.clone();
+                labels.push(("signal", &signal.name));
+                (labels, signal)
+            })
+        }));
+
+        let store = &snapshot.store;
+        let labels = || vec![("store", store.kind)];
+        self.each([(labels(), store)]);
+        self.each(store.latency.iter().map(|latency| (labels(), latency)));
+        self.each(store.leases.iter().map(|leases| (labels(), leases)));
+
+        let configuration = snapshot.configuration.iter();
+        self.each(configuration.map(|configuration| (vec![], configuration)));
+        let shadow = snapshot.shadow.iter();
+        self.each(shadow.map(|shadow| (vec![], shadow)));
+    }
+
+    /// Reports each metric of these statistics, with its description even if there are none.
+    fn each<'s, S: Published>(&self, all: impl IntoIterator<Item = (Labels<'s>, &'s S)>) {
+        let all: Vec<_> = all.into_iter().collect();
+        for metric in S::METRICS {
+            self.describe(metric);
+            for (labels, stats) in &all {
+                if let Some(value) = (metric.read)(stats) {
+                    self.value(&self.key(metric, labels), value);
+                }
             }
         }
     }
 
-    fn key(&self, name: &'static str, labels: Labels<'_>) -> Key {
-        let own = self.labels.iter();
-        let own = own.map(|(name, value)| Label::new(*name, Arc::clone(value)));
-        let labels = labels.iter();
-        let labels = labels.map(|(name, value)| Label::new(*name, (*value).to_owned()));
-        Key::from_parts(name, own.chain(labels).collect::<Vec<_>>())
+    fn describe<S>(&self, metric: &Metric<S>) {
+        let (name, unit, help) = (metric.name.into(), unit(metric.name), metric.help.into());
+        match metric.kind {
+            Kind::Counter => self.recorder.describe_counter(name, Some(unit), help),
+            Kind::Gauge => self.recorder.describe_gauge(name, Some(unit), help),
+        }
     }
+
+    fn value(&self, key: &Key, value: Value) {
+        let metadata = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
+        match value {
+            Value::Counter(count) => {
+                let counter = self.recorder.register_counter(key, &metadata);
+                counter.absolute(count);
+            }
+            Value::Gauge(number) => {
+                let gauge = self.recorder.register_gauge(key, &metadata);
+                gauge.set(number);
+            }
+        }
+    }
+
+    /// Returns the name with the labels of the publisher, those of the statistics, and that of the metric.
+    fn key<S>(&self, metric: &Metric<S>, labels: &Labels<'_>) -> Key {
+        let of_publisher = self.labels.iter();
+        let of_publisher = of_publisher.map(|(name, value)| Label::new(*name, Arc::clone(value)));
+        let others = labels.iter().copied().chain(metric.label);
+        let others = others.map(|(name, value)| Label::new(name, value.to_owned()));
+        Key::from_parts(metric.name, of_publisher.chain(others).collect::<Vec<_>>())
+    }
+}
+
+/// Returns the unit at the end of a name.
+fn unit(name: &str) -> Unit {
+    let name = name.strip_suffix("_total").unwrap_or(name);
+    match name.rsplit('_').next() {
+        Some("seconds") => Unit::Seconds,
+        Some("microseconds") => Unit::Microseconds,
+        Some("bytes") => Unit::Bytes,
+        _ => Unit::Count,
+    }
+}
+
+/// Of an adaptive concurrency, which is no part of a snapshot.
+#[cfg(feature = "adapt")]
+impl Published for AdaptiveConcurrency {
+    const METRICS: &[Metric<Self>] = &[
+        gauge::<u32>(
+            "ratelimit_concurrency_limit",
+            "How many requests may be in flight at once, as an adaptive concurrency has learnt",
+        )
+        .of(|concurrency| Some(Value::Gauge(concurrency.limit().into()))),
+        gauge::<u32>(
+            "ratelimit_in_flight",
+            "How many requests hold a slot of an adaptive concurrency",
+        )
+        .of(|concurrency| Some(Value::Gauge(concurrency.in_flight().into()))),
+        counter(
+            "ratelimit_saturated_total",
+            "Requests that were refused because all slots of an adaptive concurrency were taken",
+        )
+        .of(|concurrency| Some(Value::Counter(concurrency.refused()))),
+    ];
 }

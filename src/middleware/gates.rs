@@ -105,7 +105,11 @@ impl Monitored for Gates {
             Self::Newest(newest) => {
                 let in_force = newest.in_force.load();
                 let shadow = in_force.shadow.as_ref().map(|shadow| shadow.stats());
-                snapshot.configured(newest.configuration().clone(), shadow)
+                Snapshot {
+                    configuration: newest.configuration().clone(),
+                    shadow,
+                    ..snapshot
+                }
             }
         }
     }

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use super::penalty::penalized;
 use super::queue::Queue;
 use super::refusal::{LastLogged, Refusal, log, may_be_logged};
-use super::rows::{Count, Request, Row, Rows, Sums};
+use super::rows::{Row, Rows, Sums};
 use super::slot::{OWN, SHARED, slot};
-use super::snapshot::QueueStats;
+use super::snapshot::{Count, QueueStats, Request};
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 
@@ -138,20 +138,20 @@ impl Counters {
     #[inline]
     pub(crate) fn judged(
         &self,
-        asked: impl IntoIterator<Item = (usize, u32)>,
+        charges: impl IntoIterator<Item = (usize, u32)>,
         verdict: Result<(), usize>,
     ) {
         let rows = self.rows();
         match verdict {
             Ok(()) => {
                 rows.request(Request::Allowed);
-                for (policy, units) in asked {
+                for (policy, units) in charges {
                     rows.allowed(policy, units);
                 }
             }
             Err(denies) => {
                 rows.request(Request::Refused);
-                for (policy, _) in asked {
+                for (policy, _) in charges {
                     let what = if policy == denies {
                         Count::Refused
                     } else {
@@ -191,7 +191,7 @@ impl Counters {
     #[inline]
     pub(crate) fn decided(
         &self,
-        asked: impl IntoIterator<Item = (usize, u32)>,
+        charges: impl IntoIterator<Item = (usize, u32)>,
         outcomes: &Outcomes,
     ) -> bool {
         let rows = self.rows();
@@ -202,9 +202,9 @@ impl Counters {
             Request::Refused
         });
         if outcomes.is_degraded() {
-            Self::decided_without_store(rows, asked, outcomes);
+            Self::decided_without_store(rows, charges, outcomes);
         } else {
-            for ((policy, units), (_, outcome)) in asked.into_iter().zip(outcomes.iter()) {
+            for ((policy, units), (_, outcome)) in charges.into_iter().zip(outcomes.iter()) {
                 rows.decided(policy, units, outcome, is_allowed);
             }
         }
@@ -215,12 +215,12 @@ impl Counters {
     #[cold]
     fn decided_without_store(
         rows: Rows<'_>,
-        asked: impl IntoIterator<Item = (usize, u32)>,
+        charges: impl IntoIterator<Item = (usize, u32)>,
         outcomes: &Outcomes,
     ) {
         let is_allowed = outcomes.is_allowed();
         rows.request(Request::Degraded);
-        for (policy, units) in asked {
+        for (policy, units) in charges {
             rows.policy(policy, Count::Degraded, 1);
             let outcome = outcomes.iter().find(|(of, _)| *of == policy);
             match outcome {
@@ -233,7 +233,7 @@ impl Counters {
 
     /// Returns whether a refusal by this policy may be logged now.
     #[inline]
-    pub(crate) fn is_refusal_told(&self, policy: usize, now: Micros) -> bool {
+    pub(crate) fn may_log_refusal(&self, policy: usize, now: Micros) -> bool {
         let metered = self.policies.get(policy);
         metered.is_some_and(|metered| may_be_logged(&metered.last_logged, now))
     }
@@ -266,10 +266,10 @@ impl Counters {
     }
 
     /// Counts a request that was refused because the store could not decide.
-    pub(crate) fn failed(&self, asked: impl IntoIterator<Item = usize>) {
+    pub(crate) fn failed(&self, policies: impl IntoIterator<Item = usize>) {
         let rows = self.rows();
         rows.request(Request::Failed);
-        for policy in asked {
+        for policy in policies {
             rows.policy(policy, Count::Failed, 1);
         }
     }

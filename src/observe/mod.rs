@@ -14,8 +14,8 @@
 //!
 //! let snapshot = limiter.snapshot();
 //! let mails = snapshot.policy("mails").unwrap();
-//! assert_eq!((mails.allowed(), mails.refused(), mails.cost()), (1, 1, 9));
-//! assert_eq!(mails.near_limit(), 1);
+//! assert_eq!((mails.allowed, mails.refused, mails.cost), (1, 1, 9));
+//! assert_eq!(mails.near_limit, 1);
 //! # Ok::<(), tower_ratelimit::ConfigError>(())
 //! ```
 //!
@@ -60,15 +60,15 @@
 //!     let _ = limiter.check(key, cost).now();
 //! }
 //! let snapshot = limiter.snapshot();
-//! let heaviest = snapshot.policy("mails").unwrap().heaviest().unwrap();
-//! let bob = &heaviest.keys()[0];
-//! assert_eq!((bob.key(), bob.cost(), bob.error(), bob.refused()), ("t:bob", 16, 0, 1));
+//! let heaviest = snapshot.policy("mails").unwrap().heaviest.as_ref().unwrap();
+//! let bob = &heaviest.keys[0];
+//! assert_eq!((bob.key.as_str(), bob.cost, bob.error, bob.refused), ("t:bob", 16, 0, 1));
 //! # Ok::<(), tower_ratelimit::ConfigError>(())
 //! ```
 //!
 //! # As data
 //!
-//! With feature `serde`, a snapshot serializes: a map with the names of the methods as keys. Unix times and lengths of
+//! With feature `serde`, a snapshot serializes: a map with the names of the fields as keys. Unix times and lengths of
 //! time are numbers of seconds.
 
 mod calls;
@@ -77,6 +77,8 @@ mod change;
 mod counters;
 mod health;
 mod heaviest;
+#[cfg(feature = "metrics")]
+mod metric;
 mod monitor;
 #[cfg(feature = "config")]
 mod past;
@@ -106,11 +108,14 @@ pub(crate) use self::change::{configuration_changed, file_is_followed};
 pub(crate) use self::counters::{Counters, Metered, Totals};
 pub(crate) use self::health::StoreHealth;
 pub(crate) use self::heaviest::Heaviest;
+#[cfg(feature = "metrics")]
+pub(crate) use self::metric::{Kind, Metric, Published, Value};
+#[cfg(all(feature = "metrics", feature = "adapt"))]
+pub(crate) use self::metric::{counter, gauge};
 pub(crate) use self::monitor::Monitored;
 #[cfg(feature = "config")]
 pub(crate) use self::past::Past;
-pub(crate) use self::rows::{Count, Request};
-pub(crate) use self::snapshot::Described;
+pub(crate) use self::snapshot::{Count, Request};
 pub(crate) use self::store::{StoreEvent, observe};
 #[cfg(feature = "adapt")]
 pub(crate) use self::times::{Times, one_in};

@@ -3,43 +3,10 @@
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A count of requests, whatever the policies.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Request {
-    Allowed,
-    Refused,
-    Failed,
-    Degraded,
-    Exempt,
-    Forbidden,
-    WithoutKey,
-}
-
-/// A count of the requests under a policy.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Count {
-    Allowed,
-    Refused,
-    ShadowRefused,
-    Soft,
-    Uncharged,
-    Failed,
-    Skipped,
-    Degraded,
-    NearLimit,
-    Blocked,
-    Penalized,
-    Cost,
-    Waited,
-    /// In microseconds.
-    TimeWaited,
-    Settled,
-    /// Units.
-    Refunded,
-}
+use super::snapshot::{Count, Request};
 
 /// As many as fill two cache lines, which processors fetch in pairs.
-const COLUMNS: usize = 16;
+pub(super) const COLUMNS: usize = 16;
 
 /// The counters of a policy. The first row of a thread counts requests, whatever the policies.
 #[derive(Default)]
@@ -118,15 +85,7 @@ fn add_alone(counter: &AtomicU64, number: u64) {
 pub(crate) struct Sums([u64; COLUMNS]);
 
 impl Sums {
-    pub(crate) fn request(&self, what: Request) -> u64 {
-        self.column(what as usize)
-    }
-
-    pub(crate) fn policy(&self, what: Count) -> u64 {
-        self.column(what as usize)
-    }
-
-    fn column(&self, column: usize) -> u64 {
+    pub(super) fn column(&self, column: usize) -> u64 {
         self.0.get(column).copied().unwrap_or_default()
     }
 }

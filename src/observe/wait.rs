@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::counters::Counters;
 use super::queue::Queue;
-use super::rows::Count;
+use super::snapshot::Count;
 use crate::clock::Timers;
 
 /// A request that waits under a policy, until it is dropped.

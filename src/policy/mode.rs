@@ -82,7 +82,7 @@ impl fmt::Display for Mode {
 /// let decision = limiter.check("ann", 1).now();
 /// assert!(decision.is_allowed());
 /// assert_eq!(decision.would_refuse().next().unwrap().0, "hourly");
-/// assert_eq!(limiter.snapshot().policy("hourly").unwrap().shadow_refused(), 1);
+/// assert_eq!(limiter.snapshot().policy("hourly").unwrap().shadow_refused, 1);
 ///
 /// modes.set_all(Mode::Off);
 /// assert_eq!(limiter.check("ann", 1).now().policies().count(), 0);

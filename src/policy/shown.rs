@@ -6,7 +6,7 @@ use super::{Mode, Policy};
 use crate::algorithm::Algorithm;
 use crate::decision::Rule;
 use crate::factor::FactorCell;
-use crate::observe::Described;
+use crate::observe::PolicyStats;
 
 impl<R> Policy<R> {
     /// Returns the name in decisions and responses, which may differ from that of its state.
@@ -28,20 +28,21 @@ impl<R> Policy<R> {
         rule.scaled_by(self.factor.clone())
     }
 
-    /// Returns its description for snapshots.
-    pub(crate) fn described(&self) -> (Described, Option<FactorCell>) {
+    /// Returns its statistics at zero, and its factor.
+    pub(crate) fn stats(&self) -> (PolicyStats, Option<FactorCell>) {
         let (name, algorithm) = match &self.shown {
             None => (&self.name, &self.algorithm),
             Some((name, algorithm)) => (name, algorithm),
         };
-        let described = Described {
-            name: name.as_str().into(),
+        let stats = PolicyStats {
+            name: name.clone(),
             algorithm: algorithm.name(),
             mode: if self.is_soft { "soft" } else { "enforce" },
             limit: algorithm.limit(),
             period: algorithm.period(),
+            ..PolicyStats::default()
         };
-        (described, self.factor.clone())
+        (stats, self.factor.clone())
     }
 
     /// Returns whether requests over its limit go on.

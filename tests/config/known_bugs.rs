@@ -143,7 +143,7 @@ fn a_policy_in_shadow_stays_so_whatever_gives_the_limit() {
             assert_eq!((answer.status, answer.policies), (200, None), "{limit}");
         }
         let snapshot = layer.monitor().snapshot();
-        assert_eq!(snapshot.policy("a").unwrap().shadow_refused(), 2, "{limit}");
+        assert_eq!(snapshot.policy("a").unwrap().shadow_refused, 2, "{limit}");
     }
 }
 

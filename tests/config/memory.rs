@@ -125,8 +125,8 @@ fn counts_go_on_over_many_reloads_that_no_reader_has_seen() {
     }
     let counted = |snapshot: tower_ratelimit::observe::Snapshot| {
         (
-            snapshot.requests().allowed(),
-            snapshot.policy("p0").unwrap().allowed(),
+            snapshot.requests.allowed,
+            snapshot.policy("p0").unwrap().allowed,
         )
     };
     assert_eq!(counted(watched.layer().monitor().snapshot()), (50, 50));

@@ -36,7 +36,7 @@ fn ask(layer: &RateLimitLayer, live: &str, next: &str) -> Received {
 
 fn would_have_refused(layer: &RateLimitLayer, policy: &str) -> u64 {
     let snapshot = layer.monitor().snapshot();
-    snapshot.policy(policy).unwrap().shadow_refused()
+    snapshot.policy(policy).unwrap().shadow_refused
 }
 
 type Found = (Option<WouldRefuse>, Option<Decision>);

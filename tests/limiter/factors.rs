@@ -75,7 +75,7 @@ fn the_verdict_alone_and_all_numbers_decide_alike() {
             let count = |limiter: &LocalLimiter| {
                 let snapshot = limiter.snapshot();
                 let policy = snapshot.policy("api").unwrap();
-                (policy.allowed(), policy.refused())
+                (policy.allowed, policy.refused)
             };
             assert_eq!(count(&verdicts), count(&numbers));
         }

@@ -289,8 +289,8 @@ async fn the_verbs_of_a_limiter_wait_for_nothing_and_all_its_layers_share_one_li
     let mut waiting = polled(other.oneshot(job(1, 1)));
     assert!(waiting.poll().is_pending());
     let snapshot = limiter.snapshot();
-    let queue = snapshot.policy("jobs").unwrap().queue().unwrap();
-    assert_eq!(queue.length(), 1);
+    let queue = snapshot.policy("jobs").unwrap().queue.unwrap();
+    assert_eq!(queue.length, 1);
 }
 
 #[test]

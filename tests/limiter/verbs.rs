@@ -16,7 +16,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Returns how many units of this key are used, and how many requests were counted.
 fn used(limiter: &LocalLimiter) -> (u32, u64) {
     let decision = limiter.peek("ann", 0).now();
-    let counted = limiter.snapshot().requests().allowed();
+    let counted = limiter.snapshot().requests.allowed;
     (decision.binding().unwrap().1.used(), counted)
 }
 
@@ -182,8 +182,7 @@ async fn what_is_awaited_and_what_is_asked_now_answer_alike() {
             assert_eq!(awaited, now, "{name}: step {step}, verb {}", verb % VERBS);
             clock.advance(Duration::from_secs((units / 4).into()));
         }
-        let counted =
-            [&first, &second].map(|limiter| format!("{:?}", limiter.snapshot().requests()));
+        let counted = [&first, &second].map(|limiter| format!("{:?}", limiter.snapshot().requests));
         assert_eq!(counted[0], counted[1], "{name}");
     }
 }

@@ -126,7 +126,7 @@ fn a_renewal_of_slots_that_fails_is_told_and_counted() {
         let held = limiter.reserve("ann", 1).await.unwrap();
         server.ask(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
         let failed = async {
-            while limiter.snapshot().store().failed_renewals() < 2 {
+            while limiter.snapshot().store.failed_renewals < 2 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };

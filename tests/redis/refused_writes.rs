@@ -101,7 +101,7 @@ async fn a_server_that_refuses_writes_is_away_though_it_answers_with_denials() {
         server.ask(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
     };
     refuses(true);
-    let failures = || limiter.snapshot().store().failures();
+    let failures = || limiter.snapshot().store.failures;
     for one in held {
         let before = failures();
         drop(one);

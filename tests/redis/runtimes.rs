@@ -132,7 +132,7 @@ fn an_outage_that_was_found_in_a_runtime_that_is_not_run_any_more_ends_without_r
         let idle = Idle::new();
         let runtime = [&idle.asleep, &idle.blocked][kind];
         server.kill();
-        while limiter.snapshot().store().is_up() {
+        while limiter.snapshot().store.is_up {
             assert!(
                 runtime
                     .block_on(limiter.check("ann", 1).into_future())
@@ -141,7 +141,7 @@ fn an_outage_that_was_found_in_a_runtime_that_is_not_run_any_more_ends_without_r
         }
         server.restart();
         until("the server is found again", || {
-            limiter.snapshot().store().is_up()
+            limiter.snapshot().store.is_up
         });
     }
 }
@@ -165,11 +165,11 @@ fn requests_do_without_a_thread_that_is_stuck(store: &RedisStore) {
     let of_store = store.open(&[]).unwrap().runtime().unwrap();
     of_store.spawn(async move { until_dropped.recv() });
     until("the store is away", || {
-        is_degraded() && !limiter.snapshot().store().is_up()
+        is_degraded() && !limiter.snapshot().store.is_up
     });
     drop(blocks);
     // Nor does the probe need a runtime of requests.
-    until("the store is back", || limiter.snapshot().store().is_up());
+    until("the store is back", || limiter.snapshot().store.is_up);
     until("the store decides again", || !is_degraded());
 }
 
@@ -246,13 +246,13 @@ fn a_store_that_gets_no_thread_is_away() {
         let limiter = limiter.build().unwrap();
         let runs = runtime();
         for _ in 0..5 {
-            assert!(limiter.snapshot().store().is_up());
+            assert!(limiter.snapshot().store.is_up);
             let told = runs
                 .block_on(limiter.check("ann", 1).into_future())
                 .unwrap();
             assert!(told.is_degraded());
         }
-        assert!(!limiter.snapshot().store().is_up());
+        assert!(!limiter.snapshot().store.is_up);
     }
     println!("found away");
 }

@@ -510,8 +510,13 @@ impl Ledger for MemoryLedger {
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {
         let fill = self.policies.get(policy)?.general().fill();
-        let keys = KeyStats::new(fill.keys as u64, fill.bound as u64, fill.bytes as u64);
-        Some(keys.forgotten(fill.evicted, fill.overflowed))
+        Some(KeyStats {
+            kept: fill.keys as u64,
+            most: fill.bound as u64,
+            bytes: fill.bytes as u64,
+            forgotten_at_the_bound: fill.evicted,
+            counted_together: fill.overflowed,
+        })
     }
 
     fn holds_for(&self, policy: usize) -> Duration {

@@ -119,7 +119,7 @@ impl Ledger for Guard {
     }
 
     fn stats(&self) -> StoreStats {
-        self.watch.stats(self.ledger.stats().kind())
+        self.watch.stats(self.ledger.stats().kind)
     }
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {

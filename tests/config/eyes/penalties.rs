@@ -42,12 +42,7 @@ async fn each_block_that_begins_is_told_and_counted(limiter: Limiter) {
     assert_eq!(asked(&limiter, 5).await, "rrPbb");
     let snapshot = limiter.snapshot();
     let login = snapshot.policy("login").unwrap();
-    let counts = (
-        login.allowed(),
-        login.refused(),
-        login.blocked(),
-        login.penalized(),
-    );
+    let counts = (login.allowed, login.refused, login.blocked, login.penalized);
     assert_eq!(counts, (2, 10, 6, 2));
 }
 

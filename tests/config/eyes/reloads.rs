@@ -50,7 +50,7 @@ fn counts_go_on_over_a_reload_and_its_state_is_told() {
     let watched = Config::read(&file.0).unwrap().watch().unwrap();
     let layer = watched.layer();
     let monitor = layer.monitor();
-    let since = monitor.snapshot().since();
+    let since = monitor.snapshot().since;
     (0..3).for_each(|_| send(&layer));
 
     // A handle of the limits before, like a request that began before the reload.
@@ -64,12 +64,7 @@ fn counts_go_on_over_a_reload_and_its_state_is_told() {
         let snapshot = monitor.snapshot();
         let a = snapshot.policy("a").unwrap();
         let new = snapshot.policy("new").unwrap();
-        (
-            a.allowed(),
-            a.refused(),
-            new.allowed(),
-            snapshot.requests().allowed(),
-        )
+        (a.allowed, a.refused, new.allowed, snapshot.requests.allowed)
     };
     assert_eq!(told(), (5, 1, 3, 5));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -87,17 +82,26 @@ fn counts_go_on_over_a_reload_and_its_state_is_told() {
     assert_eq!(told(), (6, 1, 3, 6));
 
     let snapshot = monitor.snapshot();
-    assert_eq!(snapshot.since(), since);
+    assert_eq!(snapshot.since, since);
     assert!(snapshot.policy("gone").is_none());
-    assert_eq!(snapshot.policy("a").unwrap().limit(), Some(6));
-    let configuration = snapshot.configuration().unwrap();
-    assert_eq!((configuration.version(), configuration.error()), (4, None));
+    assert_eq!(snapshot.policy("a").unwrap().limit, Some(6));
+    let configuration = snapshot.configuration.as_ref().unwrap();
+    assert_eq!(
+        (configuration.version, configuration.error.as_deref()),
+        (4, None)
+    );
 
     file.write("[policies.a]\nquota = \"many/day\"\nkey = \"global\"\n");
     watched.reload().unwrap_err();
     let snapshot = monitor.snapshot();
-    let configuration = snapshot.configuration().unwrap();
-    assert_eq!(configuration.version(), 4);
-    assert!(configuration.error().unwrap().contains("policies.a.quota"));
-    assert_eq!(configuration.sha256(), watched.status().sha256());
+    let configuration = snapshot.configuration.as_ref().unwrap();
+    assert_eq!(configuration.version, 4);
+    assert!(
+        configuration
+            .error
+            .as_ref()
+            .unwrap()
+            .contains("policies.a.quota")
+    );
+    assert_eq!(configuration.sha256, watched.status().sha256());
 }

@@ -157,7 +157,7 @@ fn tell(layer: &RateLimitLayer, account: &Account, seen: &Seen, at_once: u32) {
     let most = seen.most.load(Ordering::SeqCst);
     let refused = seen.refused.load(Ordering::SeqCst);
     let snapshot = layer.limiter().snapshot();
-    let settled = ["units", "successes"].map(|name| snapshot.policy(name).unwrap().settled());
+    let settled = ["units", "successes"].map(|name| snapshot.policy(name).unwrap().settled);
     println!(
         "{REQUESTS} requests, {refused} more refused, {most} of {at_once} at once, {settled:?} settlements; {:?}",
         account.ways

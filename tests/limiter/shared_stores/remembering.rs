@@ -43,7 +43,7 @@ impl Node {
 
     /// Returns how many denials were repeated without a call.
     fn told(&self) -> u64 {
-        self.limiter.snapshot().store().remembered_denials()
+        self.limiter.snapshot().store.remembered_denials
     }
 
     async fn pass(&self, time: Duration) {
