@@ -271,8 +271,8 @@ mod tests {
                 moved.adjust_limit("minute", None, algorithm(kind, LIMITS[limit])).unwrap();
                 let by_plan = planned.plan(&limit.to_string()).check("ann", cost).now();
                 let by_move = moved.check("ann", cost).now();
-                let told = |decision: &Decision| decision.policies().map(|(_, told)| *told).collect::<Vec<_>>();
-                prop_assert_eq!(told(&by_move), told(&by_plan));
+                let found = |decision: &Decision| decision.policies().map(|(_, found)| *found).collect::<Vec<_>>();
+                prop_assert_eq!(found(&by_move), found(&by_plan));
             }
         }
     }
@@ -292,13 +292,13 @@ mod tests {
             .build_local()
             .unwrap();
         let all: Vec<_> = limiter.adjustable_limits();
-        let told: Vec<_> = all
+        let found: Vec<_> = all
             .iter()
             .map(|limit| (limit.policy(), limit.plan(), limit.in_force().to_string()))
             .collect();
         let five = || "fixed-window 5/minute".to_owned();
         assert_eq!(
-            told,
+            found,
             [
                 ("minute", Some("free"), five()),
                 ("minute", Some("ent"), "unlimited".to_owned()),

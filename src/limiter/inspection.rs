@@ -19,15 +19,15 @@ use crate::decision::{Decision, LimitRule, Outcome};
 #[derive(Clone, Debug)]
 pub struct Inspection {
     /// The decision about a request of cost 0.
-    told: Decision,
+    decision: Decision,
     refusals: RefusalCounts,
     leased: AllLeased,
 }
 
 impl Inspection {
-    pub(super) fn new(told: Decision, refusals: RefusalCounts, leased: AllLeased) -> Self {
+    pub(super) fn new(decision: Decision, refusals: RefusalCounts, leased: AllLeased) -> Self {
         Self {
-            told,
+            decision,
             refusals,
             leased,
         }
@@ -36,12 +36,12 @@ impl Inspection {
     /// Returns the outcome of a request of cost 0 under each limited policy, with the policy's name, in the
     /// order of declaration.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (&str, &Outcome)> {
-        self.told.policies()
+        self.decision.policies()
     }
 
     /// Returns the rule that gave the limit under each limited policy, with its name: see [`Decision::rules`].
     pub fn rules(&self) -> impl ExactSizeIterator<Item = (&str, LimitRule)> {
-        self.told.rules()
+        self.decision.rules()
     }
 
     fn describe_rule(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,7 +57,9 @@ impl Inspection {
     /// Returns how much longer the key is blocked, under the policy with the longest block; `None`
     /// if it is not blocked.
     pub fn blocked_for(&self) -> Option<Duration> {
-        self.policies().filter_map(|(_, told)| blocked(told)).max()
+        self.policies()
+            .filter_map(|(_, outcome)| blocked(outcome))
+            .max()
     }
 
     /// Returns how many refusals of the key count towards the [penalty](crate::Policy::penalty) of a policy,
@@ -66,7 +68,7 @@ impl Inspection {
     pub fn refusals(&self) -> impl Iterator<Item = (&str, u32)> {
         self.refusals
             .iter()
-            .map(|it| (self.told.name(it.policy), it.refusals))
+            .map(|it| (self.decision.name(it.policy), it.refusals))
     }
 
     /// Returns how many units of the key nodes have leased and not spent, as far as the store knows, with the
@@ -74,7 +76,7 @@ impl Inspection {
     pub fn leased(&self) -> impl Iterator<Item = (&str, u32)> {
         self.leased
             .iter()
-            .map(|(policy, units)| (self.told.name(*policy), *units))
+            .map(|(policy, units)| (self.decision.name(*policy), *units))
     }
 
     fn describe_leased(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,7 +89,7 @@ impl Inspection {
 
     fn describe_refusals(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut all = self.refusals.iter();
-        let counting = all.find(|it| self.told.name(it.policy) == policy);
+        let counting = all.find(|it| self.decision.name(it.policy) == policy);
         match counting {
             Some(it) if it.refusals > 0 => {
                 let (refusals, of) = (it.refusals, it.of);
@@ -106,13 +108,13 @@ impl Inspection {
     /// Returns when the whole limit of this outcome is available again if no other request arrives,
     /// by the clock of the store; `None` if the platform cannot hold the moment.
     pub fn reset_at(&self, outcome: &Outcome) -> Option<SystemTime> {
-        self.told.reset_at(outcome)
+        self.decision.reset_at(outcome)
     }
 
     /// Returns the policies with hours, each with its present interval: see [`Decision::hours`].
     #[cfg(feature = "calendar")]
     pub fn hours(&self) -> impl Iterator<Item = (&str, HoursNow)> {
-        self.told.hours()
+        self.decision.hours()
     }
 
     #[cfg(feature = "calendar")]
@@ -122,7 +124,7 @@ impl Inspection {
         };
         let left = hours
             .ends
-            .map(|ends| ends.saturating_sub(self.told.outcomes().at()));
+            .map(|ends| ends.saturating_sub(self.decision.outcomes().at()));
         let zone = hours.zone();
         match hours.interval() {
             Some(interval) => write!(f, " It is in the hours {interval} of {zone}")?,
@@ -137,20 +139,20 @@ impl Inspection {
     /// Returns when the store was asked, by its clock; `None` if the platform cannot hold the
     /// moment.
     pub fn at(&self) -> Option<SystemTime> {
-        self.told.at()
+        self.decision.at()
     }
 }
 
 /// Returns how much longer a key is blocked: a request of cost 0 waits only for a block.
-fn blocked(told: &Outcome) -> Option<Duration> {
-    told.retry_after().filter(|_| told.is_blocked())
+fn blocked(outcome: &Outcome) -> Option<Duration> {
+    outcome.retry_after().filter(|_| outcome.is_blocked())
 }
 
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, told) in self.policies() {
+        for (name, outcome) in self.policies() {
             write!(f, "{name}: ")?;
-            describe(told, self.told.is_degraded(), f)?;
+            describe(outcome, self.decision.is_degraded(), f)?;
             self.describe_rule(name, f)?;
             #[cfg(feature = "calendar")]
             self.describe_hours(name, f)?;
@@ -158,35 +160,35 @@ impl fmt::Display for Inspection {
             self.describe_refusals(name, f)?;
             writeln!(f)?;
         }
-        let others = if self.told.is_degraded() {
+        let others = if self.decision.is_degraded() {
             "everything goes on"
         } else {
             "unlimited"
         };
-        for name in self.told.not_asked() {
+        for name in self.decision.not_asked() {
             writeln!(f, "{name}: {others}.")?;
         }
-        if self.told.is_degraded() {
+        if self.decision.is_degraded() {
             f.write_str("Told by this process alone, since the store is away.\n")?;
         }
         Ok(())
     }
 }
 
-fn describe(told: &Outcome, is_degraded: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let (limit, used) = (told.limit(), told.used());
-    let whole = Length(told.reset_after());
-    if let Some(left) = blocked(told) {
+fn describe(outcome: &Outcome, is_degraded: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (limit, used) = (outcome.limit(), outcome.used());
+    let whole = Length(outcome.reset_after());
+    if let Some(left) = blocked(outcome) {
         let left = Length(left);
         write!(f, "blocked for {left}; until then everything is denied.")?;
         return write!(f, " All of {limit} available again in {whole}.");
     }
-    match told.remaining() {
-        0 if told.is_of_slots() => write!(
+    match outcome.remaining() {
+        0 if outcome.is_of_slots() => write!(
             f,
             "{used} of {limit} used, none remains. One more when a request ends."
         )?,
-        remaining if told.is_of_slots() => write!(
+        remaining if outcome.is_of_slots() => write!(
             f,
             "{used} of {limit} used, {remaining} more at once. Each is free again when its request ends."
         )?,
@@ -194,7 +196,7 @@ fn describe(told: &Outcome, is_degraded: bool, f: &mut fmt::Formatter<'_>) -> fm
         _ if used == 0 => write!(f, "nothing of {limit} used.")?,
         0 => {
             write!(f, "{used} of {limit} used, none remains. ")?;
-            match told.effective_window() {
+            match outcome.effective_window() {
                 Some(next) => write!(f, "One more in {}, whole again in {whole}.", Length(next))?,
                 None => write!(f, "Whole again in {whole}.")?,
             }
@@ -208,17 +210,17 @@ fn describe(told: &Outcome, is_degraded: bool, f: &mut fmt::Formatter<'_>) -> fm
             "{used} of {limit} used, {remaining} remain. Whole again in {whole}."
         )?,
     }
-    if told.is_overridden() {
+    if outcome.is_overridden() {
         f.write_str(if is_degraded {
             " That limit is this node's share."
         } else {
             " That limit is its own for a while."
         })?;
     }
-    if told.is_soft() {
+    if outcome.is_soft() {
         f.write_str(" It is soft: what is over the limit goes on, marked.")?;
     }
-    if told.is_overflow() {
+    if outcome.is_overflow() {
         f.write_str(" Counted together with other keys, for want of room.")?;
     }
     Ok(())

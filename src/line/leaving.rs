@@ -82,9 +82,9 @@ mod tests {
     fn a_request_in_ten_that_leaves_is_too_many_and_fewer_are_not() {
         for (one_in, is_too_many) in [(1, true), (2, true), (10, true), (12, false), (999, false)] {
             let mut ends = Ends::default();
-            let told = (1..=300).filter(|number| ends.count(number % one_in != 0));
+            let warnings = (1..=300).filter(|number| ends.count(number % one_in != 0));
             assert_eq!(
-                told.count(),
+                warnings.count(),
                 if is_too_many { 3 } else { 0 },
                 "1 in {one_in}"
             );

@@ -54,13 +54,13 @@ impl Place {
     /// Returns whether the moments of both places come from one clock, which runs as the timers do and was
     /// not set in between.
     pub(super) fn is_of_the_clock_of(&self, other: &Self) -> bool {
-        let told = i128::from(self.begins.get()) - i128::from(other.begins.get());
+        let between_begins = i128::from(self.begins.get()) - i128::from(other.begins.get());
         let later = self.due.saturating_duration_since(other.due).as_micros();
         let earlier = other.due.saturating_duration_since(self.due).as_micros();
         // A difference that overflows is not that of one clock.
         let apart = i128::try_from(later).unwrap_or(i128::MAX)
             - i128::try_from(earlier).unwrap_or(i128::MAX);
-        let differs = told.saturating_sub(apart).unsigned_abs();
+        let differs = between_begins.saturating_sub(apart).unsigned_abs();
         self.is_degraded == other.is_degraded && differs <= SLACK.as_micros()
     }
 

@@ -108,18 +108,18 @@ impl Binding {
 
     /// Lists the policies of the decision, with one policy for each limit.
     fn policies(&self, outcomes: &Outcomes, binding: usize) -> String {
-        let asked = outcomes
+        let listed = outcomes
             .iter()
             .filter_map(|(policy, outcome)| Some((policy, outcome, self.policies.get(policy)?)));
         let mut list = String::new();
-        for (policy, outcome, reset_value) in asked.clone() {
+        for (policy, outcome, reset_value) in listed.clone() {
             let limit = outcome.limit();
-            let others = asked
+            let others = listed
                 .clone()
                 .map(|(other, outcome, _)| (other, outcome.limit()));
             let mut others = others.filter(|(other, same)| *other != policy && *same == limit);
-            let is_told_otherwise = others.any(|(other, _)| other == binding || other < policy);
-            if policy != binding && is_told_otherwise {
+            let is_listed_otherwise = others.any(|(other, _)| other == binding || other < policy);
+            if policy != binding && is_listed_otherwise {
                 continue;
             }
             if let Some(item) = reset_value.item(outcome) {

@@ -219,11 +219,11 @@ impl Waits {
         caller: Caller,
         outcomes: &Outcomes,
         now: Instant,
-        told: Option<Instant>,
+        waits_since: Option<Instant>,
         asks_every: Duration,
     ) -> Option<(LineId, Step)> {
         let (mut policy, binding) = outcomes.binding()?;
-        if told.is_some() {
+        if waits_since.is_some() {
             // Another policy may bind as long.
             let waits_as_long = |(policy, outcome): &(usize, &Outcome)| {
                 let is_as_long = outcome.retry_after() == binding.retry_after();
@@ -243,12 +243,12 @@ impl Waits {
             match self.terms(denying) {
                 Some(patience) => longest = longest.min(patience.longest()),
                 // A request that comes to the front before its turn waits for another policy.
-                None if told.is_some() && outcome.retry_after().is_some() => {}
+                None if waits_since.is_some() && outcome.retry_after().is_some() => {}
                 None => return None,
             }
         }
-        let late = told.map_or(Duration::ZERO, |_| LATE);
-        let since = told.unwrap_or(now);
+        let late = waits_since.map_or(Duration::ZERO, |_| LATE);
+        let since = waits_since.unwrap_or(now);
         let last = [Some(since + longest + late), caller.deadline];
         let last = last.into_iter().flatten().min()?;
         if now + wait.min(FOR_EVER) > last || wait > FOR_EVER {
@@ -266,8 +266,8 @@ impl Waits {
 
     /// Asks for what the turn of this request is computed from. It charges nothing.
     fn outlook(&self, limiter: &Limiter, charges: &[Charge], own: Number) -> StoreAnswer<Outlook> {
-        let mut asked = Charges::from_slice(charges);
-        for charge in asked.iter_mut().filter(|charge| charge.slot.is_some()) {
+        let mut probes = Charges::from_slice(charges);
+        for charge in probes.iter_mut().filter(|charge| charge.slot.is_some()) {
             // Slots come back at unknown moments: those before the request have to be free too.
             let before = self.queue.cost_before(&(charge.policy, charge.key), own);
             let limit = self
@@ -277,10 +277,10 @@ impl Waits {
             let most = limit.unwrap_or(u32::MAX).max(charge.cost);
             charge.cost = charge.cost.saturating_add(before).min(most);
         }
-        let reply = limiter.outlook(&asked);
+        let reply = limiter.outlook(&probes);
         Box::pin(async move {
             let Outlook { outcomes, keys } = reply.wait().await?;
-            let outcomes = answered(&asked, Ok(outcomes))?;
+            let outcomes = answered(&probes, Ok(outcomes))?;
             Ok(Outlook { outcomes, keys })
         })
     }

@@ -31,7 +31,7 @@ pub(super) struct Waiter {
     caller: Caller,
     asks: Asks,
     /// When the request was first told how long to wait.
-    told: Option<Instant>,
+    waits_since: Option<Instant>,
     /// The line in which it stands, or would stand.
     line: LineId,
     place: Option<WaitPlace>,
@@ -66,7 +66,7 @@ impl Waiter {
             charges: Charges::from_slice(charges),
             asks: asks_of(charges, now),
             caller,
-            told: None,
+            waits_since: None,
             line,
             place: None,
             wait: None,
@@ -247,7 +247,7 @@ impl Waiter {
             self.caller,
             outcomes,
             now,
-            self.told,
+            self.waits_since,
             self.asks_every,
         );
         hope.is_some_and(|(line, step)| self.move_to(line) && self.waits(step, outcomes))
@@ -260,7 +260,7 @@ impl Waiter {
             return false;
         };
         place.note(outcomes, now);
-        self.told.get_or_insert(now);
+        self.waits_since.get_or_insert(now);
         self.step = step;
         true
     }
@@ -292,7 +292,7 @@ impl Wait for Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let has_waited = self.told.is_some();
+        let has_waited = self.waits_since.is_some();
         if has_waited && let Some(leaving) = self.waits.leaving.get(self.line.0) {
             leaving.ended(self.has_ended);
         }

@@ -105,12 +105,12 @@ fn run(events: &[Event], (parts, interval): (u64, u64)) {
         let mut free = None;
         match *event {
             Event::Comes(cost, here) => {
-                let told = store.charge(cost);
+                let charged = store.charge(cost);
                 if here {
-                    order.join(place(start, cost, told), start);
+                    order.join(place(start, cost, charged), start);
                     free = order.next_return(start);
                 } else {
-                    others.push(told);
+                    others.push(charged);
                     has_others = true;
                 }
             }
@@ -206,9 +206,9 @@ fn dues(order: &Order, start: Instant) -> Vec<(u64, u128)> {
 fn left(order: &mut Order, number: u64, now: Instant) -> Option<(u32, Micros)> {
     order.leave(number, now);
     let free = order.next_return(now)?;
-    let told = (free.count(), free.begins());
+    let freed = (free.count(), free.begins());
     order.answered(free, Some(true), now);
-    Some(told)
+    Some(freed)
 }
 
 /// While its store is away, a queue begins anew in this process and by its clock. Once, its first request was
@@ -396,14 +396,14 @@ proptest! {
         let arrival = 1_000_000 * parts;
         let mut store = Store { parts, interval, arrival };
         let charge = |(stays, when)| (when, stays, place(start, cost, store.charge(cost)));
-        let mut told: Vec<_> = requests.iter().copied().map(charge).collect();
-        told.sort_by_key(|(when, ..)| *when);
+        let mut places: Vec<_> = requests.iter().copied().map(charge).collect();
+        places.sort_by_key(|(when, ..)| *when);
         let mut order = Order::new(start, PATIENCE);
         let mut sent = None;
         let mut answers = answers.into_iter();
-        let mut told = told.into_iter();
+        let mut places = places.into_iter();
         loop {
-            let next = told.next();
+            let next = places.next();
             let is_over = next.is_none();
             match next {
                 Some((_, true, place)) => drop(order.join(place, start)),

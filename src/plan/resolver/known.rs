@@ -134,39 +134,39 @@ impl Known {
 
 /// The cached answers, up to a bound.
 pub(super) struct Cache<K> {
-    kept: Quick<K, Arc<Known>, UnitWeighter, RandomState>,
+    cache: Quick<K, Arc<Known>, UnitWeighter, RandomState>,
 }
 
 impl<K: Clone + Eq + Hash> Cache<K> {
     pub(super) fn new(capacity: usize) -> Self {
         let capacity = capacity.max(1);
         let weight = u64::try_from(capacity).unwrap_or(u64::MAX);
-        let kept = Quick::with(
+        let cache = Quick::with(
             capacity,
             weight,
             UnitWeighter,
             RandomState::new(),
             DefaultLifecycle::default(),
         );
-        Self { kept }
+        Self { cache }
     }
 
     #[inline]
     pub(super) fn get(&self, key: &K) -> Option<Arc<Known>> {
-        self.kept.get(key)
+        self.cache.get(key)
     }
 
     pub(super) fn insert(&self, key: K, known: Known) {
-        self.kept.insert(key, Arc::new(known));
+        self.cache.insert(key, Arc::new(known));
     }
 
     pub(super) fn remove(&self, key: &K) {
-        self.kept.remove(key);
+        self.cache.remove(key);
     }
 
     /// Replaces what is known of a key, if anything is.
     pub(super) fn change(&self, key: &K, change: impl FnOnce(&Known) -> Known) -> bool {
-        let Some(known) = self.kept.peek(key) else {
+        let Some(known) = self.cache.peek(key) else {
             return false;
         };
         self.insert(key.clone(), change(&known));
@@ -174,7 +174,7 @@ impl<K: Clone + Eq + Hash> Cache<K> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.kept.len()
+        self.cache.len()
     }
 }
 

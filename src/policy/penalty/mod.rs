@@ -250,8 +250,8 @@ impl Policy {
     /// Returns the penalty, if the policy has a limit.
     pub(crate) fn named_penalty(&self) -> Option<NamedPenalty> {
         let penalty = self.penalty.filter(|_| self.is_limited())?;
-        let told = self.shown.as_ref().map_or(&self.name, |(name, _)| name);
-        let policy = told.as_str().into();
+        let name = self.shown.as_ref().map_or(&self.name, |(name, _)| name);
+        let policy = name.as_str().into();
         Some(NamedPenalty { policy, penalty })
     }
 

@@ -17,8 +17,8 @@ impl Estimate {
     ///
     /// It is one unit at least: a request that asks for nothing is never denied, however much is used.
     pub(in crate::policy) fn of(&self, head: &Head<'_>) -> (u32, bool) {
-        let asked = self.with.as_ref().and_then(|with| with(head));
-        asked.map_or((self.units, true), |units| (units.max(1), false))
+        let estimate = self.with.as_ref().and_then(|with| with(head));
+        estimate.map_or((self.units, true), |units| (units.max(1), false))
     }
 
     /// Returns whether its default asks for nothing.

@@ -208,7 +208,7 @@ impl Settling {
     /// Returns the cost of the request, or `None` if no source has it.
     pub(crate) fn cost(
         &self,
-        told: Option<ReportedCost>,
+        reported: Option<ReportedCost>,
         spent: Option<u32>,
         ending: &Ending<'_>,
     ) -> Option<u32> {
@@ -217,7 +217,7 @@ impl Settling {
         if is_refunded || !is_charged {
             return Some(0);
         }
-        self.settle.as_ref()?.cost(told, spent, ending)
+        self.settle.as_ref()?.cost(reported, spent, ending)
     }
 
     /// Returns whether a source was expected to have the cost.

@@ -134,7 +134,7 @@ impl Settle {
         headers: &HeaderMap,
         extensions: &Extensions,
     ) -> Option<ReportedCost> {
-        let told = |(place, source): (usize, &CostSource)| {
+        let reported = |(place, source): (usize, &CostSource)| {
             let units = match source {
                 CostSource::Header(name) => number(headers.get(name)?.to_str().ok()?)?,
                 CostSource::Cost => extensions.get::<Cost>()?.0,
@@ -142,19 +142,19 @@ impl Settle {
             };
             Some(ReportedCost { place, units })
         };
-        self.sources.iter().enumerate().find_map(told)
+        self.sources.iter().enumerate().find_map(reported)
     }
 
     pub(super) fn cost(
         &self,
-        told: Option<ReportedCost>,
+        reported: Option<ReportedCost>,
         spent: Option<u32>,
         ending: &Ending<'_>,
     ) -> Option<u32> {
         let cost = |(place, source): (usize, &CostSource)| match source {
-            CostSource::Header(_) | CostSource::Cost => told
-                .filter(|told| told.place == place)
-                .map(|told| told.units),
+            CostSource::Header(_) | CostSource::Cost => reported
+                .filter(|reported| reported.place == place)
+                .map(|reported| reported.units),
             CostSource::Spend => spent,
             CostSource::Bytes(unit) => {
                 let units = ending.bytes().div_ceil(unit.get().into());

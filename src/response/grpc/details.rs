@@ -36,7 +36,7 @@ const LONGEST_SUBJECT: usize = 256;
 impl Details {
     /// `tells` says whether limits are sent.
     pub(super) fn new(subject: Option<Arc<Subject>>, rules: &[Rule], tells: bool) -> Self {
-        let told = rules.iter().map(|rule| PolicyText {
+        let policies = rules.iter().map(|rule| PolicyText {
             name: rule.name().to_owned(),
             description: if tells {
                 format!("{}: {}", rule.name(), limit(rule))
@@ -46,7 +46,7 @@ impl Details {
         });
         Self {
             subject,
-            policies: told.collect(),
+            policies: policies.collect(),
             tells,
         }
     }
@@ -65,11 +65,11 @@ impl Details {
         let mut room = LONGEST_VIOLATIONS;
         let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
         for (policy, outcome) in denied {
-            let Some(told) = self.policies.get(policy) else {
+            let Some(text) = self.policies.get(policy) else {
                 continue;
             };
-            let subject = self.subject(told, head);
-            let description = self.description(told, outcome);
+            let subject = self.subject(text, head);
+            let description = self.description(text, outcome);
             let Some(left) = room.checked_sub(subject.len() + description.len()) else {
                 break;
             };
@@ -81,21 +81,21 @@ impl Details {
 
     /// Describes the policy. A limit of a plan or of the hour, and the length of the present month, replace
     /// the policy's own.
-    fn description<'a>(&self, told: &'a PolicyText, outcome: &Outcome) -> Cow<'a, str> {
+    fn description<'a>(&self, text: &'a PolicyText, outcome: &Outcome) -> Cow<'a, str> {
         let Some((limit, seconds)) = outcome.own_limit().filter(|_| self.tells) else {
-            return Cow::Borrowed(&told.description);
+            return Cow::Borrowed(&text.description);
         };
-        let name = &told.name;
+        let name = &text.name;
         Cow::Owned(match seconds {
             Some(seconds) => format!("{name}: {limit} requests per {seconds} s"),
             None => format!("{name}: {limit} requests"),
         })
     }
 
-    fn subject(&self, told: &PolicyText, head: &Head<'_>) -> String {
+    fn subject(&self, text: &PolicyText, head: &Head<'_>) -> String {
         let subject = self.subject.as_ref();
         let mut subject = subject
-            .and_then(|subject| subject(head, &told.name))
+            .and_then(|subject| subject(head, &text.name))
             .unwrap_or_default();
         if let Some((end, _)) = subject
             .char_indices()
