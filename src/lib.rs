@@ -113,6 +113,7 @@ pub mod quota;
 pub mod service;
 pub mod store;
 
+mod advice;
 mod line;
 
 #[cfg(feature = "adapt")]

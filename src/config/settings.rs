@@ -28,6 +28,7 @@ use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, Places, TableAt};
 #[cfg(feature = "adapt")]
 use crate::adapt::Adapt;
+use crate::advice::Pointless;
 use crate::algorithm::Algorithm;
 use crate::factor::FactorCell;
 use crate::key::{Forwarding, Head, Proxies, Secret};
@@ -35,7 +36,7 @@ use crate::limiter::{Limiter, LimiterBuilder};
 #[cfg(feature = "adapt")]
 use crate::middleware::AdaptiveConcurrencyLayer;
 use crate::middleware::{RateLimitLayer, RateLimitLayerBuilder};
-use crate::policy::{Modes, Pointless};
+use crate::policy::Modes;
 
 pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
     setting("$schema")

@@ -270,7 +270,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Named, ConfigError> {
         let amounts = self.named(amounts)?;
-        amounts.note(self);
+        self.policies.mistakes.note_apart();
         Ok(amounts)
     }
 }

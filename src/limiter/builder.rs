@@ -6,9 +6,9 @@ use std::hash::Hash;
 use std::num::NonZeroU32;
 
 use super::limits::{PreparedLimits, Sources};
-use super::mistakes::Mistakes;
 use super::waiting::WaitingRoom;
 use super::{Limiter, LocalLimiter};
+use crate::advice::Mistakes;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::plan::{PlanOf, Plans};
@@ -239,14 +239,7 @@ impl<S: Store> LimiterBuilder<S> {
     ///   [`KeyLimits`](crate::plan::KeyLimits) and [`Operations`](crate::plan::Operations), or
     /// - the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter, ConfigError> {
-        self.open_alone().map(Limiter::erased)
-    }
-
-    fn open_alone(self) -> Result<Limiter<S::Ledger>, ConfigError> {
-        let look = |mistakes: &mut Mistakes, policies: &[Policy]| {
-            mistakes.look_whether_all_bind(policies);
-        };
-        self.open_looking(look).map(|(limiter, _)| limiter)
+        self.open(true).map(|(limiter, _)| limiter.erased())
     }
 
     /// Opens the store for these policies of a layer, which finds those that never bind by itself. Returns them as they are
@@ -256,19 +249,21 @@ impl<S: Store> LimiterBuilder<S> {
         self,
         policies: Vec<Policy>,
     ) -> Result<(Limiter<S::Ledger>, Vec<Policy>), ConfigError> {
-        self.policies(policies).open_looking(|_, _| {})
+        self.policies(policies).open(false)
     }
 
-    fn open_looking(
+    fn open(
         self,
-        look: impl FnOnce(&mut Mistakes, &[Policy]),
+        warns_if_pointless: bool,
     ) -> Result<(Limiter<S::Ledger>, Vec<Policy>), ConfigError> {
         check_policies(&self.policies)?;
         let mut policies = split(self.policies, self.nodes, &self.store)?;
         let plans = self.plans.as_ref();
         let limits = PreparedLimits::new(plans, self.sources, &mut policies, self.nodes)?;
-        let mut mistakes = Mistakes::of_costs(&policies);
-        look(&mut mistakes, &policies);
+        let mut mistakes = Mistakes::of(&policies);
+        if warns_if_pointless {
+            mistakes.watch_whether_all_bind(&policies);
+        }
         let policies = policies.into_iter().map(Policy::into_stored);
         let policies: Vec<_> = policies.collect::<Result<_, _>>()?;
         let ledger = Guarded::open(&self.store, &policies)?;
@@ -276,7 +271,7 @@ impl<S: Store> LimiterBuilder<S> {
         let modes = self.modes.unwrap_or_default();
         let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
         let waiting = WaitingRoom::with(self.wait_places);
-        let limiter = Limiter::with(&policies, ledger, mistakes, limits, modes, waiting);
+        let limiter = Limiter::of(&policies, ledger, mistakes, limits, modes, waiting);
         Ok((limiter, policies))
     }
 }
@@ -289,7 +284,7 @@ impl LimiterBuilder {
     ///
     /// As [`build`](Self::build).
     pub fn build_local(self) -> Result<LocalLimiter, ConfigError> {
-        self.open_alone()
+        self.open(true).map(|(limiter, _)| limiter)
     }
 }
 

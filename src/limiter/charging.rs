@@ -61,7 +61,8 @@ impl Purpose {
         matches!(self, Self::Decide | Self::Hold | Self::Look)
     }
 
-    fn has_modes(self) -> bool {
+    /// Returns whether a request is decided.
+    pub(super) fn is_decided(self) -> bool {
         matches!(self, Self::Decide | Self::Hold)
     }
 }
@@ -192,7 +193,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         steps: &mut S,
     ) -> Result<Charges, R::Refusal> {
         let modes = &self.policies.modes;
-        let are_plain = modes.are_plain() || !purpose.has_modes();
+        let are_plain = modes.are_plain() || !purpose.is_decided();
         let mut charges = Charges::new();
         for (policy, reads) in readers {
             let mode = if are_plain {
@@ -294,7 +295,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         (key, cost): (&Key, u32),
         then: impl FnOnce(&Charge) -> T,
     ) -> T {
-        self.policies.mistakes.note_asked_alike();
         let mut charge = Charge::new(policy, *key, cost);
         self.policies.prices.price(&mut charge, Class::default());
         then(&charge)
@@ -333,6 +333,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         purpose: Purpose,
         finding: Option<&Finding>,
     ) -> Charges {
+        if purpose.is_decided() {
+            self.policies.mistakes.note_alike();
+        }
         let arguments = self.arguments(asker, (key, cost, false), finding);
         let readers = self.policies.limited.iter().map(|&(policy, is_soft)| {
             let demand = Demand {
@@ -349,24 +352,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         });
         self.charges_for(readers, purpose, &mut ())
             .unwrap_or_else(|never| match never {})
-    }
-
-    /// Returns the charges that a request is decided by, for one key at one cost under all policies.
-    pub(crate) fn asked_alike(
-        &self,
-        asker: LimitContext,
-        (key, cost): (Key, u32),
-        purpose: Purpose,
-        finding: Option<&Finding>,
-    ) -> Charges {
-        self.policies.mistakes.note_asked_alike();
-        self.charges_alike(asker, (key, cost), purpose, finding)
-    }
-
-    /// Returns the same by the finding of a resolver that is known now.
-    pub(super) fn asked_alike_now(&self, key: Key, cost: u32, purpose: Purpose) -> Charges {
-        self.policies.mistakes.note_asked_alike();
-        self.charges_now(key, cost, purpose)
     }
 
     /// Returns what is asked of policies by their names, each for a key and at a cost of its own, in the order of the

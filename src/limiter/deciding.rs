@@ -149,7 +149,7 @@ impl LocalLimiter {
             Shape::OnePriced(policy) => self.admit_priced(policy, key, cost),
             Shape::OneLimited(policy) => self.admit_limited(policy, *key, cost),
             Shape::SeveralPlain => self.admit_alike(key, cost),
-            _ => self.admit_charges(&self.asked_alike_now(*key, cost, Purpose::Decide)),
+            _ => self.admit_charges(&self.charges_now(*key, cost, Purpose::Decide)),
         }
     }
 
@@ -169,7 +169,6 @@ impl LocalLimiter {
     /// state.
     #[inline]
     fn choice(&self, policy: usize, key: &mut Key) -> Option<(Option<Limit>, Choice)> {
-        self.policies.mistakes.note_asked_alike();
         let limits = self.policies.limits.as_ref()?;
         let choice = limits.choice(policy, self.asker.as_deref(), key);
         match choice.given {
@@ -193,7 +192,7 @@ impl LocalLimiter {
     }
 
     fn decide_alike(&self, key: Key, cost: u32, outcomes: &mut Outcomes) {
-        let charges = self.asked_alike_now(key, cost, Purpose::Decide);
+        let charges = self.charges_now(key, cost, Purpose::Decide);
         // The store in this process always answers, about each charge.
         let _ = self.decide_all(&charges, outcomes);
     }
@@ -239,13 +238,13 @@ impl LocalLimiter {
 
     fn admit_alike(&self, key: &Key, cost: u32) -> bool {
         let policies = &*self.policies;
-        policies.mistakes.note_asked_alike();
         match self
             .ledger
             .inner()
             .admit_alike(&policies.limited, key, cost)
         {
             Some(verdict) => {
+                policies.mistakes.note_alike();
                 let asked = policies.limited.iter();
                 let asked = asked.map(|(policy, _)| Asked::of(*policy, key, cost));
                 policies.count_judged(asked, verdict);

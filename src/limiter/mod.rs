@@ -18,7 +18,6 @@ mod findings;
 mod inspection;
 mod leased;
 mod limits;
-mod mistakes;
 mod monitored;
 mod on_drop;
 mod overriding;
@@ -57,11 +56,11 @@ pub(crate) use crate::store::Charges;
 pub(crate) use self::limits::{PreparedLimits, RequestLimits, require_plan};
 
 use self::counting::LimiterCounters;
-use self::mistakes::Mistakes;
 use self::policies::{Policies, Shape};
 use self::prices::Prices;
 use self::reservation::Lost;
 use self::terms::RequestTerms;
+use crate::advice::Mistakes;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::StoreError;
@@ -184,19 +183,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
 impl<L: Ledger> Limiter<L> {
     /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
-    #[cfg(feature = "http")]
     pub(crate) fn of(
-        policies: &[Policy],
-        ledger: Guarded<L>,
-        limits: PreparedLimits,
-        modes: DeclaredModes,
-        waiting: WaitingRoom,
-    ) -> Self {
-        let mistakes = Mistakes::of_costs(policies);
-        Self::with(policies, ledger, mistakes, limits, modes, waiting)
-    }
-
-    fn with(
         policies: &[Policy],
         ledger: Guarded<L>,
         mistakes: Mistakes,

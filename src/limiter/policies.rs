@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::counting::LimiterCounters;
 use super::limits::RequestLimits;
-use super::mistakes::Mistakes;
 use super::prices::Prices;
 use super::refusals::Penalties;
 use super::reservation::Lost;
 use super::terms::RequestTerms;
 use super::waiting::LetWait;
+use crate::advice::Mistakes;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
 use crate::decision::{Names, Outcomes};

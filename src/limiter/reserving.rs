@@ -175,14 +175,12 @@ impl<S: Subject> Steps for Reserve<S> {
         limiter: &Limiter<L>,
         findings: &Findings,
     ) -> Reply<Result<Reservation, StoreError>> {
-        self.0.note(limiter);
         let reserve = |charges: &[Charge]| limiter.reserve_charges(charges);
         self.0
             .with_charges(limiter, findings, Purpose::Hold, reserve)
     }
 
     fn now(self, limiter: &LocalLimiter) -> Reservation {
-        self.0.note(limiter);
         let findings = self.0.look(limiter).now();
         let reserve = |charges: &[Charge]| limiter.reserve_at_once(charges);
         self.0

@@ -12,9 +12,6 @@ pub(super) trait Subject: Send + 'static {
     /// Starts to look up the keys.
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks;
 
-    /// Notes in which way the policies are asked.
-    fn note<L: ?Sized>(&self, limiter: &Limiter<L>);
-
     /// Passes on the charges of the policies.
     fn with_charges<L: Ledger + ?Sized, T>(
         &self,
@@ -52,11 +49,6 @@ impl Subject for Alike {
         Looks::of([&self.key], limiter)
     }
 
-    #[inline]
-    fn note<L: ?Sized>(&self, limiter: &Limiter<L>) {
-        limiter.policies.mistakes.note_asked_alike();
-    }
-
     // A list has room for several charges, all of which would be moved.
     #[inline]
     fn with_charges<L: Ledger + ?Sized, T>(
@@ -66,10 +58,10 @@ impl Subject for Alike {
         purpose: Purpose,
         then: impl FnOnce(&[Charge]) -> T,
     ) -> T {
-        let (asked, finding) = ((self.key, self.cost), findings.of(0));
+        let (demand, finding) = ((self.key, self.cost), findings.of(0));
         match limiter.policies.shape().sole() {
-            Some(policy) => limiter.with_charge_of_one(policy, asked, purpose, finding, then),
-            None => then(&limiter.charges_alike(limiter.asker(), asked, purpose, finding)),
+            Some(policy) => limiter.with_charge_of_one(policy, demand, purpose, finding, then),
+            None => then(&limiter.charges_alike(limiter.asker(), demand, purpose, finding)),
         }
     }
 
@@ -87,10 +79,6 @@ impl Subject for Named {
         Looks::of(self.iter().map(|(_, demand)| &demand.key), limiter)
     }
 
-    fn note<L: ?Sized>(&self, limiter: &Limiter<L>) {
-        limiter.policies.mistakes.note_asked_apart();
-    }
-
     fn with_charges<L: Ledger + ?Sized, T>(
         &self,
         limiter: &Limiter<L>,
@@ -98,14 +86,17 @@ impl Subject for Named {
         purpose: Purpose,
         then: impl FnOnce(&[Charge]) -> T,
     ) -> T {
+        if purpose.is_decided() {
+            limiter.policies.mistakes.note_apart();
+        }
         then(&limiter.charges_named(self, findings, purpose))
     }
 
     fn decide_now(&self, limiter: &LocalLimiter, outcomes: &mut Outcomes) {
-        self.note(limiter);
         let findings = self.look(limiter).now();
-        let charges = limiter.charges_named(self, &findings, Purpose::Decide);
-        // The store in this process always answers, about each charge.
-        let _ = limiter.decide_all(&charges, outcomes);
+        self.with_charges(limiter, &findings, Purpose::Decide, |charges| {
+            // The store in this process always answers, about each charge.
+            let _ = limiter.decide_all(charges, outcomes);
+        });
     }
 }

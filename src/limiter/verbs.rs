@@ -262,7 +262,6 @@ impl<S: Subject> Steps for Check<S> {
         limiter: &Limiter<L>,
         findings: &Findings,
     ) -> Reply<Result<Decision, StoreError>> {
-        self.0.note(limiter);
         let decide = |charges: &[Charge]| limiter.decision_on(charges);
         self.0
             .with_charges(limiter, findings, Purpose::Decide, decide)

@@ -22,6 +22,7 @@ use super::gates::Newest;
 #[cfg(feature = "config")]
 use super::shadow::Shadow;
 use super::{RateLimit, RateLimitLayerBuilder};
+use crate::advice::Mistakes;
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
 #[cfg(any(feature = "admin", feature = "config"))]
@@ -68,6 +69,7 @@ impl RateLimitLayer {
         let limiter = Limiter::of(
             &policies,
             Guarded::in_process(ledger),
+            Mistakes::of(&policies),
             PreparedLimits::of_one_each(),
             modes,
             WaitingRoom::closed(),

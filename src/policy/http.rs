@@ -8,13 +8,11 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::in_the_clear::watched;
 #[cfg(feature = "config")]
 use super::logged::{Logged, OrLogged};
 use super::settling::Settling;
 use super::{Demand, Keyless, NoDemand, NoKey, Policy, Scope, Unkeyed};
 use crate::algorithm::Algorithm;
-use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::ConfigError;
 use crate::factor::Class;
 use crate::key::{Extract, Head, Key, Missing};
@@ -42,14 +40,6 @@ pub struct Http {
     /// Whether more than the key is read of a request.
     has_closures: bool,
 }
-
-const OWN_SECRET: Diagnostic = Diagnostic::new(
-    "TRL013",
-    "",
-    "the store is shared, and the key is hashed with a secret that this process alone has, so that each counts by itself",
-    "hash it with a secret from configuration, `.hashed(&Secret::new(secret)?)`, the same for all; \
-     in a file of limits: `secret = { env = \"RATE_LIMIT_SECRET\" }`",
-);
 
 /// How the operation of a request is found.
 #[derive(Clone)]
@@ -251,14 +241,9 @@ impl Policy<Http> {
         Err(ConfigError::quoting("operations", &self.name, remedy))
     }
 
-    /// Warns of a key that should not be in a store of several processes: it shows a credential, or other
-    /// processes make different keys.
-    pub(crate) fn warn_of_sharing(&mut self) {
-        let Http { key, .. } = &mut self.reads;
-        if key.is_of_this_process() {
-            warn_once_of(&OWN_SECRET, format!("policy {:?}", self.name));
-        }
-        *key = watched(&self.name, Arc::clone(key));
+    /// Returns how its key is taken from a request.
+    pub(crate) fn extractor(&mut self) -> &mut Arc<dyn Extract> {
+        &mut self.reads.key
     }
 
     /// Prepares the policy for requests of a log: see [`Logged`].

@@ -7,7 +7,6 @@
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "http")]
-mod in_the_clear;
 #[cfg(feature = "http")]
 mod keyed;
 #[cfg(feature = "config")]
@@ -24,9 +23,9 @@ mod held;
 mod leasing;
 mod mode;
 mod names;
-mod never_binds;
 mod on_store_failure;
 mod penalty;
+mod scope;
 mod shown;
 mod stored;
 mod terms;
@@ -55,12 +54,11 @@ pub(crate) use self::logged::Logged;
 pub(crate) use self::mode::DeclaredModes;
 pub(crate) use self::names::check_names;
 
-#[cfg(feature = "http")]
-pub(crate) use self::never_binds::{Keyless, Scope};
 pub(crate) use self::penalty::{NamedPenalty, Offences};
+#[cfg(any(feature = "http", test))]
+pub(crate) use self::scope::Keyless;
+pub(crate) use self::scope::Scope;
 pub(crate) use self::terms::Terms;
-
-pub(crate) use self::never_binds::{Pointless, find_pointless};
 
 #[cfg(feature = "http")]
 pub use self::http::Http;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Policy;
 use super::Unsettled;
 use super::names::{PARTS, PRINTABLE};
-use super::never_binds::{Keyless, Scope};
+use super::scope::{Keyless, Scope};
 use crate::algorithm::{Algorithm, Limit};
 use crate::error::ConfigError;
 use crate::plan::Plans;

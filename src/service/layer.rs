@@ -287,7 +287,7 @@ impl<Q, T, E> Rules<Q, T, E> {
             asker.operation = operation(request);
         }
         let limiter = &self.limiter;
-        let mut charges = limiter.asked_alike(asker, (key, cost), Purpose::Hold, finding);
+        let mut charges = limiter.charges_alike(asker, (key, cost), Purpose::Hold, finding);
         let settles = self.settles();
         for charge in &mut charges {
             // The places of a queue are not settled: a request behind has moved up already, or not.

@@ -28,8 +28,9 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("policy", 3, &["plan"]),
     ("store", 4, &[]),
     ("line", 5, &[]),
-    // It holds the requests that wait.
-    ("limiter", 5, &["line"]),
+    ("advice", 5, &[]),
+    // It holds the requests that wait, and looks at their costs.
+    ("limiter", 5, &["line", "advice"]),
     ("adapt", 6, &[]),
     ("response", 6, &[]),
     ("middleware", 7, &[]),

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::RateLimitLayerBuilder;
+use crate::advice::{Pointless, find_pointless, warn_of_sharing};
 #[cfg(all(feature = "calendar", feature = "config"))]
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
@@ -14,7 +15,7 @@ use crate::plan::Plans;
 use crate::plan::ResolverOf;
 #[cfg(feature = "config")]
 use crate::policy::Scope;
-use crate::policy::{Http, Pointless, Policy, find_pointless};
+use crate::policy::{Http, Policy};
 use crate::response::Answers;
 use crate::store::Store;
 
@@ -131,7 +132,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         self.policies.iter().try_for_each(Policy::check)?;
         self.answers.check()?;
         if self.limiter.its_store().is_shared() {
-            self.policies.iter_mut().for_each(Policy::warn_of_sharing);
+            self.policies.iter_mut().for_each(warn_of_sharing);
         }
         let pointless = self.pointless();
         let (policies, readers): (Vec<_>, Vec<_>) =

@@ -4,10 +4,10 @@
 //! Such a policy is usually a typing error in a limit or a period. The warning must not be wrong,
 //! so a policy is reported only if a bound on what the stricter one admits proves it.
 
-use super::on_store_failure::OnStoreFailure;
 use crate::algorithm::{Algorithm, Replenishment};
 use crate::diagnostics::{Diagnostic, warn_once_of};
-use crate::factor::{Factor, FactorCell};
+use crate::factor::Factor;
+use crate::policy::Scope;
 
 const NEVER_BINDS: Diagnostic = Diagnostic::new(
     "TRL006",
@@ -23,34 +23,6 @@ const HIDDEN: Diagnostic = Diagnostic::new(
      strict: limits that follow the load have no effect",
     "give the factor to the stricter policy, or lower the floor; in a file of limits: `adapt = true` of the policy, `least` under `[adapt]`",
 );
-
-/// The parts of a policy that decide whether another one makes it pointless.
-pub(crate) struct Scope<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) algorithm: &'a Algorithm,
-    /// The share of its limit that is in force.
-    pub(crate) factor: Option<&'a FactorCell>,
-    /// Whether it is soft, in shadow or off.
-    pub(crate) refuses_none: bool,
-    /// Identifies the counted clients and the cost; `None` if they are unknown.
-    pub(crate) counts: Option<String>,
-    /// Whether the policy does not apply to some requests.
-    pub(crate) is_conditional: bool,
-    pub(crate) refuses: Keyless,
-    pub(crate) on_store_failure: OnStoreFailure,
-}
-
-/// Which requests without a key a policy refuses, from the fewest to the most.
-#[derive(Clone, Copy, PartialEq, PartialOrd)]
-#[cfg_attr(
-    not(feature = "http"),
-    expect(dead_code, reason = "without HTTP there is always a key")
-)]
-pub(crate) enum Keyless {
-    None,
-    ByServer,
-    All,
-}
 
 /// A policy that can never bind because of another, and that other.
 #[derive(Clone, Debug)]
@@ -98,10 +70,10 @@ pub(crate) fn find_pointless(policies: &[Scope<'_>]) -> Vec<Pointless> {
     let policies = policies.get(..MOST_COMPARED).unwrap_or(policies);
     for (index, policy) in policies.iter().enumerate() {
         let by = policies.iter().enumerate().find(|(other, stricter)| {
-            let first_of_equals = index < *other && policy.is_pointless_beside(stricter);
+            let first_of_equals = index < *other && is_pointless(policy, stricter);
             *other != index
-                && policy.is_pointless_beside(stricter)
-                && !(first_of_equals && stricter.is_pointless_beside(policy))
+                && is_pointless(policy, stricter)
+                && !(first_of_equals && is_pointless(stricter, policy))
         });
         if let Some((_, stricter)) = by {
             subjects.push(Pointless {
@@ -114,25 +86,14 @@ pub(crate) fn find_pointless(policies: &[Scope<'_>]) -> Vec<Pointless> {
     subjects
 }
 
-impl Scope<'_> {
-    fn is_pointless_beside(&self, other: &Self) -> bool {
-        let same_requests =
-            self.counts.is_some() && self.counts == other.counts && !other.is_conditional;
-        let refuses_no_more = self.refuses <= other.refuses
-            // While the store is away, the other one may let pass what this one refuses.
-            && self.on_store_failure == other.on_store_failure;
-        same_requests && refuses_no_more && !other.refuses_none && never_binds_in(self, other)
-    }
-
-    /// Returns the least share of its limit that can be in force.
-    fn least(&self) -> Factor {
-        self.factor.map_or(Factor::ONE, FactorCell::least)
-    }
-
-    /// Returns the largest share of its limit that can be in force.
-    fn most(&self) -> Factor {
-        self.factor.map_or(Factor::ONE, FactorCell::most)
-    }
+/// Returns whether `policy` is pointless beside `other`.
+fn is_pointless(policy: &Scope<'_>, other: &Scope<'_>) -> bool {
+    let same_requests =
+        policy.counts.is_some() && policy.counts == other.counts && !other.is_conditional;
+    let refuses_no_more = policy.refuses <= other.refuses
+        // While the store is away, the other one may let pass what this one refuses.
+        && policy.on_store_failure == other.on_store_failure;
+    same_requests && refuses_no_more && !other.refuses_none && never_binds_in(policy, other)
 }
 
 /// The most that an algorithm admits: a limit in each period. The kind says how much more in a span
@@ -255,6 +216,8 @@ mod tests {
     use super::*;
     use crate::algorithm::State;
     use crate::clock::Micros;
+    use crate::factor::FactorCell;
+    use crate::policy::{Keyless, OnStoreFailure};
 
     fn algorithm() -> impl Strategy<Value = Algorithm> {
         let kind = prop::sample::select(vec![

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::never_binds::{Pointless, find_pointless};
 use crate::decision::{Names, Outcomes};
 use crate::diagnostics::{Diagnostic, warn_once_of};
-use crate::policy::{Pointless, Policy, Unkeyed, find_pointless};
+use crate::policy::{Policy, Unkeyed};
 use crate::store::Charge;
 
 const COSTS_TOO_MUCH: Diagnostic = Diagnostic::new(
@@ -15,7 +16,7 @@ const COSTS_TOO_MUCH: Diagnostic = Diagnostic::new(
 );
 
 /// The mistakes that were found in a limiter's policies so far.
-pub(super) struct Mistakes {
+pub(crate) struct Mistakes {
     never_bind: Option<NeverBind>,
     /// The least limit of a policy, as the store has it. A charge of this cost or less never costs too much.
     least: u32,
@@ -29,9 +30,9 @@ pub(super) struct Mistakes {
 struct NeverBind {
     subjects: Vec<Pointless>,
     /// How many requests charged all policies alike.
-    asked_alike: AtomicU32,
+    alike: AtomicU32,
     /// Whether some requests did not.
-    asked_apart: AtomicBool,
+    apart: AtomicBool,
 }
 
 impl NeverBind {
@@ -43,18 +44,18 @@ impl NeverBind {
         let subjects = find_pointless(&scopes);
         (!subjects.is_empty()).then(|| Self {
             subjects,
-            asked_alike: AtomicU32::new(0),
-            asked_apart: AtomicBool::new(false),
+            alike: AtomicU32::new(0),
+            apart: AtomicBool::new(false),
         })
     }
 
     #[cold]
-    fn note_asked_alike(&self) {
-        let is_decided = self.asked_alike.load(Ordering::Relaxed) >= Self::ENOUGH;
-        if is_decided || self.asked_apart.load(Ordering::Relaxed) {
+    fn note_alike(&self) {
+        let is_decided = self.alike.load(Ordering::Relaxed) >= Self::ENOUGH;
+        if is_decided || self.apart.load(Ordering::Relaxed) {
             return;
         }
-        if self.asked_alike.fetch_add(1, Ordering::Relaxed) + 1 == Self::ENOUGH {
+        if self.alike.fetch_add(1, Ordering::Relaxed) + 1 == Self::ENOUGH {
             self.subjects.iter().for_each(Pointless::warn);
         }
     }
@@ -62,7 +63,7 @@ impl NeverBind {
 
 impl Mistakes {
     /// Watches the costs alone, for a layer, which detects policies that never bind by itself.
-    pub(super) fn of_costs(policies: &[Policy]) -> Self {
+    pub(crate) fn of(policies: &[Policy]) -> Self {
         let limits = policies.iter().filter(|policy| !policy.is_soft());
         let limits = limits.filter_map(|policy| policy.algorithm().limit());
         let least = limits.filter(|limit| *limit > 0).min().unwrap_or(u32::MAX);
@@ -79,37 +80,37 @@ impl Mistakes {
     }
 
     /// Compares the costs of charges with the limits in parts, as the store has them.
-    pub(super) fn of_parts(self, policies: &[Policy]) -> Self {
+    pub(crate) fn of_parts(self, policies: &[Policy]) -> Self {
         Self {
             never_bind: self.never_bind,
             least_units: self.least_units,
-            ..Self::of_costs(policies)
+            ..Self::of(policies)
         }
     }
 
     /// Also watches whether a policy never binds. That depends on the keys and costs of the requests.
-    pub(super) fn look_whether_all_bind(&mut self, policies: &[Policy]) {
+    pub(crate) fn watch_whether_all_bind(&mut self, policies: &[Policy]) {
         self.never_bind = NeverBind::of(policies);
     }
 
     /// Records a request that charges all policies for one key at one cost.
     #[inline]
-    pub(super) fn note_asked_alike(&self) {
+    pub(crate) fn note_alike(&self) {
         if let Some(never_bind) = &self.never_bind {
-            never_bind.note_asked_alike();
+            never_bind.note_alike();
         }
     }
 
     /// Records a request that charges named policies, each for a key and at a cost of its own.
-    pub(super) fn note_asked_apart(&self) {
+    pub(crate) fn note_apart(&self) {
         if let Some(never_bind) = &self.never_bind {
-            never_bind.asked_apart.store(true, Ordering::Relaxed);
+            never_bind.apart.store(true, Ordering::Relaxed);
         }
     }
 
     /// Checks whether these charges were denied because one of them exceeds its limit.
     #[inline]
-    pub(super) fn look_at_costs(&self, names: &Names, charges: &[Charge], outcomes: &Outcomes) {
+    pub(crate) fn look_at_costs(&self, names: &Names, charges: &[Charge], outcomes: &Outcomes) {
         if charges.iter().any(|charge| charge.cost > self.least) && !outcomes.is_allowed() {
             self.look_at_large_costs(names, charges, outcomes);
         }
@@ -117,7 +118,7 @@ impl Mistakes {
 
     /// Returns whether a request of this cost under all policies may exceed a limit.
     #[inline]
-    pub(super) fn may_cost_too_much(&self, cost: u32) -> bool {
+    pub(crate) fn may_cost_too_much(&self, cost: u32) -> bool {
         cost > self.least_units
     }
 
@@ -125,8 +126,8 @@ impl Mistakes {
     #[inline(never)]
     fn look_at_large_costs(&self, names: &Names, charges: &[Charge], outcomes: &Outcomes) {
         for (policy, outcome) in outcomes.iter() {
-            let mut asked = charges.iter().filter(|charge| charge.policy == policy);
-            let cost = asked.next().map_or(0, |charge| charge.cost);
+            let mut own = charges.iter().filter(|charge| charge.policy == policy);
+            let cost = own.next().map_or(0, |charge| charge.cost);
             // A limit of 0 closes a policy, and a limit other than the policy's own is intended for its
             // requests.
             let is_meant =

@@ -1,10 +1,11 @@
-//! Finds credentials that reach a shared store as clients send them.
+//! Finds keys that should not be in a store of several processes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::key::{Extract, Head, Key, Missing, credential_shown_by};
+use crate::policy::{Http, Policy};
 
 const IN_THE_CLEAR: Diagnostic = Diagnostic::new(
     "TRL015",
@@ -14,14 +15,33 @@ const IN_THE_CLEAR: Diagnostic = Diagnostic::new(
      in a file of limits: `key = \"api_key\"`, or `key = { hashed = { header = \"x-gateway-key\" } }`, and a `secret`",
 );
 
+const OWN_SECRET: Diagnostic = Diagnostic::new(
+    "TRL013",
+    "",
+    "the store is shared, and the key is hashed with a secret that this process alone has, so that each counts by itself",
+    "hash it with a secret from configuration, `.hashed(&Secret::new(secret)?)`, the same for all; \
+     in a file of limits: `secret = { env = \"RATE_LIMIT_SECRET\" }`",
+);
+
+/// Warns of a key that should not be in a store of several processes: it shows a credential, or other processes make
+/// different keys.
+pub(crate) fn warn_of_sharing(policy: &mut Policy<Http>) {
+    let name = policy.name().to_owned();
+    let key = policy.extractor();
+    if key.is_of_this_process() {
+        warn_once_of(&OWN_SECRET, format!("policy {name:?}"));
+    }
+    *key = checked(&name, Arc::clone(key));
+}
+
 /// Wraps the extractor of a policy over a shared store. An extractor that says what it reads is reported at
 /// once; the keys of a closure are checked in requests.
-pub(super) fn watched(policy: &str, key: Arc<dyn Extract>) -> Arc<dyn Extract> {
+fn checked(policy: &str, key: Arc<dyn Extract>) -> Arc<dyn Extract> {
     if let Some(credential) = key.credential_in_the_clear() {
         warn(policy, &credential);
         return key;
     }
-    Arc::new(Watched {
+    Arc::new(CheckedKey {
         key,
         policy: policy.to_owned(),
         looks: AtomicU32::new(LOOKS),
@@ -35,14 +55,14 @@ fn warn(policy: &str, credential: &str) {
 /// The number of requests to check. A check of every request would cost each of them some 100 ns.
 const LOOKS: u32 = 1_000;
 
-struct Watched {
+struct CheckedKey {
     key: Arc<dyn Extract>,
     policy: String,
     /// The number of requests left to check.
     looks: AtomicU32,
 }
 
-impl Watched {
+impl CheckedKey {
     #[cold]
     fn look(&self, head: &Head<'_>, key: &Key) {
         let one_less = |looks: u32| looks.checked_sub(1);
@@ -57,7 +77,7 @@ impl Watched {
     }
 }
 
-impl Extract for Watched {
+impl Extract for CheckedKey {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
         let key = self.key.extract(head)?;
         if self.looks.load(Ordering::Relaxed) > 0 {
