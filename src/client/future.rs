@@ -12,7 +12,7 @@ use super::advice::Advice;
 use super::learned::CallResult;
 use super::lines::{Call, WaitingCall};
 use super::{LearnedLimitError, NotSent};
-use crate::line::{Answering, HeldCall, Holding, LayerVerdict, Verdict};
+use crate::line::{Answering, Holding, LayerVerdict, PendingCall, Verdict};
 
 pin_project! {
     /// The response of a [`LearnedLimit`](super::LearnedLimit) service.
@@ -23,7 +23,7 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        call: HeldCall<S, Req, Outgoing>,
+        call: PendingCall<S, Req, Outgoing>,
     }
 }
 
@@ -31,7 +31,7 @@ pin_project! {
 pub(super) enum Outgoing {}
 
 impl<S: Service<Req>, Req> LearnedLimitFuture<S, Req> {
-    pub(super) fn new(call: HeldCall<S, Req, Outgoing>) -> Self {
+    pub(super) fn new(call: PendingCall<S, Req, Outgoing>) -> Self {
         Self { call }
     }
 }

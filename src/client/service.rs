@@ -11,7 +11,7 @@ use super::lines::{Bounds, Entry, Lines};
 use super::{LearnedLimitError, LearnedLimitFuture};
 use crate::diagnostics::diagnose;
 use crate::key::{Extract, Head, Missing};
-use crate::line::{HeldCall, Verdict};
+use crate::line::{PendingCall, Verdict};
 
 /// The service of a [`LearnedLimitLayer`](super::LearnedLimitLayer).
 #[derive(Clone)]
@@ -74,7 +74,7 @@ where
                 Verdict::Pass(None)
             }
         };
-        LearnedLimitFuture::new(HeldCall::of(verdict, &mut self.inner, request))
+        LearnedLimitFuture::new(PendingCall::of(verdict, &mut self.inner, request))
     }
 }
 

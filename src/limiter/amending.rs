@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ask::{Ask, Steps, Verb};
+use super::ask::{Ask, Verb};
 use super::charging::Named;
 use super::findings::Findings;
 use super::subject::{Alike, Subject};
@@ -310,8 +310,8 @@ impl<S: Subject> Amend<S> {
     }
 }
 
-impl<S: Subject> Steps for Amend<S> {
-    type Told = ();
+impl<S: Subject> Verb for Amend<S> {
+    type Answer = ();
 
     fn ask<L: Ledger + ?Sized>(
         self,
@@ -328,8 +328,8 @@ impl<S: Subject> Steps for Amend<S> {
 
 struct Unblock(Amend<Alike>);
 
-impl Steps for Unblock {
-    type Told = bool;
+impl Verb for Unblock {
+    type Answer = bool;
 
     fn ask<L: Ledger + ?Sized>(
         self,

@@ -42,38 +42,33 @@ pub struct Ask<'a, V, L: ?Sized = dyn Ledger> {
     pub(super) verb: V,
 }
 
-/// A verb of a [`Limiter`], such as [`check`](Limiter::check), with its arguments.
-pub trait Verb: Steps<Told = <Self as Verb>::Answer> {
+/// A verb of a [`Limiter`], such as [`check`](Limiter::check), with its arguments. No other crate has one.
+pub trait Verb: Sized + Send + 'static {
     /// What it answers.
     type Answer: Send + 'static;
-}
-
-impl<V: Steps> Verb for V {
-    type Answer = V::Told;
-}
-
-/// The one body of a verb.
-pub trait Steps: Sized + Send + 'static {
-    type Told: Send + 'static;
 
     /// Starts to look up the keys for whose limits the verb waits.
+    #[doc(hidden)]
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
         let _ = limiter;
         Looks::none()
     }
 
     /// Asks the store of this limiter, by the findings of a resolver.
+    #[doc(hidden)]
     fn ask<L: Ledger + ?Sized>(
         self,
         limiter: &Limiter<L>,
         findings: &Findings,
-    ) -> Reply<Result<Self::Told, StoreError>>;
+    ) -> Reply<Result<Self::Answer, StoreError>>;
 
     /// Asks the store in this process.
-    fn now(self, limiter: &LocalLimiter) -> Self::Told;
+    #[doc(hidden)]
+    fn now(self, limiter: &LocalLimiter) -> Self::Answer;
 
     /// Asks the store in this process as any other one, by what is known of the keys.
-    fn at_once(self, limiter: &LocalLimiter) -> Option<Self::Told> {
+    #[doc(hidden)]
+    fn at_once(self, limiter: &LocalLimiter) -> Option<Self::Answer> {
         let findings = self.look(limiter).now();
         self.ask(limiter, &findings).at_once()?.ok()
     }

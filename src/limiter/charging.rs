@@ -248,13 +248,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
         let clock = self.ledger.clock();
         let now = clock.map_or_else(Micros::by_this_node, |clock| clock.now());
-        self.limit_told(charge, *own)?.limit_at(now)
+        self.limit_of_charge(charge, *own)?.limit_at(now)
     }
 
     /// Returns the limit of a charge in units, for a policy with this algorithm, or `None` if it cannot have
     /// that limit.
     #[cfg(any(feature = "config", all(feature = "http", feature = "calendar")))]
-    pub(crate) fn limit_told(&self, charge: &Charge, own: Algorithm) -> Option<Algorithm> {
+    pub(crate) fn limit_of_charge(&self, charge: &Charge, own: Algorithm) -> Option<Algorithm> {
         let prices = &self.policies.prices;
         let own = prices.whole(charge.policy).unwrap_or(own);
         match prices.limit_in_units(charge) {
@@ -358,28 +358,28 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// policies.
     pub(super) fn named<'a, K: IntoKey>(
         &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Named, ConfigError> {
         let limited = &self.policies.limited;
-        let mut demands = Named::new();
-        let mut named: SmallVec<[usize; 8]> = SmallVec::new();
-        for (name, key, cost) in asked {
+        let mut named = Named::new();
+        let mut seen: SmallVec<[usize; 8]> = SmallVec::new();
+        for (name, key, cost) in demands {
             let policy = self.policies.place_of(name)?;
-            if named.contains(&policy) {
+            if seen.contains(&policy) {
                 let remedy = "ask each policy about one key, at the cost of all of it";
                 return Err(ConfigError::quoting("policy", name, remedy));
             }
-            named.push(policy);
+            seen.push(policy);
             if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
                 let demand = Demand {
                     is_soft,
                     ..Demand::of(key.into_key(), cost)
                 };
-                let place = demands.partition_point(|(before, _)| *before < policy);
-                demands.insert(place, (policy, demand));
+                let place = named.partition_point(|(before, _)| *before < policy);
+                named.insert(place, (policy, demand));
             }
         }
-        Ok(demands)
+        Ok(named)
     }
 
     /// Returns the charges of the named policies, with the findings of a resolver for their keys.
@@ -391,8 +391,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ) -> Charges {
         let named = named.iter().enumerate();
         let readers = named.map(|(place, (policy, demand))| {
-            let asked = (demand.key, demand.cost, demand.is_soft);
-            let arguments = self.arguments(self.asker(), asked, findings.of(place));
+            let one = (demand.key, demand.cost, demand.is_soft);
+            let arguments = self.arguments(self.asker(), one, findings.of(place));
             (*policy, arguments)
         });
         self.charges_for(readers, purpose, &mut ())

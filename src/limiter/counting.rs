@@ -74,16 +74,16 @@ impl LimiterCounters {
     /// Returns the heaviest keys of this policy.
     pub(super) fn heaviest(&self, policy: usize) -> Option<HeavyKeys> {
         let Finder { heaviest, options } = self.heaviest.as_ref()?.get(policy)?.as_ref()?;
-        let told = heaviest.read(options.most());
-        let keys = told.keys.iter().map(|(key, weight)| HeavyKey {
+        let read = heaviest.read(options.most());
+        let keys = read.keys.iter().map(|(key, weight)| HeavyKey {
             key: options.show(key),
             cost: weight.cost,
             error: weight.error,
             refused: weight.refused,
         });
         Some(HeavyKeys {
-            total: told.total,
-            error: told.error,
+            total: read.total,
+            error: read.error,
             keys: keys.collect(),
         })
     }
@@ -129,44 +129,52 @@ impl LimiterCounters {
 
 /// What is counted of a charge.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct Tally<'a> {
     policy: usize,
     key: &'a Key,
     units: u32,
-    /// Whether the units of an allowed request are counted when it is settled: a counter cannot take an estimate back.
-    is_settled_later: bool,
+    /// The units that are counted now, if they are charged: none of a request that is counted when it is settled, since a
+    /// counter cannot take an estimate back.
+    units_now: u32,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Tally<'a> {
     #[inline]
     pub(super) fn of(policy: usize, key: &'a Key, units: u32) -> Self {
         Self {
             policy,
             key,
             units,
-            is_settled_later: false,
+            units_now: units,
         }
     }
 
-    /// Returns the units that are counted now, if they are charged.
-    #[inline]
-    fn units_now(&self) -> u32 {
-        if self.is_settled_later { 0 } else { self.units }
+    /// Returns the tally of a request that took no more than these units.
+    pub(super) fn at_most(self, units: u32) -> Self {
+        Self {
+            units: self.units.min(units),
+            units_now: self.units_now.min(units),
+            ..self
+        }
     }
 }
 
 impl Policies {
     /// Returns what is counted of these charges.
     #[inline]
-    pub(super) fn asked<'a>(
+    pub(super) fn tallies<'a>(
         &'a self,
         charges: &'a [Charge],
-    ) -> impl ExactSizeIterator<Item = Asked<'a>> + Clone {
-        charges.iter().map(move |charge| Asked {
-            policy: charge.policy,
-            key: &charge.key,
-            units: self.prices.units(charge),
-            is_settled_later: charge.is_held && charge.is_of_rate(),
+    ) -> impl ExactSizeIterator<Item = Tally<'a>> + Clone {
+        charges.iter().map(move |charge| {
+            let units = self.prices.units(charge);
+            let is_settled_later = charge.is_held && charge.is_of_rate();
+            Tally {
+                policy: charge.policy,
+                key: &charge.key,
+                units,
+                units_now: if is_settled_later { 0 } else { units },
+            }
         })
     }
 
@@ -174,35 +182,35 @@ impl Policies {
     #[inline]
     pub(super) fn count_decided<'a>(
         &self,
-        asked: impl Iterator<Item = Asked<'a>> + Clone,
+        tallies: impl Iterator<Item = Tally<'a>> + Clone,
         outcomes: &Outcomes,
     ) {
-        let units = asked.clone().map(|asked| (asked.policy, asked.units_now()));
+        let units = tallies.clone().map(|tally| (tally.policy, tally.units_now));
         if !self.counted.counters.decided(units, outcomes) {
-            self.log_refusal(&mut asked.clone(), outcomes);
+            self.log_refusal(&mut tallies.clone(), outcomes);
         }
         if self.counted.heaviest.is_some() {
-            self.note_keys(&mut { asked }, outcomes);
+            self.note_keys(&mut { tallies }, outcomes);
         }
     }
 
     /// Counts a request that was decided under one policy.
     #[inline]
-    pub(super) fn count_one(&self, asked: Asked<'_>, is_allowed: bool, outcomes: &Outcomes) {
+    pub(super) fn count_one(&self, tally: Tally<'_>, is_allowed: bool, outcomes: &Outcomes) {
         let counted = &self.counted;
         match outcomes.first() {
             Some(outcome) if is_allowed && counted.heaviest.is_none() => {
-                let (policy, units) = (asked.policy, asked.units_now());
+                let (policy, units) = (tally.policy, tally.units_now);
                 counted.counters.allowed(policy, units, outcome);
             }
-            _ => self.count_alone(asked, outcomes),
+            _ => self.count_alone(tally, outcomes),
         }
     }
 
     // A function of its own: it would make the path of most requests longer.
     #[inline(never)]
-    fn count_alone(&self, asked: Asked<'_>, outcomes: &Outcomes) {
-        self.count_decided(iter::once(asked), outcomes);
+    fn count_alone(&self, tally: Tally<'_>, outcomes: &Outcomes) {
+        self.count_decided(iter::once(tally), outcomes);
     }
 
     /// Counts a verdict on a request under one policy, without numbers.
@@ -228,50 +236,50 @@ impl Policies {
     #[inline]
     pub(super) fn count_judged<'a>(
         &self,
-        asked: impl Iterator<Item = Asked<'a>> + Clone,
+        tallies: impl Iterator<Item = Tally<'a>> + Clone,
         verdict: Result<(), usize>,
     ) {
         if self.counted.heaviest.is_some() {
-            for asked in asked.clone() {
-                let is_refused = verdict == Err(asked.policy);
+            for tally in tallies.clone() {
+                let is_refused = verdict == Err(tally.policy);
                 self.counted
-                    .note(asked.policy, asked.key, asked.units, is_refused, None);
+                    .note(tally.policy, tally.key, tally.units, is_refused, None);
             }
         }
-        let units = asked.map(|asked| (asked.policy, asked.units));
+        let units = tallies.map(|tally| (tally.policy, tally.units));
         self.counted.counters.judged(units, verdict);
     }
 
     #[inline(never)]
-    fn note_keys(&self, asked: &mut dyn Iterator<Item = Asked<'_>>, outcomes: &Outcomes) {
+    fn note_keys(&self, tallies: &mut dyn Iterator<Item = Tally<'_>>, outcomes: &Outcomes) {
         let at = Some(outcomes.at()).filter(|at| *at > Micros::ZERO);
-        for asked in asked {
+        for tally in tallies {
             let mut each = outcomes.iter();
-            let outcome = each.find(|(policy, _)| *policy == asked.policy);
+            let outcome = each.find(|(policy, _)| *policy == tally.policy);
             let is_refused = outcome.is_some_and(|(_, outcome)| outcome.denies());
             let is_charged =
                 outcomes.is_allowed() && outcome.is_some_and(|(_, it)| it.is_allowed());
             let units = if is_charged {
-                asked.units_now()
+                tally.units_now
             } else {
-                asked.units
+                tally.units
             };
             self.counted
-                .note(asked.policy, asked.key, units, is_refused, at);
+                .note(tally.policy, tally.key, units, is_refused, at);
         }
     }
 
     #[cold]
-    fn log_refusal(&self, mut asked: &mut dyn Iterator<Item = Asked<'_>>, outcomes: &Outcomes) {
+    fn log_refusal(&self, mut tallies: &mut dyn Iterator<Item = Tally<'_>>, outcomes: &Outcomes) {
         let counters = &self.counted.counters;
-        // Those that were asked are in the order of the outcomes.
+        // The tallies are in the order of the outcomes.
         for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.denies()) {
             let is_logged = counters.may_log_refusal(policy, outcomes.at());
             if !is_logged && !outcome.is_penalized() {
                 continue;
             }
-            let asked = Iterator::find(&mut asked, |asked| asked.policy == policy);
-            let key_kind = asked.map_or("unknown", |asked| asked.key.kind_name());
+            let tally = Iterator::find(&mut tallies, |tally| tally.policy == policy);
+            let key_kind = tally.map_or("unknown", |tally| tally.key.kind_name());
             if outcome.is_penalized() {
                 counters.log_penalty(policy, key_kind, outcome);
             }
@@ -291,16 +299,6 @@ impl Policies {
         }
     }
 
-    /// Counts units that were taken.
-    pub(super) fn count_taken(&self, charges: &[Charge], units: u32, outcomes: &Outcomes) {
-        let asked = self.asked(charges);
-        let taken = asked.map(|asked| Asked {
-            units: asked.units.min(units),
-            ..asked
-        });
-        self.count_decided(taken, outcomes);
-    }
-
     /// Counts the correction of charges after the fact, if this amendment is one.
     pub(super) fn count_amended(&self, charges: &[Charge], amendment: Amendment) {
         let what = match amendment {
@@ -308,10 +306,10 @@ impl Policies {
             Amendment::Refund => Count::Refunded,
             _ => return,
         };
-        for asked in self.asked(charges) {
-            self.count_settled(asked.policy);
+        for tally in self.tallies(charges) {
+            self.count_settled(tally.policy);
             let counters = &self.counted.counters;
-            counters.policy(asked.policy, what, asked.units.into());
+            counters.policy(tally.policy, what, tally.units.into());
         }
     }
 
@@ -323,8 +321,8 @@ impl Policies {
     /// Counts charges that the store could not decide.
     #[cold]
     pub(super) fn count_failed(&self, charges: &[Charge]) {
-        let asked = charges.iter().map(Charge::policy);
-        self.counted.counters.failed(asked);
+        let policies = charges.iter().map(Charge::policy);
+        self.counted.counters.failed(policies);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::counting::Asked;
+use super::counting::Tally;
 use super::policies::Shape;
 use super::prices::Prices;
 use super::{Limiter, LocalLimiter, Policies, Purpose};
@@ -121,7 +121,7 @@ impl LocalLimiter {
             Shape::OnePlain(policy) => {
                 let ledger = self.ledger.inner();
                 let is_allowed = ledger.charge_one(policy, (&key, cost), None, outcomes);
-                policies.count_one(Asked::of(policy, &key, cost), is_allowed, outcomes);
+                policies.count_one(Tally::of(policy, &key, cost), is_allowed, outcomes);
             }
             Shape::OnePriced(policy) => self.decide_priced(policy, &key, cost, outcomes),
             Shape::OneLimited(policy) => self.decide_limited(policy, key, cost, outcomes),
@@ -160,8 +160,8 @@ impl LocalLimiter {
             let is_allowed = ledger.charge_one(policy, priced, charge.limit, outcomes);
             let charges = slice::from_ref(charge);
             self.policies.prices.convert_to_units(charges, outcomes);
-            let asked = Asked::of(policy, key, cost);
-            self.policies.count_one(asked, is_allowed, outcomes);
+            let tally = Tally::of(policy, key, cost);
+            self.policies.count_one(tally, is_allowed, outcomes);
         });
     }
 
@@ -187,8 +187,8 @@ impl LocalLimiter {
         let is_allowed = ledger.charge_one(policy, (&key, cost), limit, outcomes);
         let window = limit.map(|_| OwnWindow(choice.window));
         outcomes.ruled_by(policy, choice.rule, window);
-        let asked = Asked::of(policy, &key, cost);
-        self.policies.count_one(asked, is_allowed, outcomes);
+        let tally = Tally::of(policy, &key, cost);
+        self.policies.count_one(tally, is_allowed, outcomes);
     }
 
     fn decide_alike(&self, key: Key, cost: u32, outcomes: &mut Outcomes) {
@@ -245,9 +245,9 @@ impl LocalLimiter {
         {
             Some(verdict) => {
                 policies.mistakes.note_alike();
-                let asked = policies.limited.iter();
-                let asked = asked.map(|(policy, _)| Asked::of(*policy, key, cost));
-                policies.count_judged(asked, verdict);
+                let tallies = policies.limited.iter();
+                let tallies = tallies.map(|(policy, _)| Tally::of(*policy, key, cost));
+                policies.count_judged(tallies, verdict);
                 verdict.is_ok()
             }
             None => self.admit_charges(&self.charges_now(*key, cost, Purpose::Decide)),
@@ -269,7 +269,7 @@ impl LocalLimiter {
         if wanted.includes(is_admitted) {
             policies.conclude(charges, &mut outcomes);
         } else {
-            policies.count_judged(policies.asked(charges), Ok(()));
+            policies.count_judged(policies.tallies(charges), Ok(()));
         }
         is_admitted
     }
@@ -301,7 +301,7 @@ impl Policies {
     #[inline]
     pub(super) fn conclude_allowed(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         self.prices.convert_to_units(charges, outcomes);
-        self.count_decided(self.asked(charges), outcomes);
+        self.count_decided(self.tallies(charges), outcomes);
     }
 
     /// Checks a store's answer to these charges, and concludes the decision.

@@ -15,13 +15,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         &self,
         charges: &[Charge],
     ) -> impl Future<Output = AllLeased> + Send + 'static + use<L> {
-        let asked = charges
+        let replies = charges
             .iter()
             .map(|charge| (charge.policy, self.ledger.leased(charge)));
-        let asked: Vec<_> = asked.collect();
+        let replies: Vec<_> = replies.collect();
         async move {
             let mut all = AllLeased::new();
-            for (policy, reply) in asked {
+            for (policy, reply) in replies {
                 if let Ok(units @ 1..) = reply.wait().await {
                     all.push((policy, units));
                 }

@@ -46,8 +46,8 @@ pub use self::reservation::Reservation;
 pub(crate) use self::charging::Purpose;
 #[cfg(feature = "http")]
 pub(crate) use self::charging::{Reads, Steps};
-pub(crate) use self::reservation::{Held, PendingOutcomes, RealCost};
-pub(crate) use self::verdict::{ChargedRequest, Denial, LimiterVerdict, Numbers, Question};
+pub(crate) use self::reservation::{PendingOutcomes, RealCost, ReservationGuard};
+pub(crate) use self::verdict::{ChargedRequest, Denial, LimiterVerdict, Numbers, PendingDecision};
 #[cfg(feature = "http")]
 pub(crate) use self::waiting::NO_TIMER;
 pub(crate) use self::waiting::{Caller, WaitingRoom};

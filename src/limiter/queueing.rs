@@ -141,11 +141,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let queue = self.policies.queue.as_ref().map(|(queue, _)| *queue);
         for charge in charges {
             let mut each = outcomes.iter();
-            let told = each.find(|(policy, _)| *policy == charge.policy);
+            let own = each.find(|(policy, _)| *policy == charge.policy);
             if Some(charge.policy) != queue
                 && charge.cost > 0
                 && charge.slot.is_none()
-                && told.is_some_and(|(_, outcome)| outcome.is_allowed())
+                && own.is_some_and(|(_, outcome)| outcome.is_allowed())
                 && let Some(algorithm) = self.policies.algorithms.get(charge.policy)
             {
                 let amendment = Amendment::TakeBack(Taken::of(charge, algorithm, outcomes));

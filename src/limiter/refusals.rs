@@ -38,14 +38,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
     ) -> impl Future<Output = RefusalCounts> + Send + 'static + use<L> {
         let penalties = &self.policies.penalties;
-        let asked = charges.iter().filter_map(|charge| {
+        let replies = charges.iter().filter_map(|charge| {
             let of = penalties.of_policy(charge.policy)?;
             Some((charge.policy, of, self.ledger.refusals(charge)))
         });
-        let asked: Vec<_> = asked.collect();
+        let replies: Vec<_> = replies.collect();
         async move {
             let mut all = RefusalCounts::new();
-            for (policy, of, reply) in asked {
+            for (policy, of, reply) in replies {
                 if let Ok(refusals) = reply.wait().await {
                     all.push(RefusalCount {
                         policy,

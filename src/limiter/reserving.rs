@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
-use super::ask::{Ask, Steps, Verb};
+use super::ask::{Ask, Verb};
 use super::findings::{Findings, Looks};
-use super::reservation::{Held, PendingOutcomes};
+use super::reservation::{PendingOutcomes, ReservationGuard};
 use super::subject::{Alike, Subject};
 use super::{Limiter, LocalLimiter, Purpose, Reservation};
 use crate::decision::Outcomes;
@@ -75,9 +75,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// ```
     pub fn reserve_with<'a, K: IntoKey>(
         &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Ask<'_, impl Verb<Answer = Reservation>, L>, ConfigError> {
-        Ok(self.asks(Reserve(self.named(asked)?)))
+        Ok(self.asks(Reserve(self.named(demands)?)))
     }
 
     /// Returns how many settlements were lost since the limiter was built, because the store failed or the
@@ -91,7 +91,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     pub(crate) fn free_slots(&self, charges: &[Charge], outcomes: &Outcomes) {
         if self.has_slots() {
             let slots = charges.iter().filter(|charge| charge.slot.is_some());
-            drop(Held::of(self, slots, outcomes));
+            drop(ReservationGuard::of(self, slots, outcomes));
         }
     }
 
@@ -137,9 +137,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let checked = self.policies.checked(charges, answer);
         let outcomes = checked.inspect_err(|_| self.policies.count_failed(charges))?;
         let mut reservation = Reservation::of(self);
-        reservation.decide(charges, |told| {
-            *told = outcomes;
-            told.is_allowed()
+        reservation.decide(charges, |decided| {
+            *decided = outcomes;
+            decided.is_allowed()
         });
         self.conclude_reserved(charges, &mut reservation);
         Ok(reservation)
@@ -163,8 +163,8 @@ impl LocalLimiter {
 
 struct Reserve<S>(S);
 
-impl<S: Subject> Steps for Reserve<S> {
-    type Told = Reservation;
+impl<S: Subject> Verb for Reserve<S> {
+    type Answer = Reservation;
 
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
         self.0.look(limiter)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ask::{Ask, Steps, Verb};
+use super::ask::{Ask, Verb};
 use super::findings::{Findings, Looks};
 use super::leased::AllLeased;
 use super::refusals::RefusalCounts;
@@ -76,9 +76,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// ```
     pub fn check_with<'a, K: IntoKey>(
         &self,
-        asked: impl IntoIterator<Item = (&'a str, K, u32)>,
+        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Ask<'_, impl Verb<Answer = Decision>, L>, ConfigError> {
-        Ok(self.asks(Check(self.named(asked)?)))
+        Ok(self.asks(Check(self.named(demands)?)))
     }
 
     /// Returns the decision that [`check`](Self::check) would make, and charges nothing.
@@ -249,8 +249,8 @@ fn takeable(decision: &Decision, most: u32) -> u32 {
 
 struct Check<S>(S);
 
-impl<S: Subject> Steps for Check<S> {
-    type Told = Decision;
+impl<S: Subject> Verb for Check<S> {
+    type Answer = Decision;
 
     #[inline]
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
@@ -278,8 +278,8 @@ impl<S: Subject> Steps for Check<S> {
 
 struct Admit(Alike);
 
-impl Steps for Admit {
-    type Told = bool;
+impl Verb for Admit {
+    type Answer = bool;
 
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
         self.0.look(limiter)
@@ -303,8 +303,8 @@ impl Steps for Admit {
 
 struct Peek(Alike);
 
-impl Steps for Peek {
-    type Told = Decision;
+impl Verb for Peek {
+    type Answer = Decision;
 
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
         self.0.look(limiter)
@@ -328,8 +328,8 @@ impl Steps for Peek {
 
 struct TakeUpTo(Alike);
 
-impl Steps for TakeUpTo {
-    type Told = (u32, Decision);
+impl Verb for TakeUpTo {
+    type Answer = (u32, Decision);
 
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
         self.0.look(limiter)
@@ -342,22 +342,23 @@ impl Steps for TakeUpTo {
     ) -> Reply<Result<(u32, Decision), StoreError>> {
         let Self(Alike { key, cost: most }) = self;
         let cost = limiter.most_at_once(key, most, findings.of(0));
-        let asked = Alike { key, cost };
-        asked.with_charges(limiter, findings, Purpose::Decide, |charges| {
+        let alike = Alike { key, cost };
+        alike.with_charges(limiter, findings, Purpose::Decide, |charges| {
             if cost == 0 || charges.is_empty() {
                 // There is nothing to take, or no policy that limits it.
                 let peeked = limiter.peek_about(charges);
                 return peeked.map(move |peeked| Ok((cost, peeked?)));
             }
             if limiter.policies.prices.are_any() {
-                return Reply::later(limiter.clone().take_priced(asked, findings.clone()));
+                return Reply::later(limiter.clone().take_priced(alike, findings.clone()));
             }
             let taken = limiter.take(charges);
             limiter.once_answered(charges, taken, |policies, charges, taken| {
                 let (units, outcomes) = taken?;
                 let charges = policies.taken_from(charges, &outcomes);
                 let outcomes = answered(&charges, Ok(outcomes))?;
-                policies.count_taken(&charges, units, &outcomes);
+                let tallies = policies.tallies(&charges);
+                policies.count_decided(tallies.map(|tally| tally.at_most(units)), &outcomes);
                 Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
             })
         })
@@ -371,8 +372,8 @@ impl Steps for TakeUpTo {
 
 struct Inspect(Alike);
 
-impl Steps for Inspect {
-    type Told = Inspection;
+impl Verb for Inspect {
+    type Answer = Inspection;
 
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
         self.0.look(limiter)

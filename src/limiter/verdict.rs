@@ -2,7 +2,7 @@
 //!
 //! A layer reads the charges of a request and asks for a verdict, which is counted here. How it tells the client is the
 //! layer's part: it puts its own admission and refusal into the verdict, which goes to the future of the request, a
-//! [`HeldCall`](crate::line::HeldCall).
+//! [`PendingCall`](crate::line::PendingCall).
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::plan::{self, Finding};
 use crate::store::{Charge, Charged, Wanted};
 
 /// The verdict of a limiter on a request. The numbers are in the outcomes that come with it.
-pub(crate) type LimiterVerdict = Verdict<Numbers, Denial, Box<Question>>;
+pub(crate) type LimiterVerdict = Verdict<Numbers, Denial, Box<PendingDecision>>;
 
 /// Whether the numbers of an admitted request are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) struct ChargedRequest<'a> {
 }
 
 /// A request without a verdict yet. Nearly all requests have theirs at once, and then the charges are not copied.
-pub(crate) struct Question {
+pub(crate) struct PendingDecision {
     charges: Charges,
     caller: Option<Caller>,
     pending: Pending,
@@ -80,7 +80,7 @@ struct Late {
 
 /// Returns the charges that the store has answered. A policy that allows everything without its store was not
 /// asked.
-fn asked<'a>(charges: &'a [Charge], outcomes: &Outcomes) -> Cow<'a, [Charge]> {
+fn answered_charges<'a>(charges: &'a [Charge], outcomes: &Outcomes) -> Cow<'a, [Charge]> {
     if !outcomes.is_degraded() {
         return Cow::Borrowed(charges);
     }
@@ -90,7 +90,7 @@ fn asked<'a>(charges: &'a [Charge], outcomes: &Outcomes) -> Cow<'a, [Charge]> {
 
 impl ChargedRequest<'_> {
     fn wait(self, pending: Pending) -> LimiterVerdict {
-        Verdict::Pending(Box::new(Question {
+        Verdict::Pending(Box::new(PendingDecision {
             charges: Charges::from_slice(self.charges),
             caller: self.caller,
             pending,
@@ -108,7 +108,7 @@ impl Late {
     }
 }
 
-impl Question {
+impl PendingDecision {
     /// Waits for the finding of a resolver.
     pub(crate) fn of_plan(pending: plan::PendingLookup) -> Box<Self> {
         Box::new(Self {
@@ -215,8 +215,8 @@ impl Limiter {
                 self.allow(request, outcomes)
             }
             Charged::Now(Ok(true)) => {
-                let asked = self.policies.asked(charges);
-                self.policies.count_judged(asked, Ok(()));
+                let tallies = self.policies.tallies(charges);
+                self.policies.count_judged(tallies, Ok(()));
                 Verdict::Pass(Numbers::Unknown)
             }
             Charged::Now(Ok(false)) => self.deny(request, outcomes),
@@ -261,7 +261,7 @@ impl Limiter {
 
     /// Lets an allowed request take its turn, if there is a queue for it.
     fn queue_up(&self, request: ChargedRequest<'_>, outcomes: &Outcomes) -> LimiterVerdict {
-        let charges = &*asked(request.charges, outcomes);
+        let charges = &*answered_charges(request.charges, outcomes);
         let Some(queued) = self.queued(charges, outcomes) else {
             return Verdict::Pass(Numbers::Known);
         };

@@ -71,8 +71,8 @@ pub(crate) type LayerVerdict<H> =
 
 pin_project! {
     /// A request under a layer. Dropping it drops the request, or the call to the inner service.
-    #[project = HeldCallProj]
-    pub(crate) enum HeldCall<S, Req, H>
+    #[project = PendingCallProj]
+    pub(crate) enum PendingCall<S, Req, H>
     where
         S: Service<Req>,
         H: Holding,
@@ -80,16 +80,16 @@ pin_project! {
         Waiting {
             pending: Option<H::Pending>,
             // Boxed, since most futures never wait, and each would have the size of this.
-            held: Option<Box<(S, Req)>>,
+            call: Option<Box<(S, Req)>>,
             inner_is_ready: bool,
         },
-        Held {
+        InTurn {
             turn: Option<Box<Turn>>,
             is_its_turn: bool,
             // The place of a request that has waited, in front of the requests that still wait.
             place: Option<H::Pending>,
             admission: Option<H::Admission>,
-            held: Option<Box<(S, Req)>>,
+            call: Option<Box<(S, Req)>>,
         },
         Calling {
             #[pin]
@@ -103,7 +103,7 @@ pin_project! {
     }
 }
 
-impl<S: Service<Req> + Clone, Req, H: Holding> HeldCall<S, Req, H> {
+impl<S: Service<Req> + Clone, Req, H: Holding> PendingCall<S, Req, H> {
     /// Starts with a verdict; `inner` is ready. While the request waits for its turn, and when it is refused,
     /// that readiness is given up: it may be a permit, or a place in a queue.
     #[inline]
@@ -126,7 +126,7 @@ impl<S: Service<Req> + Clone, Req, H: Holding> HeldCall<S, Req, H> {
             Verdict::Pass(_) => Self::of(verdict, inner, request),
             Verdict::Hold(turn, admission) => {
                 *inner = inner.clone();
-                Self::held(turn, admission, (inner.clone(), request))
+                Self::in_turn(turn, admission, (inner.clone(), request))
             }
             Verdict::Refuse(refusal) => {
                 *inner = inner.clone();
@@ -142,7 +142,7 @@ impl<S: Service<Req> + Clone, Req, H: Holding> HeldCall<S, Req, H> {
                 let inner = if inner_is_ready { ready } else { inner.clone() };
                 Self::Waiting {
                     pending: Some(pending),
-                    held: Some(Box::new((inner, request))),
+                    call: Some(Box::new((inner, request))),
                     inner_is_ready,
                 }
             }
@@ -150,14 +150,14 @@ impl<S: Service<Req> + Clone, Req, H: Holding> HeldCall<S, Req, H> {
     }
 }
 
-impl<S: Service<Req>, Req, H: Holding> HeldCall<S, Req, H> {
-    fn held(turn: Box<Turn>, admission: H::Admission, held: (S, Req)) -> Self {
-        Self::Held {
+impl<S: Service<Req>, Req, H: Holding> PendingCall<S, Req, H> {
+    fn in_turn(turn: Box<Turn>, admission: H::Admission, call: (S, Req)) -> Self {
+        Self::InTurn {
             turn: Some(turn),
             is_its_turn: false,
             place: None,
             admission: Some(admission),
-            held: Some(Box::new(held)),
+            call: Some(Box::new(call)),
         }
     }
 
@@ -165,19 +165,19 @@ impl<S: Service<Req>, Req, H: Holding> HeldCall<S, Req, H> {
     fn having_waited(
         place: Option<H::Pending>,
         admission: H::Admission,
-        held: Option<Box<(S, Req)>>,
+        call: Option<Box<(S, Req)>>,
     ) -> Self {
-        Self::Held {
+        Self::InTurn {
             turn: None,
             is_its_turn: true,
             place,
             admission: Some(admission),
-            held,
+            call,
         }
     }
 }
 
-impl<S, Req, H> Future for HeldCall<S, Req, H>
+impl<S, Req, H> Future for PendingCall<S, Req, H>
 where
     S: Service<Req> + Clone,
     H: Answering<S, Req>,
@@ -188,13 +188,13 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<H::Output> {
         loop {
             let next = match self.as_mut().project() {
-                HeldCallProj::Calling { future, admission } => {
+                PendingCallProj::Calling { future, admission } => {
                     let within = H::enter(admission);
                     let answer = ready!(future.poll(cx));
                     drop(within);
                     return Poll::Ready(H::answered(admission, answer));
                 }
-                HeldCallProj::Refused { refusal } => {
+                PendingCallProj::Refused { refusal } => {
                     return Poll::Ready(H::refused(refusal.take().expect(AGAIN)));
                 }
                 waiting => ready!(waiting.next(cx)),
@@ -212,49 +212,49 @@ where
 
 const AGAIN: &str = "polled after it was ready";
 
-impl<S, Req, H> HeldCallProj<'_, S, Req, H>
+impl<S, Req, H> PendingCallProj<'_, S, Req, H>
 where
     S: Service<Req> + Clone,
     H: Answering<S, Req>,
 {
     /// Moves to the next state after a wait, or ends. A function of its own, since most requests never wait.
     #[inline(never)]
-    fn next(self, cx: &mut Context<'_>) -> Poll<Result<HeldCall<S, Req, H>, H::Output>> {
+    fn next(self, cx: &mut Context<'_>) -> Poll<Result<PendingCall<S, Req, H>, H::Output>> {
         match self {
-            HeldCallProj::Waiting { .. } => self.resume(cx).map(Ok),
-            HeldCallProj::Held { .. } => self.take_turn(cx),
-            HeldCallProj::Calling { .. } | HeldCallProj::Refused { .. } => Poll::Pending,
+            PendingCallProj::Waiting { .. } => self.resume(cx).map(Ok),
+            PendingCallProj::InTurn { .. } => self.take_turn(cx),
+            PendingCallProj::Calling { .. } | PendingCallProj::Refused { .. } => Poll::Pending,
         }
     }
 
     /// Asks the layer again about a request that waits for a verdict.
-    fn resume(self, cx: &mut Context<'_>) -> Poll<HeldCall<S, Req, H>> {
-        let HeldCallProj::Waiting {
+    fn resume(self, cx: &mut Context<'_>) -> Poll<PendingCall<S, Req, H>> {
+        let PendingCallProj::Waiting {
             pending,
-            held,
+            call,
             inner_is_ready,
         } = self
         else {
             return Poll::Pending;
         };
         loop {
-            let (inner, request) = held.as_deref_mut().expect(AGAIN);
+            let (inner, request) = call.as_deref_mut().expect(AGAIN);
             let question = pending.as_mut().expect(AGAIN);
             return Poll::Ready(match ready!(H::resume(question, request, cx)) {
                 Verdict::Pass(admission) if !*inner_is_ready => {
-                    HeldCall::having_waited(pending.take(), admission, held.take())
+                    PendingCall::having_waited(pending.take(), admission, call.take())
                 }
                 verdict @ Verdict::Pass(_) => {
-                    let (mut inner, request) = *held.take().expect(AGAIN);
-                    HeldCall::of(verdict, &mut inner, request)
+                    let (mut inner, request) = *call.take().expect(AGAIN);
+                    PendingCall::of(verdict, &mut inner, request)
                 }
-                Verdict::Refuse(refusal) => HeldCall::Refused {
+                Verdict::Refuse(refusal) => PendingCall::Refused {
                     refusal: Some(refusal),
                 },
                 Verdict::Hold(turn, admission) => {
-                    let (inner, request) = *held.take().expect(AGAIN);
+                    let (inner, request) = *call.take().expect(AGAIN);
                     let not_ready = inner.clone();
-                    HeldCall::held(turn, admission, (not_ready, request))
+                    PendingCall::in_turn(turn, admission, (not_ready, request))
                 }
                 Verdict::Pending(unanswered) => {
                     if H::waits_its_turn(&unanswered) {
@@ -270,13 +270,13 @@ where
     }
 
     /// Waits for the turn of a held request, and then calls the inner service.
-    fn take_turn(self, cx: &mut Context<'_>) -> Poll<Result<HeldCall<S, Req, H>, H::Output>> {
-        let HeldCallProj::Held {
+    fn take_turn(self, cx: &mut Context<'_>) -> Poll<Result<PendingCall<S, Req, H>, H::Output>> {
+        let PendingCallProj::InTurn {
             turn,
             is_its_turn,
             place,
             admission,
-            held,
+            call,
         } = self
         else {
             return Poll::Pending;
@@ -285,7 +285,7 @@ where
             ready!(turn.as_deref_mut().expect(AGAIN).poll(cx));
             *is_its_turn = true;
         }
-        let (inner, _) = held.as_deref_mut().expect(AGAIN);
+        let (inner, _) = call.as_deref_mut().expect(AGAIN);
         let readiness = inner.poll_ready(cx);
         if readiness.is_pending() {
             // A request that waits for a limit does not wait for the inner service.
@@ -296,8 +296,8 @@ where
         if let Err(error) = readiness {
             return Poll::Ready(Err(H::failed(admission, error)));
         }
-        let (mut inner, request) = *held.take().expect(AGAIN);
-        let calling = HeldCall::of(Verdict::Pass(admission), &mut inner, request);
+        let (mut inner, request) = *call.take().expect(AGAIN);
+        let calling = PendingCall::of(Verdict::Pass(admission), &mut inner, request);
         // The request is on its way: let the requests behind it go on.
         drop((turn.take(), place.take()));
         Poll::Ready(Ok(calling))

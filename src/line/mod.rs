@@ -10,7 +10,7 @@
 //! - Outgoing calls stand in a [`Row`] for each key, an ordered list of requests that the wait queue uses
 //!   too.
 //!
-//! [`HeldCall`] is the future of a request that is held and then goes on.
+//! [`PendingCall`] is the future of a request that is held and then goes on.
 
 mod estimate;
 mod future;
@@ -24,7 +24,7 @@ mod vacancy;
 mod wait_queue;
 
 pub(crate) use self::estimate::Estimate;
-pub(crate) use self::future::{Answering, HeldCall, Holding, LayerVerdict, Verdict};
+pub(crate) use self::future::{Answering, Holding, LayerVerdict, PendingCall, Verdict};
 pub(crate) use self::leaving::Leaving;
 pub(crate) use self::lines::{LineOf, Lines, NoTimer};
 pub(crate) use self::order::Free;

@@ -99,7 +99,7 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
     fn charges(&mut self, charge: &Charge) {
         let limiter = self.gate.limiter();
         let rule = limiter.rule_named(charge.rule);
-        let limit = limiter.limit_told(charge, limiter.algorithm_of(charge.policy));
+        let limit = limiter.limit_of_charge(charge, limiter.algorithm_of(charge.policy));
         let (key, cost) = self.counted;
         let considered = match limit {
             Some(limit) => Considered::Counts {

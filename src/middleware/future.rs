@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use super::ResponseBody;
 use super::gate::Gate;
-use crate::line::HeldCall;
+use crate::line::PendingCall;
 
 pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
@@ -24,7 +24,7 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        pub(super) call: HeldCall<S, Req, Gate>,
+        pub(super) call: PendingCall<S, Req, Gate>,
     }
 }
 

@@ -19,7 +19,7 @@ use super::body::{Guard, GuardedBody};
 use super::settlements::Settlements;
 use crate::clock::Timers;
 use crate::decision::Outcomes;
-use crate::limiter::{Held, Limiter, RealCost};
+use crate::limiter::{Limiter, RealCost, ReservationGuard};
 use crate::policy::{Ended, ReportedCost, Settling, Spend};
 use crate::store::Charge;
 
@@ -33,7 +33,7 @@ pub struct ResponseGuard(Option<Box<Option<GuardedRequest>>>);
 
 struct GuardedRequest {
     settlements: Arc<Settlements>,
-    held: Held,
+    held: ReservationGuard,
     spend: Option<Spend>,
     is_head: bool,
     /// When the request began, if a closure needs that.
@@ -188,7 +188,7 @@ impl GuardedRequest {
         extensions: &mut Extensions,
     ) -> Option<Self> {
         let charges = charges.iter().filter(|charge| charge.is_held);
-        let held = Held::of(limiter, charges, outcomes);
+        let held = ReservationGuard::of(limiter, charges, outcomes);
         if held.is_empty() {
             return None;
         }

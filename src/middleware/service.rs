@@ -7,7 +7,7 @@ use tower_service::Service;
 
 use super::gates::Gates;
 use super::{ResponseBody, ResponseFuture};
-use crate::line::HeldCall;
+use crate::line::PendingCall;
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of an inner service.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let Self { inner, gates } = self;
-        let call = HeldCall::of(gates.ask(&mut request), inner, request);
+        let call = PendingCall::of(gates.ask(&mut request), inner, request);
         ResponseFuture { call }
     }
 }

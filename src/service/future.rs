@@ -6,7 +6,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::layer::Rules;
-use crate::line::HeldCall;
+use crate::line::PendingCall;
 
 pin_project! {
     /// The response of a [`Limit`](super::Limit) service.
@@ -24,7 +24,8 @@ pin_project! {
     }
 }
 
-type Call<S, Q> = HeldCall<S, Q, Rules<Q, <S as Service<Q>>::Response, <S as Service<Q>>::Error>>;
+type Call<S, Q> =
+    PendingCall<S, Q, Rules<Q, <S as Service<Q>>::Response, <S as Service<Q>>::Error>>;
 
 impl<S: Service<Q>, Q> LimitFuture<S, Q> {
     pub(super) fn new(call: Call<S, Q>) -> Self {

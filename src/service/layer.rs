@@ -14,7 +14,7 @@ use tower_service::Service;
 use super::{Limit, Refused};
 use crate::decision::Outcomes;
 use crate::key::{IntoKey, Key};
-use crate::limiter::{Charges, Held, Limiter, Purpose, RealCost};
+use crate::limiter::{Charges, Limiter, Purpose, RealCost, ReservationGuard};
 #[cfg(feature = "resolver")]
 use crate::plan::Resolver;
 use crate::plan::{Finding, PlanLookup, PlanOf, ResolverOf, Subject};
@@ -51,7 +51,7 @@ type RealCostOf<T, E> = dyn Fn(Result<&T, &E>) -> Option<u32> + Send + Sync;
 
 /// The charges and slots that a request holds until its answer, and the rules that settle them. A request that is dropped
 /// before that has no answer.
-pub(super) type Kept<Q, T, E> = (Held, Arc<Rules<Q, T, E>>);
+pub(super) type Kept<Q, T, E> = (ReservationGuard, Arc<Rules<Q, T, E>>);
 
 pub(super) struct Rules<Q, T, E> {
     pub(super) limiter: Limiter,
@@ -261,13 +261,13 @@ impl<Q, T, E> Rules<Q, T, E> {
     ) -> Option<Box<Kept<Q, T, E>>> {
         self.settles().then(|| {
             let kept = charges.iter().filter(|charge| charge.is_held);
-            let held = Held::of(&self.limiter, kept, outcomes);
+            let held = ReservationGuard::of(&self.limiter, kept, outcomes);
             Box::new((held, Arc::clone(self)))
         })
     }
 
     /// Settles a request at the cost in its answer.
-    pub(super) fn settle(&self, held: &mut Held, answer: Result<&T, &E>) {
+    pub(super) fn settle(&self, held: &mut ReservationGuard, answer: Result<&T, &E>) {
         let units = self.real_cost.as_ref().and_then(|cost| cost(answer));
         let cost = units.map_or(RealCost::Estimate, RealCost::Units);
         held.settle(|_| cost);

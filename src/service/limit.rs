@@ -6,7 +6,7 @@ use tower_service::Service;
 
 use super::LimitFuture;
 use super::layer::Rules;
-use crate::line::HeldCall;
+use crate::line::PendingCall;
 
 /// The service that a [`LimitLayer`](super::LimitLayer) makes of an inner service.
 pub struct Limit<S, Q>
@@ -56,7 +56,7 @@ where
             *rules = newest;
         }
         let verdict = rules.ask(&request);
-        LimitFuture::new(HeldCall::of(verdict, inner, request))
+        LimitFuture::new(PendingCall::of(verdict, inner, request))
     }
 }
 

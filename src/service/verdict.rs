@@ -10,7 +10,7 @@ use super::layer::{Kept, Rules};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::limiter::{
-    Caller, ChargedRequest, Denial, LimiterVerdict, Numbers, Question, require_plan,
+    Caller, ChargedRequest, Denial, LimiterVerdict, Numbers, PendingDecision, require_plan,
 };
 use crate::line::{Answering, Holding, LayerVerdict, Verdict};
 use crate::observe::Request;
@@ -21,14 +21,14 @@ use crate::store::{Charge, Wanted};
 pub(super) type LimitVerdict<Q, T, E> = LayerVerdict<Rules<Q, T, E>>;
 
 /// A request without a verdict, and the rules by which it gets one.
-type Waiting<Q, T, E> = (Box<Question>, Arc<Rules<Q, T, E>>);
+type Waiting<Q, T, E> = (Box<PendingDecision>, Arc<Rules<Q, T, E>>);
 
 impl<Q, T, E> Rules<Q, T, E> {
     pub(super) fn ask(self: &Arc<Self>, request: &Q) -> LimitVerdict<Q, T, E> {
         match self.look(request) {
             None => self.ask_as(request, None),
             Some(PlanLookup::Known(finding)) => self.ask_as(request, Some(&finding)),
-            Some(PlanLookup::Pending(coming)) => self.wait(Question::of_plan(coming)),
+            Some(PlanLookup::Pending(coming)) => self.wait(PendingDecision::of_plan(coming)),
         }
     }
 
@@ -74,12 +74,12 @@ impl<Q, T, E> Rules<Q, T, E> {
                 Denial::Store(error) => Refused::Store(error),
                 Denial::NoTimer => Refused::NoTimer,
             })),
-            Verdict::Pending(question) => self.wait(question),
+            Verdict::Pending(pending) => self.wait(pending),
         }
     }
 
-    fn wait(self: &Arc<Self>, question: Box<Question>) -> LimitVerdict<Q, T, E> {
-        Verdict::Pending((question, Arc::clone(self)))
+    fn wait(self: &Arc<Self>, pending: Box<PendingDecision>) -> LimitVerdict<Q, T, E> {
+        Verdict::Pending((pending, Arc::clone(self)))
     }
 }
 
@@ -91,8 +91,8 @@ impl<Q, T, E> Holding for Rules<Q, T, E> {
 
     fn enter(_: &Self::Admission) {}
 
-    fn waits_its_turn((question, _): &Self::Pending) -> bool {
-        question.waits_its_turn()
+    fn waits_its_turn((pending, _): &Self::Pending) -> bool {
+        pending.waits_its_turn()
     }
 }
 
@@ -100,14 +100,14 @@ impl<S: Service<Q>, Q> Answering<S, Q> for Rules<Q, S::Response, S::Error> {
     type Output = Result<S::Response, S::Error>;
 
     fn resume(
-        (question, rules): &mut Self::Pending,
+        (pending, rules): &mut Self::Pending,
         request: &mut Q,
         cx: &mut Context<'_>,
     ) -> Poll<LimitVerdict<Q, S::Response, S::Error>> {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        let verdict = ready!(question.poll(&rules.limiter, &mut outcomes, cx));
+        let verdict = ready!(pending.poll(&rules.limiter, &mut outcomes, cx));
         Poll::Ready(match verdict {
-            Ok(verdict) => rules.answer(verdict, question.charges(), outcomes),
+            Ok(verdict) => rules.answer(verdict, pending.charges(), outcomes),
             Err(finding) => rules.ask_as(request, Some(&finding)),
         })
     }

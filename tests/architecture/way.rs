@@ -89,8 +89,8 @@ fn a_writer_is_found_and_a_pattern_is_none() {
     for (text, is_found) in [
         ("let charge = Charge::new(policy, key, 1);", true),
         ("Some(price) => Charge {\n    beyond: 0,", true),
-        ("held.push(HeldCharge { charge, taken })", false),
-        ("HeldCharge::new(charge)", false),
+        ("held.push(ReservedCharge { charge, taken })", false),
+        ("ReservedCharge::new(charge)", false),
         ("impl Charge {", false),
         ("// Charge::new(policy, key, 1)", false),
         (

@@ -8,17 +8,17 @@ use crate::store::{Charge, Taken};
 
 /// A charge that is settled at the end of its request, or released if it holds slots.
 #[derive(Clone, Copy)]
-pub(super) struct HeldCharge {
+pub(super) struct ReservedCharge {
     pub(super) charge: Charge,
     /// `None` if it holds slots.
     pub(super) taken: Option<Taken>,
 }
 
 thread_local! {
-    static FREE: FreeLists<HeldCharge> = const { RefCell::new(Vec::new()) };
+    static FREE: FreeLists<ReservedCharge> = const { RefCell::new(Vec::new()) };
 }
 
-impl Reused for HeldCharge {
+impl Reused for ReservedCharge {
     const ROOM: usize = 4;
     const LONGEST: usize = 32;
 
@@ -28,4 +28,4 @@ impl Reused for HeldCharge {
 }
 
 /// One charge is stored in place: more would be most of a reservation.
-pub(super) type HeldCharges = ReusedList<HeldCharge, 1>;
+pub(super) type ReservedCharges = ReusedList<ReservedCharge, 1>;

@@ -4,20 +4,20 @@
 //! [`settle`](Reservation::settle), by [`cancel`](Reservation::cancel), or when it is dropped. The layers
 //! hold one in the body of the response.
 //!
-//! [`Held`] is the part that ends. All that is released when a request ends belongs there, such as its slots:
-//! it is held by [`Held::of`], by the charges and their outcomes, and released in `Held::drop`, after the
+//! [`ReservationGuard`] is the part that ends. All that is released when a request ends belongs there, such as its slots:
+//! it is held by [`ReservationGuard::of`], by the charges and their outcomes, and released in `ReservationGuard::drop`, after the
 //! settlement. [`PendingOutcomes`] also holds the charges of a request that has gone
 //! away before the store has answered.
 
 mod charges;
-mod held;
+mod guard;
 mod pending;
 mod settlement;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use self::held::{Held, RealCost};
+pub(crate) use self::guard::{RealCost, ReservationGuard};
 pub(crate) use self::pending::PendingOutcomes;
 pub(super) use self::settlement::Lost;
 
@@ -50,7 +50,7 @@ use crate::store::{Charge, Ledger};
 #[must_use = "what is dropped at once is charged as if the request had ended"]
 pub struct Reservation {
     decision: Decision,
-    held: Held,
+    guard: ReservationGuard,
 }
 
 impl Reservation {
@@ -61,7 +61,7 @@ impl Reservation {
         let names = Arc::clone(&limiter.policies.names);
         Self {
             decision: Decision::new(names, Outcomes::new(Micros::ZERO)),
-            held: Held::nothing(limiter),
+            guard: ReservationGuard::nothing(limiter),
         }
     }
 
@@ -72,10 +72,10 @@ impl Reservation {
         charges: &[Charge],
         decide: impl FnOnce(&mut Outcomes) -> bool,
     ) {
-        let Self { decision, held } = self;
+        let Self { decision, guard } = self;
         decision.change(|outcomes| {
             if decide(outcomes) {
-                held.hold(charges, outcomes);
+                guard.hold(charges, outcomes);
             }
         });
     }
@@ -88,7 +88,7 @@ impl Reservation {
     /// Settles in this runtime.
     pub(super) fn later(self) -> Self {
         Self {
-            held: self.held.later(),
+            guard: self.guard.later(),
             ..self
         }
     }
@@ -105,7 +105,7 @@ impl Reservation {
 
     /// Settles the request at this cost, under every policy that charged it.
     pub fn settle(mut self, units: u32) {
-        self.held.settle(|_| RealCost::Units(units));
+        self.guard.settle(|_| RealCost::Units(units));
     }
 
     /// Settles the request at these costs by policy. Under the others it cost its estimate.
@@ -134,13 +134,13 @@ impl Reservation {
         mut self,
         amounts: impl IntoIterator<Item = (&'a str, u32)>,
     ) -> Result<(), ConfigError> {
-        let named = |(name, units)| Ok((self.held.policy(name)?, units));
+        let named = |(name, units)| Ok((self.guard.policy(name)?, units));
         let amounts: Result<Vec<_>, _> = amounts.into_iter().map(named).collect();
         let (amounts, result) = match amounts {
             Ok(amounts) => (amounts, Ok(())),
             Err(error) => (Vec::new(), Err(error)),
         };
-        self.held.settle(|policy| {
+        self.guard.settle(|policy| {
             let amount = amounts.iter().find(|(named, _)| *named == policy);
             amount.map_or(RealCost::Estimate, |(_, units)| RealCost::Units(*units))
         });

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
-use super::Held;
+use super::ReservationGuard;
 use super::settlement::unanswered;
 use crate::decision::Outcomes;
 use crate::error::StoreError;
@@ -50,7 +50,7 @@ impl<L: Ledger + ?Sized> PendingOutcomes<L> {
                 if limiter.keeps_its_turns() {
                     limiter.give_turn_back(charges, outcomes);
                 }
-                drop(Held::of(limiter, charges, outcomes).later());
+                drop(ReservationGuard::of(limiter, charges, outcomes).later());
             },
             unanswered,
         };
@@ -120,8 +120,8 @@ impl<L: Ledger + ?Sized> Drop for PendingOutcomes<L> {
         let (limiter, gone) = (self.limiter.clone(), self.gone);
         let charges = mem::take(&mut self.charges);
         let policies = Arc::clone(&limiter.policies);
-        let (of, asked) = (Arc::clone(&policies), charges.clone());
-        let no_answer = OnDrop::new(move || (gone.unanswered)(&of, &asked));
+        let (of, abandoned) = (Arc::clone(&policies), charges.clone());
+        let no_answer = OnDrop::new(move || (gone.unanswered)(&of, &abandoned));
         spawn(&policies.ledger, self.runtime.as_ref(), async move {
             let answer = coming.await;
             no_answer.disarm();

@@ -10,7 +10,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::{Gate, GateVerdict};
-use crate::limiter::Question;
+use crate::limiter::PendingDecision;
 use crate::line::{Answering, Holding, Verdict};
 use crate::middleware::ResponseBody;
 use crate::middleware::guard::ResponseGuard;
@@ -30,7 +30,7 @@ pub(in crate::middleware) struct Admitted {
 
 /// A request that waits for a verdict.
 pub(in crate::middleware) struct Waiting {
-    question: Box<Question>,
+    pending: Box<PendingDecision>,
     gate: Arc<Gate>,
     /// What the file in shadow has decided.
     #[cfg(feature = "config")]
@@ -38,9 +38,9 @@ pub(in crate::middleware) struct Waiting {
 }
 
 impl Gate {
-    pub(super) fn wait(self: &Arc<Self>, question: Box<Question>) -> GateVerdict {
+    pub(super) fn wait(self: &Arc<Self>, pending: Box<PendingDecision>) -> GateVerdict {
         Verdict::Pending(Waiting {
-            question,
+            pending,
             gate: Arc::clone(self),
             #[cfg(feature = "config")]
             tried: None,
@@ -54,7 +54,7 @@ impl Holding for Gate {
     type Refusal = Response<Bytes>;
 
     fn waits_its_turn(waiting: &Waiting) -> bool {
-        waiting.question.waits_its_turn()
+        waiting.pending.waits_its_turn()
     }
 
     type Within = Within;
@@ -78,7 +78,7 @@ where
         request: &mut Request<B>,
         cx: &mut Context<'_>,
     ) -> Poll<GateVerdict> {
-        let verdict = ready!(waiting.gate.resume(&mut waiting.question, request, cx));
+        let verdict = ready!(waiting.gate.resume(&mut waiting.pending, request, cx));
         #[cfg(feature = "config")]
         if let Some(tried) = waiting.tried.take() {
             return Poll::Ready(tried.compare(verdict, request));

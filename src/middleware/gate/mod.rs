@@ -27,7 +27,9 @@ use super::settlements::Settlements;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Head;
-use crate::limiter::{Caller, ChargedRequest, Charges, Limiter, Numbers, Purpose, Question, Steps};
+use crate::limiter::{
+    Caller, ChargedRequest, Charges, Limiter, Numbers, PendingDecision, Purpose, Steps,
+};
 use crate::line::{LayerVerdict, Verdict};
 use crate::observe::Request as RequestCount;
 use crate::plan::{Finding, PlanLookup};
@@ -147,7 +149,7 @@ impl Gate {
         match resolver.look(&head) {
             None => self.ask_as(None, request),
             Some(PlanLookup::Known(finding)) => self.ask_as(Some(&finding), request),
-            Some(PlanLookup::Pending(coming)) => self.wait(Question::of_plan(coming)),
+            Some(PlanLookup::Pending(coming)) => self.wait(PendingDecision::of_plan(coming)),
         }
     }
 
@@ -295,7 +297,7 @@ impl Gate {
     /// Continues a request that had no verdict, as [`ask`](Self::ask) does.
     fn resume<B>(
         self: &Arc<Self>,
-        question: &mut Question,
+        question: &mut PendingDecision,
         request: &mut Request<B>,
         cx: &mut Context<'_>,
     ) -> Poll<GateVerdict> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use super::charges::{HeldCharge, HeldCharges};
+use super::charges::{ReservedCharge, ReservedCharges};
 use super::settlement::{release, settle};
 use crate::decision::Outcomes;
 use crate::error::ConfigError;
@@ -20,9 +20,9 @@ use crate::store::{Amendment, Charge, Ledger, Reply, Taken};
 /// The charges that a request holds until it ends, and that are settled exactly once.
 ///
 /// It keeps the ledger and the policies that have made the charges, so a reload in between changes nothing.
-pub(crate) struct Held {
+pub(crate) struct ReservationGuard {
     policies: Arc<Policies>,
-    charges: HeldCharges,
+    charges: ReservedCharges,
     /// How many of them are settled, counted from the first.
     settled: usize,
     /// Whether some of them hold slots.
@@ -40,13 +40,13 @@ pub(crate) enum RealCost {
     Unsettled,
 }
 
-impl Held {
+impl ReservationGuard {
     /// Creates an empty one, which is filled in place, because it is large to move.
     #[inline]
     pub(super) fn nothing<L: Ledger + ?Sized>(limiter: &Limiter<L>) -> Self {
         Self {
             policies: Arc::clone(&limiter.policies),
-            charges: HeldCharges::new(),
+            charges: ReservedCharges::new(),
             settled: 0,
             holds_slots: false,
             runtime: None,
@@ -60,11 +60,11 @@ impl Held {
         charges: impl IntoIterator<Item = &'a Charge>,
         outcomes: &Outcomes,
     ) -> Self {
-        let mut held = Self::nothing(limiter);
+        let mut guard = Self::nothing(limiter);
         if outcomes.is_allowed() {
-            held.hold(charges, outcomes);
+            guard.hold(charges, outcomes);
         }
-        held
+        guard
     }
 
     /// Holds the charges of an allowed request, by these outcomes.
@@ -90,7 +90,7 @@ impl Held {
             if taken.is_some() || charge.slot.is_some() {
                 self.holds_slots |= taken.is_none();
                 let charge = *charge;
-                self.charges.push(HeldCharge { charge, taken });
+                self.charges.push(ReservedCharge { charge, taken });
             }
         }
     }
@@ -116,19 +116,19 @@ impl Held {
     #[cfg(feature = "http")]
     pub(crate) fn policies(&self) -> impl Iterator<Item = usize> {
         let unsettled = self.charges.get(self.settled..).unwrap_or_default();
-        let settled = unsettled.iter().filter(|held| held.taken.is_some());
-        settled.map(|held| held.charge.policy)
+        let settled = unsettled.iter().filter(|reserved| reserved.taken.is_some());
+        settled.map(|reserved| reserved.charge.policy)
     }
 
     /// Settles the charge of each policy, exactly once.
     pub(crate) fn settle(&mut self, cost: impl Fn(usize) -> RealCost) {
-        while let Some(held) = self.charges.get(self.settled) {
+        while let Some(reserved) = self.charges.get(self.settled) {
             // Even if `cost` or the store panics, it is not settled again.
             self.settled += 1;
-            let Some(taken) = held.taken else {
+            let Some(taken) = reserved.taken else {
                 continue;
             };
-            let charge = held.charge;
+            let charge = reserved.charge;
             // If `cost` panics, the estimate is counted.
             let spent = Cell::new(self.policies.prices.units(&charge));
             let _counted = OnDrop::new(|| self.policies.count_spent(&charge, spent.get()));
@@ -172,8 +172,11 @@ impl Held {
 
     #[inline(never)]
     fn free_slots(&self) {
-        let slots = self.charges.iter().filter(|held| held.taken.is_none());
-        let mut slots = slots.map(|held| &held.charge);
+        let slots = self
+            .charges
+            .iter()
+            .filter(|reserved| reserved.taken.is_none());
+        let mut slots = slots.map(|reserved| &reserved.charge);
         match (slots.next(), slots.next()) {
             (None, _) => {}
             (Some(slot), None) => self.free(slice::from_ref(slot)),
@@ -190,7 +193,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ReservationGuard {
     #[inline]
     fn drop(&mut self) {
         if self.settled < self.charges.len() {
