@@ -14,13 +14,13 @@ use super::failure::{failure, failure_of, interrupted, is_of_some};
 use super::held::HeldSlots;
 use super::leases::Leases;
 use super::link::Link;
-use super::opened::{Charges, OpenedPolicy};
+use super::opened::{Charges, LimitOfCharge, OpenedPolicy};
 use super::pairs::LeaseRequest;
 use super::promise::timed_out;
-use super::query::{LEASE, Own, Query};
+use super::query::{LEASE, Query};
 use super::reply::ScriptReply;
 use super::script::{Call, Script};
-use super::settler::Settler;
+use super::settlement::Settlement;
 use crate::algorithm::Limit;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
@@ -36,17 +36,17 @@ pub(super) struct Calls {
     pub(super) link: Arc<Link>,
     pub(super) watch: Arc<Watch>,
     pub(super) standby: Arc<Standby>,
-    pub(super) policies: Box<[OpenedPolicy]>,
+    pub(super) policies: Arc<[OpenedPolicy]>,
     pub(super) prefix: Arc<str>,
     pub(super) denials: Option<DenialCache>,
     pub(super) epochs: Arc<KeyEpochs>,
     /// The epochs of changes that requests did not make.
     pub(super) changes: Arc<KeyEpochs>,
     pub(super) leases: Option<Leases>,
-    pub(super) charge: Batcher,
+    pub(super) charge: Batcher<Query>,
+    pub(super) settle: Batcher<Settlement>,
     pub(super) amend: Script,
     pub(super) take: Script,
-    pub(super) settler: Settler,
     pub(super) renew: Script,
     pub(super) held: HeldSlots,
     #[cfg(feature = "testing")]
@@ -143,20 +143,20 @@ impl Calls {
             Purpose::Peek => "peek",
             Purpose::Deny => "deny",
         };
-        let mut query = Query::new(verb, self.moment());
+        let mut query = Query::new(verb, self.moment(), until);
         let mut names = Names::default();
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                let own = if policy.algorithm.is_held() {
-                    Own::Slots(self.numbers_of_slots(policy, charge))
+                let limit = if policy.algorithm.is_held() {
+                    LimitOfCharge::Slots(self.numbers_of_slots(policy, charge))
                 } else {
-                    policy.own_limit(charge).map_or(Own::None, Own::Limit)
+                    policy.limit_of(charge)
                 };
-                query.charge(key, charge, (own, None));
+                query.charge(key, charge, (limit, None));
             }
         }
-        let value = self.charge.run(query, until).await;
+        let value = self.charge.run(query).await;
         let answer = value.map_err(failure);
         let answer = self.watched(answer.and_then(|value| ScriptReply::read(value, charges)));
         if matches!(purpose, Purpose::Charge) && answer.as_ref().is_ok_and(ScriptReply::charges) {
@@ -166,7 +166,7 @@ impl Calls {
     }
 
     /// Returns the time to send to the server, if a test sets the clock.
-    fn moment(&self) -> Option<Micros> {
+    pub(super) fn moment(&self) -> Option<Micros> {
         #[cfg(feature = "testing")]
         return self.clock.as_ref().map(Clock::now);
         #[cfg(not(feature = "testing"))]
@@ -180,17 +180,17 @@ impl Calls {
         questions: &[LeaseRequest],
         until: Instant,
     ) -> Result<ScriptReply, StoreError> {
-        let mut query = Query::new(LEASE, self.moment());
+        let mut query = Query::new(LEASE, self.moment(), until);
         let (mut names, mut charges) = (Names::default(), Charges::new());
         for LeaseRequest { charge, ask, .. } in questions {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                let own = policy.own_limit(charge).map_or(Own::None, Own::Limit);
-                query.charge(key, charge, (own, Some(Box::new(ask.clone()))));
+                let ask = Some(Box::new(ask.clone()));
+                query.charge(key, charge, (policy.limit_of(charge), ask));
                 charges.push(*charge);
             }
         }
-        let value = self.charge.run(query, until).await;
+        let value = self.charge.run(query).await;
         let answer = value.map_err(failure);
         let answer =
             self.watched(answer.and_then(|value| ScriptReply::of_granting(value, &charges)));
@@ -254,9 +254,7 @@ impl Calls {
             && let Some(charge) = charges.first()
             && let Some(numbers) = self.numbers(charge, limit)
         {
-            for number in numbers {
-                call.argument(number);
-            }
+            call.numbers(numbers);
         }
         let answer = self.run(&self.amend, &call, charges, until).await;
         if answer.is_ok() && matches!(amendment, Amendment::Release) {
@@ -449,14 +447,7 @@ impl Calls {
     }
 
     pub(super) fn call(&self, verb: impl Display) -> Call {
-        let mut call = Call::default();
-        #[cfg(feature = "testing")]
-        match &self.clock {
-            Some(clock) => call.argument(clock.now().get()),
-            None => call.argument(""),
-        }
-        #[cfg(not(feature = "testing"))]
-        call.argument("");
+        let mut call = Call::at(self.moment());
         call.argument(verb);
         call
     }
@@ -480,9 +471,7 @@ impl Calls {
         call.argument(lua.name);
         let numbers = lua.numbers_at(|| self.now());
         call.argument(amount);
-        for number in once(more).chain(numbers) {
-            call.argument(number);
-        }
+        call.numbers(once(more).chain(numbers));
         call.argument(lua.hours_at(|| self.now()));
     }
 }

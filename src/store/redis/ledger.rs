@@ -14,7 +14,6 @@ use super::lending;
 use super::opened::{Charges, OpenedPolicy};
 use super::renewal::keep;
 use super::reply::ScriptReply;
-use super::settling;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
@@ -174,7 +173,7 @@ impl RedisLedger {
             }
             let changed = match amendment {
                 Amendment::TakeBack(_) | Amendment::Add(_) => {
-                    settling::settle(&calls, &charges, amendment).await
+                    calls.settle(&charges, amendment).await
                 }
                 _ => calls.change_each(&charges, amendment).await,
             };

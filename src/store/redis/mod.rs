@@ -39,8 +39,7 @@ mod script;
 #[cfg(feature = "redis-sentinel")]
 mod sentinel;
 mod server;
-mod settler;
-mod settling;
+mod settlement;
 mod slots;
 #[cfg(feature = "redis-cluster")]
 mod view;
@@ -50,7 +49,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use self::batcher::{Batcher, Lender};
+use self::batcher::Batcher;
 use self::calls::Calls;
 use self::denials::DenialCache;
 use self::held::HeldSlots;
@@ -59,9 +58,9 @@ use self::leases::Leases;
 use self::link::Link;
 use self::not_leased::{SmallLimits, terms};
 use self::opened::OpenedPolicy;
-use self::query::PolicyRule;
+use self::query::Deciding;
 use self::script::Script;
-use self::settler::Settler;
+use self::settlement::Settling;
 use super::denials::KeyEpochs;
 use super::outage::{Standby, Watch};
 use super::{Availability, Store};
@@ -212,28 +211,19 @@ impl Store for RedisStore {
         let counted = given
             .iter()
             .map(|policy| OpenedPolicy::new(policy, suffix(policy)));
-        let policies: Box<[OpenedPolicy]> = counted.collect();
+        let policies: Arc<[OpenedPolicy]> = counted.collect();
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
         let held = rules_that_hold(&policies);
-        let of_each: Box<[PolicyRule]> = policies
-            .iter()
-            .map(OpenedPolicy::rule_and_penalty)
-            .collect();
         let terms = self.lease.map(|life| terms(given, life));
-        let lender = terms.clone().map(|terms| Lender::new(&of_each, terms));
+        let deciding = Deciding::new(&policies, terms.clone());
         let leases = terms.map(|terms| self.leases(given, terms));
         let standby = self.standby(given);
         let calls = Arc::new(Calls {
             standby,
             watch: Arc::clone(&self.watch),
-            charge: Batcher::new(
-                of_each,
-                lender,
-                Arc::clone(&self.link),
-                Arc::clone(&self.watch),
-            ),
+            charge: Batcher::new(deciding, &self.link, &self.watch),
+            settle: Batcher::new(Settling::new(&policies), &self.link, &self.watch),
             amend: Script::of(&rules, include_str!("amend.lua")),
-            settler: Settler::new(Script::of(&rules, include_str!("settle.lua"))),
             take: Script::of(&rules, include_str!("take.lua")),
             renew: Script::of(&held, include_str!("renew.lua")),
             held: HeldSlots::new(self.slot_life),

@@ -1,7 +1,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use smallvec::SmallVec;
+
 use crate::algorithm::{Algorithm, Limit, Lua};
-use crate::policy::{NamedPenalty, Penalty, Policy};
+use crate::clock::Micros;
+use crate::policy::{NamedPenalty, Policy};
 use crate::store::Charge;
 pub(super) use crate::store::Charges;
 
@@ -42,12 +45,6 @@ impl OpenedPolicy {
         self.is_settled.load(Ordering::Relaxed)
     }
 
-    /// Returns the algorithm, the rule, and the penalty for refusals.
-    pub(super) fn rule_and_penalty(&self) -> (Algorithm, Option<Lua>, Option<Penalty>) {
-        let penalty = self.penalty.as_ref().map(|named| named.penalty);
-        (self.algorithm, self.lua, penalty)
-    }
-
     /// Returns the algorithm under the limit of a charge, if that differs from the policy's.
     pub(super) fn under(&self, charge: &Charge) -> Option<Algorithm> {
         let limit = charge
@@ -57,8 +54,9 @@ impl OpenedPolicy {
     }
 
     /// Returns the limit of a charge, if it differs from the policy's and the policy can have it.
-    pub(super) fn own_limit(&self, charge: &Charge) -> Option<Limit> {
-        self.under(charge)?.limits()
+    pub(super) fn limit_of(&self, charge: &Charge) -> LimitOfCharge {
+        let limit = self.under(charge).and_then(|algorithm| algorithm.limits());
+        limit.map_or(LimitOfCharge::Policys, LimitOfCharge::Other)
     }
 
     /// Returns the rule under the limit of a charge.
@@ -68,4 +66,71 @@ impl OpenedPolicy {
             None => self.lua,
         }
     }
+}
+
+/// A policy, and the limit of a charge beside it. Each goes into a call once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rule {
+    pub(super) policy: usize,
+    pub(super) limit: LimitOfCharge,
+}
+
+/// The limit under which a charge is decided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum LimitOfCharge {
+    /// That of its policy.
+    Policys,
+    /// Another one.
+    Other(Limit),
+    /// The numbers of the slots that it takes.
+    Slots([u64; 4]),
+}
+
+impl Rule {
+    fn lua(&self, policies: &[OpenedPolicy]) -> Option<Lua> {
+        let policy = policies.get(self.policy)?;
+        match self.limit {
+            LimitOfCharge::Policys | LimitOfCharge::Slots(_) => policy.lua,
+            LimitOfCharge::Other(limit) => policy.algorithm.under(limit)?.lua(),
+        }
+    }
+
+    /// Returns the name of the rule in Lua, and its numbers at this moment or now.
+    pub(super) fn name_and_numbers(
+        &self,
+        policies: &[OpenedPolicy],
+        moment: Option<Micros>,
+    ) -> (&'static str, [u64; 4]) {
+        let lua = self.lua(policies);
+        let at = || moment.unwrap_or_else(Micros::by_this_node);
+        let numbers = match self.limit {
+            LimitOfCharge::Slots(numbers) => numbers,
+            _ => lua.map_or([0; 4], |lua| lua.numbers_at(at)),
+        };
+        (lua.map_or("", |lua| lua.name), numbers)
+    }
+
+    /// Returns the hours on which the limit depends, if it does.
+    pub(super) fn hours(&self, policies: &[OpenedPolicy], moment: Option<Micros>) -> String {
+        let at = || moment.unwrap_or_else(Micros::by_this_node);
+        let lua = self.lua(policies);
+        lua.map_or_else(String::new, |lua| lua.hours_at(at))
+    }
+}
+
+/// Returns these rules, each once.
+pub(super) fn rules_of(all: impl Iterator<Item = Rule>) -> SmallVec<[Rule; 4]> {
+    let mut rules: SmallVec<[Rule; 4]> = SmallVec::new();
+    for rule in all {
+        if !rules.contains(&rule) {
+            rules.push(rule);
+        }
+    }
+    rules
+}
+
+/// Returns the place of a rule in a call.
+pub(super) fn place(rules: &[Rule], rule: &Rule) -> usize {
+    let place = rules.iter().position(|known| known == rule);
+    place.map_or(0, |place| place + 1)
 }

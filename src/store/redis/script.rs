@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::glue::glue;
 use super::link::Link;
 use crate::algorithm::Lua;
+use crate::clock::Micros;
 
 /// A script in Lua, and the digest by which a server knows it.
 #[derive(Debug)]
@@ -55,6 +56,16 @@ impl Script {
 }
 
 impl Call {
+    /// Begins a call at this moment, or at that of the server's clock.
+    pub(super) fn at(moment: Option<Micros>) -> Self {
+        let mut call = Self::default();
+        match moment {
+            Some(moment) => call.argument(moment.get()),
+            None => call.argument(""),
+        }
+        call
+    }
+
     pub(super) fn key(&mut self, key: impl Display) {
         self.keys.add(key);
     }
@@ -63,10 +74,10 @@ impl Call {
         self.arguments.add(argument);
     }
 
-    /// Appends the keys and the arguments of another call.
-    pub(super) fn add(&mut self, other: &Self) {
-        self.keys.append(&other.keys);
-        self.arguments.append(&other.arguments);
+    pub(super) fn numbers(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        for number in numbers {
+            self.argument(number);
+        }
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
@@ -84,12 +95,6 @@ impl Words {
         // Writing to a vector cannot fail.
         let _ = write!(self.bytes, "{word}");
         self.ends.push(self.bytes.len());
-    }
-
-    fn append(&mut self, other: &Self) {
-        let before = self.bytes.len();
-        self.bytes.extend_from_slice(&other.bytes);
-        self.ends.extend(other.ends.iter().map(|end| before + end));
     }
 
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
