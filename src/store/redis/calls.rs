@@ -14,7 +14,7 @@ use super::failure::{failure, failure_of, interrupted, is_of_some};
 use super::held::HeldSlots;
 use super::leases::Leases;
 use super::link::Link;
-use super::opened::{Charges, LimitOfCharge, OpenedPolicy};
+use super::opened::{Charges, LimitOfCharge, OpenedPolicy, Rule};
 use super::pairs::LeaseRequest;
 use super::promise::timed_out;
 use super::query::{LEASE, Query};
@@ -116,6 +116,46 @@ impl Calls {
             }
         }
         Ok(together)
+    }
+
+    /// Settles what was charged, in a call that others share if one server has all keys.
+    pub(super) async fn settle(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+    ) -> Result<bool, StoreError> {
+        if self.link.is_divided() {
+            return self.change_each(charges, amendment).await;
+        }
+        self.epochs.advance(charges);
+        // A request may be denied in between, and whatever the result, the server may have executed it.
+        let _forgetting = Forgetting(self, charges);
+        let mut names = Names::default();
+        let settlements = charges.iter().filter_map(|charge| {
+            let policy = self.policies.get(charge.policy)?;
+            let (amount, until) = match amendment {
+                Amendment::TakeBack(taken) => (-i64::from(charge.cost), taken.until()),
+                _ => (i64::from(charge.cost), Micros::ZERO),
+            };
+            Some(Settlement {
+                key: charge.key,
+                state_key: names.name(&self.prefix, &charge.key, &policy.suffix),
+                rule: Rule {
+                    policy: charge.policy,
+                    limit: policy.limit_of(charge),
+                },
+                amount,
+                until,
+                moment: self.moment(),
+            })
+        });
+        let mut settled = Ok(true);
+        for answer in self.settle.send(settlements.collect()) {
+            let answer = answer.await.map_err(|_| interrupted());
+            let answer = answer.and_then(|answer| answer.map_err(failure));
+            settled = answer.map(|_| true).and(settled);
+        }
+        settled
     }
 
     /// Groups charges that one script can see: those of one key, or all if there is one server.

@@ -5,30 +5,26 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::batcher::Operation;
-use super::calls::{Calls, Forgetting, Names};
-use super::failure::{failure, interrupted};
 use super::link::Link;
 use super::opened::{OpenedPolicy, Rule, place, rules_of};
 use super::script::{Call, Script};
 use crate::algorithm::Lua;
 use crate::clock::Micros;
-use crate::error::StoreError;
 use crate::key::Key;
-use crate::store::{Amendment, Charge};
 
 /// The settlement of one charge. No request waits for it, and a server that is far away gets no backlog: those that come while
 /// a call is under way share the next call, or as many calls as they fill.
 #[derive(Debug)]
 pub(super) struct Settlement {
-    key: Key,
-    state_key: String,
-    rule: Rule,
+    pub(super) key: Key,
+    pub(super) state_key: String,
+    pub(super) rule: Rule,
     /// Negative for units to give back.
-    amount: i64,
+    pub(super) amount: i64,
     /// Until when it can be given back.
-    until: Micros,
+    pub(super) until: Micros,
     /// The time, if the server does not use its own.
-    moment: Option<Micros>,
+    pub(super) moment: Option<Micros>,
 }
 
 /// The script that settles charges of some policies.
@@ -93,47 +89,5 @@ impl Operation for Settlement {
             call.argument(settlement.until.get());
         }
         (&encoder.script, call)
-    }
-}
-
-impl Calls {
-    /// Settles what was charged, in a call that others share if one server has all keys.
-    pub(super) async fn settle(
-        &self,
-        charges: &[Charge],
-        amendment: Amendment,
-    ) -> Result<bool, StoreError> {
-        if self.link.is_divided() {
-            return self.change_each(charges, amendment).await;
-        }
-        self.epochs.advance(charges);
-        // A request may be denied in between, and whatever the result, the server may have executed it.
-        let _forgetting = Forgetting(self, charges);
-        let mut names = Names::default();
-        let settlements = charges.iter().filter_map(|charge| {
-            let policy = self.policies.get(charge.policy)?;
-            let (amount, until) = match amendment {
-                Amendment::TakeBack(taken) => (-i64::from(charge.cost), taken.until()),
-                _ => (i64::from(charge.cost), Micros::ZERO),
-            };
-            Some(Settlement {
-                key: charge.key,
-                state_key: names.name(&self.prefix, &charge.key, &policy.suffix),
-                rule: Rule {
-                    policy: charge.policy,
-                    limit: policy.limit_of(charge),
-                },
-                amount,
-                until,
-                moment: self.moment(),
-            })
-        });
-        let mut settled = Ok(true);
-        for answer in self.settle.send(settlements.collect()) {
-            let answer = answer.await.map_err(|_| interrupted());
-            let answer = answer.and_then(|answer| answer.map_err(failure));
-            settled = answer.map(|_| true).and(settled);
-        }
-        settled
     }
 }
