@@ -8,6 +8,7 @@ use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use tokio::sync::watch;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::config::Config;
@@ -18,12 +19,14 @@ use crate::forward::{Sender, Upstream};
 use crate::framing::Heads;
 use crate::head::give_one_reading;
 use crate::limits::Limits;
+use crate::phase::Phase;
 use crate::{Body, full, question, told};
 
 /// A reverse proxy with rate limits.
 #[derive(Clone)]
 pub struct Gateway {
     limits: Limits,
+    phase: watch::Receiver<Phase>,
     /// Forwards a request within its limits.
     forwarding: Option<BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>>,
     /// Answers whether a request is within its limits.
@@ -50,7 +53,13 @@ impl Gateway {
             forwarding,
             asking: BoxCloneSyncService::new(limits.layer().layer(allow).map_response(boxed)),
             limits,
+            phase: watch::channel(Phase::Ready).1,
         }
+    }
+
+    /// Closes connections of HTTP/1 with their next response once the server is told to stop.
+    pub fn in_phase(self, phase: watch::Receiver<Phase>) -> Self {
+        Self { phase, ..self }
     }
 
     /// Returns whether this peer is a proxy, which sends the requests of many clients.
@@ -60,6 +69,23 @@ impl Gateway {
     }
 
     pub(crate) async fn answer(
+        self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        heads: Heads,
+    ) -> Response<Body> {
+        let phase = self.phase.clone();
+        let is_http1 = request.version() < Version::HTTP_2;
+        let mut response = self.decide(request, peer, heads).await;
+        let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if is_http1 && !switches && *phase.borrow() == Phase::Draining {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        response
+    }
+
+    async fn decide(
         self,
         request: Request<Incoming>,
         peer: SocketAddr,

@@ -22,6 +22,9 @@
 //! | [`sample`] | a small upstream, to try the server |
 //! | [`command`] | the command line |
 //! | [`limits`] | the limits in force |
+//! | [`ops`] | what operators and their tools see |
+//! | [`token`] | the secret that tells an operator from others |
+//! | [`phase`] | whether the server is ready for requests |
 
 mod calls;
 pub mod command;
@@ -32,6 +35,8 @@ mod framing;
 pub mod gateway;
 mod head;
 pub mod limits;
+pub mod ops;
+pub mod phase;
 mod places;
 mod question;
 pub mod sample;
@@ -39,6 +44,7 @@ pub mod server;
 mod silence;
 mod stall;
 pub mod tls;
+pub mod token;
 
 pub use self::forward::Upstream;
 pub use self::gateway::Gateway;

@@ -51,6 +51,16 @@ impl Limits {
         }
     }
 
+    /// Reads the file again, at once. It blocks, and a mistake is logged and in the status.
+    pub(crate) fn reload(&self) {
+        if let Self::File(watched) = self {
+            match watched.reload() {
+                Ok(status) => tracing::info!("the limits were read again: {status}"),
+                Err(error) => tracing::warn!("the limits stay as they were: {error}"),
+            }
+        }
+    }
+
     /// Returns what is in force, and the file in shadow beside it. Limits of a text have no version that could change.
     pub(crate) fn status(&self) -> Value {
         let Self::File(watched) = self else {

@@ -30,16 +30,12 @@ const NO_PEER: Diagnostic = Diagnostic::new(
 #[derive(Clone)]
 #[must_use = "access admits no request until a router has it"]
 pub struct Access {
-    who: Principal,
+    /// Whether requests from this machine are admitted.
+    is_for_loopback: bool,
+    check: Option<Arc<Check>>,
     is_writable: bool,
     /// In lower case; `None` for loopback.
     hosts: Option<Arc<[String]>>,
-}
-
-#[derive(Clone)]
-enum Principal {
-    Loopback,
-    Check(Arc<Check>),
 }
 
 type Check = dyn Fn(&Head<'_>) -> Option<String> + Send + Sync;
@@ -57,7 +53,7 @@ impl Access {
     /// local:** use [`check`](Self::check) there. The address is read from axum's `ConnectInfo<SocketAddr>`; without it every
     /// request is refused, and the log says so ([`TRL034`](crate::diagnostics)).
     pub fn loopback() -> Self {
-        Self::of(Principal::Loopback)
+        Self::of(true, None)
     }
 
     /// Admits requests for which the closure returns the name of the operator, for example from the extension
@@ -68,14 +64,30 @@ impl Access {
     pub fn check<N: Into<String>>(
         operator: impl Fn(&Head<'_>) -> Option<N> + Send + Sync + 'static,
     ) -> Self {
-        Self::of(Principal::Check(Arc::new(move |head| {
-            operator(head).map(Into::into)
-        })))
+        Self::of(false, None).or_check(operator)
     }
 
-    fn of(who: Principal) -> Self {
+    /// Admits the requests for which the closure returns the name of the operator too, beside those that are admitted
+    /// already: operators with a token beside [this machine](Self::loopback).
+    pub fn or_check<N: Into<String>>(
+        self,
+        operator: impl Fn(&Head<'_>) -> Option<N> + Send + Sync + 'static,
+    ) -> Self {
+        let before = self.check;
+        let check = move |head: &Head<'_>| {
+            let earlier = before.as_ref().and_then(|check| check(head));
+            earlier.or_else(|| operator(head).map(Into::into))
+        };
         Self {
-            who,
+            check: Some(Arc::new(check)),
+            ..self
+        }
+    }
+
+    fn of(is_for_loopback: bool, check: Option<Arc<Check>>) -> Self {
+        Self {
+            is_for_loopback,
+            check,
             is_writable: false,
             hosts: None,
         }
@@ -109,6 +121,16 @@ impl Access {
         self.is_writable
     }
 
+    /// Returns the name of the operator of this request, or why it is refused: for routes beside the page that are for its
+    /// operators alone.
+    ///
+    /// # Errors
+    ///
+    /// When the host or the origin of the request is none of the service, and when it is of no operator.
+    pub fn operator(&self, head: &Head<'_>) -> Result<String, &'static str> {
+        self.admit(head).map(|Operator(name)| name)
+    }
+
     /// Returns the operator of this request, or why it is refused.
     pub(super) fn admit(&self, head: &Head<'_>) -> Result<Operator, &'static str> {
         let host = host(head).ok_or("the request names no host, or several")?;
@@ -118,14 +140,13 @@ impl Access {
         if !is_of_the_same_origin(head.headers(), &host) {
             return Err("a page of another origin cannot use this one");
         }
-        match &self.who {
-            Principal::Loopback => loopback(head),
-            Principal::Check(check) => {
-                let operator = check(head);
-                operator
-                    .map(Operator)
-                    .ok_or("this request names no operator")
-            }
+        if let Some(name) = self.check.as_ref().and_then(|check| check(head)) {
+            return Ok(Operator(name));
+        }
+        if self.is_for_loopback {
+            loopback(head)
+        } else {
+            Err("this request names no operator")
         }
     }
 
@@ -212,12 +233,9 @@ fn peer(head: &Head<'_>) -> Option<IpAddr> {
 /// Leaves out closures.
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let who = match self.who {
-            Principal::Loopback => "loopback",
-            Principal::Check(_) => "check",
-        };
         f.debug_struct("Access")
-            .field("who", &who)
+            .field("is_for_loopback", &self.is_for_loopback)
+            .field("has_check", &self.check.is_some())
             .field("is_writable", &self.is_writable)
             .field("hosts", &self.hosts)
             .finish()
@@ -373,6 +391,20 @@ mod tests {
         for origin in others {
             assert!(of(origin).is_err(), "{origin}");
         }
+    }
+
+    #[test]
+    fn a_closure_names_operators_beside_those_of_this_machine() {
+        let access = Access::loopback()
+            .or_check(|head: &Head<'_>| head.header("x-operator").map(str::to_owned));
+        let host = ("host", "localhost:3000");
+        let away = "192.0.2.1:40000";
+        let named = [host, ("x-operator", "ann")];
+        assert_eq!(admit(&access, away, &named).unwrap().0, "ann");
+        assert!(admit(&access, HERE, &[host]).is_ok());
+        assert!(admit(&access, away, &[host]).is_err());
+        let evil = [("host", "evil.example"), ("x-operator", "ann")];
+        assert!(admit(&access, away, &evil).is_err());
     }
 
     #[test]

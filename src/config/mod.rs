@@ -288,6 +288,15 @@ impl Config {
         }
     }
 
+    /// Gives back the units that this process has leased from the store of the file, before the process ends; see
+    /// [`RedisStore::give_leases_back`](crate::RedisStore::give_leases_back). A store of another kind leases none.
+    #[cfg(feature = "redis")]
+    pub async fn give_leases_back(&self) {
+        if let ReadStore::Redis(store) = &self.settings.store {
+            store.give_leases_back().await;
+        }
+    }
+
     /// Builds a limiter over this store, in place of that of the file.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ start() { # example, NAME=value…
 
 # Starts `ratelimitd serve`, which prints its address like an example.
 serve() { # argument…
-    arguments="serve --listen 127.0.0.1:0 $*"
+    arguments="serve --listen 127.0.0.1:0 --ops none --lame-duck 0s $*"
     run ratelimitd
     arguments=
 }

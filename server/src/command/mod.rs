@@ -1,9 +1,12 @@
 //! The command line.
 
+mod address;
 mod check;
 mod explain;
+mod healthcheck;
 mod replay;
 mod serve;
+mod signals;
 mod variables;
 
 use std::ffi::OsString;
@@ -30,6 +33,7 @@ enum Command {
     Check(check::Check),
     Explain(explain::Explain),
     Replay(replay::Replay),
+    Healthcheck(healthcheck::Healthcheck),
     /// Print the JSON Schema of a file of limits
     Schema,
     /// Print a script that completes commands and flags
@@ -87,6 +91,7 @@ impl Command {
             Self::Check(check) => check.run(),
             Self::Explain(explain) => explain.run(),
             Self::Replay(replay) => replay.run(),
+            Self::Healthcheck(healthcheck) => healthcheck.run(),
             Self::Schema => print(&config::schema()),
             Self::Completions { shell } => {
                 let mut script = Vec::new();

@@ -7,6 +7,7 @@ mod grpc;
 mod hostile;
 mod limits;
 mod nginx;
+mod process;
 mod program;
 mod question;
 mod readings;

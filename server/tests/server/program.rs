@@ -35,10 +35,10 @@ fn failed(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, Strin
 }
 
 /// A file that goes away with the test.
-struct File(PathBuf);
+pub(crate) struct File(PathBuf);
 
 impl File {
-    fn new(name: &str, text: &str) -> Self {
+    pub(crate) fn new(name: &str, text: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("ratelimitd-{}-{number}-{name}", std::process::id());
@@ -47,7 +47,7 @@ impl File {
         Self(path)
     }
 
-    fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.0.to_str().unwrap()
     }
 }
@@ -108,11 +108,27 @@ fn what_cannot_be_served_is_told_and_nothing_starts() {
     let taken = taken.local_addr().unwrap().to_string();
     let file = File::new("bad.toml", "[policies.a]\nquota = \"a few\"\n");
     for (arguments, expected) in [
-        (&["serve", "--listen", &taken][..], "--listen: "),
+        (
+            &["serve", "--ops", "none", "--listen", &taken][..],
+            "--listen: ",
+        ),
+        (&["serve", "--listen", "none", "--ops", &taken], "--ops: "),
+        (
+            &["serve", "--listen", "none", "--ops", "none"],
+            "nothing would be served",
+        ),
         (&["serve", file.path()], ":2:9: "),
         (&["serve", "no-such-file.toml"], "no-such-file.toml"),
         (
-            &["serve", "--listen", "127.0.0.1:0", "--upstream", "ftp://a"],
+            &[
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--ops",
+                "none",
+                "--upstream",
+                "ftp://a",
+            ],
             "--upstream: \"ftp://a\" is neither http nor https",
         ),
     ] {

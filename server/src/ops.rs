@@ -1,0 +1,179 @@
+//! What operators and their tools see: probes, metrics, the status and the page.
+//!
+//! `/livez`, `/readyz` and `/metrics` answer everybody. [`Operators`] may see the rest.
+
+use std::fmt::Write;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderMap, StatusCode};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+use tokio::sync::watch;
+use tower_ratelimit::admin::{self, Access, Handle};
+use tower_ratelimit::key::Head;
+use tower_ratelimit::metrics::Publisher;
+
+use crate::limits::Limits;
+use crate::phase::Phase;
+use crate::token::Token;
+
+/// The operators of a server: who is on this machine, and who has the token.
+#[derive(Clone, Debug)]
+pub struct Operators {
+    access: Access,
+    token: Option<Token>,
+}
+
+impl Operators {
+    /// Without a token, only requests from this machine are admitted. `hosts` are names of the server beside those of
+    /// loopback. Operators change limits and block keys if it `is_writable`.
+    pub fn new(token: Option<Token>, hosts: &[String], is_writable: bool) -> Self {
+        let mut access = Access::loopback();
+        if let Some(token) = token.clone() {
+            access = access.or_check(move |head| token.is_in(head).then_some("token"));
+        }
+        if !hosts.is_empty() {
+            let loopback = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
+            access = access.hosts(loopback.iter().chain(hosts));
+        }
+        if is_writable {
+            access = access.writable();
+        }
+        Self { access, token }
+    }
+
+    /// Returns why a request is refused.
+    fn refuse(&self, head: &Head<'_>) -> Option<Response> {
+        let why = self.access.operator(head).err()?;
+        Some(match &self.token {
+            // A browser asks for a password.
+            Some(token) if !token.is_in(head) => {
+                let challenge = [(WWW_AUTHENTICATE, "Basic realm=\"ratelimitd\"")];
+                (StatusCode::UNAUTHORIZED, challenge, format!("{why}\n")).into_response()
+            }
+            _ => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
+        })
+    }
+}
+
+/// Returns the routes for operators and their tools.
+pub fn router(limits: &Limits, operators: Operators, phase: watch::Receiver<Phase>) -> Router {
+    let layer = limits.layer();
+    let metrics = Metrics::new(Publisher::new(layer.monitor()));
+    let status = {
+        let (limits, phase) = (limits.clone(), phase.clone());
+        move || async move { status(&limits, *phase.borrow()) }
+    };
+    let page = Handle::from(&layer).until(draining(phase.clone()));
+    let for_operators = Router::new()
+        .route("/status", get(status))
+        .route(
+            "/dashboard/",
+            get(|| async { Redirect::permanent("/dashboard") }),
+        )
+        .nest("/dashboard", admin::router(page, operators.access.clone()))
+        .layer(from_fn_with_state(operators, admit));
+    Router::new()
+        .route("/livez", get(|| async { "live\n" }))
+        .route(
+            "/readyz",
+            get(move || async move { ready(*phase.borrow()) }),
+        )
+        .route(
+            "/metrics",
+            get(move |headers: HeaderMap| async move { metrics.answer(&headers) }),
+        )
+        .merge(for_operators)
+}
+
+async fn draining(mut phase: watch::Receiver<Phase>) {
+    // Without a sender the server has ended.
+    let _ = phase.wait_for(|phase| *phase == Phase::Draining).await;
+}
+
+async fn admit(State(operators): State<Operators>, request: Request, next: Next) -> Response {
+    let refusal = operators.refuse(&Head::of(&request));
+    match refusal {
+        Some(refusal) => refusal,
+        None => next.run(request).await,
+    }
+}
+
+fn ready(phase: Phase) -> Response {
+    match phase.why_not_ready() {
+        None => "ready\n".into_response(),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+    }
+}
+
+fn status(limits: &Limits, phase: Phase) -> Response {
+    let mut status = limits.status();
+    status["program"] = env!("CARGO_PKG_VERSION").into();
+    status["ready"] = phase.why_not_ready().is_none().into();
+    status["unready_because"] = phase.why_not_ready().into();
+    let json = [(CONTENT_TYPE, "application/json")];
+    (json, status.to_string()).into_response()
+}
+
+/// The numbers of the limits, for Prometheus.
+struct Metrics {
+    publisher: Publisher,
+    recorder: PrometheusRecorder,
+}
+
+impl Metrics {
+    fn new(publisher: Publisher) -> std::sync::Arc<Self> {
+        // Only counters and gauges, which need no upkeep.
+        let recorder = PrometheusBuilder::new().build_recorder();
+        std::sync::Arc::new(Self {
+            publisher,
+            recorder,
+        })
+    }
+
+    fn answer(&self, headers: &HeaderMap) -> Response {
+        metrics::with_local_recorder(&self.recorder, || self.publisher.publish());
+        let text = self.recorder.handle().render();
+        let accepts = headers.get_all(ACCEPT).iter();
+        let mut accepts = accepts.filter_map(|value| value.to_str().ok());
+        if accepts.any(|value| value.contains("application/openmetrics-text")) {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            return ([(CONTENT_TYPE, kind)], openmetrics(&text)).into_response();
+        }
+        ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+    }
+}
+
+/// Returns a text of Prometheus in the form of `OpenMetrics`: a family of counters has no suffix, and there is an end.
+fn openmetrics(text: &str) -> String {
+    let mut open = String::with_capacity(text.len());
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(what), Some(name), Some(rest)) => {
+                // Writing to a text cannot fail.
+                let family = name.strip_suffix("_total").unwrap_or(name);
+                let _ = writeln!(open, "# {what} {family} {rest}");
+            }
+            _ => open.extend([line, "\n"]),
+        }
+    }
+    open + "# EOF\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openmetrics_names_a_family_without_the_suffix_of_its_counters() {
+        let text = "# HELP a_total The a.\n# TYPE a_total counter\na_total{b=\"c d\"} 1\n\n# TYPE e gauge\ne 2\n\n";
+        let expected =
+            "# HELP a The a.\n# TYPE a counter\na_total{b=\"c d\"} 1\n# TYPE e gauge\ne 2\n# EOF\n";
+        assert_eq!(openmetrics(text), expected);
+    }
+}

@@ -1,0 +1,276 @@
+//! The running program: its probes, what operators see, and how it stops.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::program::File;
+
+const HOST: &str = "host: localhost\r\n";
+
+/// A server that ends with the test.
+struct Server {
+    child: Child,
+    clients: String,
+    operators: String,
+    _output: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0"])
+            .args(arguments)
+            .env_clear()
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut address = |before: &str| {
+            let mut line = String::new();
+            output.read_line(&mut line).unwrap();
+            let rest = line
+                .strip_prefix(before)
+                .unwrap_or_else(|| panic!("{line}"));
+            let end = rest.find(|it: char| it != '.' && it != ':' && !it.is_ascii_digit());
+            rest[..end.unwrap()].to_owned()
+        };
+        let clients = address("listening on http://");
+        let operators = address("operators: http://");
+        Self {
+            child,
+            clients,
+            operators,
+            _output: output,
+        }
+    }
+
+    fn ops(&self, path: &str, fields: &str) -> String {
+        get(&self.operators, path, fields)
+    }
+
+    /// Waits until the probe has this answer.
+    fn wait_until_ready_is(&self, status: u16) {
+        let begun = Instant::now();
+        while !self
+            .ops("/readyz", HOST)
+            .starts_with(&format!("HTTP/1.1 {status} "))
+        {
+            assert!(begun.elapsed() < Duration::from_secs(60), "not {status}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let process = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &process]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    fn healthcheck(&self) -> (Option<i32>, String) {
+        let ended = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+            .args(["healthcheck", "--ops", &self.operators])
+            .env_clear()
+            .output()
+            .unwrap();
+        let error = String::from_utf8(ended.stderr).unwrap();
+        (ended.status.code(), error)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn get(address: &str, path: &str, fields: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n{fields}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn status(answer: &str) -> &str {
+    &answer["HTTP/1.1 ".len()..][..3]
+}
+
+#[test]
+fn probes_metrics_status_and_the_page_are_there() {
+    let server = Server::start(&["--sample"]);
+    server.wait_until_ready_is(200);
+    assert_eq!(server.healthcheck(), (Some(0), String::new()));
+    assert_eq!(status(&get(&server.clients, "/", HOST)), "200");
+
+    assert_eq!(
+        status(&server.ops("/livez", "host: 10.0.0.7:3001\r\n")),
+        "200"
+    );
+    let metrics = server.ops("/metrics", "host: 10.0.0.7:3001\r\n");
+    assert!(metrics.contains("text/plain; version=0.0.4"), "{metrics}");
+    assert!(
+        metrics.contains("\n# TYPE ratelimit_decisions_total counter\n"),
+        "{metrics}"
+    );
+    assert!(!metrics.contains("# EOF"), "{metrics}");
+    let fields = format!("{HOST}accept: application/openmetrics-text;version=1.0.0\r\n");
+    let metrics = server.ops("/metrics", &fields);
+    assert!(
+        metrics.contains("\n# TYPE ratelimit_decisions counter\n"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("# EOF\n"), "{metrics}");
+
+    let told = server.ops("/status", HOST);
+    assert_eq!(status(&told), "200");
+    assert!(told.contains("\"ready\":true"), "{told}");
+    let page = server.ops("/dashboard", HOST);
+    assert!(page.contains("<html"), "{page}");
+    assert_eq!(status(&server.ops("/dashboard/", HOST)), "308");
+    assert_eq!(status(&server.ops("/dashboard/snapshot", HOST)), "200");
+    // A name that resolves to this machine, and a request that a proxy has passed on.
+    for fields in [
+        "host: evil.example\r\n",
+        "host: localhost\r\nvia: 1.1 a\r\n",
+    ] {
+        for path in ["/status", "/dashboard", "/dashboard/snapshot"] {
+            assert_eq!(status(&server.ops(path, fields)), "403", "{path} {fields}");
+        }
+    }
+}
+
+#[test]
+fn the_token_opens_what_is_for_operators() {
+    let token = File::new("token", "0123456789abcdef\n");
+    let arguments = [
+        "--ops-token-file",
+        token.path(),
+        "--ops-hosts",
+        "ops.example,b.example",
+    ];
+    let server = Server::start(&arguments);
+    let from_away = "via: 1.1 a\r\n";
+    let of = |host: &str, fields: &str| {
+        let fields = format!("host: {host}\r\n{from_away}{fields}");
+        ["/status", "/dashboard"].map(|path| status(&server.ops(path, &fields)).to_owned())
+    };
+    let bearer = "authorization: Bearer 0123456789abcdef\r\n";
+    // `ann:0123456789abcdef`
+    let basic = "authorization: Basic YW5uOjAxMjM0NTY3ODlhYmNkZWY=\r\n";
+    for host in ["ops.example", "b.example:3001", "localhost"] {
+        assert_eq!(of(host, bearer), ["200", "200"], "{host}");
+        assert_eq!(of(host, basic), ["200", "200"], "{host}");
+        assert_eq!(of(host, ""), ["401", "401"], "{host}");
+    }
+    assert_eq!(of("evil.example", bearer), ["403", "403"]);
+    let wrong = [
+        "Bearer 0123456789abcdeg",
+        "Bearer",
+        "Basic 0123456789abcdef",
+        "Basic YTow",
+    ];
+    for value in wrong {
+        let fields = format!("authorization: {value}\r\n");
+        assert_eq!(of("localhost", &fields), ["401", "401"], "{value}");
+    }
+    let answer = server.ops("/status", &format!("{HOST}{from_away}"));
+    assert!(
+        answer.contains("www-authenticate: Basic realm=\"ratelimitd\""),
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_store_that_is_away_at_the_start_makes_the_server_unready() {
+    let limits = "[policies.address]\nquota = \"100/minute\"\nkey = \"client_ip\"\n\
+        [store]\nredis = \"redis://127.0.0.1:1/\"\n";
+    let file = File::new("limits.toml", limits);
+    let server = Server::start(&[file.path()]);
+    let (code, error) = server.healthcheck();
+    assert_eq!(code, Some(1));
+    assert_eq!(error, "not ready: the store has not answered yet\n");
+    assert_eq!(status(&server.ops("/livez", HOST)), "200");
+    assert!(server.ops("/status", HOST).contains("\"ready\":false"));
+
+    let server = Server::start(&[file.path(), "--ready-without-store"]);
+    assert_eq!(server.healthcheck().0, Some(0));
+}
+
+#[test]
+fn the_signal_to_stop_makes_it_unready_and_then_ends_it() {
+    let mut server = Server::start(&["--sample", "--lame-duck", "1h"]);
+    server.wait_until_ready_is(200);
+    let mut open = TcpStream::connect(&server.clients).unwrap();
+    let mut ask = |wanted: &str| {
+        open.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            open.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        assert_eq!(
+            head.contains("connection: close\r\n"),
+            wanted == "closes",
+            "{head}"
+        );
+        let length = head.split("content-length: ").nth(1).unwrap();
+        let length = length.split("\r\n").next().unwrap().parse().unwrap();
+        open.read_exact(&mut vec![0; length]).unwrap();
+        assert_eq!(status(&head), "200");
+    };
+    ask("stays");
+    server.signal("TERM");
+    server.wait_until_ready_is(503);
+    // It serves on, and sends clients elsewhere.
+    ask("closes");
+    assert_eq!(status(&get(&server.clients, "/", HOST)), "200");
+    assert!(server.ops("/readyz", HOST).ends_with("the server stops\n"));
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(1));
+
+    let mut server = Server::start(&["--sample", "--lame-duck", "0s"]);
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+}
+
+#[test]
+fn a_signal_makes_it_read_its_file_again_and_the_log_is_json() {
+    let limits = "[policies.address]\nquota = \"100/minute\"\nkey = \"client_ip\"\n";
+    let file = File::new("limits.toml", limits);
+    let mut server = Server::start(&[file.path(), "--log", "json"]);
+    let mut lines = BufReader::new(server.child.stderr.take().unwrap()).lines();
+    let mut next = |message: &str| {
+        for line in &mut lines {
+            let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            assert!(
+                event["timestamp"].is_string() && event["target"].is_string(),
+                "{event}"
+            );
+            if event["message"].as_str().unwrap().starts_with(message) {
+                return event;
+            }
+        }
+        panic!("the log has ended");
+    };
+    server.signal("HUP");
+    assert_eq!(next("the limits were read again")["level"], "INFO");
+    std::fs::write(file.path(), "[policies.address]\n").unwrap();
+    server.signal("HUP");
+    assert_eq!(next("the limits stay as they were")["level"], "WARN");
+    server.signal("TERM");
+    next("stopping");
+}
