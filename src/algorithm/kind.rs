@@ -108,7 +108,7 @@ pub(crate) enum Replenishment {
     /// A whole quota at once, at the end of each interval.
     Interval,
     /// At the end of their request.
-    Held,
+    OnRelease,
     /// As in another algorithm, whose limit depends on the hour.
     #[cfg(feature = "calendar")]
     ByHours,

@@ -36,7 +36,7 @@ impl Algorithm {
             Some(Replenishment::Log) => once_in_each(period).saturating_mul(limit.into()),
             Some(Replenishment::Sliding | Replenishment::Steady) => for_each_unit(),
             // There is no wait.
-            Some(Replenishment::Held) => u64::MAX,
+            Some(Replenishment::OnRelease) => u64::MAX,
             // Nothing is known of consecutive limits.
             #[cfg(feature = "calendar")]
             Some(Replenishment::ByHours) => u64::MAX,

@@ -15,8 +15,8 @@ impl Algorithm {
     }
 
     /// Returns whether requests hold what they take to their end.
-    pub(crate) fn is_held(&self) -> bool {
-        self.replenishment() == Some(Replenishment::Held)
+    pub(crate) fn limits_concurrency(&self) -> bool {
+        self.replenishment() == Some(Replenishment::OnRelease)
     }
 
     /// Returns whether an outcome has a number that changes with the calendar or the hour.

@@ -162,7 +162,7 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
         if allowed {
             return match self.delay(state, now, cost) {
                 Micros::ZERO => outcome,
-                delay => outcome.held(delay),
+                delay => outcome.delayed(delay),
             };
         }
         let can_pass = (1..=limit).contains(&cost);

@@ -11,9 +11,9 @@
 //!
 //! [`CalendarWindow`](crate::algorithm::CalendarWindow) is a limit in such windows.
 
+mod cached;
 mod interned;
 mod interval;
-mod kept;
 mod time_of_day;
 mod timetable;
 mod weekday;
@@ -24,9 +24,9 @@ pub use self::time_of_day::TimeOfDay;
 pub use self::weekday::Weekday;
 pub use self::zone::Zone;
 
+pub(crate) use self::cached::Calendar;
 pub(crate) use self::interned::Interned;
 pub(crate) use self::interval::Interval;
-pub(crate) use self::kept::Calendar;
 pub(crate) use self::timetable::{Stretch, Timetable};
 pub(crate) use self::windows::{Span, Unit, Windows};
 #[cfg(feature = "config")]

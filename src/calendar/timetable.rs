@@ -23,9 +23,9 @@ use crate::clock::Micros;
 /// It is copied as a reference. Checking the present interval takes one read of memory. Finding the interval
 /// of another moment takes a search in a block of 32 days, which is computed once.
 #[derive(Clone, Copy)]
-pub(crate) struct Timetable(&'static Kept);
+pub(crate) struct Timetable(&'static CachedIntervals);
 
-struct Kept {
+struct CachedIntervals {
     zone: Zone,
     intervals: Box<[Interval]>,
     /// The stretch that was found last. See [`packed`].
@@ -43,7 +43,7 @@ pub(crate) struct Stretch {
     pub(crate) place: u8,
 }
 
-static TIMETABLES: Interned<Kept> = Interned::new();
+static TIMETABLES: Interned<CachedIntervals> = Interned::new();
 
 /// The length of a block: 32 days.
 const BLOCK: u64 = 32 * 86_400 * SECOND;
@@ -61,7 +61,7 @@ impl Timetable {
     pub(crate) fn new(zone: Zone, intervals: &[Interval]) -> Self {
         Self(TIMETABLES.get(
             |known| known.zone == zone && *known.intervals == *intervals,
-            || Kept {
+            || CachedIntervals {
                 zone,
                 intervals: intervals.into(),
                 present: AtomicU64::new(NONE),
@@ -195,7 +195,7 @@ impl Timetable {
 
     /// Returns the intervals that begin up to two days before this span, in it, or up to two days after it.
     fn intervals_near(self, span: Span) -> Option<Vec<Stretch>> {
-        let Kept {
+        let CachedIntervals {
             zone, intervals, ..
         } = self.0;
         let moment = |shown| {

@@ -63,7 +63,7 @@ where
     ) -> Poll<LayerVerdict<Self>> {
         Poll::Ready(match ready!(waiting.poll(cx)) {
             Ok(call) => Verdict::Pass(Some(call)),
-            Err(held) => Verdict::Refuse(held),
+            Err(not_sent) => Verdict::Refuse(not_sent),
         })
     }
 
@@ -85,8 +85,8 @@ where
         Err(LearnedLimitError::Inner(error))
     }
 
-    fn refused(held: NotSent) -> Self::Output {
-        Err(LearnedLimitError::NotSent(held))
+    fn refused(not_sent: NotSent) -> Self::Output {
+        Err(LearnedLimitError::NotSent(not_sent))
     }
 }
 

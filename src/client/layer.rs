@@ -101,8 +101,8 @@ impl LearnedLimitLayer {
     }
 
     /// Returns how much longer calls of this key are held; `None` if they are not.
-    pub fn held_for(&self, key: impl IntoKey) -> Option<Duration> {
-        self.lines.held_for(&key.into_key())
+    pub fn remaining_hold(&self, key: impl IntoKey) -> Option<Duration> {
+        self.lines.remaining_hold(&key.into_key())
     }
 }
 

@@ -16,12 +16,12 @@ use super::advice::Advice;
 pub(super) const PACE: Duration = Duration::from_secs(1);
 
 /// How long calls are held if a server wants none and announces no time.
-const UNTOLD: Duration = Duration::from_secs(1);
+const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Learned {
     allowance: Allowance,
-    held_until: Option<Instant>,
+    hold_end: Option<Instant>,
     in_flight: usize,
     /// The number of calls sent so far, and before the last hold began.
     sent: u64,
@@ -116,7 +116,7 @@ impl Learned {
     pub(super) fn new() -> Self {
         Self {
             allowance: Allowance::Unknown,
-            held_until: None,
+            hold_end: None,
             in_flight: 0,
             sent: 0,
             sent_before_hold: 0,
@@ -127,7 +127,7 @@ impl Learned {
     }
 
     pub(super) fn may(&self, now: Instant) -> CallPermission {
-        if let Some(until) = self.held_until(now) {
+        if let Some(until) = self.hold_end(now) {
             return CallPermission::NotBefore(until);
         }
         let is_known = match self.allowance {
@@ -147,8 +147,8 @@ impl Learned {
     }
 
     /// The end of a hold that is not over.
-    pub(super) fn held_until(&self, now: Instant) -> Option<Instant> {
-        self.held_until.filter(|until| *until > now)
+    pub(super) fn hold_end(&self, now: Instant) -> Option<Instant> {
+        self.hold_end.filter(|until| *until > now)
     }
 
     pub(super) fn is_at_rest(&self) -> bool {
@@ -174,7 +174,7 @@ impl Learned {
     pub(super) fn back(&mut self, call: Sent, with: CallResult, longest: Duration, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         match with {
-            CallResult::Answered(told) => self.apply_advice(call, told, longest, now),
+            CallResult::Answered(advice) => self.apply_advice(call, advice, longest, now),
             CallResult::Failed => self.fail(now),
             CallResult::Lost => {
                 self.since_rest.lost += 1;
@@ -188,39 +188,39 @@ impl Learned {
 
     /// Calls do not queue for a server that cannot be reached: each failure lets two calls go.
     fn fail(&mut self, now: Instant) {
-        let is_held = self.held_until(now).is_some();
+        let is_on_hold = self.hold_end(now).is_some();
         self.allowance = match self.allowance {
             Allowance::Unknown => Allowance::InFlight(2),
-            Allowance::Remaining(0) if !is_held => Allowance::InFlight(2),
-            Allowance::InFlight(most) if !is_held => Allowance::InFlight(most.saturating_add(1)),
+            Allowance::Remaining(0) if !is_on_hold => Allowance::InFlight(2),
+            Allowance::InFlight(most) if !is_on_hold => Allowance::InFlight(most.saturating_add(1)),
             known => known,
         };
     }
 
-    fn apply_advice(&mut self, call: Sent, told: Advice, longest: Duration, now: Instant) {
-        if told.is_refused {
-            return self.hold(told, longest, now);
+    fn apply_advice(&mut self, call: Sent, advice: Advice, longest: Duration, now: Instant) {
+        if advice.is_refused {
+            return self.hold(advice, longest, now);
         }
-        let Some(remaining) = told.remaining else {
+        let Some(remaining) = advice.remaining else {
             self.allowance = match self.allowance {
                 Allowance::Unknown => Allowance::Unlimited,
                 Allowance::InFlight(most) => Allowance::InFlight(most.saturating_add(1)),
                 // The server has ceased to announce its limit.
-                Allowance::Remaining(0) if self.held_until(now).is_none() => Allowance::InFlight(1),
+                Allowance::Remaining(0) if self.hold_end(now).is_none() => Allowance::InFlight(1),
                 known => known,
             };
             return;
         };
-        let is_held = self.held_until(now).is_some();
+        let is_on_hold = self.hold_end(now).is_some();
         let is_of_before = call.number < self.sent_before_hold;
         if remaining == 0 {
             // A response from before a hold that is over announces nothing new.
-            if is_held || !is_of_before {
-                self.hold(told, longest, now);
+            if is_on_hold || !is_of_before {
+                self.hold(advice, longest, now);
             }
             return;
         }
-        if is_held {
+        if is_on_hold {
             return;
         }
         let meanwhile = call.others + (self.sent - call.number - 1);
@@ -236,14 +236,14 @@ impl Learned {
         }
     }
 
-    fn hold(&mut self, told: Advice, longest: Duration, now: Instant) {
-        let wait = told.wait.unwrap_or(UNTOLD).min(longest);
+    fn hold(&mut self, advice: Advice, longest: Duration, now: Instant) {
+        let wait = advice.wait.unwrap_or(DEFAULT_WAIT).min(longest);
         let until = now + wait;
-        if self.held_until(now).is_none() {
+        if self.hold_end(now).is_none() {
             self.sent_before_hold = self.sent;
         }
-        self.held_until = self.held_until.max(Some(until));
-        let tells = told.remaining.is_some() || matches!(self.allowance, Allowance::Remaining(_));
+        self.hold_end = self.hold_end.max(Some(until));
+        let tells = advice.remaining.is_some() || matches!(self.allowance, Allowance::Remaining(_));
         // The remaining number after the hold is unknown, so one call goes ahead of the others.
         self.allowance = if tells {
             Allowance::Remaining(0)
@@ -257,7 +257,7 @@ impl Learned {
     fn rest(&mut self, now: Instant) {
         let SinceRest { fewest, lost } = self.since_rest;
         if let Some(fewest) = fewest
-            && self.held_until(now).is_none()
+            && self.hold_end(now).is_none()
             && let Allowance::Remaining(calls) = &mut self.allowance
         {
             *calls = fewest.saturating_sub(lost).max(*calls);

@@ -22,7 +22,7 @@ pub(super) enum Next {
     Goes(Sent),
     Waits {
         /// The end of the hold, if calls are held.
-        held_until: Option<Instant>,
+        hold_end: Option<Instant>,
         /// When to ask again, even if nothing has changed.
         again_at: Instant,
         /// A call that is at the front since others did nothing.
@@ -77,7 +77,7 @@ impl Line {
     /// changes for it.
     pub(super) fn ask(&mut self, number: u64, waker: &Waker, now: Instant) -> Next {
         let may = self.standing.may(now);
-        let (held_until, due) = match may {
+        let (hold_end, due) = match may {
             CallPermission::Go => (None, now),
             CallPermission::NotBefore(at) => (Some(at), at),
             CallPermission::NotBeforeAnswer(at) => (None, at),
@@ -92,7 +92,7 @@ impl Line {
             Position::Behind(acts_by) => acts_by,
         };
         Next::Waits {
-            held_until,
+            hold_end,
             again_at,
             woken,
         }

@@ -23,12 +23,12 @@ use crate::line::Woken;
 /// The lines of all keys. Clones of a layer and of its services share them.
 #[derive(Default)]
 pub(super) struct Lines {
-    table: Mutex<Table>,
+    table: Mutex<LinesByKey>,
     timers: Timers,
 }
 
 #[derive(Default)]
-struct Table {
+struct LinesByKey {
     lines: HashMap<Key, Line, RandomState>,
     /// The keys without calls, in the order in which they are forgotten: by the end of their hold, or by
     /// their last call. The number distinguishes keys of the same moment.
@@ -125,10 +125,10 @@ impl Lines {
     }
 
     /// Returns how much longer calls of this key are held.
-    pub(super) fn held_for(&self, key: &Key) -> Option<Duration> {
+    pub(super) fn remaining_hold(&self, key: &Key) -> Option<Duration> {
         let now = self.timers.now();
         let table = self.lock();
-        let until = table.lines.get(key)?.standing.held_until(now)?;
+        let until = table.lines.get(key)?.standing.hold_end(now)?;
         Some(until - now)
     }
 
@@ -136,12 +136,12 @@ impl Lines {
         self.lock().lines.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, LinesByKey> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl LinesByKey {
     /// Returns the line of this key. `None` if the table is full of lines with calls.
     fn line(&mut self, key: Key, most: usize) -> Option<&mut Line> {
         if !self.lines.contains_key(&key) && self.lines.len() >= most {
@@ -158,7 +158,7 @@ impl Table {
             self.resting.remove(&place);
         }
         if line.is_at_rest() {
-            let since = line.standing.held_until(now).unwrap_or(now);
+            let since = line.standing.hold_end(now).unwrap_or(now);
             let place = (since, self.rests);
             self.rests += 1;
             self.resting.insert(place, key);
@@ -235,7 +235,7 @@ impl WaitingCall {
         let Some(line) = table.lines.get_mut(&self.key) else {
             return Admission::Done(Err(NotSent::new(Duration::ZERO, Reason::TooLong)));
         };
-        let (held_until, again_at, woken) = match line.ask(self.number, waker, now) {
+        let (hold_end, again_at, woken) = match line.ask(self.number, waker, now) {
             Next::Goes(sent) => {
                 let woken = table.settle_and_wake(self.key, now);
                 drop(table);
@@ -250,14 +250,14 @@ impl WaitingCall {
                 }));
             }
             Next::Waits {
-                held_until,
+                hold_end,
                 again_at,
                 woken,
-            } => (held_until, again_at, woken),
+            } => (hold_end, again_at, woken),
         };
         drop(table);
         wake(woken);
-        let end = held_until.unwrap_or(now);
+        let end = hold_end.unwrap_or(now);
         // A call that would wait in vain fails at once.
         if self
             .deadline

@@ -75,9 +75,9 @@ pub enum LearnedLimitError<E> {
 
 impl<E> LearnedLimitError<E> {
     /// Why the call was not sent; `None` if it was.
-    pub fn held(&self) -> Option<&NotSent> {
+    pub fn not_sent(&self) -> Option<&NotSent> {
         match self {
-            Self::NotSent(held) => Some(held),
+            Self::NotSent(call) => Some(call),
             Self::Inner(_) => None,
         }
     }
@@ -88,7 +88,7 @@ impl<E> LearnedLimitError<E> {
         E: Into<Box<dyn Error + Send + Sync>>,
     {
         match self {
-            Self::NotSent(held) => held.into(),
+            Self::NotSent(call) => call.into(),
             Self::Inner(error) => error.into(),
         }
     }
@@ -106,7 +106,7 @@ impl<E> fmt::Display for LearnedLimitError<E> {
 impl<E: Error + 'static> Error for LearnedLimitError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::NotSent(held) => Some(held),
+            Self::NotSent(call) => Some(call),
             Self::Inner(error) => Some(error),
         }
     }

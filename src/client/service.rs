@@ -65,7 +65,7 @@ where
             Ok(key) => match self.lines.enter(key, self.bounds) {
                 Entry::Go(call) => Verdict::Pass(call),
                 Entry::Wait(call) => Verdict::Pending(Box::new(call)),
-                Entry::Refuse(held) => Verdict::Refuse(held),
+                Entry::Refuse(not_sent) => Verdict::Refuse(not_sent),
             },
             Err(missing) => {
                 if let Missing::ByServer(diagnostic) = missing {

@@ -69,11 +69,11 @@ use super::{Clock, Micros, Sleep};
 /// far as the policies admit them at the moment that the clock shows.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
-    shared: Arc<Shared>,
+    shared: Arc<Time>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Time {
     now: AtomicU64,
     sleepers: Mutex<Sleepers>,
 }
@@ -98,7 +98,7 @@ impl ManualClock {
 
     /// Makes a clock that shows this moment.
     pub fn at(now: Micros) -> Self {
-        let shared = Shared {
+        let shared = Time {
             now: AtomicU64::new(now.get()),
             sleepers: Mutex::default(),
         };
@@ -130,7 +130,7 @@ impl ManualClock {
     }
 }
 
-impl Shared {
+impl Time {
     fn now(&self) -> Micros {
         Micros::new(self.now.load(Ordering::SeqCst))
     }
@@ -156,7 +156,7 @@ impl Shared {
 
 /// Waits until the clock shows a moment.
 struct Sleeper {
-    shared: Arc<Shared>,
+    shared: Arc<Time>,
     moment: Micros,
     place: Option<Due>,
 }

@@ -28,10 +28,10 @@ use super::{Clock, Micros};
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct QuantaClock(&'static Shared);
+pub struct QuantaClock(&'static ProcessClock);
 
 #[derive(Debug)]
-struct Shared {
+struct ProcessClock {
     anchor: Anchor,
     clock: quanta::Clock,
     zero: u64,
@@ -39,11 +39,11 @@ struct Shared {
     rate: u64,
 }
 
-static SHARED: LazyLock<Shared> = LazyLock::new(|| {
-    Anchor::watch(|| &SHARED.anchor, || SHARED.elapsed());
+static CLOCK: LazyLock<ProcessClock> = LazyLock::new(|| {
+    Anchor::watch(|| &CLOCK.anchor, || CLOCK.elapsed());
     let clock = quanta::Clock::new();
     let nanos = clock.delta_as_nanos(0, 1 << TICKS);
-    Shared {
+    ProcessClock {
         anchor: Anchor::now(),
         zero: clock.raw(),
         rate: u64::try_from((u128::from(nanos) << (u64::BITS - TICKS)) / 1_000).unwrap_or(u64::MAX),
@@ -54,7 +54,7 @@ static SHARED: LazyLock<Shared> = LazyLock::new(|| {
 /// The rate is computed from 2^40 ticks, which errs by less than a second in a century.
 const TICKS: u32 = 40;
 
-impl Shared {
+impl ProcessClock {
     #[inline]
     fn elapsed(&self) -> Micros {
         let micros = |ticks: u64| ((u128::from(ticks) * u128::from(self.rate)) >> u64::BITS) as u64;
@@ -66,7 +66,7 @@ impl Shared {
 impl QuantaClock {
     /// Returns the one clock of this kind in the process. The first call calibrates it.
     pub fn new() -> Self {
-        Self(&SHARED)
+        Self(&CLOCK)
     }
 }
 

@@ -16,23 +16,23 @@ use super::{Clock, Micros};
 /// machines do. If the wall clock is wrongly ahead, at the start or later, this clock stays ahead until the
 /// process restarts.
 #[derive(Clone, Copy, Debug)]
-pub struct SystemClock(&'static Shared);
+pub struct SystemClock(&'static ProcessClock);
 
 #[derive(Debug)]
-struct Shared {
+struct ProcessClock {
     anchor: Anchor,
     zero: Instant,
 }
 
-static SHARED: LazyLock<Shared> = LazyLock::new(|| {
-    Anchor::watch(|| &SHARED.anchor, || SHARED.elapsed());
-    Shared {
+static CLOCK: LazyLock<ProcessClock> = LazyLock::new(|| {
+    Anchor::watch(|| &CLOCK.anchor, || CLOCK.elapsed());
+    ProcessClock {
         anchor: Anchor::now(),
         zero: Instant::now(),
     }
 });
 
-impl Shared {
+impl ProcessClock {
     #[inline]
     fn elapsed(&self) -> Micros {
         Micros::from(self.zero.elapsed())
@@ -42,7 +42,7 @@ impl Shared {
 impl SystemClock {
     /// Returns the one system clock of the process. The first call sets it.
     pub fn new() -> Self {
-        Self(&SHARED)
+        Self(&CLOCK)
     }
 }
 

@@ -288,7 +288,7 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Optio
             let quota = at.made(text.parse::<Quota>())?;
             at.made(format!("{name} {quota}{}", slots(own)).parse())?
         }
-        Value::Integer(_) if own.is_held() => Concurrency::of(at.integer()?).into(),
+        Value::Integer(_) if own.limits_concurrency() => Concurrency::of(at.integer()?).into(),
         Value::Integer(_) if name.starts_with("calendar-") => {
             // A calendar window has no period.
             let limit: u32 = at.integer()?;

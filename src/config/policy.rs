@@ -428,7 +428,7 @@ impl Draft {
                 );
             }
         }
-        if let Err(error) = self.policy.unkeyed().check_held() {
+        if let Err(error) = self.policy.unkeyed().check_concurrency() {
             table.at.refuse::<()>(error.to_string());
         }
     }

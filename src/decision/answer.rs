@@ -104,11 +104,11 @@ impl Decision {
     }
 
     /// Returns the policies that were not asked, by name.
-    pub(crate) fn not_asked(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn without_outcome(&self) -> impl Iterator<Item = &str> {
         let names = self.names.iter().enumerate();
-        let was_asked = |policy| self.outcomes.iter().any(|(of, _)| of == policy);
+        let has_outcome = |policy| self.outcomes.iter().any(|(of, _)| of == policy);
         names
-            .filter(move |(policy, _)| !was_asked(*policy))
+            .filter(move |(policy, _)| !has_outcome(*policy))
             .map(|(_, name)| name)
     }
 

@@ -106,7 +106,7 @@ impl Outcome {
     }
 
     /// Holds the allowed request for this time.
-    pub(crate) fn held(self, delay: Micros) -> Self {
+    pub(crate) fn delayed(self, delay: Micros) -> Self {
         Self {
             wait: Wait::new(delay.get()),
             ..self

@@ -323,7 +323,7 @@ fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     policies.iter().try_for_each(Policy::check_mark)?;
     policies.iter().try_for_each(Policy::check_terms)?;
     policies.iter().try_for_each(Policy::check_patience)?;
-    policies.iter().try_for_each(Policy::check_held)?;
+    policies.iter().try_for_each(Policy::check_concurrency)?;
     policies.iter().try_for_each(Policy::check_penalty)?;
     check_queues(policies)
 }

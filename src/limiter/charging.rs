@@ -47,7 +47,7 @@ pub(crate) enum Purpose {
     /// A decision.
     Decide,
     /// A decision on a request that is held to its end, with its slots.
-    Hold,
+    Reserve,
     /// A look at a state, whatever the modes of the policies.
     Look,
     /// A change of a state, whatever a single request may cost.
@@ -58,12 +58,12 @@ pub(crate) enum Purpose {
 
 impl Purpose {
     fn has_terms(self) -> bool {
-        matches!(self, Self::Decide | Self::Hold | Self::Look)
+        matches!(self, Self::Decide | Self::Reserve | Self::Look)
     }
 
     /// Returns whether a request is decided.
     pub(super) fn is_decided(self) -> bool {
-        matches!(self, Self::Decide | Self::Hold)
+        matches!(self, Self::Decide | Self::Reserve)
     }
 }
 
@@ -142,7 +142,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let demand = reads.demand()?;
         let mut charge = Charge::new(policy, demand.key, demand.cost);
         charge.is_soft = demand.is_soft;
-        charge.is_held = demand.is_held && purpose == Purpose::Hold;
+        charge.is_reserved = demand.is_reserved && purpose == Purpose::Reserve;
         let policies = &*self.policies;
         if policies.are_bare && !demand.is_estimate {
             steps.counts(&demand, charge.cost);
@@ -167,10 +167,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         if has_terms {
             policies.terms.refuse_above_ceiling(&mut charge);
         }
-        if charge.is_held && policies.has_slots {
+        if charge.is_reserved && policies.has_slots {
             let algorithm = policies.algorithms.get(policy);
-            let is_held = algorithm.is_some_and(Algorithm::is_held);
-            charge.slot = is_held.then(Slot::unique);
+            let takes_a_slot = algorithm.is_some_and(Algorithm::limits_concurrency);
+            charge.slot = takes_a_slot.then(Slot::unique);
         }
         if policies.prices.are_any() {
             match purpose {

@@ -168,7 +168,7 @@ impl Policies {
     ) -> impl ExactSizeIterator<Item = Tally<'a>> + Clone {
         charges.iter().map(move |charge| {
             let units = self.prices.units(charge);
-            let is_settled_later = charge.is_held && charge.is_of_rate();
+            let is_settled_later = charge.is_reserved && charge.is_of_rate();
             Tally {
                 policy: charge.policy,
                 key: &charge.key,

@@ -165,7 +165,7 @@ impl fmt::Display for Inspection {
         } else {
             "unlimited"
         };
-        for name in self.decision.not_asked() {
+        for name in self.decision.without_outcome() {
             writeln!(f, "{name}: {others}.")?;
         }
         if self.decision.is_degraded() {

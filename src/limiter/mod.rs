@@ -200,7 +200,9 @@ impl<L: Ledger> Limiter<L> {
         let has_penalties = policies
             .iter()
             .any(|policy| policy.named_penalty().is_some());
-        let has_slots = policies.iter().any(|policy| policy.algorithm().is_held());
+        let has_slots = policies
+            .iter()
+            .any(|policy| policy.algorithm().limits_concurrency());
         let prices = Prices::of(policies);
         let is_bare = !terms.are_any() && !has_slots && !has_penalties;
         let shape = match *limited {

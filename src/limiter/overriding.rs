@@ -124,7 +124,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             return Err(ConfigError::quoting("policy", policy, remedy));
         };
         let its = &self.policies.algorithms[charge.policy];
-        if its.is_held() {
+        if its.limits_concurrency() {
             let remedy =
                 "name a policy on a rate: a concurrency limit is set by the policy or by a plan";
             return Err(ConfigError::quoting("policy", policy, remedy));

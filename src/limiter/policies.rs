@@ -106,7 +106,7 @@ impl Policies {
         }
         let is_taken_from = |charge: &&Charge| {
             let algorithm = self.algorithms.get(charge.policy);
-            !algorithm.is_some_and(Algorithm::is_held)
+            !algorithm.is_some_and(Algorithm::limits_concurrency)
                 || outcomes.iter().any(|(policy, _)| policy == charge.policy)
         };
         charges.iter().filter(is_taken_from).copied().collect()

@@ -177,13 +177,13 @@ impl<S: Subject> Verb for Reserve<S> {
     ) -> Reply<Result<Reservation, StoreError>> {
         let reserve = |charges: &[Charge]| limiter.reserve_charges(charges);
         self.0
-            .with_charges(limiter, findings, Purpose::Hold, reserve)
+            .with_charges(limiter, findings, Purpose::Reserve, reserve)
     }
 
     fn now(self, limiter: &LocalLimiter) -> Reservation {
         let findings = self.0.look(limiter).now();
         let reserve = |charges: &[Charge]| limiter.reserve_at_once(charges);
         self.0
-            .with_charges(limiter, &findings, Purpose::Hold, reserve)
+            .with_charges(limiter, &findings, Purpose::Reserve, reserve)
     }
 }

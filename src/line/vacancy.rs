@@ -13,10 +13,10 @@ use crate::store::Charge;
 
 /// Shared by all limiters of the process, since a reload builds others over the same store. A request that is
 /// woken by a slot of another limiter asks once in vain.
-static WATCHED: LazyLock<Watched> = LazyLock::new(Watched::default);
+static WATCHES: LazyLock<Watches> = LazyLock::new(Watches::default);
 
 #[derive(Default)]
-struct Watched {
+struct Watches {
     /// The number of entries, so that a slot is given back without a lock where no request waits.
     watches: AtomicUsize,
     by_key: Mutex<SignalsByKey>,
@@ -25,10 +25,10 @@ struct Watched {
 type SignalsByKey = HashMap<Key, SmallVec<[Arc<Signal>; 1]>, RandomState>;
 
 #[derive(Default)]
-struct Signal(Mutex<State>);
+struct Signal(Mutex<Wakeup>);
 
 #[derive(Default)]
-struct State {
+struct Wakeup {
     is_freed: bool,
     waker: Option<Waker>,
 }
@@ -55,12 +55,12 @@ impl Vacancy {
             return None;
         }
         let signal = Arc::<Signal>::default();
-        let mut by_key = WATCHED.by_key();
+        let mut by_key = WATCHES.by_key();
         for key in &keys {
             by_key.entry(*key).or_default().push(Arc::clone(&signal));
         }
         drop(by_key);
-        WATCHED.watches.fetch_add(1, Ordering::SeqCst);
+        WATCHES.watches.fetch_add(1, Ordering::SeqCst);
         // Ordered before the question of this request: see `slots_are_freed`.
         fence(Ordering::SeqCst);
         Some(Self { keys, signal })
@@ -88,7 +88,7 @@ impl Vacancy {
 
 impl Drop for Vacancy {
     fn drop(&mut self) {
-        let mut by_key = WATCHED.by_key();
+        let mut by_key = WATCHES.by_key();
         for key in &self.keys {
             if let Some(signals) = by_key.get_mut(key) {
                 signals.retain(|signal| !Arc::ptr_eq(signal, &self.signal));
@@ -98,7 +98,7 @@ impl Drop for Vacancy {
             }
         }
         drop(by_key);
-        WATCHED.watches.fetch_sub(1, Ordering::SeqCst);
+        WATCHES.watches.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -106,11 +106,11 @@ impl Drop for Vacancy {
 pub(crate) fn slots_are_freed(charges: &[Charge]) {
     // Either the request that watches sees the slot when it asks, or this thread sees the request.
     fence(Ordering::SeqCst);
-    if WATCHED.watches.load(Ordering::SeqCst) == 0 {
+    if WATCHES.watches.load(Ordering::SeqCst) == 0 {
         return;
     }
     let mut woken = SmallVec::<[Waker; 4]>::new();
-    let by_key = WATCHED.by_key();
+    let by_key = WATCHES.by_key();
     for charge in charges {
         for signal in by_key.get(&charge.key).into_iter().flatten() {
             let mut state = signal.state();
@@ -122,14 +122,14 @@ pub(crate) fn slots_are_freed(charges: &[Charge]) {
     woken.into_iter().for_each(Waker::wake);
 }
 
-impl Watched {
+impl Watches {
     fn by_key(&self) -> MutexGuard<'_, SignalsByKey> {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Signal {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Wakeup> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -168,9 +168,9 @@ mod tests {
         let one = Vacancy::watch(&[key, key]).unwrap();
         let two = Vacancy::watch(&[key]).unwrap();
         drop(one);
-        assert_eq!(WATCHED.by_key()[&key.key].len(), 1);
+        assert_eq!(WATCHES.by_key()[&key.key].len(), 1);
         drop(two);
-        assert!(!WATCHED.by_key().contains_key(&key.key));
+        assert!(!WATCHES.by_key().contains_key(&key.key));
         let rate = Charge::new(0, "vacancy four".into_key(), 1);
         assert!(Vacancy::watch(&[rate]).is_none());
     }

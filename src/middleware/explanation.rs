@@ -159,7 +159,7 @@ impl Gate {
         };
         let limiter = self.limiter();
         // No refusal ends it.
-        let _ = limiter.charges_for(readings, Purpose::Hold, &mut recorder);
+        let _ = limiter.charges_for(readings, Purpose::Reserve, &mut recorder);
         Explanation::Policies(recorder.considered)
     }
 }

@@ -20,7 +20,7 @@ use super::settlements::Settlements;
 use crate::clock::Timers;
 use crate::decision::Outcomes;
 use crate::limiter::{Limiter, RealCost, ReservationGuard};
-use crate::policy::{Ended, ReportedCost, Settling, Spend};
+use crate::policy::{Ended, ReportedCost, Settlement, Spend};
 use crate::store::Charge;
 
 /// The body of a response under a [`RateLimitLayer`](super::RateLimitLayer).
@@ -33,7 +33,7 @@ pub struct ResponseGuard(Option<Box<Option<GuardedRequest>>>);
 
 struct GuardedRequest {
     settlements: Arc<Settlements>,
-    held: ReservationGuard,
+    reservation: ReservationGuard,
     spend: Option<Spend>,
     is_head: bool,
     /// When the request began, if a closure needs that.
@@ -187,9 +187,9 @@ impl GuardedRequest {
         is_head: bool,
         extensions: &mut Extensions,
     ) -> Option<Self> {
-        let charges = charges.iter().filter(|charge| charge.is_held);
-        let held = ReservationGuard::of(limiter, charges, outcomes);
-        if held.is_empty() {
+        let charges = charges.iter().filter(|charge| charge.is_reserved);
+        let reservation = ReservationGuard::of(limiter, charges, outcomes);
+        if reservation.is_empty() {
             return None;
         }
         let spend = settlements.takes_a_spend().then(|| {
@@ -204,7 +204,7 @@ impl GuardedRequest {
         });
         Some(Self {
             settlements: Arc::clone(settlements),
-            held,
+            reservation,
             spend,
             is_head,
             began,
@@ -221,9 +221,9 @@ impl GuardedRequest {
             shadow.answered(head, length);
         }
         let headers = &head.headers;
-        let reported = self.held.policies().filter_map(|policy| {
-            let settling = self.settlements.settling(policy)?;
-            Some((policy, settling.reported_cost(headers, &head.extensions)?))
+        let reported = self.reservation.policies().filter_map(|policy| {
+            let settlement = self.settlements.settlement(policy)?;
+            Some((policy, settlement.reported_cost(headers, &head.extensions)?))
         });
         self.answer = Some(SentResponse {
             reported: reported.collect(),
@@ -258,9 +258,10 @@ impl GuardedRequest {
         ended.bytes = ended.bytes.saturating_add(bytes);
         if let Some(trailers) = trailers {
             ended.grpc_status = grpc_status(trailers).or(ended.grpc_status);
-            for policy in self.held.policies() {
-                let settling = self.settlements.settling(policy);
-                let later = settling.and_then(|it| it.reported_cost(trailers, &Extensions::new()));
+            for policy in self.reservation.policies() {
+                let settlement = self.settlements.settlement(policy);
+                let later =
+                    settlement.and_then(|it| it.reported_cost(trailers, &Extensions::new()));
                 let Some(later) = later else { continue };
                 match reported.iter_mut().find(|(of, _)| *of == policy) {
                     Some((_, cost)) => *cost = cost.or_later(later),
@@ -308,20 +309,20 @@ impl GuardedRequest {
         };
         let settlements = &self.settlements;
         let is_panicking = thread::panicking();
-        self.held.settle(|policy| {
-            let Some(settling) = settlements.settling(policy) else {
+        self.reservation.settle(|policy| {
+            let Some(settlement) = settlements.settlement(policy) else {
                 return RealCost::Estimate;
             };
-            if is_panicking && settling.asks_about_the_end() {
+            if is_panicking && settlement.asks_about_the_end() {
                 // A closure that panics during a panic would end the process.
                 return RealCost::Unsettled;
             }
             let reported = answer.reported.iter().find(|(of, _)| *of == policy);
             let reported = reported.map(|(_, reported)| *reported);
-            if let Some(units) = settling.cost(reported, spent, &ended.ending()) {
+            if let Some(units) = settlement.cost(reported, spent, &ended.ending()) {
                 return RealCost::Units(units);
             }
-            if ended.is_complete && ended.status.is_success() && settling.expects_a_cost() {
+            if ended.is_complete && ended.status.is_success() && settlement.expects_a_cost() {
                 settlements.warn_of_no_report(policy);
             }
             RealCost::Estimate
@@ -332,9 +333,9 @@ impl GuardedRequest {
     fn settle_unanswered(&mut self) {
         let spent = self.spent();
         let settlements = &self.settlements;
-        self.held.settle(|policy| {
-            let settling = settlements.settling(policy);
-            match spent.filter(|_| settling.is_some_and(Settling::takes_a_spend)) {
+        self.reservation.settle(|policy| {
+            let settlement = settlements.settlement(policy);
+            match spent.filter(|_| settlement.is_some_and(Settlement::takes_a_spend)) {
                 Some(spent) => RealCost::Units(spent),
                 None => RealCost::Unsettled,
             }

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostic, warn_once_of};
-use crate::policy::{Http, Policy, Settling};
+use crate::policy::{Http, Policy, Settlement};
 
 const UNREPORTED: Diagnostic = Diagnostic::new(
     "TRL025",
@@ -15,15 +15,15 @@ const UNREPORTED: Diagnostic = Diagnostic::new(
 /// How the policies of a layer settle requests at their end.
 pub(super) struct Settlements {
     /// By policy; `None` for a policy whose charges stay as they are.
-    policies: Box<[Option<Settlement>]>,
+    policies: Box<[Option<NamedSettlement>]>,
     takes_a_spend: bool,
     asks_about_the_end: bool,
 }
 
-struct Settlement {
+struct NamedSettlement {
     name: String,
     /// `None` if only an end without an answer matters.
-    settling: Option<Arc<Settling>>,
+    settlement: Option<Arc<Settlement>>,
 }
 
 impl Settlements {
@@ -31,20 +31,20 @@ impl Settlements {
     pub(super) fn new(policies: &[Policy], readers: &[Http]) -> Option<Arc<Self>> {
         let each = policies.iter().zip(readers);
         let each = each.map(|(policy, reader)| {
-            let holds = policy.is_settled() || policy.algorithm().is_held();
-            (holds && policy.is_limited()).then(|| Settlement {
+            let holds = policy.is_settled() || policy.algorithm().limits_concurrency();
+            (holds && policy.is_limited()).then(|| NamedSettlement {
                 name: policy.shown_name().to_owned(),
-                settling: reader.settling().cloned(),
+                settlement: reader.settlement().cloned(),
             })
         });
         let policies: Box<[_]> = each.collect();
         let are_any = policies.iter().any(Option::is_some);
-        let any = |says: fn(&Settling) -> bool| {
-            let mut settlings = policies.iter().flatten();
-            settlings.any(|policy| policy.settling.as_deref().is_some_and(says))
+        let any = |says: fn(&Settlement) -> bool| {
+            let mut settlements = policies.iter().flatten();
+            settlements.any(|policy| policy.settlement.as_deref().is_some_and(says))
         };
-        let takes_a_spend = any(Settling::takes_a_spend);
-        let asks_about_the_end = any(Settling::asks_about_the_end);
+        let takes_a_spend = any(Settlement::takes_a_spend);
+        let asks_about_the_end = any(Settlement::asks_about_the_end);
         are_any.then(|| {
             Arc::new(Self {
                 policies,
@@ -54,13 +54,13 @@ impl Settlements {
         })
     }
 
-    fn of(&self, policy: usize) -> Option<&Settlement> {
+    fn of(&self, policy: usize) -> Option<&NamedSettlement> {
         self.policies.get(policy)?.as_ref()
     }
 
     /// Returns how the policy finds the cost of a request, if it looks for it.
-    pub(super) fn settling(&self, policy: usize) -> Option<&Settling> {
-        self.of(policy)?.settling.as_deref()
+    pub(super) fn settlement(&self, policy: usize) -> Option<&Settlement> {
+        self.of(policy)?.settlement.as_deref()
     }
 
     /// Returns whether a closure looks at the end, so that the headers are kept for it.

@@ -28,7 +28,7 @@ pub(crate) struct Shadow {
 }
 
 /// The number of differences that are kept.
-const KEPT: usize = 100;
+const DIFFERENCES: usize = 100;
 
 /// The number of differences in a snapshot.
 const SHOWN: usize = 10;
@@ -129,7 +129,7 @@ impl Shadow {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        if last.len() == KEPT {
+        if last.len() == DIFFERENCES {
             last.pop_front();
         }
         last.push_back(difference.clone());

@@ -19,7 +19,7 @@ pub(crate) struct Demand {
     /// Whether it leaves reserves to other requests.
     pub(crate) is_low_priority: bool,
     /// Whether a request that is held to its end settles it there, or gives its slots back.
-    pub(crate) is_held: bool,
+    pub(crate) is_reserved: bool,
 }
 
 impl Demand {
@@ -33,7 +33,7 @@ impl Demand {
             is_soft: false,
             class: Class::default(),
             is_low_priority: false,
-            is_held: true,
+            is_reserved: true,
         }
     }
 }

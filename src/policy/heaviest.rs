@@ -24,10 +24,10 @@ enum Shown {
 }
 
 /// The number of tracked keys for each reported one. More keys make the estimates better.
-const KEPT: usize = 8;
+const TRACKED_FOR_EACH: usize = 8;
 
 /// The least number of tracked keys.
-const LEAST_KEPT: usize = 64;
+const LEAST_TRACKED: usize = 64;
 
 /// The largest number of reported keys.
 const MOST: u32 = 1_000;
@@ -68,7 +68,7 @@ impl HeaviestKeys {
 
     /// Returns how many keys each thread tracks.
     pub(crate) fn places(&self) -> usize {
-        (KEPT * self.most).max(LEAST_KEPT)
+        (TRACKED_FOR_EACH * self.most).max(LEAST_TRACKED)
     }
 
     /// Returns the text of this key in a snapshot.

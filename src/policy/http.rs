@@ -10,7 +10,7 @@ use http::StatusCode;
 
 #[cfg(feature = "config")]
 use super::logged::{Logged, OrLogged};
-use super::settling::Settling;
+use super::settlement::Settlement;
 use super::{Demand, Keyless, NoDemand, NoKey, Policy, Scope, Unkeyed};
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
@@ -32,11 +32,11 @@ pub struct Http {
     limit: Option<Arc<LimitOf>>,
     no_key: Option<NoKey>,
     class: Option<Arc<ClassOf>>,
-    settling: Option<Arc<Settling>>,
+    settlement: Option<Arc<Settlement>>,
     is_low: Option<Arc<When>>,
     is_soft: bool,
     is_limited: bool,
-    is_held: bool,
+    is_reserved: bool,
     /// Whether more than the key is read of a request.
     has_closures: bool,
 }
@@ -66,11 +66,11 @@ impl Policy {
             limit: None,
             no_key: None,
             class: None,
-            settling: None,
+            settlement: None,
             is_low: None,
             is_soft: false,
             is_limited: true,
-            is_held: false,
+            is_reserved: false,
             has_closures: false,
         };
         self.reading(reads).0
@@ -298,7 +298,7 @@ impl Policy<Http> {
         let reads = Http {
             is_soft: rule.is_soft,
             is_limited: rule.is_limited(),
-            is_held: rule.is_settled() || rule.algorithm.is_held(),
+            is_reserved: rule.is_settled() || rule.algorithm.limits_concurrency(),
             has_closures: reads.has_closures(),
             ..reads
         };
@@ -308,7 +308,7 @@ impl Policy<Http> {
 
 impl Http {
     fn has_closures(&self) -> bool {
-        let are_any = self.when.is_some() || self.cost.is_some() || self.settling.is_some();
+        let are_any = self.when.is_some() || self.cost.is_some() || self.settlement.is_some();
         are_any || self.class.is_some() || self.is_low.is_some()
     }
 
@@ -363,7 +363,7 @@ impl Http {
         }
         let mut demand = Demand {
             is_soft: self.is_soft,
-            is_held: self.is_held,
+            is_reserved: self.is_reserved,
             ..Demand::of(key, 1)
         };
         if self.has_closures {
@@ -399,8 +399,8 @@ impl Http {
 
     /// Returns the cost of a request, and whether that is a default estimate, which is cut to the limit.
     fn cost(&self, head: &Head<'_>) -> (u32, bool) {
-        if let Some(settling) = &self.settling
-            && let Some(estimate) = settling.estimate()
+        if let Some(settlement) = &self.settlement
+            && let Some(estimate) = settlement.estimate()
         {
             return estimate.of(head);
         }
@@ -408,12 +408,12 @@ impl Http {
     }
 
     /// Returns how requests are settled at their end.
-    pub(crate) fn settling(&self) -> Option<&Arc<Settling>> {
-        self.settling.as_ref()
+    pub(crate) fn settlement(&self) -> Option<&Arc<Settlement>> {
+        self.settlement.as_ref()
     }
 
-    pub(super) fn settling_mut(&mut self) -> &mut Settling {
-        Arc::make_mut(self.settling.get_or_insert_default())
+    pub(super) fn settlement_mut(&mut self) -> &mut Settlement {
+        Arc::make_mut(self.settlement.get_or_insert_default())
     }
 }
 

@@ -15,11 +15,11 @@ mod logged;
 mod no_key;
 mod patience;
 #[cfg(feature = "http")]
-mod settling;
+mod settlement;
 
+mod concurrency;
 mod demand;
 mod heaviest;
-mod held;
 mod leasing;
 mod mode;
 mod names;
@@ -70,9 +70,9 @@ pub use self::no_key::NoKey;
 pub(crate) use self::no_key::check_status;
 pub(crate) use self::patience::Patience;
 #[cfg(feature = "http")]
-pub use self::settling::{Cost, Ending, Settle, Spend};
+pub use self::settlement::{Cost, Ending, Settle, Spend};
 #[cfg(feature = "http")]
-pub(crate) use self::settling::{Ended, ReportedCost, Settling};
+pub(crate) use self::settlement::{Ended, ReportedCost, Settlement};
 
 /// A named rule.
 ///

@@ -90,11 +90,11 @@ impl fmt::Display for Mode {
 /// ```
 #[derive(Clone, Default)]
 pub struct Modes {
-    shared: Arc<Shared>,
+    shared: Arc<Switches>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct Switches {
     /// Whether any mode is set, so that a request has to look.
     is_any_set: AtomicBool,
     all: Switch,

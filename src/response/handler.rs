@@ -23,11 +23,11 @@ use crate::limiter::Reservation;
 #[derive(Debug)]
 pub struct Refused {
     // A decision is large, and results of handlers are moved often.
-    inner: Box<Inner>,
+    inner: Box<RefusedCall>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct RefusedCall {
     refusal: Refusal,
     source: Option<StoreError>,
 }
@@ -88,7 +88,7 @@ impl Refusal {
 
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
-        let inner = Inner {
+        let inner = RefusedCall {
             refusal,
             source: None,
         };
@@ -100,7 +100,7 @@ impl From<Refusal> for Refused {
 
 impl From<StoreError> for Refused {
     fn from(error: StoreError) -> Self {
-        let inner = Inner {
+        let inner = RefusedCall {
             refusal: Refusal::StoreFailed(error.kind()),
             source: Some(error),
         };

@@ -51,7 +51,7 @@ type RealCostOf<T, E> = dyn Fn(Result<&T, &E>) -> Option<u32> + Send + Sync;
 
 /// The charges and slots that a request holds until its answer, and the rules that settle them. A request that is dropped
 /// before that has no answer.
-pub(super) type Kept<Q, T, E> = (ReservationGuard, Arc<Rules<Q, T, E>>);
+pub(super) type CallGuard<Q, T, E> = (ReservationGuard, Arc<Rules<Q, T, E>>);
 
 pub(super) struct Rules<Q, T, E> {
     pub(super) limiter: Limiter,
@@ -254,23 +254,23 @@ impl<Q, T, E> Rules<Q, T, E> {
     }
 
     /// Holds the charges of an allowed request, if any of them has to be settled.
-    pub(super) fn hold(
+    pub(super) fn guard(
         self: &Arc<Self>,
         charges: &[Charge],
         outcomes: &Outcomes,
-    ) -> Option<Box<Kept<Q, T, E>>> {
+    ) -> Option<Box<CallGuard<Q, T, E>>> {
         self.settles().then(|| {
-            let kept = charges.iter().filter(|charge| charge.is_held);
-            let held = ReservationGuard::of(&self.limiter, kept, outcomes);
-            Box::new((held, Arc::clone(self)))
+            let reserved = charges.iter().filter(|charge| charge.is_reserved);
+            let reservation = ReservationGuard::of(&self.limiter, reserved, outcomes);
+            Box::new((reservation, Arc::clone(self)))
         })
     }
 
     /// Settles a request at the cost in its answer.
-    pub(super) fn settle(&self, held: &mut ReservationGuard, answer: Result<&T, &E>) {
+    pub(super) fn settle(&self, reservation: &mut ReservationGuard, answer: Result<&T, &E>) {
         let units = self.real_cost.as_ref().and_then(|cost| cost(answer));
         let cost = units.map_or(RealCost::Estimate, RealCost::Units);
-        held.settle(|_| cost);
+        reservation.settle(|_| cost);
     }
 
     /// Returns the charges of this request, with this finding of a resolver.
@@ -287,11 +287,11 @@ impl<Q, T, E> Rules<Q, T, E> {
             asker.operation = operation(request);
         }
         let limiter = &self.limiter;
-        let mut charges = limiter.charges_alike(asker, (key, cost), Purpose::Hold, finding);
+        let mut charges = limiter.charges_alike(asker, (key, cost), Purpose::Reserve, finding);
         let settles = self.settles();
         for charge in &mut charges {
             // The places of a queue are not settled: a request behind has moved up already, or not.
-            charge.is_held = settles && !limiter.is_a_queue(charge.policy);
+            charge.is_reserved = settles && !limiter.is_a_queue(charge.policy);
         }
         charges
     }

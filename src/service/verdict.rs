@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use tower_service::Service;
 
 use super::Refused;
-use super::layer::{Kept, Rules};
+use super::layer::{CallGuard, Rules};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::limiter::{
@@ -47,14 +47,14 @@ impl<Q, T, E> Rules<Q, T, E> {
             arrived: self.limiter.timers().now(),
             deadline: None,
         });
-        let asked = ChargedRequest {
+        let to_decide = ChargedRequest {
             charges: &charges,
             wanted: Wanted::Everything,
             caller,
             is_settled: self.settles(),
         };
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        let verdict = self.limiter.rule(asked, &mut outcomes);
+        let verdict = self.limiter.rule(to_decide, &mut outcomes);
         self.answer(verdict, &charges, outcomes)
     }
 
@@ -67,8 +67,8 @@ impl<Q, T, E> Rules<Q, T, E> {
     ) -> LimitVerdict<Q, T, E> {
         match verdict {
             Verdict::Pass(Numbers::Unknown) => Verdict::Pass(None),
-            Verdict::Pass(Numbers::Known) => Verdict::Pass(self.hold(charges, &outcomes)),
-            Verdict::Hold(turn, _) => Verdict::Hold(turn, self.hold(charges, &outcomes)),
+            Verdict::Pass(Numbers::Known) => Verdict::Pass(self.guard(charges, &outcomes)),
+            Verdict::Hold(turn, _) => Verdict::Hold(turn, self.guard(charges, &outcomes)),
             Verdict::Refuse(denial) => Verdict::Refuse(self.refuse(match denial {
                 Denial::OverLimit => Refused::OverLimit(self.limiter.decision(outcomes)),
                 Denial::Store(error) => Refused::Store(error),
@@ -85,7 +85,7 @@ impl<Q, T, E> Rules<Q, T, E> {
 
 impl<Q, T, E> Holding for Rules<Q, T, E> {
     type Pending = Waiting<Q, T, E>;
-    type Admission = Option<Box<Kept<Q, T, E>>>;
+    type Admission = Option<Box<CallGuard<Q, T, E>>>;
     type Refusal = Result<T, E>;
     type Within = ();
 
@@ -113,12 +113,12 @@ impl<S: Service<Q>, Q> Answering<S, Q> for Rules<Q, S::Response, S::Error> {
     }
 
     fn answered(
-        kept: &mut Self::Admission,
+        guard: &mut Self::Admission,
         answer: Result<S::Response, S::Error>,
     ) -> Result<S::Response, S::Error> {
-        if let Some(mut kept) = kept.take() {
-            let (held, rules) = &mut *kept;
-            rules.settle(held, answer.as_ref());
+        if let Some(mut guard) = guard.take() {
+            let (reservation, rules) = &mut *guard;
+            rules.settle(reservation, answer.as_ref());
         }
         answer
     }

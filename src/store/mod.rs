@@ -275,7 +275,7 @@ pub struct Charge {
     /// The slot by which the request holds slots, under a policy on concurrency.
     pub(crate) slot: Option<Slot>,
     /// Whether the request holds the charge to its end, and settles it.
-    pub(crate) is_held: bool,
+    pub(crate) is_reserved: bool,
 }
 
 /// The charges of a request, up to eight without an allocation.
@@ -297,7 +297,7 @@ impl Charge {
             beyond: 0,
             leaves: 0,
             slot: None,
-            is_held: false,
+            is_reserved: false,
         }
     }
 

@@ -48,7 +48,7 @@ impl Outlook {
     pub(crate) fn complete(&mut self, policy: usize, algorithm: Algorithm, cost: u32) {
         let mut outcomes = self.outcomes.iter();
         if self.keys.iter().all(|key| key.policy != policy)
-            && !algorithm.is_held()
+            && !algorithm.limits_concurrency()
             && let Some((_, outcome)) = outcomes.find(|(of, _)| *of == policy)
         {
             let key = KeyOutlook::of(policy, algorithm, (outcome, cost), self.outcomes.at());

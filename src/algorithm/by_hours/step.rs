@@ -288,7 +288,7 @@ impl<R: OfAlgorithm> Timed<R> {
         }
         match outcome.delay_micros() {
             Micros::ZERO => outcome,
-            _ => outcome.held(self.delay(state, now, cost)),
+            _ => outcome.delayed(self.delay(state, now, cost)),
         }
     }
 }

@@ -69,7 +69,7 @@ impl Kind for Concurrency {
     }
 
     fn replenishment(&self) -> Replenishment {
-        Replenishment::Held
+        Replenishment::OnRelease
     }
 
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result {

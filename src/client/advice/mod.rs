@@ -45,7 +45,7 @@ impl Advice {
         let remaining = quota.map(|quota| quota.remaining);
         let window = quota.and_then(|quota| quota.window.filter(|_| quota.remaining == 0));
         let retry_after = || retry_after::wait(headers, now);
-        let asked_to_wait = match status {
+        let demanded_wait = match status {
             StatusCode::TOO_MANY_REQUESTS => {
                 return Self {
                     is_refused: true,
@@ -58,9 +58,9 @@ impl Advice {
             _ => None,
         };
         Self {
-            is_refused: asked_to_wait.is_some(),
+            is_refused: demanded_wait.is_some(),
             remaining,
-            wait: asked_to_wait.or(window),
+            wait: demanded_wait.or(window),
         }
     }
 }

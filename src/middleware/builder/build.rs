@@ -33,13 +33,13 @@ impl<S> RateLimitLayerBuilder<S> {
             let remedy = "leave it out, since an interceptor cannot hold a call, or build a layer";
             return Err(ConfigError::quoting("wait_up_to", patient.name(), remedy));
         }
-        if let Some(held) = self
+        if let Some(slots) = self
             .policies
             .iter()
-            .find(|policy| policy.algorithm().is_held())
+            .find(|policy| policy.algorithm().limits_concurrency())
         {
             let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
-            return Err(ConfigError::quoting("concurrency", held.name(), remedy));
+            return Err(ConfigError::quoting("concurrency", slots.name(), remedy));
         }
         if let Some(settled) = self.policies.iter().find(|policy| policy.settles()) {
             let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";

@@ -54,11 +54,11 @@ impl Gate {
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Admitted {
-        let is_told_all = are_in_force(charges, outcomes);
-        if !is_told_all || self.is_soft || self.exposes_decision {
+        let are_in_force = are_in_force(charges, outcomes);
+        if !are_in_force || self.is_soft || self.exposes_decision {
             self.tell_handler(outcomes, request);
         }
-        let mut fields = if is_told_all {
+        let mut fields = if are_in_force {
             self.answers.allowed(charges, outcomes)
         } else {
             let (charges, outcomes) = in_force(charges, outcomes);

@@ -181,7 +181,7 @@ impl Gate {
             };
             let charge = self
                 .limiter
-                .charge_of(*policy, &reading, Purpose::Hold, &mut steps);
+                .charge_of(*policy, &reading, Purpose::Reserve, &mut steps);
             return match &charge {
                 Ok(charge) => self.put(slice::from_ref(charge), request),
                 Err(NoDemand::Refused(refusal)) => self.refuse_for(*refusal, request),
@@ -203,7 +203,7 @@ impl Gate {
         let mut steps = Skips(&self.limiter);
         let readings = self.readings(head, finding);
         self.limiter
-            .charges_for(readings, Purpose::Hold, &mut steps)
+            .charges_for(readings, Purpose::Reserve, &mut steps)
     }
 
     /// Returns a request as each policy reads it, with the policy's index in the limiter.
@@ -281,14 +281,14 @@ impl Gate {
             Wanted::Refusals if charges.iter().any(Charge::is_shadow) => Wanted::Everything,
             wanted => wanted,
         };
-        let asked = ChargedRequest {
+        let to_decide = ChargedRequest {
             charges,
             wanted,
             caller: self.caller(request),
             is_settled: self.settlements.is_some(),
         };
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        match self.limiter.rule(asked, &mut outcomes) {
+        match self.limiter.rule(to_decide, &mut outcomes) {
             Verdict::Pass(Numbers::Unknown) => self.pass(),
             verdict => self.answer(verdict, charges, &outcomes, request),
         }

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::flights::{BoxError, Lookup, Shared};
+use super::flights::{BoxError, Lookup, Lookups};
 use super::options::Options;
 use super::{Resolved, Resolver};
 use crate::error::ConfigError;
@@ -37,7 +37,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
 
     /// Creates a builder with the closure and the options of another resolver.
     #[cfg(feature = "config")]
-    pub(super) fn like(shared: &Shared<K>) -> Self {
+    pub(super) fn like(shared: &Lookups<K>) -> Self {
         Self {
             lookup: Arc::clone(&shared.lookup),
             options: shared.options,
@@ -149,7 +149,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
 
     pub(super) fn made(self) -> Resolver<K> {
         Resolver {
-            shared: Arc::new(Shared::new(self.lookup, self.options)),
+            shared: Arc::new(Lookups::new(self.lookup, self.options)),
         }
     }
 }

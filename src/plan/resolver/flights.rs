@@ -36,7 +36,7 @@ pub(super) type Lookup<K> =
     dyn Fn(K) -> Pin<Box<dyn Future<Output = Result<Resolved, BoxError>> + Send>> + Send + Sync;
 
 /// The state that all clones of a resolver share.
-pub(super) struct Shared<K> {
+pub(super) struct Lookups<K> {
     pub(super) lookup: Arc<Lookup<K>>,
     pub(super) options: Options,
     /// Keys for which a lookup has found a plan.
@@ -72,7 +72,7 @@ struct Flight {
     ends: Instant,
 }
 
-impl<K: Clone + Eq + Hash + Send + Sync + 'static> Shared<K> {
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> Lookups<K> {
     pub(super) fn new(lookup: Arc<Lookup<K>>, options: Options) -> Self {
         Self {
             lookup,
@@ -291,7 +291,7 @@ impl Begun {
 /// A lookup in its task. If the task ends before its lookup, because the lookup panics or the runtime ends,
 /// the lookup has failed.
 struct LookupTask<K: Clone + Eq + Hash + Send + Sync + 'static> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<Lookups<K>>,
     key: K,
     /// The number of its flight.
     number: u64,
@@ -300,7 +300,7 @@ struct LookupTask<K: Clone + Eq + Hash + Send + Sync + 'static> {
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> LookupTask<K> {
-    fn new(shared: Arc<Shared<K>>, key: K, number: u64) -> Self {
+    fn new(shared: Arc<Lookups<K>>, key: K, number: u64) -> Self {
         Self {
             number,
             epoch: 0,

@@ -11,10 +11,10 @@ use super::lock::lock;
 
 /// Whether lookups work. A change is logged, and at most one failure a minute.
 #[derive(Debug, Default)]
-pub(super) struct Health(Mutex<State>);
+pub(super) struct Health(Mutex<FailureLog>);
 
 #[derive(Debug, Default)]
-struct State {
+struct FailureLog {
     has_failed: bool,
     quiet_until: Option<Instant>,
 }
@@ -25,8 +25,8 @@ impl Health {
     pub(super) fn failed(&self, error: &(dyn Error + 'static)) {
         let now = Instant::now();
         let mut state = lock(&self.0);
-        let is_told = state.has_failed || state.quiet_until.is_some_and(|until| now < until);
-        if !is_told {
+        let is_logged = state.has_failed || state.quiet_until.is_some_and(|until| now < until);
+        if !is_logged {
             state.has_failed = true;
             state.quiet_until = Some(after(now, QUIET));
             drop(state);

@@ -26,7 +26,7 @@ pub use self::usage::ResolverUsage;
 pub(crate) use self::look::{Finding, PendingLookup, PlanLookup};
 pub(super) use self::own_limits::{OwnLimits, ResolvedPolicies};
 
-use self::flights::{BoxError, Shared};
+use self::flights::{BoxError, Lookups};
 
 /// An asynchronous source of plans or limits: it calls a closure once for each key, and keeps the answers.
 ///
@@ -85,7 +85,7 @@ use self::flights::{BoxError, Shared};
 /// One lookup is in flight for each key, in a task of its own, so a request that goes away cancels nothing. A
 /// lookup that panics has failed, and affects nothing else. Time is that of tokio's clock.
 pub struct Resolver<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<Lookups<K>>,
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Resolver<K> {

@@ -77,7 +77,7 @@ impl Remembering {
             |policy: &Policy| policy.algorithm().replenishment() == Some(Replenishment::Aligned);
         let runs_down = |policy: &Policy| {
             let algorithm = policy.algorithm();
-            let changes = algorithm.depends_on_a_calendar() || algorithm.is_held();
+            let changes = algorithm.depends_on_a_calendar() || algorithm.limits_concurrency();
             let is_exact = is_fixed(policy) || !policy.limits_differ();
             !changes && is_exact && policy.named_penalty().is_none()
         };

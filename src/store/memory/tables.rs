@@ -74,7 +74,7 @@ impl Tables {
         now: impl Fn() -> Micros,
     ) -> Opened {
         let blocks = self.blocks(policy, &now);
-        let slots = algorithm.is_held().then(|| self.slots(policy));
+        let slots = algorithm.limits_concurrency().then(|| self.slots(policy));
         let name = (policy.to_owned(), algorithm.frame());
         if let Some(table) = self.by_name.get_mut(&name)
             && let Some(counter) = table.counter.upgrade()

@@ -37,7 +37,7 @@ impl<L: Ledger> Guarded<L> {
             let remedy = "leave it out, or take a store that counts refusals: MemoryStore, RedisStore or SharedStore";
             return Err(ConfigError::quoting("penalty", policy.name(), remedy));
         }
-        let is_held = |policy: &&Policy| policy.algorithm().is_held();
+        let is_held = |policy: &&Policy| policy.algorithm().limits_concurrency();
         if let Some(policy) = policies.iter().find(is_held)
             && !store.holds_slots()
         {

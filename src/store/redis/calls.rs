@@ -188,7 +188,7 @@ impl Calls {
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                let limit = if policy.algorithm.is_held() {
+                let limit = if policy.algorithm.limits_concurrency() {
                     LimitOfCharge::Slots(self.numbers_of_slots(policy, charge))
                 } else {
                     policy.limit_of(charge)
@@ -474,7 +474,7 @@ impl Calls {
     /// Returns whether the request of this charge holds slots.
     pub(super) fn holds(&self, charge: &Charge) -> bool {
         let policy = self.policies.get(charge.policy);
-        policy.is_some_and(|policy| policy.algorithm.is_held())
+        policy.is_some_and(|policy| policy.algorithm.limits_concurrency())
     }
 
     /// Returns the time by this node's clock, or by the clock of a test.

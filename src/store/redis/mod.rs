@@ -280,7 +280,9 @@ impl RedisStore {
 }
 
 fn rules_that_hold(policies: &[OpenedPolicy]) -> Vec<Lua> {
-    let held = policies.iter().filter(|policy| policy.algorithm.is_held());
+    let held = policies
+        .iter()
+        .filter(|policy| policy.algorithm.limits_concurrency());
     held.filter_map(|policy| policy.lua).collect()
 }
 

@@ -112,7 +112,7 @@ impl ScriptReply {
     pub(super) fn is_to_be_asked_again(&self, policies: &[OpenedPolicy]) -> bool {
         self.each.iter().filter(|told| told.denies()).any(|told| {
             let counted = policies.get(told.charge.policy);
-            if counted.is_some_and(|counted| counted.algorithm.is_held()) {
+            if counted.is_some_and(|counted| counted.algorithm.limits_concurrency()) {
                 return true;
             }
             let penalty = counted.and_then(|counted| counted.penalty.as_ref());

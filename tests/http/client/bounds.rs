@@ -50,10 +50,10 @@ async fn above_ten_thousand_keys_the_holds_that_end_first_are_forgotten() {
     for key in 10_000..19_900 {
         ask(&client, key, 2_000).await;
     }
-    let is_held = |key: &u32| layer.held_for(key.to_string()).is_some();
-    assert_eq!((0..100).filter(is_held).count(), 100);
-    assert_eq!((100..10_000).filter(is_held).count(), 0);
-    assert_eq!((10_000..19_900).filter(is_held).count(), 9_900);
+    let is_on_hold = |key: &u32| layer.remaining_hold(key.to_string()).is_some();
+    assert_eq!((0..100).filter(is_on_hold).count(), 100);
+    assert_eq!((100..10_000).filter(is_on_hold).count(), 0);
+    assert_eq!((10_000..19_900).filter(is_on_hold).count(), 9_900);
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,8 +91,8 @@ async fn ended_advice_is_forgotten_before_advice_that_holds() {
     let start = Instant::now();
     tokio::time::advance(Duration::from_secs(10)).await;
     ask(&client, 3, 60).await;
-    assert!(layer.held_for("1").is_some());
-    assert!(layer.held_for("2").is_none());
-    assert!(layer.held_for("3").is_some());
+    assert!(layer.remaining_hold("1").is_some());
+    assert!(layer.remaining_hold("2").is_none());
+    assert!(layer.remaining_hold("3").is_some());
     assert_eq!(start.elapsed(), Duration::from_secs(10));
 }

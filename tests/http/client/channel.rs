@@ -83,13 +83,13 @@ async fn a_channel_holds_further_calls_for_the_retry_info_and_the_next_passes() 
     });
 
     check(&client).await.unwrap();
-    assert_eq!(layer.held_for(Key::GLOBAL), None);
+    assert_eq!(layer.remaining_hold(Key::GLOBAL), None);
     let refused = check(&client).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     let told = refused.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(told, Some(WAIT));
     // Not the whole second in `Retry-After`.
-    let hold = layer.held_for(Key::GLOBAL).unwrap_or_default();
+    let hold = layer.remaining_hold(Key::GLOBAL).unwrap_or_default();
     assert!(hold <= WAIT, "{hold:?}");
 
     goes.store(true, Ordering::SeqCst);
@@ -115,7 +115,7 @@ async fn a_stream_that_is_reset_tells_of_no_limit_and_holds_nothing() {
         for _ in 0..2 {
             let reset = check(&client).await.unwrap_err();
             assert_eq!(reset.code(), code, "{reset:?}");
-            assert_eq!(layer.held_for(Key::GLOBAL), None);
+            assert_eq!(layer.remaining_hold(Key::GLOBAL), None);
         }
         serving.abort();
     }

@@ -82,13 +82,13 @@ async fn each_server_is_held_alone_and_all_clones_know() {
     let request = http::Request::get("http://API.example:80/x")
         .body(())
         .unwrap();
-    let held = layer.held_for(host(&Head::of(&request)));
+    let held = layer.remaining_hold(host(&Head::of(&request)));
     assert_eq!(held, Some(Duration::from_secs(7)));
     // Another service of the same layer.
     let other = layer.layer(server);
     assert_eq!(call(&other, "http://API.example:80/x").await.unwrap(), 200);
     assert_eq!(start.elapsed(), Duration::from_secs(7));
-    assert_eq!(layer.held_for(host(&Head::of(&request))), None);
+    assert_eq!(layer.remaining_hold(host(&Head::of(&request))), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +112,7 @@ async fn a_key_of_the_callers_own_is_held_apart_and_a_call_without_one_never() {
     assert_eq!(send(None).await, 200);
     assert_eq!(send(Some("b")).await, 200);
     assert_eq!(start.elapsed(), Duration::ZERO);
-    assert_eq!(layer.held_for("a"), Some(Duration::from_secs(7)));
+    assert_eq!(layer.remaining_hold("a"), Some(Duration::from_secs(7)));
     assert_eq!(send(Some("a")).await, 200);
     assert_eq!(start.elapsed(), Duration::from_secs(7));
 }

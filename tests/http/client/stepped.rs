@@ -26,7 +26,10 @@ fn a_call_goes_when_the_clock_shows_the_end_of_its_hold_and_not_before() {
     let server = Scripted::new([spent(5)]);
     let client = layer.layer(server.clone());
     assert!(polled(call(&client, SERVER)).poll().is_ready());
-    assert_eq!(layer.held_for(("api.example", 80_u16)), Some(5 * SECOND));
+    assert_eq!(
+        layer.remaining_hold(("api.example", 80_u16)),
+        Some(5 * SECOND)
+    );
     let mut waiting = polled(call(&client, SERVER));
     assert!(waiting.poll().is_pending());
     clock.advance(Duration::from_micros(4_999_999));
@@ -67,7 +70,7 @@ fn the_wait_of_a_call_is_measured_by_the_clock() {
     let Poll::Ready(Err(error)) = second.poll() else {
         panic!("it waits still");
     };
-    let held = error.held().unwrap();
+    let held = error.not_sent().unwrap();
     assert_eq!(
         (held.reason(), held.retry_after()),
         (Reason::TooLong, 9 * SECOND)
@@ -83,5 +86,8 @@ fn a_date_is_read_by_the_clock() {
     let server = Scripted::new([answer(429, &[("retry-after", date)])]);
     let client = layer.layer(server);
     assert!(polled(call(&client, SERVER)).poll().is_ready());
-    assert_eq!(layer.held_for(("api.example", 80_u16)), Some(60 * SECOND));
+    assert_eq!(
+        layer.remaining_hold(("api.example", 80_u16)),
+        Some(60 * SECOND)
+    );
 }

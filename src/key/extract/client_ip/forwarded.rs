@@ -70,8 +70,8 @@ impl Iterator for LastElements<'_> {
 
     fn next(&mut self) -> Option<Element> {
         self.left = self.left.checked_sub(1)?;
-        let is_kept = self.count - self.left <= EXAMINED;
-        Some(if is_kept {
+        let is_examined = self.count - self.left <= EXAMINED;
+        Some(if is_examined {
             element(self.last[self.left % EXAMINED])
         } else {
             Element::Broken

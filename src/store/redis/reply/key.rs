@@ -137,7 +137,7 @@ impl KeyReply {
     /// Returns the state from which later outcomes are computed; `None` for a policy without one, and where nodes hold
     /// units, which they may give back.
     pub(super) fn outlook(&self, counted: &OpenedPolicy) -> Option<KeyOutlook> {
-        if self.leased.is_some() || counted.algorithm.is_held() {
+        if self.leased.is_some() || counted.algorithm.limits_concurrency() {
             return None;
         }
         let own = self.own;

@@ -17,9 +17,9 @@ use crate::clock::Micros;
 /// It is copied as a reference. Finding a window takes microseconds; checking the window that was found last
 /// takes one read of memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Calendar(&'static Kept);
+pub(crate) struct Calendar(&'static CachedWindows);
 
-struct Kept {
+struct CachedWindows {
     windows: Windows,
     /// The window that was found last. See [`packed`].
     present: AtomicU64,
@@ -28,13 +28,13 @@ struct Kept {
     beside: AtomicU64,
 }
 
-static CALENDARS: Interned<Kept> = Interned::new();
+static CALENDARS: Interned<CachedWindows> = Interned::new();
 
 impl Calendar {
     pub(crate) fn new(windows: Windows) -> Self {
         Self(CALENDARS.get(
             |known| known.windows == windows,
-            || Kept {
+            || CachedWindows {
                 windows,
                 present: AtomicU64::new(NONE),
                 #[cfg(feature = "redis")]
@@ -68,19 +68,19 @@ impl Calendar {
     }
 
     #[inline]
-    fn look_up(self, kept: &AtomicU64, at: Micros) -> Span {
-        let span = unpacked(kept.load(Ordering::Relaxed));
+    fn look_up(self, cache: &AtomicU64, at: Micros) -> Span {
+        let span = unpacked(cache.load(Ordering::Relaxed));
         if span.contains(at) {
             return span;
         }
-        self.find(kept, at)
+        self.find(cache, at)
     }
 
     #[cold]
-    fn find(self, kept: &AtomicU64, at: Micros) -> Span {
+    fn find(self, cache: &AtomicU64, at: Micros) -> Span {
         let found = self.0.windows.at(at);
         if let Some(word) = packed(found) {
-            kept.store(word, Ordering::Relaxed);
+            cache.store(word, Ordering::Relaxed);
         }
         found
     }

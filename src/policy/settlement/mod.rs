@@ -22,7 +22,7 @@ use crate::key::Head;
 
 /// How a policy estimates and settles the cost of a request.
 #[derive(Clone, Default)]
-pub(crate) struct Settling {
+pub(crate) struct Settlement {
     estimate: Option<Estimate>,
     settle: Option<Settle>,
     charge_when: Option<Arc<When>>,
@@ -40,7 +40,7 @@ impl Policy<Http> {
     /// [override](crate::Limiter::override_limit). The headers of a response have the numbers with the
     /// estimate, because they are sent before the end.
     pub fn estimate(mut self, units: u32) -> Self {
-        self.reads.settling_mut().estimate_by(units);
+        self.reads.settlement_mut().estimate_by(units);
         self
     }
 
@@ -57,7 +57,9 @@ impl Policy<Http> {
         estimate: impl Fn(&Head<'_>) -> U + Send + Sync + 'static,
     ) -> Self {
         let estimate = move |head: &Head<'_>| estimate(head).into();
-        self.reads.settling_mut().estimate_with(Arc::new(estimate));
+        self.reads
+            .settlement_mut()
+            .estimate_with(Arc::new(estimate));
         self
     }
 
@@ -92,7 +94,7 @@ impl Policy<Http> {
     /// # }
     /// ```
     pub fn settle(mut self, settle: Settle) -> Self {
-        self.reads.settling_mut().settle = Some(settle);
+        self.reads.settlement_mut().settle = Some(settle);
         self
     }
 
@@ -119,7 +121,7 @@ impl Policy<Http> {
         mut self,
         condition: impl Fn(&Ending<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.reads.settling_mut().charge_when = Some(Arc::new(condition));
+        self.reads.settlement_mut().charge_when = Some(Arc::new(condition));
         self
     }
 
@@ -129,14 +131,14 @@ impl Policy<Http> {
         mut self,
         condition: impl Fn(&Ending<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.reads.settling_mut().refund_when = Some(Arc::new(condition));
+        self.reads.settlement_mut().refund_when = Some(Arc::new(condition));
         self
     }
 
     /// Returns whether requests are held to their end.
     pub(crate) fn settles(&self) -> bool {
-        let settling = self.reads.settling();
-        settling.is_some_and(|settling| settling.is_any())
+        let settlement = self.reads.settlement();
+        settlement.is_some_and(|settlement| settlement.is_any())
             || self.if_unsettled() != Unsettled::Estimate
     }
 
@@ -147,15 +149,15 @@ impl Policy<Http> {
                 "leave a queue out of what is settled, and let another policy count the cost";
             return Err(ConfigError::quoting("settle", self.name(), remedy));
         }
-        let estimate = self.reads.settling().and_then(|it| it.estimate.as_ref());
+        let estimate = self.reads.settlement().and_then(|it| it.estimate.as_ref());
         if estimate.is_some_and(Estimate::asks_for_nothing) {
             let remedy = "give 1 or more: a request that asks for nothing is never refused";
             return Err(ConfigError::new("estimate", 0, remedy));
         }
         let only_estimates = self
             .reads
-            .settling()
-            .is_some_and(|settling| settling.estimate.is_some() && !settling.is_any());
+            .settlement()
+            .is_some_and(|settlement| settlement.estimate.is_some() && !settlement.is_any());
         if only_estimates {
             let remedy =
                 "say what settles it, such as `.settle(Settle::from_cost())`, or give it a `cost`";
@@ -165,7 +167,7 @@ impl Policy<Http> {
     }
 }
 
-impl Settling {
+impl Settlement {
     fn estimate_by(&mut self, units: u32) {
         let with = self.estimate.take().and_then(|estimate| estimate.with);
         self.estimate = Some(Estimate { units, with });
