@@ -82,7 +82,8 @@ impl fmt::Display for Diagnostic {
     not(feature = "http"),
     allow(dead_code, reason = "only a server can be set up wrongly")
 )]
-pub(crate) fn diagnose(diagnostic: &Diagnostic) {
+#[doc(hidden)]
+pub fn diagnose(diagnostic: &Diagnostic) {
     log_once(Level::Error, diagnostic, diagnostic.subject().into());
 }
 

@@ -25,10 +25,6 @@ pub mod adaptive {}
 #[doc = include_str!("../docs/adaptive-concurrency.md")]
 pub mod adaptive_concurrency {}
 
-#[cfg(feature = "admin")]
-#[doc = include_str!("../docs/dashboard.md")]
-pub mod dashboard {}
-
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/plans.md")]
 pub mod plans {}
@@ -87,10 +83,6 @@ pub mod many_nodes {}
 #[cfg(feature = "redis")]
 #[doc = include_str!("../docs/reliability.md")]
 pub mod reliability {}
-
-#[cfg(feature = "axum")]
-#[doc = include_str!("../docs/metrics.md")]
-pub mod metrics {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/operating.md")]

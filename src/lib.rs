@@ -2,11 +2,9 @@
 #![cfg_attr(
     not(all(
         feature = "adapt",
-        feature = "admin",
         feature = "axum",
         feature = "client",
         feature = "config",
-        feature = "metrics",
         feature = "quanta",
         feature = "serde",
         feature = "tonic"
@@ -59,7 +57,6 @@
 //! - [`config`]: limits from a file
 //! - [`observe`]: counters, and a snapshot of them
 //! - [`factor`]: the share of a limit that is in force; [`adapt`] lets it follow the load
-//! - [`admin`]: a page for operators, which shows the limits live
 //! - [`diagnostics`]: the codes in the log, and the remedies
 //!
 //! # How it differs from `tower::limit::RateLimitLayer`
@@ -74,13 +71,11 @@
 //! | --- | --- | --- |
 //! | `axum` | yes | the peer address and the matched path of axum; turns on `http` |
 //! | `tracing` | yes | [diagnostics] in the log |
-//! | `admin` | no | an operator's page and its router: [`admin`]; turns on `axum` and `serde` |
 //! | `adapt` | no | limits that follow the load: [adaptive limits](guide::adaptive) |
 //! | `http` | by `axum` | the layer, for any HTTP server |
 //! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
 //! | `client` | no | a layer for HTTP and gRPC clients; turns on `http` |
 //! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
-//! | `metrics` | no | [metrics](guide::metrics) for Prometheus and others, by the `metrics` facade |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`]; decisions and snapshots as JSON |
 //! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
@@ -94,6 +89,14 @@
 //!
 //! Without features the crate has the [`Limiter`], its algorithms, the in-process store, and the
 //! [`LimitLayer`] for services of any kind.
+//!
+//! # Other crates
+//!
+//! Subjects of their own are crates of their own, which depend on this one:
+//!
+//! | crate | has |
+//! | --- | --- |
+//! | [`tower-ratelimit-ops`](https://docs.rs/tower-ratelimit-ops) | [a page for operators](https://docs.rs/tower-ratelimit-ops/latest/tower_ratelimit_ops/admin/), which shows the limits live; [metrics](https://docs.rs/tower-ratelimit-ops/latest/tower_ratelimit_ops/metrics/) for Prometheus and others |
 
 pub mod algorithm;
 #[cfg(feature = "calendar")]
@@ -118,14 +121,10 @@ mod line;
 
 #[cfg(feature = "adapt")]
 pub mod adapt;
-#[cfg(feature = "admin")]
-pub mod admin;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "config")]
 pub mod config;
-#[cfg(feature = "metrics")]
-pub mod metrics;
 #[cfg(feature = "http")]
 pub mod middleware;
 #[cfg(feature = "http")]
@@ -153,3 +152,12 @@ pub use self::service::LimitLayer;
 #[cfg(feature = "redis")]
 pub use self::store::RedisStore;
 pub use self::store::{MemoryStore, SharedStore};
+
+/// What the other crates of the workspace use. It is no part of the API, and may change in any version.
+#[doc(hidden)]
+pub mod __internal {
+    pub use crate::diagnostics::diagnose;
+    #[cfg(feature = "http")]
+    pub use crate::limiter::likeness::Likeness;
+    pub use crate::observe::metric::{Kind, Metric, Published, Value};
+}

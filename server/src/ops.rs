@@ -13,9 +13,9 @@ use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use tokio::sync::watch;
-use tower_ratelimit::admin::{self, Access, Handle};
 use tower_ratelimit::key::Head;
-use tower_ratelimit::metrics::Publisher;
+use tower_ratelimit_ops::admin::{self, Access, Handle};
+use tower_ratelimit_ops::metrics::Publisher;
 
 use crate::limits::Limits;
 use crate::phase::Phase;

@@ -135,8 +135,8 @@ impl Algorithm {
         self.frame() == other.frame()
     }
 
-    /// Returns the numbers in which algorithms of one [frame](Self::frame) differ, or `None` if unlimited.
-    pub(crate) fn limits(&self) -> Option<Limit> {
+    /// Returns its numbers, in which two algorithms of the same kind and period may differ, or `None` if it is unlimited.
+    pub fn limits(&self) -> Option<Limit> {
         #[cfg(feature = "calendar")]
         if let Self::ByHours(hours) = self {
             return Some(hours.limit());
@@ -222,10 +222,9 @@ impl Algorithm {
         limit.and_then(|limit| self.under(limit)).unwrap_or(*self)
     }
 
-    /// Returns the algorithm with this quota, and with a burst or a capacity in proportion, rounded up, or
+    /// Returns the algorithm with this quota, in units per period, and with a burst or a capacity in proportion, rounded up, or
     /// `None` if it cannot have that. A queue keeps its places.
-    #[cfg(feature = "admin")]
-    pub(crate) fn scaled_to(&self, quota: u32) -> Option<Self> {
+    pub fn scaled_to(&self, quota: u32) -> Option<Self> {
         let now = self.limits()?;
         let size = match now.quota {
             _ if self.shapes() => now.size,

@@ -322,7 +322,7 @@ impl Outcome {
     }
 
     /// Returns whether a request is denied because of this policy.
-    pub(crate) fn denies(&self) -> bool {
+    pub fn denies(&self) -> bool {
         match self.effect {
             DenialEffect::Full => !self.allowed,
             DenialEffect::Soft => !self.allowed && self.is_blocked(),
@@ -370,7 +370,7 @@ impl Outcome {
     }
 
     /// Returns whether its units come back when requests end, at an unknown moment: they are slots.
-    pub(crate) fn is_of_slots(&self) -> bool {
+    pub fn is_of_slots(&self) -> bool {
         // Whatever comes back with time is used until its reset.
         self.used() > 0 && self.reset_after == Micros::ZERO
     }

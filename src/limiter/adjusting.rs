@@ -174,8 +174,20 @@ impl<L: ?Sized> Limiter<L> {
         of_plans.collect()
     }
 
-    /// Returns the limit of this policy and plan, if it can be changed, with the index of the policy.
-    pub(crate) fn limit_to_adjust(
+    /// Returns the limit of this policy and plan, if it can be changed: as it was declared, and as it is in force.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be changed: as [`adjust_limit`](Self::adjust_limit), before that looks at the new limit.
+    pub fn adjustable_limit(
+        &self,
+        policy: &str,
+        plan: Option<&str>,
+    ) -> Result<AdjustableLimit, ConfigError> {
+        self.limit_to_adjust(policy, plan).map(|(_, limit)| limit)
+    }
+
+    fn limit_to_adjust(
         &self,
         policy: &str,
         plan: Option<&str>,

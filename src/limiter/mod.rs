@@ -4,8 +4,6 @@
 //! ledger about them. `verdict.rs` gives the layers the verdict on a request. The verbs have files of their own: each returns an
 //! [`Ask`], and has one body for all stores.
 
-#[cfg(feature = "admin")]
-mod about;
 mod adjusting;
 mod amending;
 mod ask;
@@ -17,6 +15,8 @@ mod deciding;
 mod findings;
 mod inspection;
 mod leased;
+#[cfg(feature = "http")]
+pub(crate) mod likeness;
 mod limits;
 mod monitored;
 mod on_drop;
@@ -46,6 +46,8 @@ pub use self::reservation::Reservation;
 pub(crate) use self::charging::Purpose;
 #[cfg(feature = "http")]
 pub(crate) use self::charging::{Reads, Steps};
+#[cfg(feature = "http")]
+pub(crate) use self::likeness::Likeness;
 pub(crate) use self::reservation::{PendingOutcomes, RealCost, ReservationGuard};
 pub(crate) use self::verdict::{ChargedRequest, Denial, LimiterVerdict, Numbers, PendingDecision};
 #[cfg(feature = "http")]

@@ -25,14 +25,10 @@ use super::{RateLimit, RateLimitLayerBuilder};
 use crate::advice::Mistakes;
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
-#[cfg(any(feature = "admin", feature = "config"))]
 use crate::key::Head;
 #[cfg(feature = "config")]
 use crate::key::Key;
-#[cfg(feature = "admin")]
-use crate::limiter::Charges;
-use crate::limiter::Limiter;
-use crate::limiter::{PreparedLimits, WaitingRoom};
+use crate::limiter::{Likeness, Limiter, PreparedLimits, WaitingRoom};
 #[cfg(feature = "config")]
 use crate::observe::ConfigStats;
 use crate::observe::Monitor;
@@ -136,11 +132,10 @@ impl RateLimitLayer {
         Monitor::new(self.gates.clone())
     }
 
-    /// Returns the limiter in force, and the charges of a request with this head at this cost.
-    #[cfg(feature = "admin")]
-    pub(crate) fn charges_like(&self, head: &Head<'_>, cost: u32) -> (Limiter, Charges) {
-        self.gates
-            .with(|gate| (gate.limiter().clone(), gate.charges_like(head, cost)))
+    /// Returns what the limiter in force charges a request with this head at this cost.
+    #[doc(hidden)]
+    pub fn like(&self, head: &Head<'_>, cost: u32) -> Likeness {
+        self.gates.with(|gate| gate.like(head, cost))
     }
 
     /// Returns the switches of the policies' modes: enforced, in shadow, or off.

@@ -1,7 +1,7 @@
 use super::gate::{Gate, NoKeyRefusal, Reading};
 use crate::algorithm::Algorithm;
 use crate::key::{Head, Key};
-use crate::limiter::{Charges, Purpose, Reads};
+use crate::limiter::{Likeness, Purpose, Reads};
 use crate::plan::{Finding, LimitContext, Limits, PlanLookup};
 use crate::policy::{Demand, NoDemand};
 
@@ -45,15 +45,15 @@ impl Reads for AtCost<'_> {
 }
 
 impl Gate {
-    /// Returns the charges of a request with this head at this cost, whatever the lists and the modes of policies say
+    /// Returns what a request with this head is charged at this cost, whatever the lists and the modes of policies say
     /// of it. A policy for which it has no key is left out. Nothing is counted.
-    pub(super) fn charges_like(&self, head: &Head<'_>, cost: u32) -> Charges {
+    pub(super) fn like(&self, head: &Head<'_>, cost: u32) -> Likeness {
         let finding = self.look_up(head).map(PlanLookup::now);
         let readings = self.readings(head, finding.as_ref());
         let readings = readings.map(|(policy, reading)| (policy, AtCost { reading, cost }));
         let charges = self
             .limiter()
             .charges_for(readings, Purpose::Amend, &mut ());
-        charges.unwrap_or_default()
+        Likeness::new(self.limiter(), charges.unwrap_or_default())
     }
 }

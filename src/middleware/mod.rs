@@ -270,7 +270,6 @@ mod hooks;
 #[cfg(feature = "tonic")]
 mod interceptor;
 mod layer;
-#[cfg(feature = "admin")]
 mod likeness;
 mod lists;
 mod nesting;

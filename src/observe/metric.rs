@@ -3,33 +3,41 @@
 use std::time::Duration;
 
 /// Statistics with metrics.
-pub(crate) trait Published: Sized + 'static {
+pub trait Published: Sized + 'static {
     /// All metrics, those of the same name one after another.
     const METRICS: &[Metric<Self>];
 }
 
 /// A metric of a `T`. The unit is at the end of its name, as Prometheus has it.
-#[derive(Clone, Copy)]
-pub(crate) struct Metric<T> {
-    pub(crate) name: &'static str,
-    pub(crate) help: &'static str,
-    pub(crate) kind: Kind,
+#[derive(Clone, Copy, Debug)]
+pub struct Metric<T> {
+    /// The name.
+    pub name: &'static str,
+    /// The description.
+    pub help: &'static str,
+    /// Whether it may fall.
+    pub kind: Kind,
     /// A label beside those which tell what the statistics are of.
-    pub(crate) label: Option<(&'static str, &'static str)>,
+    pub label: Option<(&'static str, &'static str)>,
     /// Returns the value, if there is one.
-    pub(crate) read: fn(&T) -> Option<Value>,
+    pub read: fn(&T) -> Option<Value>,
 }
 
-#[derive(Clone, Copy)]
-pub(crate) enum Kind {
+/// Whether a metric may fall.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
     /// It only rises.
     Counter,
+    /// It rises and falls.
     Gauge,
 }
 
-#[derive(Clone, Copy)]
-pub(crate) enum Value {
+/// The value of a metric.
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    /// Of a counter.
     Counter(u64),
+    /// Of a gauge.
     Gauge(f64),
 }
 

@@ -77,8 +77,7 @@ mod change;
 mod counters;
 mod health;
 mod heaviest;
-#[cfg(feature = "metrics")]
-mod metric;
+pub(crate) mod metric;
 mod monitor;
 #[cfg(feature = "config")]
 mod past;
@@ -108,10 +107,7 @@ pub(crate) use self::change::{configuration_changed, file_is_followed};
 pub(crate) use self::counters::{Counters, Metered, Totals};
 pub(crate) use self::health::StoreHealth;
 pub(crate) use self::heaviest::Heaviest;
-#[cfg(feature = "metrics")]
-pub(crate) use self::metric::{Kind, Metric, Published, Value};
-#[cfg(all(feature = "metrics", feature = "adapt"))]
-pub(crate) use self::metric::{counter, gauge};
+pub(crate) use self::metric::{Metric, Published};
 pub(crate) use self::monitor::Monitored;
 #[cfg(feature = "config")]
 pub(crate) use self::past::Past;

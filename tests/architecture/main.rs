@@ -3,13 +3,21 @@
 mod ci;
 mod circles;
 mod examples;
+mod internal;
 mod way;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Each room with its floor, and the rooms of the same floor from which it may import.
-const HOUSE: &[(&str, u8, &[&str])] = &[
+/// A room with its floor, and the rooms of the same floor from which it may import.
+type Room = (&'static str, u8, &'static [&'static str]);
+
+/// The folders of the sources of each crate, with its rooms. Cargo holds the floors between crates.
+const CRATES: &[(&str, &[Room])] = &[("src", HOUSE), ("crates/ops/src", OPS)];
+
+const OPS: &[Room] = &[("admin", 0, &[]), ("metrics", 0, &[])];
+
+const HOUSE: &[Room] = &[
     ("error", 0, &[]),
     ("clock", 0, &[]),
     ("factor", 0, &[]),
@@ -37,34 +45,69 @@ const HOUSE: &[(&str, u8, &[&str])] = &[
     ("service", 7, &[]),
     ("client", 7, &[]),
     ("testing", 7, &[]),
-    // The page of a watched file shows its version.
-    ("admin", 8, &["config"]),
     ("config", 8, &[]),
-    ("metrics", 8, &[]),
     // Pages of documentation, without code.
     ("guide", 8, &[]),
 ];
 
+/// The rooms of each crate, with its source files: by their path below the root, and below the folder of the crate.
+fn crates() -> impl Iterator<Item = (&'static [Room], Vec<Source>)> {
+    CRATES.iter().map(|(folder, rooms)| {
+        let files = sources(&root().join(folder)).into_iter();
+        let files = files.map(|(file, text)| Source {
+            path: format!("{folder}/{file}"),
+            file,
+            text,
+        });
+        (*rooms, files.collect())
+    })
+}
+
+struct Source {
+    path: String,
+    file: String,
+    text: String,
+}
+
+fn all_sources() -> impl Iterator<Item = Source> {
+    crates().flat_map(|(_, sources)| sources)
+}
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
 #[test]
 fn no_room_imports_from_its_own_floor_or_from_above() {
-    let sources = sources(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src"));
-    assert!(
-        sources.len() > HOUSE.len(),
-        "only {} files found",
-        sources.len()
-    );
-    let wrong: Vec<String> = sources
-        .iter()
-        .flat_map(|(file, text)| violations(file, text))
-        .collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    for (rooms, sources) in crates() {
+        assert!(sources.len() > rooms.len(), "only {} files", sources.len());
+        let wrong = sources
+            .iter()
+            .flat_map(|source| violations(rooms, &source.file, &source.text));
+        let wrong: Vec<String> = wrong.collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
 }
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src");
-    let found = circles::circles(&sources(&src));
-    assert!(found.is_empty(), "{found:#?}");
+    for (folder, _) in CRATES {
+        let found = circles::circles(&sources(&root().join(folder)));
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
+#[test]
+fn every_crate_of_the_workspace_stands_in_the_list() {
+    let folders = fs::read_dir(root().join("crates")).unwrap();
+    let mut folders: Vec<String> = folders
+        .map(|folder| format!("crates/{}/src", folder.unwrap().file_name().display()))
+        .collect();
+    folders.push("src".to_owned());
+    folders.sort();
+    let mut listed: Vec<&str> = CRATES.iter().map(|(folder, _)| *folder).collect();
+    listed.sort_unstable();
+    assert_eq!(folders, listed);
 }
 
 /// A file with this many lines has to begin with a description.
@@ -72,12 +115,10 @@ const LARGE: usize = 150;
 
 #[test]
 fn every_module_and_every_large_file_begins_with_what_it_is() {
-    let sources = sources(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src"));
-    let silent: Vec<&str> = sources
-        .iter()
-        .filter(|(file, text)| file.ends_with("mod.rs") || text.lines().count() > LARGE)
-        .filter(|(_, text)| !begins_with_documentation(text))
-        .map(|(file, _)| file.as_str())
+    let silent: Vec<String> = all_sources()
+        .filter(|source| source.file.ends_with("mod.rs") || source.text.lines().count() > LARGE)
+        .filter(|source| !begins_with_documentation(&source.text))
+        .map(|source| source.path)
         .collect();
     assert!(silent.is_empty(), "{silent:#?}");
     assert!(!begins_with_documentation(
@@ -89,21 +130,27 @@ fn every_module_and_every_large_file_begins_with_what_it_is() {
 fn begins_with_documentation(text: &str) -> bool {
     let mut lines = text.lines();
     let first = lines.find(|line| {
-        line.starts_with("//!") || line.starts_with("use ") || line.starts_with("mod ")
+        let is_code = line.starts_with("use ") || line.starts_with("mod ");
+        is_code || is_documentation(line)
     });
-    first.is_some_and(|line| line.starts_with("//!"))
+    first.is_some_and(is_documentation)
+}
+
+fn is_documentation(line: &str) -> bool {
+    line.starts_with("//!") || line.starts_with("#![doc = include_str!(")
 }
 
 #[test]
 fn every_room_stands_in_the_list() {
-    let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src");
-    let mut rooms: Vec<String> = sources(&src).iter().map(|(file, _)| room(file)).collect();
-    rooms.sort();
-    rooms.dedup();
-    rooms.retain(|room| room != "lib");
-    let mut listed: Vec<&str> = HOUSE.iter().map(|(room, ..)| *room).collect();
-    listed.sort_unstable();
-    assert_eq!(rooms, listed);
+    for (listed, sources) in crates() {
+        let rooms = sources.iter().map(|source| room(&source.file));
+        let mut rooms: Vec<String> = rooms.filter(|room| room != "lib").collect();
+        rooms.sort();
+        rooms.dedup();
+        let mut listed: Vec<&str> = listed.iter().map(|(room, ..)| *room).collect();
+        listed.sort_unstable();
+        assert_eq!(rooms, listed);
+    }
 }
 
 #[test]
@@ -133,18 +180,15 @@ fn the_map_has_every_room_on_its_floor() {
 /// An operator searches for the code that is in the log.
 #[test]
 fn every_diagnostic_has_a_code_of_its_own_and_a_page() {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let mut codes: Vec<String> = sources(&root.join("src"))
-        .iter()
-        .flat_map(|(_, text)| {
-            paths(text, "\"TRL")
-                .into_iter()
-                .map(|code| format!("TRL{code}"))
+    let mut codes: Vec<String> = all_sources()
+        .flat_map(|source| {
+            let codes = paths(&source.text, "\"TRL").into_iter();
+            codes.map(|code| format!("TRL{code}")).collect::<Vec<_>>()
         })
         .collect();
     codes.sort();
     assert!(!codes.is_empty());
-    let docs = fs::read_to_string(root.join("docs/diagnostics.md")).unwrap();
+    let docs = fs::read_to_string(root().join("docs/diagnostics.md")).unwrap();
     let headings = docs.lines().filter_map(|line| line.strip_prefix("# `"));
     let pages: Vec<&str> = headings
         .filter_map(|heading| heading.split('`').next())
@@ -177,8 +221,7 @@ const MENDED_ELSEWHERE: [(&str, &str); 15] = [
 /// An operator of a file, such as that of the gateway, writes no Rust.
 #[test]
 fn a_remedy_says_what_to_write_in_a_file_of_limits() {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    for (file, text) in sources(&root.join("src")) {
+    for Source { path, text, .. } in all_sources() {
         for (at, _) in text.match_indices("\"TRL") {
             let code = &text[at + 1..at + 7];
             let end = text[at..].find(";\n").map_or(text.len(), |end| at + end);
@@ -190,7 +233,7 @@ fn a_remedy_says_what_to_write_in_a_file_of_limits() {
             };
             let says = remedy.contains("in a file of limits: ");
             let is_elsewhere = MENDED_ELSEWHERE.iter().any(|(other, _)| *other == code);
-            assert_eq!(says, !is_elsewhere, "{file}: {code}");
+            assert_eq!(says, !is_elsewhere, "{path}: {code}");
         }
     }
 }
@@ -211,7 +254,7 @@ fn an_import_that_points_up_is_found() {
         ("clock/mod.rs", "use crate::{error, limiter};"),
         ("clock/mod.rs", "use crate::Limiter;"),
     ] {
-        let found = violations(file, &format!("{line}\n"));
+        let found = violations(HOUSE, file, &format!("{line}\n"));
         assert_eq!(found.len(), 1, "{file}: {line}: {found:?}");
     }
     for (file, line) in [
@@ -223,18 +266,18 @@ fn an_import_that_points_up_is_found() {
         ("key/head.rs", "use super::Key;"),
         ("lib.rs", "pub use crate::middleware::RateLimit;"),
     ] {
-        let found = violations(file, &format!("{line}\n"));
+        let found = violations(HOUSE, file, &format!("{line}\n"));
         assert!(found.is_empty(), "{file}: {line}: {found:?}");
     }
 }
 
-fn violations(file: &str, text: &str) -> Vec<String> {
+fn violations(rooms: &[Room], file: &str, text: &str) -> Vec<String> {
     let room = room(file);
-    let Some((_, floor, neighbours)) = HOUSE.iter().find(|(name, ..)| *name == room) else {
+    let Some((_, floor, neighbours)) = rooms.iter().find(|(name, ..)| *name == room) else {
         return Vec::new();
     };
     let may = |other: &str| {
-        let stands = HOUSE.iter().find(|(name, ..)| *name == other);
+        let stands = rooms.iter().find(|(name, ..)| *name == other);
         let lower = stands.is_some_and(|(_, other_floor, _)| other_floor < floor);
         other == room || lower || neighbours.contains(&other)
     };
@@ -256,9 +299,8 @@ fn violations(file: &str, text: &str) -> Vec<String> {
         }
         // Only the `mod.rs` of a room has the root above it.
         let first = file == format!("{room}.rs") || file == format!("{room}/mod.rs");
-        let rooms = HOUSE.iter().map(|(name, ..)| *name);
         for path in paths(line, "super::") {
-            if first && rooms.clone().any(|name| name == path) && !may(path) {
+            if first && rooms.iter().any(|(name, ..)| *name == path) && !may(path) {
                 report("looks up");
             }
         }

@@ -10,7 +10,7 @@ mod endings;
 #[cfg(all(
     feature = "adapt",
     feature = "axum",
-    feature = "metrics",
+    feature = "ops",
     feature = "redis",
     feature = "serde",
     feature = "tracing"

@@ -7,7 +7,7 @@ mod support;
 
 #[cfg(feature = "adapt")]
 mod adaptive_concurrency;
-#[cfg(feature = "admin")]
+#[cfg(feature = "ops")]
 mod admin;
 mod arrivals;
 mod axum;

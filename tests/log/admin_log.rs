@@ -7,9 +7,9 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_ratelimit::admin::{self, Access};
 use tower_ratelimit::key::{self, Head};
 use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer};
+use tower_ratelimit_ops::admin::{self, Access};
 use tracing::Level;
 
 use crate::support::log::Log;

@@ -7,7 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(feature = "admin")]
+#[cfg(feature = "ops")]
 mod admin_log;
 #[cfg(feature = "testing")]
 mod away_memcached;

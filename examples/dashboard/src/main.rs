@@ -34,8 +34,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower_ratelimit::Decision;
-use tower_ratelimit::admin::{self, Access, Handle};
-use tower_ratelimit::metrics::Publisher;
+use tower_ratelimit_ops::admin::{self, Access, Handle};
+use tower_ratelimit_ops::metrics::Publisher;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

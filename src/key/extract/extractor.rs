@@ -243,8 +243,12 @@ impl<R> Extractor<R> {
 
 /// Extractors of an address.
 impl<R: for<'a> Typed<Value<'a> = IpAddr>> Extractor<R> {
-    #[cfg(feature = "admin")]
-    pub(crate) fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
+    /// Returns the address, for a condition or a key of your own.
+    ///
+    /// # Errors
+    ///
+    /// When there is no address, and when a trusted proxy does not tell the address of the client.
+    pub fn address(&self, head: &Head<'_>) -> Result<IpAddr, Missing> {
         self.source.value(head)
     }
 

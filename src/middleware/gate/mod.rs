@@ -243,7 +243,6 @@ impl Gate {
     }
 
     /// Looks up the plan of a request. Returns `None` if there is no resolver.
-    #[cfg(any(feature = "admin", feature = "config"))]
     pub(super) fn look_up(&self, head: &Head<'_>) -> Option<PlanLookup> {
         self.sources.resolver.as_ref()?.look(head)
     }

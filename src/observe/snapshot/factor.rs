@@ -5,7 +5,6 @@ use std::time::SystemTime;
 #[cfg(feature = "serde")]
 use super::seconds;
 use super::table::stats;
-#[cfg(feature = "metrics")]
 use crate::observe::metric::{gauge, presence};
 
 stats! {

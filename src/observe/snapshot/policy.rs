@@ -6,11 +6,9 @@ use std::time::Duration;
 use super::seconds;
 use super::table::{FromCount, counters, stats};
 use super::{FactorStats, HeavyKeys};
-#[cfg(feature = "metrics")]
 use crate::observe::metric::{Metric, counter, gauge, microseconds};
 
 /// A request under a policy, by what became of it.
-#[cfg(feature = "metrics")]
 const fn decisions(outcome: &'static str) -> Metric<u64> {
     counter(
         "ratelimit_decisions_total",

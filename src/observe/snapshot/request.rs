@@ -1,11 +1,9 @@
 //! The counts of requests in a snapshot.
 
 use super::table::{FromCount, counters, stats};
-#[cfg(feature = "metrics")]
 use crate::observe::metric::{Metric, counter};
 
 /// A request, by what became of it.
-#[cfg(feature = "metrics")]
 const fn requests(outcome: &'static str) -> Metric<u64> {
     counter(
         "ratelimit_requests_total",

@@ -5,11 +5,9 @@ use std::time::SystemTime;
 #[cfg(feature = "serde")]
 use super::seconds;
 use super::table::stats;
-#[cfg(feature = "metrics")]
 use crate::observe::metric::{Metric, counter, gauge, presence};
 
 /// A request on which the files differ, by what the file in shadow would do.
-#[cfg(feature = "metrics")]
 const fn differences(would: &'static str) -> Metric<u64> {
     counter(
         "ratelimit_shadow_differences_total",

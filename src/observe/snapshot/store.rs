@@ -5,11 +5,9 @@ use std::time::{Duration, SystemTime};
 #[cfg(feature = "serde")]
 use super::seconds;
 use super::table::stats;
-#[cfg(feature = "metrics")]
 use crate::observe::metric::{Metric, counter, gauge};
 
 /// How long the calls took that this share of them did not exceed.
-#[cfg(feature = "metrics")]
 const fn latency(quantile: &'static str) -> Metric<Duration> {
     gauge(
         "ratelimit_store_seconds",

@@ -20,7 +20,6 @@ macro_rules! stats {
             $($(#[$of_field])* pub $field: $Type,)*
         }
 
-        #[cfg(feature = "metrics")]
         impl $crate::observe::Published for $Stats {
             const METRICS: &[$crate::observe::Metric<Self>] = &[$($({
                 const METRIC: $crate::observe::Metric<$Type> = $metric;

@@ -11,10 +11,10 @@ use metrics::{
 };
 use tower_ratelimit::adapt::{Adapt, AdaptiveConcurrency, Steps, from_fn};
 use tower_ratelimit::config::Config;
-use tower_ratelimit::metrics::Publisher;
 use tower_ratelimit::observe::{Monitor, Snapshot};
 use tower_ratelimit::store::Lease;
 use tower_ratelimit::{FixedWindow, LeakyQueue, Limiter, ManualClock, Policy, RedisStore};
+use tower_ratelimit_ops::metrics::Publisher;
 
 use crate::support::redis::Server;
 
@@ -219,7 +219,7 @@ async fn the_fate_of_leased_units_is_counted() {
 
 /// Returns the rows of the first table below this heading, as cells.
 fn table(heading: &str) -> Vec<Vec<String>> {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/ops/docs/metrics.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, below) = page.split_once(heading).unwrap();
     let rows = below.lines().skip_while(|line| !line.starts_with('|'));

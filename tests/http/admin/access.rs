@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::connect_info::MockConnectInfo;
 use http::StatusCode;
-use tower_ratelimit::admin::{self, Access};
+use tower_ratelimit_ops::admin::{self, Access};
 
 use crate::admin::{all, ask, layer, send, writable};
 

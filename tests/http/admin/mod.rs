@@ -16,10 +16,10 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
-use tower_ratelimit::admin::{self, Access, Handle};
 use tower_ratelimit::key::{self, Head, Secret};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::{FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, TokenBucket};
+use tower_ratelimit_ops::admin::{self, Access, Handle};
 
 const HERE: ([u8; 4], u16) = ([127, 0, 0, 1], 40_000);
 

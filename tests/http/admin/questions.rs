@@ -6,8 +6,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::connect_info::MockConnectInfo;
 use serde_json::{Value, json};
-use tower_ratelimit::admin::{self, Access};
 use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
+use tower_ratelimit_ops::admin::{self, Access};
 
 use crate::admin::{HERE, app, ask, post, send, snapshot, told, writable};
 

@@ -9,7 +9,7 @@ use axum::routing::get;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::json;
-use tower_ratelimit::admin::{self, Access, Handle};
+use tower_ratelimit_ops::admin::{self, Access, Handle};
 
 use crate::admin::{HERE, ask, send, told};
 

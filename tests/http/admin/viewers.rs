@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tower_ratelimit::admin::{self, Access, Handle};
+use tower_ratelimit_ops::admin::{self, Access, Handle};
 
 use crate::admin::{app, ask, client, layer, send};
 

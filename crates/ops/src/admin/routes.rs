@@ -15,6 +15,7 @@ use http::header::{
 use http::{Extensions, HeaderValue, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tower_ratelimit::key::Head;
 
 use super::access::{Access, Operator};
 use super::handle::Handle;
@@ -22,13 +23,12 @@ use super::operator::{self, Change, Failed};
 use super::page::{CONTENT_POLICY, NOTHING, PAGE};
 use super::state::RouterState;
 use super::viewers::NoRoom;
-use crate::key::Head;
 
 /// Returns the routes of the page, to [nest](Router::nest) in a service. See the [module](crate::admin) for
 /// an example.
 ///
-/// `handle` is a [`Handle`], a [`RateLimitLayer`](crate::RateLimitLayer), a [`Limiter`](crate::Limiter), or
-/// limits that are [watched](crate::config::Watched) in a file.
+/// `handle` is a [`Handle`], a [`RateLimitLayer`](tower_ratelimit::RateLimitLayer), such as that of a watched file, or a
+/// [`Limiter`](tower_ratelimit::Limiter).
 ///
 /// The task that keeps the history and sends events is one of the runtime in which this is called, or else in which the first
 /// request is answered. Call it in the runtime that serves.
@@ -232,7 +232,6 @@ fn done(verb: &'static str, operator: &Operator, change: Result<Change, Failed>)
 }
 
 /// The subject names the policy and the plan; a key may be a secret, and is not logged.
-#[cfg(feature = "tracing")]
 fn log(verb: &'static str, Operator(operator): &Operator, change: &Change) {
     tracing::info!(
         target: "tower_ratelimit::admin",
@@ -244,9 +243,6 @@ fn log(verb: &'static str, Operator(operator): &Operator, change: &Change) {
         "an operator has changed the rate limiter",
     );
 }
-
-#[cfg(not(feature = "tracing"))]
-fn log(_: &'static str, _: &Operator, _: &Change) {}
 
 fn failed(why: &Failed) -> Response {
     match why {

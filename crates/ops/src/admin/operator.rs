@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tower_ratelimit::__internal::Likeness;
+use tower_ratelimit::limiter::{AdjustableLimit, Inspection};
+use tower_ratelimit::store::Amendment;
+use tower_ratelimit::{Algorithm, ConfigError, Decision, Limiter, Outcome, StoreError};
 
 use super::handle::Handle;
-use crate::algorithm::Algorithm;
-use crate::decision::{Decision, Outcome};
-use crate::error::{ConfigError, StoreError};
-use crate::limiter::{AdjustableLimit, Inspection, Limiter};
-use crate::store::Amendment;
 
 /// Why a question of an operator fails.
 #[derive(Debug)]
@@ -25,10 +24,6 @@ pub(super) enum Failed {
 #[derive(Debug)]
 pub(super) struct Change {
     /// The subject of the change, without the key.
-    #[cfg_attr(
-        not(feature = "tracing"),
-        expect(dead_code, reason = "it is logged alone")
-    )]
     pub(super) subject: String,
     pub(super) before: String,
     pub(super) after: String,
@@ -133,10 +128,8 @@ pub(super) fn limits(handle: &Handle) -> Vec<ShownLimit> {
 
 /// Describes what a client has used, and why it is refused.
 pub(super) async fn inspect(handle: &Handle, question: &OfClient) -> Result<Value, Failed> {
-    let (limiter, one) = client(handle, &question.key, 1)?;
-    let (_, nothing) = client(handle, &question.key, 0)?;
-    let decision = limiter.peek_about(&one).await?;
-    let inspection = limiter.inspect_about(&nothing).await?;
+    let decision = client(handle, &question.key, 1)?.peek().await?;
+    let inspection = client(handle, &question.key, 0)?.inspect().await?;
     let policies = inspection.policies().zip(inspection.rules()).map(
         |((name, outcome), (_, rule))| {
             json!({
@@ -238,10 +231,10 @@ async fn change(
     amendment: Amendment,
     state_text: fn(&Inspection) -> String,
 ) -> Result<Change, Failed> {
-    let (limiter, charges) = client(handle, key, 0)?;
-    let before = state_text(&limiter.inspect_about(&charges).await?);
-    let answer = limiter.amended(&charges, amendment).await?;
-    let after = state_text(&limiter.inspect_about(&charges).await?);
+    let client = client(handle, key, 0)?;
+    let before = state_text(&client.inspect().await?);
+    let answer = client.amend(amendment).await?;
+    let after = state_text(&client.inspect().await?);
     Ok(Change {
         subject: "a key".to_owned(),
         before,
@@ -273,7 +266,7 @@ pub(super) async fn limit(handle: &Handle, question: &NewLimit) -> Result<Change
         let limit = question
             .limit
             .ok_or_else(|| Failed::Invalid("`limit` cannot be null: give a number".to_owned()))?;
-        let (_, adjustable) = limiter.limit_to_adjust(policy, question.plan.as_deref())?;
+        let adjustable = limiter.adjustable_limit(policy, question.plan.as_deref())?;
         let limit = match adjustable.declared() {
             Algorithm::Unlimited => with_quota(&any_limit(&limiter, policy)?, limit)?,
             declared => with_quota(&declared, limit)?,
@@ -292,9 +285,10 @@ pub(super) async fn limit(handle: &Handle, question: &NewLimit) -> Result<Change
             "`plan` cannot stand beside `key`: a client has one limit".to_owned(),
         ));
     }
-    let (limiter, charges) = client(handle, key, 0)?;
-    let before = shown_limit(&limiter.inspect_about(&charges).await?, policy);
-    let Some(own) = limiter.key_among(&charges, policy) else {
+    let client = client(handle, key, 0)?;
+    let limiter = client.limiter();
+    let before = shown_limit(&client.inspect().await?, policy);
+    let Some(own) = client.key(policy) else {
         return Err(Failed::Invalid(format!(
             "`policy` cannot be {policy:?}: it does not count this client"
         )));
@@ -303,12 +297,12 @@ pub(super) async fn limit(handle: &Handle, question: &NewLimit) -> Result<Change
         None => limiter.end_override(policy, own)?.await?,
         Some(limit) => {
             let seconds = question.seconds.unwrap_or(3_600);
-            let limit = with_quota(&any_limit(&limiter, policy)?, limit)?;
+            let limit = with_quota(&any_limit(limiter, policy)?, limit)?;
             let length = Duration::from_secs(seconds.into());
             limiter.override_limit(policy, own, limit, length)?.await?;
         }
     }
-    let after = shown_limit(&limiter.inspect_about(&charges).await?, policy);
+    let after = shown_limit(&client.inspect().await?, policy);
     Ok(Change {
         subject: format!("policy {policy}, a key"),
         before,
@@ -345,12 +339,8 @@ fn with_quota(declared: &Algorithm, quota: u32) -> Result<Algorithm, Failed> {
     })
 }
 
-fn client(
-    handle: &Handle,
-    text: &str,
-    cost: u32,
-) -> Result<(Limiter, crate::limiter::Charges), Failed> {
-    let found = handle.charges(text, cost);
+fn client(handle: &Handle, text: &str, cost: u32) -> Result<Likeness, Failed> {
+    let found = handle.like(text, cost);
     found.ok_or_else(|| Failed::Invalid("`key` names no client".to_owned()))
 }
 

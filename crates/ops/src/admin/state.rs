@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
+use tower_ratelimit::observe::Snapshot;
 
 use super::access::Access;
 use super::handle::{End, Handle};
 use super::history::{History, unix_second};
 use super::operator::{ShownLimit, limits};
 use super::viewers::{Events, NoRoom, Viewers};
-use crate::observe::Snapshot;
 
 /// The time between two events.
 const EACH: Duration = Duration::from_secs(1);

@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-
-use crate::observe::{PolicyStats, RequestStats, Snapshot};
+use tower_ratelimit::observe::{PolicyStats, RequestStats, Snapshot};
 
 /// The rates of the last ten minutes, from the differences of snapshots.
 #[derive(Debug, Default, Serialize)]
@@ -116,9 +115,7 @@ fn difference(now: [u64; 2], before: [u64; 2]) -> [u64; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::FixedWindow;
-    use crate::limiter::{Limiter, LocalLimiter};
-    use crate::policy::Policy;
+    use tower_ratelimit::{FixedWindow, Limiter, LocalLimiter, Policy};
 
     fn limiter() -> LocalLimiter {
         let policy = Policy::new("mails", FixedWindow::per_day(3));

@@ -6,18 +6,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::Request;
-
-#[cfg(feature = "config")]
-use crate::config::Watched;
-use crate::key::{Head, IntoKey, Key};
-use crate::limiter::{Charges, Limiter};
-use crate::middleware::RateLimitLayer;
-use crate::observe::Monitor;
+use tower_ratelimit::__internal::Likeness;
+use tower_ratelimit::key::{Head, IntoKey, Key};
+use tower_ratelimit::observe::Monitor;
+use tower_ratelimit::{Limiter, RateLimitLayer};
 
 /// The limits that an operator's [router](super::router) shows, and changes where that is allowed.
 ///
-/// It is made from a [`RateLimitLayer`], a [`Limiter`], or limits that are watched in a file, which may be in
-/// use already.
+/// It is made from a [`RateLimitLayer`] or a [`Limiter`], which may be in use already. The layer of a watched file follows the
+/// file.
 ///
 /// # Defaults
 ///
@@ -52,9 +49,9 @@ impl Handle {
     ///
     /// ```
     /// use http::Request;
-    /// use tower_ratelimit::admin::Handle;
     /// use tower_ratelimit::key::{self, Secret};
     /// use tower_ratelimit::{RateLimitLayer, TokenBucket};
+    /// use tower_ratelimit_ops::admin::Handle;
     ///
     /// let secret = Secret::of_the_process()?;
     /// let layer = RateLimitLayer::new(key::api_key().hashed(&secret), TokenBucket::per_second(5));
@@ -112,16 +109,13 @@ impl Handle {
         }
     }
 
-    /// Returns the limiter in force, and the charges of this client's request under it at this cost. Returns
-    /// `None` if there is no such client.
-    pub(super) fn charges(&self, text: &str, cost: u32) -> Option<(Limiter, Charges)> {
+    /// Returns what a request like one of this client is charged at this cost, or `None` if there is no such client.
+    pub(super) fn like(&self, text: &str, cost: u32) -> Option<Likeness> {
         if let (Of::Layer(layer), Some(client)) = (&self.of, &self.client) {
             let request = client(text)?;
-            return Some(layer.charges_like(&Head::of(&request), cost));
+            return Some(layer.like(&Head::of(&request), cost));
         }
-        let limiter = self.limiter();
-        let charges = limiter.charges_about(key(text), cost);
-        Some((limiter, charges))
+        Some(Likeness::of_key(&self.limiter(), key(text), cost))
     }
 }
 
@@ -152,14 +146,6 @@ where
         let limiter = limiter.into();
         let monitor = limiter.monitor();
         Self::new(Of::Limiter(limiter), monitor)
-    }
-}
-
-/// Shows the layer of the watched file, and follows it.
-#[cfg(feature = "config")]
-impl From<&Watched> for Handle {
-    fn from(watched: &Watched) -> Self {
-        Self::from(watched.layer())
     }
 }
 

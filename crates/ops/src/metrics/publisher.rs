@@ -3,14 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::metrics::{Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
+use metrics::{Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
 use tokio::time::{MissedTickBehavior, interval};
-
-#[cfg(feature = "adapt")]
-use crate::adapt::AdaptiveConcurrency;
-use crate::observe::{Kind, Metric, Monitor, Published, Snapshot, Value};
-#[cfg(feature = "adapt")]
-use crate::observe::{counter, gauge};
+use tower_ratelimit::__internal::{Kind, Metric, Published, Value};
+use tower_ratelimit::adapt::AdaptiveConcurrency;
+use tower_ratelimit::observe::{Monitor, Snapshot};
 
 /// Reports what a [`Monitor`] reads to the recorder of the program.
 ///
@@ -23,7 +20,6 @@ use crate::observe::{counter, gauge};
 pub struct Publisher {
     monitor: Monitor,
     labels: Vec<(&'static str, Arc<str>)>,
-    #[cfg(feature = "adapt")]
     concurrency: Vec<AdaptiveConcurrency>,
 }
 
@@ -33,13 +29,11 @@ impl Publisher {
         Self {
             monitor,
             labels: Vec::new(),
-            #[cfg(feature = "adapt")]
             concurrency: Vec::new(),
         }
     }
 
     /// Adds the metrics of this adaptive concurrency. The label `policy` has its name.
-    #[cfg(feature = "adapt")]
     pub fn concurrency(mut self, concurrency: &AdaptiveConcurrency) -> Self {
         self.concurrency.push(concurrency.clone());
         self
@@ -67,11 +61,13 @@ impl Publisher {
                 labels: &self.labels,
             };
             report.snapshot(snapshot);
-            #[cfg(feature = "adapt")]
-            report.each(self.concurrency.iter().map(|concurrency| {
-                let labels = vec![("policy", concurrency.name())];
-                (labels, concurrency)
-            }));
+            report.each_of(
+                &CONCURRENCY,
+                self.concurrency.iter().map(|concurrency| {
+                    let labels = vec![("policy", concurrency.name())];
+                    (labels, concurrency)
+                }),
+            );
         });
     }
 
@@ -132,8 +128,16 @@ impl Report<'_> {
 
     /// Reports each metric of these statistics, with its description even if there are none.
     fn each<'s, S: Published>(&self, all: impl IntoIterator<Item = (Labels<'s>, &'s S)>) {
+        self.each_of(S::METRICS, all);
+    }
+
+    fn each_of<'s, S: 's>(
+        &self,
+        metrics: &[Metric<S>],
+        all: impl IntoIterator<Item = (Labels<'s>, &'s S)>,
+    ) {
         let all: Vec<_> = all.into_iter().collect();
-        for metric in S::METRICS {
+        for metric in metrics {
             self.describe(metric);
             for (labels, stats) in &all {
                 if let Some(value) = (metric.read)(stats) {
@@ -187,23 +191,26 @@ fn unit(name: &str) -> Unit {
 }
 
 /// Of an adaptive concurrency, which is no part of a snapshot.
-#[cfg(feature = "adapt")]
-impl Published for AdaptiveConcurrency {
-    const METRICS: &[Metric<Self>] = &[
-        gauge::<u32>(
-            "ratelimit_concurrency_limit",
-            "How many requests may be in flight at once, as an adaptive concurrency has learnt",
-        )
-        .of(|concurrency| Some(Value::Gauge(concurrency.limit().into()))),
-        gauge::<u32>(
-            "ratelimit_in_flight",
-            "How many requests hold a slot of an adaptive concurrency",
-        )
-        .of(|concurrency| Some(Value::Gauge(concurrency.in_flight().into()))),
-        counter(
-            "ratelimit_saturated_total",
-            "Requests that were refused because all slots of an adaptive concurrency were taken",
-        )
-        .of(|concurrency| Some(Value::Counter(concurrency.refused()))),
-    ];
-}
+const CONCURRENCY: [Metric<AdaptiveConcurrency>; 3] = [
+    Metric {
+        name: "ratelimit_concurrency_limit",
+        help: "How many requests may be in flight at once, as an adaptive concurrency has learnt",
+        kind: Kind::Gauge,
+        label: None,
+        read: |concurrency| Some(Value::Gauge(concurrency.limit().into())),
+    },
+    Metric {
+        name: "ratelimit_in_flight",
+        help: "How many requests hold a slot of an adaptive concurrency",
+        kind: Kind::Gauge,
+        label: None,
+        read: |concurrency| Some(Value::Gauge(concurrency.in_flight().into())),
+    },
+    Metric {
+        name: "ratelimit_saturated_total",
+        help: "Requests that were refused because all slots of an adaptive concurrency were taken",
+        kind: Kind::Counter,
+        label: None,
+        read: |concurrency| Some(Value::Counter(concurrency.refused())),
+    },
+];

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use http::header::{HOST, HeaderName, ORIGIN, VIA};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue};
-
-use crate::diagnostics::{Diagnostic, diagnose};
-use crate::key::{Head, peer_ip};
+use tower_ratelimit::__internal::diagnose;
+use tower_ratelimit::diagnostics::Diagnostic;
+use tower_ratelimit::key::{Head, peer_ip};
 
 const NO_PEER: Diagnostic = Diagnostic::new(
     "TRL034",
@@ -51,7 +51,7 @@ impl Access {
     /// A request with `Forwarded`, `Via`, `X-Real-IP` or any `X-Forwarded-*` header is refused, because the peer is then a
     /// proxy and not the client. **A proxy on the same machine that adds none of these headers makes all its clients
     /// local:** use [`check`](Self::check) there. The address is read from axum's `ConnectInfo<SocketAddr>`; without it every
-    /// request is refused, and the log says so ([`TRL034`](crate::diagnostics)).
+    /// request is refused, and the log says so ([`TRL034`](tower_ratelimit::diagnostics)).
     pub fn loopback() -> Self {
         Self::of(true, None)
     }

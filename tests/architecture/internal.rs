@@ -1,0 +1,66 @@
+//! What only the crates of the workspace use of the root is short.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::{all_sources, root};
+
+/// The most names that may stand in `__internal`, and the most functions that are public for its crates alone.
+const MOST: usize = 25;
+
+/// Returns the names in `__internal`, and the functions that are hidden because other crates alone use them.
+fn internal() -> Vec<String> {
+    let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let (_, module) = text.split_once("pub mod __internal {").unwrap();
+    let uses = module.split("pub use ").skip(1);
+    let mut names: Vec<String> = uses
+        .flat_map(|tree| names(&tree[..tree.find(';').unwrap()]))
+        .collect();
+    for source in all_sources().filter(|source| source.path.starts_with("src/")) {
+        let functions = source.text.split("#[doc(hidden)]").skip(1);
+        let functions = functions.filter_map(|item| item.trim_start().strip_prefix("pub fn "));
+        let functions = functions.filter_map(|item| item.split(['(', '<']).next());
+        names.extend(functions.map(str::to_owned));
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Returns the names of an import: `b` and `c` of `a::{b, c}`.
+fn names(tree: &str) -> Vec<String> {
+    let last = tree.rsplit("::").next().unwrap();
+    let names = last.trim_matches(['{', '}']).split(',').map(str::trim);
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn what_only_other_crates_use_is_short() {
+    let names = internal();
+    assert!(
+        names.len() > 3 && names.len() <= MOST,
+        "{}: {names:?}",
+        names.len()
+    );
+}
+
+#[test]
+fn other_crates_use_each_name() {
+    let words: BTreeSet<String> = all_sources()
+        .filter(|source| !source.path.starts_with("src/"))
+        .flat_map(|source| {
+            let words = source
+                .text
+                .split(|c: char| !c.is_alphanumeric() && c != '_');
+            words.map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    let unused: Vec<String> = internal()
+        .into_iter()
+        .filter(|name| !words.contains(name))
+        .collect();
+    assert!(unused.is_empty(), "{unused:?}");
+}
