@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_task_goes_on_when_the_runtime_that_began_it_is_not_run_any_more() {
         let background = Background::default();
-        let (tell, told) = channel();
+        let (tell, answers) = channel();
         let asleep = runtime();
         asleep.block_on(async {
             let task = background.spawn(async move {
@@ -191,25 +191,25 @@ mod tests {
             });
             drop(task.unwrap());
         });
-        told.recv().unwrap();
+        answers.recv().unwrap();
         drop(asleep);
     }
 
     #[test]
     fn what_a_caller_waits_for_is_dropped_with_the_caller() {
         let background = Background::default();
-        let (tell, told) = channel();
-        let (kept, dropped) = channel::<()>();
+        let (tell, answers) = channel();
+        let (sender, dropped) = channel::<()>();
         let runtime = runtime();
         runtime.block_on(async {
             let mut run = Box::pin(background.run(async move {
-                let _kept = kept;
+                let _kept = sender;
                 tell.send(()).unwrap();
                 std::future::pending::<()>().await;
             }));
             let polled = run.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_pending());
-            told.recv().unwrap();
+            answers.recv().unwrap();
         });
         assert!(dropped.recv().is_err());
     }
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn the_thread_ends_with_its_last_handle_even_inside_of_it() {
         let background = Background::default();
-        let (tell, told) = channel::<()>();
+        let (tell, answers) = channel::<()>();
         let last = background.clone();
         let (go, goes) = oneshot::channel::<()>();
         let task = background.spawn(async move {
@@ -231,6 +231,6 @@ mod tests {
         drop(background);
         go.send(()).unwrap();
         // The sender is dropped.
-        assert!(told.recv().is_err());
+        assert!(answers.recv().is_err());
     }
 }

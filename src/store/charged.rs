@@ -61,8 +61,8 @@ impl Charged {
         answer: Result<Outcomes, StoreError>,
         outcomes: &mut Outcomes,
     ) -> Self {
-        Self::Now(answer.map(|told| {
-            *outcomes = told;
+        Self::Now(answer.map(|decided| {
+            *outcomes = decided;
             mark(charges, outcomes);
             outcomes.is_allowed()
         }))

@@ -79,7 +79,7 @@ function concurrency.save(state, key, marks, ttl)
   redis.call('PEXPIRE', key, string.format('%d', ttl))
 end
 
-function concurrency.told(state, now)
+function concurrency.words(state, now)
   return string.format('%d 0 0', concurrency.taken(state, now))
 end
 

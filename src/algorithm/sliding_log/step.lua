@@ -171,7 +171,7 @@ end
 
 -- Returns the entries on which the outcome depends, as a log in the form of `step.rs`. A wait may end under the limit of
 -- another hour, so `hours` has all of them.
-function sliding_log.told(state, now, cost, limit, period, _, _, hours)
+function sliding_log.words(state, now, cost, limit, period, _, _, hours)
   local expired = sliding_log.expired(state, now, period)
   local entries = sliding_log.entries(state)
   local before = sliding_log.total(state, expired)

@@ -29,7 +29,7 @@ use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Outlook, Reply, 
 pub(in crate::store) struct Remembering {
     ledger: Arc<dyn Ledger>,
     denials: Arc<DenialCache<AgingOutcome>>,
-    told: Arc<SharedDenials>,
+    shared: Arc<SharedDenials>,
     /// For each policy, whether its denials can be remembered.
     policies: Arc<[bool]>,
     /// For each policy, whether its requests are settled; `None` if that makes no wait longer.
@@ -71,7 +71,7 @@ impl Remembering {
         ledger: Arc<dyn Ledger>,
         policies: &[Policy],
         longest: Duration,
-        told: &Arc<SharedDenials>,
+        shared: &Arc<SharedDenials>,
     ) -> Self {
         let is_fixed =
             |policy: &Policy| policy.algorithm().replenishment() == Some(Replenishment::Aligned);
@@ -85,8 +85,8 @@ impl Remembering {
             |policy: &Policy| (!is_fixed(policy)).then(|| AtomicBool::new(policy.is_settled()));
         Self {
             ledger,
-            denials: Arc::new(DenialCache::new(longest, Arc::clone(&told.epochs))),
-            told: Arc::clone(told),
+            denials: Arc::new(DenialCache::new(longest, Arc::clone(&shared.epochs))),
+            shared: Arc::clone(shared),
             policies: policies.iter().map(runs_down).collect(),
             settled: policies.iter().map(is_settled).collect(),
         }
@@ -109,7 +109,7 @@ impl Remembering {
 
     fn changing(&self, charges: &[Charge]) -> Changing {
         Changing {
-            epochs: Arc::clone(&self.told.epochs),
+            epochs: Arc::clone(&self.shared.epochs),
             charges: Charges::from_slice(charges),
         }
     }
@@ -121,7 +121,7 @@ impl Ledger for Remembering {
         let can_remember = self.can_remember(charges);
         let asked = (charges, &*self.policies);
         if can_remember && self.denials.replay(asked, now, false, outcomes) {
-            self.told.times.fetch_add(1, Ordering::Relaxed);
+            self.shared.times.fetch_add(1, Ordering::Relaxed);
             mark(charges, outcomes);
             return Charged::Now(Ok(false));
         }
@@ -190,7 +190,7 @@ impl Ledger for Remembering {
 
     fn stats(&self) -> StoreStats {
         let mut stats = self.ledger.stats();
-        stats.remembered_denials += self.told.times.load(Ordering::Relaxed);
+        stats.remembered_denials += self.shared.times.load(Ordering::Relaxed);
         stats
     }
 

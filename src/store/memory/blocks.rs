@@ -142,7 +142,7 @@ mod tests {
         Micros::from_secs(1_000 + seconds)
     }
 
-    fn held(blocks: &Blocks) -> (usize, usize, u32) {
+    fn counts(blocks: &Blocks) -> (usize, usize, u32) {
         blocks.blocked.sizes()
     }
 
@@ -154,17 +154,17 @@ mod tests {
             blocks.block(key, MINUTE, at(0));
         }
         blocks.block(1_000, Micros::from_secs(3_600), at(0));
-        assert_eq!(held(&blocks), (101, 101, 101));
+        assert_eq!(counts(&blocks), (101, 101, 101));
         let mut left = Vec::new();
         for _ in 0..8 {
             assert!(!blocks.may_hold(5_555, at(60)));
-            left.push(held(&blocks).0);
+            left.push(counts(&blocks).0);
         }
         assert_eq!(left, [85, 69, 53, 37, 21, 5, 1, 1]);
         assert!(blocks.are_any() && blocks.may_hold(1_000, at(60)));
         blocks.may_hold(5_555, at(3_600));
         assert!(!blocks.are_any());
-        assert_eq!(held(&blocks), (0, 0, 0));
+        assert_eq!(counts(&blocks), (0, 0, 0));
     }
 
     #[test]
@@ -191,10 +191,10 @@ mod tests {
         let refused = |key| blocks.note_refusal(key, &penalty, &clock);
         assert!((0..most).all(|key| refused(key) == Some(MINUTE)));
         assert_eq!(refused(most), None);
-        assert_eq!(held(&blocks).0, MOST_PENALTIES);
+        assert_eq!(counts(&blocks).0, MOST_PENALTIES);
         clock.advance(MINUTE.to_duration());
         assert_eq!(refused(most), Some(MINUTE));
-        assert!(held(&blocks).0 < MOST_PENALTIES);
+        assert!(counts(&blocks).0 < MOST_PENALTIES);
     }
 
     #[test]
@@ -203,10 +203,10 @@ mod tests {
         for second in 0..50 {
             blocks.block(7, MINUTE, at(second));
         }
-        assert_eq!(held(&blocks), (1, 1, 1));
+        assert_eq!(counts(&blocks), (1, 1, 1));
         assert!(blocks.unblock(7, at(49)));
         assert!(!blocks.unblock(7, at(49)));
-        assert_eq!(held(&blocks), (0, 0, 0));
+        assert_eq!(counts(&blocks), (0, 0, 0));
         assert!(!blocks.are_any());
     }
 }

@@ -75,7 +75,8 @@ impl MemoryLedger {
         if !charges.iter().all(|charge| self.is_open(charge)) {
             return false;
         }
-        let of_rates = |charge: &&Charge| !self.opened(charge.policy).is_some_and(Opened::is_held);
+        let of_rates =
+            |charge: &&Charge| !self.opened(charge.policy).is_some_and(Opened::takes_slots);
         let mut places = self.places(charges, purpose);
         let denies = places.iter().any(SlotPart::denies) || purpose == Purpose::Deny;
         let allowed = if charges.iter().any(|charge| of_rates(&charge)) {

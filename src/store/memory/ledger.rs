@@ -38,7 +38,7 @@ impl MemoryLedger {
     pub(super) fn new(clock: AnyClock, seed: Seed, policies: Box<[Opened]>) -> Self {
         let order_of_locking = ascending(policies.iter().map(|opened| opened.number as u64));
         let has_penalties = policies.iter().any(|opened| opened.penalty.is_some());
-        let has_slots = policies.iter().any(Opened::is_held);
+        let has_slots = policies.iter().any(Opened::takes_slots);
         Self {
             clock,
             seed,
@@ -116,7 +116,7 @@ impl MemoryLedger {
         let mut charges = charges;
         if self.has_slots {
             // Slots are taken one by one, and held.
-            let rates = charges.iter().filter(|charge| !self.is_held(charge));
+            let rates = charges.iter().filter(|charge| !self.takes_slots(charge));
             of_rates = rates.copied().collect();
             charges = &of_rates;
         }
@@ -158,7 +158,7 @@ impl MemoryLedger {
 
     #[inline]
     fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
-        if self.has_slots && charges.iter().any(|charge| self.is_held(charge)) {
+        if self.has_slots && charges.iter().any(|charge| self.takes_slots(charge)) {
             if let [charge] = charges
                 && let Some(is_allowed) = self.take_slots_at_once(charge, outcomes)
             {
@@ -320,7 +320,7 @@ impl MemoryLedger {
     /// Returns the outcomes of [`charge_now`](Self::charge_now), and charges nothing.
     pub fn peek_now(&self, charges: &[Charge]) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
-        if self.has_slots && charges.iter().any(|charge| self.is_held(charge)) {
+        if self.has_slots && charges.iter().any(|charge| self.takes_slots(charge)) {
             self.decide_with_slots(charges, Wanted::Everything, Purpose::Peek, &mut outcomes);
         } else {
             self.decide_as(charges, Wanted::Everything, Purpose::Peek, &mut outcomes);
@@ -424,8 +424,8 @@ impl MemoryLedger {
     }
 
     /// Returns whether the request of this charge holds slots.
-    fn is_held(&self, charge: &Charge) -> bool {
-        self.opened(charge.policy).is_some_and(Opened::is_held)
+    fn takes_slots(&self, charge: &Charge) -> bool {
+        self.opened(charge.policy).is_some_and(Opened::takes_slots)
     }
 
     pub(super) fn opened(&self, policy: usize) -> Option<&Opened> {
@@ -564,9 +564,9 @@ mod tests {
                 .unwrap();
         }
         let take = |key| {
-            let told = ledger.charge_now(&[charge(key, 1)]);
-            let (_, outcome) = told.iter().next().unwrap();
-            let begins = told.at().saturating_add(outcome.delay_micros());
+            let answer = ledger.charge_now(&[charge(key, 1)]);
+            let (_, outcome) = answer.iter().next().unwrap();
+            let begins = answer.at().saturating_add(outcome.delay_micros());
             (outcome.is_overflow(), Departure::at(begins))
         };
         let newcomer = [(); 3].map(|()| take("newcomer"));

@@ -48,21 +48,21 @@ impl Offenders {
         is_blocked: impl FnOnce() -> bool,
         block: impl FnOnce(Micros) -> bool,
     ) -> Option<Micros> {
-        let mut held = self.held();
+        let mut records = self.records();
         let is_blocked = is_blocked();
-        held.forget_ended(now);
-        let known = held.take(fingerprint);
+        records.forget_ended(now);
+        let known = records.take(fingerprint);
         let mut offences = known.unwrap_or_default();
         let length = offences.note(now, penalty, is_blocked);
         let length = length.filter(|length| block(*length));
         let until = offences.last_until(penalty);
         if until > now {
-            let is_full = held.by_fingerprint.len() >= MOST;
+            let is_full = records.by_fingerprint.len() >= MOST;
             if is_full {
-                held.forget_first();
+                records.forget_first();
             }
-            held.put(fingerprint, offences, until);
-            drop(held);
+            records.put(fingerprint, offences, until);
+            drop(records);
             if is_full {
                 warn_once_of(&TOO_MANY, format!("policy {policy:?}"));
             }
@@ -72,22 +72,22 @@ impl Offenders {
 
     /// Returns how many refusals of this key count now.
     pub(super) fn counting(&self, fingerprint: u64, now: Micros, penalty: &Penalty) -> u32 {
-        let held = self.held();
-        let known = held.by_fingerprint.get(&fingerprint);
+        let records = self.records();
+        let known = records.by_fingerprint.get(&fingerprint);
         known.map_or(0, |(offences, _)| offences.counting(now, penalty))
     }
 
     /// Removes the refusals of this key.
     pub(super) fn clear(&self, fingerprint: u64) {
-        self.held().take(fingerprint);
+        self.records().take(fingerprint);
     }
 
     /// Returns when the last refusal counts no more.
     pub(super) fn last_end(&self) -> Option<Micros> {
-        self.held().ends.last().map(|(until, _)| *until)
+        self.records().ends.last().map(|(until, _)| *until)
     }
 
-    fn held(&self) -> MutexGuard<'_, Records> {
+    fn records(&self) -> MutexGuard<'_, Records> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -145,8 +145,8 @@ mod tests {
             assert_eq!(offenders.note(key, now, &penalty, || false, |_| true), None);
         }
         let (kept, ends) = {
-            let held = offenders.held();
-            (held.by_fingerprint.len(), held.ends.len())
+            let records = offenders.records();
+            (records.by_fingerprint.len(), records.ends.len())
         };
         assert_eq!((kept, ends), (MOST, MOST));
         let now = Micros::new(1_000_000_000 + 2 * most);
@@ -168,6 +168,6 @@ mod tests {
             offenders.note(99, Micros::from_secs(1_061), &penalty, || false, |_| true);
         }
         offenders.clear(99);
-        assert!(offenders.held().by_fingerprint.is_empty());
+        assert!(offenders.records().by_fingerprint.is_empty());
     }
 }

@@ -37,7 +37,7 @@ impl Opened {
     }
 
     /// Returns whether requests hold slots of this policy.
-    pub(super) fn is_held(&self) -> bool {
+    pub(super) fn takes_slots(&self) -> bool {
         self.slots.is_some()
     }
 

@@ -21,7 +21,7 @@ impl MemoryLedger {
         let opened = self
             .policies
             .get(charge.policy)
-            .filter(|it| !it.is_held())?;
+            .filter(|it| !it.takes_slots())?;
         let mut outcomes = peeked.iter();
         let (_, outcome) = outcomes.find(|(policy, _)| *policy == charge.policy)?;
         let counted = Counted::of(outcome.is_overflow());

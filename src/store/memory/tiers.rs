@@ -39,7 +39,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         &self,
         _ask: Ask,
         _now: Micros,
-        _told: Option<&mut OutcomeSink<'_>>,
+        _sink: Option<&mut OutcomeSink<'_>>,
     ) -> Result<bool, Counted> {
         Err(Counted::Apart)
     }

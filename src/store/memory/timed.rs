@@ -18,7 +18,7 @@ pub(super) struct Timed<T> {
     /// The number of keys whose fingerprint ends in this index. A request that finds zero looks no further,
     /// and takes no lock.
     marks: OnceLock<Box<[AtomicU32]>>,
-    held: RwLock<Spans<T>>,
+    spans: RwLock<Spans<T>>,
 }
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl<T> Default for Timed<T> {
         Self {
             first_end: AtomicU64::new(NEVER),
             marks: OnceLock::new(),
-            held: RwLock::new(Spans {
+            spans: RwLock::new(Spans {
                 by_fingerprint: BTreeMap::new(),
                 ends: BTreeSet::new(),
             }),
@@ -73,9 +73,9 @@ impl<T: Copy> Timed<T> {
     #[inline(never)]
     pub(super) fn may_hold(&self, fingerprint: u64, now: Micros) -> bool {
         if self.first_end.load(Ordering::Relaxed) <= now.get()
-            && let Ok(mut held) = self.held.try_write()
+            && let Ok(mut spans) = self.spans.try_write()
         {
-            self.forget_ended(&mut held, now);
+            self.forget_ended(&mut spans, now);
         }
         self.is_marked(fingerprint)
     }
@@ -101,9 +101,9 @@ impl<T: Copy> Timed<T> {
         };
         let left = span.length_from(now);
         if now < span.from && !only_asks {
-            let mut held = self.write();
-            if let Some(span) = held.by_fingerprint.get(&fingerprint).copied() {
-                self.insert(&mut held, fingerprint, span.moved_back(now));
+            let mut spans = self.write();
+            if let Some(span) = spans.by_fingerprint.get(&fingerprint).copied() {
+                self.insert(&mut spans, fingerprint, span.moved_back(now));
             }
         }
         (left > Micros::ZERO).then_some((span.what, left))
@@ -125,15 +125,15 @@ impl<T: Copy> Timed<T> {
         most: usize,
         stays: impl FnOnce(Span<T>) -> bool,
     ) -> Result<(), Full> {
-        let mut held = self.write();
+        let mut spans = self.write();
         let now = new.from;
-        self.forget_ended(&mut held, now);
-        let old = held.by_fingerprint.get(&fingerprint).copied();
-        if old.is_none() && held.by_fingerprint.len() >= most {
+        self.forget_ended(&mut spans, now);
+        let old = spans.by_fingerprint.get(&fingerprint).copied();
+        if old.is_none() && spans.by_fingerprint.len() >= most {
             return Err(Full);
         }
         if !old.is_some_and(|old| stays(old.moved_back(now))) {
-            self.insert(&mut held, fingerprint, new);
+            self.insert(&mut spans, fingerprint, new);
         }
         Ok(())
     }
@@ -145,18 +145,18 @@ impl<T: Copy> Timed<T> {
 
     /// Returns all keys that are not removed.
     pub(super) fn each(&self) -> Vec<(u64, Span<T>)> {
-        let held = self.read();
-        let spans = held.by_fingerprint.iter();
+        let spans = self.read();
+        let spans = spans.by_fingerprint.iter();
         spans.map(|(key, span)| (*key, *span)).collect()
     }
 
     /// Restores the spans of a snapshot that have not ended.
-    pub(super) fn restore(&self, spans: impl IntoIterator<Item = (u64, Span<T>)>, now: Micros) {
-        let mut held = self.write();
-        for (fingerprint, span) in spans {
+    pub(super) fn restore(&self, restored: impl IntoIterator<Item = (u64, Span<T>)>, now: Micros) {
+        let mut spans = self.write();
+        for (fingerprint, span) in restored {
             let until = span.until.min(span.from.saturating_add(Micros::LONGEST));
             if until > now {
-                self.insert(&mut held, fingerprint, Span { until, ..span });
+                self.insert(&mut spans, fingerprint, Span { until, ..span });
             }
         }
     }
@@ -169,42 +169,42 @@ impl<T: Copy> Timed<T> {
         self.remove(&mut self.write(), fingerprint)
     }
 
-    fn insert(&self, held: &mut Spans<T>, fingerprint: u64, span: Span<T>) {
-        if let Some(old) = held.by_fingerprint.insert(fingerprint, span) {
-            held.ends.remove(&(old.until, fingerprint));
+    fn insert(&self, spans: &mut Spans<T>, fingerprint: u64, span: Span<T>) {
+        if let Some(old) = spans.by_fingerprint.insert(fingerprint, span) {
+            spans.ends.remove(&(old.until, fingerprint));
         } else {
             let none = || (0..MARKS).map(|_| AtomicU32::new(0)).collect();
             let marks = self.marks.get_or_init(none);
             marks[place(fingerprint)].fetch_add(1, Ordering::Relaxed);
         }
-        held.ends.insert((span.until, fingerprint));
-        self.publish_first_end(held);
+        spans.ends.insert((span.until, fingerprint));
+        self.publish_first_end(spans);
     }
 
-    fn remove(&self, held: &mut Spans<T>, fingerprint: u64) -> Option<Span<T>> {
-        let span = held.by_fingerprint.remove(&fingerprint)?;
-        held.ends.remove(&(span.until, fingerprint));
+    fn remove(&self, spans: &mut Spans<T>, fingerprint: u64) -> Option<Span<T>> {
+        let span = spans.by_fingerprint.remove(&fingerprint)?;
+        spans.ends.remove(&(span.until, fingerprint));
         if let Some(mark) = self.mark(fingerprint) {
             mark.fetch_sub(1, Ordering::Relaxed);
         }
-        self.publish_first_end(held);
+        self.publish_first_end(spans);
         Some(span)
     }
 
-    fn forget_ended(&self, held: &mut Spans<T>, now: Micros) {
+    fn forget_ended(&self, spans: &mut Spans<T>, now: Micros) {
         for _ in 0..AT_ONCE {
-            match held.ends.first() {
+            match spans.ends.first() {
                 Some((until, fingerprint)) if *until <= now => {
                     let fingerprint = *fingerprint;
-                    self.remove(held, fingerprint);
+                    self.remove(spans, fingerprint);
                 }
                 _ => break,
             }
         }
     }
 
-    fn publish_first_end(&self, held: &Spans<T>) {
-        let first = held.ends.first().map_or(NEVER, |(until, _)| until.get());
+    fn publish_first_end(&self, spans: &Spans<T>) {
+        let first = spans.ends.first().map_or(NEVER, |(until, _)| until.get());
         self.first_end.store(first, Ordering::Relaxed);
     }
 
@@ -218,11 +218,11 @@ impl<T: Copy> Timed<T> {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Spans<T>> {
-        self.held.read().unwrap_or_else(PoisonError::into_inner)
+        self.spans.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Spans<T>> {
-        self.held.write().unwrap_or_else(PoisonError::into_inner)
+        self.spans.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -257,10 +257,10 @@ impl<T: Copy> Span<T> {
 impl<T: Copy> Timed<T> {
     /// Returns the numbers of keys, ends and marks.
     pub(super) fn sizes(&self) -> (usize, usize, u32) {
-        let held = self.read();
+        let spans = self.read();
         let marks = self.marks.get().into_iter().flatten();
         let marked = marks.map(|mark| mark.load(Ordering::Relaxed)).sum();
-        (held.by_fingerprint.len(), held.ends.len(), marked)
+        (spans.by_fingerprint.len(), spans.ends.len(), marked)
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Availability {
 struct Watched {
     watch: Arc<Watch>,
     elsewhere: Arc<RemoteLedger>,
-    told: Arc<SharedDenials>,
+    denials: Arc<SharedDenials>,
 }
 
 /// A store may have to try again when another process was faster, so this is longer than a round trip.
@@ -122,14 +122,14 @@ impl Availability {
         let Watched {
             watch,
             elsewhere,
-            told,
+            denials,
         } = self.watched.get_or_init(|| {
             let elsewhere = Arc::new(RemoteLedger::new(deadline));
             let remote: Arc<dyn Remote> = Arc::clone(&elsewhere) as _;
             Watched {
                 watch: Arc::new(Watch::new(remote, self.name.clone())),
                 elsewhere,
-                told: Arc::new(SharedDenials::new()),
+                denials: Arc::new(SharedDenials::new()),
             }
         });
         elsewhere.add(ledger, policies);
@@ -148,7 +148,9 @@ impl Availability {
             return Ok(Arc::new(guard));
         }
         let guard: Arc<dyn Ledger> = Arc::new(guard);
-        Ok(Arc::new(Remembering::new(guard, policies, longest, told)))
+        Ok(Arc::new(Remembering::new(
+            guard, policies, longest, denials,
+        )))
     }
 }
 

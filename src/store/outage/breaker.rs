@@ -24,7 +24,7 @@ pub(super) struct Breaker {
 
 #[derive(Debug)]
 struct Part {
-    state: State,
+    state: Circuit,
     /// The slot that failed last, and when.
     slot: u16,
     failed_at: Instant,
@@ -40,7 +40,7 @@ struct Part {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Circuit {
     /// The number of failures in a row so far.
     Closed(u32),
     Open,
@@ -111,10 +111,10 @@ impl Breaker {
         self.forget(&mut parts, part, Instant::now());
         // If the part is open, the answer belongs to a call that began before.
         if let Some(part) = parts.get_mut(&part)
-            && matches!(part.state, State::Closed(1..))
+            && matches!(part.state, Circuit::Closed(1..))
             && (has_written || !part.refuses_writes)
         {
-            part.state = State::Closed(0);
+            part.state = Circuit::Closed(0);
             part.refuses_writes = false;
             self.failing.fetch_sub(1, Ordering::AcqRel);
         }
@@ -132,7 +132,7 @@ impl Breaker {
             FAILURES
         };
         let part = parts.entry(place.part).or_insert_with(|| Part::new(now));
-        let State::Closed(failures) = part.state else {
+        let Circuit::Closed(failures) = part.state else {
             return false;
         };
         part.slot = place.slot;
@@ -142,10 +142,10 @@ impl Breaker {
             self.failing.fetch_add(1, Ordering::AcqRel);
         }
         if failures + 1 < enough {
-            part.state = State::Closed(failures + 1);
+            part.state = Circuit::Closed(failures + 1);
             return false;
         }
-        part.state = State::Open;
+        part.state = Circuit::Open;
         // The task that probes the part sets when it is due as soon as it runs.
         part.due = now + FIRST_PROBE;
         if part.came_back.is_none_or(|back| now - back >= STAYS) {
@@ -214,7 +214,7 @@ impl Breaker {
         let Some(part) = part else {
             return false;
         };
-        part.state = State::Closed(0);
+        part.state = Circuit::Closed(0);
         part.refuses_writes = false;
         part.came_back = Some(Instant::now());
         self.failing.fetch_sub(1, Ordering::AcqRel);
@@ -225,7 +225,7 @@ impl Breaker {
     fn forget(&self, parts: &mut HashMap<u64, Part>, but: u64, now: Instant) {
         parts.retain(|number, part| {
             let stays = *number == but || part.matters(now);
-            if !stays && matches!(part.state, State::Closed(1..)) {
+            if !stays && matches!(part.state, Circuit::Closed(1..)) {
                 self.failing.fetch_sub(1, Ordering::AcqRel);
             }
             stays
@@ -240,7 +240,7 @@ impl Breaker {
 impl Part {
     fn new(now: Instant) -> Self {
         Self {
-            state: State::Closed(0),
+            state: Circuit::Closed(0),
             slot: 0,
             failed_at: now,
             refuses_writes: false,
@@ -252,15 +252,15 @@ impl Part {
     }
 
     fn is_open(&self) -> bool {
-        self.state == State::Open
+        self.state == Circuit::Open
     }
 
     /// Returns whether there is anything to remember.
     fn matters(&self, now: Instant) -> bool {
         let has_failed = match self.state {
-            State::Open => true,
-            State::Closed(1..) => now - self.failed_at < FORGETS,
-            State::Closed(_) => false,
+            Circuit::Open => true,
+            Circuit::Closed(1..) => now - self.failed_at < FORGETS,
+            Circuit::Closed(_) => false,
         };
         has_failed || self.is_probed || self.came_back.is_some_and(|back| now - back < STAYS)
     }

@@ -210,8 +210,8 @@ impl Guard {
         learn: Learn<T>,
         instead: Instead<T>,
     ) -> Result<T, StoreError> {
-        match self.ended(call, answer, |told| learn(self, charges, told)) {
-            Ok(Ok(told)) => Ok(told),
+        match self.ended(call, answer, |it| learn(self, charges, it)) {
+            Ok(Ok(it)) => Ok(it),
             Ok(Err(failure)) => instead(&self.standby, charges, failure),
             Err(refused) => Err(refused),
         }
@@ -237,9 +237,9 @@ impl Guard {
         has_written: impl FnOnce(&T) -> bool,
     ) -> Result<Result<T, StoreError>, StoreError> {
         match answer {
-            Ok(told) => {
-                call.end_with(None, has_written(&told));
-                Ok(Ok(told))
+            Ok(it) => {
+                call.end_with(None, has_written(&it));
+                Ok(Ok(it))
             }
             // The store does not support this, or has no room: a decision here does not change that.
             Err(error)

@@ -37,8 +37,8 @@ impl<L: Ledger> Guarded<L> {
             let remedy = "leave it out, or take a store that counts refusals: MemoryStore, RedisStore or SharedStore";
             return Err(ConfigError::quoting("penalty", policy.name(), remedy));
         }
-        let is_held = |policy: &&Policy| policy.algorithm().limits_concurrency();
-        if let Some(policy) = policies.iter().find(is_held)
+        let limits_concurrency = |policy: &&Policy| policy.algorithm().limits_concurrency();
+        if let Some(policy) = policies.iter().find(limits_concurrency)
             && !store.holds_slots()
         {
             let remedy = "take a store that knows slots: MemoryStore or RedisStore";

@@ -99,11 +99,11 @@ impl Report {
                 names.extend(policies.map(|(name, _)| name.to_owned()));
             }
         }
-        let mut told: Vec<&str> = names.iter().map(String::as_str).take(NAMED).collect();
+        let mut named: Vec<&str> = names.iter().map(String::as_str).take(NAMED).collect();
         let more = names.len().saturating_sub(NAMED);
         let more = (more > 0).then(|| format!("{more} more"));
-        told.extend(more.as_deref());
-        (!told.is_empty()).then(|| told.join(", "))
+        named.extend(more.as_deref());
+        (!named.is_empty()).then(|| named.join(", "))
     }
 }
 

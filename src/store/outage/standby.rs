@@ -161,13 +161,13 @@ impl Standby {
     /// everything.
     fn marked(&self, mut outcomes: Outcomes) -> Outcomes {
         outcomes.retain(|policy, outcome| {
-            let Some(kept) = self.policies.get(policy) else {
+            let Some(opened) = self.policies.get(policy) else {
                 return true;
             };
             if self.are_shares.get(policy) == Some(&true) && !outcome.is_overridden() {
-                *outcome = outcome.overridden(kept.algorithm().period());
+                *outcome = outcome.overridden(opened.algorithm().period());
             }
-            let lets_go_on = kept.store_failure() == OnStoreFailure::Allow;
+            let lets_go_on = opened.store_failure() == OnStoreFailure::Allow;
             !lets_go_on || outcome.is_blocked()
         });
         outcomes.degrade();
@@ -281,11 +281,11 @@ mod tests {
         let standby = Standby::new(&[policy], two, Some(Arc::new(ManualClock::new())));
         let charge = Charge::new(0, "ann".into_key(), 1).under(Limit::new(100, 100));
         let take = || {
-            let told = standby.charge(&[charge], || unreachable!("it is local"));
-            let told = told.unwrap();
-            let (_, outcome) = told.iter().next().unwrap();
+            let answer = standby.charge(&[charge], || unreachable!("it is local"));
+            let answer = answer.unwrap();
+            let (_, outcome) = answer.iter().next().unwrap();
             (
-                told.at().saturating_add(outcome.delay_micros()),
+                answer.at().saturating_add(outcome.delay_micros()),
                 outcome.delay(),
             )
         };

@@ -76,12 +76,12 @@ pub(in crate::store) struct Watch {
 #[derive(Default)]
 struct Times {
     went_away: Option<Instant>,
-    told_of_some: Option<Instant>,
+    some_logged: Option<Instant>,
     failed: Option<Instant>,
 }
 
 /// How often an error that concerns some requests is logged at most.
-const SOME_TOLD: Duration = Duration::from_secs(60);
+const SOME_EVERY: Duration = Duration::from_secs(60);
 
 /// A failure is logged by itself if there was none for this long before it.
 const QUIET: Duration = Duration::from_secs(3_600);
@@ -242,10 +242,10 @@ impl Watch {
     pub(in crate::store) fn log_partial(&self, error: &StoreError) {
         let mut times = self.times();
         let is_due = times
-            .told_of_some
-            .is_none_or(|told| told.elapsed() >= SOME_TOLD);
+            .some_logged
+            .is_none_or(|logged| logged.elapsed() >= SOME_EVERY);
         if is_due {
-            times.told_of_some = Some(Instant::now());
+            times.some_logged = Some(Instant::now());
             drop(times);
             self.report.cannot_decide_on_some(error);
         }

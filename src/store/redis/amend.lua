@@ -17,7 +17,7 @@ for index = 1, #KEYS do
     -- Data that no rule can read has no marks, and is removed as well.
     redis.call('DEL', key)
   end
-  local state, marks, found, _, _, _, held, limit, a, b, c, longest = open(policy, key, now, false)
+  local state, marks, found, _, _, _, leased, limit, a, b, c, longest = open(policy, key, now, false)
   marks = marks or {}
   local policys = marks.own and marks.own.policys or longest or {limit, a, b, c}
   if verb == 'reset' then
@@ -53,7 +53,7 @@ for index = 1, #KEYS do
   elseif verb == 'refusals' then
     counting, changes = counting + marking.refusals(marks, now, amount), false
   elseif verb == 'leased' then
-    counting, changes = counting + held, false
+    counting, changes = counting + leased, false
   elseif verb == 'override' then
     rule.refund(state, now, 0, limit, a, b, c)
     local last = #ARGV

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::batcher::Batcher;
 use super::denials::DenialCache;
 use super::failure::{failure, failure_of, interrupted, is_of_some};
-use super::held::HeldSlots;
+use super::in_use::SlotsInUse;
 use super::leases::Leases;
 use super::link::Link;
 use super::opened::{Charges, LimitOfCharge, OpenedPolicy, Rule};
@@ -48,7 +48,7 @@ pub(super) struct Calls {
     pub(super) amend: Script,
     pub(super) take: Script,
     pub(super) renew: Script,
-    pub(super) held: HeldSlots,
+    pub(super) in_use: SlotsInUse,
     #[cfg(feature = "testing")]
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
@@ -234,8 +234,8 @@ impl Calls {
         let answer = value.map_err(failure);
         let answer =
             self.watched(answer.and_then(|value| ScriptReply::of_granting(value, &charges)));
-        if let Ok(told) = &answer
-            && (told.charges() || told.grants_any())
+        if let Ok(answer) = &answer
+            && (answer.charges() || answer.grants_any())
         {
             self.has_written(&charges);
         }
@@ -260,8 +260,8 @@ impl Calls {
         let mut together = ScriptReply::none();
         for (group, answer) in groups.iter().zip(answers) {
             // The answer already says what would happen if the other policies allowed it.
-            let is_told_anew = is_denied && answer.is_allowed();
-            together.add(if is_told_anew {
+            let is_asked_anew = is_denied && answer.is_allowed();
+            together.add(if is_asked_anew {
                 self.ask(group, Purpose::Deny, until).await?
             } else {
                 answer
@@ -300,7 +300,7 @@ impl Calls {
         if answer.is_ok() && matches!(amendment, Amendment::Release) {
             self.has_written(charges);
         }
-        self.watched(answer.map(|told| told == DONE))
+        self.watched(answer.map(|answer| answer == DONE))
     }
 
     /// Returns how many refusals of the key count now.
@@ -328,8 +328,8 @@ impl Calls {
         let mut call = self.call(verb);
         self.put(&mut call, &mut Names::default(), charge, amount, 0_u64);
         let until = self.link.deadline();
-        let told = self.run(&self.amend, &call, &[*charge], until).await;
-        match self.watched(told)? {
+        let answer = self.run(&self.amend, &call, &[*charge], until).await;
+        match self.watched(answer)? {
             Value::Int(counting) => Ok(u32::try_from(counting).unwrap_or(0)),
             _ => Ok(0),
         }
@@ -458,7 +458,7 @@ impl Calls {
     fn numbers_of_slots(&self, policy: &OpenedPolicy, charge: &Charge) -> [u64; 4] {
         let limit = charge.limit.map(Limit::size).or(policy.algorithm.limit());
         let slot = charge.slot.map_or(0, Slot::number);
-        [limit.unwrap_or(0).into(), self.held.life().get(), slot, 0]
+        [limit.unwrap_or(0).into(), self.in_use.life().get(), slot, 0]
     }
 
     /// Frees slots.

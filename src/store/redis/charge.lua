@@ -39,12 +39,12 @@ end
 local function decide(index, last, place, allowed)
   local policy, key, cost = policies[ARGV[place] + 0], KEYS[index], ARGV[place + 1] + 0
   local rule, penalty = policy[1], policy[7]
-  local state, marks, text, changed, blocked, own, held, limit, a, b, c, longest = open(policy, key, now, true)
-  if held > 0 then
+  local state, marks, text, changed, blocked, own, leased, limit, a, b, c, longest = open(policy, key, now, true)
+  if leased > 0 then
     own = marking().text_of({lease = marks.lease}) .. '|' .. own
   end
   local fits = limit > 0 and cost <= limit
-    and (cost == 0 or held + cost <= limit and rule.admits(state, now, held + cost, limit, a, b, c))
+    and (cost == 0 or leased + cost <= limit and rule.admits(state, now, leased + cost, limit, a, b, c))
   if blocked ~= '0' and ARGV[place + 2] ~= '2' or not fits and ARGV[place + 2] == '0' then
     allowed = false
   end
@@ -66,8 +66,8 @@ local function decide(index, last, place, allowed)
   if charged then
     rule.charge(state, now, cost, limit, a, b, c)
   end
-  if charged or changed or rule.told and text then
-    text = (rule.told or words_of)(state, now, cost, limit, a, b, c, longest and policy[2])
+  if charged or changed or rule.words and text then
+    text = (rule.words or words_of)(state, now, cost, limit, a, b, c, longest and policy[2])
   end
   -- A denial writes only what no request could have left (a state from the future), and repairs a time to live.
   if cost > 0 and purpose == 'charge'

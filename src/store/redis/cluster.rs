@@ -154,8 +154,8 @@ fn redirected(answer: &RedisResult<Value>, node: &Node) -> Option<(Address, bool
         ErrorKind::Server(ServerErrorKind::Ask) => true,
         _ => return None,
     };
-    let (told, _) = error.redirect_node()?;
-    Some((elsewhere(told, node.host())?, is_asking))
+    let (address, _) = error.redirect_node()?;
+    Some((elsewhere(address, node.host())?, is_asking))
 }
 
 /// Returns whether another node may have the slot now: this one is away, is no longer a primary, or does not
@@ -186,13 +186,13 @@ impl Nodes {
     /// answers.
     async fn look(&self) -> RedisResult<Arc<View>> {
         let primaries = self.some_primaries();
-        let told = if let Some(Ok(ranges)) = self.ask(primaries).await {
+        let ranges = if let Some(Ok(ranges)) = self.ask(primaries).await {
             ranges
         } else {
             let seeds = self.seeds.iter().map(|seed| self.at(seed)).collect();
             self.ask(seeds).await.unwrap_or_else(|| Err(unserved()))?
         };
-        let view = View::new(&told, |address| self.at(address));
+        let view = View::new(&ranges, |address| self.at(address));
         let before = mem::replace(&mut *lock(&self.primaries), view.nodes.clone());
         let nodes = view.nodes.iter().cloned();
         let mut connecting: JoinSet<()> = nodes.map(Node::connect).collect();
@@ -227,21 +227,21 @@ impl Nodes {
             let deadline = self.deadline;
             answers.spawn(async move { node.ranges(deadline).await });
         }
-        let mut told: Vec<(Vec<Range>, usize)> = Vec::new();
+        let mut reports: Vec<(Vec<Range>, usize)> = Vec::new();
         let mut failed: Option<RedisError> = None;
         while let Some(answer) = answers.join_next().await {
             match answer {
                 Ok(Ok(ranges)) => {
-                    let place = told.iter().position(|(known, _)| *known == ranges);
+                    let place = reports.iter().position(|(known, _)| *known == ranges);
                     let place = place.unwrap_or_else(|| {
-                        told.push((ranges, 0));
-                        told.len() - 1
+                        reports.push((ranges, 0));
+                        reports.len() - 1
                     });
-                    told[place].1 += 1;
-                    if told[place].1 > asked / 2 {
+                    reports[place].1 += 1;
+                    if reports[place].1 > asked / 2 {
                         // The others go on: a call that is given up makes its connection look silent.
                         answers.detach_all();
-                        return Some(Ok(told.swap_remove(place).0));
+                        return Some(Ok(reports.swap_remove(place).0));
                     }
                 }
                 Ok(Err(error)) => {
@@ -253,9 +253,9 @@ impl Nodes {
                 Err(_) => {}
             }
         }
-        let most = told.iter().map(|(_, nodes)| *nodes).max();
-        let told = told.into_iter().find(|(_, nodes)| Some(*nodes) == most);
-        told.map(|(ranges, _)| Ok(ranges)).or(failed.map(Err))
+        let most = reports.iter().map(|(_, nodes)| *nodes).max();
+        let reports = reports.into_iter().find(|(_, nodes)| Some(*nodes) == most);
+        reports.map(|(ranges, _)| Ok(ranges)).or(failed.map(Err))
     }
 }
 

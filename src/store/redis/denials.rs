@@ -27,17 +27,17 @@ pub(super) fn remember(
     }
     let wait = answer.wait(outcomes);
     let known = charges.iter().filter_map(|charge| {
-        let told = answer.of(charge.policy)?;
-        Some(told.outlasts(wait, policies.get(charge.policy)?))
+        let reply = answer.of(charge.policy)?;
+        Some(reply.outlasts(wait, policies.get(charge.policy)?))
     });
     let sent = sent.at_most(known.min().unwrap_or_default().to_duration());
     let Some(lasts) = sent.lasts(wait, now) else {
         return;
     };
     let numbers = charges.iter().map(|charge| {
-        let told = answer.of(charge.policy)?;
-        let numbers = Numbers::of(told, policies.get(charge.policy)?, lasts.wait.into());
-        Some((numbers, told.denies()))
+        let reply = answer.of(charge.policy)?;
+        let numbers = Numbers::of(reply, policies.get(charge.policy)?, lasts.wait.into());
+        Some((numbers, reply.denies()))
     });
     // A server that has one of the keys may not have answered.
     if let Some(numbers) = numbers.collect::<Option<Vec<_>>>() {
@@ -76,8 +76,8 @@ mod tests {
         let both = [Charge::new(0, key, 1), Charge::new(1, key, 1)];
         let is_remembered = |answer: &ScriptReply| {
             let sent = denials.send(&both, Instant::now());
-            let told = (answer, &answer.outcomes(&policies));
-            remember(&denials, (&both, &policies), (sent, Instant::now()), told);
+            let reply = (answer, &answer.outcomes(&policies));
+            remember(&denials, (&both, &policies), (sent, Instant::now()), reply);
             let mut outcomes = Outcomes::new(Micros::ZERO);
             denials.replay((&both, &policies), Instant::now(), false, &mut outcomes)
         };

@@ -39,10 +39,10 @@ pub(super) fn interrupted() -> StoreError {
 
 /// The error when a server has only a part of the keys.
 pub(super) fn of_a_cluster() -> RedisError {
-    let told = "the server is a node of a cluster";
+    let detail = "the server is a node of a cluster";
     (
         ErrorKind::InvalidClientConfig,
-        told,
+        detail,
         AS_A_CLUSTER.to_owned(),
     )
         .into()
@@ -272,8 +272,8 @@ mod tests {
     #[test]
     fn each_reply_of_a_server_in_trouble_has_a_name() {
         use StoreErrorKind::{Misconfigured, Unavailable};
-        let transient = UNAVAILABLE.map(|told| (told, Unavailable));
-        let lasting = MISCONFIGURED.map(|told| (told, Misconfigured));
+        let transient = UNAVAILABLE.map(|reason| (reason, Unavailable));
+        let lasting = MISCONFIGURED.map(|reason| (reason, Misconfigured));
         for ((line, reason), kind) in transient.into_iter().chain(lasting) {
             let error = error_of(line);
             assert_eq!(
@@ -301,8 +301,8 @@ mod tests {
             ("UnknownIssuer", "untrusted certificate"),
         ] {
             let said = format!("invalid peer certificate: {said}");
-            let told = std::io::Error::new(std::io::ErrorKind::InvalidData, said);
-            let error = failure(RedisError::from(told));
+            let detail = std::io::Error::new(std::io::ErrorKind::InvalidData, said);
+            let error = failure(RedisError::from(detail));
             assert_eq!(error.reason(), Some(reason));
         }
     }

@@ -84,19 +84,19 @@ mod tests {
     /// The messages of Redis 6.2 and 7.0, and of 7.2 and Valkey.
     #[test]
     fn a_user_without_permission_to_ask_for_the_version_is_known_by_the_answer() {
-        let error = |told: &str| {
+        let error = |text: &str| {
             let kind = ErrorKind::Server(ServerErrorKind::ResponseError);
             redis::RedisError::from((
                 kind,
                 "An error was signalled by the server",
-                told.to_owned(),
+                text.to_owned(),
             ))
         };
-        for told in [
+        for text in [
             "The user executing the script can't run this command or subcommand script: 46dfc6",
             "ACL failure in script: User limiter has no permissions to run the 'info' command",
         ] {
-            assert!(is_forbidden(&error(told)), "{told}");
+            assert!(is_forbidden(&error(text)), "{text}");
         }
         assert!(!is_forbidden(&error("unknown command 'EVAL'")));
     }

@@ -160,8 +160,8 @@ impl Leases {
         match entry.pair.again(now, charge.cost) {
             Way::Wait => {
                 entry.pair.wait(charge.cost);
-                let (told, hears) = oneshot::channel();
-                entry.waiting.push(told);
+                let (waker, hears) = oneshot::channel();
+                entry.waiting.push(waker);
                 Again::Wait(hears)
             }
             way => {
@@ -242,7 +242,7 @@ impl Leases {
             of: PairId::without_cost(charge),
             pair: Pair::default(),
             epoch: self.changes.of(&charge.key),
-            told: None,
+            last: None,
             waiting: Vec::new(),
         }
     }
@@ -376,19 +376,23 @@ impl Leases {
     pub(super) fn holds_any(&self) -> bool {
         let now = self.clock.now();
         let is_returning = !self.returns().is_empty();
-        is_returning || self.shards.iter().any(|shard| locked(shard).held(now) > 0)
+        is_returning
+            || self
+                .shards
+                .iter()
+                .any(|shard| locked(shard).unspent(now) > 0)
     }
 
     /// Returns how many units are held, and what happened to the others.
     pub(super) fn stats(&self) -> LeaseStats {
         let now = self.clock.now();
-        let (mut all, mut held) = (Counts::default(), 0);
+        let (mut all, mut unspent) = (Counts::default(), 0);
         for shard in &self.shards {
             let shard = locked(shard);
-            held += shard.held(now);
+            unspent += shard.unspent(now);
             all.add(shard.counts);
         }
-        all.stats(held)
+        all.stats(unspent)
     }
 
     fn returns(&self) -> MutexGuard<'_, Vec<LeaseRequest>> {

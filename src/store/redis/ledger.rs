@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::calls::{Calls, Forgetting, Purpose};
 use super::denials::remember;
-use super::held::Holding;
+use super::in_use::Holding;
 use super::leases::Leases;
 use super::lending;
 use super::opened::{Charges, OpenedPolicy};
@@ -123,7 +123,7 @@ impl RedisLedger {
     fn release(&self, charges: &[Charge]) -> Reply<Result<bool, StoreError>> {
         let calls = Arc::clone(&self.0);
         let holdings = charges.iter().filter_map(|charge| charge.slot);
-        let holdings = holdings.filter_map(|slot| calls.held.forget(slot));
+        let holdings = holdings.filter_map(|slot| calls.in_use.forget(slot));
         let (here, elsewhere): (Vec<_>, Vec<_>) = holdings.partition(|holding| holding.is_here);
         let of = |holdings: Vec<Holding>| -> Charges {
             holdings.into_iter().map(|holding| holding.charge).collect()
@@ -164,12 +164,12 @@ impl RedisLedger {
         let (of, asked) = (Arc::clone(&calls), charges.clone());
         let changed = self.0.apart(async move {
             if let Some(leases) = &calls.leases {
-                let told = if amendment.ends_leases() {
+                let reports = if amendment.ends_leases() {
                     leases.end(&charges)
                 } else {
                     leases.reports(&charges)
                 };
-                lending::send_reports(&calls, told).await;
+                lending::send_reports(&calls, reports).await;
             }
             let changed = match amendment {
                 Amendment::TakeBack(_) | Amendment::Add(_) => {
@@ -239,15 +239,15 @@ impl Calls {
         };
         let asked = (charges, &*self.policies);
         let denials = self.denials.as_ref().filter(|_| may_tell);
-        let is_told =
+        let is_replayed =
             denials.is_some_and(|denials| denials.replay(asked, Instant::now(), is_away, outcomes));
-        if is_told {
+        if is_replayed {
             self.watch.calls().remembered();
         }
-        if is_told && is_away {
+        if is_replayed && is_away {
             outcomes.degrade();
         }
-        is_told
+        is_replayed
     }
 
     /// Decides here, since a server is known to be away. If its probes are overdue, the request probes it first.

@@ -139,7 +139,7 @@ pub(super) async fn decide(
     }
     let asking = tokio::spawn(Asking::new(calls, charges).answer());
     match timeout_at(waits.until, asking).await {
-        Ok(Ok(told)) => told.map(|(answer, outcomes)| (Some(answer), outcomes)),
+        Ok(Ok(decided)) => decided.map(|(answer, outcomes)| (Some(answer), outcomes)),
         // The task has panicked, or the request has waited for other answers before.
         Ok(Err(_)) | Err(_) => Err(late()),
     }
@@ -163,9 +163,9 @@ fn renew(calls: &Arc<Calls>, charge: &Charge) {
 }
 
 /// Reports units to the server. Units of a lost report lapse.
-pub(super) async fn send_reports(calls: &Arc<Calls>, told: Vec<LeaseRequest>) {
-    let mut tasks = Vec::with_capacity(told.len());
-    for question in told {
+pub(super) async fn send_reports(calls: &Arc<Calls>, reports: Vec<LeaseRequest>) {
+    let mut tasks = Vec::with_capacity(reports.len());
+    for question in reports {
         let (background, calls) = (&calls.link.background, Arc::clone(calls));
         // The reports share calls.
         tasks.push(background.spawn(async move {

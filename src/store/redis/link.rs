@@ -155,11 +155,11 @@ impl Link {
     pub(super) async fn wait<T>(
         &self,
         calls: u32,
-        told: impl Future<Output = T>,
+        answer: impl Future<Output = T>,
     ) -> RedisResult<T> {
         let patience = self.deadline.saturating_mul(calls) + GRACE;
-        let told = Timers::default().wait(patience, told).await;
-        told.ok_or_else(timed_out)
+        let answer = Timers::default().wait(patience, answer).await;
+        answer.ok_or_else(timed_out)
     }
 
     /// Runs an operation of this many calls in the store's thread for a request of this key, and [waits](Self::wait) for it. It

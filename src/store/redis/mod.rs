@@ -13,7 +13,7 @@ mod failure;
 mod functions;
 mod glue;
 mod greeting;
-mod held;
+mod in_use;
 mod lease;
 mod lease_options;
 mod leases;
@@ -52,7 +52,7 @@ use std::time::Duration;
 use self::batcher::Batcher;
 use self::calls::Calls;
 use self::denials::DenialCache;
-use self::held::HeldSlots;
+use self::in_use::SlotsInUse;
 use self::lease::{NodeClock, Terms};
 use self::leases::Leases;
 use self::link::Link;
@@ -213,7 +213,7 @@ impl Store for RedisStore {
             .map(|policy| OpenedPolicy::new(policy, suffix(policy)));
         let policies: Arc<[OpenedPolicy]> = counted.collect();
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
-        let held = rules_that_hold(&policies);
+        let in_use = rules_that_hold(&policies);
         let terms = self.lease.map(|life| terms(given, life));
         let deciding = Deciding::new(&policies, terms.clone());
         let leases = terms.map(|terms| self.leases(given, terms));
@@ -225,8 +225,8 @@ impl Store for RedisStore {
             settle: Batcher::new(Settling::new(&policies), &self.link, &self.watch),
             amend: Script::of(&rules, include_str!("amend.lua")),
             take: Script::of(&rules, include_str!("take.lua")),
-            renew: Script::of(&held, include_str!("renew.lua")),
-            held: HeldSlots::new(self.slot_life),
+            renew: Script::of(&in_use, include_str!("renew.lua")),
+            in_use: SlotsInUse::new(self.slot_life),
             denials: self.denials(),
             epochs: Arc::clone(&self.epochs),
             changes: Arc::clone(&self.changes),
@@ -280,10 +280,10 @@ impl RedisStore {
 }
 
 fn rules_that_hold(policies: &[OpenedPolicy]) -> Vec<Lua> {
-    let held = policies
+    let in_use = policies
         .iter()
         .filter(|policy| policy.algorithm.limits_concurrency());
-    held.filter_map(|policy| policy.lua).collect()
+    in_use.filter_map(|policy| policy.lua).collect()
 }
 
 /// The client is in braces, so that all its states are on one node of a cluster.

@@ -55,9 +55,9 @@ impl Node {
         command.arg("SLOTS");
         // Given up sooner than the connection: other calls may be patient with a server that is busy.
         let until = Instant::now() + deadline.max(TELLING);
-        let told = timeout(TELLING, self.server.send(&command, false, until));
-        let told = told.await.unwrap_or_else(|_| Err(timed_out()))?;
-        let ranges = ranges(&told, &self.host);
+        let reply = timeout(TELLING, self.server.send(&command, false, until));
+        let reply = reply.await.unwrap_or_else(|_| Err(timed_out()))?;
+        let ranges = ranges(&reply, &self.host);
         if ranges.is_empty() {
             let kind = ErrorKind::Server(ServerErrorKind::ClusterDown);
             return Err((kind, "the node knows of no slot that is served").into());

@@ -44,7 +44,7 @@ pub(super) struct SmallLimits(Box<[LeasedPolicy]>);
 struct LeasedPolicy {
     name: String,
     factor: Option<FactorCell>,
-    is_told: AtomicBool,
+    is_logged: AtomicBool,
 }
 
 impl SmallLimits {
@@ -52,7 +52,7 @@ impl SmallLimits {
         let named = policies.iter().map(|policy| LeasedPolicy {
             name: policy.shown_name().to_owned(),
             factor: policy.parts().map(|(factor, _)| factor.clone()),
-            is_told: AtomicBool::new(false),
+            is_logged: AtomicBool::new(false),
         });
         Self(named.collect())
     }
@@ -63,7 +63,7 @@ impl SmallLimits {
             return false;
         };
         let is_small = policy.admits_at_once(limit) < u64::from(LEAST_LEASED);
-        if is_small && !policy.is_told.load(Ordering::Relaxed) {
+        if is_small && !policy.is_logged.load(Ordering::Relaxed) {
             policy.warn();
         }
         is_small
@@ -86,7 +86,7 @@ impl LeasedPolicy {
 
     #[cold]
     fn warn(&self) {
-        if !self.is_told.swap(true, Ordering::Relaxed) {
+        if !self.is_logged.swap(true, Ordering::Relaxed) {
             let why = "a plan, an override or a factor admits less than 8 units at once";
             warn_once_of(&NOT_LEASED, format!("{:?}: {why}", self.name));
         }

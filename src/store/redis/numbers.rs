@@ -17,16 +17,16 @@ pub(super) enum Numbers {
 
 impl Numbers {
     /// Chooses the form for a denial that is remembered for this long.
-    pub(super) fn of(told: &KeyReply, counted: &OpenedPolicy, length: Micros) -> Self {
-        let first = told.outcome(counted, Micros::ZERO);
-        let last = told.outcome(counted, length);
+    pub(super) fn of(reply: &KeyReply, counted: &OpenedPolicy, length: Micros) -> Self {
+        let first = reply.outcome(counted, Micros::ZERO);
+        let last = reply.outcome(counted, length);
         // While no request arrives, the remaining units do not decrease, and a moment to which a time runs
         // down does not come nearer. So numbers that are equal at both ends are equal in between. In a
         // calendar, the lengths of windows and the limits come and go.
         if !counted.algorithm.depends_on_a_calendar() && first.aged_by(length) == last {
             Self::RunDown(first)
         } else {
-            Self::Counted(Box::new(told.clone()))
+            Self::Counted(Box::new(reply.clone()))
         }
     }
 }
@@ -43,7 +43,7 @@ impl Remembered for Numbers {
         // Each arm pushes by itself: a common outcome would be built elsewhere and moved.
         match self {
             Self::RunDown(first) => outcomes.push(policy, first.aged_by(later)),
-            Self::Counted(told) => outcomes.push(policy, told.outcome(counted, later)),
+            Self::Counted(reply) => outcomes.push(policy, reply.outcome(counted, later)),
         }
     }
 }

@@ -12,7 +12,7 @@ local function open(policy, key, now, moves)
     a, b, c = rule.present(now, a, b, c)
   end
   local state, marks, text = (rule.load or load)(key)
-  local changed, blocked, own, held, longest = false, '0', '', 0, nil
+  local changed, blocked, own, leased, longest = false, '0', '', 0, nil
   if marks then
     blocked, own, changed, limit, a, b, c = marking().apply_marks(rule, marks, now, moves, limit, a, b, c)
   end
@@ -26,8 +26,8 @@ local function open(policy, key, now, moves)
   end
   if marks and marks.lease then
     local ended
-    held, ended = marking().ending(rule, marks, state, now, limit, a, b, c)
+    leased, ended = marking().ending(rule, marks, state, now, limit, a, b, c)
     changed = changed or ended
   end
-  return state, marks, text, changed, blocked, own, held, limit, a, b, c, longest
+  return state, marks, text, changed, blocked, own, leased, limit, a, b, c, longest
 end

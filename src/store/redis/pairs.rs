@@ -43,7 +43,7 @@ pub(super) struct Entry {
     pub(super) pair: Pair,
     /// The epoch of the key when the entry was made.
     pub(super) epoch: KeyEpoch,
-    pub(super) told: Option<Box<LastAnswer>>,
+    pub(super) last: Option<Box<LastAnswer>>,
     /// The requests that wait for the answer to a question on its way.
     pub(super) waiting: Vec<oneshot::Sender<Heard>>,
 }
@@ -73,7 +73,7 @@ pub(super) struct PairId(pub(super) Charge);
 
 /// The last answer of the server.
 pub(super) struct LastAnswer {
-    pub(super) told: KeyReply,
+    pub(super) reply: KeyReply,
     /// The outcome of a request, in which all units that nodes hold count as spent.
     pub(super) outcome: Outcome,
     pub(super) received: Micros,
@@ -92,7 +92,7 @@ pub(super) struct LeaseRequest {
 pub(super) type LeaseRequests = SmallVec<[LeaseRequest; 1]>;
 
 impl Shard {
-    pub(super) fn held(&self, now: Micros) -> u64 {
+    pub(super) fn unspent(&self, now: Micros) -> u64 {
         let pairs = self.young.values().chain(self.old.values());
         pairs.map(|entry| u64::from(entry.pair.left(now))).sum()
     }
@@ -112,10 +112,10 @@ impl Counts {
     }
 
     /// Returns what happened to units, while this many are held.
-    pub(super) fn stats(self, held: u64) -> LeaseStats {
-        let ended = self.spent + self.given_back + held;
+    pub(super) fn stats(self, unspent: u64) -> LeaseStats {
+        let ended = self.spent + self.given_back + unspent;
         LeaseStats {
-            held,
+            held: unspent,
             granted: self.granted,
             spent: self.spent,
             given_back: self.given_back,
@@ -145,12 +145,12 @@ impl Entry {
                 })
             }
             Way::Refused(wait) => {
-                let (last, counted) = (self.told.as_ref()?, policies.get(charge.policy)?);
+                let (last, counted) = (self.last.as_ref()?, policies.get(charge.policy)?);
                 let later = now.saturating_sub(last.received);
-                let outcome = last.told.outcome_of(charge.cost, counted, later);
+                let outcome = last.reply.outcome_of(charge.cost, counted, later);
                 let outcome = waiting_for(outcome, wait);
                 let outcome = last.lasting(outcome, (charge.cost, counted, later), terms)?;
-                outcomes.decided_at(last.told.at().saturating_add(later));
+                outcomes.decided_at(last.reply.at().saturating_add(later));
                 outcomes.push(charge.policy, outcome);
                 counts.saved += 1;
                 Some(Local {
@@ -186,12 +186,12 @@ impl Entry {
         counts: &mut Counts,
         outcomes: &mut Outcomes,
     ) -> bool {
-        let Some(last) = &self.told else {
+        let Some(last) = &self.last else {
             self.pair.put_back(now, charge.cost);
             return false;
         };
         let later = now.saturating_sub(last.received);
-        outcomes.decided_at(last.told.at().saturating_add(later));
+        outcomes.decided_at(last.reply.at().saturating_add(later));
         let outcome = last.outcome.aged_by(later);
         let remaining = outcome.remaining().saturating_add(self.pair.left(now));
         outcomes.push(charge.policy, outcome.with_remaining(remaining));
@@ -210,13 +210,13 @@ impl LastAnswer {
         (cost, counted, later): (u32, &OpenedPolicy, Micros),
         terms: Terms,
     ) -> Option<Outcome> {
-        let Some(told) = denial.retry_micros() else {
+        let Some(announced) = denial.retry_micros() else {
             return Some(denial);
         };
         let longest = self
-            .told
+            .reply
             .longest_wait_of(cost, counted, later, terms.life)?;
-        (longest <= told.max(terms.covers)).then(|| waiting_for(denial, longest))
+        (longest <= announced.max(terms.covers)).then(|| waiting_for(denial, longest))
     }
 }
 
@@ -267,7 +267,7 @@ fn waiting_for(outcome: Outcome, wait: Micros) -> Outcome {
         return outcome.denied(Some(wait));
     }
     match outcome.retry_micros() {
-        Some(told) => outcome.denied(Some(told.max(wait))),
+        Some(announced) => outcome.denied(Some(announced.max(wait))),
         None => outcome,
     }
 }

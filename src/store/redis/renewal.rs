@@ -48,10 +48,10 @@ const MOST_OF_A_GUESS: usize = 4;
 
 /// Keeps the slots that a request has taken, until they are released.
 pub(super) fn keep(calls: &Arc<Calls>, charges: &[Charge], outcomes: &Outcomes) {
-    if !calls.held.put(charges, outcomes) {
+    if !calls.in_use.put(charges, outcomes) {
         return;
     }
-    let every = calls.held.life().to_duration() / 3;
+    let every = calls.in_use.life().to_duration() / 3;
     // Without a thread the task is dropped, and the next slot starts another.
     let renewing = renew(Renewing(Arc::downgrade(calls)), every);
     let _ = calls.link.background.spawn(renewing);
@@ -65,7 +65,7 @@ async fn renew(renewing: Renewing, every: Duration) {
         let Some(calls) = renewing.0.upgrade() else {
             return;
         };
-        let Some(charges) = calls.held.to_be_renewed() else {
+        let Some(charges) = calls.in_use.to_be_renewed() else {
             // The next slot that is taken begins a task of its own.
             return renewing.end();
         };
@@ -77,7 +77,7 @@ async fn renew(renewing: Renewing, every: Duration) {
             };
             let calls = Arc::clone(&calls);
             place.insert(tokio::spawn(async move {
-                if calls.renew_held(charges).await > 0 {
+                if calls.renew_slots(charges).await > 0 {
                     diagnose(&LOST);
                 }
             }));
@@ -99,11 +99,12 @@ impl Calls {
     /// Renews the slots of a server that these charges held a moment ago. Returns how many were lost while their requests go on.
     ///
     /// A slot that is not renewed now is renewed next time, before it has ended.
-    async fn renew_held(self: &Arc<Self>, charges: Vec<Charge>) -> u64 {
+    async fn renew_slots(self: &Arc<Self>, charges: Vec<Charge>) -> u64 {
         let taken_again = self.renew(&charges).await;
         // A slot that its request gives back meanwhile is taken again by the renewal, if the server has heard of
         // its release first.
-        let is_released = |charge: &Charge| charge.slot.is_some_and(|slot| !self.held.holds(slot));
+        let is_released =
+            |charge: &Charge| charge.slot.is_some_and(|slot| !self.in_use.holds(slot));
         let released: Vec<Charge> = charges.into_iter().filter(is_released).collect();
         if released.is_empty() {
             return taken_again;
@@ -157,7 +158,7 @@ impl Calls {
             return Ok(0);
         };
         let mut call = self.call(lua.name);
-        call.argument(self.held.life().get());
+        call.argument(self.in_use.life().get());
         let mut names = Names::default();
         for of_key in keys {
             let Some(charge) = of_key.first() else {
@@ -181,15 +182,15 @@ impl Calls {
             }
         }
         let until = self.link.deadline();
-        let told = self.run(&self.renew, &call, &[*first], until).await;
-        match &told {
+        let renewed = self.run(&self.renew, &call, &[*first], until).await;
+        match &renewed {
             Ok(_) => self.watch.has_written(&first.key),
             Err(error) => {
                 self.watch.calls().renewal_failed();
                 warn_once_of(&NOT_RENEWED, error.reason().unwrap_or("unknown").to_owned());
             }
         }
-        Ok(match self.watched(told)? {
+        Ok(match self.watched(renewed)? {
             Value::Int(number) => u64::try_from(number).unwrap_or(0),
             _ => 0,
         })
@@ -208,7 +209,7 @@ impl Renewing {
 impl Drop for Renewing {
     fn drop(&mut self) {
         if let Some(calls) = self.0.upgrade() {
-            calls.held.renewal_failed();
+            calls.in_use.renewal_failed();
         }
     }
 }
@@ -251,21 +252,21 @@ mod tests {
         let members = || ask::<u64>(&server, &["ZCARD", &set]);
         let [stays, goes] = [take(&ledger).await, take(&ledger).await];
 
-        let listed = calls.held.to_be_renewed().unwrap();
+        let listed = calls.in_use.to_be_renewed().unwrap();
         assert_eq!((listed.len(), members()), (2, 2));
         let released = ledger.amend(&[goes], Amendment::Release);
         released.wait().await.unwrap();
         assert_eq!(members(), 1);
-        assert_eq!(calls.renew_held(listed).await, 0);
+        assert_eq!(calls.renew_slots(listed).await, 0);
         assert_eq!(members(), 1);
 
         // One that is lost in the same moment is told.
         let goes = take(&ledger).await;
-        let listed = calls.held.to_be_renewed().unwrap();
+        let listed = calls.in_use.to_be_renewed().unwrap();
         let _: u64 = ask(&server, &["DEL", &set]);
         let released = ledger.amend(&[goes], Amendment::Release);
         released.wait().await.unwrap();
-        assert_eq!(calls.renew_held(listed).await, 1);
+        assert_eq!(calls.renew_slots(listed).await, 1);
         assert_eq!(members(), 1);
         let released = ledger.amend(&[stays], Amendment::Release);
         released.wait().await.unwrap();

@@ -59,7 +59,7 @@ impl ScriptReply {
 
     #[cfg(test)]
     pub(super) fn denied(charges: &[Charge], at: Micros, state: &State) -> Self {
-        let told = |charge: &Charge| KeyReply {
+        let reply = |charge: &Charge| KeyReply {
             charge: *charge,
             at,
             fits: false,
@@ -71,7 +71,7 @@ impl ScriptReply {
             state: state.clone(),
         };
         Self {
-            each: charges.iter().map(told).collect(),
+            each: charges.iter().map(reply).collect(),
         }
     }
 
@@ -82,64 +82,67 @@ impl ScriptReply {
     /// Returns whether the request was charged.
     pub(super) fn charges(&self) -> bool {
         let mut each = self.each.iter();
-        self.is_allowed() && each.any(|told| told.passes() && told.charge.cost > 0)
+        self.is_allowed() && each.any(|reply| reply.passes() && reply.charge.cost > 0)
     }
 
     /// Returns whether it brings units.
     pub(super) fn grants_any(&self) -> bool {
-        let mut grants = self.each.iter().filter_map(|told| told.grant);
+        let mut grants = self.each.iter().filter_map(|reply| reply.grant);
         grants.any(|grant| grant.units > 0)
     }
 
     /// Returns the reply for this policy.
     pub(super) fn of(&self, policy: usize) -> Option<&KeyReply> {
-        self.each.iter().find(|told| told.charge.policy == policy)
+        self.each.iter().find(|reply| reply.charge.policy == policy)
     }
 
     /// Returns when it was decided, by the clock of the server that is furthest ahead.
     pub(super) fn at(&self) -> Micros {
-        let latest = self.each.iter().map(|told| told.at).max();
+        let latest = self.each.iter().map(|reply| reply.at).max();
         latest.unwrap_or(Micros::ZERO)
     }
 
     /// Returns how much longer the key of each charge is blocked.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (&Charge, Micros)> {
-        self.each.iter().map(|told| (&told.charge, told.blocked))
+        self.each.iter().map(|reply| (&reply.charge, reply.blocked))
     }
 
     /// Returns whether the next such request has to ask again: it counts as a refusal too, or a slot may be
     /// free at any moment.
     pub(super) fn is_to_be_asked_again(&self, policies: &[OpenedPolicy]) -> bool {
-        self.each.iter().filter(|told| told.denies()).any(|told| {
-            let counted = policies.get(told.charge.policy);
-            if counted.is_some_and(|counted| counted.algorithm.limits_concurrency()) {
-                return true;
-            }
-            let penalty = counted.and_then(|counted| counted.penalty.as_ref());
-            let is_blocked = told.blocked > Micros::ZERO;
-            penalty.is_some_and(|named| !is_blocked || named.penalty.is_extended())
-        })
+        self.each
+            .iter()
+            .filter(|reply| reply.denies())
+            .any(|reply| {
+                let counted = policies.get(reply.charge.policy);
+                if counted.is_some_and(|counted| counted.algorithm.limits_concurrency()) {
+                    return true;
+                }
+                let penalty = counted.and_then(|counted| counted.penalty.as_ref());
+                let is_blocked = reply.blocked > Micros::ZERO;
+                penalty.is_some_and(|named| !is_blocked || named.penalty.is_extended())
+            })
     }
 
     /// Returns what was charged, if the request was allowed, each charge with the change that undoes it.
     pub(super) fn undoing(&self, policies: &[OpenedPolicy]) -> SmallVec<[(Charge, Amendment); 4]> {
-        let charged = self.each.iter().filter(|told| told.passes());
-        let undoing = charged.filter_map(|told| {
-            let counted = policies.get(told.charge.policy)?;
-            let outcome = told.outcome(counted, Micros::ZERO);
-            let amendment = if told.charge.slot.is_some() {
+        let charged = self.each.iter().filter(|reply| reply.passes());
+        let undoing = charged.filter_map(|reply| {
+            let counted = policies.get(reply.charge.policy)?;
+            let outcome = reply.outcome(counted, Micros::ZERO);
+            let amendment = if reply.charge.slot.is_some() {
                 Amendment::Release
             } else if counted.algorithm.without_hours().shapes() {
                 // Another request may have the turn behind this one, and keeps it.
                 Amendment::GiveBack(Departure::at(
-                    told.at.saturating_add(outcome.delay_micros()),
+                    reply.at.saturating_add(outcome.delay_micros()),
                 ))
             } else {
-                let mut outcomes = Outcomes::new(told.at);
-                outcomes.push(told.charge.policy, outcome);
-                Amendment::TakeBack(Taken::of(&told.charge, &counted.algorithm, &outcomes))
+                let mut outcomes = Outcomes::new(reply.at);
+                outcomes.push(reply.charge.policy, outcome);
+                Amendment::TakeBack(Taken::of(&reply.charge, &counted.algorithm, &outcomes))
             };
-            Some((told.charge, amendment))
+            Some((reply.charge, amendment))
         });
         undoing.collect()
     }
@@ -147,12 +150,12 @@ impl ScriptReply {
     /// Returns how long the denied request with these outcomes cannot pass at least, or `None` if no wait
     /// helps.
     pub(super) fn wait(&self, outcomes: &Outcomes) -> Option<Micros> {
-        let denying = self.each.iter().filter(|told| told.denies());
-        let mut waits = denying.map(|told| {
+        let denying = self.each.iter().filter(|reply| reply.denies());
+        let mut waits = denying.map(|reply| {
             let mut all = outcomes.iter();
-            let (_, outcome) = all.find(|(policy, _)| *policy == told.charge.policy)?;
+            let (_, outcome) = all.find(|(policy, _)| *policy == reply.charge.policy)?;
             let wait = outcome.retry_micros();
-            match told.own {
+            match reply.own {
                 // The limit after the override is not known.
                 Some(Own { lasts, .. }) => Some(wait.map_or(lasts, |wait| wait.min(lasts))),
                 None => wait,
@@ -168,17 +171,17 @@ impl ScriptReply {
 
     /// Returns the states of the keys, where the server alone decides.
     pub(super) fn outlooks(&self, policies: &[OpenedPolicy]) -> SmallVec<[KeyOutlook; 4]> {
-        let outlook = |told: &KeyReply| told.outlook(policies.get(told.charge.policy)?);
+        let outlook = |reply: &KeyReply| reply.outlook(policies.get(reply.charge.policy)?);
         self.each.iter().filter_map(outlook).collect()
     }
 
     /// Returns the outcomes at the moment of the answer.
     pub(super) fn outcomes(&self, policies: &[OpenedPolicy]) -> Outcomes {
         let mut outcomes = Outcomes::new(self.at());
-        for told in &self.each {
-            let policy = told.charge.policy;
+        for reply in &self.each {
+            let policy = reply.charge.policy;
             if let Some(counted) = policies.get(policy) {
-                outcomes.push(policy, told.outcome(counted, Micros::ZERO));
+                outcomes.push(policy, reply.outcome(counted, Micros::ZERO));
             }
         }
         outcomes.put_in_order();
@@ -194,8 +197,8 @@ impl ScriptReply {
     #[cfg(feature = "calendar")]
     fn wait_for_all(&self, policies: &[OpenedPolicy], outcomes: &mut Outcomes) {
         let effect = |policy| {
-            let told = self.of(policy);
-            told.map_or(DenialEffect::Full, |told| told.charge.effect())
+            let reply = self.of(policy);
+            reply.map_or(DenialEffect::Full, |reply| reply.charge.effect())
         };
         outcomes.set_effects(effect);
         if outcomes.is_allowed() {
@@ -203,9 +206,9 @@ impl ScriptReply {
         }
         outcomes.wait_for_all(|wait| {
             let mut later = Outcomes::new(self.at().saturating_add(wait));
-            for told in &self.each {
-                if let Some(counted) = policies.get(told.charge.policy) {
-                    later.push(told.charge.policy, told.outcome(counted, wait));
+            for reply in &self.each {
+                if let Some(counted) = policies.get(reply.charge.policy) {
+                    later.push(reply.charge.policy, reply.outcome(counted, wait));
                 }
             }
             later.set_effects(effect);
@@ -231,9 +234,9 @@ mod tests {
 
     /// Returns the reply of a server that denies a charge of cost 1 by this policy.
     fn denied(policy: usize, at: i64, state: &str) -> ScriptReply {
-        let told = format!("{at};0;0;{state}");
+        let reply = format!("{at};0;0;{state}");
         let charges = Charges::from_slice(&[Charge::new(policy, "ann".into_key(), 1)]);
-        ScriptReply::read(Value::BulkString(told.into_bytes()), &charges).unwrap()
+        ScriptReply::read(Value::BulkString(reply.into_bytes()), &charges).unwrap()
     }
 
     #[test]

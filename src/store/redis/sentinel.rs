@@ -97,8 +97,8 @@ impl Sentinels {
                 Err(_) => {}
             }
         }
-        let told = failed.map(|(_, error)| error);
-        Err(told.unwrap_or_else(|| (ErrorKind::Io, "no sentinel was asked").into()))
+        let error = failed.map(|(_, error)| error);
+        Err(error.unwrap_or_else(|| (ErrorKind::Io, "no sentinel was asked").into()))
     }
 }
 

@@ -174,7 +174,7 @@ local function marking()
     if not lease then
       return 0, false
     end
-    local held, left = 0, {lease[1], lease[2], lease[3], lease[4], lease[5]}
+    local leased, left = 0, {lease[1], lease[2], lease[3], lease[4], lease[5]}
     if #lease > 5 and lease[#lease - 1] > now + lease[1] then
       left[2] = left[2] + 1
     end
@@ -185,16 +185,16 @@ local function marking()
         rule.charge(state, math.max(ends - 1, 0), units, limit, a, b, c)
       else
         left[#left + 1], left[#left + 2] = ends, units
-        held = held + units
+        leased = leased + units
       end
     end
     marks.lease = left
-    return held, #left < #lease or left[2] > lease[2]
+    return leased, #left < #lease or left[2] > lease[2]
   end
 
   -- How long a state and what is held of it last at most.
   local function lasting(rule, marks, state, now, limit, a, b, c)
-    local lease, held = marks.lease, 0
+    local lease, leased = marks.lease, 0
     if not lease or #lease < 7 then
       return 0
     end
@@ -203,10 +203,10 @@ local function marking()
       return to_the_end + a
     end
     for at = 7, #lease, 2 do
-      held = held + lease[at]
+      leased = leased + lease[at]
     end
     local all = {unpack(state)}
-    rule.charge(all, now, held, limit, a, b, c)
+    rule.charge(all, now, leased, limit, a, b, c)
     return to_the_end + rule.reset_after(all, now, limit, a, b, c)
   end
 

@@ -25,15 +25,15 @@ for index = 1, #KEYS do
   local rule, most, is_soft = rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] ~= '0'
   local hours = ARGV[at + 7] ~= '' and ARGV[at + 7]
   local policy = {rule, hours, ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
-  local state, marks, text, changed, blocked, own, held, limit, a, b, c, longest = open(policy, KEYS[index], now, true)
-  if held > 0 then
+  local state, marks, text, changed, blocked, own, leased, limit, a, b, c, longest = open(policy, KEYS[index], now, true)
+  if leased > 0 then
     own = marking().text_of({lease = marks.lease}) .. '|' .. own
   end
   is_blocked = is_blocked or blocked ~= '0' and ARGV[at + 2] ~= '2'
   units = math.max(units, most)
   charges[index] = {
     rule = rule, most = most, is_soft = is_soft, is_blocked = blocked ~= '0', state = state, marks = marks, text = text,
-    changed = changed, grants = math.max(granted(rule, state, most + held, limit, a, b, c) - held, 0),
+    changed = changed, grants = math.max(granted(rule, state, most + leased, limit, a, b, c) - leased, 0),
     answer = ';' .. blocked .. ';' .. own, numbers = {limit, a, b, c, longest and hours}, longest = longest,
   }
 end
@@ -56,8 +56,8 @@ for index, charge in ipairs(charges) do
   if charged then
     rule.charge(state, now, cost, unpack(charge.numbers))
   end
-  if charged or charge.changed or rule.told and text then
-    text = (rule.told or words_of)(state, now, cost, unpack(charge.numbers))
+  if charged or charge.changed or rule.words and text then
+    text = (rule.words or words_of)(state, now, cost, unpack(charge.numbers))
   end
   -- As in `charge.lua`.
   if charge.most > 0 and (charged or charge.changed

@@ -39,7 +39,7 @@ pub(super) struct Tags {
 
 /// The state of a key under one policy, before any charge.
 pub(super) struct KeyState {
-    told: Outcome,
+    outcome: Outcome,
     state: State,
     own: Option<Own>,
     /// The block, if it has not ended, moved back if the clock has stepped back.
@@ -53,7 +53,7 @@ impl KeyState {
         let mut state = part.state(item);
         let own = part.own(item, now);
         let limit = part.limit(own.as_ref());
-        let (told, moved) = rule::look(limit, state.clone(), now, part.cost);
+        let (outcome, moved) = rule::look(limit, state.clone(), now, part.cost);
         let is_moved =
             moved.is_some() || own.is_some_and(|own| own.words() != *item.words(part.tags.own));
         if let Some(moved) = moved {
@@ -63,7 +63,7 @@ impl KeyState {
         let until = now.saturating_add(rule::lasts(limit, state.clone(), now));
         let is_short = until > now && item.until_of(part.tags.state) < until;
         Self {
-            told,
+            outcome,
             state,
             own,
             block: part.block_of(item, now),
@@ -84,7 +84,7 @@ impl KeyState {
     }
 
     pub(super) fn passes(&self, part: &Part) -> bool {
-        part.is_shadow || (part.is_soft || self.told.is_allowed()) && !self.is_blocked()
+        part.is_shadow || (part.is_soft || self.outcome.is_allowed()) && !self.is_blocked()
     }
 
     pub(super) fn is_blocked(&self) -> bool {
@@ -93,7 +93,7 @@ impl KeyState {
 
     /// Returns how many units the policy grants, as long as the key is not blocked.
     pub(super) fn remaining(&self) -> u32 {
-        self.told.remaining()
+        self.outcome.remaining()
     }
 }
 
@@ -124,15 +124,15 @@ impl Part {
         allowed: bool,
     ) -> Outcome {
         let KeyState {
-            mut told,
+            mut outcome,
             mut state,
             own,
             mut block,
             is_moved,
         } = seen;
-        let is_charged = allowed && told.is_allowed() && block.is_none() && self.cost > 0;
+        let is_charged = allowed && outcome.is_allowed() && block.is_none() && self.cost > 0;
         if is_charged {
-            (told, state) = self.limit(own.as_ref()).step(state, now, self.cost);
+            (outcome, state) = self.limit(own.as_ref()).step(state, now, self.cost);
         }
         let mut is_penalized = false;
         if let Some(item) = item
@@ -141,7 +141,7 @@ impl Part {
             if is_charged || is_moved {
                 self.keep(item, &state, own, now);
             }
-            if !self.is_soft && (block.is_some() || !told.is_allowed()) {
+            if !self.is_soft && (block.is_some() || !outcome.is_allowed()) {
                 let new = self.penalize(item, now, block);
                 is_penalized = new.is_some();
                 block = new.or(block);
@@ -152,14 +152,14 @@ impl Part {
         }
         let limit = self.limit(own.as_ref());
         if own.is_some() {
-            told = told.overridden(limit.period());
+            outcome = outcome.overridden(limit.period());
         } else if *limit != self.algorithm {
-            told = told.within(limit.period());
+            outcome = outcome.within(limit.period());
         }
         match block {
-            Some(block) if is_penalized => told.penalized_for(block.left(now)),
-            Some(block) => told.blocked_for(block.left(now)),
-            None => told,
+            Some(block) if is_penalized => outcome.penalized_for(block.left(now)),
+            Some(block) => outcome.blocked_for(block.left(now)),
+            None => outcome,
         }
     }
 

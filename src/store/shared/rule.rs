@@ -17,15 +17,15 @@ pub(super) fn look(
     impl Look {
         fn under<S: Step>(self, rule: &S) -> (Outcome, Option<State>) {
             let Self(state, now, cost) = self;
-            let mut kept = rule.read(state);
-            let moved = rule.moved_back(&kept, now);
+            let mut state = rule.read(state);
+            let moved = rule.moved_back(&state, now);
             let is_moved = moved.is_some();
             if let Some(moved) = moved {
-                kept = moved;
+                state = moved;
             }
-            let allowed = rule.allows(&kept, now, cost);
-            let told = rule.outcome(&kept, now, cost, allowed);
-            (told, is_moved.then(|| rule.write(kept)))
+            let allowed = rule.allows(&state, now, cost);
+            let outcome = rule.outcome(&state, now, cost, allowed);
+            (outcome, is_moved.then(|| rule.write(state)))
         }
     }
 
@@ -85,12 +85,12 @@ pub(super) fn give_back(
     impl GiveBack {
         fn under<S: Step>(self, rule: &S) -> (State, bool) {
             let Self(state, now, cost, departure) = self;
-            let mut kept = rule.read(state);
-            if let Some(moved) = rule.moved_back(&kept, now) {
-                kept = moved;
+            let mut state = rule.read(state);
+            if let Some(moved) = rule.moved_back(&state, now) {
+                state = moved;
             }
-            let are_last = rule.give_back(&mut kept, now, cost, departure);
-            (rule.write(kept), are_last)
+            let are_last = rule.give_back(&mut state, now, cost, departure);
+            (rule.write(state), are_last)
         }
     }
 

@@ -139,7 +139,7 @@ fn wait_of(outcome: &crate::decision::Outcome) -> Micros {
 
 #[test]
 fn no_wait_told_from_memory_is_shorter_than_that_of_the_store_at_that_moment() {
-    let told = Cell::new(0_u32);
+    let replayed = Cell::new(0_u32);
     let cases = (vec(policy(), 1..=2), any::<bool>(), acts());
     proptest!(|((algorithms, are_settled, acts) in cases)| {
         let mut world = World {
@@ -175,7 +175,7 @@ fn no_wait_told_from_memory_is_shorter_than_that_of_the_store_at_that_moment() {
                         let wait = outcomes.iter().map(|(_, outcome)| wait_of(outcome)).max();
                         let (wait, exact) = (wait.unwrap_or_default(), world.wait(&charges));
                         prop_assert!(wait >= exact, "{wait:?} was told, and it is {exact:?}");
-                        told.set(told.get() + 1);
+                        replayed.set(replayed.get() + 1);
                         continue;
                     }
                     let sent = denials.send(&charges, world.now());
@@ -188,8 +188,8 @@ fn no_wait_told_from_memory_is_shorter_than_that_of_the_store_at_that_moment() {
         }
     });
     assert!(
-        told.get() > 100,
+        replayed.get() > 100,
         "only {} were told from memory",
-        told.get()
+        replayed.get()
     );
 }

@@ -50,14 +50,14 @@ struct Operation {
 
 /// The state of one key in Rust.
 #[derive(Clone, Debug, Default)]
-struct Kept {
+struct KeyState {
     state: State,
     leased: Leased,
 }
 
 /// A deed in Rust: its result, and the state after it.
 struct Act<'a> {
-    kept: Kept,
+    kept: KeyState,
     now: Micros,
     amount: u32,
     verb: Verb,
@@ -69,7 +69,7 @@ struct Acted {
     /// Whether it was allowed, or how many units were taken.
     units: u32,
     grant: Option<Grant>,
-    kept: Kept,
+    kept: KeyState,
     /// Whether no state is left.
     is_new: bool,
 }
@@ -77,7 +77,7 @@ struct Acted {
 impl Act<'_> {
     fn under<S: Step>(self, rule: &S) -> Acted {
         let before = self.kept.clone();
-        let Kept { state, mut leased } = self.kept;
+        let KeyState { state, mut leased } = self.kept;
         let (now, amount) = (self.now, self.amount);
         let mut kept = read(rule, state, now);
         leased.end(rule, &mut kept, now);
@@ -136,7 +136,7 @@ impl Act<'_> {
             units,
             grant,
             kept: if is_written {
-                Kept {
+                KeyState {
                     state: rule.write(kept),
                     leased,
                 }
@@ -188,7 +188,7 @@ impl Scripts {
     fn run(&self, connection: &mut Connection, act: &Act<'_>) -> (u32, Option<Grant>) {
         let numbers = self.lua.numbers_at(|| act.now);
         let now = act.now.get();
-        let told = |text: String| -> Vec<u64> {
+        let fields = |text: String| -> Vec<u64> {
             let mut words = text.split(';').map(|word| word.parse().unwrap_or(0));
             words.by_ref().take(6).collect()
         };
@@ -214,13 +214,13 @@ impl Scripts {
                 }
                 let text: String = call.invoke(connection).expect("it runs");
                 assert!(!text.starts_with('-'), "{text}");
-                let told = told(text);
+                let fields = fields(text);
                 let grant = Grant {
-                    units: u32::try_from(told[3]).expect("units"),
-                    end: Micros::new(told[4]),
-                    lasts: Micros::new(told[5]),
+                    units: u32::try_from(fields[3]).expect("units"),
+                    end: Micros::new(fields[4]),
+                    lasts: Micros::new(fields[5]),
                 };
-                let fits = u32::try_from(told[1]).expect("a flag");
+                let fits = u32::try_from(fields[1]).expect("a flag");
                 (fits, (grant.lasts > Micros::ZERO).then_some(grant))
             }
             Verb::Charge => {
@@ -232,7 +232,7 @@ impl Scripts {
                     .arg(&numbers);
                 call.arg(1).arg(1).arg(1).arg(act.amount).arg(0);
                 let text: String = call.invoke(connection).expect("it runs");
-                (u32::try_from(told(text)[1]).expect("a flag"), None)
+                (u32::try_from(fields(text)[1]).expect("a flag"), None)
             }
             Verb::Take => {
                 let mut call = self.take.key("key");
@@ -243,7 +243,7 @@ impl Scripts {
                     .arg(0);
                 call.arg(&numbers).arg("");
                 let text: String = call.invoke(connection).expect("it runs");
-                (u32::try_from(told(text)[0]).expect("units"), None)
+                (u32::try_from(fields(text)[0]).expect("units"), None)
             }
             Verb::SettleMore | Verb::SettleLess => {
                 let amount = i64::from(act.amount);
@@ -347,8 +347,8 @@ fn holds(
         .map_or(1_000, |wait| Micros::from(wait).get());
     let limit = algorithm.limit().expect("it has one");
     let mut now = Micros::new(1_790_000_000_123_456);
-    let mut kept = Kept::default();
-    let mut held: Vec<(Micros, u32)> = Vec::new();
+    let mut kept = KeyState::default();
+    let mut classes: Vec<(Micros, u32)> = Vec::new();
     for deed in deeds {
         let gap = Micros::new(longest * u64::from(deed.gap.unsigned_abs()) / 1_000);
         now = if deed.gap < 0 {
@@ -359,7 +359,7 @@ fn holds(
         let part = |units: u32, eighths: u32| {
             u32::try_from(u64::from(units) * u64::from(eighths) / 8).expect("units")
         };
-        let tells: Vec<Tell> = held
+        let tells: Vec<Tell> = classes
             .iter()
             .map(|(end, units)| Tell {
                 end: *end,
@@ -391,7 +391,7 @@ fn holds(
         kept = then;
         let Some((mark, state)) = stored(connection, algorithm) else {
             prop_assert!(is_new, "the server has nothing of {:?}", kept);
-            kept = Kept::default();
+            kept = KeyState::default();
             continue;
         };
         let is_unmarked = mark.is_empty() && kept.leased == Leased::default();
@@ -411,14 +411,14 @@ fn holds(
             .expect("a time");
         prop_assert!(dies > 0, "it dies in {}", dies);
         if let Verb::Ask { .. } = deed.verb {
-            for (_, units) in &mut held {
+            for (_, units) in &mut classes {
                 *units -= part(*units, deed.spent).min(*units);
             }
         }
         if let Some(grant) = grant {
-            held.push((grant.end, grant.units));
-            if held.len() > 3 {
-                held.remove(0);
+            classes.push((grant.end, grant.units));
+            if classes.len() > 3 {
+                classes.remove(0);
             }
         }
     }

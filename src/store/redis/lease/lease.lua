@@ -69,7 +69,7 @@ local function demand(lease, seen, covers)
 end
 
 -- Grants units to a node. Returns how many, their end, and how long they last, or would last if there were any.
-local function grant(rule, lease, state, held, cost, asked, awaited, wanted, policy, limit, a, b, c)
+local function grant(rule, lease, state, leased, cost, asked, awaited, wanted, policy, limit, a, b, c)
   local epoch, tapers = policy[7], policy[11]
   if asked == 0 or limit < 8 * math.max(cost, 1) then
     return 0, 0, 0
@@ -84,7 +84,7 @@ local function grant(rule, lease, state, held, cost, asked, awaited, wanted, pol
   if lasts <= 0 then
     return 0, 0, 0
   end
-  local room = math.max(rule.remaining(state, now, limit, a, b, c) - held, 0)
+  local room = math.max(rule.remaining(state, now, limit, a, b, c) - leased, 0)
   local share = divided(policy[9] * asked, room, policy[10] * math.max(wanted, asked, 1))
   local most = asked
   if lasts < tapers then
@@ -119,15 +119,15 @@ local function decide(index, last, place, allowed)
   local rule, key, cost, softness = policy[1], KEYS[index], ARGV[place + 1] + 0, ARGV[place + 2]
   local asked, awaited = ARGV[place + 3] + 0, ARGV[place + 4] + 0
   local seen, tells = ARGV[place + 5] + 0, ARGV[place + 6] + 0
-  local state, marks, text, changed, blocked, own, held, limit, a, b, c = open(policy, key, now, true)
+  local state, marks, text, changed, blocked, own, leased, limit, a, b, c = open(policy, key, now, true)
   local found = text ~= nil
   marks = marks or {}
   local lease = marks.lease
   if lease and tells > 0 then
-    held = held - hear(rule, lease, state, place + 7, tells, limit, a, b, c)
+    leased = leased - hear(rule, lease, state, place + 7, tells, limit, a, b, c)
   end
   local fits = limit > 0 and cost <= limit
-    and (cost == 0 or held + cost <= limit and rule.admits(state, now, held + cost, limit, a, b, c))
+    and (cost == 0 or leased + cost <= limit and rule.admits(state, now, leased + cost, limit, a, b, c))
   if blocked ~= '0' and softness ~= '2' or not fits and softness == '0' then
     allowed = false
   end
@@ -148,13 +148,13 @@ local function decide(index, last, place, allowed)
     end
     if lease then
       local wanted = demand(lease, seen, policy[8])
-      units, ends, lasts = grant(rule, lease, state, held, cost, asked, awaited, wanted, policy, limit, a, b, c)
+      units, ends, lasts = grant(rule, lease, state, leased, cost, asked, awaited, wanted, policy, limit, a, b, c)
       marks.lease = lease
     end
   end
   changed = changed or charged or tells > 0 or leases and lease
-  if changed or rule.told and found then
-    text = (rule.told or words_of)(state, now, cost, limit, a, b, c)
+  if changed or rule.words and found then
+    text = (rule.words or words_of)(state, now, cost, limit, a, b, c)
   end
   if changed or found and dies_wrongly(rule, key, state, now, nil, limit, a, b, c) then
     save(rule, key, state, text, next(marks) and marks, now, shortest, nil, limit, a, b, c)

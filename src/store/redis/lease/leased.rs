@@ -175,10 +175,10 @@ impl TellOutcome<'_> {
         leased.end(rule, &mut kept, now);
         let fits = asked.fits || leased.allows(rule, &kept, now, cost);
         let mut all = kept.clone();
-        if let Ok(held @ 1..) = u32::try_from(leased.units())
+        if let Ok(units @ 1..) = u32::try_from(leased.units())
             && rule.limit() > 0
         {
-            rule.settle(&mut all, now, held);
+            rule.settle(&mut all, now, units);
         }
         let outcome = rule.outcome(&all, now, cost, true);
         if fits {
@@ -215,8 +215,8 @@ impl LongestWait<'_> {
         ) = self;
         let kept = read(rule, state, now);
         let mut all = kept.clone();
-        if let Ok(held @ 1..) = u32::try_from(before.units()) {
-            rule.settle(&mut all, now, held);
+        if let Ok(units @ 1..) = u32::try_from(before.units()) {
+            rule.settle(&mut all, now, units);
         }
         let units = before.units() + u64::from(rule.remaining(&all, now));
         let life = before.life.max(life.get());
@@ -252,6 +252,6 @@ fn charge<S: Step>(rule: &S, kept: &mut S::Form, at: u64, units: u64) {
     }
 }
 
-fn with(held: u64, cost: u32) -> Option<u32> {
-    u32::try_from(held + u64::from(cost)).ok()
+fn with(units: u64, cost: u32) -> Option<u32> {
+    u32::try_from(units + u64::from(cost)).ok()
 }

@@ -19,7 +19,7 @@ use crate::clock::Micros;
 )]
 #[derive(Clone, Debug, Default)]
 pub(in crate::store::redis) struct Pair {
-    held: [ClassUnits; CLASSES],
+    classes: [ClassUnits; CLASSES],
     /// How many units requests have asked for since that was last reported to the server, and how many
     /// requests these were.
     seen: u32,
@@ -135,8 +135,8 @@ impl Pair {
         }
         let mut missing = cost;
         while missing > 0 {
-            let live = self.held.iter_mut().filter(|held| held.is_live(now));
-            let Some(first) = live.min_by_key(|held| held.until) else {
+            let live = self.classes.iter_mut().filter(|class| class.is_live(now));
+            let Some(first) = live.min_by_key(|class| class.until) else {
                 return false;
             };
             let taken = missing.min(first.left);
@@ -150,10 +150,10 @@ impl Pair {
     /// Puts back the units of a request that does not go on. Units that were reported meanwhile stay spent.
     pub(in crate::store::redis) fn put_back(&mut self, now: Micros, cost: u32) {
         let mut missing = cost;
-        for held in self.held.iter_mut().filter(|held| held.until > now) {
-            let back = missing.min(held.spent);
-            held.spent -= back;
-            held.left += back;
+        for class in self.classes.iter_mut().filter(|class| class.until > now) {
+            let back = missing.min(class.spent);
+            class.spent -= back;
+            class.left += back;
             missing -= back;
         }
     }
@@ -168,8 +168,8 @@ impl Pair {
 
     /// Returns how many units can be spent now.
     pub(in crate::store::redis) fn left(&self, now: Micros) -> u32 {
-        let live = self.held.iter().filter(|held| held.is_live(now));
-        live.map(|held| held.left).sum()
+        let live = self.classes.iter().filter(|class| class.is_live(now));
+        live.map(|class| class.left).sum()
     }
 
     /// Returns the question for the server. If a request waits for the answer, the remaining units are too
@@ -262,16 +262,16 @@ impl Pair {
     /// Reports what was spent, and gives back the part of each class that `unspent` returns.
     fn tells(&mut self, now: Micros, unspent: impl Fn(u32) -> u32) -> SmallVec<[Tell; 2]> {
         let mut tells = SmallVec::new();
-        for held in self.held.iter_mut().filter(|held| held.until > now) {
-            let unspent = unspent(held.left);
-            if held.spent > 0 || unspent > 0 {
-                held.left -= unspent;
+        for class in self.classes.iter_mut().filter(|class| class.until > now) {
+            let unspent = unspent(class.left);
+            if class.spent > 0 || unspent > 0 {
+                class.left -= unspent;
                 tells.push(Tell {
-                    end: held.end,
-                    spent: held.spent,
+                    end: class.end,
+                    spent: class.spent,
                     unspent,
                 });
-                held.spent = 0;
+                class.spent = 0;
             }
         }
         tells
@@ -352,24 +352,24 @@ impl Pair {
         // The clock of the node may run slower by one in a thousand.
         let lasts = grant.lasts.get() - grant.lasts.get().div_ceil(1_000);
         let until = Micros::new(put.get().saturating_add(lasts));
-        let is_of_the_class = |held: &ClassUnits| held.end == grant.end && held.until > now;
-        let place = if let Some(place) = self.held.iter().position(is_of_the_class) {
+        let is_of_the_class = |class: &ClassUnits| class.end == grant.end && class.until > now;
+        let place = if let Some(place) = self.classes.iter().position(is_of_the_class) {
             place
-        } else if let Some(place) = self.held.iter().position(|held| held.until <= now) {
-            self.held[place] = ClassUnits::default();
+        } else if let Some(place) = self.classes.iter().position(|class| class.until <= now) {
+            self.classes[place] = ClassUnits::default();
             place
         } else {
             // The units lapse.
             return;
         };
-        let held = &mut self.held[place];
+        let class = &mut self.classes[place];
         // If the server's clock has stepped forward since the last grant, the class ends sooner.
-        held.until = match held.left {
+        class.until = match class.left {
             0 => until,
-            _ => held.until.min(until),
+            _ => class.until.min(until),
         };
-        held.end = grant.end;
-        held.left = held.left.saturating_add(grant.units);
+        class.end = grant.end;
+        class.left = class.left.saturating_add(grant.units);
     }
 }
 

@@ -39,12 +39,12 @@ impl Leases {
     ) -> Vec<oneshot::Sender<Heard>> {
         let (charge, now) = (question.charge, self.clock.now());
         let found = answer.of(charge.policy).zip(policies.get(charge.policy));
-        let Some(((told, counted), terms)) = found.zip(self.terms(charge.policy)) else {
+        let Some(((reply, counted), terms)) = found.zip(self.terms(charge.policy)) else {
             return self.ended(question);
         };
         let (mut shard, hash) = self.shard_of(&charge);
         let counts = &mut shard.counts;
-        let grant = told.grant();
+        let grant = reply.grant();
         counts.granted += grant.map_or(0, |grant| grant.units.into());
         // The key was changed meanwhile: the answer is about what was before.
         if !self.changes.is_still(question.epoch) {
@@ -57,17 +57,17 @@ impl Leases {
             drop(shard);
             return self.ended(question);
         }
-        let outcome = told.outcome(counted, Micros::ZERO);
+        let outcome = reply.outcome(counted, Micros::ZERO);
         if question.ask.units > 0 {
             self.small_limits.finds(charge.policy, outcome.limit());
         }
         let Some((entry, _)) = self.live(&mut shard, hash, &charge, now) else {
             return Vec::new();
         };
-        if !answer.is_allowed() && !told.denies() {
+        if !answer.is_allowed() && !reply.denies() {
             return entry.failed(&question.ask);
         }
-        let denied = told
+        let denied = reply
             .denies()
             .then(|| outcome.retry_micros().unwrap_or(Micros::LONGEST));
         let heard = LeaseReply { grant, denied };
@@ -79,8 +79,8 @@ impl Leases {
         {
             outcomes.wait_at_least(charge.policy, pace);
         }
-        entry.told = Some(Box::new(LastAnswer {
-            told: told.clone(),
+        entry.last = Some(Box::new(LastAnswer {
+            reply: reply.clone(),
             outcome,
             received: now,
         }));

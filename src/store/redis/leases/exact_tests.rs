@@ -160,12 +160,12 @@ impl World {
 
     /// Takes units of those that nodes hold. Returns how many these are.
     fn take(&mut self, units: u32) -> u32 {
-        let Some((_, held)) = self.classes.first_mut() else {
+        let Some((_, left)) = self.classes.first_mut() else {
             return 0;
         };
-        let taken = units.min(*held);
-        *held -= taken;
-        self.classes.retain(|(_, held)| *held > 0);
+        let taken = units.min(*left);
+        *left -= taken;
+        self.classes.retain(|(_, left)| *left > 0);
         taken
     }
 
@@ -225,7 +225,7 @@ fn wait_of(outcome: &Outcome) -> Micros {
 
 #[test]
 fn no_wait_that_a_node_tells_of_a_leased_key_is_shorter_than_that_of_the_server() {
-    let (told, asked) = (Cell::new(0_u32), Cell::new(0_u32));
+    let (announced, asked) = (Cell::new(0_u32), Cell::new(0_u32));
     proptest!(|(algorithm in algorithm(), is_settled in prop::bool::weighted(0.2), acts in acts())| {
         let mut world = World::new(algorithm);
         if is_settled {
@@ -253,7 +253,7 @@ fn no_wait_that_a_node_tells_of_a_leased_key_is_shorter_than_that_of_the_server(
                     match world.ask(cost) {
                         Some(wait) => {
                             prop_assert!(wait >= exact, "{wait:?} was told, and it is {exact:?}");
-                            told.set(told.get() + 1);
+                            announced.set(announced.get() + 1);
                         }
                         None => asked.set(asked.get() + 1),
                     }
@@ -262,9 +262,9 @@ fn no_wait_that_a_node_tells_of_a_leased_key_is_shorter_than_that_of_the_server(
         }
     });
     assert!(
-        told.get() > 100,
+        announced.get() > 100,
         "only {} from memory, {} asked",
-        told.get(),
+        announced.get(),
         asked.get()
     );
 }

@@ -88,8 +88,8 @@ fn an_answer_about_the_time_before_a_change_is_not_believed() {
             let expected = if is_changed { None } else { spends };
             assert_eq!(scene.decides(charge(1)), expected, "{text}");
             let returned = scene.leases.all();
-            let told = returned.iter().flat_map(|returned| &returned.ask.tells);
-            let units: u32 = told.map(|tell| tell.spent + tell.unspent).sum();
+            let tells = returned.iter().flat_map(|returned| &returned.ask.tells);
+            let units: u32 = tells.map(|tell| tell.spent + tell.unspent).sum();
             assert_eq!(units, if text == GRANTED { 20 } else { 0 });
         }
     }

@@ -32,11 +32,11 @@ impl KeyReply {
     /// nodes charge meanwhile. `None` means that it was told that no wait helps.
     pub(in crate::store::redis) fn outlasts(
         &self,
-        told: Option<Micros>,
+        announced: Option<Micros>,
         counted: &OpenedPolicy,
     ) -> Micros {
         let is_asked = self.charge.cost > 0 || self.denies();
-        let Some(told) = told.filter(|_| is_asked && !self.charge.is_soft) else {
+        let Some(announced) = announced.filter(|_| is_asked && !self.charge.is_soft) else {
             return Micros::LONGEST;
         };
         let limits_differ = counted.limits_differ && self.own.is_none();
@@ -52,14 +52,14 @@ impl KeyReply {
         };
         let longest = self.longest_wait(counted).filter(|_| !limits_differ);
         let dominated = longest.map_or(Micros::ZERO, |longest| {
-            told.saturating_sub(Micros::new(longest.get() << u8::from(is_settled)))
+            announced.saturating_sub(Micros::new(longest.get() << u8::from(is_settled)))
         });
         let unchanged = if self.blocked > Micros::ZERO {
             self.blocked
         } else if ends_together {
             // No charge moves the end of an open window.
             let end = self.outcome(counted, Micros::ZERO).reset_micros();
-            if self.denies() || end <= told {
+            if self.denies() || end <= announced {
                 end
             } else {
                 Micros::ZERO
@@ -69,11 +69,11 @@ impl KeyReply {
         } else {
             // While no unit is left and nodes hold none, no request is charged.
             let one = self.outcome_of(1, counted, Micros::ZERO);
-            let is_held = self
+            let is_leased = self
                 .leased
                 .as_ref()
                 .is_some_and(|leased| leased.units() > 0);
-            let none_is_left = one.remaining() == 0 && !is_held;
+            let none_is_left = one.remaining() == 0 && !is_leased;
             let wait = one.retry_micros().filter(|_| none_is_left);
             wait.unwrap_or(Micros::ZERO)
         };
@@ -89,14 +89,14 @@ impl KeyReply {
         later: Micros,
         life: Micros,
     ) -> Option<Micros> {
-        let told = self.outcome_of(cost, counted, later);
+        let outcome = self.outcome_of(cost, counted, later);
         let until_the_end = match counted.algorithm.replenishment()? {
             Replenishment::Aligned => true,
             Replenishment::Anchored => !counted.is_settled(),
             _ => false,
         };
-        if self.blocked > later || until_the_end && !told.is_allowed() {
-            return told.retry_micros();
+        if self.blocked > later || until_the_end && !outcome.is_allowed() {
+            return outcome.retry_micros();
         }
         let limits_differ = counted.limits_differ && self.own.is_none();
         if counted.is_settled() || limits_differ || counted.penalty.is_some() {

@@ -76,16 +76,16 @@ impl ScriptReply {
                 return None;
             };
             let end = text.iter().position(|byte| *byte == b';')?;
-            let told = text.split_off(end + 1);
+            let replies = text.split_off(end + 1);
             let units: u32 = str::from_utf8(&text[..end]).ok()?.parse().ok()?;
-            Some((units, Value::BulkString(told)))
+            Some((units, Value::BulkString(replies)))
         };
-        let (units, told) = read().ok_or_else(|| nonsense(NOT_READ))?;
+        let (units, replies) = read().ok_or_else(|| nonsense(NOT_READ))?;
         let each = charges.iter().map(|charge| Charge {
             cost: charge.cost.min(units.max(1)),
             ..*charge
         });
-        Ok((units, Self::read(told, &each.collect())?))
+        Ok((units, Self::read(replies, &each.collect())?))
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_moment_that_no_server_can_mean_is_not_read() {
         let charges = Charges::from_slice(&[Charge::new(0, "ann".into_key(), 1)]);
-        let read = |told: &str| ScriptReply::read(Value::BulkString(told.into()), &charges);
+        let read = |replies: &str| ScriptReply::read(Value::BulkString(replies.into()), &charges);
         let last = LAST_MOMENT.get();
         assert!(read(&format!("{last};1;{last};1 1 0")).is_ok());
         for (at, blocked) in [(last + 1, 0), (u64::MAX, 0), (1, last + 1)] {

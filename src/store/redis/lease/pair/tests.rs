@@ -61,13 +61,13 @@ fn units_of_a_class_end_with_the_first_of_its_grants_to_end() {
 fn a_report_is_never_repeated() {
     let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
     assert_eq!(pair.request(now, 3), Way::Spent { is_low: false });
-    let told = pair.give_back(now).unwrap();
+    let returned = pair.give_back(now).unwrap();
     let tell = Tell {
         end: Micros::new(77),
         spent: 3,
         unspent: 7,
     };
-    assert_eq!(told.tells.as_slice(), [tell]);
+    assert_eq!(returned.tells.as_slice(), [tell]);
     assert_eq!(pair.give_back(now), None);
     assert_eq!(pair.request(now, 1), Way::Ask);
 }

@@ -136,13 +136,13 @@ impl Scene {
 /// Plays scenes until there are enough.
 fn search(seed: u64, limits: &[u32], tally: &mut Seen, is_enough: impl Fn(&Seen) -> bool) {
     let mut random = Random::new(seed);
-    let (begun, mut told) = (Instant::now(), 0);
+    let (begun, mut printed) = (Instant::now(), 0);
     while !is_enough(tally) {
         let scene = Scene::any(&mut random, limits);
         tally.add(scene.faults.name, &scene.holds());
-        if tally.spends() >= told + 100_000_000 {
-            told = tally.spends();
-            println!("{told} spends after {:.0?}", begun.elapsed());
+        if tally.spends() >= printed + 100_000_000 {
+            printed = tally.spends();
+            println!("{printed} spends after {:.0?}", begun.elapsed());
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Server<S: Step> {
     /// next asked, and all that come after it begin otherwise than those of a server that is asked at the step: neither
     /// admits more, and no spend of one can be judged by the other. So here the server is asked at the step.
     is_anchored: bool,
-    keys: Map<u64, Kept<S>>,
+    keys: Map<u64, KeyState<S>>,
     /// The states at some earlier moments, if it can fail over.
     before: Option<VecDeque<Known<S>>>,
     /// How far its clock is ahead.
@@ -36,16 +36,16 @@ pub(super) struct Server<S: Step> {
 }
 
 /// All keys at one moment.
-type Known<S> = (u64, Map<u64, Kept<S>>);
+type Known<S> = (u64, Map<u64, KeyState<S>>);
 
-struct Kept<S: Step> {
+struct KeyState<S: Step> {
     state: S::Form,
     leased: Leased,
     /// How much was charged and granted, ever.
     given: u64,
 }
 
-impl<S: Step> Clone for Kept<S> {
+impl<S: Step> Clone for KeyState<S> {
     fn clone(&self) -> Self {
         Self {
             state: self.state.clone(),
@@ -124,11 +124,11 @@ impl<S: Step> Server<S> {
 
     pub(super) fn answer(&mut self, key: u64, now: Micros, ask: &Ask) -> LeaseReply {
         let rule = &self.rule;
-        let Kept {
+        let KeyState {
             state,
             leased,
             given,
-        } = self.keys.entry(key).or_insert_with(|| Kept {
+        } = self.keys.entry(key).or_insert_with(|| KeyState {
             state: S::Form::default(),
             leased: Leased::default(),
             given: 0,
@@ -175,7 +175,7 @@ impl<S: Step> Server<S> {
     /// Applies a fault. Returns how much of each key may be spent in excess because of it.
     pub(super) fn suffers(&mut self, fault: Fault, now: u64) -> Vec<(u64, u64)> {
         let given =
-            |keys: &Map<u64, Kept<S>>, key: &u64| keys.get(key).map_or(0, |kept| kept.given);
+            |keys: &Map<u64, KeyState<S>>, key: &u64| keys.get(key).map_or(0, |kept| kept.given);
         match fault {
             Fault::Away(length) => self.away = now + length,
             Fault::Failover(ago) => {
@@ -224,13 +224,13 @@ impl<S: Step> Server<S> {
                     Fault::Back(_) => -length,
                     _ => length,
                 };
-                let held = self
+                let classes = self
                     .keys
                     .iter()
                     .map(|(key, kept)| (*key, kept.leased.units()));
-                let mut held: Vec<_> = held.collect();
-                held.sort_unstable();
-                return held;
+                let mut classes: Vec<_> = classes.collect();
+                classes.sort_unstable();
+                return classes;
             }
             Fault::Crash | Fault::Suspension(_) | Fault::Partition(_) => {}
         }

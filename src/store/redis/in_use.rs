@@ -1,4 +1,4 @@
-//! The slots that requests of this node hold.
+//! The slots that requests of this node have in use.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,9 +11,9 @@ use crate::decision::Outcomes;
 use crate::store::{Charge, Slot};
 
 /// The slots of this node.
-pub(super) struct HeldSlots {
+pub(super) struct SlotsInUse {
     life: Duration,
-    held: Mutex<Holdings>,
+    holdings: Mutex<Holdings>,
 }
 
 #[derive(Default)]
@@ -34,11 +34,11 @@ pub(super) struct Holding {
     pub(super) is_here: bool,
 }
 
-impl HeldSlots {
+impl SlotsInUse {
     pub(super) fn new(life: Duration) -> Self {
         Self {
             life,
-            held: Mutex::default(),
+            holdings: Mutex::default(),
         }
     }
 
@@ -52,57 +52,57 @@ impl HeldSlots {
         if !outcomes.is_allowed() {
             return false;
         }
-        let mut held = self.held();
+        let mut holdings = self.holdings();
         for charge in charges {
             let Some(slot) = charge.slot else {
                 continue;
             };
-            let mut told = outcomes.iter();
-            let told = told.find(|(policy, _)| *policy == charge.policy);
-            if told.is_some_and(|(_, outcome)| outcome.is_allowed()) && charge.cost > 0 {
-                held.taken += 1;
+            let mut outcome = outcomes.iter();
+            let outcome = outcome.find(|(policy, _)| *policy == charge.policy);
+            if outcome.is_some_and(|(_, outcome)| outcome.is_allowed()) && charge.cost > 0 {
+                holdings.taken += 1;
                 let holding = Holding {
                     charge: *charge,
-                    number: held.taken,
+                    number: holdings.taken,
                     is_here: outcomes.is_degraded(),
                 };
-                held.by_slot.insert(slot, holding);
+                holdings.by_slot.insert(slot, holding);
             }
         }
-        !held.by_slot.is_empty() && !mem::replace(&mut held.is_renewed, true)
+        !holdings.by_slot.is_empty() && !mem::replace(&mut holdings.is_renewed, true)
     }
 
     /// Records that no task renews them, until the next slot is taken.
     pub(super) fn renewal_failed(&self) {
-        self.held().is_renewed = false;
+        self.holdings().is_renewed = false;
     }
 
     /// Forgets a slot, and returns what it held.
     pub(super) fn forget(&self, slot: Slot) -> Option<Holding> {
-        self.held().by_slot.remove(&slot)
+        self.holdings().by_slot.remove(&slot)
     }
 
     /// Returns the slots to renew, the latest first. If there is none, returns `None`, and no task renews until a
     /// slot is taken.
     pub(super) fn to_be_renewed(&self) -> Option<Vec<Charge>> {
-        let mut held = self.held();
-        held.is_renewed = !held.by_slot.is_empty();
-        if !held.is_renewed {
+        let mut holdings = self.holdings();
+        holdings.is_renewed = !holdings.by_slot.is_empty();
+        if !holdings.is_renewed {
             return None;
         }
-        let elsewhere = held.by_slot.values().filter(|holding| !holding.is_here);
+        let elsewhere = holdings.by_slot.values().filter(|holding| !holding.is_here);
         let mut elsewhere: Vec<Holding> = elsewhere.copied().collect();
-        drop(held);
+        drop(holdings);
         elsewhere.sort_unstable_by_key(|holding| Reverse(holding.number));
         Some(elsewhere.into_iter().map(|it| it.charge).collect())
     }
 
     /// Returns whether this slot is still held.
     pub(super) fn holds(&self, slot: Slot) -> bool {
-        self.held().by_slot.contains_key(&slot)
+        self.holdings().by_slot.contains_key(&slot)
     }
 
-    fn held(&self) -> MutexGuard<'_, Holdings> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn holdings(&self) -> MutexGuard<'_, Holdings> {
+        self.holdings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
