@@ -40,6 +40,10 @@ pub mod config {}
 #[doc = include_str!("../docs/server.md")]
 pub mod server {}
 
+#[cfg(all(feature = "config", feature = "axum"))]
+#[doc = include_str!("../docs/envoy.md")]
+pub mod envoy {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}

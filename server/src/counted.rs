@@ -37,6 +37,11 @@ impl Counted {
         self.headers.contains(name)
     }
 
+    /// Returns whether the limits read one value of this header, of which a client may send two.
+    pub(crate) fn reads_one(&self, name: &HeaderName) -> bool {
+        self.reads(name) && !fields::is_forwarding(name.as_str())
+    }
+
     /// Leaves in a request that is forwarded what is counted. What cannot be left out unnoticed is refused.
     ///
     /// A header or a query field that stands twice is refused: the upstream gets both as they were sent, or another request.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use http::header::{CONNECTION, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -30,7 +31,7 @@ pub struct Gateway {
     /// Forwards a request within its limits.
     forwarding: Option<BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>>,
     /// Answers whether a request is within its limits.
-    asking: BoxCloneSyncService<Request<()>, Response<Body>, Infallible>,
+    asking: question::Asking,
 }
 
 impl Gateway {
@@ -60,6 +61,16 @@ impl Gateway {
     /// Closes connections of HTTP/1 with their next response once the server is told to stop.
     pub fn in_phase(self, phase: watch::Receiver<Phase>) -> Self {
         Self { phase, ..self }
+    }
+
+    /// Decides about a request that a proxy forwards by itself.
+    pub(crate) async fn ask(&self, parts: Parts, counted: &Counted) -> Response<Body> {
+        question::decide(self.asking.clone(), parts, counted).await
+    }
+
+    /// Returns the fields that the limits in force read.
+    pub(crate) fn counted(&self) -> Counted {
+        Counted::of(&self.limits.config())
     }
 
     /// Returns whether this peer is a proxy, which sends the requests of many clients.
@@ -145,8 +156,10 @@ impl Gateway {
         if !trust.asks {
             return not_found();
         }
+        if question::is_one(request.uri()) {
+            return question::answer(self.asking, request.map(drop), counted).await;
+        }
         match request.uri().path() {
-            "/_limit/check" => question::answer(self.asking, request.map(drop), counted).await,
             // If a proxy sends the address of a client, the client has sent the request.
             "/_limit/status" if !is_forwarded(request.headers()) => self.status(),
             _ => not_found(),

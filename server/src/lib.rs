@@ -14,6 +14,7 @@
 //! | `counted` | leaves what is counted as what the upstream reads |
 //! | [`gateway`] | chooses between `/_limit/*` and the upstream |
 //! | `question` | answers `/_limit/check` |
+//! | [`envoy`] | answers Envoy over gRPC |
 //! | `forward` | sends a request to the upstream, and passes its response back |
 //! | `calls` | the connection to the upstream for calls of gRPC |
 //! | [`tls`] | which certificates of the upstream are trusted |
@@ -29,6 +30,7 @@
 mod calls;
 pub mod command;
 mod counted;
+pub mod envoy;
 mod fields;
 mod forward;
 mod framing;

@@ -13,11 +13,14 @@ use tower_ratelimit::response::AnswerInHttp;
 use crate::counted::Counted;
 use crate::{Body, full, told};
 
-type Asking = BoxCloneSyncService<Request<()>, Response<Body>, Infallible>;
+pub(crate) type Asking = BoxCloneSyncService<Request<()>, Response<Body>, Infallible>;
 
 /// The headers with the method of a request: nginx is configured to use the first, and Caddy and Traefik use
 /// the other.
 const METHODS: [&str; 2] = ["x-original-method", "x-forwarded-method"];
+
+/// The paths of questions. Envoy asks with the original path behind it, and with the original method.
+const PATH: &str = "/_limit/check";
 
 const URIS: [&str; 3] = ["x-original-uri", "x-original-url", "x-forwarded-uri"];
 
@@ -36,10 +39,16 @@ pub(crate) async fn pass(_: Request<()>) -> Result<Response<Body>, Infallible> {
     Ok(response)
 }
 
+/// Returns whether this is a question.
+pub(crate) fn is_one(question: &Uri) -> bool {
+    let path = question.path().strip_prefix(PATH);
+    path.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Returns whether this asks for refusals with status 403, and no other.
 pub(crate) fn is_for_nginx(question: &Uri) -> bool {
     let query = question.query().unwrap_or_default();
-    question.path() == "/_limit/check" && query.split('&').any(|pair| pair == "refuse=403")
+    question.path() == PATH && query.split('&').any(|pair| pair == "refuse=403")
 }
 
 /// Answers 200 within the limits, and the refusal beyond them. With `?refuse=403`, each refusal is a 403.
@@ -49,13 +58,17 @@ pub(crate) async fn answer(
     counted: &Counted,
 ) -> Response<Body> {
     let is_for_nginx = is_for_nginx(request.uri());
-    let mut response = ask(asking, request, counted).await;
-    // The verdict decides, and not how a response looks: a refusal may have a status of its own.
-    let has_passed = response.extensions().get::<Passed>().is_some();
-    let is_refusal = response.status().is_client_error() || response.status().is_server_error();
-    if has_passed {
+    let (mut parts, ()) = request.into_parts();
+    let mut response = match original(&mut parts) {
+        Ok(()) => decide(asking, parts, counted).await,
+        Err(Unusable) => told(
+            StatusCode::BAD_REQUEST,
+            "the method and the URI of the original request are unusable, or contradict each other",
+        ),
+    };
+    if has_passed(&response) {
         *response.status_mut() = StatusCode::OK;
-    } else if is_for_nginx || !is_refusal {
+    } else if is_for_nginx || !is_refusal(response.status()) {
         *response.status_mut() = StatusCode::FORBIDDEN;
     }
     let headers = response.headers_mut();
@@ -63,14 +76,8 @@ pub(crate) async fn answer(
     response
 }
 
-async fn ask(asking: Asking, request: Request<()>, counted: &Counted) -> Response<Body> {
-    let (mut parts, ()) = request.into_parts();
-    if original(&mut parts) == Err(Unusable) {
-        let text =
-            "the method and the URI of the original request are unusable, or contradict each other";
-        return told(StatusCode::BAD_REQUEST, text);
-    }
-    // The proxy forwards the request as it is, whatever is counted.
+/// Decides about a request that a proxy forwards by itself, whatever is counted.
+pub(crate) async fn decide(asking: Asking, mut parts: Parts, counted: &Counted) -> Response<Body> {
     if let Err((status, why)) = counted.refuse(&parts) {
         return told(status, why);
     }
@@ -79,6 +86,17 @@ async fn ask(asking: Asking, request: Request<()>, counted: &Counted) -> Respons
         Ok(response) => response,
         Err(never) => match never {},
     }
+}
+
+/// Returns whether this response lets the request pass. The verdict decides, and not how the response looks: a refusal may
+/// have a status of its own.
+pub(crate) fn has_passed(response: &Response<Body>) -> bool {
+    response.extensions().get::<Passed>().is_some()
+}
+
+/// Returns whether a proxy takes this status for a refusal.
+pub(crate) fn is_refusal(status: StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
 }
 
 /// Makes the head of the original request from the head of the question.
@@ -92,19 +110,36 @@ fn original(parts: &mut Parts) -> Result<(), Unusable> {
     if let Some(told) = told_in(headers, &METHODS)? {
         *method = Method::from_bytes(told.as_bytes()).map_err(|_| Unusable)?;
     }
-    *uri = match told_in(headers, &URIS)? {
-        Some(told) => {
-            let uri = Uri::try_from(told.as_bytes()).map_err(|_| Unusable)?;
-            let path = uri.path_and_query().cloned();
-            Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
-        }
-        None => Uri::from_static("/"),
+    let told = told_in(headers, &URIS)?;
+    let told = told.map(|told| Uri::try_from(told.as_bytes()).map_err(|_| Unusable));
+    let told = told.transpose()?.map(|uri| path_of(&uri));
+    let prefixed = prefixed(uri)?;
+    *uri = match (told, prefixed) {
+        (Some(told), Some(prefixed)) if told != prefixed => return Err(Unusable),
+        (told, prefixed) => told
+            .or(prefixed)
+            .unwrap_or_else(|| PathAndQuery::from_static("/"))
+            .into(),
     };
     let of_the_question = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE];
     for name in of_the_question {
         headers.remove(name);
     }
     Ok(())
+}
+
+fn path_of(uri: &Uri) -> PathAndQuery {
+    let path = uri.path_and_query().cloned();
+    path.unwrap_or_else(|| PathAndQuery::from_static("/"))
+}
+
+/// Returns the path and the query behind the path of questions.
+fn prefixed(question: &Uri) -> Result<Option<PathAndQuery>, Unusable> {
+    let asked = question.path_and_query().map(PathAndQuery::as_str);
+    let rest = asked.and_then(|asked| asked.strip_prefix(PATH));
+    let rest = rest.filter(|rest| rest.starts_with('/'));
+    let path = rest.map(|rest| rest.parse().map_err(|_| Unusable));
+    path.transpose()
 }
 
 /// Returns the value of one of these headers. A proxy sets one of them, and a client may have sent another:
@@ -130,7 +165,11 @@ mod tests {
     use super::*;
 
     fn asked(fields: &[(&str, &str)]) -> Result<(Method, String), Unusable> {
-        let mut request = Request::get("/_limit/check?refuse=403");
+        asked_at("/_limit/check?refuse=403", fields)
+    }
+
+    fn asked_at(target: &str, fields: &[(&str, &str)]) -> Result<(Method, String), Unusable> {
+        let mut request = Request::get(target);
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
@@ -174,6 +213,27 @@ mod tests {
                 "{fields:?}"
             );
         }
+    }
+
+    #[test]
+    fn the_original_path_may_stand_behind_that_of_the_question() {
+        for (target, expected) in [
+            ("/_limit/check/a/b?c=d", "/a/b?c=d"),
+            ("/_limit/check/", "/"),
+            ("/_limit/check//a", "//a"),
+            ("/_limit/check/_limit/check", "/_limit/check"),
+            ("/_limit/check/a?refuse=403", "/a?refuse=403"),
+            ("/_limit/check?a", "/"),
+        ] {
+            assert!(is_one(&target.parse().unwrap()), "{target}");
+            assert_eq!(asked_at(target, &[]).unwrap().1, expected, "{target}");
+        }
+        for target in ["/_limit/checks", "/_limit/checks/a", "/_limit/status"] {
+            assert!(!is_one(&target.parse().unwrap()), "{target}");
+        }
+        let other = [("x-original-uri", "/cheap")];
+        assert_eq!(asked_at("/_limit/check/dear", &other), Err(Unusable));
+        assert_eq!(asked_at("/_limit/check/cheap", &other).unwrap().1, "/cheap");
     }
 
     #[test]

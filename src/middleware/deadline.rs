@@ -56,6 +56,11 @@ impl Deadline {
         Self(moment.map(time::Instant::into_std))
     }
 
+    /// Creates the deadline of a gRPC call that has arrived now with these headers, from its `grpc-timeout`.
+    pub fn of_call(headers: &HeaderMap) -> Option<Self> {
+        grpc_timeout(headers).map(Self::after)
+    }
+
     /// Returns the moment, or `None` if the platform cannot hold it.
     pub fn moment(&self) -> Option<Instant> {
         self.0

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tower_ratelimit::Quota;
 use tower_ratelimit::config::Config;
@@ -19,7 +19,7 @@ use crate::ops::{self, Operators};
 use crate::phase::{self, Phase};
 use crate::tls::Roots;
 use crate::token::Token;
-use crate::{BoxError, Gateway, sample, server};
+use crate::{BoxError, Gateway, envoy, sample, server};
 
 /// What `--help` says below the flags.
 const HELP: &str = "\
@@ -53,6 +53,9 @@ pub(super) struct Serve {
     /// Where operators, probes and Prometheus connect, or `none`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3001")]
     ops: Address,
+    /// Where Envoy asks over gRPC, or `none`
+    #[arg(long, value_name = "ADDRESS", default_value = "none")]
+    grpc: Address,
     /// The file of a token that opens `/status` and `/dashboard` to operators who are not on this machine
     #[arg(long, value_name = "FILE")]
     ops_token_file: Option<PathBuf>,
@@ -103,8 +106,9 @@ impl Serve {
         let operators = self.operators()?;
         let listener = self.listen.listen("listen").await?;
         let ops = self.ops.listen("ops").await?;
-        if listener.is_none() && ops.is_none() {
-            return Err("--listen and --ops are none: nothing would be served".into());
+        let grpc = self.grpc.listen("grpc").await?;
+        if listener.is_none() && ops.is_none() && grpc.is_none() {
+            return Err("--listen, --ops and --grpc are none: nothing would be served".into());
         }
         let upstream = self.upstream().await?;
 
@@ -137,19 +141,34 @@ impl Serve {
             tokio::spawn(axum::serve(listener, service).into_future());
         }
 
+        if let Some(listener) = &grpc {
+            println!("Envoy: {}", listener.local_addr()?);
+        }
         let gateway = Gateway::new(limits.clone(), upstream).in_phase(phase.subscribe());
-        let (stop, stopped) = oneshot::channel::<()>();
+        let stop = watch::Sender::new(false);
+        let stopped = || {
+            let mut stop = stop.subscribe();
+            async move { drop(stop.wait_for(|is_stopped| *is_stopped).await) }
+        };
         let serving = async {
-            let stopped = async {
-                let _ = stopped.await;
-            };
-            match listener {
-                Some(listener) => {
-                    let connections = self.client_connections;
-                    server::serve(listener, gateway, stopped, self.drain, connections).await;
+            let clients = async {
+                match listener {
+                    Some(listener) => {
+                        let (gateway, connections) = (gateway.clone(), self.client_connections);
+                        server::serve(listener, gateway, stopped(), self.drain, connections).await;
+                    }
+                    None => stopped().await,
                 }
-                None => stopped.await,
-            }
+            };
+            let calls = async {
+                let Some(listener) = grpc else { return };
+                let (gateway, phase) = (gateway.clone(), phase.subscribe());
+                let served = envoy::serve(listener, gateway, phase, stopped(), self.drain).await;
+                if let Err(error) = served {
+                    tracing::error!("--grpc: {error}");
+                }
+            };
+            tokio::join!(clients, calls);
             limits.config().give_leases_back().await;
         };
         let stopping = async {
@@ -160,7 +179,7 @@ impl Serve {
                 () = sleep(self.lame_duck) => {}
                 () = signals.stop(&limits) => return,
             }
-            let _ = stop.send(());
+            stop.send_replace(true);
             signals.stop(&limits).await;
         };
         tokio::select! {

@@ -1,0 +1,339 @@
+//! External authorization, as Envoy asks for it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ratelimitd::envoy::messages::envoy::config::core::v3::{
+    Address, HeaderMap, HeaderValue, SocketAddress, address, socket_address::PortSpecifier,
+};
+use ratelimitd::envoy::messages::envoy::service::auth::v3::attribute_context::{
+    HttpRequest, Peer, Request,
+};
+use ratelimitd::envoy::messages::envoy::service::auth::v3::check_response::HttpResponse;
+use ratelimitd::envoy::messages::envoy::service::auth::v3::{
+    AttributeContext, CheckRequest, CheckResponse,
+};
+use ratelimitd::phase::Phase;
+use ratelimitd::{Gateway, Limits, envoy};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_prost::ProstCodec;
+
+use super::scene::{LONG, WIDE, listener};
+use tower_ratelimit::config::Config;
+
+/// A server that Envoy asks.
+struct Envoy {
+    address: SocketAddr,
+    phase: watch::Sender<Phase>,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+impl Envoy {
+    async fn before(file: &str) -> Self {
+        let (listener, _) = listener().await;
+        let address = listener.local_addr().unwrap();
+        let config: Config = file.parse().unwrap();
+        let layer = config.layer().unwrap();
+        let gateway = Gateway::new(Limits::Text { config, layer }, None);
+        let phase = watch::Sender::new(Phase::Ready);
+        let seen = phase.subscribe();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = tokio::spawn(async move {
+            let stop = async { drop(stopped.await) };
+            envoy::serve(listener, gateway, seen, stop, LONG)
+                .await
+                .unwrap();
+        });
+        Self {
+            address,
+            phase,
+            stop,
+            serving,
+        }
+    }
+
+    async fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        endpoint.connect().await.unwrap()
+    }
+
+    async fn ask(&self, asked: CheckRequest) -> Result<CheckResponse, Status> {
+        self.ask_within(asked, LONG).await
+    }
+
+    async fn ask_within(
+        &self,
+        asked: CheckRequest,
+        time: Duration,
+    ) -> Result<CheckResponse, Status> {
+        let mut client = Grpc::new(self.channel().await);
+        client.ready().await.unwrap();
+        let mut asked = tonic::Request::new(asked);
+        asked.set_timeout(time);
+        let path = "/envoy.service.auth.v3.Authorization/Check"
+            .parse()
+            .unwrap();
+        let codec = ProstCodec::<CheckRequest, CheckResponse>::default();
+        Ok(client.unary(asked, path, codec).await?.into_inner())
+    }
+
+    /// Returns the status, or 200.
+    async fn status(&self, http: HttpRequest) -> i32 {
+        denied(&self.ask(from("192.0.2.1", http)).await.unwrap()).map_or(200, |(status, ..)| status)
+    }
+}
+
+fn get(path: &str) -> HttpRequest {
+    HttpRequest {
+        method: "GET".to_owned(),
+        path: path.to_owned(),
+        host: "shop.example".to_owned(),
+        ..HttpRequest::default()
+    }
+}
+
+/// As Envoy joins fields of one name.
+fn joined(fields: &[(&str, &str)]) -> HttpRequest {
+    let headers = fields
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    HttpRequest {
+        headers: headers.collect::<HashMap<_, _>>(),
+        ..get("/")
+    }
+}
+
+/// As Envoy sends fields with `encode_raw_headers`.
+fn raw(fields: &[(&str, &str)]) -> HttpRequest {
+    let headers = fields.iter().map(|(name, value)| HeaderValue {
+        key: (*name).to_owned(),
+        raw_value: value.as_bytes().to_vec(),
+        ..HeaderValue::default()
+    });
+    HttpRequest {
+        header_map: Some(HeaderMap {
+            headers: headers.collect(),
+        }),
+        ..get("/")
+    }
+}
+
+fn from(peer: &str, http: HttpRequest) -> CheckRequest {
+    let address = SocketAddress {
+        address: peer.to_owned(),
+        port_specifier: Some(PortSpecifier::PortValue(4711)),
+    };
+    let address = Address {
+        address: Some(address::Address::SocketAddress(address)),
+    };
+    CheckRequest {
+        attributes: Some(AttributeContext {
+            source: Some(Peer {
+                address: Some(address),
+            }),
+            request: Some(Request { http: Some(http) }),
+        }),
+    }
+}
+
+type Fields = HashMap<String, String>;
+
+/// Returns the status, the header and the body that the client gets in place of an answer.
+fn denied(answer: &CheckResponse) -> Option<(i32, Fields, &str)> {
+    let is_passed = answer.status.as_ref().unwrap().code == 0;
+    match answer.http_response.as_ref().unwrap() {
+        HttpResponse::DeniedResponse(denied) => {
+            assert!(!is_passed, "{answer:?}");
+            let status = denied.status.as_ref().unwrap().code;
+            Some((status, fields(&denied.headers), &denied.body))
+        }
+        HttpResponse::OkResponse(_) => {
+            assert!(is_passed, "{answer:?}");
+            None
+        }
+    }
+}
+
+fn fields(
+    options: &[ratelimitd::envoy::messages::envoy::config::core::v3::HeaderValueOption],
+) -> Fields {
+    let fields = options.iter().map(|option| option.header.clone().unwrap());
+    fields.map(|field| (field.key, field.value)).collect()
+}
+
+#[tokio::test]
+async fn a_request_that_envoy_describes_is_limited_by_the_file() {
+    let envoy = Envoy::before(
+        "[policies.writes]\nquota = \"1/hour\"\nkey = \"client_ip\"\nwhen = { method = \"POST\", path = \"/orders/*\" }\n",
+    )
+    .await;
+    let order = || HttpRequest {
+        method: "POST".to_owned(),
+        ..get("/orders/7?express=1")
+    };
+    let passed = envoy.ask(from("192.0.2.1", order())).await.unwrap();
+    assert_eq!(denied(&passed), None);
+    let Some(HttpResponse::OkResponse(passed)) = passed.http_response else {
+        panic!("it has passed")
+    };
+    let told = fields(&passed.response_headers_to_add);
+    assert!(
+        told["ratelimit"].starts_with("\"writes\";r=0;t="),
+        "{told:?}"
+    );
+    assert!(!told.contains_key("content-length"), "{told:?}");
+
+    let refused = envoy.ask(from("192.0.2.1", order())).await.unwrap();
+    assert_eq!(refused.status.as_ref().unwrap().code, 8);
+    let (status, told, body) = denied(&refused).unwrap();
+    assert_eq!(status, 429);
+    let wait: u64 = told["retry-after"].parse().unwrap();
+    assert!((3_500..=3_600).contains(&wait), "{wait}");
+    assert!(body.contains("writes") || !body.is_empty(), "{body}");
+
+    // Another client, another method, another path.
+    assert_eq!(
+        denied(&envoy.ask(from("192.0.2.2", order())).await.unwrap()),
+        None
+    );
+    assert_eq!(envoy.status(get("/orders/7")).await, 200);
+}
+
+#[tokio::test]
+async fn a_client_is_the_peer_of_envoy_whatever_it_says_itself() {
+    let forged = |number: u32| joined(&[("x-forwarded-for", &format!("198.51.100.{number}"))]);
+    let alone = "[policies.address]\nquota = \"2/hour\"\nkey = \"client_ip\"\n";
+    let envoy = Envoy::before(alone).await;
+    let mut statuses = Vec::new();
+    for number in 0..3 {
+        statuses.push(envoy.status(forged(number)).await);
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+
+    let behind = format!(
+        "[proxies]\nnetworks = [\"192.0.2.0/24\"]\nheader = \"x-forwarded-for\"\n{alone}"
+    );
+    let envoy = Envoy::before(&behind).await;
+    for number in 0..3 {
+        assert_eq!(envoy.status(forged(number)).await, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_counted_field_is_one_or_the_request_is_refused() {
+    let envoy =
+        Envoy::before("[policies.key]\nquota = \"2/hour\"\nkey = { header = \"x-api-key\" }\n")
+            .await;
+    for (http, expected) in [
+        (raw(&[("x-api-key", "a")]), 200),
+        (raw(&[("x-api-key", "a"), ("x-api-key", "b")]), 400),
+        (raw(&[("x-api-key", "a"), ("x_api_key", "b")]), 400),
+        // With a comma it may be the value of two fields.
+        (joined(&[("x-api-key", "a,b")]), 400),
+        (joined(&[("x-api-key", "a"), ("accept", "b, c")]), 200),
+        (raw(&[("x-api-key", "a,b")]), 200),
+        (joined(&[("x-api-key", "a"), (":path", "/")]), 429),
+    ] {
+        assert_eq!(envoy.status(http.clone()).await, expected, "{http:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_client_has_written_badly_is_refused_and_no_error() {
+    let envoy = Envoy::before(WIDE).await;
+    let long = "x".repeat(70_000);
+    for (http, expected) in [
+        (get("/a b"), 400),
+        (get("http://other.example/"), 400),
+        (get("*"), 200),
+        (get(""), 200),
+        (
+            HttpRequest {
+                method: "GE T".to_owned(),
+                ..get("/")
+            },
+            400,
+        ),
+        (
+            HttpRequest {
+                host: "\n".to_owned(),
+                ..get("/")
+            },
+            400,
+        ),
+        (raw(&[("x-a", "b\0")]), 400),
+        (raw(&[("x a", "b")]), 400),
+        (raw(&[("x-a", "\u{e9}")]), 200),
+        (joined(&[("x-a", &long)]), 431),
+    ] {
+        let shown = format!("{http:.200?}");
+        assert_eq!(envoy.status(http).await, expected, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_that_describes_no_request_gets_an_error() {
+    let envoy = Envoy::before(WIDE).await;
+    for asked in [
+        CheckRequest::default(),
+        CheckRequest {
+            attributes: Some(AttributeContext::default()),
+        },
+    ] {
+        let error = envoy.ask(asked).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+        assert!(
+            error.message().contains("attributes.request.http"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_request_waits_no_longer_than_envoy() {
+    let patient = "[policies.slow]\nalgorithm = \"anchored-window\"\nquota = \"1/hour\"\nkey = \"global\"\nwait_up_to = \"2h\"\n";
+    let envoy = Envoy::before(patient).await;
+    assert_eq!(envoy.status(get("/")).await, 200);
+    let asked = from("192.0.2.1", get("/"));
+    let answer = envoy.ask_within(asked, LONG).await.unwrap();
+    assert_eq!(denied(&answer).unwrap().0, 429);
+}
+
+#[tokio::test]
+async fn the_health_is_that_of_the_phase_until_the_last_call_has_ended() {
+    let envoy = Envoy::before(WIDE).await;
+    let mut health = HealthClient::new(envoy.channel().await);
+    let about = |service: &str| HealthCheckRequest {
+        service: service.to_owned(),
+    };
+    let mut seen = health
+        .watch(about("envoy.service.auth.v3.Authorization"))
+        .await
+        .unwrap()
+        .into_inner();
+    let mut wait_for = async |status: i32| {
+        while seen.message().await.unwrap().unwrap().status != status {}
+    };
+    wait_for(1).await;
+    assert_eq!(health.check(about("")).await.unwrap().get_ref().status, 1);
+    envoy.phase.send_replace(Phase::Draining);
+    wait_for(2).await;
+    drop(seen);
+
+    // It answers on until it is told to stop.
+    assert_eq!(envoy.status(get("/")).await, 200);
+    envoy.stop.send(()).unwrap();
+    drop(health);
+    tokio::time::timeout(LONG, envoy.serving)
+        .await
+        .unwrap()
+        .unwrap();
+}
