@@ -1,11 +1,11 @@
 //! The header fields that pass the gateway, and the fields that it adds.
 
-use std::net::IpAddr;
-
 use http::header::{
     self, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST,
     HeaderMap, HeaderName, HeaderValue, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
 };
+
+use crate::server::Client;
 
 /// The fields of one connection, whether `Connection` names them or not.
 pub(crate) const OF_THE_CONNECTION: [HeaderName; 9] = [
@@ -100,7 +100,7 @@ pub(crate) fn is_forwarding(name: &str) -> bool {
 }
 
 /// Tells the upstream the sender of the request. The fields of a peer that is no trusted proxy are replaced.
-pub(crate) fn tell_the_client(headers: &mut HeaderMap, peer: IpAddr, is_proxy: bool) {
+pub(crate) fn tell_the_client(headers: &mut HeaderMap, client: &Client, is_proxy: bool) {
     if !is_proxy {
         let forged: Vec<HeaderName> = headers
             .keys()
@@ -115,7 +115,7 @@ pub(crate) fn tell_the_client(headers: &mut HeaderMap, peer: IpAddr, is_proxy: b
     let mut chain: Vec<u8> = chain
         .flat_map(|value| [value.as_bytes(), b", "].concat())
         .collect();
-    chain.extend_from_slice(peer.to_canonical().to_string().as_bytes());
+    chain.extend_from_slice(client.peer.ip().to_canonical().to_string().as_bytes());
     if let Ok(chain) = HeaderValue::from_bytes(&chain) {
         headers.insert(FORWARDED_FOR, chain);
     }
@@ -123,7 +123,7 @@ pub(crate) fn tell_the_client(headers: &mut HeaderMap, peer: IpAddr, is_proxy: b
         headers.entry(FORWARDED_HOST).or_insert(host);
     }
     let proto = headers.entry(FORWARDED_PROTO);
-    proto.or_insert(HeaderValue::from_static("http"));
+    proto.or_insert(HeaderValue::from_static(client.scheme));
 }
 
 /// Returns whether a request is a call of gRPC, which needs HTTP/2. gRPC-Web does not.
@@ -145,6 +145,7 @@ pub(crate) fn takes_trailers(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::framing::Heads;
     use http::Request;
     use http::request::Parts;
 
@@ -159,7 +160,12 @@ mod tests {
     fn forwarded(fields: &[(&str, &str)], is_proxy: bool) -> HeaderMap {
         let mut parts = request(fields);
         leave_the_connection(&mut parts.headers, |name| name == "x-api-key");
-        tell_the_client(&mut parts.headers, "192.0.2.7".parse().unwrap(), is_proxy);
+        let client = Client {
+            peer: "192.0.2.7:1".parse().unwrap(),
+            scheme: "http",
+            heads: Heads::default(),
+        };
+        tell_the_client(&mut parts.headers, &client, is_proxy);
         parts.headers
     }
 

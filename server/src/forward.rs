@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING};
@@ -22,7 +21,7 @@ use crate::calls::{Calls, NoResponse};
 use crate::counted::Counted;
 use crate::stall::{Progress, Stalled, Watched};
 use crate::tls::{self, Roots};
-use crate::{Body, fields, told};
+use crate::{Body, fields, told, trace};
 
 /// The time within which a connection to the upstream has to open.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -41,11 +40,10 @@ pub struct Upstream {
 /// The facts about a request that are not in its head.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
-    pub(crate) peer: SocketAddr,
+    pub(crate) client: crate::server::Client,
     /// Whether the peer may tell the address of the client.
     pub(crate) is_proxy: bool,
     pub(crate) counted: Counted,
-    pub(crate) heads: crate::framing::Heads,
 }
 
 impl fmt::Display for Upstream {
@@ -111,6 +109,8 @@ impl Upstream {
         let switches = may_switch && fields::switches(request.headers());
         let client = switches.then(|| hyper::upgrade::on(&mut request));
         let is_grpc = fields::is_grpc(request.headers());
+        let parent = trace::parent(request.headers());
+        let trace_id = parent.as_ref().and_then(trace::id);
         let progress = Progress::new();
         let Some(request) = self.outgoing(request, &sender, client.is_some(), is_grpc, &progress)
         else {
@@ -125,14 +125,14 @@ impl Upstream {
                 StatusCode::BAD_REQUEST,
                 "the body of the request breaks off, or is malformed",
             ),
-            Ok(Err(error)) => failed(&error),
+            Ok(Err(error)) => failed(&error, trace_id),
             // A stream of gRPC may stay open with nothing to send, and waits for its response.
             Err(Stalled::Client) if !is_grpc => told(
                 StatusCode::REQUEST_TIMEOUT,
                 "the rest of the request did not arrive in time",
             ),
             Err(Stalled::Client | Stalled::Upstream) => {
-                tracing::warn!("the upstream did not answer in time");
+                tracing::warn!(trace_id, "the upstream did not answer in time");
                 told(
                     StatusCode::GATEWAY_TIMEOUT,
                     "the upstream did not answer in time",
@@ -168,7 +168,7 @@ impl Upstream {
         let has_unknown_length = !body.is_end_stream() && body.size_hint().exact().is_none();
         let takes_trailers = fields::takes_trailers(&parts.headers);
         fields::leave_the_connection(&mut parts.headers, |name| sender.counted.reads(name));
-        fields::tell_the_client(&mut parts.headers, sender.peer.ip(), sender.is_proxy);
+        fields::tell_the_client(&mut parts.headers, &sender.client, sender.is_proxy);
         let mut authority = None;
         let headers = &mut parts.headers;
         // Reading the body makes the gateway send `100 Continue`.
@@ -226,7 +226,7 @@ fn incoming(
         Some(client) => {
             fields::switch(&mut parts.headers);
             parts.headers.remove(CONTENT_LENGTH);
-            sender.heads.upgrade();
+            sender.client.heads.upgrade();
             tokio::spawn(tunnel(client, upstream));
         }
         None if has_switched => {
@@ -252,9 +252,9 @@ async fn tunnel(client: OnUpgrade, upstream: OnUpgrade) {
     }
 }
 
-fn failed(failure: &NoResponse) -> Response<Body> {
+fn failed(failure: &NoResponse, trace_id: Option<&str>) -> Response<Body> {
     let causes: Vec<String> = causes(failure).map(ToString::to_string).collect();
-    tracing::warn!("the upstream failed: {}", causes.join(": "));
+    tracing::warn!(trace_id, "the upstream failed: {}", causes.join(": "));
     if is_timeout(failure) {
         return told(
             StatusCode::GATEWAY_TIMEOUT,

@@ -2,14 +2,13 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::sync::watch;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::config::Config;
@@ -17,17 +16,20 @@ use tower_ratelimit::key::Head;
 
 use crate::counted::Counted;
 use crate::forward::{Sender, Upstream};
-use crate::framing::Heads;
 use crate::head::give_one_reading;
 use crate::limits::Limits;
-use crate::phase::Phase;
-use crate::{Body, full, question, told};
+use crate::refusals::Refusals;
+use crate::server::Client;
+use crate::{Body, full, question, told, trace};
+
+/// The refusals in the log, in each second for each policy, if nothing else is configured.
+pub(crate) const REFUSALS: u32 = 1;
 
 /// A reverse proxy with rate limits.
 #[derive(Clone)]
 pub struct Gateway {
     limits: Limits,
-    phase: watch::Receiver<Phase>,
+    refusals: Refusals,
     /// Forwards a request within its limits.
     forwarding: Option<BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>>,
     /// Answers whether a request is within its limits.
@@ -54,18 +56,24 @@ impl Gateway {
             forwarding,
             asking: BoxCloneSyncService::new(limits.layer().layer(allow).map_response(boxed)),
             limits,
-            phase: watch::channel(Phase::Ready).1,
+            refusals: Refusals::new(REFUSALS),
         }
     }
 
-    /// Closes connections of HTTP/1 with their next response once the server is told to stop.
-    pub fn in_phase(self, phase: watch::Receiver<Phase>) -> Self {
-        Self { phase, ..self }
+    /// Logs this many refusals in each second for each policy.
+    pub fn log_refusals(self, most: u32) -> Self {
+        Self {
+            refusals: Refusals::new(most),
+            ..self
+        }
     }
 
     /// Decides about a request that a proxy forwards by itself.
     pub(crate) async fn ask(&self, parts: Parts, counted: &Counted) -> Response<Body> {
-        question::decide(self.asking.clone(), parts, counted).await
+        let parent = trace::parent(&parts.headers);
+        let response = question::decide(self.asking.clone(), parts, counted).await;
+        self.refusals.note(&response, parent.as_ref());
+        response
     }
 
     /// Returns the fields that the limits in force read.
@@ -79,29 +87,15 @@ impl Gateway {
         trust.asks || trust.tells_clients
     }
 
-    pub(crate) async fn answer(
-        self,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-        heads: Heads,
-    ) -> Response<Body> {
-        let phase = self.phase.clone();
-        let is_http1 = request.version() < Version::HTTP_2;
-        let mut response = self.decide(request, peer, heads).await;
-        let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if is_http1 && !switches && *phase.borrow() == Phase::Draining {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(CONNECTION, close);
-        }
+    pub(crate) async fn answer(self, request: Request<Incoming>, client: Client) -> Response<Body> {
+        let refusals = self.refusals.clone();
+        let parent = trace::parent(request.headers());
+        let response = self.decide(request, client).await;
+        refusals.note(&response, parent.as_ref());
         response
     }
 
-    async fn decide(
-        self,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-        heads: Heads,
-    ) -> Response<Body> {
+    async fn decide(self, request: Request<Incoming>, client: Client) -> Response<Body> {
         let config = self.limits.config();
         let (mut parts, body) = request.into_parts();
         if let Err((status, why)) = give_one_reading(&mut parts) {
@@ -120,8 +114,8 @@ impl Gateway {
         }
         let counted = Counted::of(&config);
         let mut request = Request::from_parts(parts, body);
-        let trust = Trust::of(&config, peer.ip().to_canonical());
-        request.extensions_mut().insert(peer);
+        let trust = Trust::of(&config, client.peer.ip().to_canonical());
+        request.extensions_mut().insert(client.peer);
         if is_reserved(&request) {
             return self.answer_proxy(request, trust, &counted).await;
         }
@@ -131,10 +125,9 @@ impl Gateway {
         }
         let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(Sender {
-            peer,
+            client,
             is_proxy: trust.tells_clients,
             counted,
-            heads,
         });
         let Some(forwarding) = self.forwarding else {
             return told(StatusCode::NOT_FOUND, "there is no upstream");

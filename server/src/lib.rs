@@ -6,11 +6,15 @@
 //!
 //! | module | part of a request |
 //! | --- | --- |
+//! | [`socket`] | where clients connect |
+//! | [`certificate`] | TLS of a listener |
 //! | [`server`] | connections of clients, HTTP/1 and HTTP/2, until shutdown |
-//! | `places` | how many connections a client has |
+//! | `places` | how many connections there are, of one client and of all |
 //! | `silence` | ends connections whose client does nothing |
 //! | `framing` | lets bytes of HTTP/1 pass only if they have one reading |
 //! | `head` | leaves one way to read a head, for the limits and for the upstream |
+//! | `refusals` | the lines of the log about refused requests |
+//! | `trace` | the trace to which a request belongs |
 //! | `counted` | leaves what is counted as what the upstream reads |
 //! | [`gateway`] | chooses between `/_limit/*` and the upstream |
 //! | `question` | answers `/_limit/check` |
@@ -28,6 +32,7 @@
 //! | [`phase`] | whether the server is ready for requests |
 
 mod calls;
+pub mod certificate;
 pub mod command;
 mod counted;
 pub mod envoy;
@@ -41,12 +46,15 @@ pub mod ops;
 pub mod phase;
 mod places;
 mod question;
+mod refusals;
 pub mod sample;
 pub mod server;
 mod silence;
+pub mod socket;
 mod stall;
 pub mod tls;
 pub mod token;
+mod trace;
 
 pub use self::forward::Upstream;
 pub use self::gateway::Gateway;

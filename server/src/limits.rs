@@ -3,8 +3,8 @@
 use std::time::UNIX_EPOCH;
 
 use serde_json::{Value, json};
-use tower_ratelimit::RateLimitLayer;
-use tower_ratelimit::config::{Config, Watched};
+use tower_ratelimit::config::{Config, Format, Watched};
+use tower_ratelimit::{MemoryStore, RateLimitLayer};
 
 /// 100 requests a minute for each client address.
 const BUILT_IN: &str = include_str!("../limits.toml");
@@ -24,13 +24,17 @@ pub enum Limits {
 }
 
 impl Limits {
-    /// Returns the limits that hold where no file is named: 100 requests a minute for each client address.
+    /// Returns the limits that hold where no file is named: 100 requests a minute for each client address, in this store.
     ///
     /// # Errors
     ///
     /// None, unless the text of this package has a mistake.
-    pub fn built_in() -> Result<Self, crate::BoxError> {
-        let config: Config = BUILT_IN.parse()?;
+    pub fn built_in(store: Option<MemoryStore>) -> Result<Self, crate::BoxError> {
+        let builder = match store {
+            Some(store) => Config::builder().store(store),
+            None => Config::builder(),
+        };
+        let config = builder.parse(BUILT_IN, Format::Toml)?;
         let layer = config.layer()?;
         Ok(Self::Text { config, layer })
     }

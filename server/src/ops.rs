@@ -11,7 +11,9 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode};
+use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+use serde_json::json;
 use tokio::sync::watch;
 use tower_ratelimit::key::Head;
 use tower_ratelimit_ops::admin::{self, Access, Handle};
@@ -19,7 +21,12 @@ use tower_ratelimit_ops::metrics::Publisher;
 
 use crate::limits::Limits;
 use crate::phase::Phase;
+use crate::server::Server;
 use crate::token::Token;
+
+const OPEN: &str = "ratelimitd_connections";
+const REFUSED: &str = "ratelimitd_refused_connections_total";
+const CERTIFICATE: &str = "ratelimitd_certificate_error";
 
 /// The operators of a server: who is on this machine, and who has the token.
 #[derive(Clone, Debug)]
@@ -60,13 +67,19 @@ impl Operators {
     }
 }
 
-/// Returns the routes for operators and their tools.
-pub fn router(limits: &Limits, operators: Operators, phase: watch::Receiver<Phase>) -> Router {
+/// Returns the routes for operators and their tools. The metrics and the status tell of these servers, by
+/// the flag of their listener.
+pub fn router(
+    limits: &Limits,
+    operators: Operators,
+    phase: watch::Receiver<Phase>,
+    servers: Vec<(&'static str, Server)>,
+) -> Router {
     let layer = limits.layer();
-    let metrics = Metrics::new(Publisher::new(layer.monitor()));
+    let metrics = Metrics::new(Publisher::new(layer.monitor()), servers.clone());
     let status = {
         let (limits, phase) = (limits.clone(), phase.clone());
-        move || async move { status(&limits, *phase.borrow()) }
+        move || async move { status(&limits, *phase.borrow(), &servers) }
     };
     let page = Handle::from(&layer).until(draining(phase.clone()));
     let for_operators = Router::new()
@@ -92,7 +105,7 @@ pub fn router(limits: &Limits, operators: Operators, phase: watch::Receiver<Phas
 
 async fn draining(mut phase: watch::Receiver<Phase>) {
     // Without a sender the server has ended.
-    let _ = phase.wait_for(|phase| *phase == Phase::Draining).await;
+    let _ = phase.wait_for(|phase| *phase >= Phase::Draining).await;
 }
 
 async fn admit(State(operators): State<Operators>, request: Request, next: Next) -> Response {
@@ -110,11 +123,16 @@ fn ready(phase: Phase) -> Response {
     }
 }
 
-fn status(limits: &Limits, phase: Phase) -> Response {
+fn status(limits: &Limits, phase: Phase, servers: &[(&'static str, Server)]) -> Response {
     let mut status = limits.status();
     status["program"] = env!("CARGO_PKG_VERSION").into();
     status["ready"] = phase.why_not_ready().is_none().into();
     status["unready_because"] = phase.why_not_ready().into();
+    for (flag, server) in servers {
+        if let Some(certificate) = server.certificate() {
+            status["certificates"][*flag] = json!({ "error": certificate.error() });
+        }
+    }
     let json = [(CONTENT_TYPE, "application/json")];
     (json, status.to_string()).into_response()
 }
@@ -122,21 +140,26 @@ fn status(limits: &Limits, phase: Phase) -> Response {
 /// The numbers of the limits, for Prometheus.
 struct Metrics {
     publisher: Publisher,
+    servers: Vec<(&'static str, Server)>,
     recorder: PrometheusRecorder,
 }
 
 impl Metrics {
-    fn new(publisher: Publisher) -> std::sync::Arc<Self> {
+    fn new(publisher: Publisher, servers: Vec<(&'static str, Server)>) -> std::sync::Arc<Self> {
         // Only counters and gauges, which need no upkeep.
         let recorder = PrometheusBuilder::new().build_recorder();
         std::sync::Arc::new(Self {
             publisher,
+            servers,
             recorder,
         })
     }
 
     fn answer(&self, headers: &HeaderMap) -> Response {
-        metrics::with_local_recorder(&self.recorder, || self.publisher.publish());
+        metrics::with_local_recorder(&self.recorder, || {
+            self.publisher.publish();
+            self.servers.iter().for_each(publish);
+        });
         let text = self.recorder.handle().render();
         let accepts = headers.get_all(ACCEPT).iter();
         let mut accepts = accepts.filter_map(|value| value.to_str().ok());
@@ -145,6 +168,31 @@ impl Metrics {
             return ([(CONTENT_TYPE, kind)], openmetrics(&text)).into_response();
         }
         ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+    }
+}
+
+fn publish((listener, server): &(&'static str, Server)) {
+    let places = server.places();
+    describe_gauge!(
+        OPEN,
+        "Connections that are open, by the flag of their listener"
+    );
+    describe_counter!(
+        REFUSED,
+        "Connections that were closed at once, by the bound that they were over"
+    );
+    gauge!(OPEN, "listener" => *listener)
+        .set(f64::from(u32::try_from(places.open()).unwrap_or(u32::MAX)));
+    let (of_a_client, of_all) = places.refused();
+    counter!(REFUSED, "listener" => *listener, "bound" => "client").absolute(of_a_client);
+    counter!(REFUSED, "listener" => *listener, "bound" => "all").absolute(of_all);
+    if let Some(certificate) = server.certificate() {
+        describe_gauge!(
+            CERTIFICATE,
+            "Whether the newest certificate of a listener was refused: 1 or 0"
+        );
+        let is_refused = f64::from(u8::from(certificate.error().is_some()));
+        gauge!(CERTIFICATE, "listener" => *listener).set(is_refused);
     }
 }
 

@@ -9,15 +9,17 @@ use tower_ratelimit::{Decision, Limiter};
 /// The time between two questions to a store that has not answered yet.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The life of a server. It decides requests in each phase; a load balancer sends them in one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The life of a server. A load balancer sends it requests while it is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// The store has not answered yet.
     Starting,
     /// The store has answered once. It may be away by now, and limits are decided as in an outage.
     Ready,
-    /// The server has been told to stop.
+    /// The server has been told to stop, and serves on until load balancers have seen that.
     Draining,
+    /// It accepts no more connections, and ends with the requests that have begun.
+    Stopped,
 }
 
 impl Phase {
@@ -25,7 +27,7 @@ impl Phase {
         match self {
             Self::Starting => Some("the store has not answered yet"),
             Self::Ready => None,
-            Self::Draining => Some("the server stops"),
+            Self::Draining | Self::Stopped => Some("the server stops"),
         }
     }
 }

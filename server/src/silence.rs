@@ -13,28 +13,31 @@ use std::time::Duration;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::places::Place;
 
-/// The time for the head of the first request.
+/// The time for the head of the first request, if a client may not do nothing for a shorter time.
 pub(crate) const FIRST: Duration = Duration::from_secs(30);
-
-/// The time until the next request, and for a client to take more of a response. Longer than the 60 seconds for which
-/// proxies keep connections that they do not use: a connection ends on their side, and no request is lost.
-pub(crate) const NEXT: Duration = Duration::from_secs(75);
 
 /// What a client does on a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity {
+    /// The time until the next request, and for a client to take more of a response.
+    idle: Duration,
     state: Arc<Mutex<State>>,
+    has_begun: Arc<Notify>,
 }
 
 #[derive(Debug)]
 struct State {
     /// The requests that the client has sent and the gateway has not answered, or not as far as the client would read.
     waiting: usize,
-    has_begun: bool,
+    /// Whether the requests are those of HTTP/2, once the first has arrived.
+    is_http2: Option<bool>,
+    /// Whether the connection is to end.
+    is_old: bool,
     /// The time of the last event.
     last: Instant,
 }
@@ -66,20 +69,23 @@ pin_project! {
         inner: T,
         activity: Activity,
         is_full: bool,
-        place: Option<Place>,
+        place: Place,
     }
 }
 
 impl Activity {
     /// A connection that has just opened.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(idle: Duration) -> Self {
         let state = State {
             waiting: 0,
-            has_begun: false,
+            is_http2: None,
+            is_old: false,
             last: Instant::now(),
         };
         Self {
+            idle,
             state: Arc::new(Mutex::new(state)),
+            has_begun: Arc::default(),
         }
     }
 
@@ -88,13 +94,16 @@ impl Activity {
         loop {
             let (is_waiting, deadline) = {
                 let state = self.lock();
-                let patience = if state.has_begun { NEXT } else { FIRST };
+                let patience = match state.is_http2 {
+                    None => FIRST.min(self.idle),
+                    Some(_) => self.idle,
+                };
                 (state.waiting > 0, state.last + patience)
             };
             let now = Instant::now();
             if is_waiting {
                 // It is silent no earlier than a whole time after the answer.
-                sleep_until(now + NEXT).await;
+                sleep_until(now + self.idle).await;
             } else if deadline <= now {
                 return;
             } else {
@@ -103,9 +112,32 @@ impl Activity {
         }
     }
 
+    /// Waits until a request has arrived.
+    pub(crate) async fn begin(&self) {
+        // The notification of the past is kept, and the state is asked first.
+        while self.is_http2().is_none() {
+            self.has_begun.notified().await;
+        }
+    }
+
+    /// Returns whether the connection is one of HTTP/2, once a request has arrived.
+    pub(crate) fn is_http2(&self) -> Option<bool> {
+        self.lock().is_http2
+    }
+
+    pub(crate) fn is_old(&self) -> bool {
+        self.lock().is_old
+    }
+
+    pub(crate) fn grow_old(&self) {
+        self.lock().is_old = true;
+    }
+
     /// Notes that a request has arrived.
-    pub(crate) fn ask(&self) -> Asked {
-        self.lock().has_begun = true;
+    pub(crate) fn ask(&self, is_http2: bool) -> Asked {
+        if self.lock().is_http2.replace(is_http2).is_none() {
+            self.has_begun.notify_one();
+        }
         let mut asked = Asked {
             activity: self.clone(),
             is_waiting: false,
@@ -114,7 +146,7 @@ impl Activity {
         asked
     }
 
-    pub(crate) fn socket<T>(&self, inner: T, place: Option<Place>) -> Socket<T> {
+    pub(crate) fn socket<T>(&self, inner: T, place: Place) -> Socket<T> {
         Socket {
             inner,
             activity: self.clone(),

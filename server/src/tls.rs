@@ -1,12 +1,18 @@
-//! TLS to the upstream.
+//! TLS to the upstream, and to the server itself.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
-use rustls::pki_types::CertificateDer;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme, WantsVerifier,
+};
 
 /// The certificates by which an upstream over TLS is trusted.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +75,66 @@ pub(crate) fn unused() -> Result<ClientConfig, String> {
     Ok(builder()?
         .with_root_certificates(roots)
         .with_no_client_auth())
+}
+
+/// Trusts a server that has this certificate, whatever name it is for.
+pub(crate) fn of_one(certificate: CertificateDer<'static>) -> Result<ClientConfig, String> {
+    let provider = rustls::crypto::ring::default_provider();
+    let algorithms = provider.signature_verification_algorithms;
+    let only = Only {
+        certificate,
+        algorithms,
+    };
+    Ok(builder()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(only))
+        .with_no_client_auth())
+}
+
+/// Trusts one certificate.
+#[derive(Debug)]
+struct Only {
+    certificate: CertificateDer<'static>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Only {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if *certificate == self.certificate {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
 }
 
 fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, String> {

@@ -1,9 +1,15 @@
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConnection, StreamOwned};
+
 use super::address::Address;
-use crate::BoxError;
+use crate::{BoxError, tls};
 
 /// The time for the server to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -17,22 +23,58 @@ pub(super) struct Healthcheck {
     /// The address of the running server for operators and probes, as its own flag has it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3001")]
     ops: Address,
+    /// The file of its certificate, as its own flag has it, if it speaks TLS
+    #[arg(long, value_name = "FILE")]
+    ops_certificate: Option<PathBuf>,
 }
 
 impl Healthcheck {
     pub(super) fn run(self) -> Result<(), BoxError> {
-        let Address::At(address) = &self.ops else {
-            return Err("--ops: none; without this listener nothing answers".into());
+        let wrong = |error: io::Error| format!("--ops: {}: {error}", self.ops);
+        let answer = match &self.ops {
+            Address::Nowhere => {
+                return Err("--ops: none; without this listener nothing answers".into());
+            }
+            Address::Handed(_) => {
+                return Err(format!(
+                    "--ops: {} is a socket of the server alone; write the address of its unit",
+                    self.ops
+                )
+                .into());
+            }
+            Address::Port(address) => {
+                let mut found = address.to_socket_addrs().map_err(wrong)?;
+                let at = found.next().ok_or("--ops: this name has no address")?;
+                let stream = TcpStream::connect_timeout(&near(at), PATIENCE).map_err(wrong)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                self.ask(stream)
+            }
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path).map_err(wrong)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                self.ask(stream)
+            }
         };
-        let wrong = |error: std::io::Error| format!("--ops: {address:?}: {error}");
-        let mut found = address.to_socket_addrs().map_err(wrong)?;
-        let at = found.next().ok_or("--ops: this name has no address")?;
-        let answer = ask(near(at)).map_err(wrong)?;
+        let answer = answer.map_err(|error| format!("--ops: {}: {error}", self.ops))?;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
         if head.starts_with("HTTP/1.1 200 ") {
             return Ok(());
         }
         Err(format!("not ready: {}", body.trim()).into())
+    }
+
+    fn ask(&self, stream: impl Read + Write) -> Result<String, BoxError> {
+        let Some(file) = &self.ops_certificate else {
+            return Ok(ask(stream)?);
+        };
+        let certificate = CertificateDer::from_pem_file(file);
+        let certificate = certificate
+            .map_err(|error| format!("--ops-certificate: {}: {error}", file.display()))?;
+        let name = ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST));
+        let connection = ClientConnection::new(tls::of_one(certificate)?.into(), name)?;
+        Ok(ask(StreamOwned::new(connection, stream))?)
     }
 }
 
@@ -46,10 +88,7 @@ fn near(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-fn ask(address: SocketAddr) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn ask(mut stream: impl Read + Write) -> io::Result<String> {
     stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
     let mut answer = String::new();
     // A few lines; another server might send for ever.

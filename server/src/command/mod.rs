@@ -1,12 +1,18 @@
 //! The command line.
 
 mod address;
+mod bounds;
 mod check;
 mod explain;
 mod healthcheck;
+mod length;
+mod log;
 mod replay;
 mod serve;
 mod signals;
+mod state;
+mod suggest;
+mod systemd;
 mod variables;
 
 use std::ffi::OsString;
@@ -33,6 +39,7 @@ enum Command {
     Check(check::Check),
     Explain(explain::Explain),
     Replay(replay::Replay),
+    Suggest(suggest::Suggest),
     Healthcheck(healthcheck::Healthcheck),
     /// Print the JSON Schema of a file of limits
     Schema,
@@ -91,6 +98,7 @@ impl Command {
             Self::Check(check) => check.run(),
             Self::Explain(explain) => explain.run(),
             Self::Replay(replay) => replay.run(),
+            Self::Suggest(suggest) => suggest.run(),
             Self::Healthcheck(healthcheck) => healthcheck.run(),
             Self::Schema => print(&config::schema()),
             Self::Completions { shell } => {

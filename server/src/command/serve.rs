@@ -1,5 +1,3 @@
-use std::future::IntoFuture;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,18 +6,25 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tower_ratelimit::Quota;
 use tower_ratelimit::config::Config;
 
 use super::address::Address;
-use super::signals::Signals;
+use super::bounds::Bounds;
+use super::length::{length, pause};
+use super::signals::{Files, Signals};
+use super::state::State;
+use super::systemd::{self, Handed};
+use crate::certificate::{self, Certificate};
 use crate::forward::Upstream;
+use crate::gateway::REFUSALS;
 use crate::limits::Limits;
 use crate::ops::{self, Operators};
 use crate::phase::{self, Phase};
+use crate::server::{self, Answers, Server};
+use crate::socket::Socket;
 use crate::tls::Roots;
 use crate::token::Token;
-use crate::{BoxError, Gateway, envoy, sample, server};
+use crate::{BoxError, Gateway, envoy, sample};
 
 /// What `--help` says below the flags.
 const HELP: &str = "\
@@ -32,9 +37,18 @@ A length of time is written as in the file of limits: 250ms, 3s, 1min.";
 pub(super) struct Serve {
     /// The file of limits, which may change; without it each client address has 100 requests a minute
     limits: Option<PathBuf>,
-    /// Where clients and proxies connect, or `none`
+    /// Where clients and proxies connect: `HOST:PORT`, `unix:PATH`, `fd:NAME` for a socket of systemd, or `none`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3000")]
     listen: Address,
+    /// A file in PEM: the certificate by which `--listen` speaks TLS, and those that lead to its authority
+    #[arg(long, value_name = "FILE", requires = "listen_key")]
+    listen_certificate: Option<PathBuf>,
+    /// A file in PEM: the key of that certificate
+    #[arg(long, value_name = "FILE", requires = "listen_certificate")]
+    listen_key: Option<PathBuf>,
+    /// A file in PEM: the authorities by which clients of `--listen` need a certificate
+    #[arg(long, value_name = "FILE", requires = "listen_certificate")]
+    listen_client_ca: Option<PathBuf>,
     /// The service behind this one, `http://HOST:PORT` or `https://HOST:PORT`
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
@@ -47,13 +61,19 @@ pub(super) struct Serve {
     /// How long the upstream may neither answer nor take more of the request, and the client send no more of it
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = length)]
     upstream_timeout: Duration,
-    /// How many connections a client address has at once, if it is no proxy
-    #[arg(long, value_name = "NUMBER", default_value_t = server::CLIENT_CONNECTIONS, value_parser = number)]
-    client_connections: usize,
-    /// Where operators, probes and Prometheus connect, or `none`
+    /// Where operators, probes and Prometheus connect, as for `--listen`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3001")]
     ops: Address,
-    /// Where Envoy asks over gRPC, or `none`
+    /// A file in PEM: the certificate by which `--ops` speaks TLS, and those that lead to its authority
+    #[arg(long, value_name = "FILE", requires = "ops_key")]
+    ops_certificate: Option<PathBuf>,
+    /// A file in PEM: the key of that certificate
+    #[arg(long, value_name = "FILE", requires = "ops_certificate")]
+    ops_key: Option<PathBuf>,
+    /// A file in PEM: the authorities by which clients of `--ops` need a certificate
+    #[arg(long, value_name = "FILE", requires = "ops_certificate")]
+    ops_client_ca: Option<PathBuf>,
+    /// Where Envoy asks over gRPC: `HOST:PORT`, or `none`
     #[arg(long, value_name = "ADDRESS", default_value = "none")]
     grpc: Address,
     /// The file of a token that opens `/status` and `/dashboard` to operators who are not on this machine
@@ -65,15 +85,20 @@ pub(super) struct Serve {
     /// Let operators block keys and change limits
     #[arg(long)]
     ops_writable: bool,
+    /// The file that keeps what was used over a restart, with the store in this process
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// Be ready although the store has never answered
     #[arg(long)]
     ready_without_store: bool,
     /// How long to serve on after SIGTERM, no longer ready, until load balancers have seen that
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = pause)]
     lame_duck: Duration,
-    /// How long requests under way may then take to end
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = pause)]
-    drain: Duration,
+    #[command(flatten)]
+    bounds: Bounds,
+    /// How many refused requests the log has in each second, for each policy
+    #[arg(long, value_name = "NUMBER", default_value_t = REFUSALS)]
+    log_refusals: u32,
     /// The form of the log on standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log: Form,
@@ -93,21 +118,24 @@ impl Serve {
             Form::Text => log.init(),
             Form::Json => log.json().flatten_event(true).init(),
         }
+        let handed = Handed::from_env();
         let runtime = Runtime::new()?;
-        let ended = runtime.block_on(self.serve());
+        let ended = runtime.block_on(self.serve(handed));
         // What still runs is not waited for.
         runtime.shutdown_background();
         ended
     }
 
-    async fn serve(self) -> Result<(), BoxError> {
+    async fn serve(self, mut handed: Handed) -> Result<(), BoxError> {
         let mut signals = Signals::new()?;
-        let limits = self.limits()?;
+        let state = self.state.as_deref().map(State::open).transpose()?;
+        let limits = self.limits(state.as_ref())?;
         let operators = self.operators()?;
-        let listener = self.listen.listen("listen").await?;
-        let ops = self.ops.listen("ops").await?;
-        let grpc = self.grpc.listen("grpc").await?;
-        if listener.is_none() && ops.is_none() && grpc.is_none() {
+        let [certificate, ops_certificate] = self.certificates()?;
+        let socket = self.listen.listen("listen", &mut handed).await?;
+        let ops_socket = self.ops.listen("ops", &mut handed).await?;
+        let grpc = self.grpc(&mut handed).await?;
+        if socket.is_none() && ops_socket.is_none() && grpc.is_none() {
             return Err("--listen, --ops and --grpc are none: nothing would be served".into());
         }
         let upstream = self.upstream().await?;
@@ -119,84 +147,170 @@ impl Serve {
             let limiter = limits.layer().limiter();
             tokio::spawn(phase::become_ready(phase.clone(), limiter));
         }
-        if let Some(listener) = &listener {
+        if let Some(socket) = &socket {
+            let url = socket.url(certificate.is_some(), "");
+            self.announce(&url, upstream.as_ref());
+        }
+        self.bounds.open_files();
+        let files = Files {
+            limits: limits.clone(),
+            certificates: certificate
+                .iter()
+                .chain(&ops_certificate)
+                .cloned()
+                .collect(),
+        };
+        for certificate in files.certificates.clone() {
+            tokio::spawn(certificate.follow());
+        }
+        let bounds = server::Bounds::from(&self.bounds);
+        let server = Server::new(bounds.clone(), phase.subscribe()).over_tls(certificate);
+        if let Some(socket) = ops_socket {
             println!(
-                "listening on http://{}, {}, with {}",
-                listener.local_addr()?,
-                match &upstream {
-                    Some(upstream) => format!("before {upstream}"),
-                    None => "for proxies that ask".to_owned(),
-                },
-                match &self.limits {
-                    Some(file) => format!("the limits of {}", file.display()),
-                    None => "the built-in limits".to_owned(),
-                }
+                "operators: {}",
+                socket.url(ops_certificate.is_some(), "/dashboard")
             );
-        }
-        if let Some(listener) = ops {
-            println!("operators: http://{}/dashboard", listener.local_addr()?);
-            let router = ops::router(&limits, operators, phase.subscribe());
-            let service = router.into_make_service_with_connect_info::<SocketAddr>();
             // It answers until the process ends.
-            tokio::spawn(axum::serve(listener, service).into_future());
+            let ops = Server::new(bounds.clone(), watch::channel(Phase::Ready).1);
+            let ops = ops.over_tls(ops_certificate);
+            let servers = vec![("listen", server.clone()), ("ops", ops.clone())];
+            let router = ops::router(&limits, operators, phase.subscribe(), servers);
+            tokio::spawn(ops.serve(socket, Answers::Operators(router)));
         }
+        if let Some(state) = state.clone() {
+            tokio::spawn(state.keep());
+        }
+        systemd::ready();
+        tokio::spawn(systemd::watchdog());
 
         if let Some(listener) = &grpc {
             println!("Envoy: {}", listener.local_addr()?);
         }
-        let gateway = Gateway::new(limits.clone(), upstream).in_phase(phase.subscribe());
-        let stop = watch::Sender::new(false);
-        let stopped = || {
-            let mut stop = stop.subscribe();
-            async move { drop(stop.wait_for(|is_stopped| *is_stopped).await) }
-        };
+        let gateway = Gateway::new(limits.clone(), upstream).log_refusals(self.log_refusals);
         let serving = async {
-            let clients = async {
-                match listener {
-                    Some(listener) => {
-                        let (gateway, connections) = (gateway.clone(), self.client_connections);
-                        server::serve(listener, gateway, stopped(), self.drain, connections).await;
-                    }
-                    None => stopped().await,
-                }
-            };
             let calls = async {
                 let Some(listener) = grpc else { return };
-                let (gateway, phase) = (gateway.clone(), phase.subscribe());
-                let served = envoy::serve(listener, gateway, phase, stopped(), self.drain).await;
-                if let Err(error) = served {
+                let (gateway, stop) = (gateway.clone(), server.clone());
+                let (phase, drain) = (phase.subscribe(), bounds.drain);
+                let ended = envoy::serve(listener, gateway, phase, stop.stopped(), drain).await;
+                if let Err(error) = ended {
                     tracing::error!("--grpc: {error}");
+                }
+            };
+            let clients = async {
+                match socket {
+                    Some(socket) => {
+                        let answers = Answers::Gateway(gateway.clone());
+                        server.clone().serve(socket, answers).await;
+                    }
+                    None => server.stopped().await,
                 }
             };
             tokio::join!(clients, calls);
             limits.config().give_leases_back().await;
-        };
-        let stopping = async {
-            signals.stop(&limits).await;
-            phase.send_replace(Phase::Draining);
-            tracing::info!("stopping: unready, and serving for {:?}", self.lame_duck);
-            tokio::select! {
-                () = sleep(self.lame_duck) => {}
-                () = signals.stop(&limits) => return,
+            if let Some(state) = &state {
+                state.save().await;
             }
-            stop.send_replace(true);
-            signals.stop(&limits).await;
         };
         tokio::select! {
             () = serving => Ok(()),
-            () = stopping => Err("a second signal ends the program at once".into()),
+            () = self.stop(&mut signals, &files, &phase) => {
+                Err("a second signal ends the program at once".into())
+            }
         }
     }
 
-    fn limits(&self) -> Result<Limits, BoxError> {
+    /// Takes the server through its last phases, until a second signal.
+    async fn stop(&self, signals: &mut Signals, files: &Files, phase: &watch::Sender<Phase>) {
+        signals.stop(files).await;
+        phase.send_replace(Phase::Draining);
+        systemd::stopping();
+        tracing::info!("stopping: unready, and serving for {:?}", self.lame_duck);
+        tokio::select! {
+            () = sleep(self.lame_duck) => {}
+            () = signals.stop(files) => return,
+        }
+        phase.send_replace(Phase::Stopped);
+        signals.stop(files).await;
+    }
+
+    fn announce(&self, url: &str, upstream: Option<&Upstream>) {
+        println!(
+            "listening on {url}, {}, with {}",
+            match upstream {
+                Some(upstream) => format!("before {upstream}"),
+                None => "for proxies that ask".to_owned(),
+            },
+            match &self.limits {
+                Some(file) => format!("the limits of {}", file.display()),
+                None => "the built-in limits".to_owned(),
+            }
+        );
+    }
+
+    async fn grpc(&self, handed: &mut Handed) -> Result<Option<TcpListener>, String> {
+        match self.grpc.listen("grpc", handed).await? {
+            None => Ok(None),
+            Some(Socket::Tcp(listener)) => Ok(Some(listener)),
+            Some(_) => Err(format!(
+                "--grpc: {}: write an address and a port, or none",
+                self.grpc
+            )),
+        }
+    }
+
+    fn limits(&self, state: Option<&State>) -> Result<Limits, BoxError> {
         let Some(file) = &self.limits else {
-            return Limits::built_in();
+            return Limits::built_in(state.map(State::store));
         };
-        let config = Config::read(file)?;
+        let mut config = Config::read(file)?;
+        if let Some(state) = state {
+            // The file is right, so the one mistake that is left is that it has a store of its own.
+            let with_state = Config::builder().store(state.store()).read(file);
+            config = with_state.map_err(|_| {
+                format!(
+                    "--state: {} has a table `store`, and the state of Redis outlives this process; leave out the flag, or \
+                     the table",
+                    file.display()
+                )
+            })?;
+        }
         for warning in config.warnings() {
             tracing::warn!("{warning}");
         }
         Ok(config.watch()?.into())
+    }
+
+    /// Returns the certificates of `--listen` and of `--ops`.
+    fn certificates(&self) -> Result<[Option<Certificate>; 2], String> {
+        let read = |flag,
+                    certificate: &Option<PathBuf>,
+                    key: &Option<PathBuf>,
+                    client_ca: &Option<PathBuf>| {
+            let (Some(certificate), Some(key)) = (certificate.clone(), key.clone()) else {
+                return Ok(None);
+            };
+            let files = certificate::Files {
+                certificate,
+                key,
+                client_ca: client_ca.clone(),
+            };
+            Certificate::read(flag, files).map(Some)
+        };
+        Ok([
+            read(
+                "listen",
+                &self.listen_certificate,
+                &self.listen_key,
+                &self.listen_client_ca,
+            )?,
+            read(
+                "ops",
+                &self.ops_certificate,
+                &self.ops_key,
+                &self.ops_client_ca,
+            )?,
+        ])
     }
 
     fn operators(&self) -> Result<Operators, BoxError> {
@@ -224,41 +338,5 @@ impl Serve {
             return Ok(None);
         };
         Ok(Some(Upstream::new(&url, &roots, self.upstream_timeout)?))
-    }
-}
-
-/// Reads a length of time as a file of limits spells it.
-fn length(text: &str) -> Result<Duration, &'static str> {
-    let quota = format!("1/{text}").parse::<Quota>();
-    quota
-        .map(|quota| quota.period())
-        .map_err(|_| "write a length of time such as 250ms, 2s or 1min")
-}
-
-/// Reads a length of time that may be none.
-fn pause(text: &str) -> Result<Duration, &'static str> {
-    match text {
-        "0" | "0s" | "0ms" => Ok(Duration::ZERO),
-        _ => length(text),
-    }
-}
-
-fn number(text: &str) -> Result<usize, &'static str> {
-    let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or("write a whole number, from 1")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_length_of_time_is_spelled_as_in_the_file() {
-        for (text, expected) in [("250ms", 250), ("3s", 3_000), ("1min", 60_000)] {
-            assert_eq!(length(text), Ok(Duration::from_millis(expected)));
-        }
-        for wrong in ["0", "3", "-1s", "soon", ""] {
-            length(wrong).unwrap_err();
-        }
     }
 }

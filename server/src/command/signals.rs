@@ -4,9 +4,26 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::systemd;
+use crate::certificate::Certificate;
 use crate::limits::Limits;
 
-/// `SIGTERM` and `SIGINT` stop the server, and `SIGHUP` makes it read its file again.
+/// What is read again when the process is told to.
+#[derive(Clone)]
+pub(super) struct Files {
+    pub(super) limits: Limits,
+    pub(super) certificates: Vec<Certificate>,
+}
+
+impl Files {
+    /// It reads from the disk. The log and the status have the mistakes.
+    fn reload(&self) {
+        self.limits.reload();
+        self.certificates.iter().for_each(Certificate::reload);
+    }
+}
+
+/// `SIGTERM` and `SIGINT` stop the server, and `SIGHUP` makes it read its files again.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -22,16 +39,17 @@ impl Signals {
         })
     }
 
-    /// Waits for the next signal to stop, and reloads these limits meanwhile, as often as it is told to.
-    pub(super) async fn stop(&mut self, limits: &Limits) {
+    /// Waits for the next signal to stop, and reads these files meanwhile, as often as it is told to.
+    pub(super) async fn stop(&mut self, files: &Files) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.hangup.recv() => {
-                    let limits = limits.clone();
-                    // It reads from the disk. The log and the status have the mistakes.
-                    let _ = tokio::task::spawn_blocking(move || limits.reload()).await;
+                    systemd::reloading();
+                    let files = files.clone();
+                    let _ = tokio::task::spawn_blocking(move || files.reload()).await;
+                    systemd::ready();
                 }
             }
         }

@@ -218,9 +218,8 @@ async fn a_client_is_the_peer_of_envoy_whatever_it_says_itself() {
     }
     assert_eq!(statuses, [200, 200, 429]);
 
-    let behind = format!(
-        "[proxies]\nnetworks = [\"192.0.2.0/24\"]\nheader = \"x-forwarded-for\"\n{alone}"
-    );
+    let behind =
+        format!("[proxies]\nnetworks = [\"192.0.2.0/24\"]\nheader = \"x-forwarded-for\"\n{alone}");
     let envoy = Envoy::before(&behind).await;
     for number in 0..3 {
         assert_eq!(envoy.status(forged(number)).await, 200);

@@ -1,9 +1,12 @@
 use std::fs;
-use std::future::pending;
 
-use ratelimitd::{Gateway, Limits, server};
+use ratelimitd::phase::Phase;
+use ratelimitd::server::{Answers, Bounds, Server};
+use ratelimitd::socket::Socket;
+use ratelimitd::{Gateway, Limits};
+use tokio::sync::watch;
 
-use super::scene::{LONG, Scene, WIDE, ask_at, listener};
+use super::scene::{Scene, WIDE, ask_at, listener};
 
 const PROXIES: &str = "[proxies]\nnetworks = [\"127.0.0.0/8\"]\nheader = \"x-forwarded-for\"\n";
 
@@ -55,9 +58,9 @@ async fn changed_limits_hold_for_the_next_request_and_for_questions() {
 async fn without_an_upstream_questions_alone_are_answered() {
     let (listener, _) = listener().await;
     let address = listener.local_addr().unwrap();
-    let gateway = Gateway::new(Limits::built_in().unwrap(), None);
-    let serving = server::serve(listener, gateway, pending(), LONG, 100);
-    let serving = tokio::spawn(serving);
+    let gateway = Gateway::new(Limits::built_in(None).unwrap(), None);
+    let server = Server::new(Bounds::default(), watch::channel(Phase::Ready).1);
+    let serving = tokio::spawn(server.serve(Socket::Tcp(listener), Answers::Gateway(gateway)));
     let get = |path: &'static str| async move {
         let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
         ask_at(address, &request).await

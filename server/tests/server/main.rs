@@ -3,10 +3,12 @@
 mod counted;
 mod envoy;
 mod failing;
+mod floods;
 mod forwarding;
 mod grpc;
 mod hostile;
 mod limits;
+mod listeners;
 mod nginx;
 mod process;
 mod program;

@@ -9,22 +9,33 @@ use serde_json::Value;
 
 use super::program::File;
 
-const HOST: &str = "host: localhost\r\n";
+pub(crate) const HOST: &str = "host: localhost\r\n";
 
 /// A server that ends with the test.
-struct Server {
-    child: Child,
-    clients: String,
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    pub(crate) clients: String,
     operators: String,
     _output: BufReader<ChildStdout>,
 }
 
 impl Server {
-    fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0"])
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        program.env_clear();
+        let listen: &[_] = if arguments.contains(&"--listen") {
+            &[]
+        } else {
+            &["--listen", "127.0.0.1:0"]
+        };
+        Self::run(program, &[listen, arguments].concat())
+    }
+
+    /// Runs this command, which gets arguments of the program.
+    pub(crate) fn run(mut program: Command, arguments: &[&str]) -> Self {
+        let mut child = program
+            .args(["serve", "--ops", "127.0.0.1:0"])
             .args(arguments)
-            .env_clear()
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -33,14 +44,14 @@ impl Server {
         let mut address = |before: &str| {
             let mut line = String::new();
             output.read_line(&mut line).unwrap();
-            let rest = line
-                .strip_prefix(before)
-                .unwrap_or_else(|| panic!("{line}"));
-            let end = rest.find(|it: char| it != '.' && it != ':' && !it.is_ascii_digit());
-            rest[..end.unwrap()].to_owned()
+            let rest = line.strip_prefix(before);
+            let rest = rest.unwrap_or_else(|| panic!("{line}"));
+            let url = rest.split([',', '\n']).next().unwrap();
+            let address = url.split("://").last().unwrap();
+            address.trim_end_matches("/dashboard").to_owned()
         };
-        let clients = address("listening on http://");
-        let operators = address("operators: http://");
+        let clients = address("listening on ");
+        let operators = address("operators: ");
         Self {
             child,
             clients,
@@ -49,12 +60,12 @@ impl Server {
         }
     }
 
-    fn ops(&self, path: &str, fields: &str) -> String {
+    pub(crate) fn ops(&self, path: &str, fields: &str) -> String {
         get(&self.operators, path, fields)
     }
 
     /// Waits until the probe has this answer.
-    fn wait_until_ready_is(&self, status: u16) {
+    pub(crate) fn wait_until_ready_is(&self, status: u16) {
         let begun = Instant::now();
         while !self
             .ops("/readyz", HOST)
@@ -65,13 +76,13 @@ impl Server {
         }
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let process = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &process]).status();
         assert!(sent.unwrap().success());
     }
 
-    fn exit_code(&mut self) -> Option<i32> {
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 
@@ -94,7 +105,10 @@ impl Drop for Server {
 }
 
 fn get(address: &str, path: &str, fields: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
+    get_over(TcpStream::connect(address).unwrap(), path, fields)
+}
+
+pub(crate) fn get_over(mut stream: impl Read + Write, path: &str, fields: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n{fields}\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -273,4 +287,88 @@ fn a_signal_makes_it_read_its_file_again_and_the_log_is_json() {
     assert_eq!(next("the limits stay as they were")["level"], "WARN");
     server.signal("TERM");
     next("stopping");
+}
+
+#[test]
+fn the_log_has_some_refusals_a_second_with_their_trace() {
+    let limits = "[policies.address]\nquota = \"1/hour\"\nkey = \"client_ip\"\n";
+    let file = File::new("limits.toml", limits);
+    let mut server = Server::start(&[file.path(), "--sample", "--log", "json"]);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let parent = format!("traceparent: 00-{trace}-00f067aa0ba902b7-01\r\n");
+    let fields = format!("{HOST}{parent}");
+    let first = get(&server.clients, "/", &fields);
+    assert!(first.contains(&parent[.."traceparent".len()]) && first.contains(trace));
+    // The requests of one second, of which one has a line, and those of the next ones.
+    let lines = BufReader::new(server.child.stderr.take().unwrap()).lines();
+    let refusals = lines
+        .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap())
+        .filter(|event| event["message"] == "a request was refused");
+    let asking = server.clients.clone();
+    let is_told = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stop = is_told.clone();
+    let client = std::thread::spawn(move || {
+        let mut refused = 0_u64;
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            assert_eq!(status(&get(&asking, "/", &fields)), "429");
+            refused += 1;
+        }
+        refused
+    });
+    let told: Vec<_> = refusals.take(2).collect();
+    is_told.store(true, std::sync::atomic::Ordering::Relaxed);
+    let refused = client.join().unwrap();
+    assert_eq!(told[0]["policy"], "address");
+    assert_eq!(
+        (&told[0]["status"], &told[0]["trace_id"]),
+        (&429.into(), &trace.into())
+    );
+    assert_eq!(told[0]["suppressed"], 0);
+    let suppressed = told[1]["suppressed"].as_u64().unwrap();
+    assert!(
+        0 < suppressed && suppressed <= refused - 2,
+        "{suppressed} of {refused}"
+    );
+    assert!(!told[1].to_string().contains("127.0.0.1"), "{}", told[1]);
+}
+
+#[test]
+fn what_was_used_lasts_over_a_restart_and_a_damaged_file_is_set_aside() {
+    let limits = "[policies.address]\nquota = \"3/day\"\nkey = \"client_ip\"\n";
+    let (file, state) = (File::new("limits.toml", limits), File::new("state", ""));
+    std::fs::remove_file(state.path()).unwrap();
+    let arguments = [
+        file.path(),
+        "--sample",
+        "--state",
+        state.path(),
+        "--lame-duck",
+        "0s",
+    ];
+    let used = |requests: u32| {
+        let mut server = Server::start(&arguments);
+        let answers = (0..requests).map(|_| get(&server.clients, "/", HOST));
+        let answers: Vec<_> = answers.map(|answer| status(&answer).to_owned()).collect();
+        server.signal("TERM");
+        assert_eq!(server.exit_code(), Some(0));
+        let mut log = String::new();
+        server
+            .child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut log)
+            .unwrap();
+        (answers, log)
+    };
+    assert_eq!(used(2).0, ["200", "200"]);
+    assert_eq!(used(2).0, ["200", "429"]);
+    std::fs::write(state.path(), "no state").unwrap();
+    let (answers, log) = used(1);
+    assert_eq!(answers, ["200"]);
+    let aside = format!("{}.broken", state.path());
+    assert!(log.contains("--state: ") && log.contains(&aside), "{log}");
+    assert_eq!(std::fs::read(&aside).unwrap(), b"no state");
+    std::fs::remove_file(aside).unwrap();
+    assert_eq!(used(3).0, ["200", "200", "429"]);
 }

@@ -19,13 +19,17 @@ fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
 
 /// Returns what a command prints that ends well.
 fn printed(arguments: &[&str]) -> String {
-    let ended = run(arguments, &[]);
+    printed_with(arguments, &[])
+}
+
+pub(crate) fn printed_with(arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let ended = run(arguments, variables);
     assert!(ended.status.success(), "{ended:?}");
     String::from_utf8(ended.stdout).unwrap()
 }
 
 /// Returns the exit code, and what is printed as an error.
-fn failed(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+pub(crate) fn failed(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let ended = run(arguments, variables);
     assert_eq!(String::from_utf8(ended.stdout).unwrap(), "");
     (
@@ -107,9 +111,21 @@ fn what_cannot_be_served_is_told_and_nothing_starts() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let file = File::new("bad.toml", "[policies.a]\nquota = \"a few\"\n");
+    let redis = "[policies.a]\nquota = \"1/hour\"\nkey = \"global\"\n[store]\nredis = \"redis://127.0.0.1:1/\"\n";
+    let redis = File::new("redis.toml", redis);
+    let state = File::new("state", "");
+    fs::remove_file(state.path()).unwrap();
     for (arguments, expected) in [
         (
-            &["serve", "--ops", "none", "--listen", &taken][..],
+            &["serve", redis.path(), "--state", state.path()][..],
+            "has a table `store`",
+        ),
+        (
+            &["serve", "--state", "/no-such-folder/state"],
+            "--state: /no-such-folder/state: ",
+        ),
+        (
+            &["serve", "--ops", "none", "--listen", &taken],
             "--listen: ",
         ),
         (&["serve", "--listen", "none", "--ops", &taken], "--ops: "),
@@ -344,5 +360,71 @@ fn replay_compares_two_files() {
     assert!(
         !ended.status.success() && error.starts_with("line 2: "),
         "{error}"
+    );
+}
+
+/// A thousand addresses with up to five requests in a minute, of ten tenants, and one address with five hundred.
+#[test]
+fn suggest_prints_limits_that_let_nearly_all_keys_alone() {
+    let mut log = String::new();
+    let mut line = |at: u64, key: &str, tenant: u64| {
+        let at = 1_700_000_040_000_000 + at;
+        writeln!(
+            log,
+            "{{\"t_us\":{at},\"key\":\"{key}\",\"headers\":{{\"X-Tenant\":\"t{tenant}\"}}}}"
+        )
+        .unwrap();
+    };
+    for round in 0..5 {
+        for key in 0..1000_u64 {
+            if round <= key % 5 {
+                line(
+                    round * 10_000_000 + key,
+                    &format!("10.0.{}.{}", key / 250, key % 250),
+                    key % 10,
+                );
+            }
+        }
+        for request in 0..100 {
+            line(round * 10_000_000 + 1_000 + request, "192.0.2.1", 0);
+        }
+    }
+    let log = File::new("log.jsonl", &log);
+    let text = printed(&[
+        "suggest",
+        log.path(),
+        "--key",
+        "client_ip",
+        "--key",
+        "x-tenant",
+    ]);
+    for expected in [
+        "[policies.client_ip]\nmode = \"shadow\"\nalgorithm = \"sliding-window\"\nquota = \"8/minute\"\nkey = \"client_ip\"\n",
+        "half of the keys had at most 3, 99.9 % at most 5, and the\n# busiest 500. This limit would have refused requests of 1 keys.\n",
+        "[policies.x_tenant]\n",
+        "key = { header = \"x-tenant\" }\n",
+    ] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+    let file = File::new("suggested.toml", &text);
+    printed(&["check", file.path()]);
+    // In force, it refuses the one address.
+    let enforced = text.replace("mode = \"shadow\"\n", "");
+    let file = File::new("enforced.toml", &enforced);
+    let decided = printed(&["replay", file.path(), log.path(), "--jsonl"]);
+    let refused = decided
+        .lines()
+        .filter(|it| it.contains("\"allowed\":false"));
+    let mut keys: Vec<_> = refused
+        .map(|it| serde_json::from_str::<Value>(it).unwrap()["key"].clone())
+        .collect();
+    assert_eq!(keys.len(), 492);
+    keys.dedup();
+    assert_eq!(keys, ["192.0.2.1"]);
+
+    let (code, error) = failed(&["suggest", log.path(), "--key", "x-user"], &[]);
+    assert_eq!(
+        (code, &*error),
+        (Some(1), "--key x-user: no request of the log has it\n")
     );
 }

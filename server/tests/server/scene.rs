@@ -7,10 +7,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use ratelimitd::phase::Phase;
+use ratelimitd::server::{Answers, Bounds, Server};
+use ratelimitd::socket::Socket;
 use ratelimitd::tls::Roots;
-use ratelimitd::{Gateway, Upstream, sample, server};
+use ratelimitd::{Gateway, Upstream, sample};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower_ratelimit::config::{Config, Watched};
 
@@ -37,6 +41,12 @@ impl Scene {
         Self::until(pending(), upstream, limits, LONG).await.0
     }
 
+    /// Before an upstream, with clients that may take so much.
+    pub(crate) async fn within(bounds: Bounds, upstream: &str, limits: &str) -> Self {
+        let upstream = Upstream::new(upstream, &Roots::default(), LONG).unwrap();
+        Self::start(bounds, pending(), upstream, limits).await.0
+    }
+
     /// Returns a gateway that stops with `stop`, and the task that serves until then.
     pub(crate) async fn until(
         stop: impl Future<Output = ()> + Send + 'static,
@@ -56,23 +66,36 @@ impl Scene {
         limits: &str,
         timeout: Duration,
     ) -> (Self, JoinHandle<()>) {
+        let bounds = Bounds {
+            drain: LONG,
+            ..Bounds::default()
+        };
+        let upstream = Upstream::new(upstream, roots, timeout).unwrap();
+        Self::start(bounds, stop, upstream, limits).await
+    }
+
+    async fn start(
+        bounds: Bounds,
+        stop: impl Future<Output = ()> + Send + 'static,
+        upstream: Upstream,
+        limits: &str,
+    ) -> (Self, JoinHandle<()>) {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("ratelimitd-{}-{number}.toml", std::process::id());
         let file = std::env::temp_dir().join(name);
         fs::write(&file, limits).unwrap();
         let watched = Config::read(&file).unwrap().watch().unwrap();
-        let upstream = Upstream::new(upstream, roots, timeout).unwrap();
         let gateway = Gateway::new(watched.clone(), upstream);
         let (listener, _) = listener().await;
         let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(server::serve(
-            listener,
-            gateway,
-            stop,
-            LONG,
-            server::CLIENT_CONNECTIONS,
-        ));
+        let phase = watch::Sender::new(Phase::Ready);
+        let server = Server::new(bounds, phase.subscribe());
+        tokio::spawn(async move {
+            stop.await;
+            phase.send_replace(Phase::Stopped);
+        });
+        let serving = tokio::spawn(server.serve(Socket::Tcp(listener), Answers::Gateway(gateway)));
         let scene = Self {
             address,
             watched,

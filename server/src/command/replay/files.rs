@@ -9,7 +9,7 @@ use serde::Serialize;
 use tower_ratelimit::config::{Config, Replay, Replayed};
 use tower_ratelimit::{Decision, Micros, Outcome};
 
-use super::Request;
+use super::super::log::Request;
 use super::tally::Tally;
 use crate::BoxError;
 

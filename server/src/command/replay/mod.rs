@@ -1,14 +1,11 @@
 mod files;
 mod tally;
 
-use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
-
-use serde::Deserialize;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
 
 use self::files::Files;
+use super::log;
 use crate::BoxError;
 
 /// What `--help` says below the flags.
@@ -38,31 +35,20 @@ pub(crate) struct Replay {
     jsonl: bool,
 }
 
-#[derive(Deserialize)]
-struct Request {
-    t_us: u64,
-    key: String,
-    cost: Option<u32>,
-    method: Option<String>,
-    path: Option<String>,
-    plan: Option<String>,
-    #[serde(default)]
-    headers: HashMap<String, String>,
-}
-
 impl Replay {
     pub(crate) fn run(self) -> Result<(), BoxError> {
         let mut files = Files::read(&self.file, self.versus.as_deref())?;
-        let input: Box<dyn BufRead> = if self.log == Path::new("-") {
-            Box::new(io::stdin().lock())
-        } else {
-            let log = File::open(&self.log);
-            let log = log.map_err(|error| format!("{}: {error}", self.log.display()))?;
-            Box::new(BufReader::new(log))
-        };
+        let log = log::open(&self.log)?;
         let mut output = BufWriter::new(io::stdout().lock());
         // An unreadable line ends the replay, and the results until then are printed.
-        let ended = self.decide(input, &mut output, &mut files);
+        let ended = log::each(log, |number, request| {
+            let decided = files.decide(number, &request)?;
+            if self.jsonl {
+                serde_json::to_writer(&mut output, &decided)?;
+                output.write_all(b"\n")?;
+            }
+            Ok(())
+        });
         if self.jsonl {
             eprint!("{files}");
         } else {
@@ -71,41 +57,4 @@ impl Replay {
         output.flush()?;
         ended
     }
-
-    fn decide(
-        &self,
-        input: impl BufRead,
-        output: &mut impl Write,
-        files: &mut Files,
-    ) -> Result<(), BoxError> {
-        let mut last = 0;
-        for (number, line) in (1..).zip(input.lines()) {
-            let at = |error: BoxError| format!("line {number}: {error}");
-            let line = line.map_err(|error| at(error.into()))?;
-            if line.trim().is_empty() {
-                continue;
-            }
-            let request = request(&line).map_err(|error| at(error.into()))?;
-            if request.t_us < last {
-                let back = last - request.t_us;
-                eprintln!("line {number}: time steps back by {back} µs");
-            }
-            last = request.t_us;
-            let decided = files.decide(number, &request).map_err(at)?;
-            if self.jsonl {
-                serde_json::to_writer(&mut *output, &decided)?;
-                output.write_all(b"\n")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn request(line: &str) -> Result<Request, String> {
-    serde_json::from_str(line).map_err(|error| {
-        // The error would say "at line 1", because each line is a text of its own.
-        let error = error.to_string();
-        let what = error.split(" at line ").next().unwrap_or_default();
-        format!("{what}: write a request such as {{\"t_us\":1700000000000000,\"key\":\"ann\",\"cost\":1}}")
-    })
 }

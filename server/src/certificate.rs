@@ -1,0 +1,215 @@
+//! TLS of a listener.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
+use tokio::time::sleep;
+use tokio_rustls::TlsAcceptor;
+
+/// The time between two looks at the files.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// The files of a listener over TLS, in PEM.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The certificate, and those that lead to its authority.
+    pub certificate: PathBuf,
+    /// The key of the certificate.
+    pub key: PathBuf,
+    /// The authorities of clients. With this file, a client without a certificate of theirs is refused.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The certificate of a listener. It is read again when its files change.
+#[derive(Clone)]
+pub struct Certificate {
+    /// The flag of the listener.
+    flag: &'static str,
+    files: Arc<Files>,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    config: Arc<ServerConfig>,
+    /// The bytes of the newest files, whether they are in force or not.
+    newest: Result<Texts, String>,
+    /// Why the newest files are not in force.
+    error: Option<String>,
+}
+
+/// The bytes of the files.
+#[derive(PartialEq, Eq)]
+struct Texts {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+}
+
+impl Certificate {
+    /// Reads the certificate of a listener, which this flag opens.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read or has no PEM of its kind, and when the key is not that of the certificate.
+    pub fn read(flag: &'static str, files: Files) -> Result<Self, String> {
+        let texts = files.read(flag)?;
+        let config = files.config(flag, &texts)?;
+        warn_of_readers(flag, &files.key);
+        let state = State {
+            config: Arc::new(config),
+            newest: Ok(texts),
+            error: None,
+        };
+        Ok(Self {
+            flag,
+            files: Arc::new(files),
+            state: Arc::new(Mutex::new(state)),
+        })
+    }
+
+    /// Looks at the files for as long as the process runs.
+    pub(crate) async fn follow(self) {
+        loop {
+            sleep(AGAIN).await;
+            let certificate = self.clone();
+            let _ = tokio::task::spawn_blocking(move || certificate.reload()).await;
+        }
+    }
+
+    /// Puts the files into force if they have changed. With a mistake in them, what is in force stays.
+    pub(crate) fn reload(&self) {
+        let newest = self.files.read(self.flag);
+        if self.lock().newest == newest {
+            return;
+        }
+        let config = match &newest {
+            Ok(texts) => self.files.config(self.flag, texts),
+            Err(error) => Err(error.clone()),
+        };
+        let mut state = self.lock();
+        state.newest = newest;
+        match config {
+            Ok(config) => {
+                tracing::info!("--{}-certificate was read again", self.flag);
+                state.config = Arc::new(config);
+                state.error = None;
+            }
+            Err(error) => {
+                tracing::warn!("the certificate stays as it was: {error}");
+                state.error = Some(error);
+            }
+        }
+    }
+
+    /// Returns what speaks TLS to the next client.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        Arc::clone(&self.lock().config).into()
+    }
+
+    /// Returns why the newest files are not in force.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.lock().error.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Files {
+    fn read(&self, flag: &str) -> Result<Texts, String> {
+        let read =
+            |of: &str, path: &Path| fs::read(path).map_err(|error| wrong(flag, of, path, error));
+        Ok(Texts {
+            certificate: read("certificate", &self.certificate)?,
+            key: read("key", &self.key)?,
+            client_ca: self
+                .client_ca
+                .as_deref()
+                .map(|path| read("client-ca", path))
+                .transpose()?,
+        })
+    }
+
+    fn config(&self, flag: &str, texts: &Texts) -> Result<ServerConfig, String> {
+        let of_certificate = |error: String| wrong(flag, "certificate", &self.certificate, error);
+        let of_key = |error: String| wrong(flag, "key", &self.key, error);
+        let certificates = certificates(&texts.certificate).map_err(of_certificate)?;
+        let key =
+            PrivateKeyDer::from_pem_slice(&texts.key).map_err(|error| of_key(error.to_string()))?;
+        // The provider is named, since other packages of a build may bring other cryptography.
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| of_certificate(error.to_string()))?;
+        let builder = match (&texts.client_ca, &self.client_ca) {
+            (Some(text), Some(path)) => {
+                let of_roots = |error: String| wrong(flag, "client-ca", path, error);
+                let mut roots = RootCertStore::empty();
+                for root in self::certificates(text).map_err(of_roots)? {
+                    roots
+                        .add(root)
+                        .map_err(|error| of_roots(error.to_string()))?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
+                builder.with_client_cert_verifier(
+                    verifier.map_err(|error| of_roots(error.to_string()))?,
+                )
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        let config = builder.with_single_cert(certificates, key);
+        let mut config = config.map_err(|error| match error {
+            Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => of_key(format!(
+                "it is not the key of {}",
+                self.certificate.display()
+            )),
+            error => of_certificate(error.to_string()),
+        })?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+/// Leaves out the key.
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the certificates of a text in PEM, of which there is at least one.
+fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let found = found.map_err(|error| error.to_string())?;
+    if found.is_empty() {
+        return Err("it has no certificate in PEM".to_owned());
+    }
+    Ok(found)
+}
+
+fn wrong(flag: &str, of: &str, path: &Path, error: impl fmt::Display) -> String {
+    format!("--{flag}-{of}: {}: {error}", path.display())
+}
+
+/// Warns if others than the owner and its group may read a secret.
+fn warn_of_readers(flag: &str, path: &Path) {
+    let mode = fs::metadata(path).map_or(0, |it| it.permissions().mode());
+    if mode & 0o004 != 0 {
+        tracing::warn!(
+            "--{flag}-key: {}: other users of this machine may read it: take that right away, `chmod o-r`",
+            path.display()
+        );
+    }
+}

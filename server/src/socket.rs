@@ -1,0 +1,115 @@
+//! Sockets that accept connections.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream as Blocking;
+use std::path::{Path, PathBuf};
+
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_util::either::Either;
+
+/// The peer of a connection over a Unix socket is on this machine.
+const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// A connection over TCP or a Unix socket.
+pub(crate) type Stream = Either<TcpStream, UnixStream>;
+
+/// A socket that accepts connections.
+#[derive(Debug)]
+pub enum Socket {
+    /// A port.
+    Tcp(TcpListener),
+    /// A Unix socket that another program has opened.
+    Unix(UnixListener),
+    /// A Unix socket at a path.
+    At(UnixListener, Left),
+}
+
+/// The path of a Unix socket, which goes away with this value.
+#[derive(Debug)]
+pub struct Left(PathBuf);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Socket {
+    /// Opens a Unix socket at this path. One that a program has left behind there is replaced.
+    ///
+    /// # Errors
+    ///
+    /// When the path has another file, when a program accepts connections there, and when the folder cannot be written.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        let opened = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
+                fs::remove_file(path)?;
+                UnixListener::bind(path)
+            }
+            opened => opened,
+        };
+        Ok(Self::At(opened?, Left(path.to_owned())))
+    }
+
+    pub(crate) async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // Small frames of a stream are passed at once.
+                let _ = stream.set_nodelay(true);
+                Ok((Either::Left(stream), peer))
+            }
+            Self::Unix(listener) | Self::At(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Either::Right(stream), HERE))
+            }
+        }
+    }
+
+    /// Returns the connections that nothing has accepted yet. They would be reset when the socket closes.
+    pub(crate) fn close(self) -> Vec<(Stream, SocketAddr)> {
+        let closed: io::Result<Vec<_>> = match self {
+            Self::Tcp(listener) => listener.into_std().map(|listener| {
+                let accepted = std::iter::from_fn(|| listener.accept().ok());
+                let streams = accepted.filter_map(|(stream, peer)| {
+                    stream.set_nonblocking(true).ok()?;
+                    let _ = stream.set_nodelay(true);
+                    Some((Either::Left(TcpStream::from_std(stream).ok()?), peer))
+                });
+                streams.collect()
+            }),
+            Self::Unix(listener) | Self::At(listener, _) => listener.into_std().map(|listener| {
+                let accepted = std::iter::from_fn(|| listener.accept().ok());
+                let streams = accepted.filter_map(|(stream, _)| {
+                    stream.set_nonblocking(true).ok()?;
+                    Some((Either::Right(UnixStream::from_std(stream).ok()?), HERE))
+                });
+                streams.collect()
+            }),
+        };
+        closed.unwrap_or_default()
+    }
+
+    /// Returns where clients find this path.
+    pub(crate) fn url(&self, is_over_tls: bool, path: &str) -> String {
+        let scheme = if is_over_tls { "https" } else { "http" };
+        match self {
+            Self::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => format!("{scheme}://{address}{path}"),
+                Err(error) => format!("{scheme}, at an unknown address: {error}"),
+            },
+            Self::Unix(_) => format!("a Unix socket, by {scheme}"),
+            Self::At(_, at) => format!("unix:{}, by {scheme}", at.0.display()),
+        }
+    }
+}
+
+/// Returns whether there is a socket on which no program accepts connections.
+fn is_left_behind(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && Blocking::connect(path).is_err_and(refused)
+}
