@@ -98,3 +98,7 @@ pub mod testing {}
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/migrating.md")]
 pub mod migrating {}
+
+#[cfg(all(feature = "config", feature = "axum"))]
+#[doc = include_str!("../docs/from-nginx.md")]
+pub mod from_nginx {}

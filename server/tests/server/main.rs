@@ -1,6 +1,7 @@
 //! The server over loopback connections, between a client and an upstream of the test.
 
 mod counted;
+mod deploy;
 mod envoy;
 mod failing;
 mod floods;
