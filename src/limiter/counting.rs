@@ -1,6 +1,5 @@
 //! Counts the decisions of a limiter.
 
-use std::iter;
 use std::sync::Arc;
 #[cfg(feature = "config")]
 use std::sync::OnceLock;
@@ -21,7 +20,7 @@ use crate::observe::{
     Count, Counters, Heaviest, HeavyKey, HeavyKeys, Metered, PolicyStats, Totals, Wait,
 };
 use crate::policy::{HeaviestKeys, Policy};
-use crate::store::{Amendment, Charge, Ledger};
+use crate::store::{Charge, Ledger};
 
 /// The counters of a limiter, and its policies.
 pub(super) struct LimiterCounters {
@@ -32,13 +31,13 @@ pub(super) struct LimiterCounters {
     /// The counters before a reload, if there was one.
     #[cfg(feature = "config")]
     past: OnceLock<Arc<Past>>,
-    /// The heaviest keys, by policy; `None` if no policy tracks them.
-    heaviest: Option<Box<[Option<Finder>]>>,
+    /// By policy; `None` if no policy tracks its heaviest keys.
+    heavy_hitters: Option<Box<[Option<HeavyHitters>]>>,
 }
 
-/// Finds the heaviest keys of a policy.
-struct Finder {
-    heaviest: Heaviest<Key>,
+/// The heaviest keys of a policy.
+struct HeavyHitters {
+    tracked: Heaviest<Key>,
     options: HeaviestKeys,
 }
 
@@ -55,26 +54,15 @@ impl LimiterCounters {
             since: SystemTime::now(),
             #[cfg(feature = "config")]
             past: OnceLock::new(),
-            heaviest: finders(policies),
+            heavy_hitters: heavy_hitters(policies),
         }
     }
-}
 
-fn finders(policies: &[Policy]) -> Option<Box<[Option<Finder>]>> {
-    let finder = |policy: &Policy| {
-        let options = policy.heaviest()?.clone();
-        let heaviest = Heaviest::new(options.places());
-        Some(Finder { heaviest, options })
-    };
-    let finders: Box<[_]> = policies.iter().map(finder).collect();
-    finders.iter().any(Option::is_some).then_some(finders)
-}
-
-impl LimiterCounters {
     /// Returns the heaviest keys of this policy.
     pub(super) fn heaviest(&self, policy: usize) -> Option<HeavyKeys> {
-        let Finder { heaviest, options } = self.heaviest.as_ref()?.get(policy)?.as_ref()?;
-        let read = heaviest.read(options.most());
+        let HeavyHitters { tracked, options } =
+            self.heavy_hitters.as_ref()?.get(policy)?.as_ref()?;
+        let read = tracked.read(options.most());
         let keys = read.keys.iter().map(|(key, weight)| HeavyKey {
             key: options.show(key),
             cost: weight.cost,
@@ -88,12 +76,31 @@ impl LimiterCounters {
         })
     }
 
-    /// Records that a key has asked a policy for this many units.
+    /// Records that a key has asked a policy for these units.
+    fn note(&self, tally: &Tally<'_>, is_refused: bool, at: Option<Micros>) {
+        let each = self.heavy_hitters.as_deref().unwrap_or_default();
+        if let Some(Some(heavy)) = each.get(tally.policy) {
+            heavy.tracked.add(tally.key, tally.units, is_refused, at);
+        }
+    }
+
     #[inline(never)]
-    fn note(&self, policy: usize, key: &Key, units: u32, is_refused: bool, at: Option<Micros>) {
-        let finders = self.heaviest.as_deref().unwrap_or_default();
-        if let Some(Some(finder)) = finders.get(policy) {
-            finder.heaviest.add(key, units, is_refused, at);
+    fn note_keys(&self, tallies: &mut dyn Iterator<Item = Tally<'_>>, decided: Decided<'_>) {
+        for mut tally in tallies {
+            match decided {
+                Decided::Outcomes(outcomes) => {
+                    let mut each = outcomes.iter();
+                    let outcome = each.find(|(policy, _)| *policy == tally.policy);
+                    let is_refused = outcome.is_some_and(|(_, outcome)| outcome.denies());
+                    if outcomes.is_allowed() && outcome.is_some_and(|(_, it)| it.is_allowed()) {
+                        tally.units = tally.units_now;
+                    }
+                    let at = Some(outcomes.at()).filter(|at| *at > Micros::ZERO);
+                    self.note(&tally, is_refused, at);
+                }
+                Decided::Verdict(verdict) => self.note(&tally, verdict == Err(tally.policy), None),
+                Decided::Nothing => {}
+            }
         }
     }
 
@@ -127,6 +134,16 @@ impl LimiterCounters {
     }
 }
 
+fn heavy_hitters(policies: &[Policy]) -> Option<Box<[Option<HeavyHitters>]>> {
+    let of_policy = |policy: &Policy| {
+        let options = policy.heaviest()?.clone();
+        let tracked = Heaviest::new(options.places());
+        Some(HeavyHitters { tracked, options })
+    };
+    let each: Box<[_]> = policies.iter().map(of_policy).collect();
+    each.iter().any(Option::is_some).then_some(each)
+}
+
 /// What is counted of a charge.
 #[derive(Clone, Copy)]
 pub(super) struct Tally<'a> {
@@ -136,6 +153,25 @@ pub(super) struct Tally<'a> {
     /// The units that are counted now, if they are charged: none of a request that is counted when it is settled, since a
     /// counter cannot take an estimate back.
     units_now: u32,
+}
+
+/// What was decided on a request.
+#[derive(Clone, Copy)]
+pub(super) enum Decided<'a> {
+    /// The outcomes are in units.
+    Outcomes(&'a Outcomes),
+    /// A verdict without numbers. A denial names a policy that denies.
+    Verdict(Result<(), usize>),
+    /// The store could not decide.
+    Nothing,
+}
+
+impl Decided<'_> {
+    /// Returns the verdict of a policy that is alone.
+    #[inline]
+    pub(super) fn by_one(policy: usize, is_allowed: bool) -> Self {
+        Self::Verdict(if is_allowed { Ok(()) } else { Err(policy) })
+    }
 }
 
 impl<'a> Tally<'a> {
@@ -178,94 +214,26 @@ impl Policies {
         })
     }
 
-    /// Counts a decided request. The outcomes are in units.
+    /// Counts a decision on a request, whatever asked for it.
     #[inline]
-    pub(super) fn count_decided<'a>(
+    pub(super) fn count<'a>(
         &self,
-        tallies: impl Iterator<Item = Tally<'a>> + Clone,
-        outcomes: &Outcomes,
+        tallies: impl ExactSizeIterator<Item = Tally<'a>> + Clone,
+        decided: Decided<'_>,
     ) {
-        let units = tallies.clone().map(|tally| (tally.policy, tally.units_now));
-        if !self.counted.counters.decided(units, outcomes) {
-            self.log_refusal(&mut tallies.clone(), outcomes);
-        }
-        if self.counted.heaviest.is_some() {
-            self.note_keys(&mut { tallies }, outcomes);
-        }
-    }
-
-    /// Counts a request that was decided under one policy.
-    #[inline]
-    pub(super) fn count_one(&self, tally: Tally<'_>, is_allowed: bool, outcomes: &Outcomes) {
         let counted = &self.counted;
-        match outcomes.first() {
-            Some(outcome) if is_allowed && counted.heaviest.is_none() => {
-                let (policy, units) = (tally.policy, tally.units_now);
-                counted.counters.allowed(policy, units, outcome);
+        let units = tallies.clone().map(|tally| (tally.policy, tally.units_now));
+        match decided {
+            Decided::Outcomes(outcomes) => {
+                if !counted.counters.decided(units, outcomes) {
+                    self.log_refusal(&mut tallies.clone(), outcomes);
+                }
             }
-            _ => self.count_alone(tally, outcomes),
+            Decided::Verdict(verdict) => counted.counters.judged(units, verdict),
+            Decided::Nothing => counted.counters.failed(units.map(|(policy, _)| policy)),
         }
-    }
-
-    // A function of its own: it would make the path of most requests longer.
-    #[inline(never)]
-    fn count_alone(&self, tally: Tally<'_>, outcomes: &Outcomes) {
-        self.count_decided(iter::once(tally), outcomes);
-    }
-
-    /// Counts a verdict on a request under one policy, without numbers.
-    #[expect(
-        clippy::inline_always,
-        reason = "a call costs a twelfth of the decision"
-    )]
-    #[inline(always)]
-    pub(super) fn count_judged_by_one(
-        &self,
-        policy: usize,
-        (key, units): (&Key, u32),
-        is_allowed: bool,
-    ) {
-        if self.counted.heaviest.is_some() {
-            self.counted.note(policy, key, units, !is_allowed, None);
-        }
-        let counters = &self.counted.counters;
-        counters.judged_by_one(policy, units, is_allowed);
-    }
-
-    /// Counts a verdict on a request, without numbers. A denial names a policy that denies.
-    #[inline]
-    pub(super) fn count_judged<'a>(
-        &self,
-        tallies: impl Iterator<Item = Tally<'a>> + Clone,
-        verdict: Result<(), usize>,
-    ) {
-        if self.counted.heaviest.is_some() {
-            for tally in tallies.clone() {
-                let is_refused = verdict == Err(tally.policy);
-                self.counted
-                    .note(tally.policy, tally.key, tally.units, is_refused, None);
-            }
-        }
-        let units = tallies.map(|tally| (tally.policy, tally.units));
-        self.counted.counters.judged(units, verdict);
-    }
-
-    #[inline(never)]
-    fn note_keys(&self, tallies: &mut dyn Iterator<Item = Tally<'_>>, outcomes: &Outcomes) {
-        let at = Some(outcomes.at()).filter(|at| *at > Micros::ZERO);
-        for tally in tallies {
-            let mut each = outcomes.iter();
-            let outcome = each.find(|(policy, _)| *policy == tally.policy);
-            let is_refused = outcome.is_some_and(|(_, outcome)| outcome.denies());
-            let is_charged =
-                outcomes.is_allowed() && outcome.is_some_and(|(_, it)| it.is_allowed());
-            let units = if is_charged {
-                tally.units_now
-            } else {
-                tally.units
-            };
-            self.counted
-                .note(tally.policy, tally.key, units, is_refused, at);
+        if counted.heavy_hitters.is_some() {
+            counted.note_keys(&mut { tallies }, decided);
         }
     }
 
@@ -291,38 +259,24 @@ impl Policies {
 
     /// Counts what a charge of a request has cost in the end.
     pub(super) fn count_spent(&self, charge: &Charge, units: u32) {
+        let counted = &self.counted;
+        counted
+            .counters
+            .policy(charge.policy, Count::Cost, units.into());
+        if counted.heavy_hitters.is_some() {
+            counted.note(&Tally::of(charge.policy, &charge.key, units), false, None);
+        }
+    }
+
+    /// Counts that charges were corrected after the fact, and their units as this.
+    pub(super) fn count_corrected(&self, charges: &[Charge], units_as: Option<Count>) {
         let counters = &self.counted.counters;
-        counters.policy(charge.policy, Count::Cost, units.into());
-        if self.counted.heaviest.is_some() {
-            let (policy, key) = (charge.policy, &charge.key);
-            self.counted.note(policy, key, units, false, None);
-        }
-    }
-
-    /// Counts the correction of charges after the fact, if this amendment is one.
-    pub(super) fn count_amended(&self, charges: &[Charge], amendment: Amendment) {
-        let what = match amendment {
-            Amendment::Settle => Count::Cost,
-            Amendment::Refund => Count::Refunded,
-            _ => return,
-        };
         for tally in self.tallies(charges) {
-            self.count_settled(tally.policy);
-            let counters = &self.counted.counters;
-            counters.policy(tally.policy, what, tally.units.into());
+            counters.policy(tally.policy, Count::Settled, 1);
+            if let Some(what) = units_as {
+                counters.policy(tally.policy, what, tally.units.into());
+            }
         }
-    }
-
-    /// Counts the correction of a charge of this policy at the end of its request.
-    pub(super) fn count_settled(&self, policy: usize) {
-        self.counted.counters.policy(policy, Count::Settled, 1);
-    }
-
-    /// Counts charges that the store could not decide.
-    #[cold]
-    pub(super) fn count_failed(&self, charges: &[Charge]) {
-        let policies = charges.iter().map(Charge::policy);
-        self.counted.counters.failed(policies);
     }
 }
 

@@ -3,12 +3,13 @@
 //! An answer is checked here, and the health of the store is reported. A decision is then concluded: large costs are
 //! warned of, parts become units, and the request is counted.
 
+use std::iter;
 use std::slice;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::counting::Tally;
+use super::counting::{Decided, Tally};
 use super::policies::Shape;
 use super::prices::Prices;
 use super::{Limiter, LocalLimiter, Policies, Purpose};
@@ -16,6 +17,7 @@ use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes, OwnWindow};
 use crate::error::StoreError;
+use crate::factor::FactorCell;
 use crate::key::Key;
 use crate::plan::{Choice, RuleLimit};
 use crate::store::{Charge, Charged, Ledger, Reply, Wanted, answered, check};
@@ -65,7 +67,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             Charged::Now(Ok(_)) => return Reply::Now(Ok(decision)),
             // It has been reported.
             Charged::Now(Err(error)) => {
-                self.policies.count_failed(charges);
+                let tallies = self.policies.tallies(charges);
+                self.policies.count(tallies, Decided::Nothing);
                 return Reply::Now(Err(error));
             }
             Charged::Later(answer) => answer,
@@ -115,18 +118,28 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 impl LocalLimiter {
     /// Decides as [`Limiter::check`] does. The outcomes are empty before.
     #[inline]
-    pub(super) fn decide_at_once(&self, key: Key, cost: u32, outcomes: &mut Outcomes) {
+    pub(super) fn decide_at_once(&self, mut key: Key, cost: u32, outcomes: &mut Outcomes) {
         let policies = &*self.policies;
-        match policies.shape_at(cost) {
+        let policy = match policies.shape_at(cost) {
             Shape::OnePlain(policy) => {
                 let ledger = self.ledger.inner();
-                let is_allowed = ledger.charge_one(policy, (&key, cost), None, outcomes);
-                policies.count_one(Tally::of(policy, &key, cost), is_allowed, outcomes);
+                ledger.charge_one(policy, (&key, cost), None, outcomes);
+                policy
             }
-            Shape::OnePriced(policy) => self.decide_priced(policy, &key, cost, outcomes),
-            Shape::OneLimited(policy) => self.decide_limited(policy, key, cost, outcomes),
-            _ => self.decide_alike(key, cost, outcomes),
-        }
+            Shape::OnePriced(policy) => {
+                self.decide_priced(policy, &key, cost, outcomes);
+                policy
+            }
+            Shape::OneLimited(policy) => {
+                if !self.decide_limited(policy, &mut key, cost, outcomes) {
+                    return;
+                }
+                policy
+            }
+            _ => return self.decide_alike(key, cost, outcomes),
+        };
+        let tally = iter::once(Tally::of(policy, &key, cost));
+        policies.count(tally, Decided::Outcomes(outcomes));
     }
 
     /// Decides as [`Limiter::admit`] does.
@@ -135,33 +148,54 @@ impl LocalLimiter {
     pub(super) fn admit_at_once(&self, key: &Key, cost: u32) -> bool {
         let policies = &*self.policies;
         let Some(policy) = policies.only_plain(cost) else {
-            return self.admit_as(policies.shape_at(cost), key, cost);
+            return self.admit_as(policies.shape_at(cost), *key, cost);
         };
         let is_admitted = self.ledger.inner().admit_one(policy, key, cost);
-        policies.count_judged_by_one(policy, (key, cost), is_admitted);
+        let tally = iter::once(Tally::of(policy, key, cost));
+        policies.count(tally, Decided::by_one(policy, is_admitted));
         is_admitted
     }
 
     // A function of its own, since the path of one plain policy is smaller without it.
     #[inline(never)]
-    fn admit_as(&self, shape: Shape, key: &Key, cost: u32) -> bool {
-        match shape {
-            Shape::OnePriced(policy) => self.admit_priced(policy, key, cost),
-            Shape::OneLimited(policy) => self.admit_limited(policy, *key, cost),
-            Shape::SeveralPlain => self.admit_alike(key, cost),
-            _ => self.admit_charges(&self.charges_now(*key, cost, Purpose::Decide)),
-        }
+    fn admit_as(&self, shape: Shape, mut key: Key, cost: u32) -> bool {
+        let (policies, ledger) = (&*self.policies, self.ledger.inner());
+        let (policy, is_admitted) = match shape {
+            Shape::OnePriced(policy) => match policies.prices.ungrowing(policy) {
+                Some(cell) => (policy, self.admit_priced((policy, cell), &key, cost)),
+                // A limit that was reached may grow, and that needs the numbers.
+                None => return self.check(key, cost).now().is_allowed(),
+            },
+            Shape::OneLimited(policy) => match self.choice(policy, &mut key) {
+                Some((limit, _)) => (policy, ledger.admit_under(policy, (&key, cost), limit)),
+                None => return true,
+            },
+            _ => {
+                let alike = (shape == Shape::SeveralPlain)
+                    .then(|| ledger.admit_alike(&policies.limited, &key, cost))
+                    .flatten();
+                let Some(verdict) = alike else {
+                    return self.admit_charges(&self.charges_now(key, cost, Purpose::Decide));
+                };
+                policies.mistakes.note_alike();
+                let tallies = policies.limited.iter();
+                let tallies = tallies.map(|(policy, _)| Tally::of(*policy, &key, cost));
+                policies.count(tallies, Decided::Verdict(verdict));
+                return verdict.is_ok();
+            }
+        };
+        let tally = iter::once(Tally::of(policy, &key, cost));
+        policies.count(tally, Decided::by_one(policy, is_admitted));
+        is_admitted
     }
 
     /// Decides under the only policy, which has a factor.
     fn decide_priced(&self, policy: usize, key: &Key, cost: u32, outcomes: &mut Outcomes) {
         self.with_price(policy, (key, cost), |charge| {
             let (ledger, priced) = (self.ledger.inner(), (key, charge.cost));
-            let is_allowed = ledger.charge_one(policy, priced, charge.limit, outcomes);
+            ledger.charge_one(policy, priced, charge.limit, outcomes);
             let charges = slice::from_ref(charge);
             self.policies.prices.convert_to_units(charges, outcomes);
-            let tally = Tally::of(policy, key, cost);
-            self.policies.count_one(tally, is_allowed, outcomes);
         });
     }
 
@@ -178,17 +212,22 @@ impl LocalLimiter {
         }
     }
 
-    /// Decides under the only policy, which has several limits.
-    fn decide_limited(&self, policy: usize, mut key: Key, cost: u32, outcomes: &mut Outcomes) {
-        let Some((limit, choice)) = self.choice(policy, &mut key) else {
-            return;
+    /// Decides under the only policy, which has several limits. Returns whether one of them applies.
+    fn decide_limited(
+        &self,
+        policy: usize,
+        key: &mut Key,
+        cost: u32,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let Some((limit, choice)) = self.choice(policy, key) else {
+            return false;
         };
         let ledger = self.ledger.inner();
-        let is_allowed = ledger.charge_one(policy, (&key, cost), limit, outcomes);
+        ledger.charge_one(policy, (key, cost), limit, outcomes);
         let window = limit.map(|_| OwnWindow(choice.window));
         outcomes.ruled_by(policy, choice.rule, window);
-        let tally = Tally::of(policy, &key, cost);
-        self.policies.count_one(tally, is_allowed, outcomes);
+        true
     }
 
     fn decide_alike(&self, key: Key, cost: u32, outcomes: &mut Outcomes) {
@@ -197,30 +236,14 @@ impl LocalLimiter {
         let _ = self.decide_all(&charges, outcomes);
     }
 
-    fn admit_limited(&self, policy: usize, mut key: Key, cost: u32) -> bool {
-        let Some((limit, _)) = self.choice(policy, &mut key) else {
-            return true;
-        };
-        let ledger = self.ledger.inner();
-        let is_admitted = ledger.admit_under(policy, (&key, cost), limit);
-        let policies = &self.policies;
-        policies.count_judged_by_one(policy, (&key, cost), is_admitted);
-        is_admitted
-    }
-
+    /// Admits under the only policy, which has a factor that cannot grow.
     #[inline]
-    fn admit_priced(&self, policy: usize, key: &Key, cost: u32) -> bool {
-        let Some(cell) = self.policies.prices.ungrowing(policy) else {
-            // A limit that was reached may grow, and that needs the numbers.
-            return self.check(*key, cost).now().is_allowed();
-        };
+    fn admit_priced(&self, (policy, cell): (usize, &FactorCell), key: &Key, cost: u32) -> bool {
         let ledger = self.ledger.inner();
         let is_admitted = match Prices::whole_cost(cell, cost) {
             Some(parts) => ledger.admit_one(policy, key, parts),
             None => self.admit_reduced(policy, key, cost),
         };
-        let policies = &self.policies;
-        policies.count_judged_by_one(policy, (key, cost), is_admitted);
         if !is_admitted {
             cell.note_reached();
         }
@@ -234,24 +257,6 @@ impl LocalLimiter {
             let ledger = self.ledger.inner();
             ledger.admit_under(policy, (key, charge.cost), charge.limit)
         })
-    }
-
-    fn admit_alike(&self, key: &Key, cost: u32) -> bool {
-        let policies = &*self.policies;
-        match self
-            .ledger
-            .inner()
-            .admit_alike(&policies.limited, key, cost)
-        {
-            Some(verdict) => {
-                policies.mistakes.note_alike();
-                let tallies = policies.limited.iter();
-                let tallies = tallies.map(|(policy, _)| Tally::of(*policy, key, cost));
-                policies.count_judged(tallies, verdict);
-                verdict.is_ok()
-            }
-            None => self.admit_charges(&self.charges_now(*key, cost, Purpose::Decide)),
-        }
     }
 
     #[inline(never)]
@@ -269,7 +274,7 @@ impl LocalLimiter {
         if wanted.includes(is_admitted) {
             policies.conclude(charges, &mut outcomes);
         } else {
-            policies.count_judged(policies.tallies(charges), Ok(()));
+            policies.count(policies.tallies(charges), Decided::Verdict(Ok(())));
         }
         is_admitted
     }
@@ -301,7 +306,7 @@ impl Policies {
     #[inline]
     pub(super) fn conclude_allowed(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         self.prices.convert_to_units(charges, outcomes);
-        self.count_decided(self.tallies(charges), outcomes);
+        self.count(self.tallies(charges), Decided::Outcomes(outcomes));
     }
 
     /// Checks a store's answer to these charges, and concludes the decision.
@@ -313,7 +318,7 @@ impl Policies {
         let mut answer = self.checked(charges, answer);
         match &mut answer {
             Ok(outcomes) => self.conclude(charges, outcomes),
-            Err(_) => self.count_failed(charges),
+            Err(_) => self.count(self.tallies(charges), Decided::Nothing),
         }
         answer
     }

@@ -66,7 +66,7 @@ use crate::advice::Mistakes;
 use crate::clock::Timers;
 use crate::decision::{Decision, Names, Outcomes};
 use crate::error::StoreError;
-use crate::observe::StoreHealth;
+use crate::observe::{Count, StoreHealth};
 use crate::plan::LimitContext;
 use crate::policy::{DeclaredModes, Modes, Policy, Unsettled};
 use crate::store::{Amendment, Charge, Guarded, Ledger, MemoryLedger, Outlook, Reply};
@@ -142,7 +142,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         charges: &[Charge],
         amendment: Amendment,
     ) -> Reply<Result<bool, StoreError>> {
-        self.policies.count_amended(charges, amendment);
+        match amendment {
+            Amendment::Settle => self.policies.count_corrected(charges, Some(Count::Cost)),
+            Amendment::Refund => self
+                .policies
+                .count_corrected(charges, Some(Count::Refunded)),
+            _ => {}
+        }
         self.ledger.amend(charges, amendment)
     }
 

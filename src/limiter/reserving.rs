@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::ask::{Ask, Verb};
+use super::counting::Decided;
 use super::findings::{Findings, Looks};
 use super::reservation::{PendingOutcomes, ReservationGuard};
 use super::subject::{Alike, Subject};
@@ -100,7 +101,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         match self.reserve_into(charges, &mut reservation) {
             Charged::Now(Ok(_)) => Reply::Now(Ok(reservation)),
             Charged::Now(Err(error)) => {
-                self.policies.count_failed(charges);
+                self.policies
+                    .count(self.policies.tallies(charges), Decided::Nothing);
                 Reply::Now(Err(error))
             }
             Charged::Later(coming) => {
@@ -135,7 +137,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         answer: Result<Outcomes, StoreError>,
     ) -> Result<Reservation, StoreError> {
         let checked = self.policies.checked(charges, answer);
-        let outcomes = checked.inspect_err(|_| self.policies.count_failed(charges))?;
+        let count = |_: &_| {
+            let tallies = self.policies.tallies(charges);
+            self.policies.count(tallies, Decided::Nothing);
+        };
+        let outcomes = checked.inspect_err(count)?;
         let mut reservation = Reservation::of(self);
         reservation.decide(charges, |decided| {
             *decided = outcomes;

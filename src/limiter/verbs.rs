@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::ask::{Ask, Verb};
+use super::counting::Decided;
 use super::findings::{Findings, Looks};
 use super::leased::AllLeased;
 use super::refusals::RefusalCounts;
@@ -358,7 +359,8 @@ impl Verb for TakeUpTo {
                 let charges = policies.taken_from(charges, &outcomes);
                 let outcomes = answered(&charges, Ok(outcomes))?;
                 let tallies = policies.tallies(&charges);
-                policies.count_decided(tallies.map(|tally| tally.at_most(units)), &outcomes);
+                let taken = tallies.map(|tally| tally.at_most(units));
+                policies.count(taken, Decided::Outcomes(&outcomes));
                 Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
             })
         })

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use super::counting::Decided;
 use super::waiting::{Caller, Ended, NO_TIMER, Wait};
 use super::{Charges, Limiter, PendingOutcomes};
 use crate::clock::Micros;
@@ -216,7 +217,7 @@ impl Limiter {
             }
             Charged::Now(Ok(true)) => {
                 let tallies = self.policies.tallies(charges);
-                self.policies.count_judged(tallies, Ok(()));
+                self.policies.count(tallies, Decided::Verdict(Ok(())));
                 Verdict::Pass(Numbers::Unknown)
             }
             Charged::Now(Ok(false)) => self.deny(request, outcomes),
@@ -284,7 +285,8 @@ impl Limiter {
             Err(NoTimer) => {
                 self.forgo(charges, outcomes);
                 diagnose(&NO_TIMER);
-                self.policies.count_failed(request.charges);
+                let tallies = self.policies.tallies(request.charges);
+                self.policies.count(tallies, Decided::Nothing);
                 Verdict::Refuse(Denial::NoTimer)
             }
         }
@@ -309,7 +311,8 @@ impl Limiter {
     /// Refuses a request that the store could not decide. A policy in shadow does not refuse without its store either.
     #[cold]
     fn fail(&self, charges: &[Charge], error: StoreError) -> LimiterVerdict {
-        self.policies.count_failed(charges);
+        let tallies = self.policies.tallies(charges);
+        self.policies.count(tallies, Decided::Nothing);
         if charges.iter().all(Charge::is_shadow) {
             return Verdict::Pass(Numbers::Unknown);
         }

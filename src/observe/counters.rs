@@ -138,52 +138,28 @@ impl Counters {
     #[inline]
     pub(crate) fn judged(
         &self,
-        charges: impl IntoIterator<Item = (usize, u32)>,
+        mut charges: impl ExactSizeIterator<Item = (usize, u32)>,
         verdict: Result<(), usize>,
     ) {
         let rows = self.rows();
-        match verdict {
-            Ok(()) => {
-                rows.request(Request::Allowed);
-                for (policy, units) in charges {
-                    rows.allowed(policy, units);
-                }
+        let Err(denies) = verdict else {
+            if charges.len() == 1
+                && let Some((policy, units)) = charges.next()
+            {
+                return rows.allowed_by_one(policy, units, None);
             }
-            Err(denies) => {
-                rows.request(Request::Refused);
-                for (policy, _) in charges {
-                    let what = if policy == denies {
-                        Count::Refused
-                    } else {
-                        Count::Uncharged
-                    };
-                    rows.policy(policy, what, 1);
-                }
-            }
+            rows.request(Request::Allowed);
+            return charges.for_each(|(policy, units)| rows.allowed(policy, units));
+        };
+        rows.request(Request::Refused);
+        for (policy, _) in charges {
+            let what = if policy == denies {
+                Count::Refused
+            } else {
+                Count::Uncharged
+            };
+            rows.policy(policy, what, 1);
         }
-    }
-
-    /// Counts a verdict under one policy, which charges this many units. The numbers are not known.
-    #[expect(
-        clippy::inline_always,
-        reason = "a call takes as long as the additions"
-    )]
-    #[inline(always)]
-    pub(crate) fn judged_by_one(&self, policy: usize, units: u32, is_allowed: bool) {
-        let rows = self.rows();
-        if is_allowed {
-            rows.allowed_by_one(policy, units, None);
-        } else {
-            rows.request(Request::Refused);
-            rows.policy(policy, Count::Refused, 1);
-        }
-    }
-
-    /// Counts a request that one policy has allowed, which charges this many units.
-    #[inline]
-    pub(crate) fn allowed(&self, policy: usize, units: u32, outcome: &Outcome) {
-        self.rows()
-            .allowed_by_one(policy, units, Some(is_near(outcome)));
     }
 
     /// Counts a decided request under these policies, with the units that each of them charges. Returns
@@ -191,10 +167,19 @@ impl Counters {
     #[inline]
     pub(crate) fn decided(
         &self,
-        charges: impl IntoIterator<Item = (usize, u32)>,
+        mut charges: impl ExactSizeIterator<Item = (usize, u32)>,
         outcomes: &Outcomes,
     ) -> bool {
         let rows = self.rows();
+        if charges.len() == 1
+            && let Some(outcome) = outcomes.first()
+            && outcome.is_allowed()
+            && !outcomes.is_degraded()
+            && let Some((policy, units)) = charges.next()
+        {
+            rows.allowed_by_one(policy, units, Some(is_near(outcome)));
+            return true;
+        }
         let is_allowed = outcomes.is_allowed();
         rows.request(if is_allowed {
             Request::Allowed
@@ -204,7 +189,7 @@ impl Counters {
         if outcomes.is_degraded() {
             Self::decided_without_store(rows, charges, outcomes);
         } else {
-            for ((policy, units), (_, outcome)) in charges.into_iter().zip(outcomes.iter()) {
+            for ((policy, units), (_, outcome)) in charges.zip(outcomes.iter()) {
                 rows.decided(policy, units, outcome, is_allowed);
             }
         }

@@ -154,7 +154,8 @@ impl ReservationGuard {
         if difference == 0 {
             return;
         }
-        self.policies.count_settled(charge.policy);
+        self.policies
+            .count_corrected(slice::from_ref(&charge), None);
         if charge.limit.is_some() {
             prices.take_room_away(&mut charge);
             self.policies.terms.leave_nothing(&mut charge);
