@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use super::Limiter;
 use crate::algorithm::Algorithm;
-use crate::decision::Names;
 use crate::error::ConfigError;
-use crate::plan::{Limits, RuleLimit};
+use crate::plan::RuleLimit;
 
 /// A limit of a policy, for all requests or for those of a plan; see [`Limiter::adjustable_limits`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,8 +132,8 @@ impl<L: ?Sized> Limiter<L> {
     ///
     /// Limits by key and by operation, overrides, and the limits of a resolver are not among them.
     pub fn adjustable_limits(&self) -> Vec<AdjustableLimit> {
-        let names: &Names = &self.policies.names;
-        let each = names.iter().zip(&self.policies.algorithms).enumerate();
+        let names = self.policies.names.iter();
+        let each = names.zip(&self.policies.algorithms).enumerate();
         let each = each.map(|(place, (name, own))| self.limits_of(place, name, own));
         each.flatten().collect()
     }
@@ -159,14 +158,10 @@ impl<L: ?Sized> Limiter<L> {
                 can_change,
             }
         };
-        let Some(limits) = self
-            .policies
-            .limits
-            .as_ref()
-            .map(super::RequestLimits::limits)
-        else {
+        let Some(limits) = &self.policies.limits else {
             return vec![one(None, [RuleLimit::Own; 2], false)];
         };
+        let limits = limits.limits();
         let can_change = limits.is_adjustable(policy);
         let of_plans = limits.of_plans(policy);
         let of_plans =
@@ -192,18 +187,9 @@ impl<L: ?Sized> Limiter<L> {
         policy: &str,
         plan: Option<&str>,
     ) -> Result<(usize, AdjustableLimit), ConfigError> {
-        let names: &Names = &self.policies.names;
-        let Some(place) = names.iter().position(|known| known == policy) else {
-            let known: Vec<&str> = names.iter().collect();
-            let remedy = format!("name one of {}", known.join(", "));
-            return Err(ConfigError::quoting("policy", policy, remedy));
-        };
-        let limits = self
-            .policies
-            .limits
-            .as_ref()
-            .map(super::RequestLimits::limits);
-        if !limits.is_some_and(|limits: &Limits| limits.is_adjustable(place)) {
+        let place = self.policies.place_of(policy)?;
+        let limits = self.policies.limits.as_ref();
+        if !limits.is_some_and(|limits| limits.limits().is_adjustable(place)) {
             let remedy = "build the limiter or the layer with `.adjustable()`, and name a policy with a limit and \
                           without a factor";
             return Err(ConfigError::quoting("policy", policy, remedy));

@@ -1,5 +1,6 @@
 //! The verbs of a limiter that change the state of a key, without a decision.
 
+use std::convert;
 use std::time::Duration;
 
 use super::ask::{Ask, Verb};
@@ -261,7 +262,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn unblock(&self, key: impl IntoKey) -> Ask<'_, impl Verb<Answer = bool>, L> {
-        self.asks(Unblock(Amend::of(Alike::of(key, 0), Amendment::Unblock)))
+        let unblock = Amend::answering(Alike::of(key, 0), Amendment::Unblock, convert::identity);
+        self.asks(unblock)
     }
 
     /// Returns the amounts of named policies.
@@ -276,19 +278,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 }
 
 /// Changes the state of keys. It waits for no resolver.
-pub(super) struct Amend<S> {
+pub(super) struct Amend<S, A = ()> {
     subject: S,
     purpose: Purpose,
     amendment: Amendment,
+    /// Makes an answer of that of [`Ledger::amend`].
+    answer: fn(bool) -> A,
 }
 
-impl<S: Subject> Amend<S> {
+impl<S> Amend<S> {
     pub(super) fn of(subject: S, amendment: Amendment) -> Self {
-        Self {
-            subject,
-            purpose: Purpose::Amend,
-            amendment,
-        }
+        Self::answering(subject, amendment, drop)
     }
 
     fn at_least_price(self) -> Self {
@@ -297,49 +297,36 @@ impl<S: Subject> Amend<S> {
             ..self
         }
     }
+}
 
-    /// Returns what [`Ledger::amend`] answers.
-    pub(super) fn amended<L: Ledger + ?Sized>(
-        &self,
+impl<S, A> Amend<S, A> {
+    fn answering(subject: S, amendment: Amendment, answer: fn(bool) -> A) -> Self {
+        Self {
+            subject,
+            purpose: Purpose::Amend,
+            amendment,
+            answer,
+        }
+    }
+}
+
+impl<S: Subject, A: Default + Send + 'static> Verb for Amend<S, A> {
+    type Answer = A;
+
+    fn ask<L: Ledger + ?Sized>(
+        self,
         limiter: &Limiter<L>,
-    ) -> Reply<Result<bool, StoreError>> {
+        _: &Findings,
+    ) -> Reply<Result<A, StoreError>> {
         let findings = self.subject.look(limiter).now();
         let amend = |charges: &[Charge]| limiter.amended(charges, self.amendment);
-        self.subject
-            .with_charges(limiter, &findings, self.purpose, amend)
-    }
-}
-
-impl<S: Subject> Verb for Amend<S> {
-    type Answer = ();
-
-    fn ask<L: Ledger + ?Sized>(
-        self,
-        limiter: &Limiter<L>,
-        _: &Findings,
-    ) -> Reply<Result<(), StoreError>> {
-        self.amended(limiter).map(|amended| amended.map(drop))
+        let amended = self
+            .subject
+            .with_charges(limiter, &findings, self.purpose, amend);
+        amended.map(move |amended| amended.map(self.answer))
     }
 
-    fn now(self, limiter: &LocalLimiter) {
-        self.at_once(limiter).unwrap_or_default();
-    }
-}
-
-struct Unblock(Amend<Alike>);
-
-impl Verb for Unblock {
-    type Answer = bool;
-
-    fn ask<L: Ledger + ?Sized>(
-        self,
-        limiter: &Limiter<L>,
-        _: &Findings,
-    ) -> Reply<Result<bool, StoreError>> {
-        self.0.amended(limiter)
-    }
-
-    fn now(self, limiter: &LocalLimiter) -> bool {
+    fn now(self, limiter: &LocalLimiter) -> A {
         self.at_once(limiter).unwrap_or_default()
     }
 }

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use super::findings::{Findings, Looks};
+use super::subject::Subject;
 use super::{Limiter, LocalLimiter};
+use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::store::{Ledger, MemoryLedger, Reply};
 
@@ -71,6 +73,52 @@ pub trait Verb: Sized + Send + 'static {
     fn at_once(self, limiter: &LocalLimiter) -> Option<Self::Answer> {
         let findings = self.look(limiter).now();
         self.ask(limiter, &findings).at_once()?.ok()
+    }
+}
+
+/// A verb that asks the store of this process as it asks any other.
+pub(super) struct Question<S, F, A> {
+    subject: S,
+    ask: F,
+    /// Makes an answer of an empty decision, if there were none.
+    otherwise: fn(Decision) -> A,
+}
+
+impl<S, F, A> Question<S, F, A>
+where
+    F: FnOnce(&Limiter, S, &Findings) -> Reply<Result<A, StoreError>>,
+{
+    pub(super) fn new(subject: S, ask: F, otherwise: fn(Decision) -> A) -> Self {
+        Self {
+            subject,
+            ask,
+            otherwise,
+        }
+    }
+}
+
+impl<S: Subject, F, A: Send + 'static> Verb for Question<S, F, A>
+where
+    F: FnOnce(&Limiter, S, &Findings) -> Reply<Result<A, StoreError>> + Send + 'static,
+{
+    type Answer = A;
+
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        self.subject.look(limiter)
+    }
+
+    fn ask<L: Ledger + ?Sized>(
+        self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+    ) -> Reply<Result<A, StoreError>> {
+        (self.ask)(&limiter.any(), self.subject, findings)
+    }
+
+    fn now(self, limiter: &LocalLimiter) -> A {
+        let otherwise = self.otherwise;
+        let answer = self.at_once(limiter);
+        answer.unwrap_or_else(|| otherwise(limiter.no_decision()))
     }
 }
 

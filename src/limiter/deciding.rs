@@ -110,7 +110,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Takes as many units as there are. The answer is to be checked.
-    pub(super) fn take(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+    pub(super) fn ask_for_units(
+        &self,
+        charges: &[Charge],
+    ) -> Reply<Result<(u32, Outcomes), StoreError>> {
         self.ledger.take_up_to(charges)
     }
 }

@@ -5,11 +5,14 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use super::leased::AllLeased;
-use super::refusals::RefusalCounts;
+use smallvec::SmallVec;
+
+use super::Limiter;
 #[cfg(feature = "calendar")]
 use crate::decision::HoursNow;
 use crate::decision::{Decision, LimitRule, Outcome};
+use crate::error::StoreError;
+use crate::store::{Charge, Ledger, Reply};
 
 /// The state of a key under every policy; see
 /// [`Limiter::inspect`](super::Limiter::inspect).
@@ -20,16 +23,61 @@ use crate::decision::{Decision, LimitRule, Outcome};
 pub struct Inspection {
     /// The decision about a request of cost 0.
     decision: Decision,
-    refusals: RefusalCounts,
-    leased: AllLeased,
+    beside: SmallVec<[BesideOutcome; 1]>,
+}
+
+/// What a store knows of a key under a policy beside the outcome.
+#[derive(Clone, Copy, Debug)]
+struct BesideOutcome {
+    policy: usize,
+    /// The refusals that count towards the penalty, and how many of them block the key. `None` without a penalty, or if
+    /// the store does not count them.
+    refusals: Option<(u32, u32)>,
+    /// The units that nodes have leased and not spent.
+    leased: u32,
+}
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Describes the state of the keys of these charges, beside the decision about them.
+    pub(super) fn inspect_beside(
+        &self,
+        peeked: Reply<Result<Decision, StoreError>>,
+        charges: &[Charge],
+    ) -> Reply<Result<Inspection, StoreError>> {
+        let each = charges.iter().map(|charge| {
+            let penalty = self
+                .policies
+                .penalties
+                .get(charge.policy)
+                .copied()
+                .flatten();
+            let refusals = penalty.map(|of| (self.ledger.refusals(charge), of));
+            (charge.policy, refusals, self.ledger.leased(charge))
+        });
+        let each: Vec<_> = each.collect();
+        Reply::later(async move {
+            let mut inspection = Inspection::new(peeked.await?);
+            for (policy, refusals, leased) in each {
+                let refusals = match refusals {
+                    Some((count, of)) => count.await.ok().map(|count| (count, of)),
+                    None => None,
+                };
+                inspection.beside.push(BesideOutcome {
+                    policy,
+                    refusals,
+                    leased: leased.await.unwrap_or_default(),
+                });
+            }
+            Ok(inspection)
+        })
+    }
 }
 
 impl Inspection {
-    pub(super) fn new(decision: Decision, refusals: RefusalCounts, leased: AllLeased) -> Self {
+    pub(super) fn new(decision: Decision) -> Self {
         Self {
             decision,
-            refusals,
-            leased,
+            beside: SmallVec::new(),
         }
     }
 
@@ -66,33 +114,29 @@ impl Inspection {
     /// with the name of the policy. Policies without a penalty are left out, and so are all policies if the
     /// store does not count them.
     pub fn refusals(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.refusals
-            .iter()
-            .map(|it| (self.decision.name(it.policy), it.refusals))
+        let counting = self.beside.iter().filter_map(|it| Some((it, it.refusals?)));
+        counting.map(|(it, (refusals, _))| (self.decision.name(it.policy), refusals))
     }
 
     /// Returns how many units of the key nodes have leased and not spent, as far as the store knows, with the
     /// name of the policy. They count as used. Policies without leased units are left out.
     pub fn leased(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.leased
-            .iter()
-            .map(|(policy, units)| (self.decision.name(*policy), *units))
+        let leasing = self.beside.iter().filter(|it| it.leased > 0);
+        leasing.map(|it| (self.decision.name(it.policy), it.leased))
     }
 
-    fn describe_leased(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.leased().find(|(name, _)| *name == policy) {
-            Some((_, 1)) => f.write_str(" Nodes hold 1 of them."),
-            Some((_, units)) => write!(f, " Nodes hold {units} of them."),
-            None => Ok(()),
+    fn describe_beside(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut each = self.beside.iter();
+        let Some(beside) = each.find(|it| self.decision.name(it.policy) == policy) else {
+            return Ok(());
+        };
+        match beside.leased {
+            0 => {}
+            1 => f.write_str(" Nodes hold 1 of them.")?,
+            units => write!(f, " Nodes hold {units} of them.")?,
         }
-    }
-
-    fn describe_refusals(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut all = self.refusals.iter();
-        let counting = all.find(|it| self.decision.name(it.policy) == policy);
-        match counting {
-            Some(it) if it.refusals > 0 => {
-                let (refusals, of) = (it.refusals, it.of);
+        match beside.refusals {
+            Some((refusals @ 1.., of)) => {
                 write!(f, " Refused {refusals} of the {of} times that block it.")
             }
             _ => Ok(()),
@@ -156,8 +200,7 @@ impl fmt::Display for Inspection {
             self.describe_rule(name, f)?;
             #[cfg(feature = "calendar")]
             self.describe_hours(name, f)?;
-            self.describe_leased(name, f)?;
-            self.describe_refusals(name, f)?;
+            self.describe_beside(name, f)?;
             writeln!(f)?;
         }
         let others = if self.decision.is_degraded() {

@@ -14,7 +14,6 @@ mod counting;
 mod deciding;
 mod findings;
 mod inspection;
-mod leased;
 #[cfg(feature = "http")]
 pub(crate) mod likeness;
 mod limits;
@@ -24,7 +23,6 @@ mod overriding;
 mod policies;
 mod prices;
 mod queueing;
-mod refusals;
 mod reservation;
 mod reserving;
 mod subject;
@@ -48,19 +46,19 @@ pub(crate) use self::charging::Purpose;
 pub(crate) use self::charging::{Reads, Steps};
 #[cfg(feature = "http")]
 pub(crate) use self::likeness::Likeness;
-pub(crate) use self::reservation::{PendingOutcomes, RealCost, ReservationGuard};
+pub(crate) use self::reservation::{RealCost, ReservationGuard};
 pub(crate) use self::verdict::{ChargedRequest, Denial, LimiterVerdict, Numbers, PendingDecision};
 #[cfg(feature = "http")]
 pub(crate) use self::waiting::NO_TIMER;
-pub(crate) use self::waiting::{Caller, WaitingRoom};
+pub(crate) use self::waiting::WaitingRoom;
 pub(crate) use crate::store::Charges;
 
-pub(crate) use self::limits::{PreparedLimits, RequestLimits, require_plan};
+pub(crate) use self::limits::{PreparedLimits, require_plan};
 
 use self::counting::LimiterCounters;
 use self::policies::{Policies, Shape};
 use self::prices::Prices;
-use self::reservation::Lost;
+use self::reservation::{Lost, OnAbandoned, PendingOutcomes};
 use self::terms::RequestTerms;
 use crate::advice::Mistakes;
 use crate::clock::Timers;
@@ -189,6 +187,17 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 }
 
+impl<L: ?Sized> Limiter<L> {
+    /// Returns the same limiter, over a ledger of any kind.
+    fn any(&self) -> Limiter {
+        Limiter {
+            policies: Arc::clone(&self.policies),
+            asker: self.asker.clone(),
+            ledger: self.policies.ledger.clone(),
+        }
+    }
+}
+
 impl<L: Ledger> Limiter<L> {
     /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
     pub(crate) fn of(
@@ -205,9 +214,9 @@ impl<L: Ledger> Limiter<L> {
             .map(|(index, policy)| (index, policy.is_soft()))
             .collect();
         let terms = RequestTerms::of(policies);
-        let has_penalties = policies
-            .iter()
-            .any(|policy| policy.named_penalty().is_some());
+        let penalties = policies.iter().map(Policy::named_penalty);
+        let penalties = penalties.map(|named| Some(named?.penalty.refusals()));
+        let has_penalties = penalties.clone().any(|of| of.is_some());
         let has_slots = policies
             .iter()
             .any(|policy| policy.algorithm().limits_concurrency());
@@ -247,7 +256,7 @@ impl<L: Ledger> Limiter<L> {
                 counted: LimiterCounters::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
                 lost: Lost::default(),
-                penalties: refusals::Penalties::of(policies),
+                penalties: penalties.collect(),
                 modes,
                 ledger: ledger.clone().erased(),
             }),

@@ -167,8 +167,7 @@ impl Override<'_, MemoryLedger> {
     ///
     /// When there is no room for another override.
     pub fn now(self) -> Result<(), ConfigError> {
-        let Ask { limiter, verb } = self.0;
-        match verb.amended(limiter) {
+        match self.0.into_future() {
             Reply::Now(Err(_)) => {
                 let remedy = "end some with `end_override`, or let them end sooner";
                 Err(ConfigError::new(

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::counting::LimiterCounters;
 use super::limits::RequestLimits;
 use super::prices::Prices;
-use super::refusals::Penalties;
 use super::reservation::Lost;
 use super::terms::RequestTerms;
 use super::waiting::LetWait;
@@ -65,7 +64,8 @@ pub(super) struct Policies {
     /// How each policy settles a request that is not settled; `None` if all keep their estimates.
     pub(super) unless_settled: Option<Box<[Unsettled]>>,
     pub(super) lost: Lost,
-    pub(super) penalties: Penalties,
+    /// How many refusals block a key, under the policies with a penalty.
+    pub(super) penalties: Box<[Option<u32>]>,
     pub(super) modes: DeclaredModes,
     /// The ledger of the limiter, which settles what requests hold. They hold it by their policies, since each further
     /// reference that is counted takes as long as a tenth of a decision.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Charges;
-use super::Limiter;
 use super::background::spawn;
+use super::{Charges, Limiter, ReservationGuard};
 use crate::clock::{Micros, Timers};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
@@ -35,7 +34,7 @@ impl Queued {
     }
 }
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl Limiter {
     /// Returns whether the turn of a request that goes away without an answer is given back as a turn. If the policy says
     /// what such a request has cost, its charge is settled in place of that.
     pub(crate) fn keeps_its_turns(&self) -> bool {
@@ -154,7 +153,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 }
             }
         }
-        self.free_slots(charges, outcomes);
+        if self.has_slots() {
+            let slots = charges.iter().filter(|charge| charge.slot.is_some());
+            drop(ReservationGuard::of(self, slots, outcomes));
+        }
     }
 
     /// Runs what the store has to finish while no request waits for it.

@@ -5,9 +5,8 @@ use smallvec::SmallVec;
 use super::ask::{Ask, Verb};
 use super::counting::Decided;
 use super::findings::{Findings, Looks};
-use super::reservation::{PendingOutcomes, ReservationGuard};
 use super::subject::{Alike, Subject};
-use super::{Limiter, LocalLimiter, Purpose, Reservation};
+use super::{Limiter, LocalLimiter, OnAbandoned, PendingOutcomes, Purpose, Reservation};
 use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
@@ -88,14 +87,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.policies.lost.count()
     }
 
-    /// Frees the slots of a request that was allowed, and is not served for another reason.
-    pub(crate) fn free_slots(&self, charges: &[Charge], outcomes: &Outcomes) {
-        if self.has_slots() {
-            let slots = charges.iter().filter(|charge| charge.slot.is_some());
-            drop(ReservationGuard::of(self, slots, outcomes));
-        }
-    }
-
     fn reserve_charges(&self, charges: &[Charge]) -> Reply<Result<Reservation, StoreError>> {
         let mut reservation = Reservation::of(self);
         match self.reserve_into(charges, &mut reservation) {
@@ -106,7 +97,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Reply::Now(Err(error))
             }
             Charged::Later(coming) => {
-                let coming = PendingOutcomes::new(self, charges, coming);
+                let coming =
+                    PendingOutcomes::new(&self.any(), charges, coming, OnAbandoned::Settle);
                 let limiter = self.clone();
                 let charges: SmallVec<[Charge; 1]> = SmallVec::from_slice(charges);
                 Reply::later(async move {

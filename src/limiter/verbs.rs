@@ -1,12 +1,11 @@
 //! The verbs of a limiter that tell whether requests may go on: with a charge, and without one.
 
+use std::convert;
 use std::sync::Arc;
 
-use super::ask::{Ask, Verb};
+use super::ask::{Ask, Question, Verb};
 use super::counting::Decided;
 use super::findings::{Findings, Looks};
-use super::leased::AllLeased;
-use super::refusals::RefusalCounts;
 use super::subject::{Alike, Subject};
 use super::{Inspection, Limiter, LocalLimiter, Purpose};
 use crate::clock::Micros;
@@ -102,7 +101,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn peek(&self, key: impl IntoKey, cost: u32) -> Ask<'_, impl Verb<Answer = Decision>, L> {
-        self.asks(Peek(Alike::of(key, cost)))
+        self.asks(Question::new(
+            Alike::of(key, cost),
+            Limiter::peek_at,
+            convert::identity,
+        ))
     }
 
     /// Takes as many units as there are, up to `most`, in one step: the units that every policy grants, and
@@ -135,7 +138,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         key: impl IntoKey,
         most: u32,
     ) -> Ask<'_, impl Verb<Answer = (u32, Decision)>, L> {
-        self.asks(TakeUpTo(Alike::of(key, most)))
+        let nothing = |none| (0, none);
+        self.asks(Question::new(Alike::of(key, most), Limiter::take, nothing))
     }
 
     /// Describes the state of this key under every policy, in sentences for a person who asks why it was
@@ -169,7 +173,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn inspect(&self, key: impl IntoKey) -> Ask<'_, impl Verb<Answer = Inspection>, L> {
-        self.asks(Inspect(Alike::of(key, 0)))
+        let key = Alike::of(key, 0);
+        self.asks(Question::new(key, Limiter::inspect_at, Inspection::new))
     }
 
     #[inline]
@@ -190,16 +195,50 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         })
     }
 
-    /// Describes the state of the keys of these charges, beside the decision about them.
-    pub(super) fn inspect_beside(
+    pub(super) fn no_decision(&self) -> Decision {
+        self.decision(Outcomes::new(Micros::ZERO))
+    }
+}
+
+impl Limiter {
+    fn peek_at(&self, key: Alike, findings: &Findings) -> Reply<Result<Decision, StoreError>> {
+        let peek = |charges: &[Charge]| self.peek_about(charges);
+        key.with_charges(self, findings, Purpose::Decide, peek)
+    }
+
+    fn inspect_at(&self, key: Alike, findings: &Findings) -> Reply<Result<Inspection, StoreError>> {
+        let peeked = self.peek_at(key, findings);
+        let inspect = |charges: &[Charge]| self.inspect_beside(peeked, charges);
+        key.with_charges(self, findings, Purpose::Look, inspect)
+    }
+
+    fn take(
         &self,
-        peeked: Reply<Result<Decision, StoreError>>,
-        charges: &[Charge],
-    ) -> Reply<Result<Inspection, StoreError>> {
-        let (refusals, leased) = (self.refusals(charges), self.leased(charges));
-        Reply::later(
-            async move { Ok(Inspection::new(peeked.await?, refusals.await, leased.await)) },
-        )
+        Alike { key, cost: most }: Alike,
+        findings: &Findings,
+    ) -> Reply<Result<(u32, Decision), StoreError>> {
+        let cost = self.most_at_once(key, most, findings.of(0));
+        let alike = Alike { key, cost };
+        alike.with_charges(self, findings, Purpose::Decide, |charges| {
+            if cost == 0 || charges.is_empty() {
+                // There is nothing to take, or no policy that limits it.
+                let peeked = self.peek_about(charges);
+                return peeked.map(move |peeked| Ok((cost, peeked?)));
+            }
+            if self.policies.prices.are_any() {
+                return Reply::later(self.clone().take_priced(alike, findings.clone()));
+            }
+            let taken = self.ask_for_units(charges);
+            self.once_answered(charges, taken, |policies, charges, taken| {
+                let (units, outcomes) = taken?;
+                let charges = policies.taken_from(charges, &outcomes);
+                let outcomes = answered(&charges, Ok(outcomes))?;
+                let tallies = policies.tallies(&charges);
+                let taken = tallies.map(|tally| tally.at_most(units));
+                policies.count(taken, Decided::Outcomes(&outcomes));
+                Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
+            })
+        })
     }
 
     /// Takes as many units as there are at the present price, for which a store has no step of its own.
@@ -208,7 +247,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Alike { key, cost: most }: Alike,
         findings: Findings,
     ) -> Result<(u32, Decision), StoreError> {
-        let peek = |cost| Peek(Alike { key, cost }).ask(&self, &findings);
+        let peek = |cost| self.peek_at(Alike { key, cost }, &findings);
         let check = |cost| Check(Alike { key, cost }).ask(&self, &findings);
         for _ in 0..TRIES {
             let units = takeable(&peek(0).await?, most);
@@ -227,10 +266,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         // Units were given back meanwhile. One of them, in one step, has a verdict that agrees with the number.
         let decision = check(1).await?;
         Ok((decision.is_allowed().into(), decision))
-    }
-
-    fn no_decision(&self) -> Decision {
-        self.decision(Outcomes::new(Micros::ZERO))
     }
 }
 
@@ -299,108 +334,5 @@ impl Verb for Admit {
     fn now(self, limiter: &LocalLimiter) -> bool {
         let Self(Alike { key, cost }) = self;
         limiter.admit_at_once(&key, cost)
-    }
-}
-
-struct Peek(Alike);
-
-impl Verb for Peek {
-    type Answer = Decision;
-
-    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
-        self.0.look(limiter)
-    }
-
-    fn ask<L: Ledger + ?Sized>(
-        self,
-        limiter: &Limiter<L>,
-        findings: &Findings,
-    ) -> Reply<Result<Decision, StoreError>> {
-        let peek = |charges: &[Charge]| limiter.peek_about(charges);
-        self.0
-            .with_charges(limiter, findings, Purpose::Decide, peek)
-    }
-
-    fn now(self, limiter: &LocalLimiter) -> Decision {
-        let peeked = self.at_once(limiter);
-        peeked.unwrap_or_else(|| limiter.no_decision())
-    }
-}
-
-struct TakeUpTo(Alike);
-
-impl Verb for TakeUpTo {
-    type Answer = (u32, Decision);
-
-    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
-        self.0.look(limiter)
-    }
-
-    fn ask<L: Ledger + ?Sized>(
-        self,
-        limiter: &Limiter<L>,
-        findings: &Findings,
-    ) -> Reply<Result<(u32, Decision), StoreError>> {
-        let Self(Alike { key, cost: most }) = self;
-        let cost = limiter.most_at_once(key, most, findings.of(0));
-        let alike = Alike { key, cost };
-        alike.with_charges(limiter, findings, Purpose::Decide, |charges| {
-            if cost == 0 || charges.is_empty() {
-                // There is nothing to take, or no policy that limits it.
-                let peeked = limiter.peek_about(charges);
-                return peeked.map(move |peeked| Ok((cost, peeked?)));
-            }
-            if limiter.policies.prices.are_any() {
-                return Reply::later(limiter.clone().take_priced(alike, findings.clone()));
-            }
-            let taken = limiter.take(charges);
-            limiter.once_answered(charges, taken, |policies, charges, taken| {
-                let (units, outcomes) = taken?;
-                let charges = policies.taken_from(charges, &outcomes);
-                let outcomes = answered(&charges, Ok(outcomes))?;
-                let tallies = policies.tallies(&charges);
-                let taken = tallies.map(|tally| tally.at_most(units));
-                policies.count(taken, Decided::Outcomes(&outcomes));
-                Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
-            })
-        })
-    }
-
-    fn now(self, limiter: &LocalLimiter) -> (u32, Decision) {
-        let taken = self.at_once(limiter);
-        taken.unwrap_or_else(|| (0, limiter.no_decision()))
-    }
-}
-
-struct Inspect(Alike);
-
-impl Verb for Inspect {
-    type Answer = Inspection;
-
-    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
-        self.0.look(limiter)
-    }
-
-    fn ask<L: Ledger + ?Sized>(
-        self,
-        limiter: &Limiter<L>,
-        findings: &Findings,
-    ) -> Reply<Result<Inspection, StoreError>> {
-        let peeked = Peek(self.0).ask(limiter, findings);
-        self.0
-            .with_charges(limiter, findings, Purpose::Look, |charges| {
-                limiter.inspect_beside(peeked, charges)
-            })
-    }
-
-    fn now(self, limiter: &LocalLimiter) -> Inspection {
-        let nothing = || {
-            Inspection::new(
-                limiter.no_decision(),
-                RefusalCounts::new(),
-                AllLeased::new(),
-            )
-        };
-        self.at_once(limiter).unwrap_or_else(nothing)
     }
 }

@@ -8,10 +8,12 @@ use std::borrow::Cow;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use tokio::time::Instant;
+
 use super::counting::Decided;
 use super::waiting::{Caller, Ended, NO_TIMER, Wait};
-use super::{Charges, Limiter, PendingOutcomes};
-use crate::clock::Micros;
+use super::{Charges, Limiter, OnAbandoned, PendingOutcomes};
+use crate::clock::{Micros, Timers};
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
@@ -189,9 +191,17 @@ impl PendingDecision {
 }
 
 impl Limiter {
-    /// Returns whether a request may have to wait for its turn.
-    pub(crate) fn may_hold(&self) -> bool {
-        self.policies.waits.is_some() || self.policies.queue.is_some()
+    /// Returns the caller of a request, if the request may have to wait for its turn.
+    pub(crate) fn caller(
+        &self,
+        deadline: impl FnOnce(&Timers) -> Option<Instant>,
+    ) -> Option<Caller> {
+        let timers = self.timers();
+        let may_wait = self.policies.waits.is_some() || self.policies.queue.is_some();
+        may_wait.then(|| Caller {
+            arrived: timers.now(),
+            deadline: deadline(timers),
+        })
     }
 
     /// Decides a request, and counts it. Outcomes have room for several policies, and moving them would cost as much as
@@ -230,13 +240,15 @@ impl Limiter {
     #[inline(never)]
     fn wait_for_store(&self, request: ChargedRequest<'_>, answer: StoreAnswer) -> LimiterVerdict {
         let charges = request.charges;
-        request.wait(Pending::Outcomes(if request.is_settled {
-            Box::pin(PendingOutcomes::new(self, charges, answer))
+        let on_abandoned = if request.is_settled {
+            OnAbandoned::Settle
         } else if charges.iter().any(|it| self.is_a_queue(it.policy)) {
-            Box::pin(PendingOutcomes::of_turn(self, charges, answer))
+            OnAbandoned::GiveTurnBack
         } else {
-            answer
-        }))
+            return request.wait(Pending::Outcomes(answer));
+        };
+        let answer = PendingOutcomes::new(self, charges, answer, on_abandoned);
+        request.wait(Pending::Outcomes(Box::pin(answer)))
     }
 
     fn judge(&self, request: ChargedRequest<'_>, outcomes: &mut Outcomes) -> LimiterVerdict {

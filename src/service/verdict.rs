@@ -10,7 +10,7 @@ use super::layer::{CallGuard, Rules};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::limiter::{
-    Caller, ChargedRequest, Denial, LimiterVerdict, Numbers, PendingDecision, require_plan,
+    ChargedRequest, Denial, LimiterVerdict, Numbers, PendingDecision, require_plan,
 };
 use crate::line::{Answering, Holding, LayerVerdict, Verdict};
 use crate::observe::Request;
@@ -43,14 +43,10 @@ impl<Q, T, E> Rules<Q, T, E> {
             self.limiter.counters().request(Request::Exempt);
             return Verdict::Pass(None);
         }
-        let caller = self.limiter.may_hold().then(|| Caller {
-            arrived: self.limiter.timers().now(),
-            deadline: None,
-        });
         let to_decide = ChargedRequest {
             charges: &charges,
             wanted: Wanted::Everything,
-            caller,
+            caller: self.limiter.caller(|_| None),
             is_settled: self.settles(),
         };
         let mut outcomes = Outcomes::new(Micros::ZERO);

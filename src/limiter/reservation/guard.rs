@@ -43,9 +43,9 @@ pub(crate) enum RealCost {
 impl ReservationGuard {
     /// Creates an empty one, which is filled in place, because it is large to move.
     #[inline]
-    pub(super) fn nothing<L: Ledger + ?Sized>(limiter: &Limiter<L>) -> Self {
+    pub(super) fn nothing(policies: &Arc<Policies>) -> Self {
         Self {
-            policies: Arc::clone(&limiter.policies),
+            policies: Arc::clone(policies),
             charges: ReservedCharges::new(),
             settled: 0,
             holds_slots: false,
@@ -55,12 +55,12 @@ impl ReservationGuard {
 
     /// Holds the charges that the store has made, by these outcomes.
     #[inline]
-    pub(crate) fn of<'a, L: Ledger + ?Sized>(
-        limiter: &Limiter<L>,
+    pub(crate) fn of<'a>(
+        limiter: &Limiter,
         charges: impl IntoIterator<Item = &'a Charge>,
         outcomes: &Outcomes,
     ) -> Self {
-        let mut guard = Self::nothing(limiter);
+        let mut guard = Self::nothing(&limiter.policies);
         if outcomes.is_allowed() {
             guard.hold(charges, outcomes);
         }

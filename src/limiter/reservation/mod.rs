@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use self::guard::{RealCost, ReservationGuard};
-pub(crate) use self::pending::PendingOutcomes;
+pub(crate) use self::pending::{OnAbandoned, PendingOutcomes};
 pub(super) use self::settlement::Lost;
 
 use super::Limiter;
@@ -61,7 +61,7 @@ impl Reservation {
         let names = Arc::clone(&limiter.policies.names);
         Self {
             decision: Decision::new(names, Outcomes::new(Micros::ZERO)),
-            guard: ReservationGuard::nothing(limiter),
+            guard: ReservationGuard::nothing(&limiter.policies),
         }
     }
 

@@ -12,20 +12,20 @@ use super::ReservationGuard;
 use super::settlement::unanswered;
 use crate::decision::Outcomes;
 use crate::error::StoreError;
+use crate::limiter::Limiter;
 use crate::limiter::background::spawn;
 use crate::limiter::on_drop::OnDrop;
-use crate::limiter::{Limiter, Policies};
-use crate::store::{Charge, Ledger, answered};
+use crate::store::{Charge, answered};
 
 type PendingReply = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + Send>>;
 
 /// The pending answer of a store to the charges of a request.
 ///
 /// If the request goes away first, a task waits for the answer: the store may have charged it.
-pub(crate) struct PendingOutcomes<L: Ledger + ?Sized> {
-    limiter: Limiter<L>,
+pub(crate) struct PendingOutcomes {
+    limiter: Limiter,
     charges: SmallVec<[Charge; 2]>,
-    gone: Gone<L>,
+    on_abandoned: OnAbandoned,
     /// `None` once the answer is there.
     coming: Option<PendingReply>,
     /// Whether the store was polled: it may begin when it is first polled.
@@ -34,57 +34,43 @@ pub(crate) struct PendingOutcomes<L: Ledger + ?Sized> {
     runtime: Option<Handle>,
 }
 
-/// What becomes of the charges of a request that has gone away, once the store has answered, or if no answer comes. It is
-/// made of pointers, so that a program that settles nothing does not contain the code.
-struct Gone<L: Ledger + ?Sized> {
-    answered: fn(&Limiter<L>, &[Charge], &Outcomes),
-    unanswered: fn(&Policies, &[Charge]),
+/// What becomes of the charges of a request that has gone away, once the store has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnAbandoned {
+    /// They are settled as those of a request that ended without an answer. If no answer comes, their settlement is lost.
+    Settle,
+    /// The turn in a queue is given back.
+    GiveTurnBack,
+    /// All that was charged is given back.
+    Forgo,
 }
 
-impl<L: Ledger + ?Sized> PendingOutcomes<L> {
-    /// Holds the charges. They are settled as those of a request that ended without an answer. If no answer comes, their
-    /// settlement is lost.
-    pub(crate) fn new(limiter: &Limiter<L>, charges: &[Charge], coming: PendingReply) -> Self {
-        let gone = Gone {
-            answered: |limiter, charges, outcomes| {
+impl OnAbandoned {
+    fn act(self, limiter: &Limiter, charges: &[Charge], outcomes: &Outcomes) {
+        match self {
+            Self::Settle => {
                 if limiter.keeps_its_turns() {
                     limiter.give_turn_back(charges, outcomes);
                 }
                 drop(ReservationGuard::of(limiter, charges, outcomes).later());
-            },
-            unanswered,
-        };
-        Self::ending(limiter, charges, coming, gone)
+            }
+            Self::GiveTurnBack => limiter.give_turn_back(charges, outcomes),
+            Self::Forgo => limiter.forgo(charges, outcomes),
+        }
     }
+}
 
-    /// Gives the turn in a queue back.
-    pub(crate) fn of_turn(limiter: &Limiter<L>, charges: &[Charge], coming: PendingReply) -> Self {
-        let gone = Gone {
-            answered: Limiter::give_turn_back,
-            unanswered: |_, _| {},
-        };
-        Self::ending(limiter, charges, coming, gone)
-    }
-
-    /// Gives back all that was charged.
-    pub(crate) fn forgone(limiter: &Limiter<L>, charges: &[Charge], coming: PendingReply) -> Self {
-        let gone = Gone {
-            answered: Limiter::forgo,
-            unanswered: |_, _| {},
-        };
-        Self::ending(limiter, charges, coming, gone)
-    }
-
-    fn ending(
-        limiter: &Limiter<L>,
+impl PendingOutcomes {
+    pub(crate) fn new(
+        limiter: &Limiter,
         charges: &[Charge],
         coming: PendingReply,
-        gone: Gone<L>,
+        on_abandoned: OnAbandoned,
     ) -> Self {
         Self {
             limiter: limiter.clone(),
             charges: SmallVec::from_slice(charges),
-            gone,
+            on_abandoned,
             coming: Some(coming),
             is_polled: false,
             runtime: None,
@@ -92,7 +78,7 @@ impl<L: Ledger + ?Sized> PendingOutcomes<L> {
     }
 }
 
-impl<L: Ledger + ?Sized> Future for PendingOutcomes<L> {
+impl Future for PendingOutcomes {
     type Output = Result<Outcomes, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -110,32 +96,26 @@ impl<L: Ledger + ?Sized> Future for PendingOutcomes<L> {
     }
 }
 
-impl<L: Ledger + ?Sized> Unpin for PendingOutcomes<L> {}
-
-impl<L: Ledger + ?Sized> Drop for PendingOutcomes<L> {
+impl Drop for PendingOutcomes {
     fn drop(&mut self) {
         let Some(coming) = self.coming.take().filter(|_| self.is_polled) else {
             return;
         };
-        let (limiter, gone) = (self.limiter.clone(), self.gone);
+        let (limiter, on_abandoned) = (self.limiter.clone(), self.on_abandoned);
         let charges = mem::take(&mut self.charges);
         let policies = Arc::clone(&limiter.policies);
         let (of, abandoned) = (Arc::clone(&policies), charges.clone());
-        let no_answer = OnDrop::new(move || (gone.unanswered)(&of, &abandoned));
+        let no_answer = OnDrop::new(move || {
+            if on_abandoned == OnAbandoned::Settle {
+                unanswered(&of, &abandoned);
+            }
+        });
         spawn(&policies.ledger, self.runtime.as_ref(), async move {
             let answer = coming.await;
             no_answer.disarm();
             if let Ok(outcomes) = answered(&charges, answer) {
-                (gone.answered)(&limiter, &charges, &outcomes);
+                on_abandoned.act(&limiter, &charges, &outcomes);
             }
         });
     }
 }
-
-impl<L: Ledger + ?Sized> Clone for Gone<L> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<L: Ledger + ?Sized> Copy for Gone<L> {}

@@ -17,7 +17,7 @@ use crate::clock::Timer;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
-use crate::limiter::{Charges, Limiter, PendingOutcomes};
+use crate::limiter::{Charges, Limiter, OnAbandoned, PendingOutcomes};
 use crate::line::{Asks, LineId, Number, Position, Vacancy, WaitPlace, asks_of};
 use crate::observe;
 use crate::store::{Charge, Outlook, Reply, answered};
@@ -214,11 +214,11 @@ impl Waiter {
         };
         let reply = match reply {
             // A client that goes away now is charged nothing either.
-            Reply::Later(coming) => Reply::Later(Box::pin(PendingOutcomes::forgone(
-                &self.limiter,
-                &charges,
-                coming,
-            ))),
+            Reply::Later(coming) => {
+                let forgo = OnAbandoned::Forgo;
+                let coming = PendingOutcomes::new(&self.limiter, &charges, coming, forgo);
+                Reply::Later(Box::pin(coming))
+            }
             now => now,
         };
         self.step = Step::Asks(Box::pin(

@@ -27,9 +27,7 @@ use super::settlements::Settlements;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Head;
-use crate::limiter::{
-    Caller, ChargedRequest, Charges, Limiter, Numbers, PendingDecision, Purpose, Steps,
-};
+use crate::limiter::{ChargedRequest, Charges, Limiter, Numbers, PendingDecision, Purpose, Steps};
 use crate::line::{LayerVerdict, Verdict};
 use crate::observe::Request as RequestCount;
 use crate::plan::{Finding, PlanLookup};
@@ -127,7 +125,7 @@ impl Gate {
     /// refused request.
     pub(super) fn ask<B>(self: &Arc<Self>, request: &mut Request<B>) -> GateVerdict {
         self.life.request();
-        look_for_itself(self.life.number());
+        look_for_itself(self.life.number);
         let head = Head::of(request);
         if let Some(lists) = &self.lists {
             match lists.look_up(&head) {
@@ -258,19 +256,7 @@ impl Gate {
     /// Returns a number that all clones of a layer share, and no other layer has.
     #[cfg(test)]
     pub(super) fn id(&self) -> usize {
-        self.life.number()
-    }
-
-    /// Returns the caller of this request, if the request may have to wait.
-    fn caller<B>(&self, request: &Request<B>) -> Option<Caller> {
-        if !self.limiter.may_hold() {
-            return None;
-        }
-        let timers = self.limiter.timers();
-        Some(Caller {
-            arrived: timers.now(),
-            deadline: deadline(request.headers(), request.extensions(), timers),
-        })
+        self.life.number
     }
 
     /// Decides on charges, and answers.
@@ -283,7 +269,9 @@ impl Gate {
         let to_decide = ChargedRequest {
             charges,
             wanted,
-            caller: self.caller(request),
+            caller: self
+                .limiter
+                .caller(|timers| deadline(request.headers(), request.extensions(), timers)),
             is_settled: self.settlements.is_some(),
         };
         let mut outcomes = Outcomes::new(Micros::ZERO);

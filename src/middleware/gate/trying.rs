@@ -7,6 +7,7 @@ use super::Gate;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::key::Head;
+use crate::middleware::deadline::deadline;
 use crate::middleware::guard::ResponseGuard;
 use crate::middleware::lists::Listed;
 use crate::plan::{Finding, PlanLookup};
@@ -64,7 +65,8 @@ impl Gate {
         }
         let is_allowed = outcomes.is_allowed();
         let waits = || {
-            let caller = self.caller(request);
+            let deadline = |timers: &_| deadline(request.headers(), request.extensions(), timers);
+            let caller = self.limiter.caller(deadline);
             caller.is_some_and(|caller| self.limiter.would_wait(&charges, caller, &outcomes))
         };
         let waits = !is_allowed && waits();
