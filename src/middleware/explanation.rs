@@ -2,13 +2,14 @@
 
 use http::StatusCode;
 
-use super::gate::{Gate, NoKeyRefusal, Reading};
+use super::gate::{Gate, NoKeyRefusal};
+use super::likeness::Supposed;
 use super::lists::Listed;
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{Head, Key};
-use crate::limiter::{Purpose, Reads, Steps};
-use crate::plan::{Finding, LimitContext, Limits, PlanLookup};
+use crate::limiter::{Purpose, Steps};
+use crate::plan::PlanLookup;
 use crate::policy::{Demand, Mode, NoDemand};
 use crate::store::Charge;
 
@@ -41,37 +42,6 @@ pub(crate) enum Considered {
         rule: LimitRule,
         is_shadow: bool,
     },
-}
-
-/// A request whose key is another one.
-struct WithKey<'a> {
-    reading: Reading<'a>,
-    key: Option<Key>,
-}
-
-impl Reads for WithKey<'_> {
-    type Refusal = NoKeyRefusal;
-
-    fn demand(&self) -> Result<Demand, NoDemand<NoKeyRefusal>> {
-        let Reading { reader, head, .. } = self.reading;
-        reader.demand(head, self.key, |_| {})
-    }
-
-    fn context(&self, policy: usize, limits: &Limits) -> LimitContext {
-        self.reading.context(policy, limits)
-    }
-
-    fn finding(&self) -> Option<&Finding> {
-        self.reading.finding
-    }
-
-    fn plain_key(&self) -> Option<Key> {
-        self.key.or_else(|| self.reading.plain_key())
-    }
-
-    fn limit(&self) -> Option<Algorithm> {
-        self.reading.limit()
-    }
 }
 
 /// Records the steps, policy by policy.
@@ -150,7 +120,12 @@ impl Gate {
             if plan.is_some() {
                 (reading.plan, reading.finding) = (named, None);
             }
-            (policy, WithKey { reading, key })
+            let supposed = Supposed {
+                reading,
+                key,
+                cost: None,
+            };
+            (policy, supposed)
         });
         let mut recorder = Recorder {
             gate: self,

@@ -1,3 +1,5 @@
+//! A request like one of a client, for who asks about another key, or about the keys of the client at another cost.
+
 use super::gate::{Gate, NoKeyRefusal, Reading};
 use crate::algorithm::Algorithm;
 use crate::key::{Head, Key};
@@ -5,25 +7,29 @@ use crate::limiter::{Likeness, Purpose, Reads};
 use crate::plan::{Finding, LimitContext, Limits, PlanLookup};
 use crate::policy::{Demand, NoDemand};
 
-/// A request at another cost. A policy for which it has no key leaves it out.
-struct AtCost<'a> {
-    reading: Reading<'a>,
-    cost: u32,
+/// A request with another key or cost.
+pub(super) struct Supposed<'a> {
+    pub(super) reading: Reading<'a>,
+    pub(super) key: Option<Key>,
+    /// With a cost, a policy for which the request has no key leaves it out.
+    pub(super) cost: Option<u32>,
 }
 
-impl Reads for AtCost<'_> {
+impl Reads for Supposed<'_> {
     type Refusal = NoKeyRefusal;
 
     fn demand(&self) -> Result<Demand, NoDemand<NoKeyRefusal>> {
-        let demand = self.reading.reader.demand(self.reading.head, None, |_| {});
-        match demand {
-            Ok(demand) if demand.key != Key::MISSING => Ok(Demand {
-                cost: self.cost,
+        let Reading { reader, head, .. } = self.reading;
+        let demand = reader.demand(head, self.key, |_| {});
+        match (self.cost, demand) {
+            (None, demand) => demand,
+            (Some(cost), Ok(demand)) if demand.key != Key::MISSING => Ok(Demand {
+                cost,
                 is_estimate: false,
                 ..demand
             }),
-            Ok(_) | Err(NoDemand::Refused(_)) => Err(NoDemand::NoKey),
-            why => why,
+            (Some(_), Ok(_) | Err(NoDemand::Refused(_))) => Err(NoDemand::NoKey),
+            (Some(_), why) => why,
         }
     }
 
@@ -36,7 +42,7 @@ impl Reads for AtCost<'_> {
     }
 
     fn plain_key(&self) -> Option<Key> {
-        self.reading.plain_key()
+        self.key.or_else(|| self.reading.plain_key())
     }
 
     fn limit(&self) -> Option<Algorithm> {
@@ -50,7 +56,14 @@ impl Gate {
     pub(super) fn like(&self, head: &Head<'_>, cost: u32) -> Likeness {
         let finding = self.look_up(head).map(PlanLookup::now);
         let readings = self.readings(head, finding.as_ref());
-        let readings = readings.map(|(policy, reading)| (policy, AtCost { reading, cost }));
+        let readings = readings.map(|(policy, reading)| {
+            let supposed = Supposed {
+                reading,
+                key: None,
+                cost: Some(cost),
+            };
+            (policy, supposed)
+        });
         let charges = self
             .limiter()
             .charges_for(readings, Purpose::Amend, &mut ());

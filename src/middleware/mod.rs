@@ -256,8 +256,6 @@ mod builder;
 mod concurrency;
 mod deadline;
 #[cfg(feature = "config")]
-mod difference;
-#[cfg(feature = "config")]
 mod explanation;
 #[cfg(all(test, feature = "config", feature = "resolver", feature = "calendar"))]
 mod explanation_tests;
@@ -272,8 +270,8 @@ mod interceptor;
 mod layer;
 mod likeness;
 mod lists;
+mod marks;
 mod nesting;
-mod over_limit;
 mod plan_of;
 mod service;
 mod settlements;
@@ -282,15 +280,12 @@ mod shadow;
 #[cfg(feature = "adapt")]
 mod traffic;
 mod unbuilt;
-mod would_refuse;
 
 pub use self::body::GuardedBody;
 pub use self::builder::RateLimitLayerBuilder;
 #[cfg(feature = "adapt")]
 pub use self::concurrency::{AdaptiveConcurrencyLayer, WithConcurrency};
 pub use self::deadline::Deadline;
-#[cfg(feature = "config")]
-pub use self::difference::Difference;
 #[cfg(feature = "config")]
 pub(crate) use self::explanation::{Considered, Explanation};
 pub use self::future::ResponseFuture;
@@ -302,12 +297,13 @@ pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
 #[cfg(feature = "config")]
 pub(crate) use self::layer::Swap;
-pub use self::over_limit::OverLimit;
+pub use self::marks::{OverLimit, WouldRefuse};
 pub use self::service::RateLimit;
+#[cfg(feature = "config")]
+pub use self::shadow::Difference;
 #[cfg(feature = "config")]
 pub(crate) use self::shadow::Shadow;
 #[cfg(feature = "adapt")]
 pub use self::traffic::{TrafficLayer, WithTraffic};
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};
-pub use self::would_refuse::WouldRefuse;

@@ -56,13 +56,16 @@ impl Drop for Within {
 /// Warns once if this thread is already within this gate.
 #[inline]
 pub(super) fn look_for_itself(gate: usize) {
-    TWICE.log_if(|| WITHIN.get().contains(&gate));
+    if WITHIN.get().contains(&gate) {
+        TWICE.log_if(|| true);
+    }
 }
 
 /// The number of a gate, and its requests, counted up to "more than one".
 #[derive(Debug)]
 pub(super) struct Life {
-    number: usize,
+    /// No other gate of this process has it. It is not 0.
+    pub(super) number: usize,
     requests: AtomicU8,
 }
 
@@ -78,11 +81,6 @@ impl Life {
             number: BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             requests: AtomicU8::new(0),
         }
-    }
-
-    /// Returns a number that no other gate of this process has. It is not 0.
-    pub(super) fn number(&self) -> usize {
-        self.number
     }
 
     #[inline]

@@ -1,14 +1,14 @@
 //! A gate that decides beside the one in force, on state of its own, and the differences.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
-use http::Request;
+use http::{Method, Request};
 
-use super::difference::Difference;
 use super::gate::{Gate, GateVerdict, Trial};
 use super::guard::ResponseGuard;
 use crate::decision::Decision;
@@ -35,6 +35,66 @@ const SHOWN: usize = 10;
 
 /// The number of characters of a path that are kept.
 const LONGEST_PATH: usize = 256;
+
+/// A request that the file in shadow decides otherwise than the file in force; see
+/// [`Watched::shadow`](crate::config::Watched::shadow).
+///
+/// It is in the extensions of a request that the file in shadow would refuse, and of the response to a
+/// request that it would have allowed.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    at: SystemTime,
+    method: Method,
+    path: String,
+    would_refuse: bool,
+    decision: Option<Decision>,
+}
+
+impl Difference {
+    /// Returns when the request was decided, by the clock of this node.
+    pub fn at(&self) -> SystemTime {
+        self.at
+    }
+
+    /// Returns the method of the request.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// Returns the path of the request without its query, cut to 256 characters.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns whether the file in shadow would refuse a request that was allowed. If not, it would allow a request that was
+    /// refused.
+    pub fn would_refuse(&self) -> bool {
+        self.would_refuse
+    }
+
+    /// Returns the decision that refuses: that of the file in shadow if it [would
+    /// refuse](Self::would_refuse), and otherwise that of the file in force. `None` if a list or a missing
+    /// key refuses, and not a policy.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
+}
+
+/// Writes one line, such as `GET /search: refused in shadow by minute`.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let says = if self.would_refuse {
+            "refused in shadow"
+        } else {
+            "allowed in shadow, and refused"
+        };
+        write!(f, "{} {}: {says}", self.method, self.path)?;
+        match self.decision.as_ref().and_then(Decision::binding) {
+            Some((policy, _)) => write!(f, " by {policy}"),
+            None => f.write_str(" without a policy"),
+        }
+    }
+}
 
 /// The decision of the shadow on a request.
 pub(super) struct Tried {

@@ -19,6 +19,10 @@ use crate::policy::{Http, Policy};
 use crate::response::Answers;
 use crate::store::Store;
 
+/// An option that an interceptor does not support: its name, whether a policy has it, and the remedy.
+#[cfg(feature = "tonic")]
+type UnfitPolicy = (&'static str, fn(&Policy<Http>) -> bool, &'static str);
+
 #[cfg(feature = "tonic")]
 impl<S> RateLimitLayerBuilder<S> {
     /// Rejects options that an interceptor does not support.
@@ -28,30 +32,31 @@ impl<S> RateLimitLayerBuilder<S> {
                 "leave it out, since an interceptor is not told the path, or build a layer";
             return Err(ConfigError::quoting("exempt_paths", path, remedy));
         }
-        let mut policies = self.policies.iter();
-        if let Some(patient) = policies.find(|policy| policy.patience().is_any()) {
-            let remedy = "leave it out, since an interceptor cannot hold a call, or build a layer";
-            return Err(ConfigError::quoting("wait_up_to", patient.name(), remedy));
-        }
-        if let Some(slots) = self
-            .policies
-            .iter()
-            .find(|policy| policy.algorithm().limits_concurrency())
-        {
-            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
-            return Err(ConfigError::quoting("concurrency", slots.name(), remedy));
-        }
-        if let Some(settled) = self.policies.iter().find(|policy| policy.settles()) {
-            let remedy = "leave it out, since an interceptor does not see the end of a call, or build a layer";
-            return Err(ConfigError::quoting("settle", settled.name(), remedy));
-        }
-        match self.policies.iter().find(|policy| policy.shapes()) {
-            None => Ok(()),
-            Some(queue) => {
-                let remedy = "build a layer, since an interceptor cannot hold a call, or give the policy an algorithm that only counts";
-                Err(ConfigError::quoting("leaky queue", queue.name(), remedy))
-            }
-        }
+        let sees_no_end =
+            "leave it out, since an interceptor does not see the end of a call, or build a layer";
+        let unfit: [UnfitPolicy; 4] = [
+            (
+                "wait_up_to",
+                |policy| policy.patience().is_any(),
+                "leave it out, since an interceptor cannot hold a call, or build a layer",
+            ),
+            (
+                "concurrency",
+                |policy| policy.algorithm().limits_concurrency(),
+                sees_no_end,
+            ),
+            ("settle", Policy::<Http>::settles, sees_no_end),
+            (
+                "leaky queue",
+                |policy| policy.shapes(),
+                "build a layer, since an interceptor cannot hold a call, or give the policy an algorithm that only counts",
+            ),
+        ];
+        let found = unfit.into_iter().find_map(|(field, is_unfit, remedy)| {
+            let policy = self.policies.iter().find(|policy| is_unfit(policy))?;
+            Some(ConfigError::quoting(field, policy.name(), remedy))
+        });
+        found.map_or(Ok(()), Err)
     }
 
     /// Treats every request as a gRPC call.

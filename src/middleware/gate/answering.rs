@@ -44,7 +44,7 @@ impl Gate {
         Verdict::Pass(Admitted {
             fields: None,
             guard: ResponseGuard::default(),
-            gate: self.life.number(),
+            gate: self.life.number,
         })
     }
 
@@ -76,7 +76,7 @@ impl Gate {
         Admitted {
             fields,
             guard,
-            gate: self.life.number(),
+            gate: self.life.number,
         }
     }
 
@@ -103,11 +103,11 @@ impl Gate {
         let decision = || self.limiter.decision(outcomes.clone());
         let extensions = request.extensions_mut();
         if outcomes.would_refuse().next().is_some() {
-            extensions.insert(WouldRefuse::new(decision()));
+            extensions.insert(WouldRefuse(decision()));
         }
         let mut each = outcomes.iter();
         if each.any(|(_, outcome)| outcome.is_soft() && !outcome.is_allowed()) {
-            extensions.insert(OverLimit::new(decision()));
+            extensions.insert(OverLimit(decision()));
         }
         if self.exposes_decision {
             extensions.insert(decision());

@@ -31,10 +31,12 @@ pub(super) fn warn_of_local_proxy(peer: IpAddr, means_it: impl FnOnce() -> bool)
 /// Warns once if the headers of this peer look like those of an undeclared proxy.
 #[inline]
 pub(super) fn warn_of_untrusted_proxy(peer: IpAddr, headers: &HeaderMap) {
-    UNTRUSTED_PROXY.log_for(|| {
-        let is_proxy = is_private(peer) && headers.keys().any(is_forwarding);
-        is_proxy.then(|| format!("forwarding header fields of {peer}"))
-    });
+    if is_private(peer) {
+        UNTRUSTED_PROXY.log_for(|| {
+            let is_proxy = headers.keys().any(is_forwarding);
+            is_proxy.then(|| format!("forwarding header fields of {peer}"))
+        });
+    }
 }
 
 /// Clients on the internet have no such address.
