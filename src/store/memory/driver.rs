@@ -397,7 +397,7 @@ impl<'a> Part<'a> {
             blocks: &opened.blocks,
             ask,
             most: ask.cost,
-            counted: Counted::Apart,
+            counted: Counted::Own,
             has_room: false,
             snapshot: PageSnapshot::default(),
             allowed: false,

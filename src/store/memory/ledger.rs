@@ -277,7 +277,7 @@ impl MemoryLedger {
         now: Micros,
         mut sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
-        let (table, mut its) = (&opened.counter, Counted::Apart);
+        let (table, mut its) = (&opened.counter, Counted::Own);
         if limit.is_some() {
             // A ledger that was opened with another limit has not tried this yet.
             if let Some(allowed) = table.decide_at_once(limit, ask, now, sink.as_deref_mut()) {

@@ -42,7 +42,7 @@ impl<S: Pack> Counter for OneWord<S> {
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> Result<bool, Counted> {
-        let packed = self.tiers.packed_table().ok_or(Counted::Apart)?;
+        let packed = self.tiers.packed_table().ok_or(Counted::Own)?;
         packed.decide_new_at_once_by(&self.rule, ask, now, sink)
     }
 

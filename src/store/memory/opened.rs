@@ -116,7 +116,7 @@ impl Opened {
             Amendment::Settle => {
                 let may_be_known = limit.is_none() && ask.cost > 0;
                 if !(may_be_known && self.counter.settle_at_once(ask, clock)) {
-                    counter.settle((ask, Counted::Apart), limit, clock);
+                    counter.settle((ask, Counted::Own), limit, clock);
                 }
             }
             Amendment::Add(taken) => {

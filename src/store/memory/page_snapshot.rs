@@ -10,7 +10,7 @@ use crate::clock::Micros;
 pub(super) enum Counted {
     /// In a slot of its own.
     #[default]
-    Apart,
+    Own,
     /// In the entry that all keys without room share.
     Overflow,
 }
@@ -21,7 +21,7 @@ impl Counted {
         if is_overflow {
             Self::Overflow
         } else {
-            Self::Apart
+            Self::Own
         }
     }
 }
@@ -99,7 +99,7 @@ impl PageSnapshot {
     #[inline]
     pub(super) fn fingerprint(&self, ask: Ask) -> u64 {
         match self.counted {
-            Counted::Apart => ask.fingerprint,
+            Counted::Own => ask.fingerprint,
             Counted::Overflow => RESERVED,
         }
     }

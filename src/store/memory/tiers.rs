@@ -41,7 +41,7 @@ pub(super) trait Counter: Send + Sync + 'static {
         _now: Micros,
         _sink: Option<&mut OutcomeSink<'_>>,
     ) -> Result<bool, Counted> {
-        Err(Counted::Apart)
+        Err(Counted::Own)
     }
 
     /// Finds a key in one of its first slots, on a page at rest, and checks whether it may be charged.
@@ -314,7 +314,7 @@ impl Tiers {
         self.ask(ask.fingerprint, limit, now, |tier| {
             let counted = match tier {
                 Tier::Packed(_) => counted,
-                Tier::Wide(_) | Tier::Long(_) => Counted::Apart,
+                Tier::Wide(_) | Tier::Long(_) => Counted::Own,
             };
             let (asked, sink) = ((ask, counted), sink.as_deref_mut());
             ask_tier!(tier, table => table.decide_in_the_end(asked, limit, clock, now, sink))

@@ -69,9 +69,9 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     ) -> Option<bool> {
         let now = || clock.now().min(self.until);
         let charged = place_charged(amendment);
-        let mut counted = charged.unwrap_or(Counted::Apart);
+        let mut counted = charged.unwrap_or(Counted::Own);
         if limit.is_none()
-            && counted == Counted::Apart
+            && counted == Counted::Own
             && let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, |_| now())
         {
             let now = snapshot.latest;
@@ -90,7 +90,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
                 break (snapshot, lock, slot);
             }
             drop(lock);
-            if counted == Counted::Apart
+            if counted == Counted::Own
                 && charged.is_none()
                 && !snapshot.is_overridden()
                 && !self.has_room(&snapshot, now())
@@ -158,7 +158,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             index,
             seen,
             latest: now,
-            counted: Counted::Apart,
+            counted: Counted::Own,
             own: None,
         };
         Some((page, lock, snapshot, &slot.cell))
@@ -240,7 +240,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         now: Micros,
         clock: &dyn Clock,
     ) -> Option<Own> {
-        if counted == Counted::Apart {
+        if counted == Counted::Own {
             return self.own(ask, limit, now, clock);
         }
         let algorithm = *limit?;
@@ -317,7 +317,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
         self.resize(&*rule, &mut seen, before);
-        let is_newcomer = is_new && counted == Counted::Apart;
+        let is_newcomer = is_new && counted == Counted::Own;
         if is_newcomer {
             self.index_new_key(&*self.slowest(), &seen, snapshot.index, now);
         }

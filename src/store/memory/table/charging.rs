@@ -65,7 +65,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         lock.changes();
         let fingerprint = snapshot.fingerprint(ask);
         let place = match snapshot.counted {
-            Counted::Apart => match self.room(slowest, (page, snapshot), fingerprint, now) {
+            Counted::Own => match self.room(slowest, (page, snapshot), fingerprint, now) {
                 Some(place) => place,
                 None if snapshot.is_overridden() => {
                     self.budget.exceed(1);
@@ -139,7 +139,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     {
         let seen = cell.see(rule, snapshot.latest);
         self.charge((page, snapshot), (rule, cell, seen), ask, lock, now, sink);
-        if snapshot.counted == Counted::Apart {
+        if snapshot.counted == Counted::Own {
             let state = cell.see(rule, page.latest());
             self.index_new_key(slowest, &state, snapshot.index, now);
         }

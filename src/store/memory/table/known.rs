@@ -42,7 +42,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             seen,
             // The debt then and what is left of it now decide alike, and the second takes fewer instructions.
             latest: now,
-            counted: Counted::Apart,
+            counted: Counted::Own,
             own: None,
         };
         let known = (rule, &slot.cell);
@@ -106,7 +106,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             index: known.index,
             seen: known.seen,
             latest: now,
-            counted: Counted::Apart,
+            counted: Counted::Own,
             own: None,
         };
         let seen = slot.cell.see(rule, now);

@@ -195,7 +195,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         own: Option<Own>,
     ) -> Option<(&Page<C>, PageSnapshot)> {
         let FoundPage { page, index, seen } = match counted {
-            Counted::Apart => self.pages.find(ask.fingerprint)?,
+            Counted::Own => self.pages.find(ask.fingerprint)?,
             Counted::Overflow => FoundPage {
                 page: &self.overflow,
                 index: 0,
@@ -226,7 +226,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             let (lock, seen) = page.seqlock.wait_and_lock()?;
             // The page may have been split while this thread waited for it.
             let is_still_its = match counted {
-                Counted::Apart => self.pages.is_page_of(ask.fingerprint, snapshot.index),
+                Counted::Own => self.pages.is_page_of(ask.fingerprint, snapshot.index),
                 Counted::Overflow => true,
             };
             if is_still_its {
@@ -243,7 +243,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
 
     pub(super) fn page(&self, snapshot: &PageSnapshot) -> &Page<C> {
         match snapshot.counted {
-            Counted::Apart => self.pages.page(snapshot.index),
+            Counted::Own => self.pages.page(snapshot.index),
             Counted::Overflow => &self.overflow,
         }
     }
@@ -335,7 +335,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Notes that a key of the page can go from now on: after a step back of the clock, after a refund, and
     /// when a new slot is not used. The page is locked.
     pub(in crate::store::memory) fn note_evictable(&self, snapshot: &PageSnapshot, now: Micros) {
-        if snapshot.counted == Counted::Apart {
+        if snapshot.counted == Counted::Own {
             self.idle.lower_to(snapshot.index, now);
             self.admitting.lower_to(snapshot.index, now);
         }
@@ -343,7 +343,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
 
     /// Returns whether the key has no slot and the table has none to spare: see [`has_room`](Self::has_room).
     pub(in crate::store::memory) fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
-        snapshot.counted == Counted::Apart
+        snapshot.counted == Counted::Own
             && self.budget.is_used_up()
             && !snapshot.is_overridden()
             && self.page(snapshot).find(ask.fingerprint).is_none()

@@ -81,7 +81,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         };
         let counted = match fingerprint {
             RESERVED => Counted::Overflow,
-            _ => Counted::Apart,
+            _ => Counted::Own,
         };
         let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, counted, None) else {
             return;
@@ -92,7 +92,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         let place = self.pages.room(page, fingerprint);
         place.take(fingerprint);
         page.set_latest(latest.max(snapshot.latest));
-        if counted == Counted::Apart {
+        if counted == Counted::Own {
             self.index_new_key(&*self.slowest(), &state, snapshot.index, latest);
         }
         place.slot().cell.put(&self.rule, state);

@@ -24,21 +24,21 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     where
         C: Keeps<S>,
     {
-        let snapshot = self.snapshot(ask, Counted::Apart, None);
-        let (page, snapshot) = snapshot.ok_or(Counted::Apart)?;
+        let snapshot = self.snapshot(ask, Counted::Own, None);
+        let (page, snapshot) = snapshot.ok_or(Counted::Own)?;
         let is_known = || page.find(ask.fingerprint).is_some();
         if now < snapshot.latest
             || now > self.until
             || self.may_be_overridden(ask.fingerprint, now)
             || is_known()
         {
-            return Err(Counted::Apart);
+            return Err(Counted::Own);
         }
         let rules = (rule, || Cow::Borrowed(rule));
         let decided = self.decide_new(rules, (page, &snapshot), ask, now, sink);
         decided.map_err(|undecided| match undecided {
             Undecided::Crowded => Counted::Overflow,
-            Undecided::Changed | Undecided::NoRoom => Counted::Apart,
+            Undecided::Changed | Undecided::NoRoom => Counted::Own,
         })
     }
 
@@ -59,7 +59,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         if !page.seqlock.still_is(snapshot.seen) {
             return Err(Undecided::Changed);
         }
-        let may_lack_room = snapshot.counted == Counted::Apart && !snapshot.is_overridden();
+        let may_lack_room = snapshot.counted == Counted::Own && !snapshot.is_overridden();
         if may_lack_room && self.is_crowded(now, snapshot.index) {
             return Err(Undecided::Crowded);
         }

@@ -49,7 +49,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             algorithm,
             is_overridden: true,
         };
-        let seen = self.snapshot_and_lock(ask, Counted::Apart, Some(own));
+        let seen = self.snapshot_and_lock(ask, Counted::Own, Some(own));
         let Some((snapshot, mut lock)) = seen else {
             return Ok(());
         };
@@ -97,7 +97,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
 
     /// Returns the state that a key without a slot shares with others, if there is no room for it.
     fn shared_state(&self, ask: Ask, clock: &dyn Clock) -> Option<(R::Form, Micros)> {
-        let (page, snapshot) = self.snapshot(ask, Counted::Apart, None)?;
+        let (page, snapshot) = self.snapshot(ask, Counted::Own, None)?;
         let is_overridden = self.overrides.get(ask.fingerprint).is_some();
         if is_overridden
             || page.find(ask.fingerprint).is_some()
@@ -117,7 +117,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             fingerprint,
             cost: 0,
         };
-        if let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, Counted::Apart, None) {
+        if let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, Counted::Own, None) {
             let now = self.now(clock);
             self.drain((ask, &snapshot), &mut lock, now, clock);
             self.overrides.end(fingerprint);

@@ -55,7 +55,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             let keys = page.fingerprints();
             drop(lock);
             for fingerprint in keys {
-                visit(fingerprint, Counted::Apart);
+                visit(fingerprint, Counted::Own);
             }
         }
         visit(RESERVED, Counted::Overflow);
@@ -105,7 +105,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         };
         let counted = match fingerprint {
             RESERVED => Counted::Overflow,
-            _ => Counted::Apart,
+            _ => Counted::Own,
         };
         let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, counted, None) else {
             return Ok(false);
@@ -115,7 +115,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             return Ok(false);
         }
         match counted {
-            Counted::Apart => {
+            Counted::Own => {
                 if let Err(NoRoom) = self.reserve(&mut state) {
                     if self.overrides.get(fingerprint).is_none() {
                         return Err(NoRoom);
@@ -129,7 +129,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         let place = self.pages.room(page, fingerprint);
         place.take(fingerprint);
         page.set_latest(latest.max(snapshot.latest));
-        if counted == Counted::Apart {
+        if counted == Counted::Own {
             self.index_new_key(&*self.slowest(), &state, snapshot.index, now);
         }
         place.slot().cell.put(&self.rule, state);

@@ -121,7 +121,7 @@ fn a_newcomer_that_was_not_charged_can_go_at_once() {
         fingerprint: fingerprint(7),
         cost: 1,
     };
-    let snapshot = table.look_at(ask, None, Counted::Apart, &clock).unwrap();
+    let snapshot = table.look_at(ask, None, Counted::Own, &clock).unwrap();
     let mut lock = table.lock(&snapshot).ok().unwrap();
     let placed = table.place_key(&snapshot, ask, &mut lock, now);
     assert!(matches!(placed, Ok(true)));
