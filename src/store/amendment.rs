@@ -6,6 +6,7 @@ use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 
 /// A change to the state of a key without a decision; see [`Ledger::amend`](super::Ledger::amend).
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Amendment {
@@ -100,6 +101,7 @@ impl Amendment {
 }
 
 /// When the first of some turns of a queue begins, and where they were charged.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     begins: Micros,
@@ -147,6 +149,7 @@ impl Departure {
 }
 
 /// Until when the charge of a request can be taken back, and where it was made.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     until: Micros,

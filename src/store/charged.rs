@@ -11,6 +11,7 @@ use crate::decision::{DenialEffect, Outcomes, OwnWindow};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Selects the requests whose numbers the caller needs; see [`Ledger::charge`](super::Ledger::charge).
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// None: the verdict is enough.
@@ -45,6 +46,7 @@ impl Wanted {
 ///
 /// Outcomes have room for several policies, and moving them costs as much as the decision. So a store that
 /// answers now writes them where the caller needs them.
+#[doc(hidden)]
 #[must_use = "a request that is denied must not go on"]
 #[non_exhaustive]
 pub enum Charged {
