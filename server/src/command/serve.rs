@@ -7,6 +7,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tower_ratelimit::config::Config;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::address::Address;
 use super::bounds::Bounds;
@@ -114,9 +117,13 @@ enum Form {
 impl Serve {
     pub(super) fn run(self) -> Result<(), BoxError> {
         let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+        // h2 warns of each connection that it ends, so a flood of them would be one of lines.
+        let levels = Targets::new()
+            .with_default(LevelFilter::INFO)
+            .with_target("h2", LevelFilter::ERROR);
         match self.log {
-            Form::Text => log.init(),
-            Form::Json => log.json().flatten_event(true).init(),
+            Form::Text => log.finish().with(levels).init(),
+            Form::Json => log.json().flatten_event(true).finish().with(levels).init(),
         }
         let handed = Handed::from_env();
         let runtime = Runtime::new()?;

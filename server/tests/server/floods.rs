@@ -29,6 +29,21 @@ const END_HEADERS: u8 = 4;
 const REFUSED_STREAM: u8 = 7;
 const ENHANCE_YOUR_CALM: u8 = 11;
 
+/// Requests that are reset at once.
+pub(crate) fn resets(many: u32) -> Vec<u8> {
+    let mut frames = Vec::new();
+    for stream in (1..2 * many).step_by(2) {
+        frames.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, GET));
+        frames.extend(frame(RESET, 0, stream, &8_u32.to_be_bytes()));
+    }
+    frames
+}
+
+/// The first bytes of a connection of HTTP/2.
+pub(crate) fn greeting() -> Vec<u8> {
+    [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()
+}
+
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
@@ -38,9 +53,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// A connection of HTTP/2 that has begun.
 async fn connect(scene: &Scene) -> TcpStream {
     let mut stream = scene.connect().await;
-    stream.write_all(PREFACE).await.unwrap();
-    let settings = frame(SETTINGS, 0, 0, &[]);
-    stream.write_all(&settings).await.unwrap();
+    stream.write_all(&greeting()).await.unwrap();
     stream
 }
 
@@ -85,11 +98,7 @@ async fn requests_that_are_reset_at_once_are_counted_and_leave_other_clients_the
     });
     let scene = Scene::before(&upstream, TEN).await;
     let mut flood = connect(&scene).await;
-    let mut frames = Vec::new();
-    for stream in (1..20_000).step_by(2) {
-        frames.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, GET));
-        frames.extend(frame(RESET, 0, stream, &8_u32.to_be_bytes()));
-    }
+    let frames = resets(10_000);
     let (mut answers, mut requests) = flood.split();
     let flooding = async {
         // The server may hang up meanwhile.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::floods::{greeting, resets};
 use super::program::File;
 
 pub(crate) const HOST: &str = "host: localhost\r\n";
@@ -371,4 +372,20 @@ fn what_was_used_lasts_over_a_restart_and_a_damaged_file_is_set_aside() {
     assert_eq!(std::fs::read(&aside).unwrap(), b"no state");
     std::fs::remove_file(aside).unwrap();
     assert_eq!(used(3).0, ["200", "200", "429"]);
+}
+
+#[test]
+fn a_flood_of_connections_is_no_flood_of_lines() {
+    let mut server = Server::start(&["--sample", "--lame-duck", "0s"]);
+    let mut flood = TcpStream::connect(&server.clients).unwrap();
+    flood.write_all(&greeting()).unwrap();
+    // The server may hang up meanwhile, and its farewell is the end.
+    let _ = flood.write_all(&resets(10_000));
+    let _ = flood.read_to_end(&mut Vec::new());
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+    let mut log = String::new();
+    let mut lines = server.child.stderr.take().unwrap();
+    lines.read_to_string(&mut log).unwrap();
+    assert!(log.contains("stopping") && !log.contains("h2::"), "{log}");
 }
