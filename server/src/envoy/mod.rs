@@ -53,7 +53,7 @@ pub async fn serve(
         .register_encoded_file_descriptor_set(messages::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    let server = Server::builder()
+    let services = Server::builder()
         .max_concurrent_streams(STREAMS)
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PING))
@@ -62,7 +62,7 @@ pub async fn serve(
         .add_service(reflection);
     let (last, stopped) = oneshot::channel::<()>();
     let incoming = TcpListenerStream::new(listener);
-    let serving = server.serve_with_incoming_shutdown(incoming, async { drop(stopped.await) });
+    let serving = services.serve_with_incoming_shutdown(incoming, async { drop(stopped.await) });
     let serving = async {
         tokio::select! {
             served = serving => served,
@@ -74,9 +74,10 @@ pub async fn serve(
         served = &mut serving => return served.map_err(Into::into),
         () = stop => drop(last),
     }
-    match timeout(last_calls, serving).await {
-        Ok(served) => served?,
-        Err(_) => tracing::warn!("calls of gRPC have not ended in time"),
+    if let Ok(served) = timeout(last_calls, serving).await {
+        served?;
+    } else {
+        tracing::warn!("calls of gRPC have not ended in time");
     }
     Ok(())
 }

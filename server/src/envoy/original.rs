@@ -63,22 +63,21 @@ fn target(path: &str) -> Result<Uri, Refusal> {
 }
 
 fn fields(parts: &mut Parts, asked: HttpRequest, counted: &Counted) -> Result<(), Refusal> {
-    let fields = match asked.header_map {
-        Some(HeaderMap { headers }) => headers,
-        None => {
-            let joined = asked.headers.into_iter().map(|(key, value)| Field {
-                key,
-                value,
-                raw_value: Vec::new().into(),
-            });
-            let joined: Vec<_> = joined.collect();
-            if joined.iter().any(|field| may_be_two(field, counted)) {
-                return Err(bad(
-                    "a header by which requests are counted has a comma, and may be two: set encode_raw_headers in Envoy",
-                ));
-            }
-            joined
+    let fields = if let Some(HeaderMap { headers }) = asked.header_map {
+        headers
+    } else {
+        let joined = asked.headers.into_iter().map(|(key, value)| Field {
+            key,
+            value,
+            raw_value: Vec::new(),
+        });
+        let joined: Vec<_> = joined.collect();
+        if joined.iter().any(|field| may_be_two(field, counted)) {
+            return Err(bad(
+                "a header by which requests are counted has a comma, and may be two: set encode_raw_headers in Envoy",
+            ));
         }
+        joined
     };
     let mut length = 0;
     for Field {
