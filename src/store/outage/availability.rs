@@ -25,7 +25,6 @@ use crate::store::denials::{Remembering, SharedDenials};
 /// - deadline: one second for a call
 /// - nodes: unknown, and each admits a whole limit while the store is away
 /// - denials are not remembered
-#[doc(hidden)]
 #[derive(Clone, Default)]
 #[must_use = "a store returns it"]
 pub struct Availability {
