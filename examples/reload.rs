@@ -20,7 +20,7 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use tower::{Layer, Service, service_fn};
 use tower_ratelimit::RateLimitLayer;
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 
 const OVERRIDES: u32 = 10_000;
 

@@ -88,16 +88,18 @@ pub fn diagnose(diagnostic: &Diagnostic) {
 }
 
 /// Logs a warning about a subject with a name of its own, the first time for each name.
-pub(crate) fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
+#[doc(hidden)]
+pub fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
     log_once(Level::Warning, diagnostic, subject.into());
 }
 
 /// Logs a warning about a subject of several lines, as lines; see [`Lines`].
 #[cfg_attr(
-    not(feature = "config"),
+    not(feature = "reload"),
     allow(dead_code, reason = "only a file has several mistakes")
 )]
-pub(crate) fn warn_once_in_lines(diagnostic: &Diagnostic, subject: String) {
+#[doc(hidden)]
+pub fn warn_once_in_lines(diagnostic: &Diagnostic, subject: String) {
     log_once(Level::WarningInLines, diagnostic, subject.into());
 }
 

@@ -30,7 +30,8 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    pub(crate) fn new(
+    /// Creates an error about a field: its name, the value, and the remedy.
+    pub fn new(
         field: &'static str,
         value: impl fmt::Display,
         remedy: impl Into<Cow<'static, str>>,
@@ -42,12 +43,8 @@ impl ConfigError {
         }
     }
 
-    /// For text, of which the error shows only the beginning.
-    pub(crate) fn quoting(
-        field: &'static str,
-        text: &str,
-        remedy: impl Into<Cow<'static, str>>,
-    ) -> Self {
+    /// Creates an error about text, of which it shows the first 40 characters, in quotes.
+    pub fn quoting(field: &'static str, text: &str, remedy: impl Into<Cow<'static, str>>) -> Self {
         const SHOWN: usize = 40;
         let mut shown: String = text.chars().take(SHOWN).collect();
         if shown.len() < text.len() {

@@ -32,15 +32,9 @@ pub mod plans {}
 #[cfg(all(feature = "axum", feature = "resolver"))]
 #[doc = include_str!("../docs/resolver.md")]
 pub mod resolver {}
-#[cfg(all(feature = "config", feature = "axum"))]
-#[doc = include_str!("../docs/config.md")]
-pub mod config {}
-
-#[cfg(all(feature = "config", feature = "axum"))]
 #[doc = include_str!("../docs/server.md")]
 pub mod server {}
 
-#[cfg(all(feature = "config", feature = "axum"))]
 #[doc = include_str!("../docs/envoy.md")]
 pub mod envoy {}
 
@@ -99,6 +93,5 @@ pub mod testing {}
 #[doc = include_str!("../docs/migrating.md")]
 pub mod migrating {}
 
-#[cfg(all(feature = "config", feature = "axum"))]
 #[doc = include_str!("../docs/from-nginx.md")]
 pub mod from_nginx {}

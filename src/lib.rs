@@ -4,8 +4,8 @@
         feature = "adapt",
         feature = "axum",
         feature = "client",
-        feature = "config",
         feature = "quanta",
+        feature = "reload",
         feature = "serde",
         feature = "tonic"
     )),
@@ -54,7 +54,6 @@
 //! - [`limiter`]: the limiter without a service
 //! - [`clock`]: the time, and a clock for tests
 //! - [`store`]: where state lives
-//! - [`config`]: limits from a file
 //! - [`observe`]: counters, and a snapshot of them
 //! - [`factor`]: the share of a limit that is in force; [`adapt`] lets it follow the load
 //! - [`diagnostics`]: the codes in the log, and the remedies
@@ -75,7 +74,7 @@
 //! | `http` | by `axum` | the layer, for any HTTP server |
 //! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
 //! | `client` | no | a layer for HTTP and gRPC clients; turns on `http` |
-//! | `config` | no | limits from a file, in TOML or JSON; turns on `http` |
+//! | `reload` | no | limits that are swapped while they are in force, such as those of a file; turns on `http` |
 //! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
 //! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`]; decisions and snapshots as JSON |
 //! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
@@ -96,6 +95,7 @@
 //!
 //! | crate | has |
 //! | --- | --- |
+//! | [`tower-ratelimit-config`](https://docs.rs/tower-ratelimit-config/latest/tower_ratelimit_config/) | limits from a file in TOML or JSON, with reload |
 //! | [`tower-ratelimit-ops`](https://docs.rs/tower-ratelimit-ops) | [a page for operators](https://docs.rs/tower-ratelimit-ops/latest/tower_ratelimit_ops/admin/), which shows the limits live; [metrics](https://docs.rs/tower-ratelimit-ops/latest/tower_ratelimit_ops/metrics/) for Prometheus and others |
 
 pub mod algorithm;
@@ -123,8 +123,6 @@ mod line;
 pub mod adapt;
 #[cfg(feature = "client")]
 pub mod client;
-#[cfg(feature = "config")]
-pub mod config;
 #[cfg(feature = "http")]
 pub mod middleware;
 #[cfg(feature = "http")]
@@ -139,8 +137,6 @@ pub use self::algorithm::{
     SlidingSlots, SlidingWindow, TokenBucket,
 };
 pub use self::clock::{ManualClock, Micros};
-#[cfg(feature = "config")]
-pub use self::config::Config;
 pub use self::decision::{Decision, Outcome};
 pub use self::error::{ConfigError, RestoreError, StoreError};
 pub use self::limiter::{Limiter, LocalLimiter};
@@ -156,8 +152,26 @@ pub use self::store::{MemoryStore, SharedStore};
 /// What the other crates of the workspace use. It is no part of the API, and may change in any version.
 #[doc(hidden)]
 pub mod __internal {
-    pub use crate::diagnostics::diagnose;
+    pub use crate::advice::never_binds::Pointless;
+    #[cfg(feature = "calendar")]
+    pub use crate::calendar::interval::Interval;
+    #[cfg(feature = "calendar")]
+    pub use crate::calendar::zone::{LocalTime, read_zone_data_again};
+    pub use crate::diagnostics::{diagnose, warn_once_in_lines, warn_once_of};
+    #[cfg(feature = "http")]
+    pub use crate::key::extract::any::AnyKey;
+    #[cfg(feature = "http")]
+    pub use crate::key::extract::path::normal_path;
     #[cfg(feature = "http")]
     pub use crate::limiter::likeness::Likeness;
+    #[cfg(feature = "reload")]
+    pub use crate::middleware::explanation::{Considered, Explanation};
+    #[cfg(feature = "reload")]
+    pub use crate::middleware::gate::trying::Trial;
+    #[cfg(feature = "reload")]
+    pub use crate::middleware::shadow::Shadow;
     pub use crate::observe::metric::{Kind, Metric, Published, Value};
+    pub use crate::plan::sources::ResolverOf;
+    #[cfg(feature = "reload")]
+    pub use crate::policy::logged::Logged;
 }

@@ -16,7 +16,7 @@ use axum::routing::get;
 use axum::{Extension, Json, Router};
 use serde_json::{Value, json};
 use tower_ratelimit::Decision;
-use tower_ratelimit::config::{Config, Watched};
+use tower_ratelimit_config::{Config, Watched};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 
 use crate::fields::{self, KEPT, OF_THE_CONNECTION};
 use crate::head::{Refusal, bad};

@@ -11,8 +11,8 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::config::Config;
 use tower_ratelimit::key::Head;
+use tower_ratelimit_config::Config;
 
 use crate::counted::Counted;
 use crate::forward::{Sender, Upstream};
@@ -50,7 +50,17 @@ impl Gateway {
                 let upstream = upstream.clone();
                 async move { Ok(upstream.answer(request).await) }
             });
-            BoxCloneSyncService::new(limits.layer().layer(forward).map_response(boxed))
+            let limited = limits.layer().layer(forward).map_response(boxed);
+            // Outside of the limits, so that a request that finds no slot is charged nothing.
+            match limits.config().concurrency() {
+                Some(concurrency) => {
+                    let bounded = concurrency.layer(limited);
+                    BoxCloneSyncService::new(
+                        bounded.map_response(|response| response.map(BodyExt::boxed_unsync)),
+                    )
+                }
+                None => BoxCloneSyncService::new(limited),
+            }
         });
         Self {
             forwarding,

@@ -3,8 +3,8 @@
 use std::time::UNIX_EPOCH;
 
 use serde_json::{Value, json};
-use tower_ratelimit::config::{Config, Format, Watched};
 use tower_ratelimit::{MemoryStore, RateLimitLayer};
+use tower_ratelimit_config::{Config, Format, Watched};
 
 /// 100 requests a minute for each client address.
 const BUILT_IN: &str = include_str!("../limits.toml");

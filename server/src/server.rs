@@ -369,7 +369,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
     use tokio::sync::{Mutex, mpsc};
     use tokio::time::Instant;
-    use tower_ratelimit::config::Config;
+    use tower_ratelimit_config::Config;
 
     const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     const SETTINGS: &str = "\0\0\0\x04\0\0\0\0\0";

@@ -186,8 +186,8 @@ impl AdaptBuilder {
     }
 
     /// Replaces the controller.
-    #[cfg(feature = "config")]
-    pub(crate) fn controlled_by(self, controller: Box<dyn Controller>) -> Self {
+    #[doc(hidden)]
+    pub fn controlled_by(self, controller: Box<dyn Controller>) -> Self {
         Self { controller, ..self }
     }
 

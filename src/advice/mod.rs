@@ -5,7 +5,7 @@
 #[cfg(feature = "http")]
 mod in_the_clear;
 mod mistakes;
-mod never_binds;
+pub(crate) mod never_binds;
 
 #[cfg(feature = "http")]
 pub(crate) use self::in_the_clear::warn_of_sharing;

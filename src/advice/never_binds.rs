@@ -26,7 +26,7 @@ const HIDDEN: Diagnostic = Diagnostic::new(
 
 /// A policy that can never bind because of another, and that other.
 #[derive(Clone, Debug)]
-pub(crate) struct Pointless {
+pub struct Pointless {
     policy: String,
     beside: String,
     follows_load: bool,
@@ -34,14 +34,12 @@ pub(crate) struct Pointless {
 
 impl Pointless {
     /// Returns the name of the policy.
-    #[cfg(feature = "config")]
-    pub(crate) fn policy(&self) -> &str {
+    pub fn policy(&self) -> &str {
         &self.policy
     }
 
     /// Returns the name of the stricter one.
-    #[cfg(feature = "config")]
-    pub(crate) fn beside(&self) -> &str {
+    pub fn beside(&self) -> &str {
         &self.beside
     }
 

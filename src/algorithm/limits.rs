@@ -111,7 +111,8 @@ impl Limit {
 
 impl Algorithm {
     /// Returns what a state depends on besides the limits: name, period and slots.
-    pub(crate) fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
+    #[doc(hidden)]
+    pub fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
         let (period, slots) = match_kind!(
             self,
             kind => (Some(kind.quota().period()), Kind::slots(kind)),
@@ -238,7 +239,8 @@ impl Algorithm {
     }
 
     /// Returns the algorithm with this limit, or `None` if it cannot have it.
-    pub(crate) fn under(&self, limit: Limit) -> Option<Self> {
+    #[doc(hidden)]
+    pub fn under(&self, limit: Limit) -> Option<Self> {
         #[cfg(feature = "calendar")]
         if let Self::ByHours(hours) = self {
             return hours.under(limit).map(Self::from);

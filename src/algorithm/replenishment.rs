@@ -15,7 +15,8 @@ impl Algorithm {
     }
 
     /// Returns whether requests hold what they take to their end.
-    pub(crate) fn limits_concurrency(&self) -> bool {
+    #[doc(hidden)]
+    pub fn limits_concurrency(&self) -> bool {
         self.replenishment() == Some(Replenishment::OnRelease)
     }
 

@@ -105,8 +105,8 @@ impl Display for Algorithm {
 impl Algorithm {
     /// Returns the names of the algorithms that limit a rate, and the word before the number of each, if it
     /// has one.
-    #[cfg(feature = "config")]
-    pub(crate) fn names() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
+    #[doc(hidden)]
+    pub fn names() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
         let of_quotas = NAMES.iter().map(|(name, number)| {
             let number = (!number.is_empty()).then_some(*number);
             (*name, number)

@@ -15,7 +15,7 @@ use crate::error::ConfigError;
 ///
 /// It belongs to the day on which it begins, and does not include its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Interval {
+pub struct Interval {
     text: String,
     days: Days,
     /// In minutes since midnight.
@@ -41,7 +41,7 @@ impl Interval {
     /// # Errors
     ///
     /// If the text is not an interval.
-    pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let read = || {
             let (days, times) = match *words {
@@ -63,12 +63,12 @@ impl Interval {
     }
 
     /// Returns the text as it was written.
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.text
     }
 
     /// Returns whether any moment is in both, on the clock of a zone without changes.
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+    pub fn overlaps(&self, other: &Self) -> bool {
         match (&self.days, &other.days) {
             (Days::Dates(dates), _) => self.overlaps_on(dates, other),
             (_, Days::Dates(dates)) => other.overlaps_on(dates, self),

@@ -13,12 +13,12 @@
 
 mod cached;
 mod interned;
-mod interval;
+pub(crate) mod interval;
 mod time_of_day;
 mod timetable;
 mod weekday;
 mod windows;
-mod zone;
+pub(crate) mod zone;
 
 pub use self::time_of_day::TimeOfDay;
 pub use self::weekday::Weekday;
@@ -29,5 +29,4 @@ pub(crate) use self::interned::Interned;
 pub(crate) use self::interval::Interval;
 pub(crate) use self::timetable::{Stretch, Timetable};
 pub(crate) use self::windows::{Span, Unit, Windows};
-#[cfg(feature = "config")]
-pub(crate) use self::zone::{LocalTime, read_zone_data_again};
+pub(crate) use self::zone::LocalTime;

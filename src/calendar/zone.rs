@@ -12,7 +12,6 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
 use super::interned::Interned;
-#[cfg(feature = "config")]
 use crate::clock::Micros;
 use crate::error::ConfigError;
 
@@ -81,7 +80,6 @@ impl Zone {
 
     /// Returns the first moment at which its clock shows this time, or a later time if it never shows this
     /// time, since the epoch; `None` before the epoch.
-    #[cfg(feature = "config")]
     pub(crate) fn moment(self, LocalTime(shown): LocalTime) -> Option<Micros> {
         let moment = self.first_moment(shown)?.as_microsecond();
         u64::try_from(moment).ok().map(Micros::new)
@@ -110,8 +108,7 @@ impl Zone {
 }
 
 /// Lets the next lookup of a zone read the system's data, even if it was read recently.
-#[cfg(feature = "config")]
-pub(crate) fn read_zone_data_again() {
+pub fn read_zone_data_again() {
     jiff::tz::db().reset();
 }
 
@@ -126,13 +123,16 @@ fn unknown(name: &str) -> ConfigError {
 }
 
 /// A date and a time on the clock of a zone that is given elsewhere: `2026-03-29T02:30`.
-#[cfg(feature = "config")]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LocalTime(DateTime);
+pub struct LocalTime(DateTime);
 
-#[cfg(feature = "config")]
 impl LocalTime {
-    pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// When it is none.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
         text.parse().map(Self).map_err(|_| {
             let remedy = "write a date and a time such as 2026-03-29T02:30";
             ConfigError::quoting("at", text, remedy)

@@ -56,7 +56,7 @@ impl Micros {
     }
 
     /// Returns the time by the clock of this node, which may be set while it runs.
-    #[cfg(any(feature = "redis", all(feature = "calendar", feature = "http")))]
+    #[cfg(any(feature = "redis", feature = "calendar"))]
     pub(crate) fn by_this_node() -> Self {
         Self::from_system_time(SystemTime::now())
     }

@@ -155,7 +155,7 @@ impl Names {
     }
 
     /// Returns the rule with this index.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(crate) fn rule(&self, place: u32) -> LimitRule {
         self.rules.get(place)
     }

@@ -282,7 +282,7 @@
 //! decision, with the limit of the plan of the request.
 
 #[cfg(feature = "http")]
-mod extract;
+pub(crate) mod extract;
 mod into_key;
 mod name;
 mod secret;

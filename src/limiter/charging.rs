@@ -253,7 +253,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Returns the limit of a charge in units, for a policy with this algorithm, or `None` if it cannot have
     /// that limit.
-    #[cfg(any(feature = "config", all(feature = "http", feature = "calendar")))]
+    #[cfg(any(feature = "reload", all(feature = "http", feature = "calendar")))]
     pub(crate) fn limit_of_charge(&self, charge: &Charge, own: Algorithm) -> Option<Algorithm> {
         let prices = &self.policies.prices;
         let own = prices.whole(charge.policy).unwrap_or(own);

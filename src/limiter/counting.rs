@@ -1,9 +1,9 @@
 //! Counts the decisions of a limiter.
 
 use std::sync::Arc;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use std::sync::OnceLock;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use std::time::Duration;
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::factor::FactorCell;
 use crate::key::Key;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use crate::observe::Past;
 use crate::observe::{
     Count, Counters, Heaviest, HeavyKey, HeavyKeys, Metered, PolicyStats, Totals, Wait,
@@ -29,7 +29,7 @@ pub(super) struct LimiterCounters {
     pub(super) rules: Box<[(PolicyStats, Option<FactorCell>)]>,
     since: SystemTime,
     /// The counters before a reload, if there was one.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     past: OnceLock<Arc<Past>>,
     /// By policy; `None` if no policy tracks its heaviest keys.
     heavy_hitters: Option<Box<[Option<HeavyHitters>]>>,
@@ -52,7 +52,7 @@ impl LimiterCounters {
             counters: Arc::new(Counters::new(metered)),
             rules,
             since: SystemTime::now(),
-            #[cfg(feature = "config")]
+            #[cfg(feature = "reload")]
             past: OnceLock::new(),
             heavy_hitters: heavy_hitters(policies),
         }
@@ -106,7 +106,7 @@ impl LimiterCounters {
 
     /// Returns when counting began.
     pub(super) fn since(&self) -> SystemTime {
-        #[cfg(feature = "config")]
+        #[cfg(feature = "reload")]
         if let Some(past) = self.past.get() {
             return past.since();
         }
@@ -115,7 +115,7 @@ impl LimiterCounters {
 
     /// Reads all counters, including those before a reload.
     pub(super) fn read(&self, now: Instant) -> Totals {
-        #[cfg(feature = "config")]
+        #[cfg(feature = "reload")]
         if let Some(past) = self.past.get() {
             return past.read(&self.counters, now);
         }
@@ -124,7 +124,7 @@ impl LimiterCounters {
 
     /// Continues the counters of another limiter, for policies of the same names. A limiter is new, and
     /// continues only one other.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     fn go_on_from(&self, before: &Self) {
         let first = || Arc::new(Past::of(&before.counters, before.since));
         let past = before.past.get_or_init(first);
@@ -287,7 +287,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Continues the counters of another limiter, for policies of the same names.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(crate) fn go_on_from(&self, before: &Self) {
         let before = &before.policies.counted;
         self.policies.counted.go_on_from(before);
@@ -295,7 +295,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Returns for how long a block or an override of a key of this policy may hold: see
     /// [`Ledger::holds_for`].
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(crate) fn holds_for(&self, policy: usize) -> Duration {
         self.ledger.holds_for(policy)
     }

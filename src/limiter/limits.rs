@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Limiter;
 use crate::algorithm::Algorithm;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use crate::decision::LimitRule;
 use crate::decision::RuleNames;
 use crate::diagnostics::{Diagnostic, warn_once_of};
@@ -216,20 +216,20 @@ impl<L: ?Sized> Limiter<L> {
     }
 
     /// Returns the name of a policy.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(crate) fn name_of(&self, policy: usize) -> &str {
         self.policies.names.name(policy).unwrap_or_default()
     }
 
     /// Returns the algorithm of a policy, with its own limit.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(crate) fn algorithm_of(&self, policy: usize) -> Algorithm {
         let algorithm = self.policies.algorithms.get(policy);
         algorithm.copied().unwrap_or(Algorithm::Unlimited)
     }
 
     /// Returns the rule that a charge refers to.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(crate) fn rule_named(&self, rule: u32) -> LimitRule {
         self.policies.names.rule(rule)
     }

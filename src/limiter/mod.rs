@@ -129,7 +129,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Converts outcomes of these charges to units.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(crate) fn convert_to_units(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         self.policies.prices.convert_to_units(charges, outcomes);
     }

@@ -332,7 +332,7 @@ impl Limiter {
     }
 
     /// Returns whether a denied request would wait for its turn. It takes no place.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(crate) fn would_wait(
         &self,
         charges: &[Charge],

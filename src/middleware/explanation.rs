@@ -15,7 +15,7 @@ use crate::store::Charge;
 
 /// The effect of a layer on a request, without a decision.
 #[derive(Debug)]
-pub(crate) enum Explanation {
+pub enum Explanation {
     /// A list denies it.
     Denied,
     /// A list allows it.
@@ -26,20 +26,28 @@ pub(crate) enum Explanation {
 
 /// The effect of a policy on a request.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Considered {
+pub enum Considered {
+    /// Its condition does not hold.
     DoesNotApply,
+    /// Its mode is off.
     IsOff,
     /// The request has no key. It is refused with this status, or the policy does not count it.
     HasNoKey(Option<StatusCode>),
     /// The rule that exempts the request from the policy.
     CountsNothing(LimitRule),
+    /// The policy counts the request.
     Counts {
+        /// What it is counted by.
         key: Key,
         /// Whether it is counted with all other requests without a key.
         is_shared: bool,
+        /// What it takes, in units.
         cost: u32,
+        /// The limit that holds for it.
         limit: Algorithm,
+        /// The rule that gives the limit.
         rule: LimitRule,
+        /// Whether a refusal would be none.
         is_shadow: bool,
     },
 }

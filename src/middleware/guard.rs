@@ -41,7 +41,7 @@ struct GuardedRequest {
     /// `None` before the head of the response.
     answer: Option<SentResponse>,
     /// The guard of the same request under the file in shadow.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     shadow: ResponseGuard,
 }
 
@@ -109,7 +109,7 @@ impl ResponseGuard {
     }
 
     /// Holds this as well, until the same end.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(super) fn join(&mut self, shadow: Self) {
         match self.request() {
             Some(request) => request.shadow = shadow,
@@ -209,14 +209,14 @@ impl GuardedRequest {
             is_head,
             began,
             answer: None,
-            #[cfg(feature = "config")]
+            #[cfg(feature = "reload")]
             shadow: ResponseGuard::default(),
         })
     }
 
     /// Observes the head of the response, whose body has this length as far as it is known.
     fn answered(&mut self, head: &Parts, length: Option<u64>) {
-        #[cfg(feature = "config")]
+        #[cfg(feature = "reload")]
         if let Some(shadow) = self.shadow.request() {
             shadow.answered(head, length);
         }
@@ -245,7 +245,7 @@ impl GuardedRequest {
 
     /// Observes a frame of the body. Returns whether it is the last.
     fn frame(&mut self, bytes: u64, trailers: Option<&HeaderMap>, is_at_its_end: bool) -> bool {
-        #[cfg(feature = "config")]
+        #[cfg(feature = "reload")]
         if let Some(shadow) = self.shadow.request() {
             shadow.frame(bytes, trailers, is_at_its_end);
         }
@@ -277,7 +277,7 @@ impl GuardedRequest {
 
     /// Observes the end of the body.
     fn end(&mut self) {
-        #[cfg(feature = "config")]
+        #[cfg(feature = "reload")]
         if let Some(shadow) = self.shadow.request() {
             shadow.end();
         }

@@ -4,32 +4,32 @@
 //! user code.
 
 use std::sync::Arc;
-#[cfg(feature = "config")]
-use std::time::Duration;
+#[cfg(feature = "reload")]
+use std::time::{Duration, SystemTime};
 
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use http::Request;
 use tower_layer::Layer;
 
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use super::explanation::Explanation;
 use super::gate::Gate;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use super::gate::Trial;
 use super::gates::Gates;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use super::gates::Newest;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use super::shadow::Shadow;
 use super::{RateLimit, RateLimitLayerBuilder};
 use crate::advice::Mistakes;
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
 use crate::key::Head;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use crate::key::Key;
 use crate::limiter::{Likeness, Limiter, PreparedLimits, WaitingRoom};
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use crate::observe::ConfigStats;
 use crate::observe::Monitor;
 use crate::policy::{Mode, Modes, Policy};
@@ -143,13 +143,9 @@ impl RateLimitLayer {
         self.gates.with(|gate| gate.limiter().modes())
     }
 
-    #[cfg(feature = "config")]
-    pub(crate) fn explain(
-        &self,
-        head: &Head<'_>,
-        plan: Option<&str>,
-        key: Option<Key>,
-    ) -> Explanation {
+    #[cfg(feature = "reload")]
+    #[doc(hidden)]
+    pub fn explain(&self, head: &Head<'_>, plan: Option<&str>, key: Option<Key>) -> Explanation {
         self.gates.with(|gate| gate.explain(head, plan, key))
     }
 
@@ -160,14 +156,16 @@ impl RateLimitLayer {
     }
 
     /// Decides without an effect on the request.
-    #[cfg(feature = "config")]
-    pub(crate) fn try_out<B>(&self, request: &mut Request<B>) -> Trial {
+    #[cfg(feature = "reload")]
+    #[doc(hidden)]
+    pub fn try_out<B>(&self, request: &mut Request<B>) -> Trial {
         self.gates.with(|gate| gate.try_out(request))
     }
 
     /// Lets the shadow decide as this layer does. Returns a layer that decides as the shadow did before.
-    #[cfg(feature = "config")]
-    pub(crate) fn put_into(&self, shadow: &Shadow) -> Option<Self> {
+    #[cfg(feature = "reload")]
+    #[doc(hidden)]
+    pub fn put_into(&self, shadow: &Shadow) -> Option<Self> {
         let before = self.gates.with(|gate| shadow.put(gate))?;
         Some(Self {
             gates: Gates::One(before),
@@ -176,14 +174,47 @@ impl RateLimitLayer {
 
     /// Returns for how long a block or an override of a key of this policy may hold: see
     /// [`Ledger::holds_for`](crate::store::Ledger::holds_for).
-    #[cfg(feature = "config")]
-    pub(crate) fn holds_for(&self, policy: usize) -> Duration {
+    #[cfg(feature = "reload")]
+    #[doc(hidden)]
+    pub fn holds_for(&self, policy: usize) -> Duration {
         self.gates.with(|gate| gate.limiter().holds_for(policy))
     }
 
-    /// Returns the layer with a [`Swap`] that replaces its gate, and with a shadow beside it.
-    #[cfg(feature = "config")]
-    pub(crate) fn replaceable(self, shadow: Option<Arc<Shadow>>) -> (Self, Swap) {
+    /// Returns the layer with a handle that replaces its limits while it is in use.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, http::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_ratelimit::{ConfigError, FixedWindow, MemoryStore, Policy, RateLimitLayer, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // Layers over one store share the state of policies with the same name.
+    /// let store = MemoryStore::new();
+    /// let limit = |most| {
+    ///     let policy = Policy::new("all", FixedWindow::per_day(most)).key(key::global());
+    ///     RateLimitLayer::builder().policy(policy).store(store.clone()).build()
+    /// };
+    /// let (layer, swap) = limit(1)?.replaceable();
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// let status = || async { app.clone().oneshot(Request::new(Body::empty())).await.unwrap().status() };
+    ///
+    /// assert_eq!(status().await, 200);
+    /// assert_eq!(status().await, 429);
+    /// swap.put(&limit(2)?);
+    /// assert_eq!(status().await, 200);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "reload")]
+    pub fn replaceable(self) -> (Self, Swap) {
+        self.replaceable_beside(None)
+    }
+
+    /// The same, with a shadow beside it.
+    #[cfg(feature = "reload")]
+    #[doc(hidden)]
+    pub fn replaceable_beside(self, shadow: Option<Arc<Shadow>>) -> (Self, Swap) {
         let newest = self.gates.with(|gate| Arc::new(Newest::new(gate, shadow)));
         let layer = Self {
             gates: Gates::Newest(Arc::clone(&newest)),
@@ -197,18 +228,26 @@ impl RateLimitLayer {
     }
 }
 
-/// Replaces the gate of a layer, for all services that it wraps.
-#[cfg(feature = "config")]
+/// Replaces the limits of a layer, for all services that it wraps: see [`RateLimitLayer::replaceable`].
+#[cfg(feature = "reload")]
 #[derive(Debug)]
-pub(crate) struct Swap {
+pub struct Swap {
     newest: Arc<Newest>,
 }
 
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 impl Swap {
-    /// Lets requests that come from now on be decided by the gate of this layer. Other requests end as they
-    /// began. Returns a layer with the previous gate.
-    pub(crate) fn put(
+    /// Lets requests that come from now on be decided as this layer decides. Requests in flight end as they began.
+    ///
+    /// Counters go on. What was used stays used if both layers are over the same store. Returns a layer with the previous
+    /// limits.
+    pub fn put(&self, layer: &RateLimitLayer) -> RateLimitLayer {
+        self.put_beside(layer, None)
+    }
+
+    /// The same, with a shadow beside it.
+    #[doc(hidden)]
+    pub fn put_beside(
         &self,
         layer: &RateLimitLayer,
         shadow: Option<Arc<Shadow>>,
@@ -223,8 +262,14 @@ impl Swap {
     }
 
     /// Sets the configuration that snapshots show.
-    pub(crate) fn set_config_stats(&self, configuration: ConfigStats) {
-        self.newest.set_config_stats(configuration);
+    #[doc(hidden)]
+    pub fn show(&self, version: u64, sha256: String, since: SystemTime, error: Option<String>) {
+        self.newest.set_config_stats(ConfigStats {
+            version,
+            sha256,
+            since,
+            error,
+        });
     }
 }
 

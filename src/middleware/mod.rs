@@ -255,12 +255,12 @@ mod builder;
 #[cfg(feature = "adapt")]
 mod concurrency;
 mod deadline;
-#[cfg(feature = "config")]
-mod explanation;
-#[cfg(all(test, feature = "config", feature = "resolver", feature = "calendar"))]
+#[cfg(feature = "reload")]
+pub(crate) mod explanation;
+#[cfg(all(test, feature = "reload", feature = "resolver", feature = "calendar"))]
 mod explanation_tests;
 mod future;
-mod gate;
+pub(crate) mod gate;
 mod gates;
 mod grpc_timeout;
 mod guard;
@@ -275,8 +275,8 @@ mod nesting;
 mod plan_of;
 mod service;
 mod settlements;
-#[cfg(feature = "config")]
-mod shadow;
+#[cfg(feature = "reload")]
+pub(crate) mod shadow;
 #[cfg(feature = "adapt")]
 mod traffic;
 mod unbuilt;
@@ -286,23 +286,17 @@ pub use self::builder::RateLimitLayerBuilder;
 #[cfg(feature = "adapt")]
 pub use self::concurrency::{AdaptiveConcurrencyLayer, WithConcurrency};
 pub use self::deadline::Deadline;
-#[cfg(feature = "config")]
-pub(crate) use self::explanation::{Considered, Explanation};
 pub use self::future::ResponseFuture;
-#[cfg(feature = "config")]
-pub(crate) use self::gate::Trial;
 pub use self::guard::ResponseBody;
 #[cfg(feature = "tonic")]
 pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
-#[cfg(feature = "config")]
-pub(crate) use self::layer::Swap;
+#[cfg(feature = "reload")]
+pub use self::layer::Swap;
 pub use self::marks::{OverLimit, WouldRefuse};
 pub use self::service::RateLimit;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 pub use self::shadow::Difference;
-#[cfg(feature = "config")]
-pub(crate) use self::shadow::Shadow;
 #[cfg(feature = "adapt")]
 pub use self::traffic::{TrafficLayer, WithTraffic};
 #[doc(hidden)]

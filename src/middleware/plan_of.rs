@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::key::Head;
 use crate::plan::{self, ChosenPlan, Limits, ResolverOf};
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use crate::policy::Logged;
 
 const UNVERIFIED: Diagnostic = Diagnostic::new(
@@ -46,7 +46,7 @@ impl PlanOf {
     }
 
     /// Does not compare plans with headers.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(super) fn verified(self) -> Self {
         Self {
             looks: Arc::default(),
@@ -55,7 +55,7 @@ impl PlanOf {
     }
 
     /// Prefers the plan that a log has for a request.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(super) fn or_logged(self) -> Self {
         let Self { source, .. } = self;
         let read = move |head: &Head<'_>, found: &mut dyn FnMut(Option<&str>)| {

@@ -18,7 +18,7 @@ use crate::response::Refusal;
 
 /// The gate in shadow. It exists before its first gate, so that a file may come later.
 #[derive(Debug, Default)]
-pub(crate) struct Shadow {
+pub struct Shadow {
     gate: ArcSwapOption<Gate>,
     compared: AtomicU64,
     would_refuse: AtomicU64,
@@ -37,7 +37,7 @@ const SHOWN: usize = 10;
 const LONGEST_PATH: usize = 256;
 
 /// A request that the file in shadow decides otherwise than the file in force; see
-/// [`Watched::shadow`](crate::config::Watched::shadow).
+/// [`Watched::shadow`](https://docs.rs/tower-ratelimit-config/latest/tower_ratelimit_config/struct.Watched.html#method.shadow).
 ///
 /// It is in the extensions of a request that the file in shadow would refuse, and of the response to a
 /// request that it would have allowed.
@@ -112,7 +112,7 @@ impl Shadow {
     }
 
     /// Returns the last differences, the oldest first.
-    pub(crate) fn differences(&self) -> Vec<Difference> {
+    pub fn differences(&self) -> Vec<Difference> {
         self.last().iter().cloned().collect()
     }
 
@@ -121,11 +121,12 @@ impl Shadow {
     }
 
     /// Sets why the newest file does not decide, for snapshots.
-    pub(crate) fn set_error(&self, error: Option<String>) {
+    pub fn set_error(&self, error: Option<String>) {
         *self.error() = error;
     }
 
-    pub(crate) fn stats(&self) -> ShadowStats {
+    /// Returns its counts.
+    pub fn stats(&self) -> ShadowStats {
         ShadowStats {
             compared: self.compared.load(Ordering::Relaxed),
             would_refuse: self.would_refuse.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! Reports changes of the limits in force.
+//! Reports changes of the factor in force.
 
 #[cfg(feature = "adapt")]
 use crate::factor::Explanation;
@@ -16,36 +16,4 @@ pub(crate) fn factor_changed(before: &Explanation, now: &Explanation) {
     );
     #[cfg(not(feature = "tracing"))]
     let _ = (before, now);
-}
-
-/// Reports to operators that another configuration is in force.
-#[cfg(feature = "config")]
-pub(crate) fn configuration_changed(version: u64, sha256: &str) {
-    #[cfg(feature = "tracing")]
-    tracing::info!(
-        target: "tower_ratelimit::config",
-        version,
-        sha256,
-        "the limits of a changed file are in force"
-    );
-    #[cfg(not(feature = "tracing"))]
-    let _ = (version, sha256);
-}
-
-/// Logs the file that is followed, and the place to which its links lead.
-#[cfg(feature = "config")]
-pub(crate) fn file_is_followed(path: &std::path::Path) {
-    #[cfg(feature = "tracing")]
-    {
-        let place = path.canonicalize();
-        let place = place.as_deref().unwrap_or(path);
-        tracing::info!(
-            target: "tower_ratelimit::config",
-            path = %path.display(),
-            place = %place.display(),
-            "the limits follow a file"
-        );
-    }
-    #[cfg(not(feature = "tracing"))]
-    let _ = path;
 }

@@ -49,7 +49,7 @@ impl Metered {
         }
     }
 
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(super) fn name(&self) -> &Arc<str> {
         &self.name
     }

@@ -72,14 +72,14 @@
 //! time are numbers of seconds.
 
 mod calls;
-#[cfg(any(feature = "adapt", feature = "config"))]
+#[cfg(feature = "adapt")]
 mod change;
 mod counters;
 mod health;
 mod heaviest;
 pub(crate) mod metric;
 mod monitor;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 mod past;
 mod penalty;
 mod queue;
@@ -102,14 +102,12 @@ pub use self::snapshot::{
 pub(crate) use self::calls::Calls;
 #[cfg(feature = "adapt")]
 pub(crate) use self::change::factor_changed;
-#[cfg(feature = "config")]
-pub(crate) use self::change::{configuration_changed, file_is_followed};
 pub(crate) use self::counters::{Counters, Metered, Totals};
 pub(crate) use self::health::StoreHealth;
 pub(crate) use self::heaviest::Heaviest;
 pub(crate) use self::metric::{Metric, Published};
 pub(crate) use self::monitor::Monitored;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 pub(crate) use self::past::Past;
 pub(crate) use self::snapshot::{Count, Request};
 pub(crate) use self::store::{StoreEvent, observe};

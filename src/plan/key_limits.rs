@@ -57,8 +57,8 @@ impl KeyLimits {
     }
 
     /// Sets the limit of one key, whose text a file has.
-    #[cfg(feature = "config")]
-    pub(crate) fn key_of_text(mut self, key: Key, text: String, limit: Algorithm) -> Self {
+    #[doc(hidden)]
+    pub fn key_of_text(mut self, key: Key, text: String, limit: Algorithm) -> Self {
         self.keys.push((key, text, limit));
         self
     }

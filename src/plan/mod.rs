@@ -62,7 +62,7 @@ mod operations;
 mod plans;
 #[cfg(feature = "resolver")]
 mod resolver;
-mod sources;
+pub(crate) mod sources;
 
 pub use self::key_limits::KeyLimits;
 pub use self::operations::Operations;

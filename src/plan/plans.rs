@@ -71,8 +71,8 @@ impl Plan {
     }
 
     /// Returns the policies that the plan mentions, each with its limit.
-    #[cfg(any(feature = "config", feature = "resolver"))]
-    pub(crate) fn limits(&self) -> &[(String, Algorithm)] {
+    #[doc(hidden)]
+    pub fn limits(&self) -> &[(String, Algorithm)] {
         &self.limits
     }
 }
@@ -110,8 +110,8 @@ impl Plans {
         }
     }
 
-    #[cfg(feature = "config")]
-    pub(crate) fn each(&self) -> impl Iterator<Item = &Plan> {
+    #[doc(hidden)]
+    pub fn each(&self) -> impl Iterator<Item = &Plan> {
         self.plans.iter()
     }
 

@@ -13,7 +13,8 @@ use crate::key::Head;
 use crate::key::Key;
 
 /// The part of a request that closures read: its key, its head, or the whole request of any service.
-pub(crate) trait Subject {
+pub trait Subject {
+    /// What it is for one request.
     type Of<'a>;
 }
 
@@ -65,14 +66,14 @@ impl<R: Subject> PlanOf<R> {
 }
 
 /// Looks up the customer of a request.
-pub(crate) struct ResolverOf<R: Subject>(Arc<LookUp<R>>);
+pub struct ResolverOf<R: Subject>(Arc<LookUp<R>>);
 
 type LookUp<R> = dyn Fn(&<R as Subject>::Of<'_>) -> Option<PlanLookup> + Send + Sync;
 
 impl<R: Subject> ResolverOf<R> {
     /// Makes it of a closure that returns what the resolver looks up.
     #[cfg(feature = "resolver")]
-    pub(crate) fn new<K>(
+    pub fn new<K>(
         resolver: Resolver<K>,
         customer: impl Fn(&R::Of<'_>) -> Option<K> + Send + Sync + 'static,
     ) -> Self

@@ -3,7 +3,8 @@ use crate::error::ConfigError;
 
 impl Policy {
     /// Rejects options that a policy on concurrency does not support.
-    pub(crate) fn check_concurrency(&self) -> Result<(), ConfigError> {
+    #[doc(hidden)]
+    pub fn check_concurrency(&self) -> Result<(), ConfigError> {
         if !self.algorithm.limits_concurrency() {
             return Ok(());
         }

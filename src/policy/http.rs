@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use super::logged::{Logged, OrLogged};
 use super::settlement::Settlement;
 use super::{Demand, Keyless, NoDemand, NoKey, Policy, Scope, Unkeyed};
@@ -247,8 +247,9 @@ impl Policy<Http> {
     }
 
     /// Prepares the policy for requests of a log: see [`Logged`].
-    #[cfg(feature = "config")]
-    pub(crate) fn for_a_log(mut self) -> Self {
+    #[cfg(feature = "reload")]
+    #[doc(hidden)]
+    pub fn for_a_log(mut self) -> Self {
         let Http { key, cost, .. } = &mut self.reads;
         *key = Arc::new(OrLogged(Arc::clone(key)));
         let own = cost.take();
@@ -283,8 +284,9 @@ impl Policy<Http> {
     }
 
     /// Returns the policy for a limiter, whose caller passes the key.
-    #[cfg(feature = "config")]
-    pub(crate) fn unkeyed(&self) -> Policy {
+    #[cfg(feature = "reload")]
+    #[doc(hidden)]
+    pub fn unkeyed(&self) -> Policy {
         let (mut policy, _) = self.clone().reading(Unkeyed);
         policy.limit_by = policy.limit_by.filter(|by| !matches!(by, LimitBy::Head));
         policy

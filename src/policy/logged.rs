@@ -6,11 +6,13 @@ use crate::key::{Extract, Head, Key, Missing};
 
 /// Part of the extensions of the request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Logged {
+pub struct Logged {
     /// Replaces a key that the request does not show.
-    pub(crate) key: Option<Key>,
-    pub(crate) cost: Option<u32>,
-    pub(crate) plan: Option<Arc<str>>,
+    pub key: Option<Key>,
+    /// Replaces the cost.
+    pub cost: Option<u32>,
+    /// Replaces the plan.
+    pub plan: Option<Arc<str>>,
 }
 
 /// Extracts a key, or takes that of the log.

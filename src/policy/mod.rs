@@ -9,8 +9,8 @@ mod http;
 #[cfg(feature = "http")]
 #[cfg(feature = "http")]
 mod keyed;
-#[cfg(feature = "config")]
-mod logged;
+#[cfg(feature = "reload")]
+pub(crate) mod logged;
 #[cfg(feature = "http")]
 mod no_key;
 mod patience;
@@ -49,7 +49,7 @@ pub use self::unsettled::Unsettled;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::leasing::LEAST_LEASED;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 pub(crate) use self::logged::Logged;
 pub(crate) use self::mode::DeclaredModes;
 pub(crate) use self::names::check_names;
@@ -282,7 +282,8 @@ impl<R> Policy<R> {
     }
 
     /// Returns the name under which its state began.
-    pub(crate) fn first_name(&self) -> &str {
+    #[doc(hidden)]
+    pub fn first_name(&self) -> &str {
         self.was.as_ref().unwrap_or(&self.name)
     }
 
@@ -445,7 +446,8 @@ impl<R> Policy<R> {
     }
 
     /// Returns whether the policy holds requests until their turn.
-    pub(crate) fn shapes(&self) -> bool {
+    #[doc(hidden)]
+    pub fn shapes(&self) -> bool {
         self.algorithm.without_hours().shapes()
     }
 

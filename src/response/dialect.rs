@@ -1,3 +1,5 @@
+//! The header fields in which a client is told its limits, by dialect.
+
 use http::HeaderName;
 
 use super::names::{COMBINED, SEPARATE, X_RATE_LIMIT, X_RATELIMIT};
@@ -102,7 +104,8 @@ impl Dialect {
 
 impl Dialect {
     /// Returns a header that both write.
-    pub(crate) fn common_header(self, other: Self) -> Option<&'static HeaderName> {
+    #[doc(hidden)]
+    pub fn common_header(self, other: Self) -> Option<&'static HeaderName> {
         let mut names = self.names().iter();
         names.find(|name| other.names().contains(name))
     }

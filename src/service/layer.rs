@@ -96,35 +96,35 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     /// request, and has to be fast. `key` and `refuse` are as in [`new`](Self::new). A request keeps its
     /// limiter until it is answered.
     ///
-    /// With [`Watched::limiter`](crate::config::Watched::limiter) of feature `config`, the limits of any
-    /// service follow a file:
+    /// With [`Watched::limiter`](https://docs.rs/tower-ratelimit-config/latest/tower_ratelimit_config/struct.Watched.html#method.limiter)
+    /// of the crate `tower-ratelimit-config`, the limits of any service follow a file. Here, code replaces the limiter:
     ///
     /// ```
-    /// # #[cfg(feature = "config")]
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tower::BoxError> {
-    /// use tower::{BoxError, Layer, ServiceExt, service_fn};
-    /// use tower_ratelimit::LimitLayer;
-    /// use tower_ratelimit::config::Config;
+    /// use std::sync::{Arc, RwLock};
     ///
-    /// # let file = std::env::temp_dir().join(format!("following-{}.toml", std::process::id()));
-    /// let limits = |limit: u32| format!("[policies.mails]\nquota = \"{limit}/day\"\nkey = \"global\"\n");
-    /// std::fs::write(&file, limits(1))?;
-    /// let watched = Config::read(&file)?.watch()?;
-    /// let following = watched.clone();
-    /// let limit = LimitLayer::following(move || following.limiter(), |_: &&str| "ann", |refused| Err(refused.into()));
+    /// use tower::{BoxError, Layer, ServiceExt, service_fn};
+    /// use tower_ratelimit::{FixedWindow, LimitLayer, Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// // Limiters over one store share the state of policies with the same name.
+    /// let store = MemoryStore::new();
+    /// let limiter = |most| {
+    ///     let policy = Policy::new("mails", FixedWindow::per_day(most));
+    ///     Limiter::builder().policy(policy).store(store.clone()).build()
+    /// };
+    /// let current = Arc::new(RwLock::new(limiter(1)?));
+    /// let present = Arc::clone(&current);
+    /// let present = move || present.read().unwrap().clone();
+    /// let limit = LimitLayer::following(present, |_: &&str| "ann", |refused| Err(refused.into()));
     /// let send = limit.layer(service_fn(async |mail: &str| Ok::<_, BoxError>(mail.len())));
     ///
     /// assert!(send.clone().oneshot("hello").await.is_ok());
     /// assert!(send.clone().oneshot("hello").await.is_err());
-    /// std::fs::write(&file, limits(2))?;
-    /// watched.reload()?;
+    /// *current.write().unwrap() = limiter(2)?;
     /// assert!(send.oneshot("hello").await.is_ok());
-    /// # std::fs::remove_file(&file)?;
     /// # Ok(())
     /// # }
-    /// # #[cfg(not(feature = "config"))]
-    /// # fn main() {}
     /// ```
     pub fn following<K: IntoKey>(
         limiter: impl Fn() -> Limiter + Send + Sync + 'static,

@@ -6,7 +6,7 @@ use std::fs;
 use super::{all_sources, root};
 
 /// The most names that may stand in `__internal`, and the most functions that are public for its crates alone.
-const MOST: usize = 25;
+const MOST: usize = 60;
 
 /// Returns the names in `__internal`, and the functions that are hidden because other crates alone use them.
 fn internal() -> Vec<String> {

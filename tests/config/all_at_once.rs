@@ -3,7 +3,7 @@
 #[cfg(target_os = "linux")]
 use std::fs;
 
-use tower_ratelimit::config::{Config, Format};
+use tower_ratelimit_config::{Config, Format};
 
 #[cfg(target_os = "linux")]
 use crate::scene::layer;

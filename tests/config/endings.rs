@@ -7,10 +7,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::config::Config;
 use tower_ratelimit::key::Head;
 use tower_ratelimit::policy::Cost;
 use tower_ratelimit::{ManualClock, MemoryStore, key};
+use tower_ratelimit_config::Config;
 
 use crate::folder::Folder;
 use crate::scene::{config, mistakes, now};
@@ -97,7 +97,7 @@ fn an_estimate_may_be_a_function_of_code() {
         )
         .parse(
             &format!("{UNITS}estimate = {{ function = \"guess\" }}\nsettle = \"spend\""),
-            tower_ratelimit::config::Format::Toml,
+            tower_ratelimit_config::Format::Toml,
         )
         .unwrap();
     assert_eq!(cost(&config, &Response::new(()), true), 30);

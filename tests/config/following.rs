@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tower_ratelimit::config::{Config, Watched};
+use tower_ratelimit_config::{Config, Watched};
 
 use crate::folder::Folder;
 use crate::reload::{limits, policy, sent_policy};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tower_ratelimit::config::{Config, Format};
+use tower_ratelimit_config::{Config, Format};
 
 use crate::folder::Folder;
 

@@ -1,7 +1,7 @@
 //! No text makes the reader panic, and each mistake can be shown.
 
 use proptest::prelude::*;
-use tower_ratelimit::config::{Config, Format};
+use tower_ratelimit_config::{Config, Format};
 
 /// Pieces of files, most of which are valid somewhere.
 const PIECES: &[&str] = &[

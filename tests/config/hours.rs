@@ -1,7 +1,7 @@
 //! Hours and calendar windows in a file.
 
 use http::Request;
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 
 use crate::scene::{config, get, mistakes, told};
 

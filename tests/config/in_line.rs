@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_ratelimit::MemoryStore;
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 
 use crate::folder::Folder;
 use crate::scene::{get, sent};

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tower_ratelimit::FixedWindow;
-use tower_ratelimit::config::{Config, Format};
+use tower_ratelimit_config::{Config, Format};
 
 use crate::folder::Folder;
 use crate::scene::{config, get, layer, send};

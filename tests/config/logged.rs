@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read as _, Seek as _};
 use std::sync::Mutex;
 
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 
 use crate::folder::Folder;
 use crate::support::log::Log;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use allocation_counter::measure;
-use tower_ratelimit::config::{Config, Watched};
+use tower_ratelimit_config::{Config, Watched};
 
 use crate::folder::Folder;
 use crate::scene::{get, send};

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use tower_ratelimit::config::{Config, Format};
 use tower_ratelimit::{FixedWindow, key};
+use tower_ratelimit_config::{Config, Format};
 
 use crate::scene::{mistakes, mistakes_in_json};
 

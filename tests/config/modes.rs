@@ -5,12 +5,12 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use http::Request;
-use tower_ratelimit::config::Config;
 use tower_ratelimit::middleware::{RateLimitLayer, WouldRefuse};
 use tower_ratelimit::policy::Mode;
 use tower_ratelimit::{
     AnchoredWindow, Decision, LeakyQueue, ManualClock, MemoryStore, Policy, key,
 };
+use tower_ratelimit_config::Config;
 
 use crate::folder::Folder;
 use crate::scene::{Received, config, get, layer, mistakes, now, send, sent};

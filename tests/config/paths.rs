@@ -1,6 +1,6 @@
 //! Paths with several spellings: no spelling escapes a limit, and none gets an exemption.
 
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 
 use crate::scene::{config, get, layer, mistakes, send};
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 
 use crate::folder::Folder;
 use crate::scene::{get, send};

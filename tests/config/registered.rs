@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response};
-use tower_ratelimit::config::{Config, ConfigBuilder, Format};
 use tower_ratelimit::response::RefusalBody;
 use tower_ratelimit::{MemoryStore, key};
+use tower_ratelimit_config::{Config, ConfigBuilder, Format};
 
 use crate::endings::{UNITS, cost};
 use crate::scene::{get, layer, send};

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::config::{Config, Watched};
 use tower_ratelimit::policy::Mode;
+use tower_ratelimit_config::{Config, Watched};
 
 use crate::folder::Folder;
 use crate::scene::{get, now, send};

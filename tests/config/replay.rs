@@ -2,7 +2,7 @@
 
 use http::Request;
 use tower_ratelimit::Micros;
-use tower_ratelimit::config::{Config, Replay, Replayed};
+use tower_ratelimit_config::{Config, Replay, Replayed};
 
 use crate::scene::config;
 

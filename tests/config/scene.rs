@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http::{Request, Response, request};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::config::{Config, Format};
 use tower_ratelimit::{ManualClock, MemoryStore, RateLimitLayer};
+use tower_ratelimit_config::{Config, Format};
 
 /// Reads a text in TOML that has no mistake.
 #[track_caller]
@@ -34,7 +34,7 @@ pub(crate) fn mistakes_in_json(text: &str) -> Vec<String> {
 }
 
 #[track_caller]
-fn mistakes_of(read: Result<Config, tower_ratelimit::config::FileError>) -> Vec<String> {
+fn mistakes_of(read: Result<Config, tower_ratelimit_config::FileError>) -> Vec<String> {
     let error = read.expect_err("a mistake");
     error.mistakes().iter().map(ToString::to_string).collect()
 }

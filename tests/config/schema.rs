@@ -5,14 +5,14 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tower_ratelimit::config::{self, Config, Format};
+use tower_ratelimit_config::{Config, Format, schema as of_the_file};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 fn schema() -> Value {
-    serde_json::from_str(&config::schema()).unwrap()
+    serde_json::from_str(&of_the_file()).unwrap()
 }
 
 /// A file of limits in the documentation.
@@ -41,7 +41,9 @@ fn examples() -> Vec<Example> {
             format: Format::Toml,
         });
     }
-    let pages = fs::read_dir(root().join("docs")).unwrap();
+    let folders = ["docs", "crates/config/docs", "crates/ops/docs"];
+    let pages = folders.map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let pages = pages.into_iter().flatten();
     let pages = pages.map(|page| page.unwrap().path());
     for path in pages.chain([root().join("README.md")]) {
         if path.extension().is_some_and(|extension| extension == "md") {
@@ -83,12 +85,12 @@ fn blocks(page: &str, text: &str) -> Vec<Example> {
 
 #[test]
 fn the_schema_that_is_checked_in_is_that_of_today() {
-    let text = fs::read_to_string(root().join("docs/limits.schema.json")).unwrap();
+    let text = fs::read_to_string(root().join("crates/config/limits.schema.json")).unwrap();
     let checked_in: Value = serde_json::from_str(&text).unwrap();
     assert!(
         checked_in == schema(),
-        "write `config::schema()` to docs/limits.schema.json:\n{}",
-        config::schema()
+        "write `schema()` to crates/config/limits.schema.json:\n{}",
+        of_the_file()
     );
 }
 
@@ -177,7 +179,7 @@ fn reference<'p>(page: &'p str, heading: &str, first: &str) -> BTreeSet<&'p str>
 
 #[test]
 fn the_tables_of_the_documentation_have_the_settings_of_the_file_and_no_others() {
-    let page = fs::read_to_string(root().join("docs/config.md")).unwrap();
+    let page = fs::read_to_string(root().join("crates/config/docs/config.md")).unwrap();
     let schema = schema();
     for (heading, first, table) in [
         ("# Policies", "| field | value | default |", "/$defs/policy"),
@@ -215,7 +217,7 @@ fn each_setting_of_each_table_is_in_the_documentation() {
             _ => {}
         }
     }
-    let page = fs::read_to_string(root().join("docs/config.md")).unwrap();
+    let page = fs::read_to_string(root().join("crates/config/docs/config.md")).unwrap();
     let is_part = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '$'));
     let words: BTreeSet<&str> = page.split(is_part).collect();
     let schema = schema();

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use tower_ratelimit::config::{Config, FileError, Format};
+use tower_ratelimit_config::{Config, FileError, Format};
 
 use crate::folder::Folder;
 use crate::support::log::Log;

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::config::{Config, ShadowStatus, Watched};
 use tower_ratelimit::middleware::Difference;
 use tower_ratelimit::{MemoryStore, RateLimitLayer};
+use tower_ratelimit_config::{Config, ShadowStatus, Watched};
 
 use crate::folder::Folder;
 use crate::scene::{Received, get, now, send, sent};

@@ -5,9 +5,9 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tower_ratelimit::config::{Config, ConfigBuilder, Format};
 use tower_ratelimit::key::Head;
 use tower_ratelimit::{AnchoredWindow, Decision};
+use tower_ratelimit_config::{Config, ConfigBuilder, Format};
 
 use crate::scene::{config, get, layer, mistakes, send};
 

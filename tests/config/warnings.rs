@@ -1,6 +1,6 @@
 //! Settings that are valid and suspicious.
 
-use tower_ratelimit::config::{Config, Format};
+use tower_ratelimit_config::{Config, Format};
 
 use crate::scene::config;
 

@@ -251,7 +251,7 @@ fn of_many_names_the_first_mistakes_have_a_hint() {
 
 #[test]
 fn an_unlimited_quota_is_a_quota() {
-    use tower_ratelimit::config::Config;
+    use tower_ratelimit_config::Config;
 
     let policy = "[policies.a]\nkey = \"client_ip\"\nquota = \"unlimited\"\n";
     let config: Config = policy.parse().unwrap();

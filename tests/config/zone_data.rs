@@ -6,8 +6,8 @@ use std::time::Duration;
 use std::{env, fs};
 
 use tower_ratelimit::calendar::Zone;
-use tower_ratelimit::config::{Config, Watched};
 use tower_ratelimit::{Decision, ManualClock, MemoryStore, Micros};
+use tower_ratelimit_config::{Config, Watched};
 
 use crate::folder::Folder;
 use crate::scene::now;

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tower_ratelimit::adapt::{Adapt, Steps, from_fn};
-use tower_ratelimit::config::Config;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Penalty;
@@ -18,6 +17,7 @@ use tower_ratelimit::{
     ConfigError, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, OnStoreFailure,
     Policy, RedisStore, StoreError,
 };
+use tower_ratelimit_config::Config;
 
 use crate::support::log::{Log, LogLine};
 use crate::support::redis::Server;

@@ -17,7 +17,7 @@ use axum::body::Body;
 use http::{HeaderValue, Request, Response};
 use tower::{Layer, Service, service_fn};
 use tower_ratelimit::RateLimitLayer;
-use tower_ratelimit::config::{Config, ConfigBuilder, Format};
+use tower_ratelimit_config::{Config, ConfigBuilder, Format};
 
 /// A limit that no request reaches.
 const POLICY: &str = "quota = \"4000000000/day\"\nkey = { header = \"x-user\" }\n";

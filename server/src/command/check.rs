@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 
 use super::print;
 use crate::BoxError;

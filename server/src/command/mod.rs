@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use tower_ratelimit::config;
+use tower_ratelimit_config as config;
 
 use crate::BoxError;
 

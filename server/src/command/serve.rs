@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -137,6 +137,9 @@ impl Serve {
         let mut signals = Signals::new()?;
         let state = self.state.as_deref().map(State::open).transpose()?;
         let limits = self.limits(state.as_ref())?;
+        if let Some(adapt) = limits.config().adapt() {
+            tokio::spawn(adapt.run());
+        }
         let operators = self.operators()?;
         let [certificate, ops_certificate] = self.certificates()?;
         let socket = self.listen.listen("listen", &mut handed).await?;

@@ -91,7 +91,7 @@ impl Suggest {
             file.push_str(&traffic.policy(Period(self.period), self.margin)?);
         }
         // What is printed is a file of limits.
-        file.parse::<tower_ratelimit::config::Config>()?;
+        file.parse::<tower_ratelimit_config::Config>()?;
         Ok(std::io::stdout().write_all(file.as_bytes())?)
     }
 }

@@ -26,7 +26,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_prost::ProstCodec;
 
 use super::scene::{LONG, WIDE, listener};
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 
 /// A server that Envoy asks.
 struct Envoy {

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tower_ratelimit::config::{Config, Watched};
+use tower_ratelimit_config::{Config, Watched};
 
 pub(crate) const WIDE: &str = "[policies.address]\nquota = \"100/minute\"\nkey = \"client_ip\"\n";
 

@@ -83,6 +83,9 @@ impl From<Factor> for HourlyLimit {
 }
 
 impl Hours {
+    /// The most intervals.
+    pub const MOST: usize = Timetable::MOST;
+
     /// Creates hours in the zone with this name in the IANA database, without an interval.
     ///
     /// # Errors

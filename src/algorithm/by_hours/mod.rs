@@ -19,11 +19,9 @@ use self::step::OfAlgorithm;
 use super::calendar_window::Packed as PackedCalendar;
 use super::kind::{Kind, Replenishment, match_kind};
 use super::{Algorithm, AnchoredWindow, AnyLong, AnyRule, FixedWindow, Limit, Pack, WithRule};
-#[cfg(feature = "config")]
-use crate::calendar::LocalTime;
-use crate::calendar::{Interval, Timetable};
+use crate::calendar::{Interval, LocalTime, Timetable};
 use crate::clock::Micros;
-use crate::decision::{HoursAt, HoursNow};
+use crate::decision::{HoursAt, HoursNow, LimitRule};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -108,28 +106,28 @@ impl ByHours {
     }
 
     /// Returns the algorithm in force at a moment.
-    #[cfg(feature = "http")]
     pub(crate) fn in_force_at(&self, now: Micros) -> Algorithm {
         self.in_force(self.timetable().at(now).place)
     }
 
-    /// Returns the algorithm in force at a moment, and the interval.
-    #[cfg(feature = "config")]
-    pub(crate) fn present(&self, now: Micros) -> (Algorithm, HoursNow) {
-        (self.in_force_at(now), self.at(now))
-    }
-
-    /// Returns whether the limit that was chosen for the request is the policy's own, which intervals with a limit replace.
-    #[cfg(feature = "config")]
-    pub(crate) fn is_own(&self) -> bool {
-        self.is_own
-    }
-
-    /// Returns the first moment at which the clock of the zone shows this time, or a later time if it never
-    /// shows this time.
-    #[cfg(feature = "config")]
-    pub(crate) fn moment(&self, shown: LocalTime) -> Option<Micros> {
-        self.timetable().zone().moment(shown)
+    /// Explains the limit that `rule` gives: the algorithm in force at a time, by default now, and the rules that give it.
+    #[doc(hidden)]
+    pub fn explain(&self, rule: LimitRule, at: Option<LocalTime>) -> (Algorithm, Vec<LimitRule>) {
+        // The first moment at which the clock of the zone shows this time, or a later time if it never shows this time.
+        let moment = at.map_or_else(
+            || Some(Micros::by_this_node()),
+            |at| self.timetable().zone().moment(at),
+        );
+        let moment = moment.unwrap_or(Micros::ZERO);
+        let now = self.at(moment);
+        let rules = match now.interval() {
+            Some(interval) if !now.gives_limit => vec![rule, LimitRule::Hours(interval.into())],
+            // The limit that was chosen is the policy's own, which an interval with a limit replaces.
+            Some(interval) if self.is_own => vec![LimitRule::Hours(interval.into())],
+            // The limit of an interval does not replace that of another rule.
+            None | Some(_) => vec![rule],
+        };
+        (self.in_force_at(moment), rules)
     }
 
     #[inline]

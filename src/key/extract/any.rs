@@ -4,13 +4,16 @@ use std::sync::Arc;
 use super::{Extract, Extractor, Head, Key, Missing, Origin, Read};
 
 /// An extractor whose type is known only at run time, as in a configuration file.
-pub(crate) type AnyKey = Extractor<Erased>;
+pub type AnyKey = Extractor<Erased>;
 
+/// What it extracts by.
 #[derive(Clone)]
 pub struct Erased(Arc<dyn Extract>);
 
 impl AnyKey {
-    pub(crate) fn new(extract: impl Extract) -> Self {
+    /// Creates it of any other.
+    #[doc(hidden)]
+    pub fn new(extract: impl Extract) -> Self {
         Self::of(Erased(Arc::new(extract)))
     }
 }

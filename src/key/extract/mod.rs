@@ -3,8 +3,7 @@
 //! `extractor.rs` has the type of all of them, with the methods that combine them.
 
 mod and;
-#[cfg(feature = "config")]
-mod any;
+pub(crate) mod any;
 mod api_key;
 #[cfg(feature = "axum")]
 mod axum;
@@ -23,7 +22,7 @@ mod map;
 mod method;
 mod networks;
 mod or;
-mod path;
+pub(crate) mod path;
 mod peer_ip;
 mod prefix;
 mod query;
@@ -51,12 +50,8 @@ pub use self::query::query;
 pub use self::tonic::{client_certificate, grpc_method, grpc_service, metadata, try_metadata};
 pub use self::traits::{Extract, Extracted, Missing};
 
-#[cfg(feature = "config")]
-pub(crate) use self::any::AnyKey;
 pub(crate) use self::credentials::credential_shown_by;
 pub(crate) use self::path::is_plain;
-#[cfg(feature = "config")]
-pub(crate) use self::path::normal_path;
 #[cfg(feature = "tonic")]
 pub(crate) use self::tonic::Pathless;
 

@@ -76,8 +76,7 @@ impl<'a> Head<'a> {
     }
 
     /// Returns whether every server reads the path as it was sent, and compares it so.
-    #[cfg(feature = "config")]
-    pub(crate) fn has_one_reading(&self) -> bool {
+    pub fn has_one_reading(&self) -> bool {
         has_one_reading(self.path())
     }
 }
@@ -216,7 +215,7 @@ fn without_dots(path: &str) -> Cow<'_, str> {
 }
 
 /// Returns the normal form of a path: see [`Head::normal_path`].
-pub(crate) fn normal_path(path: &str) -> Cow<'_, str> {
+pub fn normal_path(path: &str) -> Cow<'_, str> {
     let pairs = path.as_bytes().windows(2);
     let may_differ = |pair: &[u8]| pair[0] == b'%' || matches!(pair, b"//" | b"/.");
     if !path.starts_with('/') || !pairs.into_iter().any(may_differ) {

@@ -79,7 +79,7 @@ pub(super) trait LetWait: fmt::Debug + Send + Sync {
     ) -> Option<Box<dyn Wait>>;
 
     /// Returns whether a request would wait after this denial. It takes no place.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     fn would_wait(&self, charges: &[Charge], caller: Caller, outcomes: &Outcomes) -> bool;
 }
 
@@ -360,7 +360,7 @@ impl LetWait for Arc<Waits> {
         Some(waiter)
     }
 
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     fn would_wait(&self, charges: &[Charge], caller: Caller, outcomes: &Outcomes) -> bool {
         let now = self.timers().now();
         self.line_for(charges, caller, outcomes, now, None, Duration::ZERO)

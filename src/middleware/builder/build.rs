@@ -1,11 +1,10 @@
 //! Checks the options of a layer, and builds its gate.
 
-#[cfg(feature = "config")]
 use std::collections::HashMap;
 
 use super::RateLimitLayerBuilder;
 use crate::advice::{Pointless, find_pointless, warn_of_sharing};
-#[cfg(all(feature = "calendar", feature = "config"))]
+#[cfg(feature = "calendar")]
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::middleware::RateLimitLayer;
@@ -13,7 +12,6 @@ use crate::middleware::gate::Gate;
 use crate::plan::Plans;
 #[cfg(feature = "tonic")]
 use crate::plan::ResolverOf;
-#[cfg(feature = "config")]
 use crate::policy::Scope;
 use crate::policy::{Http, Policy};
 use crate::response::Answers;
@@ -69,7 +67,8 @@ impl<S> RateLimitLayerBuilder<S> {
 
 impl<S> RateLimitLayerBuilder<S> {
     /// Each policy of one limit that can never bind because of another.
-    pub(crate) fn pointless(&self) -> Vec<Pointless> {
+    #[doc(hidden)]
+    pub fn pointless(&self) -> Vec<Pointless> {
         let may_change = self.sources.resolver.is_some() || self.limiter.is_adjustable();
         let planned = self.limiter.its_plans().map(Plans::policies);
         let planned = planned.unwrap_or_default();
@@ -81,8 +80,8 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 
     /// Each limit of a plan that can never bind because of another limit of the plan, with the name of the plan.
-    #[cfg(feature = "config")]
-    pub(crate) fn pointless_in_plans(&self) -> Vec<(String, Pointless)> {
+    #[doc(hidden)]
+    pub fn pointless_in_plans(&self) -> Vec<(String, Pointless)> {
         let may_change = self.sources.resolver.is_some() || self.limiter.is_adjustable();
         let plans = self.limiter.its_plans().filter(|_| !may_change);
         let policies = self.policies.iter().map(|policy| (policy.name(), policy));

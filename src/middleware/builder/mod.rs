@@ -144,8 +144,9 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 
     /// Sets what looks customers up, in place of a resolver.
-    #[cfg(all(feature = "config", feature = "resolver"))]
-    pub(crate) fn looking_up_by(mut self, looks: ResolverOf<Head<'static>>) -> Self {
+    #[cfg(all(feature = "reload", feature = "resolver"))]
+    #[doc(hidden)]
+    pub fn looking_up_by(mut self, looks: ResolverOf<Head<'static>>) -> Self {
         self.sources.resolver = Some(looks);
         self
     }
@@ -346,16 +347,18 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 
     /// Says that a client cannot choose its plan, though the plan may stand in a header.
-    #[cfg(feature = "config")]
-    pub(crate) fn plans_are_verified(mut self) -> Self {
+    #[cfg(feature = "reload")]
+    #[doc(hidden)]
+    pub fn plans_are_verified(mut self) -> Self {
         self.sources.plan_of = self.sources.plan_of.map(PlanOf::verified);
         self
     }
 
     /// Prepares the layer for requests that are replayed from a log, which names their keys and plans. No
     /// customer is looked up.
-    #[cfg(feature = "config")]
-    pub(crate) fn for_a_log(mut self) -> Self {
+    #[cfg(feature = "reload")]
+    #[doc(hidden)]
+    pub fn for_a_log(mut self) -> Self {
         let policies = self.policies.into_iter();
         self.policies = policies.map(Policy::<Http>::for_a_log).collect();
         self.sources.plan_of = self.sources.plan_of.map(PlanOf::or_logged);

@@ -15,7 +15,7 @@ use crate::line::{Answering, Holding, Verdict};
 use crate::middleware::ResponseBody;
 use crate::middleware::guard::ResponseGuard;
 use crate::middleware::nesting::Within;
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 use crate::middleware::shadow::Tried;
 use crate::response::Fields;
 
@@ -33,7 +33,7 @@ pub(in crate::middleware) struct Waiting {
     pending: Box<PendingDecision>,
     gate: Arc<Gate>,
     /// What the file in shadow has decided.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(in crate::middleware) tried: Option<Box<Tried>>,
 }
 
@@ -42,7 +42,7 @@ impl Gate {
         Verdict::Pending(Waiting {
             pending,
             gate: Arc::clone(self),
-            #[cfg(feature = "config")]
+            #[cfg(feature = "reload")]
             tried: None,
         })
     }
@@ -79,7 +79,7 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<GateVerdict> {
         let verdict = ready!(waiting.gate.resume(&mut waiting.pending, request, cx));
-        #[cfg(feature = "config")]
+        #[cfg(feature = "reload")]
         if let Some(tried) = waiting.tried.take() {
             return Poll::Ready(tried.compare(verdict, request));
         }

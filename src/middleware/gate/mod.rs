@@ -3,8 +3,8 @@
 mod answering;
 mod holding;
 mod reading;
-#[cfg(feature = "config")]
-mod trying;
+#[cfg(feature = "reload")]
+pub(crate) mod trying;
 
 use std::slice;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use http::Request;
 pub(super) use self::holding::Admitted;
 use self::reading::Skips;
 pub(super) use self::reading::{NoKeyRefusal, Reading};
-#[cfg(feature = "config")]
+#[cfg(feature = "reload")]
 pub(crate) use self::trying::Trial;
 
 use super::deadline::deadline;
@@ -234,7 +234,7 @@ impl Gate {
         policies.all(|policy| self.modes().of(policy) >= mode)
     }
 
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
         let lists = self.lists.as_ref();
         lists.map_or(Listed::Nowhere, |lists| lists.look_up(head))
@@ -247,7 +247,7 @@ impl Gate {
 
     /// Marks the gate as one of several that a layer has in turn: if it sees a single request, the layer was
     /// still not built for that request.
-    #[cfg(feature = "config")]
+    #[cfg(feature = "reload")]
     pub(super) fn suppress_rebuild_warning(&self) {
         self.life.request();
         self.life.request();

@@ -15,11 +15,12 @@ use crate::store::{Charged, Wanted};
 
 /// The decision of a gate that does not affect the request.
 #[derive(Debug)]
-pub(crate) enum Trial {
+pub enum Trial {
     /// No policy applies.
     Exempt,
     /// The request is charged. Dropping the guard settles the charges.
     Allowed(Decision, ResponseGuard),
+    /// A policy denies it.
     Denied(Decision),
     /// The request is denied now, and would wait for its turn.
     Waits(Decision),

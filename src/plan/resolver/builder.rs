@@ -36,7 +36,6 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> ResolverBuilder<K> {
     }
 
     /// Creates a builder with the closure and the options of another resolver.
-    #[cfg(feature = "config")]
     pub(super) fn like(shared: &Lookups<K>) -> Self {
         Self {
             lookup: Arc::clone(&shared.lookup),

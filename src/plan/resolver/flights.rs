@@ -91,7 +91,6 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Lookups<K> {
     }
 
     /// Invalidates the answers of `follower` together with its own from now on.
-    #[cfg(feature = "config")]
     pub(super) fn invalidates(&self, follower: &Arc<Self>) {
         let mut followers = lock(&self.followers);
         followers.retain(|follower| follower.strong_count() > 0);

@@ -262,7 +262,8 @@ impl Policy {
     }
 
     /// Rejects a penalty that blocks clients which wait as told, and one that the policy does not support.
-    pub(crate) fn check_penalty(&self) -> Result<(), ConfigError> {
+    #[doc(hidden)]
+    pub fn check_penalty(&self) -> Result<(), ConfigError> {
         let Some(penalty) = self.penalty.filter(|_| self.is_limited()) else {
             return Ok(());
         };

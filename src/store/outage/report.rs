@@ -99,11 +99,11 @@ impl Report {
                 names.extend(policies.map(|(name, _)| name.to_owned()));
             }
         }
-        let mut named: Vec<&str> = names.iter().map(String::as_str).take(NAMED).collect();
+        let mut shown: Vec<&str> = names.iter().map(String::as_str).take(NAMED).collect();
         let more = names.len().saturating_sub(NAMED);
         let more = (more > 0).then(|| format!("{more} more"));
-        named.extend(more.as_deref());
-        (!named.is_empty()).then(|| named.join(", "))
+        shown.extend(more.as_deref());
+        (!shown.is_empty()).then(|| shown.join(", "))
     }
 }
 

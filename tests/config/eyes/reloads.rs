@@ -8,7 +8,7 @@ use axum::body::Body;
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::RateLimitLayer;
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 
 struct File(PathBuf);
 

@@ -1,7 +1,7 @@
 //! Limits: quotas and algorithms, and the limits of closures, keys, operations and nodes.
 
 use tower_ratelimit::FixedWindow;
-use tower_ratelimit::config::{Config, Format};
+use tower_ratelimit_config::{Config, Format};
 
 use super::from;
 use crate::scene::{config, get, told};

@@ -1,8 +1,8 @@
 //! Settings that read a request: costs, conditions, functions, lists and plans.
 
 use http::Request;
-use tower_ratelimit::config::{Config, Format};
 use tower_ratelimit::key::{self, Head};
+use tower_ratelimit_config::{Config, Format};
 
 use super::from;
 use crate::scene::{config, get, layer, send, told};

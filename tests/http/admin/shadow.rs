@@ -16,7 +16,7 @@ use crate::admin::{HERE, ask, send, told};
 #[cfg(feature = "config")]
 #[tokio::test]
 async fn the_differences_of_a_file_in_shadow_are_told() {
-    use tower_ratelimit::config::Config;
+    use tower_ratelimit_config::Config;
     let folder = std::env::temp_dir().join(format!("admin-shadow-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let policy = |limit: u32| format!("[policies.a]\nquota = \"{limit}/day\"\nkey = \"global\"\n");

@@ -12,8 +12,8 @@ use http::Request;
 use http_body_util::BodyExt;
 use tokio::runtime;
 use tower::ServiceExt;
-use tower_ratelimit::config::{Config, Format};
 use tower_ratelimit::plan::{Resolved, Resolver};
+use tower_ratelimit_config::{Config, Format};
 
 use crate::support::log::{Log, LogLine};
 

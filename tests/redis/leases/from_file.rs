@@ -1,6 +1,6 @@
 //! Leases that a file of limits turns on.
 
-use tower_ratelimit::config::Config;
+use tower_ratelimit_config::Config;
 
 use crate::support::redis::Server;
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use tower_ratelimit::config::{Config, Replay, Replayed};
 use tower_ratelimit::{Decision, Micros, Outcome};
+use tower_ratelimit_config::{Config, Replay, Replayed};
 
 use super::super::log::Request;
 use super::tally::Tally;

@@ -1,0 +1,265 @@
+//! The meaning of a configuration, and the lines that decide a request.
+
+use std::fmt::{self, Write as _};
+
+use http::Request;
+
+use super::Config;
+#[cfg(feature = "calendar")]
+use tower_ratelimit::__internal::LocalTime;
+use tower_ratelimit::__internal::{Considered, Explanation};
+use tower_ratelimit::algorithm::Algorithm;
+use tower_ratelimit::decision::LimitRule;
+#[cfg(feature = "calendar")]
+use tower_ratelimit::error::ConfigError;
+use tower_ratelimit::key::{Head, IntoKey};
+
+/// The effect of each policy of a configuration on a request, with the line of the file.
+///
+/// The `Display` form is a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    rows: Vec<Row>,
+}
+
+/// The effect of a policy on a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    policy: String,
+    says: String,
+    rule: String,
+    place: String,
+}
+
+impl Row {
+    fn without_rule(policy: &str, says: &str) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            says: says.to_owned(),
+            rule: String::new(),
+            place: String::new(),
+        }
+    }
+
+    /// Returns the name of the policy, or of a table in brackets; empty if a list decides.
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// Returns the limit, such as `anchored-window 100/minute`, or why the policy does not count the request. A cost other than 1
+    /// follows the limit, and so does what else holds: `in shadow`, or that all requests without a key are counted together.
+    pub fn says(&self) -> &str {
+        &self.says
+    }
+
+    /// Returns the rule that gave the limit, as [`LimitRule`] shows it; empty if no limit holds. An interval of
+    /// [hours](tower_ratelimit::Hours) that changes the limit of another rule follows it, as in `plan pro, hours 22:00-06:00`.
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// Where the limit stands: `line 14`, or its path in JSON; empty if no limit holds. Each rule has its place:
+    /// `line 14, line 20`.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+}
+
+impl Explained {
+    /// Returns a row for each policy, in the order of the file, or one for the list that decides.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |of: fn(&Row) -> &String| {
+            self.rows
+                .iter()
+                .map(|row| of(row).chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let (policy, says, rule) = (
+            width(|row| &row.policy),
+            width(|row| &row.says),
+            width(|row| &row.rule),
+        );
+        for row in &self.rows {
+            let line = format!(
+                "{:policy$}  {:says$}  {:rule$}  {}",
+                row.policy, row.says, row.rule, row.place
+            );
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Explains the policies of the file: the limit of each, and where it is. A last row `[adapt]` says what
+    /// limits follow, if the file has that table.
+    pub fn understood(&self) -> Explained {
+        let policies = self.settings.policies.iter();
+        let rows = policies
+            .map(|(name, algorithm)| self.row(name, algorithm.to_string(), &[LimitRule::Policy]));
+        Explained {
+            rows: rows.chain(self.followed()).collect(),
+        }
+    }
+
+    fn followed(&self) -> Option<Row> {
+        let followed = self.settings.followed.as_ref()?;
+        Some(Row {
+            policy: "[adapt]".to_owned(),
+            says: followed.says.clone(),
+            rule: String::new(),
+            place: followed.place.clone(),
+        })
+    }
+
+    /// Explains which limits a request has, and which lines set them. `key` and `plan` replace those of the
+    /// request, so that a request can be made up without authentication. Nothing is charged. A [resolver](tower_ratelimit::plan::Resolver) is
+    /// asked for what it knows now.
+    ///
+    /// ```
+    /// use tower_ratelimit_config::Config;
+    ///
+    /// let config: Config = "[policies.minute]\nquota = \"100/minute\"\nkey = \"client_ip\"".parse()?;
+    /// let request = http::Request::get("/").body(())?;
+    /// let explained = config.explain(&request, Some("192.0.2.1"), None);
+    /// assert_eq!(explained.to_string(), "minute  anchored-window 100/minute  policy  line 2\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn explain<B>(
+        &self,
+        request: &Request<B>,
+        key: Option<&str>,
+        plan: Option<&str>,
+    ) -> Explained {
+        self.explain_when(request, key, plan, None)
+    }
+
+    /// Explains a request at a time, such as `2026-03-29T02:30`, on the clock of the zone of each policy's
+    /// [hours](tower_ratelimit::Hours). A time that the clocks skip stands for the time at which they continue, and a
+    /// time that they show twice for the first one. [`explain`](Self::explain) uses the present time.
+    ///
+    /// # Errors
+    ///
+    /// If the text is not a date with a time.
+    #[cfg(feature = "calendar")]
+    pub fn explain_at<B>(
+        &self,
+        request: &Request<B>,
+        key: Option<&str>,
+        plan: Option<&str>,
+        at: &str,
+    ) -> Result<Explained, ConfigError> {
+        let at = LocalTime::parse(at)?;
+        Ok(self.explain_when(request, key, plan, Some(at)))
+    }
+
+    fn explain_when<B>(
+        &self,
+        request: &Request<B>,
+        key: Option<&str>,
+        plan: Option<&str>,
+        at: Option<LocalTime>,
+    ) -> Explained {
+        // The layer was built when the file was read, so over the same kind of store it can be built.
+        let Ok(layer) = self.settings.layer.clone().build() else {
+            return Explained { rows: Vec::new() };
+        };
+        let key = key.map(|key| match key.parse::<std::net::IpAddr>() {
+            Ok(address) => address.into_key(),
+            Err(_) => key.into_key(),
+        });
+        let rows = match layer.explain(&Head::of(request), plan, key) {
+            Explanation::Denied => vec![Row::without_rule("", "denied by a list")],
+            Explanation::Allowed => vec![Row::without_rule("", "allowed by a list")],
+            Explanation::Policies(policies) => policies
+                .into_iter()
+                .map(|(policy, considered)| self.explain_policy(&policy, considered, at))
+                .collect(),
+        };
+        Explained { rows }
+    }
+
+    fn explain_policy(&self, policy: &str, considered: Considered, at: Option<LocalTime>) -> Row {
+        match considered {
+            Considered::DoesNotApply => Row::without_rule(policy, "does not apply"),
+            Considered::IsOff => Row::without_rule(policy, "is off"),
+            Considered::HasNoKey(None) => Row::without_rule(policy, "the request has no key"),
+            Considered::HasNoKey(Some(status)) => {
+                let says = format!(
+                    "the request has no key, and is refused with {}",
+                    status.as_u16()
+                );
+                Row::without_rule(policy, &says)
+            }
+            Considered::CountsNothing(rule) => {
+                self.row(policy, "counts nothing".to_owned(), &[rule])
+            }
+            Considered::Counts {
+                is_shared,
+                cost,
+                limit,
+                rule,
+                is_shadow,
+                ..
+            } => {
+                let (mut says, rules) = at_an_hour(limit, rule, at);
+                if cost != 1 {
+                    let _ = write!(says, ", cost {cost}");
+                }
+                if is_shared {
+                    says.push_str(", together with all requests without a key");
+                }
+                if is_shadow {
+                    says.push_str(", in shadow");
+                }
+                self.row(policy, says, &rules)
+            }
+        }
+    }
+
+    /// Returns a limit that these rules give together, with the places of all.
+    fn row(&self, policy: &str, says: String, rules: &[LimitRule]) -> Row {
+        let places = rules.iter().filter_map(|rule| {
+            let place = self.settings.places.get(&(policy.to_owned(), rule.clone()));
+            place.cloned()
+        });
+        let shown = rules.iter().map(ToString::to_string);
+        Row {
+            policy: policy.to_owned(),
+            says,
+            rule: shown.collect::<Vec<_>>().join(", "),
+            place: places.collect::<Vec<_>>().join(", "),
+        }
+    }
+}
+
+/// Replaces a timestamp without feature `calendar`, where no limit depends on the time.
+#[cfg(not(feature = "calendar"))]
+#[derive(Clone, Copy)]
+struct LocalTime;
+
+/// Returns the limit in force at a time, and the rules that give it.
+#[cfg(not(feature = "calendar"))]
+fn at_an_hour(limit: Algorithm, rule: LimitRule, _: Option<LocalTime>) -> (String, Vec<LimitRule>) {
+    (limit.to_string(), vec![rule])
+}
+
+#[cfg(feature = "calendar")]
+fn at_an_hour(
+    limit: Algorithm,
+    rule: LimitRule,
+    at: Option<LocalTime>,
+) -> (String, Vec<LimitRule>) {
+    let Algorithm::ByHours(hours) = limit else {
+        return (limit.to_string(), vec![rule]);
+    };
+    let (limit, rules) = hours.explain(rule, at);
+    (limit.to_string(), rules)
+}

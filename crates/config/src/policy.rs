@@ -1,0 +1,476 @@
+//! A policy: the settings of its table.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::adapt::{CLASS, CLASSES, class};
+use super::conditions;
+use super::costs::{COST, cost};
+use super::endings::{ENDING, SETTLE, SETTLE_WORDS, ending, settle};
+use super::functions::{Cost, LimitBy};
+use super::hours::{HOURS, with_hours};
+use super::limits::{QUOTA, algorithm};
+use super::limits_by_key::{KEY_LIMITS, check_paths, key_limits, operations};
+use super::shape::{CONDITIONS, Shape};
+use super::terms::{HEAVIEST_KEYS, PENALTY, heaviest_keys, penalty};
+use super::tree::Value;
+use super::vocabulary::{FUNCTION, Vocabulary, setting};
+use super::walk::{At, Name, TableAt};
+use tower_ratelimit::__internal::AnyKey;
+use tower_ratelimit::algorithm::Algorithm;
+use tower_ratelimit::decision::LimitRule;
+use tower_ratelimit::key::{self, Head};
+use tower_ratelimit::policy::{Http, Mode, NoKey, OnStoreFailure, Policy, Unsettled};
+
+pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
+    setting("algorithm")
+        .says("The name of an algorithm, or its whole text; the default is anchored-window.")
+        .together(Shape::Text),
+    setting("quota")
+        .says("A limit and a period: \"100/minute\".")
+        .together(Shape::Any(&[Shape::Text, Shape::Table(&QUOTA)])),
+    setting("concurrency")
+        .says("How many requests may be in flight at once, in place of a quota.")
+        .together(Shape::Integer),
+    setting("limit")
+        .says("The limit of the quota, in place of `quota`.")
+        .together(Shape::Integer),
+    setting("per")
+        .says("The period of the quota: \"minute\".")
+        .together(Shape::Text),
+    setting("burst")
+        .says("The burst of a bucket.")
+        .together(Shape::Integer),
+    setting("capacity")
+        .says("The capacity of a leaky bucket.")
+        .together(Shape::Integer),
+    setting("slots")
+        .says("The number of slots of sliding-slots.")
+        .together(Shape::Integer),
+    setting("places")
+        .says("The places of a leaky queue.")
+        .together(Shape::Integer),
+    setting("up_to")
+        .says("The most that a sliding log may hold.")
+        .together(Shape::Integer),
+    setting("key")
+        .says("What is counted apart.")
+        .together(Shape::Named("key")),
+    setting("cost")
+        .says("How many units a request takes; the default is 1.")
+        .of(
+            Shape::Any(&[
+                Shape::Integer,
+                Shape::Table(&FUNCTION),
+                Shape::List(&Shape::Table(&COST)),
+            ]),
+            |it, at| {
+                let cost = cost(at)?;
+                Some(it.with(|policy| policy.cost(move |head: &Head<'_>| cost(head))))
+            },
+        ),
+    setting("when")
+        .says("The condition under which the policy applies. Of a list, one has to hold.")
+        .of(CONDITIONS, |it, at| {
+            let when = conditions::any(at)?;
+            Some(it.with(|policy| policy.when(move |head: &Head<'_>| when(head))))
+        }),
+    setting("mode")
+        .says("Whether it is enforced, decides in shadow, or is off.")
+        .of(Shape::Word(&MODES), |it, at| {
+            let mode = at.one_of(&MODES)?;
+            Some(it.with(|policy| policy.mode(mode)))
+        }),
+    setting("was")
+        .says("The name under which the policy began, if it has been renamed.")
+        .text(|it, name| it.with(|policy| policy.was(name))),
+    setting("soft")
+        .says("Lets requests over the limit go on, marked.")
+        .flag(|it| it.with(Policy::soft)),
+    setting("no_key")
+        .says("What happens to requests without a key: a word, or the status of their refusal.")
+        .of(
+            Shape::Any(&[Shape::Word(&NO_KEY), Shape::Integer]),
+            |it, at| {
+                let no_key = if at.is_text() {
+                    at.one_of(&NO_KEY)?
+                } else {
+                    NoKey::Refuse(status(at)?)
+                };
+                Some(it.with(|policy| policy.no_key(no_key)))
+            },
+        ),
+    setting("on_store_failure")
+        .says("What happens while the store cannot decide; the default is local.")
+        .of(Shape::Word(&ON_STORE_FAILURE), |it, at| {
+            let what = at.one_of(&ON_STORE_FAILURE)?;
+            Some(it.with(|policy| policy.on_store_failure(what)))
+        }),
+    setting("wait_up_to")
+        .says("How long a denied request may wait for its turn.")
+        .time(|it, longest| it.with(|policy| policy.wait_up_to(longest))),
+    setting("wait_places")
+        .says("How many requests of a key may wait.")
+        .integer(|it, places| it.with(|policy| policy.wait_places(places))),
+    setting("unleased")
+        .says("Has the store decide on each request, where it leases units to nodes.")
+        .flag(|it| it.with(Policy::unleased)),
+    setting("for_all_plans")
+        .says("Says that the policy has one limit under all plans.")
+        .flag(|it| it.with(Policy::for_all_plans)),
+    setting("penalty")
+        .says("Blocks a key that the policy has refused too often.")
+        .of(Shape::Table(&PENALTY), |it, at| {
+            let penalty = penalty(at, it.policy.name(), it.own.as_ref())?;
+            Some(it.with(|policy| policy.penalty(penalty)))
+        }),
+    setting("most")
+        .says("The most that a request may cost.")
+        .of(Shape::Integer, Draft::most),
+    setting("heaviest_keys")
+        .says("The number of heaviest keys in a snapshot; the default is none.")
+        .of(
+            Shape::Any(&[Shape::Integer, Shape::Table(&HEAVIEST_KEYS)]),
+            |it, at| {
+                let keys = heaviest_keys(at)?;
+                Some(it.with(|policy| policy.heaviest_keys(keys)))
+            },
+        ),
+    setting("reserve")
+        .says("How many units requests of low priority leave to the others.")
+        .of(Shape::Integer, Draft::reserve),
+    setting("low_priority")
+        .says("Which requests are of low priority. Of a list, one has to hold.")
+        .of(CONDITIONS, |it, at| {
+            let is_low = conditions::any(at)?;
+            Some(it.with(|policy| policy.low_priority(move |head: &Head<'_>| is_low(head))))
+        }),
+    setting("estimate")
+        .says(
+            "How many units a request is charged when it comes; its real cost is settled at its \
+             end.",
+        )
+        .of(
+            Shape::Any(&[Shape::Integer, Shape::Table(&FUNCTION)]),
+            Draft::estimate,
+        ),
+    setting("settle")
+        .says(
+            "The source of the real cost of a request. Of a list, the first source that has it \
+             counts.",
+        )
+        .of(
+            Shape::OneOrList(&Shape::Any(&[
+                Shape::Word(&SETTLE_WORDS),
+                Shape::Table(&SETTLE),
+            ])),
+            |it, at| {
+                let settle = settle(at)?;
+                Some(it.with(|policy| policy.settle(settle)))
+            },
+        ),
+    setting("charge_when")
+        .says("Charges only requests that end so. Of a list, one has to hold.")
+        .of(Shape::OneOrList(&Shape::Table(&ENDING)), |it, at| {
+            let ends_so = ending(at)?;
+            Some(it.with(|policy| policy.charge_when(move |ending| ends_so(ending))))
+        }),
+    setting("refund_when")
+        .says("Gives back what a request was charged that ends so. Of a list, one has to hold.")
+        .of(Shape::OneOrList(&Shape::Table(&ENDING)), |it, at| {
+            let ends_so = ending(at)?;
+            Some(it.with(|policy| policy.refund_when(move |ending| ends_so(ending))))
+        }),
+    setting("unless_settled")
+        .says("The cost of a request that ends without an answer; the default is estimate.")
+        .of(
+            Shape::Any(&[Shape::Word(&UNSETTLED), Shape::Integer]),
+            |it, at| {
+                let unsettled = if at.is_text() {
+                    at.one_of(&UNSETTLED)?
+                } else {
+                    Unsettled::Units(at.integer()?)
+                };
+                Some(it.with(|policy| policy.unless_settled(unsettled)))
+            },
+        ),
+    setting("limit_by")
+        .says("Gives the limit of a request, before the limits by key.")
+        .of(Shape::Table(&FUNCTION), |it, at| {
+            at.gives(it.policy.name(), LimitRule::Closure);
+            let limit: Arc<LimitBy> = at.function()?;
+            Some(it.with(|policy| policy.limit_by(move |head: &Head<'_>| limit(head))))
+        }),
+    setting("key_limits")
+        .says("Limits by key.")
+        .of(Shape::Table(&KEY_LIMITS), |it, at| {
+            let limits = key_limits(at, it.policy.name(), it.own.as_ref(), it.is_address)?;
+            Some(it.with(|policy| policy.key_limits(limits)))
+        }),
+    setting("operation")
+        .says("Which of the operations a request is: \"path\", or what a key reads.")
+        .of(Shape::Named("key"), |it, at| match &at.node.value {
+            Value::Text(text) if text == "path" => Some(Draft {
+                is_by_path: true,
+                ..it.with(Policy::operation_by_path)
+            }),
+            _ => {
+                let read = at.common().key(at)?;
+                Some(it.with(|policy| policy.operation(read.key)))
+            }
+        }),
+    setting("operations")
+        .says("Limits by operation, and `other` for all other operations.")
+        .of(Shape::Map(&Shape::Named("limit")), |it, at| {
+            let operations = operations(at, it.policy.name(), it.own.as_ref())?;
+            if it.is_by_path {
+                check_paths(at);
+            }
+            Some(it.with(|policy| policy.operations(operations)))
+        }),
+    setting("hours")
+        .says("Limits at certain times; outside them, the limit is the policy's own.")
+        .of(Shape::Table(&HOURS), |it, at| {
+            let policy = with_hours(&it.policy, it.own, at)?;
+            Some(it.with(|_| policy))
+        }),
+    setting("zone")
+        .says("The time zone of a calendar-day, calendar-week, calendar-month or calendar-year.")
+        .together(Shape::Text),
+    setting("start")
+        .says("When a day of a calendar begins: \"06:00\"; the default is midnight.")
+        .together(Shape::Text),
+    setting("first_day")
+        .says("On which day a calendar-week begins; the default is monday.")
+        .together(Shape::Word(&[
+            "monday",
+            "tuesday",
+            "wednesday",
+            "thursday",
+            "friday",
+            "saturday",
+            "sunday",
+        ])),
+    setting("adapt")
+        .says("Lets the limit follow the load, as the table `adapt` of the file says.")
+        .of(Shape::Flag, |it, at| {
+            match (at.flag()?, &at.common().factor) {
+                (false, _) => Some(it),
+                (true, Some(factor)) => Some(it.with(|policy| policy.factor(factor))),
+                (true, None) => at.refuse(
+                    "the file has no table [adapt], which says what the limit follows; add one",
+                ),
+            }
+        }),
+    setting("class")
+        .says(
+            "The importance of requests under load; the default is critical. Of a list, the \
+             first that holds.",
+        )
+        .of(
+            Shape::OneOrList(&Shape::Any(&[Shape::Word(&CLASSES), Shape::Table(&CLASS)])),
+            |it, at| {
+                let class = class(at)?;
+                Some(it.with(|policy| policy.class(move |head: &Head<'_>| class(head))))
+            },
+        ),
+]);
+
+pub(super) static MODES: [(&str, Mode); 3] = [
+    ("enforce", Mode::Enforce),
+    ("shadow", Mode::Shadow),
+    ("off", Mode::Off),
+];
+
+static NO_KEY: [(&str, NoKey); 2] = [("shared", NoKey::Shared), ("skip", NoKey::Skip)];
+
+static ON_STORE_FAILURE: [(&str, OnStoreFailure); 3] = [
+    ("local", OnStoreFailure::Local),
+    ("allow", OnStoreFailure::Allow),
+    ("refuse", OnStoreFailure::Refuse),
+];
+
+static UNSETTLED: [(&str, Unsettled); 2] = [
+    ("estimate", Unsettled::Estimate),
+    ("nothing", Unsettled::Nothing),
+];
+
+/// A policy for a layer, and the same for a limiter, whose caller passes the key.
+#[derive(Debug)]
+pub(super) struct ReadPolicy {
+    pub(super) keyed: Policy<Http>,
+    pub(super) unkeyed: Policy,
+}
+
+/// Reads a policy. `None` if its limit is unknown.
+pub(super) fn policy(name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
+    let table = at.table(&POLICY)?;
+    let other = table.get("operations").and_then(|at| at.field("other"));
+    let own = algorithm(&table, other.as_ref());
+    let key = table
+        .need("key", "say what is counted apart, such as key = \"client_ip\", or key = \"global\" for all requests together")
+        .and_then(|at| at.common().key(at));
+    let stands = limit_of(at);
+    stands
+        .as_ref()
+        .unwrap_or(at)
+        .gives(name.text, LimitRule::Policy);
+    let is_address = key.as_ref().is_some_and(|key| key.is_address);
+    // Without a key or a limit, the settings are read for their mistakes.
+    let key = key.map_or_else(|| AnyKey::new(key::global()), |read| read.key);
+    let policy = Policy::new(name.text, own.unwrap_or(Algorithm::Unlimited)).key(key);
+    let mut draft = Draft {
+        policy,
+        own,
+        is_address,
+        is_by_path: false,
+    };
+    POLICY.apply(&table, &mut draft);
+    draft.check(&table);
+    own?;
+    Some(ReadPolicy {
+        unkeyed: draft.policy.unkeyed(),
+        keyed: draft.policy,
+    })
+}
+
+/// Where the limit of a policy stands; `None` if it has that of all `other` operations.
+pub(super) fn limit_of<'w>(policy: &At<'w>) -> Option<At<'w>> {
+    let fields = ["quota", "limit", "algorithm", "concurrency"];
+    fields.iter().find_map(|field| policy.field(field))
+}
+
+/// A policy to which the settings of its table are applied.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    policy: Policy<Http>,
+    /// Its own limit outside hours; `None` if that has a mistake.
+    own: Option<Algorithm>,
+    /// Whether its key is an address.
+    is_address: bool,
+    /// Whether the names of its operations are prefixes of paths.
+    is_by_path: bool,
+}
+
+impl Draft {
+    fn with(mut self, set: impl FnOnce(Policy<Http>) -> Policy<Http>) -> Self {
+        self.policy = set(self.policy);
+        self
+    }
+
+    fn limit(&self) -> Option<u32> {
+        self.own.as_ref().and_then(Algorithm::limit)
+    }
+
+    fn most(self, at: &At<'_>) -> Option<Self> {
+        let most: u32 = at.integer()?;
+        let highest = self.limit().unwrap_or(u32::MAX).min(u32::MAX - 1);
+        if !(1..=highest).contains(&most) {
+            return at.refuse(format!(
+                "{most} is no ceiling; give 1 to {highest}, the limit of the policy"
+            ));
+        }
+        Some(self.with(|policy| policy.most(most)))
+    }
+
+    fn reserve(self, at: &At<'_>) -> Option<Self> {
+        let reserve: u32 = at.integer()?;
+        match self.limit() {
+            Some(limit) if reserve >= limit => at.refuse(format!(
+                "{reserve} leaves nothing to low priority; give less than {limit}, the limit of the policy"
+            )),
+            _ => Some(self.with(|policy| policy.reserve(reserve))),
+        }
+    }
+
+    fn estimate(self, at: &At<'_>) -> Option<Self> {
+        if at.is_table() {
+            let cost: Arc<Cost> = at.function()?;
+            return Some(
+                self.with(|policy| policy.estimate_with(move |head: &Head<'_>| cost(head))),
+            );
+        }
+        match at.integer()? {
+            0 => at.refuse("a request that asks for nothing is never refused; give 1 or more"),
+            units => Some(self.with(|policy| policy.estimate(units))),
+        }
+    }
+
+    /// Checks the settings that go together, and those that contradict each other.
+    fn check(&self, table: &TableAt<'_>) {
+        if table.is_on("soft") {
+            table.either("soft", "wait_up_to");
+            table.either("penalty", "soft");
+        }
+        table.either("penalty", "wait_up_to");
+        table.either("estimate", "cost");
+        if table.is_on("adapt") {
+            for other in ["key_limits", "operations", "hours", "reserve"] {
+                table.either("adapt", other);
+            }
+        }
+        for (field, other, remedy) in PAIRS {
+            table.needs(field, other, remedy);
+        }
+        let settles = ["settle", "charge_when", "refund_when"];
+        if let Some(at) = table.get("estimate")
+            && settles.iter().all(|field| table.lacks(field))
+        {
+            at.refuse::<()>(
+                "`settle` is missing; say where the real cost is found, such as settle = \"cost\", or say `cost` in place of `estimate`",
+            );
+        }
+        if self.policy.shapes() {
+            let fields = settles.iter().chain(&["unless_settled"]);
+            for at in fields.filter_map(|field| table.get(field)) {
+                at.refuse::<()>(
+                    "the places of a queue are not settled; leave it out, and let another policy count the cost",
+                );
+            }
+        }
+        if let Err(error) = self.policy.unkeyed().check_concurrency() {
+            table.at.refuse::<()>(error.to_string());
+        }
+    }
+}
+
+/// Settings that mean nothing without another one.
+const PAIRS: [(&str, &str, &str); 5] = [
+    (
+        "reserve",
+        "low_priority",
+        "say which requests leave the reserve, or leave `reserve` out",
+    ),
+    (
+        "low_priority",
+        "reserve",
+        "say how many units low priority leaves, or leave `low_priority` out",
+    ),
+    (
+        "operations",
+        "operation",
+        "say which operation a request is, such as operation = \"method\"",
+    ),
+    (
+        "operation",
+        "operations",
+        "give limits by operation, or leave `operation` out",
+    ),
+    (
+        "class",
+        "adapt",
+        "a class matters to policies that follow the load",
+    ),
+];
+
+/// Reads the status of a refusal.
+pub(super) fn status(at: &At<'_>) -> Option<StatusCode> {
+    let number: u16 = at.integer()?;
+    match StatusCode::from_u16(number) {
+        Ok(status) if status.is_client_error() || status.is_server_error() => Some(status),
+        _ => at.refuse(format!(
+            "{number} is not the status of an error; give 400 to 599"
+        )),
+    }
+}

@@ -1,0 +1,51 @@
+use serde_json::{Map, Value, json};
+
+use super::settings::{NAMED, ROOT};
+use super::shape::{Fields, Shape};
+
+/// Returns the JSON Schema of the file (draft 2020-12), for editors. It is also the file `limits.schema.json` of the package.
+pub fn schema() -> String {
+    let mut root = table(&ROOT);
+    root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    root["title"] = json!("The limits of tower-ratelimit");
+    root["required"] = json!(["policies"]);
+    let named = NAMED
+        .iter()
+        .map(|(name, of)| ((*name).to_owned(), shape(*of)));
+    root["$defs"] = Value::Object(named.collect());
+    format!("{root:#}\n")
+}
+
+fn table(table: &dyn Fields) -> Value {
+    let mut properties = Map::new();
+    for field in table.fields() {
+        let mut property = shape(field.shape);
+        property["description"] = json!(field.says);
+        properties.insert(field.name.to_owned(), property);
+    }
+    json!({
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}
+
+fn shape(of: Shape) -> Value {
+    match of {
+        Shape::Text => json!({ "type": "string" }),
+        Shape::Integer => json!({ "type": "integer", "minimum": 0 }),
+        Shape::Flag => json!({ "type": "boolean" }),
+        Shape::Duration => json!({ "type": "string", "pattern": "^\\s*[0-9]*\\s*[a-zµμ]*\\s*$" }),
+        Shape::Word(words) => json!({ "enum": words.words() }),
+        Shape::List(of) => json!({ "type": "array", "items": shape(*of) }),
+        Shape::OneOrList(of) => json!({ "anyOf": [shape(*of), shape(Shape::List(of))] }),
+        Shape::Map(of) => json!({ "type": "object", "additionalProperties": shape(*of) }),
+        Shape::Table(fields) => table(fields),
+        Shape::Any(shapes) => {
+            let shapes: Vec<Value> = shapes.iter().map(|of| shape(*of)).collect();
+            json!({ "anyOf": shapes })
+        }
+        Shape::Secret(of) => shape(*of),
+        Shape::Named(name) => json!({ "$ref": format!("#/$defs/{name}") }),
+    }
+}

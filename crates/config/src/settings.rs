@@ -1,0 +1,550 @@
+//! The whole file: its tables together.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use http::HeaderName;
+
+use super::adapt::{ADAPT, CONCURRENCY};
+use super::common::Common;
+use super::conditions::{self, CONDITION};
+use super::digest::{Sha, digest};
+use super::keys::{KEY, networks};
+use super::limits::LIMIT;
+use super::load;
+use super::plans::{PLAN_OF, ReadPlans, plans};
+use super::policies::policies;
+use super::policy::{MODES, POLICY, ReadPolicy, limit_of};
+use super::resolving::RESOLVER;
+use super::resolving::{ReadResolver, resolver};
+use super::responses::RESPONSES;
+use super::shape::{CONDITIONS, Shape, TEXTS};
+use super::store::{ENV, ReadStore, STORE, resolved, secret, store};
+use super::tree::quoted;
+use super::vocabulary::{Vocabulary, setting};
+use super::walk::{At, Places, TableAt};
+use tower_ratelimit::__internal::Pointless;
+use tower_ratelimit::adapt::Adapt;
+use tower_ratelimit::algorithm::Algorithm;
+use tower_ratelimit::factor::FactorCell;
+use tower_ratelimit::key::{Forwarding, Head, Proxies, Secret};
+use tower_ratelimit::limiter::{Limiter, LimiterBuilder};
+use tower_ratelimit::middleware::AdaptiveConcurrencyLayer;
+use tower_ratelimit::middleware::{RateLimitLayer, RateLimitLayerBuilder};
+use tower_ratelimit::policy::Modes;
+
+pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
+    setting("$schema")
+        .says("The address of the JSON Schema, for editors.")
+        .together(Shape::Text),
+    setting("policies")
+        .says("The policies, each a table under its name.")
+        .together(Shape::Map(&Shape::Named("policy"))),
+    setting("plans")
+        .says("The plans: under the name of each, a limit for each policy that it speaks of.")
+        .together(Shape::Map(&Shape::Map(&Shape::Named("limit")))),
+    setting("default_plan")
+        .says("The plan of requests without a plan, and of requests with an unknown one.")
+        .together(Shape::Text),
+    setting("plan_of")
+        .says("How the plan of a request is found.")
+        .together(Shape::Table(&PLAN_OF)),
+    setting("resolver")
+        .says("Looks up the plan or the limits of a request, by what code has registered.")
+        .together(Shape::Table(&RESOLVER)),
+    setting("adjustable")
+        .says("Lets code change limits while they are in force.")
+        .flag(|it| Builders {
+            layer: it.layer.adjustable(),
+            limiter: it.limiter.adjustable(),
+            ..it
+        }),
+    setting("proxies")
+        .says("The trusted proxies.")
+        .together(Shape::Table(&PROXIES)),
+    setting("lists")
+        .says("Requests that no policy decides.")
+        .of(Shape::Table(&LISTS), |it, at| it.with_table(&LISTS, at)),
+    setting("responses")
+        .says("The responses to clients.")
+        .of(Shape::Table(&RESPONSES), |it, at| {
+            it.with_table(&RESPONSES, at)
+        }),
+    setting("store")
+        .says("The store that keeps the state; the default is this process.")
+        .together(Shape::Table(&STORE)),
+    setting("nodes")
+        .says("Divides each limit by this number of nodes, which share no store.")
+        .of(Shape::Integer, Builders::nodes),
+    setting("mode")
+        .says("The mode of all policies together, which weakens theirs.")
+        .of(Shape::Word(&MODES), |it, at| {
+            let mode = at.one_of(&MODES)?;
+            Some(Builders {
+                layer: it.layer.mode(mode),
+                limiter: it.limiter.mode(mode),
+                ..it
+            })
+        }),
+    setting("shadow")
+        .says(
+            "The path of another file of limits, from the directory of this one. It decides \
+             beside this file on state of its own, and refuses no request.",
+        )
+        .of(Shape::Text, |it, at| {
+            Some(Builders {
+                shadow: Some(path(at)?),
+                ..it
+            })
+        }),
+    setting("wait_places")
+        .says("How many requests may wait for their turn, under all policies together.")
+        .integer(|it, places| Builders {
+            layer: it.layer.wait_places(places),
+            ..it
+        }),
+    setting("secret")
+        .says("Hashes keys that are credentials.")
+        .together(Shape::Named("secret")),
+    setting("adapt")
+        .says("What the limits of policies follow that have `adapt`.")
+        .together(Shape::Table(&ADAPT)),
+    setting("concurrency")
+        .says(
+            "How many requests may be in flight at once, learnt from how long they take: \
+             \"adaptive\", or a table.",
+        )
+        .together(Shape::Any(&[
+            Shape::Word(&["adaptive"]),
+            Shape::Table(&CONCURRENCY),
+        ])),
+]);
+
+/// The shapes that have a name in the schema.
+pub(super) const NAMED: &[(&str, Shape)] = &[
+    (
+        "limit",
+        Shape::Any(&[Shape::Text, Shape::Integer, Shape::Table(&LIMIT)]),
+    ),
+    (
+        "key",
+        Shape::Any(&[
+            Shape::Text,
+            Shape::List(&Shape::Named("key")),
+            Shape::Table(&KEY),
+        ]),
+    ),
+    ("condition", Shape::Table(&CONDITION)),
+    (
+        "secret",
+        Shape::Secret(&Shape::Any(&[Shape::Text, Shape::Table(&ENV)])),
+    ),
+    ("policy", Shape::Table(&POLICY)),
+];
+
+static PROXIES: Vocabulary<()> = Vocabulary(&[
+    setting("networks")
+        .says("The networks of the proxies.")
+        .together(TEXTS),
+    setting("hops")
+        .says("The number of proxies, in place of their networks.")
+        .together(Shape::Integer),
+    setting("unix_socket")
+        .says("Trusts the other end of a Unix socket.")
+        .together(Shape::Flag),
+    setting("header")
+        .says(
+            "The header with the address of the client: x-forwarded-for, forwarded, or the name \
+             of a header with one value.",
+        )
+        .together(Shape::Text),
+]);
+
+static LISTS: Vocabulary<RateLimitLayerBuilder> = Vocabulary(&[
+    setting("exempt_paths")
+        .says("Paths without a limit and without headers.")
+        .of(Shape::List(&Shape::Text), exempt_paths),
+    setting("allow")
+        .says("Requests without a limit and without headers.")
+        .of(CONDITIONS, |layer, at| {
+            let holds = conditions::exemption(at)?;
+            Some(layer.allow(move |head| holds(head)))
+        }),
+    setting("deny")
+        .says("Requests that get 403.")
+        .of(CONDITIONS, |layer, at| {
+            let holds = conditions::any(at)?;
+            Some(layer.deny(move |head| holds(head)))
+        }),
+]);
+
+/// The settings of a file, ready to build a layer.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// The names of the policies, and their own limits.
+    pub(super) policies: Vec<(String, Algorithm)>,
+    /// The same limits, each by the name under which the policy began.
+    pub(super) states: Vec<(String, Algorithm)>,
+    pub(super) layer: RateLimitLayerBuilder,
+    pub(super) limiter: LimiterBuilder,
+    pub(super) store: ReadStore,
+    /// The switches of all layers and limiters of these settings.
+    pub(super) modes: Modes,
+    /// Where the limits are in the file.
+    pub(super) places: Places,
+    pub(super) proxies: Option<Proxies>,
+    pub(super) adapt: Option<Adapt>,
+    pub(super) followed: Option<load::Followed>,
+    pub(super) concurrency: Option<AdaptiveConcurrencyLayer>,
+    /// The headers that the file reads.
+    pub(super) headers: Arc<[HeaderName]>,
+    /// The names of the cookies that it reads.
+    pub(super) cookies: Arc<[String]>,
+    /// The names of the query fields that it reads.
+    pub(super) query_fields: Arc<[String]>,
+    /// The names of the plans, in the order of the file.
+    pub(super) plans: Vec<String>,
+    /// The path of the file in shadow, as it is written.
+    pub(super) shadow: Option<String>,
+    resolver: Option<ReadResolver>,
+    fixed: [Fixed; FIXED.len()],
+}
+
+/// The tables that cannot change while a layer is in use.
+const FIXED: [&str; 4] = ["store", "secret", "adapt", "concurrency"];
+
+/// The value of a table that cannot change, as a digest, since it may be secret.
+#[derive(Clone, Debug)]
+struct Fixed {
+    value: Option<Sha>,
+    span: Option<Range<usize>>,
+}
+
+impl Fixed {
+    fn of(at: Option<&At<'_>>) -> Self {
+        Self {
+            value: at.map(|at| digest(&resolved(at.node))),
+            span: at.and_then(|at| at.node.span.clone()),
+        }
+    }
+}
+
+impl Settings {
+    /// Takes over the store, the switches and the cache of a resolver from other settings.
+    pub(super) fn over(self, other: &Self) -> Self {
+        self.resolved_as(other).sharing(other)
+    }
+
+    fn resolved_as(mut self, other: &Self) -> Self {
+        if let (Some(resolver), Some(known)) = (&self.resolver, &other.resolver)
+            && resolver.is_like(known)
+        {
+            self.layer = self.layer.looking_up_by(known.looks.clone());
+            self.resolver = Some(known.clone());
+        }
+        self
+    }
+
+    fn sharing(self, other: &Self) -> Self {
+        Self {
+            layer: self.layer.modes(&other.modes),
+            limiter: self.limiter.modes(&other.modes),
+            modes: other.modes.clone(),
+            store: other.store.clone(),
+            adapt: other.adapt.clone(),
+            concurrency: other.concurrency.clone(),
+            ..self
+        }
+    }
+
+    /// Moves the state into this process, if the file names a store elsewhere.
+    pub(super) fn in_this_process(self) -> Self {
+        let store = match self.store {
+            ReadStore::Memory(store) => ReadStore::Memory(store),
+            ReadStore::Own(_) => ReadStore::default(),
+            #[cfg(feature = "redis")]
+            ReadStore::Redis(_) => ReadStore::default(),
+        };
+        Self { store, ..self }
+    }
+
+    /// Returns the tables of the next settings that differ and must not.
+    pub(super) fn differences<'s>(
+        &self,
+        next: &'s Self,
+    ) -> impl Iterator<Item = (&'static str, Option<&'s Range<usize>>)> {
+        let pairs = FIXED.into_iter().zip(self.fixed.clone()).zip(&next.fixed);
+        let differing = pairs.filter(|((_, now), next)| now.value != next.value);
+        differing.map(|((name, _), next)| (name, next.span.as_ref()))
+    }
+}
+
+/// Reads the root. Returns settings if there is no mistake.
+pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
+    let root = at.table(&ROOT)?;
+    let store = match root.get("store") {
+        Some(at) => Some(store(at)),
+        None => own_store(at).map(Some),
+    };
+    let read_store = store.as_ref().and_then(Option::as_ref);
+    let proxies = root.get("proxies").and_then(proxies);
+    let secret = root.get("secret").and_then(hashing_secret);
+    let (adapt, factor) = followed(&root, read_store);
+    at.walk.share(Common {
+        factor,
+        proxies,
+        secret,
+    });
+    let concurrency = root.get("concurrency").and_then(load::concurrency);
+    let remedy = "a file without policies limits nothing; add one, such as [policies.minute]";
+    let table = root.need("policies", remedy);
+    let policies = table.and_then(|at| policies(at));
+    let modes = Modes::new();
+    let mut builders = Builders::of(at, &modes, read_store);
+    ROOT.apply(&root, &mut builders);
+    let Builders {
+        mut layer,
+        mut limiter,
+        shadow,
+        ..
+    } = builders;
+    let resolver = root.get("resolver").and_then(resolver);
+    let policies = policies?;
+    let read = plans(&root, &policies);
+    let policies: Vec<ReadPolicy> = policies
+        .into_iter()
+        .map(|(_, policy)| policy)
+        .collect::<Option<_>>()?;
+    let mut plans = Vec::new();
+    if let Some(read) = read {
+        layer = with_plans(layer, &read);
+        limiter = limiter.plans(read.plans, |_| None::<String>);
+        plans = read.names;
+    }
+    if let Some(resolver) = &resolver {
+        layer = layer.looking_up_by(resolver.looks.clone());
+    }
+    let layer = layer.policies(policies.iter().map(|policy| policy.keyed.clone()));
+    warn_of_pointless(&root, &layer);
+    let limits = policies.iter().map(|policy| &policy.unkeyed);
+    Some(Settings {
+        states: limits
+            .clone()
+            .map(|policy| (policy.first_name().to_owned(), *policy.algorithm()))
+            .collect(),
+        policies: limits
+            .map(|policy| (policy.name().to_owned(), *policy.algorithm()))
+            .collect(),
+        layer,
+        limiter: limiter.policies(policies.into_iter().map(|policy| policy.unkeyed)),
+        store: store.unwrap_or_default().unwrap_or_default(),
+        modes,
+        places: at.walk.take_limits(),
+        proxies: at.common().proxies.clone().map(|(proxies, _)| proxies),
+        followed: adapt
+            .as_ref()
+            .and(root.get("adapt"))
+            .and_then(load::followed),
+        adapt,
+        concurrency,
+        headers: at.walk.take_headers().into_iter().collect(),
+        cookies: at.walk.take_cookies().into(),
+        query_fields: at.walk.take_query_fields().into(),
+        plans,
+        shadow,
+        resolver,
+        fixed: FIXED.map(|field| Fixed::of(root.get(field))),
+    })
+}
+
+/// Warns of each policy that can never bind because of another, with the places of both.
+fn warn_of_pointless(root: &TableAt<'_>, layer: &RateLimitLayerBuilder) {
+    let of_policies = layer.pointless();
+    if !of_policies.is_empty() {
+        let policies = root.get("policies").into_iter().flat_map(At::fields);
+        let limits = policies.filter_map(|(name, at)| Some((name, limit_of(&at)?)));
+        let limits: HashMap<&str, At<'_>> = limits.collect();
+        for pointless in of_policies {
+            warn_of_one(&pointless, |name| limits.get(name));
+        }
+    }
+    let in_plans = layer.pointless_in_plans();
+    if !in_plans.is_empty() {
+        let plans = root.get("plans").into_iter().flat_map(At::fields);
+        let plans = plans.map(|(name, at)| (name, at.fields().into_iter().collect()));
+        let plans: HashMap<&str, HashMap<&str, At<'_>>> = plans.collect();
+        for (plan, pointless) in in_plans {
+            warn_of_one(&pointless, |name| plans.get(plan.as_str())?.get(name));
+        }
+    }
+}
+
+fn warn_of_one<'t, 'w: 't>(pointless: &Pointless, limit: impl Fn(&str) -> Option<&'t At<'w>>) {
+    if let (Some(at), Some(other)) = (limit(pointless.policy()), limit(pointless.beside())) {
+        let (other, place) = (quoted(pointless.beside()), other.place());
+        at.warn(format!(
+            "it can never deny anything, since policy {other} ({place}) counts the same clients and is at least as \
+             strict; leave one out, or correct the one that has a digit too few or too many"
+        ));
+    }
+}
+
+/// The builders of a file, which the settings for all policies change.
+#[derive(Clone)]
+pub(super) struct Builders {
+    layer: RateLimitLayerBuilder,
+    limiter: LimiterBuilder,
+    /// The path of the file in shadow.
+    shadow: Option<String>,
+    /// Whether nodes share the store of the file.
+    is_shared: bool,
+}
+
+impl Builders {
+    fn of(at: &At<'_>, modes: &Modes, store: Option<&ReadStore>) -> Self {
+        let mut layer = RateLimitLayer::builder().modes(modes);
+        if let Some(hook) = at.walk.functions().on_decision.clone() {
+            layer = layer.on_decision(move |head, key, decision| hook(head, key, decision));
+        }
+        Self {
+            layer,
+            limiter: Limiter::builder().modes(modes),
+            shadow: None,
+            is_shared: store.is_some_and(ReadStore::is_shared),
+        }
+    }
+
+    fn with_table(mut self, of: &Vocabulary<RateLimitLayerBuilder>, at: &At<'_>) -> Option<Self> {
+        let table = at.table(of)?;
+        of.apply(&table, &mut self.layer)?;
+        Some(self)
+    }
+
+    /// Reads the number of nodes of a service, which cannot be combined with a store that they share.
+    fn nodes(self, at: &At<'_>) -> Option<Self> {
+        let nodes: u32 = at.integer()?;
+        if nodes == 0 {
+            return at.refuse("0 nodes serve no request; give 1 or more");
+        }
+        if self.is_shared {
+            return at.refuse("nodes that share a store share each limit already; leave it out");
+        }
+        Some(Self {
+            layer: self.layer.nodes(nodes),
+            limiter: self.limiter.nodes(nodes),
+            ..self
+        })
+    }
+}
+
+fn own_store(at: &At<'_>) -> Option<ReadStore> {
+    at.walk.functions().store.clone().map(ReadStore::Own)
+}
+
+fn hashing_secret(at: &At<'_>) -> Option<Secret> {
+    let text = secret(at)?;
+    if at.is_text() {
+        at.warn("the secret stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }");
+    }
+    at.made(Secret::new(text))
+}
+
+fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerBuilder {
+    let plans = read.plans.clone();
+    match &read.plan_of {
+        Some(plan_of) => {
+            let plan_of = Arc::clone(plan_of);
+            let layer = layer.plans(plans, move |head: &Head<'_>| plan_of(head));
+            if read.are_verified {
+                layer.plans_are_verified()
+            } else {
+                layer
+            }
+        }
+        None => layer.plans(plans, |_: &Head<'_>| None::<String>),
+    }
+}
+
+/// Reads what limits follow, and the factor of the policies that follow it.
+fn followed(root: &TableAt<'_>, store: Option<&ReadStore>) -> (Option<Adapt>, Option<FactorCell>) {
+    let functions = root.at.walk.functions();
+    let (table, own) = (root.get("adapt"), &functions.own_adapt);
+    let adapt = match (table, own) {
+        (Some(at), Some(_)) => {
+            at.refuse("code has registered what limits follow; leave the table out")
+        }
+        (Some(at), None) => {
+            let read = load::adapt(at, store);
+            read.map(|read| functions.running.clone().unwrap_or(read))
+        }
+        (None, own) => own.clone(),
+    };
+    // A table with a mistake still counts as a table, so a policy that follows it is valid.
+    let factor = adapt.as_ref().map(|adapt| adapt.factor().clone());
+    (
+        adapt,
+        factor.or_else(|| table.map(|_| FactorCell::default())),
+    )
+}
+
+fn path(at: &At<'_>) -> Option<String> {
+    match at.text()? {
+        "" => at.refuse("it names no file; write its path, from the directory of this file"),
+        path => Some(path.to_owned()),
+    }
+}
+
+fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
+    let table = at.table(&PROXIES)?;
+    table.either("networks", "hops");
+    let header = table.need(
+        "header",
+        "name the header that the proxies write, such as \"x-forwarded-for\"",
+    );
+    let forwarding = header.and_then(|at| {
+        at.reads_header(at.text()?);
+        match at.text()?.to_ascii_lowercase().as_str() {
+            "x-forwarded-for" => Some(Forwarding::XForwardedFor),
+            "forwarded" => Some(Forwarding::Forwarded),
+            other => match Forwarding::try_single(other) {
+                Ok(forwarding) => Some(forwarding),
+                Err(_) => {
+                    at.expected("the name of a header; write one such as \"x-forwarded-for\"")
+                }
+            },
+        }
+    });
+    let is_socket = table.get("unix_socket").and_then(At::flag) == Some(true);
+    let proxies = match (table.get("networks"), table.get("hops")) {
+        (Some(at), _) => {
+            networks(at).and_then(|networks| at.made(Proxies::try_in_networks(networks)))
+        }
+        (None, Some(at)) => at.made(Proxies::try_hops(at.integer()?)),
+        (None, None) if is_socket => Some(Proxies::unix_socket()),
+        (None, None) if table.has_unknown() => None,
+        (None, None) => at.refuse("no proxy is named; give `networks`, `hops` or `unix_socket`"),
+    };
+    let proxies = proxies?;
+    let proxies = if is_socket {
+        proxies.and_unix_socket()
+    } else {
+        proxies
+    };
+    Some((proxies, forwarding?))
+}
+
+fn exempt_paths(layer: RateLimitLayerBuilder, at: &At<'_>) -> Option<RateLimitLayerBuilder> {
+    let paths: Vec<_> = at.list()?.iter().map(exempt_path).collect();
+    let paths: Vec<&str> = paths.into_iter().collect::<Option<_>>()?;
+    Some(layer.exempt_paths(paths))
+}
+
+fn exempt_path<'w>(at: &At<'w>) -> Option<&'w str> {
+    match at.text()? {
+        path if path.starts_with('/') && !path.contains(['?', '#', '*', '{']) => Some(path),
+        path => at.refuse(format!(
+            "{path:?} is not a whole path; write it as it is sent, such as \"/health\", or use `allow`"
+        )),
+    }
+}
