@@ -70,6 +70,18 @@ impl Charged {
         }))
     }
 
+    /// Makes an answer of outcomes that come now or later, and writes those that come now in place.
+    pub(in crate::store) fn of(
+        charges: &[Charge],
+        answer: Reply<Result<Outcomes, StoreError>>,
+        outcomes: &mut Outcomes,
+    ) -> Self {
+        match answer {
+            Reply::Now(answer) => Self::now(charges, answer, outcomes),
+            Reply::Later(answer) => Self::Later(answer),
+        }
+    }
+
     /// Makes an answer from this future.
     pub fn later(
         future: impl Future<Output = Result<Outcomes, StoreError>> + Send + 'static,

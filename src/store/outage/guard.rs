@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::remote_ledger::in_time;
-use super::standby::Standby;
-use super::watch::{Waiting, Watch, away};
+use super::standby::{Instead, Standby, away, is_of_the_call};
+use super::watch::{Waiting, Watch};
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
 use crate::store::{Amendment, Charge, Charged, Charges, DAMAGED, Ledger, Outlook, Reply, Wanted};
@@ -29,21 +29,15 @@ pub(super) struct Guard {
 /// Learns from an answer of the store, and returns whether the store has written for it.
 type Learn<T> = fn(&Guard, &[Charge], &T) -> bool;
 
-/// Decides in this process, in place of a store that has failed with this error.
-type Instead<T> = fn(&Standby, &[Charge], StoreError) -> Result<T, StoreError>;
-
 impl Ledger for Guard {
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
         let answer = self.ask(
             charges,
             || self.ledger.decide(charges),
             Self::charged,
-            |here, charges, error| here.charge(charges, || error),
+            Standby::charge,
         );
-        match answer {
-            Reply::Now(answer) => Charged::now(charges, answer, outcomes),
-            Reply::Later(answer) => Charged::Later(answer),
-        }
+        Charged::of(charges, answer, outcomes)
     }
 
     fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
@@ -51,7 +45,7 @@ impl Ledger for Guard {
             charges,
             || self.ledger.take_up_to(charges),
             |guard, charges, (_, outcomes)| guard.charged(charges, outcomes),
-            |here, charges, error| here.take_up_to(charges, || error),
+            Standby::take_up_to,
         )
     }
 
@@ -60,7 +54,7 @@ impl Ledger for Guard {
             charges,
             || self.ledger.peek(charges),
             Self::peeked,
-            |here, charges, error| here.peek(charges, || error),
+            Standby::peek,
         )
     }
 
@@ -69,7 +63,7 @@ impl Ledger for Guard {
             charges,
             || self.ledger.outlook(charges),
             |guard, charges, outlook| guard.peeked(charges, &outlook.outcomes),
-            |here, charges, error| here.peek(charges, || error).map(Outlook::from),
+            Standby::outlook,
         )
     }
 
@@ -97,10 +91,7 @@ impl Ledger for Guard {
             return Reply::Now(self.standby.settle(charges, amendment));
         }
         if self.watch.is_away(charges) {
-            let changed = self
-                .standby
-                .change(charges, amendment, Err(away().already_logged()));
-            return Reply::Now(changed);
+            return Reply::Now(self.standby.change(charges, amendment, Err(away())));
         }
         let call = self.watch.waiting(&first.key);
         match self.ledger.amend(charges, amendment) {
@@ -166,14 +157,7 @@ impl Guard {
             return ask();
         };
         if self.watch.is_away(charges) {
-            let Some(part) = self.watch.overdue(charges) else {
-                return Reply::Now(instead(&self.standby, charges, away().already_logged()));
-            };
-            let (guard, charges) = (self.clone(), Charges::from_slice(charges));
-            return Reply::later(async move {
-                guard.watch.ask_in_passing(part).await;
-                instead(&guard.standby, &charges, away().already_logged())
-            });
+            return self.watch.decide_without(&self.standby, charges, instead);
         }
         let call = self.watch.waiting(&first.key);
         match ask() {
@@ -210,11 +194,8 @@ impl Guard {
         learn: Learn<T>,
         instead: Instead<T>,
     ) -> Result<T, StoreError> {
-        match self.ended(call, answer, |it| learn(self, charges, it)) {
-            Ok(Ok(it)) => Ok(it),
-            Ok(Err(failure)) => instead(&self.standby, charges, failure),
-            Err(refused) => Err(refused),
-        }
+        self.ended(call, &answer, |it| learn(self, charges, it));
+        self.standby.unless_answered(charges, answer, instead)
     }
 
     fn amended(
@@ -224,42 +205,25 @@ impl Guard {
         amendment: Amendment,
         answer: Result<bool, StoreError>,
     ) -> Result<bool, StoreError> {
-        let answer = self.ended(call, answer, |is_changed| *is_changed)?;
+        self.ended(call, &answer, |is_changed| *is_changed);
         self.standby.change(charges, amendment, answer)
     }
 
-    /// Ends a call. `has_written` tells whether the store has written for an answer. Returns `Err` for an error
-    /// that concerns this call alone. A failure of the store is part of the answer.
+    /// Ends a call. `has_written` tells whether the store has written for an answer.
     fn ended<T>(
         &self,
         call: Waiting,
-        answer: Result<T, StoreError>,
+        answer: &Result<T, StoreError>,
         has_written: impl FnOnce(&T) -> bool,
-    ) -> Result<Result<T, StoreError>, StoreError> {
+    ) {
         match answer {
-            Ok(it) => {
-                call.end_with(None, has_written(&it));
-                Ok(Ok(it))
+            Ok(it) => call.end_with(None, has_written(it)),
+            Err(error) if is_of_the_call(error) => call.cancel(),
+            Err(error) if error.reason() == Some(DAMAGED) => {
+                call.end_with(None, false);
+                self.watch.log_partial(error);
             }
-            // The store does not support this, or has no room: a decision here does not change that.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    StoreErrorKind::Unsupported | StoreErrorKind::Full
-                ) =>
-            {
-                call.cancel();
-                Err(error)
-            }
-            Err(error) => {
-                if error.reason() == Some(DAMAGED) {
-                    call.end_with(None, false);
-                    self.watch.log_partial(&error);
-                } else {
-                    call.end_with(Some(&error), false);
-                }
-                Ok(Err(error.already_logged()))
-            }
+            Err(error) => call.end_with(Some(error), false),
         }
     }
 

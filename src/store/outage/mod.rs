@@ -22,6 +22,6 @@ pub use self::availability::Availability;
 pub(super) use self::breaker::KeyPart;
 pub(crate) use self::guarded::Guarded;
 #[cfg(feature = "redis")]
-pub(super) use self::standby::Standby;
+pub(super) use self::standby::{Instead, Standby, away};
 #[cfg(feature = "redis")]
-pub(super) use self::watch::{Probe, Remote, Watch, away, late};
+pub(super) use self::watch::{Probe, Remote, Watch, late};

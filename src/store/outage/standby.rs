@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{OnStoreFailure, Policy};
-use crate::store::{Amendment, Charge, Charges, MemoryLedger, MemoryStore};
+use crate::store::{Amendment, Charge, Charges, MemoryLedger, MemoryStore, Outlook};
 
 /// A copy of the policies in this process, which decides while their store is away.
 pub(in crate::store) struct Standby {
@@ -20,6 +20,27 @@ pub(in crate::store) struct Standby {
     clock: Option<Arc<dyn Clock>>,
     /// Created when it is first needed, which is seldom.
     ledger: OnceLock<MemoryLedger>,
+}
+
+/// A decision in place of the store, which has failed with this error; without one, it was not asked, since it is known to be
+/// away.
+pub(in crate::store) type Instead<T> =
+    fn(&Standby, &[Charge], Option<StoreError>) -> Result<T, StoreError>;
+
+/// Returns the error of a store that is known to be away, and was not asked.
+pub(in crate::store) fn away() -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable)
+        .because("away")
+        .caused_by("it has failed several times in a row, and is asked again as soon as it answers a probe")
+}
+
+/// Returns whether an error concerns the call alone: the store does not support it, or has no room. A decision here does not
+/// change that.
+pub(super) fn is_of_the_call(error: &StoreError) -> bool {
+    matches!(
+        error.kind(),
+        StoreErrorKind::Unsupported | StoreErrorKind::Full
+    )
 }
 
 impl Standby {
@@ -80,24 +101,38 @@ impl Standby {
         charges.iter().all(here)
     }
 
-    /// Decides in place of the store, which has failed with this error. If a policy refuses while the store
-    /// is away, the request is refused.
+    /// Returns the answer of the store, or decides here if the store has failed.
+    pub(in crate::store) fn unless_answered<T>(
+        &self,
+        charges: &[Charge],
+        answer: Result<T, StoreError>,
+        decide: Instead<T>,
+    ) -> Result<T, StoreError> {
+        answer.or_else(|error| {
+            if is_of_the_call(&error) {
+                return Err(error);
+            }
+            decide(self, charges, Some(error))
+        })
+    }
+
+    /// Charges as a store does. If a policy refuses while the store is away, the request is refused.
     pub(in crate::store) fn charge(
         &self,
         charges: &[Charge],
-        error: impl FnOnce() -> StoreError,
+        failure: Option<StoreError>,
     ) -> Result<Outcomes, StoreError> {
-        let charges = self.charges_here(charges, error)?;
+        let charges = self.charges_here(charges, failure)?;
         Ok(self.marked(self.ledger().charge_now(&charges)))
     }
 
-    /// Takes as many units as there are in place of the store, which has failed with this error.
+    /// Takes as many units as there are.
     pub(in crate::store) fn take_up_to(
         &self,
         charges: &[Charge],
-        error: impl FnOnce() -> StoreError,
+        failure: Option<StoreError>,
     ) -> Result<(u32, Outcomes), StoreError> {
-        let here = self.charges_here(charges, error)?;
+        let here = self.charges_here(charges, failure)?;
         let (mut units, outcomes) = self.ledger().take_up_to_now(&here);
         // A policy that allows everything limits nothing.
         let is_unlimited = here.iter().all(|charge| charge.cost == 0);
@@ -111,16 +146,25 @@ impl Standby {
     pub(in crate::store) fn peek(
         &self,
         charges: &[Charge],
-        error: impl FnOnce() -> StoreError,
+        failure: Option<StoreError>,
     ) -> Result<Outcomes, StoreError> {
-        let charges = self.charges_here(charges, error)?;
+        let charges = self.charges_here(charges, failure)?;
         Ok(self.marked(self.ledger().peek_now(&charges)))
+    }
+
+    /// Returns the same without the states of the keys.
+    pub(in crate::store) fn outlook(
+        &self,
+        charges: &[Charge],
+        failure: Option<StoreError>,
+    ) -> Result<Outlook, StoreError> {
+        self.peek(charges, failure).map(Outlook::from)
     }
 
     fn charges_here(
         &self,
         charges: &[Charge],
-        error: impl FnOnce() -> StoreError,
+        failure: Option<StoreError>,
     ) -> Result<Charges, StoreError> {
         let mut here = Charges::new();
         for charge in charges {
@@ -130,7 +174,9 @@ impl Standby {
                 OnStoreFailure::Local => self.at_its_share(*charge),
                 // Only a block denies a charge of cost 0.
                 OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),
-                OnStoreFailure::Refuse => return Err(error()),
+                OnStoreFailure::Refuse => {
+                    return Err(failure.unwrap_or_else(away).already_logged());
+                }
             });
         }
         Ok(here)
@@ -182,6 +228,10 @@ impl Standby {
         amendment: Amendment,
         changed: Result<bool, StoreError>,
     ) -> Result<bool, StoreError> {
+        if changed.as_ref().is_err_and(is_of_the_call) {
+            return changed;
+        }
+        let changed = changed.map_err(StoreError::already_logged);
         match amendment {
             Amendment::Block(_) => drop(self.ledger().amend_now(charges, amendment)?),
             Amendment::Refund | Amendment::Settle if changed.is_err() => {
@@ -281,7 +331,7 @@ mod tests {
         let standby = Standby::new(&[policy], two, Some(Arc::new(ManualClock::new())));
         let charge = Charge::new(0, "ann".into_key(), 1).under(Limit::new(100, 100));
         let take = || {
-            let answer = standby.charge(&[charge], || unreachable!("it is local"));
+            let answer = standby.charge(&[charge], None);
             let answer = answer.unwrap();
             let (_, outcome) = answer.iter().next().unwrap();
             (

@@ -15,13 +15,13 @@ use tokio::time::{Instant, sleep};
 
 use super::breaker::{Breaker, KeyPart};
 use super::report::Report;
-use super::standby::Standby;
+use super::standby::{Instead, Standby};
 use crate::clock::Timers;
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::observe::{Calls, StoreStats};
-use crate::store::Charge;
+use crate::store::{Charge, Charges, Reply};
 
 /// A remote store that can be away, as a whole or in parts.
 pub(in crate::store) trait Remote: Send + Sync + 'static {
@@ -283,15 +283,34 @@ impl Watch {
     /// Returns a part that is away, is needed by one of these charges, and whose probes are so late that they
     /// may not run at all: the runtime may exist for single requests only, and these wait for nothing now. It
     /// is returned to one request in a while, which then probes in place of the task.
-    pub(in crate::store) fn overdue(&self, charges: &[Charge]) -> Option<u64> {
+    fn overdue(&self, charges: &[Charge]) -> Option<u64> {
         let mut parts = charges
             .iter()
             .map(|charge| self.remote.place(&charge.key).part);
         parts.find(|part| self.breaker.is_overdue(*part))
     }
 
+    /// Decides a request here while a server that it needs is known to be away. If the probes are overdue, the request probes
+    /// first.
+    pub(in crate::store) fn decide_without<T: Send + 'static>(
+        self: &Arc<Self>,
+        standby: &Arc<Standby>,
+        charges: &[Charge],
+        decide: Instead<T>,
+    ) -> Reply<Result<T, StoreError>> {
+        let Some(part) = self.overdue(charges) else {
+            return Reply::Now(decide(standby, charges, None));
+        };
+        let (watch, standby) = (Arc::clone(self), Arc::clone(standby));
+        let charges = Charges::from_slice(charges);
+        Reply::later(async move {
+            watch.ask_in_passing(part).await;
+            decide(&standby, &charges, None)
+        })
+    }
+
     /// Probes a part in place of the task, for as long as a call may take.
-    pub(in crate::store) async fn ask_in_passing(&self, part: u64) {
+    async fn ask_in_passing(&self, part: u64) {
         // Without a timer, it takes as long as it takes.
         let deadline = self.remote.deadline();
         let _ = Timers::default().wait(deadline, self.ask(part)).await;
@@ -376,13 +395,6 @@ pub(in crate::store) fn late() -> StoreError {
         .caused_by("it did not answer in time")
 }
 
-/// Returns the error of a store that is known to be away, and was not asked.
-pub(in crate::store) fn away() -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable)
-        .because("away")
-        .caused_by("it has failed several times in a row, and is asked again as soon as it answers a probe")
-}
-
 /// The task that probes a part, for as long as the store exists and the part is away.
 struct Probing {
     watch: Weak<Watch>,
@@ -427,6 +439,7 @@ impl fmt::Debug for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::outage::standby::away;
 
     struct Nowhere;
 

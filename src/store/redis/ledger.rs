@@ -18,11 +18,11 @@ use super::reply::ScriptReply;
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::observe::StoreStats;
 use crate::store::charged::cannot_have;
 use crate::store::denials::Sent;
-use crate::store::outage::away;
+use crate::store::outage::{Instead, Standby, away};
 use crate::store::{Amendment, Charge, Charged, Ledger, Outlook, Reply, Wanted};
 
 /// A [`RedisStore`](super::RedisStore) opened for a list of policies.
@@ -80,24 +80,12 @@ impl RedisLedger {
         ones.iter_mut()
             .for_each(|charge| charge.cost = charge.cost.min(1));
         let mut denied = Outcomes::new(Micros::ZERO);
-        if is_away
-            && calls.standby.is_local(charges)
-            && let Some(denials) = &calls.denials
-            && denials.replay((&ones, &calls.policies), Instant::now(), true, &mut denied)
-        {
-            calls.watch.calls().remembered();
-            denied.degrade();
+        if calls.replay_denial(&ones, Purpose::Peek, is_away, &mut denied) {
             return Reply::Now(Ok((0, denied)));
         }
-        if is_away && let Some(part) = calls.watch.overdue(charges) {
-            let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
-            return Reply::later(async move {
-                calls.watch.ask_in_passing(part).await;
-                calls.take_here(&charges, away())
-            });
-        }
         if is_away {
-            return Reply::Now(calls.take_here(charges, away()));
+            let watch = &calls.watch;
+            return watch.decide_without(&calls.standby, charges, Standby::take_up_to);
         }
         let denials = calls.denials.as_ref();
         let sent = denials.map(|denials| denials.send(&ones, Instant::now()));
@@ -106,15 +94,12 @@ impl RedisLedger {
             if let Some(leases) = &calls.leases {
                 lending::send_reports(&calls, leases.give_back(&charges)).await;
             }
-            match calls.take(&charges).await {
-                Ok((units, answer)) => {
-                    let outcomes = calls.outcomes(&ones, Purpose::Charge, &answer, sent);
-                    Ok((units, outcomes))
-                }
-                // The servers are well: this is no outage.
-                Err(error) if error.kind() == StoreErrorKind::Unsupported => Err(error),
-                Err(error) => calls.take_here(&charges, error),
-            }
+            let taken = calls.take(&charges).await.map(|(units, answer)| {
+                let outcomes = calls.outcomes(&ones, Purpose::Charge, &answer, sent);
+                (units, outcomes)
+            });
+            let standby = &calls.standby;
+            standby.unless_answered(&charges, taken, Standby::take_up_to)
         })
     }
 
@@ -152,9 +137,7 @@ impl RedisLedger {
             if amendment.ends_leases() {
                 calls.changes.advance(&charges);
             }
-            let changed = Err(away().already_logged());
-            let changed = calls.standby.change(&charges, amendment, changed);
-            return Reply::Now(changed);
+            return Reply::Now(calls.standby.change(&charges, amendment, Err(away())));
         }
         if amendment.settles() {
             let policies = charges.iter().map(|charge| charge.policy);
@@ -177,7 +160,6 @@ impl RedisLedger {
                 }
                 _ => calls.change_each(&charges, amendment).await,
             };
-            let changed = changed.map_err(StoreError::already_logged);
             calls.standby.change(&charges, amendment, changed)
         });
         Reply::later(async move {
@@ -185,6 +167,16 @@ impl RedisLedger {
             let _forgetting = Forgetting(&of, &asked);
             changed.wait().await
         })
+    }
+}
+
+impl Purpose {
+    /// Returns the decision of the standby for such a request.
+    fn without_server(self) -> Instead<Outcomes> {
+        match self {
+            Self::Charge => Standby::charge,
+            Self::Peek | Self::Deny => Standby::peek,
+        }
     }
 }
 
@@ -250,22 +242,16 @@ impl Calls {
         is_replayed
     }
 
-    /// Decides here, since a server is known to be away. If its probes are overdue, the request probes it first.
+    /// Decides here, since a server is known to be away.
     fn ask_without_server(
-        self: &Arc<Self>,
+        &self,
         charges: &[Charge],
         purpose: Purpose,
         outcomes: &mut Outcomes,
     ) -> Charged {
-        let Some(part) = self.watch.overdue(charges) else {
-            let answer = self.decide_here(charges, purpose, away);
-            return Charged::now(charges, answer, outcomes);
-        };
-        let (calls, charges) = (Arc::clone(self), Charges::from_slice(charges));
-        Charged::later(async move {
-            calls.watch.ask_in_passing(part).await;
-            calls.decide_here(&charges, purpose, away)
-        })
+        let decide = purpose.without_server();
+        let answer = self.watch.decide_without(&self.standby, charges, decide);
+        Charged::of(charges, answer, outcomes)
     }
 
     /// Asks the server, and remembers a denial that was sent for.
@@ -281,10 +267,9 @@ impl Calls {
                 Purpose::Charge => Self::decide(&calls, &charges).await,
                 _ => Box::pin(calls.peek(&charges)).await,
             };
-            match answer {
-                Ok(answer) => Ok(calls.outcomes(&charges, purpose, &answer, sent)),
-                Err(error) => calls.decide_here(&charges, purpose, || error),
-            }
+            let outcomes = answer.map(|answer| calls.outcomes(&charges, purpose, &answer, sent));
+            let standby = &calls.standby;
+            standby.unless_answered(&charges, outcomes, purpose.without_server())
         })
     }
 
@@ -297,39 +282,15 @@ impl Calls {
             let decided = calls.apart_in_time((charges[0].key, 2), async move {
                 lending::decide(&asks, &asked).await
             });
-            match decided.wait().await {
-                Ok((Some(answer), outcomes)) => {
-                    calls.learn(&charges, Purpose::Charge, (&answer, &outcomes), sent);
-                    Ok(outcomes)
+            let outcomes = decided.wait().await.map(|(answer, outcomes)| {
+                if let Some(answer) = &answer {
+                    calls.learn(&charges, Purpose::Charge, (answer, &outcomes), sent);
                 }
-                Ok((None, outcomes)) => Ok(outcomes),
-                Err(error) => calls.decide_here(&charges, Purpose::Charge, || error),
-            }
+                outcomes
+            });
+            let standby = &calls.standby;
+            standby.unless_answered(&charges, outcomes, Standby::charge)
         })
-    }
-
-    /// Decides without the server, which has failed with this error. The error is made only if it is
-    /// returned.
-    fn decide_here(
-        &self,
-        charges: &[Charge],
-        purpose: Purpose,
-        error: impl FnOnce() -> StoreError,
-    ) -> Result<Outcomes, StoreError> {
-        let error = || error().already_logged();
-        match purpose {
-            Purpose::Charge => self.standby.charge(charges, error),
-            _ => self.standby.peek(charges, error),
-        }
-    }
-
-    /// Takes units without the server, which has failed with this error.
-    fn take_here(
-        &self,
-        charges: &[Charge],
-        error: StoreError,
-    ) -> Result<(u32, Outcomes), StoreError> {
-        self.standby.take_up_to(charges, || error.already_logged())
     }
 
     /// Returns the outcomes of the server's answer, and remembers a denial.
@@ -413,16 +374,12 @@ impl Ledger for RedisLedger {
         }
         let (calls, charges) = (Arc::clone(&self.0), Charges::from_slice(charges));
         Reply::later(async move {
-            match Box::pin(calls.peek(&charges)).await {
-                Ok(answer) => Ok(Outlook {
-                    outcomes: calls.outcomes(&charges, Purpose::Peek, &answer, None),
-                    keys: answer.outlooks(&calls.policies),
-                }),
-                Err(error) => {
-                    let here = calls.decide_here(&charges, Purpose::Peek, || error);
-                    here.map(Outlook::from)
-                }
-            }
+            let peeked = Box::pin(calls.peek(&charges)).await.map(|answer| Outlook {
+                outcomes: calls.outcomes(&charges, Purpose::Peek, &answer, None),
+                keys: answer.outlooks(&calls.policies),
+            });
+            let standby = &calls.standby;
+            standby.unless_answered(&charges, peeked, Standby::outlook)
         })
     }
 
