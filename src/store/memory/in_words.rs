@@ -1,12 +1,11 @@
 //! The fast path of a policy whose states take three words. It knows the type of the rule, so that a decision under the
 //! limit of the policy need not look for the rule.
 
-use super::page_snapshot::{Ask, Known};
-use super::seqlock::Lock;
+use super::page_snapshot::Ask;
 use super::sink::OutcomeSink;
 use super::tiers::{Counter, Tiers};
 use crate::algorithm::{Algorithm, Fixed};
-use crate::clock::{Clock, Micros};
+use crate::clock::Micros;
 
 /// A counter whose states take three words. Under one policy a known key is decided by its rule, and all else by that of
 /// any algorithm.
@@ -35,30 +34,6 @@ impl<S: Fixed> Counter for InWords<S> {
         }
         let wide = self.tiers.wide_table()?;
         wide.decide_at_once_by(&self.rule, ask, now, sink)
-    }
-
-    fn look_up(&self, limit: Option<&Algorithm>, ask: Ask, now: Micros) -> Option<Known<'_>> {
-        self.tiers.look_up(limit, ask, now)
-    }
-
-    fn charge_known(
-        &self,
-        limit: Option<&Algorithm>,
-        known: &Known<'_>,
-        ask: Ask,
-        lock: &mut Lock<'_>,
-        now: Micros,
-        sink: Option<&mut OutcomeSink<'_>>,
-    ) {
-        self.tiers.charge_known(limit, known, ask, lock, now, sink);
-    }
-
-    fn settle_at_once(&self, ask: Ask, clock: &dyn Clock) -> bool {
-        self.tiers.settle_at_once(ask, clock)
-    }
-
-    fn take_back_at_once(&self, ask: Ask, until: Micros, clock: &dyn Clock) -> bool {
-        self.tiers.take_back_at_once(ask, until, clock)
     }
 
     fn general(&self) -> &Tiers {

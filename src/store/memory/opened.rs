@@ -68,6 +68,9 @@ impl Opened {
     fn make(&self, limit: Limit) -> Option<Algorithm> {
         let made = self.algorithm.under(limit).unwrap_or(self.algorithm);
         let made = (made != self.first).then_some(made);
+        if let Some(made) = &made {
+            self.general().note_limit(made);
+        }
         self.prepared.keep(limit, made);
         made
     }

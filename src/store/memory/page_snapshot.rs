@@ -104,6 +104,12 @@ impl PageSnapshot {
         }
     }
 
+    /// Returns the limit that holds for the key, if it differs from that of the table.
+    #[inline]
+    pub(super) fn limit(&self) -> Option<&Algorithm> {
+        self.own.as_ref().map(|own| &own.algorithm)
+    }
+
     /// Returns whether the key has an override. Then it has a slot even if the table is full.
     pub(super) fn is_overridden(&self) -> bool {
         self.own.is_some_and(|own| own.is_overridden)

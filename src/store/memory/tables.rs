@@ -80,11 +80,15 @@ impl Tables {
             && let Some(counter) = table.counter.upgrade()
         {
             table.latest = algorithm;
+            let limit = (algorithm != table.first).then_some(algorithm);
+            if let Some(limit) = &limit {
+                counter.general().note_limit(limit);
+            }
             return Opened {
                 prepared: Prepared::default(),
                 number: table.number,
                 algorithm,
-                limit: (algorithm != table.first).then_some(algorithm),
+                limit,
                 first: table.first,
                 counter,
                 blocks,

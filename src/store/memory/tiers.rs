@@ -20,8 +20,8 @@ use crate::store::Amendment;
 
 /// The states of all keys under one policy, however they are kept.
 ///
-/// This is the fast path, for keys on a page at rest. `limit` is the limit of a request, if it differs from
-/// that of the counter.
+/// This is the fast path, for keys on a page at rest. Where a counter knows nothing better than its tables do, they answer.
+/// `limit` is the limit of a request, if it differs from that of the counter.
 pub(super) trait Counter: Send + Sync + 'static {
     /// Decides a request that concerns no other policy, and writes its outcome if that is wanted. Returns
     /// `None` in all but the common case. `now` is what the clock has just shown.
@@ -46,7 +46,9 @@ pub(super) trait Counter: Send + Sync + 'static {
 
     /// Finds a key in one of its first slots, on a page at rest, and checks whether it may be charged.
     /// Returns `None` in all but the common case.
-    fn look_up(&self, limit: Option<&Algorithm>, ask: Ask, now: Micros) -> Option<Known<'_>>;
+    fn look_up(&self, limit: Option<&Algorithm>, ask: Ask, now: Micros) -> Option<Known<'_>> {
+        self.general().look_up(limit, ask, now)
+    }
 
     /// Charges a key that was found. Its page is locked.
     fn charge_known(
@@ -57,18 +59,21 @@ pub(super) trait Counter: Send + Sync + 'static {
         lock: &mut Lock<'_>,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
-    );
+    ) {
+        self.general()
+            .charge_known(limit, known, ask, lock, now, sink);
+    }
 
     /// Charges a known key after the fact, under the limit of the counter. Returns `false` in all but the
     /// common case.
-    fn settle_at_once(&self, _ask: Ask, _clock: &dyn Clock) -> bool {
-        false
+    fn settle_at_once(&self, ask: Ask, clock: &dyn Clock) -> bool {
+        self.general().settle_at_once(ask, clock)
     }
 
     /// Gives back to a known key what a request has taken, until this moment, under the limit of the counter. Returns
     /// `false` in all but the common case.
-    fn take_back_at_once(&self, _ask: Ask, _until: Micros, _clock: &dyn Clock) -> bool {
-        false
+    fn take_back_at_once(&self, ask: Ask, until: Micros, clock: &dyn Clock) -> bool {
+        self.general().take_back_at_once(ask, until, clock)
     }
 
     /// Returns the general path.
@@ -152,7 +157,7 @@ impl Tiers {
     /// Creates a table of three words for each key.
     pub(super) fn wide(bound: usize, algorithm: Algorithm) -> Self {
         let tiers = Self::of(None, Last::Wide(OnceLock::new()), bound, algorithm);
-        tiers.last_for(0);
+        tiers.last();
         tiers
     }
 
@@ -206,21 +211,31 @@ impl Tiers {
     pub(super) fn first(&self) -> Tier<'_> {
         match &self.packed {
             Some(packed) => Tier::Packed(packed),
-            None => self.last_for(0),
+            None => self.last(),
+        }
+    }
+
+    /// Returns the last table.
+    fn last(&self) -> Tier<'_> {
+        match &self.last {
+            Last::Wide(wide) => Tier::Wide(wide.get_or_init(|| self.begin_wide())),
+            Last::Long(long) => Tier::Long(long),
         }
     }
 
     /// Returns the last table, to which the page of this key has moved.
     fn last_for(&self, fingerprint: u64) -> Tier<'_> {
-        let wide = match &self.last {
-            Last::Wide(wide) => wide.get_or_init(|| self.begin_wide()),
-            Last::Long(long) => return Tier::Long(long),
-        };
-        if let Some(packed) = &self.packed {
+        let last = self.last();
+        if let (Some(packed), Tier::Wide(wide)) = (&self.packed, last) {
             packed.retire(fingerprint, &mut adopt_into(wide));
             self.move_some(packed, wide);
         }
-        Tier::Wide(wide)
+        last
+    }
+
+    /// Records a limit that requests are about to bring. Each request may then bring it any number of times.
+    pub(super) fn note_limit(&self, limit: &Algorithm) {
+        ask_tier!(self.last(), table => table.note_limit(limit));
     }
 
     #[cold]
@@ -436,8 +451,8 @@ impl Tiers {
 }
 
 /// The fast path of states that take more than one word.
-impl Counter for Tiers {
-    fn decide_at_once(
+impl Tiers {
+    pub(super) fn decide_at_once(
         &self,
         limit: Option<&Algorithm>,
         ask: Ask,
@@ -447,12 +462,17 @@ impl Counter for Tiers {
         ask_last!(self, table => table.decide_at_once(limit, ask, now, sink))?
     }
 
-    fn look_up(&self, limit: Option<&Algorithm>, ask: Ask, now: Micros) -> Option<Known<'_>> {
+    pub(super) fn look_up(
+        &self,
+        limit: Option<&Algorithm>,
+        ask: Ask,
+        now: Micros,
+    ) -> Option<Known<'_>> {
         let known = ask_last!(self, table => table.look_up(limit, ask, now))??;
         Some(known.widely())
     }
 
-    fn charge_known(
+    pub(super) fn charge_known(
         &self,
         limit: Option<&Algorithm>,
         known: &Known<'_>,
@@ -470,6 +490,18 @@ impl Counter for Tiers {
 
     fn take_back_at_once(&self, ask: Ask, until: Micros, clock: &dyn Clock) -> bool {
         ask_last!(self, table => table.take_back_at_once(ask, until, clock)).unwrap_or(false)
+    }
+}
+
+impl Counter for Tiers {
+    fn decide_at_once(
+        &self,
+        limit: Option<&Algorithm>,
+        ask: Ask,
+        now: Micros,
+        sink: Option<&mut OutcomeSink<'_>>,
+    ) -> Option<bool> {
+        self.decide_at_once(limit, ask, now, sink)
     }
 
     fn general(&self) -> &Tiers {

@@ -105,7 +105,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         if now < snapshot.latest {
             self.step_back(&snapshot, &mut lock, now);
         }
-        let rule = self.rule_under(snapshot.own);
+        let rule = self.rule_under(snapshot.limit());
         Some(self.change(
             (page, &snapshot),
             (&rule, &slot.cell),
@@ -243,9 +243,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         if counted == Counted::Own {
             return self.own(ask, limit, now, clock);
         }
-        let algorithm = *limit?;
-        self.note_limit(&algorithm);
-        Some(Own::of_request(algorithm))
+        limit.copied().map(Own::of_request)
     }
 
     /// Charges a key after the fact, whether there is room under its limit or not. A key without a slot is
@@ -296,7 +294,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         }
         let known = page.find(snapshot.fingerprint(ask));
         let is_new = known.is_none();
-        let rule = self.rule_under(snapshot.own);
+        let rule = self.rule_under(snapshot.limit());
         if rule.limit_at(now) == 0 {
             return Ok(());
         }

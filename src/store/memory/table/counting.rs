@@ -16,7 +16,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
-        self.decide_at_once_by(&*self.rule_noted(limit), ask, now, sink)
+        self.decide_at_once_by(&*self.rule_under(limit), ask, now, sink)
     }
 
     pub(in crate::store::memory) fn look_up(
@@ -25,7 +25,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         ask: Ask,
         now: Micros,
     ) -> Option<Known<'_>> {
-        self.look_up_by(&*self.rule_noted(limit), ask, now)
+        self.look_up_by(&*self.rule_under(limit), ask, now)
     }
 
     pub(in crate::store::memory) fn charge_known(
@@ -37,7 +37,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) {
-        self.charge_known_by(&*self.rule_noted(limit), known, ask, lock, now, sink);
+        self.charge_known_by(&*self.rule_under(limit), known, ask, lock, now, sink);
     }
 
     pub(in crate::store::memory) fn settle_at_once(&self, ask: Ask, clock: &dyn Clock) -> bool {

@@ -32,7 +32,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             let decided = if now < snapshot.latest && ask.cost > 0 {
                 self.step_back_now(page, &snapshot, now)
             } else {
-                let rule = self.rule_under(snapshot.own);
+                let rule = self.rule_under(snapshot.limit());
                 let page = (page, &snapshot);
                 if let Some(slot) = page.0.find(snapshot.fingerprint(ask)) {
                     self.decide_known(page, (&*rule, &slot.cell), ask, now, its)

@@ -3,8 +3,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use super::Table;
-#[cfg(feature = "calendar")]
-use crate::algorithm::ByHours;
 use crate::algorithm::{Algorithm, Limit, Step};
 use crate::store::memory::cell::{Keeps, OfTable};
 
@@ -62,28 +60,18 @@ impl<S: Step> SeenLimits<S> {
 }
 
 impl<R: OfTable, C: Keeps<R>> Table<R, C> {
-    /// Records a limit that a request of this table brings.
-    #[inline]
+    /// Records a limit that requests of this table may bring from now on.
     pub(in crate::store::memory) fn note_limit(&self, algorithm: &Algorithm) {
         if !R::VARIES {
             return;
         }
         #[cfg(feature = "calendar")]
         if let Algorithm::ByHours(hours) = algorithm {
-            return self.note_each_hour(*hours);
+            return hours.each().for_each(|limit| self.note_one(&limit));
         }
         self.note_one(algorithm);
     }
 
-    #[cfg(feature = "calendar")]
-    #[inline(never)]
-    fn note_each_hour(&self, hours: ByHours) {
-        for algorithm in hours.each() {
-            self.note_one(&algorithm);
-        }
-    }
-
-    #[inline]
     fn note_one(&self, algorithm: &Algorithm) {
         // A limit of 0 refuses every request, whatever is forgotten.
         let limit = algorithm.limits();

@@ -1,9 +1,7 @@
 //! The fast path: a key in one of its own slots, on a page at rest.
 
-use std::borrow::Cow;
-
 use super::{Ask, Counted, Known, PageSnapshot, Table, Undecided, moved_back};
-use crate::algorithm::{Algorithm, Step};
+use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::store::memory::cell::{Keeps, OfTable};
 use crate::store::memory::page::Page;
@@ -163,15 +161,5 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             self.charge(place, (rule, cell, seen), ask, &mut lock, now, sink);
         }
         Ok(true)
-    }
-
-    /// Returns the rule under the limit of a request, which is noted.
-    #[inline]
-    pub(super) fn rule_noted(&self, limit: Option<&Algorithm>) -> Cow<'_, R> {
-        let Some(limit) = limit else {
-            return Cow::Borrowed(&self.rule);
-        };
-        self.note_limit(limit);
-        self.rule.under(limit)
     }
 }

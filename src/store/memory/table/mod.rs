@@ -57,7 +57,7 @@
 //! word holds the states of one limit only, and a table of three words those of all: `tiers.rs` moves pages from the
 //! first to the second when a request meets another limit, or comes later than a word can hold, and leaves their versions
 //! odd for good. The fast path needs no check for that: it takes such a page for one that changes. Logs and slots need no
-//! second table.
+//! second table. A ledger notes each limit before the first request that brings it, and not with each request.
 //!
 //! A table of several limits evicts a key only if that grants nothing under any limit that it has met
 //! (`judging.rs`): the key has to be new at the lowest rate with the largest capacity, or pass under the least limit.
@@ -268,16 +268,14 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
                 is_overridden: true,
             });
         }
-        let algorithm = *limit?;
-        self.note_limit(&algorithm);
-        Some(Own::of_request(algorithm))
+        limit.copied().map(Own::of_request)
     }
 
-    /// Returns the rule of a request.
+    /// Returns the rule under this limit, if there is one, or else that of the table.
     #[inline]
-    pub(super) fn rule_under(&self, own: Option<Own>) -> Cow<'_, R> {
-        match own {
-            Some(own) => self.rule.under(&own.algorithm),
+    pub(super) fn rule_under(&self, limit: Option<&Algorithm>) -> Cow<'_, R> {
+        match limit {
+            Some(limit) => self.rule.under(limit),
             None => Cow::Borrowed(&self.rule),
         }
     }
@@ -290,7 +288,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         now: Micros,
         read: impl FnOnce(&R, &R::Form) -> A,
     ) -> Result<A, Changed> {
-        let rule = self.rule_under(snapshot.own);
+        let rule = self.rule_under(snapshot.limit());
         let page = self.page(snapshot);
         let slot = page.find(snapshot.fingerprint(ask));
         let seen = slot.map(|slot| slot.cell.see(&rule, snapshot.latest));

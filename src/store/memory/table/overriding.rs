@@ -85,7 +85,8 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             self.step_back(snapshot, lock, now);
         }
         if let Some(slot) = page.find(ask.fingerprint) {
-            let rule = self.rule_under(self.own(ask, None, now, clock));
+            let own = self.own(ask, None, now, clock);
+            let rule = self.rule_under(own.as_ref().map(|own| &own.algorithm));
             let mut seen = slot.cell.see(&rule, page.latest());
             let before = rule.size(&seen);
             rule.refund(&mut seen, now, 0);

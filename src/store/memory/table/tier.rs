@@ -68,7 +68,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         let Some(slot) = page.find(snapshot.fingerprint(ask)) else {
             return;
         };
-        let (cell, rule) = (&slot.cell, self.rule_under(snapshot.own));
+        let (cell, rule) = (&slot.cell, self.rule_under(snapshot.limit()));
         if is_new {
             let rules = (&*rule, &*self.slowest());
             let place = (page, snapshot, cell);
