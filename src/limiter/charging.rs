@@ -44,9 +44,9 @@ pub(crate) trait Reads {
 /// What charges are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A decision.
+    /// A decision, also one that is only looked at, as by `peek`, and one on as much as there is, as by `take_up_to`.
     Decide,
-    /// A decision on a request that is held to its end, with its slots.
+    /// A decision on a request that has an end, with its slots. `explain` describes one.
     Reserve,
     /// A look at a state, whatever the modes of the policies.
     Look,
@@ -131,6 +131,10 @@ pub(super) type Named = SmallVec<[(usize, Demand); 4]>;
 
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns the charge of a request under one policy.
+    ///
+    /// It changes nothing: `peek` and `explain` make charges too, and what is made may be thrown away. The order of the steps
+    /// counts. The limit comes first, then what lowers it for the request, then the ceiling on the cost, which replaces the cost
+    /// of a refused request, and the price last.
     #[inline]
     pub(crate) fn charge_of<R: Reads>(
         &self,

@@ -7,7 +7,6 @@
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "http")]
-#[cfg(feature = "http")]
 mod keyed;
 #[cfg(feature = "reload")]
 pub(crate) mod logged;
