@@ -2,7 +2,7 @@
 
 #[cfg(feature = "calendar")]
 use super::by_hours::Timed;
-use super::step::{Step, each_question};
+use super::step::Step;
 use super::unlimited::Unlimited;
 use super::{Algorithm, Limit, State};
 use crate::clock::Micros;
@@ -43,58 +43,91 @@ macro_rules! ask {
     };
 }
 
-/// Declares the methods, each of which calls the rule of the algorithm.
-macro_rules! declare {
-    (
-        rule { $(fn $of:ident($($given:ident: $type:ty),*) -> $is:ty;)+ }
-        judge { $(fn $judge:ident($($judged:ident: $judged_type:ty),+) -> $verdict:ty;)+ }
-        ask { $(fn $ask:ident($($asked:ident: $asked_type:ty),+) -> $answer:ty;)+ }
-        change { $(fn $change:ident($now:ident: $now_type:ty, $units:ident: $units_type:ty);)+ }
-    ) => {
-        impl Step for AnyLong {
-            type Form = State;
+/// Each method calls the rule of the algorithm.
+impl Step for AnyLong {
+    type Form = State;
 
-            fn read(&self, state: State) -> State {
-                state
-            }
+    fn read(&self, state: State) -> State {
+        state
+    }
 
-            fn write(&self, state: State) -> State {
-                state
-            }
+    fn write(&self, state: State) -> State {
+        state
+    }
 
-            fn charge(&self, state: &mut State, now: Micros, cost: u32) {
-                ask!(self, rule => rule.charge(state, now, cost));
-            }
+    fn limit(&self) -> u32 {
+        ask!(self, rule => rule.limit())
+    }
 
-            fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
-                ask!(self, rule => rule.moved_back(state, now))
-            }
+    fn limit_at(&self, now: Micros) -> u32 {
+        ask!(self, rule => rule.limit_at(now))
+    }
 
-            fn size(&self, state: &State) -> usize {
-                ask!(self, rule => rule.size(state))
-            }
+    fn window(&self) -> Micros {
+        ask!(self, rule => rule.window())
+    }
 
-            fn compact_state(&self, state: &mut State) {
-                ask!(self, rule => rule.compact_state(state));
-            }
+    fn longest_wait(&self) -> Micros {
+        ask!(self, rule => Step::longest_wait(&rule))
+    }
 
-            $(fn $of(&self, $($given: $type),*) -> $is {
-                ask!(self, rule => Step::$of(&rule, $($given),*))
-            })+
+    fn moved_back(&self, state: &State, now: Micros) -> Option<State> {
+        ask!(self, rule => rule.moved_back(state, now))
+    }
 
-            $(fn $judge(&self, state: &State, $($judged: $judged_type),+) -> $verdict {
-                ask!(self, rule => rule.$judge(state, $($judged),+))
-            })+
+    fn admits(&self, state: &State, now: Micros, cost: u32) -> bool {
+        ask!(self, rule => rule.admits(state, now, cost))
+    }
 
-            $(fn $ask(&self, state: &State, $($asked: $asked_type),+) -> $answer {
-                ask!(self, rule => rule.$ask(state, $($asked),+))
-            })+
+    fn allows(&self, state: &State, now: Micros, cost: u32) -> bool {
+        ask!(self, rule => rule.allows(state, now, cost))
+    }
 
-            $(fn $change(&self, state: &mut State, $now: $now_type, $units: $units_type) {
-                ask!(self, rule => rule.$change(state, $now, $units));
-            })+
-        }
-    };
+    fn charge(&self, state: &mut State, now: Micros, cost: u32) {
+        ask!(self, rule => rule.charge(state, now, cost));
+    }
+
+    fn settle(&self, state: &mut State, now: Micros, units: u32) {
+        ask!(self, rule => rule.settle(state, now, units));
+    }
+
+    fn refund(&self, state: &mut State, now: Micros, units: u32) {
+        ask!(self, rule => rule.refund(state, now, units));
+    }
+
+    fn remaining(&self, state: &State, now: Micros) -> u32 {
+        ask!(self, rule => rule.remaining(state, now))
+    }
+
+    fn distance(&self, state: &State, now: Micros) -> u64 {
+        ask!(self, rule => rule.distance(state, now))
+    }
+
+    fn reset_after(&self, state: &State, now: Micros) -> Micros {
+        ask!(self, rule => rule.reset_after(state, now))
+    }
+
+    fn retry_after(&self, state: &State, now: Micros, cost: u32) -> Micros {
+        ask!(self, rule => rule.retry_after(state, now, cost))
+    }
+
+    fn effective_window(&self, state: &State, now: Micros) -> Micros {
+        ask!(self, rule => rule.effective_window(state, now))
+    }
+
+    fn size(&self, state: &State) -> usize {
+        ask!(self, rule => rule.size(state))
+    }
+
+    fn compact_state(&self, state: &mut State) {
+        ask!(self, rule => rule.compact_state(state));
+    }
+
+    fn next_unit(&self, state: &State, now: Micros) -> Micros {
+        ask!(self, rule => rule.next_unit(state, now))
+    }
+
+    fn outcome(&self, state: &State, now: Micros, cost: u32, allowed: bool) -> Outcome {
+        ask!(self, rule => rule.outcome(state, now, cost, allowed))
+    }
 }
-
-each_question!(declare);

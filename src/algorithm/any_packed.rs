@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::State;
-use super::step::{Pack, Step, each_question};
+use super::step::{Pack, Step};
 use crate::clock::Micros;
 use crate::decision::Outcome;
 
@@ -51,53 +51,46 @@ impl Packed {
     }
 }
 
-/// Declares a rule that reads and writes words.
-macro_rules! declare {
+/// Declares the methods of a rule on words.
+macro_rules! on_words {
     (
-        rule { $(fn $of:ident($($given:ident: $type:ty),*) -> $is:ty;)+ }
-        judge { $(fn $judge:ident($($judged:ident: $judged_type:ty),+) -> $verdict:ty;)+ }
         ask { $(fn $ask:ident($($asked:ident: $asked_type:ty),+) -> $answer:ty;)+ }
-        change { $(fn $change:ident($now:ident: $now_type:ty, $units:ident: $units_type:ty);)+ }
+        change { $(fn $change:ident($now:ident $(, $given:ident: $given_type:ty)+);)+ }
     ) => {
+        /// A rule that reads and writes words.
         trait OnWords: Send + Sync {
-            $(fn $of(&self, $($given: $type),*) -> $is;)+
-            $(fn $judge(&self, word: Packed, $($judged: $judged_type),+) -> $verdict;)+
             $(fn $ask(&self, word: Packed, $($asked: $asked_type),+) -> $answer;)+
-            $(fn $change(&self, word: Packed, $now: $now_type, $units: $units_type) -> Packed;)+
-            fn charge(&self, word: Packed, now: Micros, cost: u32) -> Packed;
+            $(fn $change(&self, word: Packed, $now: Micros $(, $given: $given_type)+) -> Packed;)+
+            fn settle(&self, word: Packed, now: Micros, units: u32) -> Packed;
             fn moved_back(&self, word: Packed, now: Micros) -> Option<Packed>;
             fn read(&self, state: State) -> Packed;
             fn write(&self, word: Packed) -> State;
+            fn limit(&self) -> u32;
+            fn limit_at(&self, now: Micros) -> u32;
+            fn window(&self) -> Micros;
+            fn longest_wait(&self) -> Micros;
             fn packs_until(&self) -> Micros;
             fn fits(&self, state: &State, now: Micros) -> bool;
         }
 
         impl<P: Pack> OnWords for P {
-            $(fn $of(&self, $($given: $type),*) -> $is {
-                Step::$of(self, $($given),*)
-            })+
-
-            $(fn $judge(&self, word: Packed, $($judged: $judged_type),+) -> $verdict {
-                Step::$judge(self, &word.unpack(self), $($judged),+)
-            })+
-
             $(fn $ask(&self, word: Packed, $($asked: $asked_type),+) -> $answer {
                 Step::$ask(self, &word.unpack(self), $($asked),+)
             })+
 
-            $(fn $change(&self, word: Packed, $now: $now_type, $units: $units_type) -> Packed {
+            $(fn $change(&self, word: Packed, $now: Micros $(, $given: $given_type)+) -> Packed {
                 let mut state = word.unpack(self);
-                Step::$change(self, &mut state, $now, $units);
-                Packed {
-                    is_too_small: !self.packs(state, $now),
-                    ..Packed::pack(self, state, $now)
-                }
+                Step::$change(self, &mut state, $now $(, $given)+);
+                Packed::pack(self, state, $now)
             })+
 
-            fn charge(&self, word: Packed, now: Micros, cost: u32) -> Packed {
+            fn settle(&self, word: Packed, now: Micros, units: u32) -> Packed {
                 let mut state = word.unpack(self);
-                Step::charge(self, &mut state, now, cost);
-                Packed::pack(self, state, now)
+                Step::settle(self, &mut state, now, units);
+                Packed {
+                    is_too_small: !self.packs(state, now),
+                    ..Packed::pack(self, state, now)
+                }
             }
 
             fn moved_back(&self, word: Packed, now: Micros) -> Option<Packed> {
@@ -114,6 +107,22 @@ macro_rules! declare {
                 Step::write(self, word.unpack(self))
             }
 
+            fn limit(&self) -> u32 {
+                Step::limit(self)
+            }
+
+            fn limit_at(&self, now: Micros) -> u32 {
+                Step::limit_at(self, now)
+            }
+
+            fn window(&self) -> Micros {
+                Step::window(self)
+            }
+
+            fn longest_wait(&self) -> Micros {
+                Step::longest_wait(self)
+            }
+
             fn packs_until(&self) -> Micros {
                 Pack::packs_until(self)
             }
@@ -126,24 +135,16 @@ macro_rules! declare {
         impl Step for AnyPacked {
             type Form = Packed;
 
-            $(fn $of(&self, $($given: $type),*) -> $is {
-                self.rule.$of($($given),*)
-            })+
-
-            $(fn $judge(&self, word: &Packed, $($judged: $judged_type),+) -> $verdict {
-                self.rule.$judge(*word, $($judged),+)
-            })+
-
             $(fn $ask(&self, word: &Packed, $($asked: $asked_type),+) -> $answer {
                 self.rule.$ask(*word, $($asked),+)
             })+
 
-            $(fn $change(&self, word: &mut Packed, $now: $now_type, $units: $units_type) {
-                *word = self.rule.$change(*word, $now, $units);
+            $(fn $change(&self, word: &mut Packed, $now: Micros $(, $given: $given_type)+) {
+                *word = self.rule.$change(*word, $now $(, $given)+);
             })+
 
-            fn charge(&self, word: &mut Packed, now: Micros, cost: u32) {
-                *word = self.rule.charge(*word, now, cost);
+            fn settle(&self, word: &mut Packed, now: Micros, units: u32) {
+                *word = self.rule.settle(*word, now, units);
             }
 
             fn moved_back(&self, word: &Packed, now: Micros) -> Option<Packed> {
@@ -158,6 +159,22 @@ macro_rules! declare {
                 self.rule.write(word)
             }
 
+            fn limit(&self) -> u32 {
+                self.rule.limit()
+            }
+
+            fn limit_at(&self, now: Micros) -> u32 {
+                self.rule.limit_at(now)
+            }
+
+            fn window(&self) -> Micros {
+                self.rule.window()
+            }
+
+            fn longest_wait(&self) -> Micros {
+                self.rule.longest_wait()
+            }
+
             fn strictest(&self) -> Self {
                 Self {
                     rule: Arc::clone(&self.strictest),
@@ -168,7 +185,25 @@ macro_rules! declare {
     };
 }
 
-each_question!(declare);
+on_words! {
+    ask {
+        fn admits(now: Micros, cost: u32) -> bool;
+        fn allows(now: Micros, cost: u32) -> bool;
+        fn are_last(now: Micros, turns: u32, begins: Micros) -> bool;
+        fn remaining(now: Micros) -> u32;
+        fn distance(now: Micros) -> u64;
+        fn reset_after(now: Micros) -> Micros;
+        fn retry_after(now: Micros, cost: u32) -> Micros;
+        fn effective_window(now: Micros) -> Micros;
+        fn present_window(now: Micros) -> Option<Micros>;
+        fn delay(now: Micros, cost: u32) -> Micros;
+        fn outcome(now: Micros, cost: u32, allowed: bool) -> Outcome;
+    }
+    change {
+        fn charge(now, cost: u32);
+        fn refund(now, units: u32);
+    }
+}
 
 impl Pack for AnyPacked {
     fn packs_until(&self) -> Micros {

@@ -4,7 +4,9 @@
 //! keeps states under any limit therefore makes the rule of a request from the limit of that request. It is
 //! compiled once, for all algorithms whose states have a fixed number of words.
 
-use super::step::{Fixed, Step, WithRule, each_question};
+#[cfg(feature = "calendar")]
+use super::by_hours::Timed;
+use super::step::{Fixed, Step, WithRule};
 use super::{Algorithm, Limit, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
@@ -52,7 +54,6 @@ macro_rules! ask {
         impl WithRule for Asking {
             type Result = $result;
 
-            #[inline]
             fn fixed(self, $rule: impl Fixed) -> $result {
                 let $state = $rule.of_words(self.words);
                 let Self { $($name,)* .. } = self;
@@ -81,7 +82,6 @@ macro_rules! change {
         impl WithRule for Changing {
             type Result = Words;
 
-            #[inline]
             fn fixed(self, $rule: impl Fixed) -> Words {
                 let mut $state = $rule.of_words(self.words);
                 let Self { $($name,)* .. } = self;
@@ -99,84 +99,138 @@ macro_rules! change {
     }};
 }
 
-/// Declares the methods, each of which calls the rule of the algorithm.
-macro_rules! declare {
-    (
-        rule { $(fn $of:ident($($given:ident: $type:ty),*) -> $is:ty;)+ }
-        judge { $(fn $judge:ident($at:ident: $at_type:ty, $cost:ident: $cost_type:ty) -> $verdict:ty;)+ }
-        ask { $(fn $ask:ident($($asked:ident: $asked_type:ty),+) -> $answer:ty;)+ }
-        change { $(fn $change:ident($now:ident: $now_type:ty, $units:ident: $units_type:ty);)+ }
-    ) => {
-        impl Step for AnyRule {
-            type Form = Words;
+/// Each method calls the rule of the algorithm.
+impl Step for AnyRule {
+    type Form = Words;
 
-            fn read(&self, state: State) -> Words {
-                struct Reading(State);
+    fn read(&self, state: State) -> Words {
+        struct Reading(State);
 
-                impl WithRule for Reading {
-                    type Result = Words;
+        impl WithRule for Reading {
+            type Result = Words;
 
-                    fn fixed(self, rule: impl Fixed) -> Words {
-                        rule.words(rule.read(self.0))
-                    }
-
-                    fn long(self, _: impl Step<Form = State>) -> Words {
-                        [0; 3]
-                    }
-                }
-
-                self.0.with_rule(Reading(state))
+            fn fixed(self, rule: impl Fixed) -> Words {
+                rule.words(rule.read(self.0))
             }
 
-            fn write(&self, words: Words) -> State {
-                ask!(self.0, words, () -> State, rule, state => rule.write(state))
+            fn long(self, _: impl Step<Form = State>) -> Words {
+                [0; 3]
             }
-
-            fn charge(&self, words: &mut Words, now: Micros, cost: u32) {
-                let algorithm = self.in_force(words, now);
-                change!(algorithm, words, (now: Micros, cost: u32), rule, state => rule.charge(&mut state, now, cost));
-            }
-
-            fn moved_back(&self, words: &Words, now: Micros) -> Option<Words> {
-                struct Moving(Words, Micros);
-
-                impl WithRule for Moving {
-                    type Result = Option<Words>;
-
-                    fn fixed(self, rule: impl Fixed) -> Option<Words> {
-                        let moved = rule.moved_back(&rule.of_words(self.0), self.1)?;
-                        Some(rule.words(moved))
-                    }
-
-                    fn long(self, _: impl Step<Form = State>) -> Option<Words> {
-                        None
-                    }
-                }
-
-                self.0.with_rule(Moving(*words, now))
-            }
-
-            $(fn $of(&self, $($given: $type),*) -> $is {
-                ask!(self.0, [0; 3], ($($given: $type),*) -> $is, rule, _state => rule.$of($($given),*))
-            })+
-
-            $(fn $judge(&self, words: &Words, $at: $at_type, $cost: $cost_type) -> $verdict {
-                let algorithm = self.in_force(words, $at);
-                ask!(algorithm, *words, ($at: $at_type, $cost: $cost_type) -> $verdict, rule, state => rule.$judge(&state, $at, $cost))
-            })+
-
-            $(fn $ask(&self, words: &Words, $($asked: $asked_type),+) -> $answer {
-                ask!(self.0, *words, ($($asked: $asked_type),+) -> $answer, rule, state => rule.$ask(&state, $($asked),+))
-            })+
-
-            $(fn $change(&self, words: &mut Words, $now: $now_type, $units: $units_type) {
-                change!(self.0, words, ($now: $now_type, $units: $units_type), rule, state => rule.$change(&mut state, $now, $units));
-            })+
         }
-    };
-}
 
-each_question!(declare);
+        self.0.with_rule(Reading(state))
+    }
+
+    fn write(&self, words: Words) -> State {
+        ask!(self.0, words, () -> State, rule, state => rule.write(state))
+    }
+
+    fn limit(&self) -> u32 {
+        self.0.limit().unwrap_or(u32::MAX)
+    }
+
+    fn limit_at(&self, now: Micros) -> u32 {
+        ask!(self.0, [0; 3], (now: Micros) -> u32, rule, _kept => rule.limit_at(now))
+    }
+
+    fn window(&self) -> Micros {
+        ask!(self.0, [0; 3], () -> Micros, rule, _kept => rule.window())
+    }
+
+    fn longest_wait(&self) -> Micros {
+        ask!(self.0, [0; 3], () -> Micros, rule, _kept => rule.longest_wait())
+    }
+
+    fn moved_back(&self, words: &Words, now: Micros) -> Option<Words> {
+        struct Moving(Words, Micros);
+
+        impl WithRule for Moving {
+            type Result = Option<Words>;
+
+            fn fixed(self, rule: impl Fixed) -> Option<Words> {
+                let moved = rule.moved_back(&rule.of_words(self.0), self.1)?;
+                Some(rule.words(moved))
+            }
+
+            fn long(self, _: impl Step<Form = State>) -> Option<Words> {
+                None
+            }
+        }
+
+        self.0.with_rule(Moving(*words, now))
+    }
+
+    fn admits(&self, words: &Words, now: Micros, cost: u32) -> bool {
+        let algorithm = self.in_force(words, now);
+        ask!(algorithm, *words, (now: Micros, cost: u32) -> bool, rule, state => rule.admits(&state, now, cost))
+    }
+
+    fn allows(&self, words: &Words, now: Micros, cost: u32) -> bool {
+        let algorithm = self.in_force(words, now);
+        ask!(algorithm, *words, (now: Micros, cost: u32) -> bool, rule, state => rule.allows(&state, now, cost))
+    }
+
+    fn charge(&self, words: &mut Words, now: Micros, cost: u32) {
+        let algorithm = self.in_force(words, now);
+        change!(algorithm, words, (now: Micros, cost: u32), rule, state => rule.charge(&mut state, now, cost));
+    }
+
+    fn settle(&self, words: &mut Words, now: Micros, units: u32) {
+        change!(self.0, words, (now: Micros, units: u32), rule, state => rule.settle(&mut state, now, units));
+    }
+
+    fn refund(&self, words: &mut Words, now: Micros, units: u32) {
+        change!(self.0, words, (now: Micros, units: u32), rule, state => rule.refund(&mut state, now, units));
+    }
+
+    fn are_last(&self, words: &Words, now: Micros, turns: u32, begins: Micros) -> bool {
+        ask!(
+            self.0,
+            *words,
+            (now: Micros, turns: u32, begins: Micros) -> bool,
+            rule,
+            state => rule.are_last(&state, now, turns, begins)
+        )
+    }
+
+    fn remaining(&self, words: &Words, now: Micros) -> u32 {
+        ask!(self.0, *words, (now: Micros) -> u32, rule, state => rule.remaining(&state, now))
+    }
+
+    fn distance(&self, words: &Words, now: Micros) -> u64 {
+        ask!(self.0, *words, (now: Micros) -> u64, rule, state => rule.distance(&state, now))
+    }
+
+    fn reset_after(&self, words: &Words, now: Micros) -> Micros {
+        ask!(self.0, *words, (now: Micros) -> Micros, rule, state => rule.reset_after(&state, now))
+    }
+
+    fn retry_after(&self, words: &Words, now: Micros, cost: u32) -> Micros {
+        ask!(self.0, *words, (now: Micros, cost: u32) -> Micros, rule, state => rule.retry_after(&state, now, cost))
+    }
+
+    fn effective_window(&self, words: &Words, now: Micros) -> Micros {
+        ask!(self.0, *words, (now: Micros) -> Micros, rule, state => rule.effective_window(&state, now))
+    }
+
+    fn delay(&self, words: &Words, now: Micros, cost: u32) -> Micros {
+        ask!(self.0, *words, (now: Micros, cost: u32) -> Micros, rule, state => rule.delay(&state, now, cost))
+    }
+
+    fn outcome(&self, words: &Words, now: Micros, cost: u32, allowed: bool) -> Outcome {
+        #[cfg(feature = "calendar")]
+        if let Algorithm::ByHours(hours) = &self.0 {
+            return Timed::<Self>::new(*hours).outcome(words, now, cost, allowed);
+        }
+        ask!(
+            self.0,
+            *words,
+            (now: Micros, cost: u32, allowed: bool) -> Outcome,
+            rule,
+            state => rule.outcome(&state, now, cost, allowed)
+        )
+    }
+}
 
 impl Fixed for AnyRule {
     fn words(&self, words: Words) -> Words {

@@ -270,41 +270,6 @@ macro_rules! with_rule {
 }
 pub(super) use with_rule;
 
-/// The list of what a table asks a rule, beside the form of its states and charges. It is passed to a macro that declares a rule
-/// whose type is looked up while the program runs.
-macro_rules! each_question {
-    ($declare:ident) => {
-        $declare! {
-            rule {
-                fn limit() -> u32;
-                fn limit_at(now: Micros) -> u32;
-                fn window() -> Micros;
-                fn longest_wait() -> Micros;
-            }
-            judge {
-                fn admits(now: Micros, cost: u32) -> bool;
-                fn allows(now: Micros, cost: u32) -> bool;
-            }
-            ask {
-                fn are_last(now: Micros, turns: u32, begins: Micros) -> bool;
-                fn remaining(now: Micros) -> u32;
-                fn distance(now: Micros) -> u64;
-                fn reset_after(now: Micros) -> Micros;
-                fn retry_after(now: Micros, cost: u32) -> Micros;
-                fn effective_window(now: Micros) -> Micros;
-                fn present_window(now: Micros) -> Option<Micros>;
-                fn delay(now: Micros, cost: u32) -> Micros;
-                fn outcome(now: Micros, cost: u32, allowed: bool) -> Outcome;
-            }
-            change {
-                fn settle(now: Micros, units: u32);
-                fn refund(now: Micros, units: u32);
-            }
-        }
-    };
-}
-pub(super) use each_question;
-
 /// The largest count of a window, of all slots or of a log, including charges after the fact.
 pub(super) const MOST_COUNTED: u64 = u32::MAX as u64;
 
