@@ -151,7 +151,7 @@ impl LocalLimiter {
     pub(super) fn admit_at_once(&self, key: &Key, cost: u32) -> bool {
         let policies = &*self.policies;
         let Some(policy) = policies.only_plain(cost) else {
-            return self.admit_as(policies.shape_at(cost), *key, cost);
+            return self.admit_as(policies.shape_at(cost), key, cost);
         };
         let is_admitted = self.ledger.inner().admit_one(policy, key, cost);
         let tally = iter::once(Tally::of(policy, key, cost));
@@ -161,33 +161,38 @@ impl LocalLimiter {
 
     // A function of its own, since the path of one plain policy is smaller without it.
     #[inline(never)]
-    fn admit_as(&self, shape: Shape, mut key: Key, cost: u32) -> bool {
+    fn admit_as(&self, shape: Shape, key: &Key, cost: u32) -> bool {
         let (policies, ledger) = (&*self.policies, self.ledger.inner());
-        let (policy, is_admitted) = match shape {
+        let mut of_rule;
+        let (policy, key, is_admitted) = match shape {
             Shape::OnePriced(policy) => match policies.prices.ungrowing(policy) {
-                Some(cell) => (policy, self.admit_priced((policy, cell), &key, cost)),
+                Some(cell) => (policy, key, self.admit_priced((policy, cell), key, cost)),
                 // A limit that was reached may grow, and that needs the numbers.
-                None => return self.check(key, cost).now().is_allowed(),
+                None => return self.check(*key, cost).now().is_allowed(),
             },
-            Shape::OneLimited(policy) => match self.choice(policy, &mut key) {
-                Some((limit, _)) => (policy, ledger.admit_under(policy, (&key, cost), limit)),
-                None => return true,
-            },
+            Shape::OneLimited(policy) => {
+                of_rule = *key;
+                let Some((limit, _)) = self.choice(policy, &mut of_rule) else {
+                    return true;
+                };
+                let is_admitted = ledger.admit_under(policy, (&of_rule, cost), limit);
+                (policy, &of_rule, is_admitted)
+            }
             _ => {
                 let alike = (shape == Shape::SeveralPlain)
-                    .then(|| ledger.admit_alike(&policies.limited, &key, cost))
+                    .then(|| ledger.admit_alike(&policies.limited, key, cost))
                     .flatten();
                 let Some(verdict) = alike else {
-                    return self.admit_charges(&self.charges_now(key, cost, Purpose::Decide));
+                    return self.admit_charges(&self.charges_now(*key, cost, Purpose::Decide));
                 };
                 policies.mistakes.note_alike();
                 let tallies = policies.limited.iter();
-                let tallies = tallies.map(|(policy, _)| Tally::of(*policy, &key, cost));
+                let tallies = tallies.map(|(policy, _)| Tally::of(*policy, key, cost));
                 policies.count(tallies, Decided::Verdict(verdict));
                 return verdict.is_ok();
             }
         };
-        let tally = iter::once(Tally::of(policy, &key, cost));
+        let tally = iter::once(Tally::of(policy, key, cost));
         policies.count(tally, Decided::by_one(policy, is_admitted));
         is_admitted
     }
