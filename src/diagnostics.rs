@@ -82,12 +82,14 @@ impl fmt::Display for Diagnostic {
     not(feature = "http"),
     allow(dead_code, reason = "only a server can be set up wrongly")
 )]
+// For `tower-ratelimit-ops`.
 #[doc(hidden)]
 pub fn diagnose(diagnostic: &Diagnostic) {
     log_once(Level::Error, diagnostic, diagnostic.subject().into());
 }
 
 /// Logs a warning about a subject with a name of its own, the first time for each name.
+// For `tower-ratelimit-config`.
 #[doc(hidden)]
 pub fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
     log_once(Level::Warning, diagnostic, subject.into());
@@ -98,6 +100,7 @@ pub fn warn_once_of(diagnostic: &Diagnostic, subject: String) {
     not(feature = "reload"),
     allow(dead_code, reason = "only a file has several mistakes")
 )]
+// For `tower-ratelimit-config`.
 #[doc(hidden)]
 pub fn warn_once_in_lines(diagnostic: &Diagnostic, subject: String) {
     log_once(Level::WarningInLines, diagnostic, subject.into());

@@ -150,6 +150,7 @@ pub use self::store::RedisStore;
 pub use self::store::{MemoryStore, SharedStore};
 
 /// What the other crates of the workspace use. It is no part of the API, and may change in any version.
+// For the crates of the workspace alone.
 #[doc(hidden)]
 pub mod __internal {
     pub use crate::advice::never_binds::Pointless;

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{Error, InconsistentKeys, ServerConfig};
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
+
+use crate::tls;
 
 /// The time between two looks at the files.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -142,25 +144,19 @@ impl Files {
     fn config(&self, flag: &str, texts: &Texts) -> Result<ServerConfig, String> {
         let of_certificate = |error: String| wrong(flag, "certificate", &self.certificate, error);
         let of_key = |error: String| wrong(flag, "key", &self.key, error);
-        let certificates = certificates(&texts.certificate).map_err(of_certificate)?;
+        let certificates = tls::certificates(&texts.certificate).map_err(of_certificate)?;
         let key =
             PrivateKeyDer::from_pem_slice(&texts.key).map_err(|error| of_key(error.to_string()))?;
-        // The provider is named, since other packages of a build may bring other cryptography.
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        let builder = ServerConfig::builder_with_provider(tls::provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| of_certificate(error.to_string()))?;
         let builder = match (&texts.client_ca, &self.client_ca) {
             (Some(text), Some(path)) => {
                 let of_roots = |error: String| wrong(flag, "client-ca", path, error);
-                let mut roots = RootCertStore::empty();
-                for root in self::certificates(text).map_err(of_roots)? {
-                    roots
-                        .add(root)
-                        .map_err(|error| of_roots(error.to_string()))?;
-                }
+                let roots = tls::roots(text).map_err(of_roots)?;
                 let verifier =
-                    WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
+                    WebPkiClientVerifier::builder_with_provider(roots.into(), tls::provider())
+                        .build();
                 builder.with_client_cert_verifier(
                     verifier.map_err(|error| of_roots(error.to_string()))?,
                 )
@@ -187,16 +183,6 @@ impl fmt::Debug for Certificate {
             .field("files", &self.files)
             .finish_non_exhaustive()
     }
-}
-
-/// Returns the certificates of a text in PEM, of which there is at least one.
-fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-    let found = found.map_err(|error| error.to_string())?;
-    if found.is_empty() {
-        return Err("it has no certificate in PEM".to_owned());
-    }
-    Ok(found)
 }
 
 fn wrong(flag: &str, of: &str, path: &Path, error: impl fmt::Display) -> String {

@@ -13,6 +13,10 @@ use tokio_util::either::Either;
 /// The peer of a connection over a Unix socket is on this machine.
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+/// The most connections that are accepted as a socket closes. More than have been waiting would be those of a flood, which
+/// would never end.
+const BACKLOG: usize = 1_024;
+
 /// A connection over TCP or a Unix socket.
 pub(crate) type Stream = Either<TcpStream, UnixStream>;
 
@@ -73,7 +77,7 @@ impl Socket {
     pub(crate) fn close(self) -> Vec<(Stream, SocketAddr)> {
         let closed: io::Result<Vec<_>> = match self {
             Self::Tcp(listener) => listener.into_std().map(|listener| {
-                let accepted = std::iter::from_fn(|| listener.accept().ok());
+                let accepted = std::iter::from_fn(|| listener.accept().ok()).take(BACKLOG);
                 let streams = accepted.filter_map(|(stream, peer)| {
                     stream.set_nonblocking(true).ok()?;
                     let _ = stream.set_nodelay(true);
@@ -82,7 +86,7 @@ impl Socket {
                 streams.collect()
             }),
             Self::Unix(listener) | Self::At(listener, _) => listener.into_std().map(|listener| {
-                let accepted = std::iter::from_fn(|| listener.accept().ok());
+                let accepted = std::iter::from_fn(|| listener.accept().ok()).take(BACKLOG);
                 let streams = accepted.filter_map(|(stream, _)| {
                     stream.set_nonblocking(true).ok()?;
                     Some((Either::Right(UnixStream::from_std(stream).ok()?), HERE))

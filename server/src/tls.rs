@@ -1,12 +1,15 @@
 //! TLS to the upstream, and to the server itself.
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
@@ -34,22 +37,38 @@ impl Roots {
                 .with_no_client_auth(),
             Self::File(path) => {
                 let wrong = |why: String| format!("--upstream-ca: {}: {why}", path.display());
-                let mut roots = RootCertStore::empty();
-                let found = CertificateDer::pem_file_iter(path);
-                for certificate in found.map_err(|error| wrong(error.to_string()))? {
-                    let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-                    let added = roots.add(certificate);
-                    added.map_err(|error| wrong(error.to_string()))?;
-                }
-                if roots.is_empty() {
-                    return Err(wrong("it has no certificate in PEM".to_owned()));
-                }
+                let text = fs::read(path).map_err(|error| wrong(error.to_string()))?;
                 builder()?
-                    .with_root_certificates(roots)
+                    .with_root_certificates(roots(&text).map_err(wrong)?)
                     .with_no_client_auth()
             }
         })
     }
+}
+
+/// Returns the certificates of a text in PEM, of which there is at least one.
+pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let found = found.map_err(|error| error.to_string())?;
+    if found.is_empty() {
+        return Err("it has no certificate in PEM".to_owned());
+    }
+    Ok(found)
+}
+
+/// Returns the authorities of a text in PEM, of which there is at least one.
+pub(crate) fn roots(text: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(text)? {
+        let added = roots.add(certificate);
+        added.map_err(|error| error.to_string())?;
+    }
+    Ok(roots)
+}
+
+/// Returns the cryptography. It is named, since other packages of a build may bring another one.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    rustls::crypto::ring::default_provider().into()
 }
 
 /// Connects to upstreams without TLS, too.
@@ -79,8 +98,7 @@ pub(crate) fn unused() -> Result<ClientConfig, String> {
 
 /// Trusts a server that has this certificate, whatever name it is for.
 pub(crate) fn of_one(certificate: CertificateDer<'static>) -> Result<ClientConfig, String> {
-    let provider = rustls::crypto::ring::default_provider();
-    let algorithms = provider.signature_verification_algorithms;
+    let algorithms = provider().signature_verification_algorithms;
     let only = Only {
         certificate,
         algorithms,
@@ -138,9 +156,7 @@ impl ServerCertVerifier for Only {
 }
 
 fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, String> {
-    // The provider is named, since other packages of a build may bring other cryptography.
-    let provider = rustls::crypto::ring::default_provider();
-    ClientConfig::builder_with_provider(provider.into())
+    ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())
 }

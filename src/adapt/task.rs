@@ -186,6 +186,7 @@ impl AdaptBuilder {
     }
 
     /// Replaces the controller.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn controlled_by(self, controller: Box<dyn Controller>) -> Self {
         Self { controller, ..self }

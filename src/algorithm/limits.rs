@@ -111,6 +111,7 @@ impl Limit {
 
 impl Algorithm {
     /// Returns what a state depends on besides the limits: name, period and slots.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn frame(&self) -> (&'static str, Option<Duration>, Option<u32>) {
         let (period, slots) = match_kind!(
@@ -239,6 +240,7 @@ impl Algorithm {
     }
 
     /// Returns the algorithm with this limit, or `None` if it cannot have it.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn under(&self, limit: Limit) -> Option<Self> {
         #[cfg(feature = "calendar")]

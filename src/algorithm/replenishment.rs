@@ -15,6 +15,7 @@ impl Algorithm {
     }
 
     /// Returns whether requests hold what they take to their end.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn limits_concurrency(&self) -> bool {
         self.replenishment() == Some(Replenishment::OnRelease)

@@ -105,6 +105,7 @@ impl Display for Algorithm {
 impl Algorithm {
     /// Returns the names of the algorithms that limit a rate, and the word before the number of each, if it
     /// has one.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn names() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
         let of_quotas = NAMES.iter().map(|(name, number)| {

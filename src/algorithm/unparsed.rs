@@ -6,11 +6,13 @@
 use super::Algorithm;
 
 /// Text that was not parsed.
+// Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Unparsed<'a>(#[expect(dead_code, reason = "nothing reads it")] &'a str);
 
 /// Never implemented: text that was parsed is an [`Algorithm`].
+// Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "text is not an algorithm until it is parsed",
@@ -23,6 +25,7 @@ pub trait Parsed {
     fn algorithm(self) -> Algorithm;
 }
 
+// Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]
 impl<'a> From<&'a str> for Algorithm
 where
@@ -33,6 +36,7 @@ where
     }
 }
 
+// Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]
 impl<'a> From<&'a String> for Algorithm
 where
@@ -43,6 +47,7 @@ where
     }
 }
 
+// Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]
 impl From<String> for Algorithm
 where

@@ -15,6 +15,7 @@ pub(crate) struct OwnWindow(pub(crate) Option<Duration>);
 /// The outcomes of all policies that decided one request, in the order of declaration.
 ///
 /// A [store](crate::store) answers with it; a [`Decision`](crate::Decision) adds the names of the policies.
+// Stores have it, and a user of them does not.
 #[doc(hidden)]
 #[derive(Debug)]
 #[must_use = "a request that is denied must not go on"]

@@ -50,6 +50,7 @@ pub trait Verb: Sized + Send + 'static {
     type Answer: Send + 'static;
 
     /// Starts to look up the keys for whose limits the verb waits.
+    // A limiter calls it, and users write `.await` or `.now()`.
     #[doc(hidden)]
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
         let _ = limiter;
@@ -57,6 +58,7 @@ pub trait Verb: Sized + Send + 'static {
     }
 
     /// Asks the store of this limiter, by the findings of a resolver.
+    // A limiter calls it, and users write `.await` or `.now()`.
     #[doc(hidden)]
     fn ask<L: Ledger + ?Sized>(
         self,
@@ -65,10 +67,12 @@ pub trait Verb: Sized + Send + 'static {
     ) -> Reply<Result<Self::Answer, StoreError>>;
 
     /// Asks the store in this process.
+    // A limiter calls it, and users write `.await` or `.now()`.
     #[doc(hidden)]
     fn now(self, limiter: &LocalLimiter) -> Self::Answer;
 
     /// Asks the store in this process as any other one, by what is known of the keys.
+    // A limiter calls it, and users write `.await` or `.now()`.
     #[doc(hidden)]
     fn at_once(self, limiter: &LocalLimiter) -> Option<Self::Answer> {
         let findings = self.look(limiter).now();

@@ -133,6 +133,7 @@ impl RateLimitLayer {
     }
 
     /// Returns what the limiter in force charges a request with this head at this cost.
+    // For `tower-ratelimit-ops`.
     #[doc(hidden)]
     pub fn like(&self, head: &Head<'_>, cost: u32) -> Likeness {
         self.gates.with(|gate| gate.like(head, cost))
@@ -144,6 +145,7 @@ impl RateLimitLayer {
     }
 
     #[cfg(feature = "reload")]
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn explain(&self, head: &Head<'_>, plan: Option<&str>, key: Option<Key>) -> Explanation {
         self.gates.with(|gate| gate.explain(head, plan, key))
@@ -157,6 +159,7 @@ impl RateLimitLayer {
 
     /// Decides without an effect on the request.
     #[cfg(feature = "reload")]
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn try_out<B>(&self, request: &mut Request<B>) -> Trial {
         self.gates.with(|gate| gate.try_out(request))
@@ -164,6 +167,7 @@ impl RateLimitLayer {
 
     /// Lets the shadow decide as this layer does. Returns a layer that decides as the shadow did before.
     #[cfg(feature = "reload")]
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn put_into(&self, shadow: &Shadow) -> Option<Self> {
         let before = self.gates.with(|gate| shadow.put(gate))?;
@@ -175,6 +179,7 @@ impl RateLimitLayer {
     /// Returns for how long a block or an override of a key of this policy may hold: see
     /// [`Ledger::holds_for`](crate::store::Ledger::holds_for).
     #[cfg(feature = "reload")]
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn holds_for(&self, policy: usize) -> Duration {
         self.gates.with(|gate| gate.limiter().holds_for(policy))
@@ -213,6 +218,7 @@ impl RateLimitLayer {
 
     /// The same, with a shadow beside it.
     #[cfg(feature = "reload")]
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn replaceable_beside(self, shadow: Option<Arc<Shadow>>) -> (Self, Swap) {
         let newest = self.gates.with(|gate| Arc::new(Newest::new(gate, shadow)));
@@ -246,6 +252,7 @@ impl Swap {
     }
 
     /// The same, with a shadow beside it.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn put_beside(
         &self,
@@ -262,6 +269,7 @@ impl Swap {
     }
 
     /// Sets the configuration that snapshots show.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn show(&self, version: u64, sha256: String, since: SystemTime, error: Option<String>) {
         self.newest.set_config_stats(ConfigStats {

@@ -299,5 +299,6 @@ pub use self::service::RateLimit;
 pub use self::shadow::Difference;
 #[cfg(feature = "adapt")]
 pub use self::traffic::{TrafficLayer, WithTraffic};
+// Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};

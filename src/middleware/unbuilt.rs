@@ -10,12 +10,14 @@ use tower_layer::Layer;
 use super::{RateLimit, RateLimitLayer, RateLimitLayerBuilder};
 
 /// A builder that was not built.
+// Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]
 pub struct Unbuilt<'a, S>(
     #[expect(dead_code, reason = "nothing reads it")] &'a RateLimitLayerBuilder<S>,
 );
 
 /// Never implemented: a builder that was built is a [`RateLimitLayer`].
+// Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "a `RateLimitLayerBuilder` is not a layer until it is built",
@@ -27,6 +29,7 @@ pub trait Built {
     fn layer(self) -> RateLimitLayer;
 }
 
+// Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]
 impl<S, T> Layer<T> for RateLimitLayerBuilder<S>
 where

@@ -57,6 +57,7 @@ impl KeyLimits {
     }
 
     /// Sets the limit of one key, whose text a file has.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn key_of_text(mut self, key: Key, text: String, limit: Algorithm) -> Self {
         self.keys.push((key, text, limit));

@@ -71,6 +71,7 @@ impl Plan {
     }
 
     /// Returns the policies that the plan mentions, each with its limit.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn limits(&self) -> &[(String, Algorithm)] {
         &self.limits
@@ -110,6 +111,7 @@ impl Plans {
         }
     }
 
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn each(&self) -> impl Iterator<Item = &Plan> {
         self.plans.iter()

@@ -3,6 +3,7 @@ use crate::error::ConfigError;
 
 impl Policy {
     /// Rejects options that a policy on concurrency does not support.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn check_concurrency(&self) -> Result<(), ConfigError> {
         if !self.algorithm.limits_concurrency() {

@@ -248,6 +248,7 @@ impl Policy<Http> {
 
     /// Prepares the policy for requests of a log: see [`Logged`].
     #[cfg(feature = "reload")]
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn for_a_log(mut self) -> Self {
         let Http { key, cost, .. } = &mut self.reads;
@@ -285,6 +286,7 @@ impl Policy<Http> {
 
     /// Returns the policy for a limiter, whose caller passes the key.
     #[cfg(feature = "reload")]
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn unkeyed(&self) -> Policy {
         let (mut policy, _) = self.clone().reading(Unkeyed);

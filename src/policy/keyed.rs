@@ -16,6 +16,7 @@ use super::{Http, Policy};
 )]
 pub trait Keyed: sealed::Sealed {
     /// Returns the policy as it is.
+    // The layer calls it for its policies.
     #[doc(hidden)]
     fn keyed(policy: Policy<Self>) -> Policy<Http>
     where

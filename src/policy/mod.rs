@@ -281,6 +281,7 @@ impl<R> Policy<R> {
     }
 
     /// Returns the name under which its state began.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn first_name(&self) -> &str {
         self.was.as_ref().unwrap_or(&self.name)
@@ -445,6 +446,7 @@ impl<R> Policy<R> {
     }
 
     /// Returns whether the policy holds requests until their turn.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn shapes(&self) -> bool {
         self.algorithm.without_hours().shapes()

@@ -104,6 +104,7 @@ impl Dialect {
 
 impl Dialect {
     /// Returns a header that both write.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn common_header(self, other: Self) -> Option<&'static HeaderName> {
         let mut names = self.names().iter();

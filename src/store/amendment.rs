@@ -6,6 +6,7 @@ use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 
 /// A change to the state of a key without a decision; see [`Ledger::amend`](super::Ledger::amend).
+// Stores have it, and a user of them does not.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -101,6 +102,7 @@ impl Amendment {
 }
 
 /// When the first of some turns of a queue begins, and where they were charged.
+// Stores have it, and a user of them does not.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
@@ -149,6 +151,7 @@ impl Departure {
 }
 
 /// Until when the charge of a request can be taken back, and where it was made.
+// Stores have it, and a user of them does not.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {

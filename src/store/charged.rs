@@ -11,6 +11,7 @@ use crate::decision::{DenialEffect, Outcomes, OwnWindow};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Selects the requests whose numbers the caller needs; see [`Ledger::charge`](super::Ledger::charge).
+// Stores have it, and a user of them does not.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
@@ -46,6 +47,7 @@ impl Wanted {
 ///
 /// Outcomes have room for several policies, and moving them costs as much as the decision. So a store that
 /// answers now writes them where the caller needs them.
+// Stores have it, and a user of them does not.
 #[doc(hidden)]
 #[must_use = "a request that is denied must not go on"]
 #[non_exhaustive]

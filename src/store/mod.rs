@@ -253,6 +253,7 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
 /// One policy, key and cost of a request.
 ///
 /// A list of charges has each policy at most once.
+// Stores have it, and a user of them does not.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Charge {

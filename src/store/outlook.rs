@@ -12,6 +12,7 @@ use crate::decision::{Outcome, Outcomes};
 /// [`Ledger::outlook`](super::Ledger::outlook) returns it.
 ///
 /// A layer computes from it how long a request waits behind others.
+// Stores have it, and a user of them does not.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Outlook {

@@ -8,6 +8,7 @@ use ahash::RandomState;
 /// requests of all nodes.
 ///
 /// A charge of a policy on concurrency without a slot asks, and takes nothing.
+// Stores have it, and a user of them does not.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(NonZeroU64);

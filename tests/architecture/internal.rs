@@ -64,3 +64,21 @@ fn other_crates_use_each_name() {
         .collect();
     assert!(unused.is_empty(), "{unused:?}");
 }
+
+#[test]
+fn what_is_hidden_says_why() {
+    let mut hidden = 0;
+    for source in all_sources().filter(|source| source.path.starts_with("src/")) {
+        let lines: Vec<&str> = source.text.lines().map(str::trim).collect();
+        for (number, _) in lines
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| **it == "#[doc(hidden)]")
+        {
+            let says_why = number > 0 && lines[number - 1].starts_with("// ");
+            assert!(says_why, "{}:{}", source.path, number + 1);
+            hidden += 1;
+        }
+    }
+    assert!(hidden > 3, "{hidden}");
+}

@@ -5,6 +5,7 @@ use clap::ValueEnum;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower_ratelimit_config::Config;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -24,7 +25,6 @@ use crate::limits::Limits;
 use crate::ops::{self, Operators};
 use crate::phase::{self, Phase};
 use crate::server::{self, Answers, Server};
-use crate::socket::Socket;
 use crate::tls::Roots;
 use crate::token::Token;
 use crate::{BoxError, Gateway, envoy, sample};
@@ -76,9 +76,18 @@ pub(super) struct Serve {
     /// A file in PEM: the authorities by which clients of `--ops` need a certificate
     #[arg(long, value_name = "FILE", requires = "ops_certificate")]
     ops_client_ca: Option<PathBuf>,
-    /// Where Envoy asks over gRPC: `HOST:PORT`, or `none`
+    /// Where Envoy asks over gRPC, as for `--listen`
     #[arg(long, value_name = "ADDRESS", default_value = "none")]
     grpc: Address,
+    /// A file in PEM: the certificate by which `--grpc` speaks TLS, and those that lead to its authority
+    #[arg(long, value_name = "FILE", requires = "grpc_key")]
+    grpc_certificate: Option<PathBuf>,
+    /// A file in PEM: the key of that certificate
+    #[arg(long, value_name = "FILE", requires = "grpc_certificate")]
+    grpc_key: Option<PathBuf>,
+    /// A file in PEM: the authorities by which clients of `--grpc` need a certificate
+    #[arg(long, value_name = "FILE", requires = "grpc_certificate")]
+    grpc_client_ca: Option<PathBuf>,
     /// The file of a token that opens `/status` and `/dashboard` to operators who are not on this machine
     #[arg(long, value_name = "FILE")]
     ops_token_file: Option<PathBuf>,
@@ -141,11 +150,11 @@ impl Serve {
             tokio::spawn(adapt.run());
         }
         let operators = self.operators()?;
-        let [certificate, ops_certificate] = self.certificates()?;
+        let [certificate, ops_certificate, grpc_certificate] = self.certificates()?;
         let socket = self.listen.listen("listen", &mut handed).await?;
         let ops_socket = self.ops.listen("ops", &mut handed).await?;
-        let grpc = self.grpc(&mut handed).await?;
-        if socket.is_none() && ops_socket.is_none() && grpc.is_none() {
+        let grpc_socket = self.grpc.listen("grpc", &mut handed).await?;
+        if socket.is_none() && ops_socket.is_none() && grpc_socket.is_none() {
             return Err("--listen, --ops and --grpc are none: nothing would be served".into());
         }
         let upstream = self.upstream().await?;
@@ -161,30 +170,45 @@ impl Serve {
             let url = socket.url(certificate.is_some(), "");
             self.announce(&url, upstream.as_ref());
         }
+        if let Some(socket) = &ops_socket {
+            let url = socket.url(ops_certificate.is_some(), "/dashboard");
+            println!("operators: {url}");
+        }
+        if let Some(socket) = &grpc_socket {
+            println!("Envoy: {}", socket.url(grpc_certificate.is_some(), ""));
+        }
         self.bounds.open_files();
+        let certificates = [&certificate, &ops_certificate, &grpc_certificate];
         let files = Files {
             limits: limits.clone(),
-            certificates: certificate
-                .iter()
-                .chain(&ops_certificate)
-                .cloned()
-                .collect(),
+            certificates: certificates.into_iter().flatten().cloned().collect(),
         };
         for certificate in files.certificates.clone() {
             tokio::spawn(certificate.follow());
         }
         let bounds = server::Bounds::from(&self.bounds);
-        let server = Server::new(bounds.clone(), phase.subscribe()).over_tls(certificate);
+        let server =
+            |certificate| Server::new(bounds.clone(), phase.subscribe()).over_tls(certificate);
+        let gateway = Gateway::new(limits.clone(), upstream.clone());
+        let gateway = gateway.log_refusals(self.log_refusals);
+        let mut listeners = Vec::new();
+        if let Some(socket) = socket {
+            let answers = Answers::Gateway(gateway.clone());
+            listeners.push(("listen", server(certificate), socket, answers));
+        }
+        if let Some(socket) = grpc_socket {
+            let answers = Answers::Envoy(envoy::router(gateway, phase.subscribe())?);
+            let server = server(grpc_certificate).streams(envoy::STREAMS);
+            listeners.push(("grpc", server, socket, answers));
+        }
         if let Some(socket) = ops_socket {
-            println!(
-                "operators: {}",
-                socket.url(ops_certificate.is_some(), "/dashboard")
-            );
             // It answers until the process ends.
             let ops = Server::new(bounds.clone(), watch::channel(Phase::Ready).1);
             let ops = ops.over_tls(ops_certificate);
-            let servers = vec![("listen", server.clone()), ("ops", ops.clone())];
-            let router = ops::router(&limits, operators, phase.subscribe(), servers);
+            let servers = listeners.iter().map(|(flag, server, ..)| (*flag, server));
+            let servers = servers.chain([("ops", &ops)]);
+            let servers = servers.map(|(flag, server)| (flag, server.clone()));
+            let router = ops::router(&limits, operators, phase.subscribe(), servers.collect());
             tokio::spawn(ops.serve(socket, Answers::Operators(router)));
         }
         if let Some(state) = state.clone() {
@@ -193,30 +217,14 @@ impl Serve {
         systemd::ready();
         tokio::spawn(systemd::watchdog());
 
-        if let Some(listener) = &grpc {
-            println!("Envoy: {}", listener.local_addr()?);
-        }
-        let gateway = Gateway::new(limits.clone(), upstream).log_refusals(self.log_refusals);
+        let stopped = server(None);
         let serving = async {
-            let calls = async {
-                let Some(listener) = grpc else { return };
-                let (gateway, stop) = (gateway.clone(), server.clone());
-                let (phase, drain) = (phase.subscribe(), bounds.drain);
-                let ended = envoy::serve(listener, gateway, phase, stop.stopped(), drain).await;
-                if let Err(error) = ended {
-                    tracing::error!("--grpc: {error}");
-                }
-            };
-            let clients = async {
-                match socket {
-                    Some(socket) => {
-                        let answers = Answers::Gateway(gateway.clone());
-                        server.clone().serve(socket, answers).await;
-                    }
-                    None => server.stopped().await,
-                }
-            };
-            tokio::join!(clients, calls);
+            let mut serving = JoinSet::new();
+            for (_, server, socket, answers) in listeners {
+                serving.spawn(server.serve(socket, answers));
+            }
+            stopped.stopped().await;
+            serving.join_all().await;
             limits.config().give_leases_back().await;
             if let Some(state) = &state {
                 state.save().await;
@@ -258,17 +266,6 @@ impl Serve {
         );
     }
 
-    async fn grpc(&self, handed: &mut Handed) -> Result<Option<TcpListener>, String> {
-        match self.grpc.listen("grpc", handed).await? {
-            None => Ok(None),
-            Some(Socket::Tcp(listener)) => Ok(Some(listener)),
-            Some(_) => Err(format!(
-                "--grpc: {}: write an address and a port, or none",
-                self.grpc
-            )),
-        }
-    }
-
     fn limits(&self, state: Option<&State>) -> Result<Limits, BoxError> {
         let Some(file) = &self.limits else {
             return Limits::built_in(state.map(State::store));
@@ -291,8 +288,8 @@ impl Serve {
         Ok(config.watch()?.into())
     }
 
-    /// Returns the certificates of `--listen` and of `--ops`.
-    fn certificates(&self) -> Result<[Option<Certificate>; 2], String> {
+    /// Returns the certificates of `--listen`, `--ops` and `--grpc`.
+    fn certificates(&self) -> Result<[Option<Certificate>; 3], String> {
         let read = |flag,
                     certificate: &Option<PathBuf>,
                     key: &Option<PathBuf>,
@@ -319,6 +316,12 @@ impl Serve {
                 &self.ops_certificate,
                 &self.ops_key,
                 &self.ops_client_ca,
+            )?,
+            read(
+                "grpc",
+                &self.grpc_certificate,
+                &self.grpc_key,
+                &self.grpc_client_ca,
             )?,
         ])
     }

@@ -15,8 +15,10 @@ use ratelimitd::envoy::messages::envoy::service::auth::v3::{
     AttributeContext, CheckRequest, CheckResponse,
 };
 use ratelimitd::phase::Phase;
+use ratelimitd::server::{Answers, Bounds, Server};
+use ratelimitd::socket::Socket;
 use ratelimitd::{Gateway, Limits, envoy};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
@@ -24,6 +26,10 @@ use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_prost::ProstCodec;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use super::scene::{LONG, WIDE, listener};
 use tower_ratelimit_config::Config;
@@ -32,7 +38,6 @@ use tower_ratelimit_config::Config;
 struct Envoy {
     address: SocketAddr,
     phase: watch::Sender<Phase>,
-    stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
 }
 
@@ -44,18 +49,12 @@ impl Envoy {
         let layer = config.layer().unwrap();
         let gateway = Gateway::new(Limits::Text { config, layer }, None);
         let phase = watch::Sender::new(Phase::Ready);
-        let seen = phase.subscribe();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(async move {
-            let stop = async { drop(stopped.await) };
-            envoy::serve(listener, gateway, seen, stop, LONG)
-                .await
-                .unwrap();
-        });
+        let answers = Answers::Envoy(envoy::router(gateway, phase.subscribe()).unwrap());
+        let server = Server::new(Bounds::default(), phase.subscribe());
+        let serving = tokio::spawn(server.serve(Socket::Tcp(listener), answers));
         Self {
             address,
             phase,
-            stop,
             serving,
         }
     }
@@ -74,10 +73,14 @@ impl Envoy {
         asked: CheckRequest,
         time: Duration,
     ) -> Result<CheckResponse, Status> {
-        let mut client = Grpc::new(self.channel().await);
-        client.ready().await.unwrap();
         let mut asked = tonic::Request::new(asked);
         asked.set_timeout(time);
+        self.call(asked).await
+    }
+
+    async fn call(&self, asked: tonic::Request<CheckRequest>) -> Result<CheckResponse, Status> {
+        let mut client = Grpc::new(self.channel().await);
+        client.ready().await.unwrap();
         let path = "/envoy.service.auth.v3.Authorization/Check"
             .parse()
             .unwrap();
@@ -197,7 +200,11 @@ async fn a_request_that_envoy_describes_is_limited_by_the_file() {
     assert_eq!(status, 429);
     let wait: u64 = told["retry-after"].parse().unwrap();
     assert!((3_500..=3_600).contains(&wait), "{wait}");
-    assert!(body.contains("writes") || !body.is_empty(), "{body}");
+    assert_eq!(told["content-type"], "application/problem+json");
+    assert!(
+        body.contains("\"violated-policies\":[\"writes\"]"),
+        "{body}"
+    );
 
     // Another client, another method, another path.
     assert_eq!(
@@ -296,14 +303,53 @@ async fn a_filter_that_describes_no_request_gets_an_error() {
     }
 }
 
+/// The request would have its turn in an hour.
 #[tokio::test]
 async fn a_request_waits_no_longer_than_envoy() {
     let patient = "[policies.slow]\nalgorithm = \"anchored-window\"\nquota = \"1/hour\"\nkey = \"global\"\nwait_up_to = \"2h\"\n";
     let envoy = Envoy::before(patient).await;
     assert_eq!(envoy.status(get("/")).await, 200);
-    let asked = from("192.0.2.1", get("/"));
-    let answer = envoy.ask_within(asked, LONG).await.unwrap();
+    let asked = || from("192.0.2.1", get("/"));
+    let answer = envoy.ask_within(asked(), LONG).await.unwrap();
     assert_eq!(denied(&answer).unwrap().0, 429);
+
+    let mut expecting = tonic::Request::new(asked());
+    let field = expecting.metadata_mut();
+    field.insert("x-envoy-expected-rq-timeout-ms", "60000".parse().unwrap());
+    let answer = tokio::time::timeout(LONG, envoy.call(expecting)).await;
+    assert_eq!(denied(&answer.unwrap().unwrap()).unwrap().0, 429);
+}
+
+#[tokio::test]
+async fn reflection_lists_and_describes_the_service() {
+    let envoy = Envoy::before(WIDE).await;
+    let mut reflection = ServerReflectionClient::new(envoy.channel().await);
+    let mut ask = async |asked: MessageRequest| {
+        let asked = ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(asked),
+        };
+        let asked = tokio_stream::once(asked);
+        let mut answers = reflection.server_reflection_info(asked).await.unwrap();
+        let answer = answers.get_mut().message().await.unwrap().unwrap();
+        answer.message_response.unwrap()
+    };
+    let service = "envoy.service.auth.v3.Authorization";
+    let listed = ask(MessageRequest::ListServices(String::new())).await;
+    let MessageResponse::ListServicesResponse(listed) = listed else {
+        panic!("{listed:?}")
+    };
+    assert!(
+        listed.service.iter().any(|it| it.name == service),
+        "{listed:?}"
+    );
+    let described = ask(MessageRequest::FileContainingSymbol(service.to_owned())).await;
+    let MessageResponse::FileDescriptorResponse(described) = described else {
+        panic!("{described:?}")
+    };
+    let described = described.file_descriptor_proto.concat();
+    let text = String::from_utf8_lossy(&described);
+    assert!(text.contains("CheckRequest"), "{text}");
 }
 
 #[tokio::test]
@@ -329,7 +375,7 @@ async fn the_health_is_that_of_the_phase_until_the_last_call_has_ended() {
 
     // It answers on until it is told to stop.
     assert_eq!(envoy.status(get("/")).await, 200);
-    envoy.stop.send(()).unwrap();
+    envoy.phase.send_replace(Phase::Stopped);
     drop(health);
     tokio::time::timeout(LONG, envoy.serving)
         .await

@@ -208,3 +208,24 @@ async fn a_stream_of_grpc_that_stays_open_is_no_excuse_for_an_upstream_that_does
     client.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
 }
+
+#[tokio::test]
+async fn a_request_is_refused_while_as_many_as_the_file_admits_wait_for_the_upstream() {
+    let (listener, upstream) = listener().await;
+    let limits = format!("{WIDE}[concurrency]\nstart = 1\nleast = 1\nmost = 1\n");
+    let scene = Scene::before(&upstream, &limits).await;
+    let request = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+    let mut first = scene.connect().await;
+    first.write_all(request.as_bytes()).await.unwrap();
+    let (mut waiting, _) = listener.accept().await.unwrap();
+    head(&mut waiting).await;
+    assert_eq!(scene.get("/", &[]).await.status(), 503);
+
+    let response = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    waiting.write_all(response).await.unwrap();
+    let answer = head(&mut first).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let serving = answer_once(listener, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!(scene.get("/", &[]).await.status(), 200);
+    serving.await.unwrap();
+}

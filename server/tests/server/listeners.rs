@@ -41,6 +41,15 @@ impl Certificate {
         address: &str,
         own: Option<&Self>,
     ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+        self.connect_by(b"http/1.1", address, own)
+    }
+
+    fn connect_by(
+        &self,
+        protocol: &[u8],
+        address: &str,
+        own: Option<&Self>,
+    ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.der()).unwrap();
         let provider = rustls::crypto::ring::default_provider();
@@ -55,7 +64,7 @@ impl Certificate {
                 builder.with_client_auth_cert(vec![own.der()], key).unwrap()
             }
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![protocol.to_vec()];
         let name = "localhost".try_into().unwrap();
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
         let mut stream = StreamOwned::new(connection, TcpStream::connect(address).unwrap());
@@ -192,6 +201,34 @@ fn a_client_needs_a_certificate_of_the_authority_if_there_is_one() {
     };
     assert!(ask(Some(&known)).unwrap().starts_with("HTTP/1.1 200"));
     ask(Some(&unknown)).unwrap_err();
+    ask(None).unwrap_err();
+}
+
+#[test]
+fn envoy_asks_over_tls_if_there_is_a_certificate() {
+    let (own, known) = (Certificate::new(), Certificate::new());
+    let mut server = Server::start(&[
+        "--grpc",
+        "127.0.0.1:0",
+        "--grpc-certificate",
+        own.certificate.path(),
+        "--grpc-key",
+        own.key.path(),
+        "--grpc-client-ca",
+        known.certificate.path(),
+    ]);
+    let line = server.line();
+    let address = line.trim().strip_prefix("Envoy: https://").unwrap();
+    let ask = |client: Option<&Certificate>| {
+        let mut stream = own.connect_by(b"h2", address, client)?;
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        io::Write::write_all(&mut stream, preface)?;
+        let mut frame = [0; 9];
+        io::Read::read_exact(&mut stream, &mut frame)?;
+        Ok::<_, io::Error>(frame[3])
+    };
+    const SETTINGS: u8 = 4;
+    assert_eq!(ask(Some(&known)).unwrap(), SETTINGS);
     ask(None).unwrap_err();
 }
 

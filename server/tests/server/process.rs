@@ -17,7 +17,7 @@ pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) clients: String,
     operators: String,
-    _output: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -57,8 +57,15 @@ impl Server {
             child,
             clients,
             operators,
-            _output: output,
+            output,
         }
+    }
+
+    /// Returns the next line that the server prints.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
     }
 
     pub(crate) fn ops(&self, path: &str, fields: &str) -> String {
@@ -388,4 +395,19 @@ fn a_flood_of_connections_is_no_flood_of_lines() {
     let mut lines = server.child.stderr.take().unwrap();
     lines.read_to_string(&mut log).unwrap();
     assert!(log.contains("stopping") && !log.contains("h2::"), "{log}");
+}
+
+#[test]
+fn the_signals_of_the_file_are_read() {
+    let text =
+        "[policies.a]\nquota = \"100/minute\"\nkey = \"global\"\nadapt = true\n[adapt]\nsignals = [\"cpu\"]\n";
+    let file = File::new("adapt.toml", text);
+    let server = Server::start(&[file.path()]);
+    let expected = "\nratelimit_adapt_signal_up{policy=\"a\",signal=\"cpu\"} 1\n";
+    // The first reading comes at some time.
+    let begun = Instant::now();
+    while !server.ops("/metrics", HOST).contains(expected) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it was not read");
+        std::thread::yield_now();
+    }
 }

@@ -111,6 +111,7 @@ impl ByHours {
     }
 
     /// Explains the limit that `rule` gives: the algorithm in force at a time, by default now, and the rules that give it.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn explain(&self, rule: LimitRule, at: Option<LocalTime>) -> (Algorithm, Vec<LimitRule>) {
         // The first moment at which the clock of the zone shows this time, or a later time if it never shows this time.

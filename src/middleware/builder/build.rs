@@ -67,6 +67,7 @@ impl<S> RateLimitLayerBuilder<S> {
 
 impl<S> RateLimitLayerBuilder<S> {
     /// Each policy of one limit that can never bind because of another.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn pointless(&self) -> Vec<Pointless> {
         let may_change = self.sources.resolver.is_some() || self.limiter.is_adjustable();
@@ -80,6 +81,7 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 
     /// Each limit of a plan that can never bind because of another limit of the plan, with the name of the plan.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn pointless_in_plans(&self) -> Vec<(String, Pointless)> {
         let may_change = self.sources.resolver.is_some() || self.limiter.is_adjustable();

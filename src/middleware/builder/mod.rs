@@ -145,6 +145,7 @@ impl<S> RateLimitLayerBuilder<S> {
 
     /// Sets what looks customers up, in place of a resolver.
     #[cfg(all(feature = "reload", feature = "resolver"))]
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn looking_up_by(mut self, looks: ResolverOf<Head<'static>>) -> Self {
         self.sources.resolver = Some(looks);
@@ -348,6 +349,7 @@ impl<S> RateLimitLayerBuilder<S> {
 
     /// Says that a client cannot choose its plan, though the plan may stand in a header.
     #[cfg(feature = "reload")]
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn plans_are_verified(mut self) -> Self {
         self.sources.plan_of = self.sources.plan_of.map(PlanOf::verified);
@@ -357,6 +359,7 @@ impl<S> RateLimitLayerBuilder<S> {
     /// Prepares the layer for requests that are replayed from a log, which names their keys and plans. No
     /// customer is looked up.
     #[cfg(feature = "reload")]
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn for_a_log(mut self) -> Self {
         let policies = self.policies.into_iter();

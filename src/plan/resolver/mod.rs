@@ -142,12 +142,14 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Resolver<K> {
     }
 
     /// Starts to build a resolver with the same closure and options, and a cache of its own.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn rebuilt(&self) -> ResolverBuilder<K> {
         ResolverBuilder::like(&self.shared)
     }
 
     /// Invalidates the answers of `follower` together with its own.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn invalidates(&self, follower: &Self) {
         self.shared.invalidates(&follower.shared);

@@ -262,6 +262,7 @@ impl Policy {
     }
 
     /// Rejects a penalty that blocks clients which wait as told, and one that the policy does not support.
+    // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn check_penalty(&self) -> Result<(), ConfigError> {
         let Some(penalty) = self.penalty.filter(|_| self.is_limited()) else {
