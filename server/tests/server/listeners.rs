@@ -227,8 +227,8 @@ fn envoy_asks_over_tls_if_there_is_a_certificate() {
         io::Read::read_exact(&mut stream, &mut frame)?;
         Ok::<_, io::Error>(frame[3])
     };
-    const SETTINGS: u8 = 4;
-    assert_eq!(ask(Some(&known)).unwrap(), SETTINGS);
+    // A frame of settings.
+    assert_eq!(ask(Some(&known)).unwrap(), 4);
     ask(None).unwrap_err();
 }
 
