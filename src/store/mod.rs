@@ -34,8 +34,8 @@ pub use self::amendment::{Amendment, Departure, Taken};
 pub use self::charged::{Charged, Wanted};
 pub(crate) use self::charged::{answered, check};
 pub use self::memory::{MemoryLedger, MemoryStore, RestoreStatus, Restored, Usage};
-pub use self::outage::Availability;
 pub(crate) use self::outage::Guarded;
+pub use self::outage::{Availability, NodeCount};
 pub(crate) use self::outlook::KeyOutlook;
 pub use self::outlook::Outlook;
 #[cfg(feature = "redis")]

@@ -301,7 +301,11 @@ fn each_value_that_cannot_be_is_refused_at_its_place() {
             "5:46",
             "the name is not a whole number",
         ),
-        ("[nodes]", "5:1", "a table is not a whole number"),
+        (
+            "[nodes]",
+            "5:1",
+            "`env` is missing; name an environment variable",
+        ),
         ("[plans.free]\na = 5", "1:1", "`default_plan` is missing"),
         (
             "[plans.free]\nb = 5",

@@ -151,6 +151,25 @@ fn a_secret_that_moves_into_the_environment_is_the_secret_that_it_was() {
     assert_eq!(watched.config().warnings().len(), 0);
 }
 
+/// Each reload reads it again.
+#[test]
+fn a_secret_in_a_file_that_has_changed_takes_a_restart() {
+    let folder = Folder::new("rotated");
+    let secret = folder.file().with_file_name("secret");
+    let write = |value: &str| fs::write(&secret, value).unwrap();
+    write("0123456789abcdef\n");
+    let text = format!("secret = {{ file = {secret:?} }}\n{}", limits(10));
+    fs::write(folder.file(), &text).unwrap();
+    let watched = watched(&folder.file());
+    fs::write(folder.file(), text.replace("10", "20")).unwrap();
+    write("another-0123456789");
+    let error = watched.reload().unwrap_err().to_string();
+    assert!(error.contains("1:10: secret: it cannot change"), "{error}");
+    write("0123456789abcdef");
+    watched.reload().unwrap();
+    assert_eq!(sent_policy(&watched), policy(20));
+}
+
 /// Returns a file whose policy has this name, and what else is said of it.
 fn named(name: &str, more: &str) -> String {
     format!("[policies.{name}]\nquota = \"1/day\"\nkey = \"global\"\n{more}\n")

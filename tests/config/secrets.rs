@@ -2,7 +2,8 @@
 //! operator's page shows, and not the log.
 
 use std::fmt::Write;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 use tower_ratelimit_config::{Config, FileError, Format};
 
@@ -32,6 +33,10 @@ const BEFORE: &[&str] = &[
     "secret = { hunter2 = true }",
     "secret = { env = \"hunter2\" }",
     "secret = { env = [\"hunter2\"] }",
+    "secret = { file = \"hunter2\" }",
+    "secret = { file = \"/hunter2\" }",
+    "secret = { file = \"$CREDENTIALS_DIRECTORY/hunter2\" }",
+    "secret = { env = \"PATH\", file = \"/hunter2\" }",
     "secret.evn = \"hunter2hunter2hunter2\"",
     "secret: \"hunter2hunter2hunter2\"",
     "secret = \"hunter2hunter2hunter2\" quota = \"5/dya\"",
@@ -197,4 +202,70 @@ fn other_lines_and_values_are_shown_beside_secrets() {
         assert!(error.contains(told), "{error}");
     }
     assert!(!leaks(&error), "{error}");
+}
+
+/// Returns what is told of a secret in this file.
+fn told_of(path: &str) -> Vec<String> {
+    let text = format!("secret = {{ file = {path:?} }}\n{POLICY}");
+    match text.parse::<Config>() {
+        Ok(config) => config.warnings().iter().map(ToString::to_string).collect(),
+        Err(error) => error.mistakes().iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn a_secret_comes_from_a_file_of_its_own() {
+    let folder = Folder::new("secret-file");
+    let path = folder.file().with_file_name("secret");
+    let shown = path.to_str().unwrap();
+    for (content, expected) in [
+        (&b"0123456789abcdef\n"[..], None),
+        (b"0123456789abcdef", None),
+        (
+            b"short\n",
+            Some("`secret` cannot be this value, which is not shown"),
+        ),
+        (
+            b"\xff0123456789abcdef",
+            Some("this file is not text in UTF-8"),
+        ),
+        (&[b'a'; 65_537], Some("this file has more than 65536 bytes")),
+    ] {
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let told = told_of(shown);
+        match expected {
+            None => assert!(told.is_empty(), "{told:?}"),
+            Some(expected) => assert!(told[0].contains(expected), "{told:?}"),
+        }
+        assert!(!told.concat().contains(shown), "{told:?}");
+    }
+    fs::write(&path, "0123456789abcdef").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o604)).unwrap();
+    let expected = "<text>:1:19: secret.file: other users of this machine may read this file; take that right away, `chmod o-r`";
+    assert_eq!(told_of(shown), [expected]);
+
+    for (path, expected) in [
+        (
+            "secret",
+            "this is no absolute path; write one from the root",
+        ),
+        ("/no-such-file", "this file cannot be read: "),
+        ("/", "this is no file; name one that has the secret alone"),
+    ] {
+        let told = told_of(path).concat();
+        assert!(told.starts_with("<text>:1:19: secret.file: "), "{told}");
+        assert!(told.contains(expected), "{told}");
+    }
+    let both = format!("secret = {{ env = \"PATH\", file = {shown:?} }}\n{POLICY}");
+    let error = both.parse::<Config>().unwrap_err().to_string();
+    assert!(error.contains("`file` contradicts `env`"), "{error}");
+    let none = format!("secret = {{}}\n{POLICY}").parse::<Config>();
+    let error = none.unwrap_err().to_string();
+    assert!(
+        error.contains(
+            "`env` is missing; name an environment variable, or give `file`, the path of a file"
+        ),
+        "{error}"
+    );
 }

@@ -10,6 +10,7 @@ mod apart;
 #[cfg(feature = "calendar")]
 mod calendars;
 mod connecting;
+mod counted_nodes;
 mod damage;
 mod denials;
 mod expiry;

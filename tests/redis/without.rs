@@ -22,7 +22,7 @@ fn store(server: &Server) -> RedisStore {
     patient().nodes(2).open(server.url()).unwrap()
 }
 
-fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter {
+pub(crate) fn limiter(store: &RedisStore, policies: impl IntoIterator<Item = Policy>) -> Limiter {
     let limiter = Limiter::builder().policies(policies);
     limiter.store(store.clone()).build().unwrap()
 }

@@ -47,6 +47,7 @@ mod conditions;
 mod costs;
 mod departed;
 mod digest;
+mod elsewhere;
 mod endings;
 mod explain;
 mod following;

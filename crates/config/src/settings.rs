@@ -10,6 +10,7 @@ use super::adapt::{ADAPT, CONCURRENCY};
 use super::common::Common;
 use super::conditions::{self, CONDITION};
 use super::digest::{Sha, digest};
+use super::elsewhere::{NUMBER, SECRET, nodes, resolved, secret};
 use super::keys::{KEY, networks};
 use super::limits::LIMIT;
 use super::load;
@@ -20,7 +21,7 @@ use super::resolving::RESOLVER;
 use super::resolving::{ReadResolver, resolver};
 use super::responses::RESPONSES;
 use super::shape::{CONDITIONS, Shape, TEXTS};
-use super::store::{ENV, ReadStore, STORE, resolved, secret, store};
+use super::store::{ReadStore, STORE, store};
 use super::tree::quoted;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, Places, TableAt};
@@ -75,8 +76,14 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
         .says("The store that keeps the state; the default is this process.")
         .together(Shape::Table(&STORE)),
     setting("nodes")
-        .says("Divides each limit by this number of nodes, which share no store.")
-        .of(Shape::Integer, Builders::nodes),
+        .says(
+            "Divides each limit by this number of nodes, which share no store; or the environment variable that \
+             has the number.",
+        )
+        .of(
+            Shape::Any(&[Shape::Integer, Shape::Table(&NUMBER)]),
+            Builders::nodes,
+        ),
     setting("mode")
         .says("The mode of all policies together, which weakens theirs.")
         .of(Shape::Word(&MODES), |it, at| {
@@ -138,7 +145,7 @@ pub(super) const NAMED: &[(&str, Shape)] = &[
     ("condition", Shape::Table(&CONDITION)),
     (
         "secret",
-        Shape::Secret(&Shape::Any(&[Shape::Text, Shape::Table(&ENV)])),
+        Shape::Secret(&Shape::Any(&[Shape::Text, Shape::Table(&SECRET)])),
     ),
     ("policy", Shape::Table(&POLICY)),
 ];
@@ -423,10 +430,7 @@ impl Builders {
 
     /// Reads the number of nodes of a service, which cannot be combined with a store that they share.
     fn nodes(self, at: &At<'_>) -> Option<Self> {
-        let nodes: u32 = at.integer()?;
-        if nodes == 0 {
-            return at.refuse("0 nodes serve no request; give 1 or more");
-        }
+        let nodes = nodes(at)?;
         if self.is_shared {
             return at.refuse("nodes that share a store share each limit already; leave it out");
         }
@@ -445,7 +449,7 @@ fn own_store(at: &At<'_>) -> Option<ReadStore> {
 fn hashing_secret(at: &At<'_>) -> Option<Secret> {
     let text = secret(at)?;
     if at.is_text() {
-        at.warn("the secret stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }");
+        at.warn("the secret stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }, or a file, { file = \"/run/secrets/NAME\" }");
     }
     at.made(Secret::new(text))
 }

@@ -1,10 +1,10 @@
-//! The store, and secrets by the name of an environment variable.
+//! The store.
 
-use std::env;
-
+use super::elsewhere::NUMBER;
+#[cfg(feature = "redis")]
+use super::elsewhere::{nodes, secret};
 use super::own_store::OwnStore;
 use super::shape::Shape;
-use super::tree::{Node, Value};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use tower_ratelimit::store::MemoryStore;
@@ -46,7 +46,17 @@ pub(super) static STORE: Vocabulary<()> = Vocabulary(&[
         )
         .together(Shape::Duration),
     setting("nodes")
-        .says("How many nodes share the store.")
+        .says(
+            "How many nodes share the store: a number, \"live\" if they are to be counted, or the environment \
+             variable that has the number.",
+        )
+        .together(Shape::Any(&[
+            Shape::Integer,
+            Shape::Word(&LIVE),
+            Shape::Table(&NUMBER),
+        ])),
+    setting("nodes_at_least")
+        .says("What the count of live nodes is at least; a node that starts while the store is away takes it.")
         .together(Shape::Integer),
 ]);
 
@@ -59,9 +69,8 @@ static SENTINEL: Vocabulary<()> = Vocabulary(&[
         .together(Shape::OneOrList(&Shape::Named("secret"))),
 ]);
 
-pub(super) static ENV: Vocabulary<()> = Vocabulary(&[setting("env")
-    .says("The environment variable that has the value.")
-    .together(Shape::Text)]);
+/// The number of nodes is the one that is counted.
+const LIVE: [&str; 1] = ["live"];
 
 /// The store of a file.
 #[derive(Clone, Debug)]
@@ -85,6 +94,7 @@ const OF_REDIS: &[&str] = &[
     "slot_life",
     "lease",
     "nodes",
+    "nodes_at_least",
 ];
 const PLACES: &[&str] = &["redis", "cluster", "sentinel"];
 
@@ -159,8 +169,35 @@ fn options(table: &super::walk::TableAt<'_>) -> RedisStoreBuilder {
     if let Some(longest) = time("lease") {
         builder = builder.lease(Lease::up_to(longest));
     }
-    if let Some(nodes) = table.get("nodes").and_then(At::integer) {
+    with_nodes(builder, table)
+}
+
+#[cfg(feature = "redis")]
+fn with_nodes(
+    mut builder: RedisStoreBuilder,
+    table: &super::walk::TableAt<'_>,
+) -> RedisStoreBuilder {
+    let given = table.get("nodes");
+    let is_counted = given.is_some_and(At::is_text);
+    if let Some(at) = given.filter(|_| is_counted) {
+        if at.one_of(&LIVE.map(|word| (word, ()))).is_some() {
+            builder = builder.nodes_live();
+        }
+    } else if let Some(nodes) = given.and_then(nodes) {
         builder = builder.nodes(nodes);
+    }
+    match table.get("nodes_at_least") {
+        Some(at) if !is_counted => {
+            at.refuse::<()>(
+                "only a count has a least one; write nodes = \"live\", or leave it out",
+            );
+        }
+        Some(at) => {
+            if let Some(least) = nodes(at) {
+                builder = builder.nodes_at_least(least);
+            }
+        }
+        None => {}
     }
     builder
 }
@@ -197,7 +234,7 @@ fn sentinel(_: RedisStoreBuilder, at: &At<'_>) -> Option<RedisStore> {
 #[cfg(feature = "redis")]
 fn url(at: &At<'_>) -> Option<String> {
     if at.is_text() {
-        at.warn("the URL stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }");
+        at.warn("the URL stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }, or a file, { file = \"/run/secrets/NAME\" }");
     }
     secret(at)
 }
@@ -206,55 +243,6 @@ fn url(at: &At<'_>) -> Option<String> {
 fn urls(at: &At<'_>) -> Option<Vec<String>> {
     let urls: Vec<_> = at.one_or_list().iter().map(url).collect();
     urls.into_iter().collect()
-}
-
-/// Reads a text, or that of an environment variable. No message shows it.
-pub(super) fn secret(at: &At<'_>) -> Option<String> {
-    if !at.is_table() {
-        return at.text().map(str::to_owned);
-    }
-    let table = at.table(&ENV)?;
-    let name = table.need("env", "name an environment variable")?;
-    let variable = name.text()?;
-    let is_name = !variable.is_empty() && !variable.contains(['=', '\0']);
-    // In place of a name, the secret itself may stand there.
-    let is_usual = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    let shown = if variable.contains('_') && variable.chars().all(is_usual) {
-        format!("the environment variable {variable:?}")
-    } else {
-        "this environment variable".to_owned()
-    };
-    match is_name.then(|| env::var(variable)) {
-        Some(Ok(value)) => Some(value),
-        Some(Err(env::VarError::NotUnicode(_))) => name.refuse(format!("{shown} is not text")),
-        _ => name.refuse(format!("{shown} is not set; set it, or name another")),
-    }
-}
-
-/// Returns a value as text, with the environment variables that it names.
-pub(super) fn resolved(node: &Node) -> String {
-    match &node.value {
-        Value::List(list) => {
-            let list: Vec<String> = list.iter().map(resolved).collect();
-            format!("{list:?}")
-        }
-        Value::Table(entries) => {
-            // A value that moves from the file into the environment has not changed.
-            if let [only] = entries.as_slice()
-                && let ("env", Value::Text(name)) = (&*only.name, &only.node.value)
-            {
-                return env::var(name).unwrap_or_default();
-            }
-            let fields = entries.iter();
-            let mut fields: Vec<(&str, String)> = fields
-                .map(|entry| (&*entry.name, resolved(&entry.node)))
-                .collect();
-            fields.sort_unstable();
-            format!("{fields:?}")
-        }
-        Value::Text(text) => text.clone(),
-        value => value.shown(),
-    }
 }
 
 impl ReadStore {

@@ -169,6 +169,67 @@ fn check_prints_all_mistakes_with_their_lines() {
 }
 
 #[test]
+fn the_file_takes_values_of_variables_and_credentials() {
+    let credential = File::new("redis-url", "redis://127.0.0.1:1/\n");
+    let (folder, name) = credential.path().rsplit_once('/').unwrap();
+    let of = |nodes: &str| {
+        let text = format!(
+            "[policies.a]\nquota = \"9/day\"\nkey = \"global\"\n[store]\n\
+             redis = {{ file = \"$CREDENTIALS_DIRECTORY/{name}\" }}\n{nodes}\n"
+        );
+        File::new("limits.toml", &text)
+    };
+    let by_variable = of("nodes = { env = \"REPLICAS\" }");
+    let check = |file: &File, variables: &[(&str, &str)]| {
+        let ended = run(&["check", file.path()], variables);
+        (
+            ended.status.code(),
+            String::from_utf8(ended.stderr).unwrap(),
+        )
+    };
+    let both = |replicas| [("CREDENTIALS_DIRECTORY", folder), ("REPLICAS", replicas)];
+    assert_eq!(check(&by_variable, &both("3")).0, Some(0));
+    for (nodes, variables, expected) in [
+        (
+            "nodes = { env = \"REPLICAS\" }",
+            &both("many")[..],
+            ":6:17: store.nodes.env: this environment variable is \"many\"; set it to a whole number",
+        ),
+        (
+            "nodes = { env = \"REPLICAS\" }",
+            &both("0"),
+            ":6:17: store.nodes.env: 0 nodes serve no request; give 1 or more",
+        ),
+        (
+            "nodes = { env = \"REPLICAS\" }",
+            &both("3")[..1],
+            ":6:17: store.nodes.env: this environment variable is not set; set it, or name another",
+        ),
+        (
+            "nodes = 3\nnodes_at_least = 2",
+            &both("3"),
+            ":7:18: store.nodes_at_least: only a count has a least one; write nodes = \"live\", or leave it out",
+        ),
+        (
+            "nodes = \"lively\"",
+            &both("3"),
+            ":6:9: store.nodes: \"lively\" is unknown; did you mean \"live\"?",
+        ),
+        (
+            "nodes = \"live\"",
+            &both("3")[1..],
+            "$CREDENTIALS_DIRECTORY is not set; give the unit LoadCredential= or SetCredential=, or write the whole path",
+        ),
+    ] {
+        let (code, error) = check(&of(nodes), variables);
+        assert_eq!(code, Some(1), "{nodes}");
+        assert!(error.contains(expected), "{error}");
+    }
+    let live = of("nodes = \"live\"\nnodes_at_least = 2");
+    assert_eq!(check(&live, &both("3")).0, Some(0));
+}
+
+#[test]
 fn check_prints_what_was_understood_and_warns_of_a_limit_that_never_binds() {
     let text = "[policies.a]\nquota = \"100/minute\"\nkey = \"global\"\n\
         [policies.b]\nquota = \"50/hour\"\nkey = \"global\"\n";

@@ -31,6 +31,10 @@ stats! {
         away_since: Option<SystemTime>,
         /// How many of its parts are known to be away: primaries of a cluster, or the whole of any other store.
         failing_parts: u64,
+        /// How many nodes share it, as it was told or has counted, or `None` if nothing tells.
+        #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+        nodes: Option<u32>
+            => gauge("ratelimit_store_nodes", "How many nodes share the store, as far as this one knows"),
         /// The number of calls to it. Simultaneous requests may share a call.
         calls: u64
             => counter("ratelimit_store_calls_total", "Calls to the store"),
@@ -106,6 +110,7 @@ impl StoreStats {
             is_up: true,
             away_since: None,
             failing_parts: 0,
+            nodes: None,
             calls: 0,
             failures: 0,
             batched: 0,

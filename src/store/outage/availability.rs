@@ -1,11 +1,11 @@
 //! The options and the shared state of a store that may be away.
 
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::guard::Guard;
+use super::node_count::NodeCount;
 use super::remote_ledger::RemoteLedger;
 use super::standby::Standby;
 use super::watch::{Remote, Watch};
@@ -31,7 +31,7 @@ pub struct Availability {
     name: String,
     deadline: Option<Duration>,
     /// `None` unless it was set.
-    nodes: Option<u32>,
+    nodes: Option<NodeCount>,
     remember_denials_for: Duration,
     /// Created with the first ledger.
     watched: Arc<OnceLock<Watched>>,
@@ -74,8 +74,8 @@ impl Availability {
     ///
     /// Without this number, each node admits as much as all nodes together otherwise do, and the log warns of
     /// it once.
-    pub fn nodes(mut self, nodes: u32) -> Self {
-        self.nodes = Some(nodes);
+    pub fn nodes(mut self, nodes: impl Into<NodeCount>) -> Self {
+        self.nodes = Some(nodes.into());
         self
     }
 
@@ -93,7 +93,7 @@ impl Availability {
     }
 
     /// Checks the options.
-    fn check(&self) -> Result<(Duration, Option<NonZeroU32>), ConfigError> {
+    fn check(&self) -> Result<Duration, ConfigError> {
         let deadline = self.deadline.unwrap_or(DEADLINE);
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&deadline) {
             let remedy = "give a length from 1 ms to a minute";
@@ -105,11 +105,9 @@ impl Availability {
             let given = format!("{:?}", self.remember_denials_for);
             return Err(ConfigError::new("remember_denials_for", given, remedy));
         }
-        let nodes = self.nodes.map(|nodes| {
-            let remedy = "give the number of nodes that share the store, 1 or more";
-            NonZeroU32::new(nodes).ok_or_else(|| ConfigError::new("nodes", nodes, remedy))
-        });
-        Ok((deadline, nodes.transpose()?))
+        let check = |nodes: &NodeCount| nodes.check("nodes");
+        self.nodes.as_ref().map_or(Ok(()), check)?;
+        Ok(deadline)
     }
 
     /// Guards a ledger that was opened for these policies.
@@ -118,7 +116,7 @@ impl Availability {
         policies: &[Policy],
         ledger: &Arc<L>,
     ) -> Result<Arc<dyn Ledger>, ConfigError> {
-        let (deadline, nodes) = self.check()?;
+        let deadline = self.check()?;
         let Watched {
             watch,
             elsewhere,
@@ -127,20 +125,19 @@ impl Availability {
             let elsewhere = Arc::new(RemoteLedger::new(deadline));
             let remote: Arc<dyn Remote> = Arc::clone(&elsewhere) as _;
             Watched {
-                watch: Arc::new(Watch::new(remote, self.name.clone())),
+                watch: Arc::new(Watch::new(remote, self.name.clone(), self.nodes.clone())),
                 elsewhere,
                 denials: Arc::new(SharedDenials::new()),
             }
         });
         elsewhere.add(ledger, policies);
         let clock = ledger.clock();
-        let nodes_or_one = nodes.unwrap_or(NonZeroU32::MIN);
-        let standby = Arc::new(Standby::new(policies, nodes_or_one, clock));
+        let standby = Arc::new(Standby::new(policies, self.nodes.clone(), clock));
         let store = match (&*self.name, policies.first()) {
             ("", Some(first)) => format!("the shared store of the policy {:?}", first.shown_name()),
             (name, _) => format!("the store {name:?}"),
         };
-        watch.stands_in(&standby, nodes, &store);
+        watch.stands_in(&standby, &store);
         let ledger: Arc<dyn Ledger> = Arc::clone(ledger) as _;
         let guard = Guard::new(Arc::clone(watch), standby, deadline, ledger);
         let longest = self.remember_denials_for;

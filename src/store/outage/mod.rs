@@ -12,6 +12,7 @@ mod availability;
 mod breaker;
 mod guard;
 mod guarded;
+mod node_count;
 mod remote_ledger;
 mod report;
 mod standby;
@@ -21,6 +22,7 @@ pub use self::availability::Availability;
 #[cfg(feature = "redis")]
 pub(super) use self::breaker::KeyPart;
 pub(crate) use self::guarded::Guarded;
+pub use self::node_count::NodeCount;
 #[cfg(feature = "redis")]
 pub(super) use self::standby::{Instead, Standby, away};
 #[cfg(feature = "redis")]

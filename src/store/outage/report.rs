@@ -117,7 +117,6 @@ impl fmt::Debug for Report {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
     use std::sync::Arc;
 
     use super::*;
@@ -129,7 +128,7 @@ mod tests {
             Policy::new(name, FixedWindow::per_day(1)).on_store_failure(OnStoreFailure::Allow)
         });
         let policies: Vec<_> = policies.collect();
-        Arc::new(Standby::new(&policies, NonZeroU32::MIN, None))
+        Arc::new(Standby::new(&policies, None, None))
     }
 
     #[test]

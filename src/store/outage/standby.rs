@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use super::node_count::NodeCount;
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
@@ -12,14 +13,24 @@ use crate::store::{Amendment, Charge, Charges, MemoryLedger, MemoryStore, Outloo
 
 /// A copy of the policies in this process, which decides while their store is away.
 pub(in crate::store) struct Standby {
+    /// Under the limits of all nodes together.
     policies: Box<[Policy]>,
-    /// Whether each policy has a lower limit here than all nodes together.
-    are_shares: Box<[bool]>,
+    nodes: NodeCount,
+    clock: Option<Arc<dyn Clock>>,
+    /// Created when they are first needed, which is seldom, and again when the number of nodes has changed.
+    shares: RwLock<Option<Arc<Share>>>,
+}
+
+/// The policies under this node's share of every limit.
+struct Share {
     /// The number of nodes that share the limits.
     nodes: NonZeroU32,
-    clock: Option<Arc<dyn Clock>>,
-    /// Created when it is first needed, which is seldom.
-    ledger: OnceLock<MemoryLedger>,
+    policies: Box<[Policy]>,
+    /// Whether each policy has a lower limit here than all nodes together.
+    are_lower: Box<[bool]>,
+    /// Has the states, which stay as the shares change.
+    store: MemoryStore,
+    ledger: MemoryLedger,
 }
 
 /// A decision in place of the store, which has failed with this error; without one, it was not asked, since it is known to be
@@ -44,38 +55,44 @@ pub(super) fn is_of_the_call(error: &StoreError) -> bool {
 }
 
 impl Standby {
-    /// Creates a standby with one node's share of every limit.
+    /// Creates a standby of a node that has its share of every limit, or the whole one if nothing tells how many nodes there are.
     pub(in crate::store) fn new(
         policies: &[Policy],
-        nodes: NonZeroU32,
+        nodes: Option<NodeCount>,
         clock: Option<Arc<dyn Clock>>,
     ) -> Self {
-        let shares = policies.iter().map(|policy| {
-            let whole = policy.algorithm();
-            let share = whole.shared_by(nodes);
-            // A refusal without the store does not count for a penalty.
-            let policy = policy.limited_by(share).without_penalty();
-            (policy, share != *whole)
-        });
-        let (policies, are_shares): (Vec<_>, Vec<_>) = shares.unzip();
+        // A refusal without the store does not count for a penalty.
+        let policies = policies
+            .iter()
+            .map(|policy| policy.clone().without_penalty());
         Self {
-            policies: policies.into(),
-            are_shares: are_shares.into(),
-            nodes,
+            policies: policies.collect(),
+            nodes: nodes.unwrap_or_else(|| NodeCount::new(1)),
             clock,
-            ledger: OnceLock::new(),
+            shares: RwLock::default(),
         }
     }
 
-    fn ledger(&self) -> &MemoryLedger {
-        self.ledger.get_or_init(|| {
-            let store = MemoryStore::new();
-            let store = match &self.clock {
-                Some(clock) => store.clock(Arc::clone(clock)),
-                None => store,
-            };
-            store.ledger(&self.policies)
-        })
+    /// Returns the policies under the share of this node, as many nodes as there are now.
+    fn shares(&self) -> Arc<Share> {
+        let nodes = self.nodes.divisor();
+        if let Some(shares) = self.opened().filter(|shares| shares.nodes == nodes) {
+            return shares;
+        }
+        let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
+        let store = match (&*shares, &self.clock) {
+            (Some(shares), _) if shares.nodes == nodes => return Arc::clone(shares),
+            (Some(before), _) => before.store.clone(),
+            (None, Some(clock)) => MemoryStore::new().clock(Arc::clone(clock)),
+            (None, None) => MemoryStore::new(),
+        };
+        Arc::clone(shares.insert(Arc::new(Share::new(&self.policies, nodes, store))))
+    }
+
+    /// Returns what has been needed before, if anything has.
+    fn opened(&self) -> Option<Arc<Share>> {
+        let shares = self.shares.read();
+        shares.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn store_failure(&self, charge: &Charge) -> OnStoreFailure {
@@ -122,8 +139,9 @@ impl Standby {
         charges: &[Charge],
         failure: Option<StoreError>,
     ) -> Result<Outcomes, StoreError> {
-        let charges = self.charges_here(charges, failure)?;
-        Ok(self.marked(self.ledger().charge_now(&charges)))
+        let shares = self.shares();
+        let charges = self.charges_here(&shares, charges, failure)?;
+        Ok(self.marked(&shares, shares.ledger.charge_now(&charges)))
     }
 
     /// Takes as many units as there are.
@@ -132,14 +150,15 @@ impl Standby {
         charges: &[Charge],
         failure: Option<StoreError>,
     ) -> Result<(u32, Outcomes), StoreError> {
-        let here = self.charges_here(charges, failure)?;
-        let (mut units, outcomes) = self.ledger().take_up_to_now(&here);
+        let shares = self.shares();
+        let here = self.charges_here(&shares, charges, failure)?;
+        let (mut units, outcomes) = shares.ledger.take_up_to_now(&here);
         // A policy that allows everything limits nothing.
         let is_unlimited = here.iter().all(|charge| charge.cost == 0);
         if is_unlimited && outcomes.is_allowed() {
             units = charges.iter().map(Charge::cost).max().unwrap_or(0);
         }
-        Ok((units, self.marked(outcomes)))
+        Ok((units, self.marked(&shares, outcomes)))
     }
 
     /// Returns the outcomes that [`charge`](Self::charge) would have.
@@ -148,8 +167,9 @@ impl Standby {
         charges: &[Charge],
         failure: Option<StoreError>,
     ) -> Result<Outcomes, StoreError> {
-        let charges = self.charges_here(charges, failure)?;
-        Ok(self.marked(self.ledger().peek_now(&charges)))
+        let shares = self.shares();
+        let charges = self.charges_here(&shares, charges, failure)?;
+        Ok(self.marked(&shares, shares.ledger.peek_now(&charges)))
     }
 
     /// Returns the same without the states of the keys.
@@ -163,6 +183,7 @@ impl Standby {
 
     fn charges_here(
         &self,
+        shares: &Share,
         charges: &[Charge],
         failure: Option<StoreError>,
     ) -> Result<Charges, StoreError> {
@@ -171,7 +192,7 @@ impl Standby {
             here.push(match self.store_failure(charge) {
                 // A charge in shadow refuses no request.
                 OnStoreFailure::Refuse if charge.is_shadow => Charge { cost: 0, ..*charge },
-                OnStoreFailure::Local => self.at_its_share(*charge),
+                OnStoreFailure::Local => shares.charge(*charge),
                 // Only a block denies a charge of cost 0.
                 OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),
                 OnStoreFailure::Refuse => {
@@ -182,35 +203,14 @@ impl Standby {
         Ok(here)
     }
 
-    /// Returns the charge under this node's share of its limit.
-    fn at_its_share(&self, charge: Charge) -> Charge {
-        let (Some(limit), Some(policy)) = (charge.limit, self.policies.get(charge.policy)) else {
-            return charge;
-        };
-        let limit = match charge.beyond {
-            0 => Some(limit.shared_by(self.nodes)),
-            // The part beyond the limit of a policy with a factor is the price of the request, which is not
-            // divided.
-            more => {
-                let algorithm = policy.algorithm();
-                let whole = algorithm.leaving(limit, more);
-                whole.and_then(|whole| algorithm.beyond(whole.shared_by(self.nodes), more))
-            }
-        };
-        Charge {
-            limit: limit.or(charge.limit),
-            ..charge
-        }
-    }
-
     /// Marks outcomes with this node's share of the limit, and removes those of policies that allow
     /// everything.
-    fn marked(&self, mut outcomes: Outcomes) -> Outcomes {
+    fn marked(&self, shares: &Share, mut outcomes: Outcomes) -> Outcomes {
         outcomes.retain(|policy, outcome| {
             let Some(opened) = self.policies.get(policy) else {
                 return true;
             };
-            if self.are_shares.get(policy) == Some(&true) && !outcome.is_overridden() {
+            if shares.are_lower.get(policy) == Some(&true) && !outcome.is_overridden() {
                 *outcome = outcome.overridden(opened.algorithm().period());
             }
             let lets_go_on = opened.store_failure() == OnStoreFailure::Allow;
@@ -233,15 +233,17 @@ impl Standby {
         }
         let changed = changed.map_err(StoreError::already_logged);
         match amendment {
-            Amendment::Block(_) => drop(self.ledger().amend_now(charges, amendment)?),
+            Amendment::Block(_) => drop(self.shares().ledger.amend_now(charges, amendment)?),
             Amendment::Refund | Amendment::Settle if changed.is_err() => {
                 return self.change_usage(charges, amendment, changed);
             }
             Amendment::Reset | Amendment::Unblock => {
                 // Where nothing was ever kept there is nothing to change.
-                if let Some(kept) = self.ledger.get() {
-                    let here = charges.iter().map(|charge| self.at_its_share(*charge));
-                    kept.amend_now(&here.collect::<Charges>(), amendment)?;
+                if let Some(shares) = self.opened() {
+                    let here = charges.iter().map(|charge| shares.charge(*charge));
+                    shares
+                        .ledger
+                        .amend_now(&here.collect::<Charges>(), amendment)?;
                 }
             }
             // Nothing that the store has charged was charged here, and overrides hold in the store alone.
@@ -257,26 +259,27 @@ impl Standby {
         charges: &[Charge],
         amendment: Amendment,
     ) -> Result<bool, StoreError> {
-        let Some(ledger) = self.ledger.get() else {
+        let Some(shares) = self.opened() else {
             return Ok(true);
         };
-        ledger.amend_now(&self.kept_here(charges), amendment)
+        let here = self.kept_here(&shares, charges);
+        shares.ledger.amend_now(&here, amendment)
     }
 
     /// Frees slots that were taken here.
     #[cfg(feature = "redis")]
     pub(in crate::store) fn release(&self, charges: &[Charge]) {
-        if let Some(ledger) = self.ledger.get()
+        if let Some(shares) = self.opened()
             && !charges.is_empty()
         {
-            let _ = ledger.amend_now(charges, Amendment::Release);
+            let _ = shares.ledger.amend_now(charges, Amendment::Release);
         }
     }
 
     /// Returns the charges that are decided here, each under this node's share of its limit.
-    fn kept_here(&self, charges: &[Charge]) -> Charges {
+    fn kept_here(&self, shares: &Share, charges: &[Charge]) -> Charges {
         let here = charges.iter().filter(|charge| self.is_local(&[**charge]));
-        here.map(|charge| self.at_its_share(*charge)).collect()
+        here.map(|charge| shares.charge(*charge)).collect()
     }
 
     fn change_usage(
@@ -285,8 +288,9 @@ impl Standby {
         amendment: Amendment,
         failed: Result<bool, StoreError>,
     ) -> Result<bool, StoreError> {
-        let here = self.kept_here(charges);
-        let changed = self.ledger().amend_now(&here, amendment)?;
+        let shares = self.shares();
+        let here = self.kept_here(&shares, charges);
+        let changed = shares.ledger.amend_now(&here, amendment)?;
         let refuses = |charge| self.store_failure(charge) == OnStoreFailure::Refuse;
         if charges.iter().any(refuses) {
             return failed;
@@ -298,13 +302,54 @@ impl Standby {
     pub(in crate::store) fn learn(&self, charge: &Charge, blocked: Micros) {
         // Neither needs room.
         let _ = if blocked > Micros::ZERO {
-            self.ledger()
+            let shares = self.shares();
+            shares
+                .ledger
                 .amend_now(&[*charge], Amendment::Block(blocked))
-        } else if let Some(ledger) = self.ledger.get() {
-            ledger.amend_now(&[*charge], Amendment::Unblock)
+        } else if let Some(shares) = self.opened() {
+            shares.ledger.amend_now(&[*charge], Amendment::Unblock)
         } else {
             Ok(true)
         };
+    }
+}
+
+impl Share {
+    fn new(policies: &[Policy], nodes: NonZeroU32, store: MemoryStore) -> Self {
+        let shares = policies.iter().map(|policy| {
+            let whole = policy.algorithm();
+            let share = whole.shared_by(nodes);
+            (policy.limited_by(share), share != *whole)
+        });
+        let (policies, are_lower): (Vec<_>, Vec<_>) = shares.unzip();
+        Self {
+            nodes,
+            ledger: store.ledger(&policies),
+            policies: policies.into(),
+            are_lower: are_lower.into(),
+            store,
+        }
+    }
+
+    /// Returns the charge under this node's share of its limit.
+    fn charge(&self, charge: Charge) -> Charge {
+        let (Some(limit), Some(policy)) = (charge.limit, self.policies.get(charge.policy)) else {
+            return charge;
+        };
+        let limit = match charge.beyond {
+            0 => Some(limit.shared_by(self.nodes)),
+            // The part beyond the limit of a policy with a factor is the price of the request, which is not
+            // divided.
+            more => {
+                let algorithm = policy.algorithm();
+                let whole = algorithm.leaving(limit, more);
+                whole.and_then(|whole| algorithm.beyond(whole.shared_by(self.nodes), more))
+            }
+        };
+        Charge {
+            limit: limit.or(charge.limit),
+            ..charge
+        }
     }
 }
 
@@ -327,7 +372,7 @@ mod tests {
     fn turns_under_the_limit_of_a_plan_are_given_back_at_the_share_at_which_they_were_charged() {
         let queue = LeakyQueue::per_second(10).places(9);
         let policy = Policy::new("queue", queue).on_store_failure(OnStoreFailure::Local);
-        let two = NonZeroU32::MIN.saturating_add(1);
+        let two = Some(NodeCount::new(2));
         let standby = Standby::new(&[policy], two, Some(Arc::new(ManualClock::new())));
         let charge = Charge::new(0, "ann".into_key(), 1).under(Limit::new(100, 100));
         let take = || {

@@ -3,7 +3,6 @@
 //! One watch serves all limiters over a store, so that an outage is found and logged once.
 
 use std::fmt;
-use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,6 +13,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use super::breaker::{Breaker, KeyPart};
+use super::node_count::NodeCount;
 use super::report::Report;
 use super::standby::{Instead, Standby};
 use crate::clock::Timers;
@@ -61,6 +61,7 @@ pub(in crate::store) type Probe = Pin<Box<dyn Future<Output = Result<(), StoreEr
 /// Watches whether a store is there, probes it while it is away, and reports to operators.
 pub(in crate::store) struct Watch {
     remote: Arc<dyn Remote>,
+    nodes: Option<NodeCount>,
     report: Report,
     breaker: Breaker,
     /// When the server last answered, within some milliseconds, in milliseconds since the watch was created;
@@ -104,8 +105,13 @@ const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
 
 impl Watch {
     /// Watches this store under this name in the log.
-    pub(in crate::store) fn new(remote: Arc<dyn Remote>, store: String) -> Self {
+    pub(in crate::store) fn new(
+        remote: Arc<dyn Remote>,
+        store: String,
+        nodes: Option<NodeCount>,
+    ) -> Self {
         Self {
+            nodes,
             breaker: Breaker::new(remote.are_parts_guessed()),
             remote,
             report: Report::new(store),
@@ -127,6 +133,7 @@ impl Watch {
     pub(in crate::store) fn stats(&self, kind: &'static str) -> StoreStats {
         let mut stats = StoreStats::new(kind);
         self.report.store().clone_into(&mut stats.name);
+        stats.nodes = self.nodes.as_ref().map(NodeCount::get);
         stats.failing_parts = self.breaker.open() as u64;
         stats.is_up = stats.failing_parts == 0;
         let away = self.times().went_away.map(|since| since.elapsed());
@@ -135,16 +142,11 @@ impl Watch {
         stats
     }
 
-    /// Notes that these policies are decided without the store while it is away. If `nodes` was not set,
+    /// Notes that these policies are decided without the store while it is away. If nothing tells how many nodes there are,
     /// warns once of what an outage can let through, of each `store`, such as `the store "ratelimit"`.
-    pub(in crate::store) fn stands_in(
-        &self,
-        standby: &Arc<Standby>,
-        nodes: Option<NonZeroU32>,
-        store: &str,
-    ) {
+    pub(in crate::store) fn stands_in(&self, standby: &Arc<Standby>, store: &str) {
         self.report.add(Arc::downgrade(standby));
-        if nodes.is_none() && standby.keeps_any() {
+        if self.nodes.is_none() && standby.keeps_any() {
             warn_once_of(&WHOLE_LIMITS, store.to_owned());
         }
     }
@@ -459,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_task_that_ends_leaves_the_next_alone() {
-        let watch = Arc::new(Watch::new(Arc::new(Nowhere), String::new()));
+        let watch = Arc::new(Watch::new(Arc::new(Nowhere), String::new(), None));
         let place = KeyPart { part: 0, slot: 0 };
         let goes_away = || {
             while !watch.breaker.is_open(0) {

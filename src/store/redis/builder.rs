@@ -1,7 +1,6 @@
 //! The builder of a store in Redis.
 
 use std::fmt::Display;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use super::address::place;
 use super::address::server;
 #[cfg(feature = "redis-cluster")]
 use super::cluster::Seeds;
+use super::counting::Counting;
 use super::failure::failure;
 use super::greeting::greet;
 use super::lease_options::Lease;
@@ -24,6 +24,7 @@ use super::sentinel::Sentinels;
 #[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::store::NodeCount;
 use crate::store::denials::KeyEpochs;
 use crate::store::outage::Watch;
 
@@ -41,7 +42,9 @@ pub struct RedisStoreBuilder {
     slot_life: Duration,
     lease: Option<Lease>,
     /// `None` unless it was set.
-    nodes: Option<u32>,
+    nodes: Option<NodeCount>,
+    nodes_at_least: Option<u32>,
+    are_counted: bool,
 }
 
 /// The name in the log of a server to which the program itself has connected.
@@ -108,6 +111,8 @@ impl RedisStore {
             slot_life: SLOT_LIFE,
             lease: None,
             nodes: None,
+            nodes_at_least: None,
+            are_counted: false,
         }
     }
 }
@@ -187,10 +192,36 @@ impl RedisStoreBuilder {
     ///
     /// If there are fewer nodes than that, clients get less meanwhile, and if there are more, more. Without
     /// this number, each node admits as much as all nodes together otherwise do, and the log warns of it
-    /// once.
-    pub fn nodes(self, nodes: u32) -> Self {
+    /// once. A [`NodeCount`] is a handle by which the number changes, and [`nodes_live`](Self::nodes_live) has the
+    /// nodes counted.
+    pub fn nodes(self, nodes: impl Into<NodeCount>) -> Self {
         Self {
-            nodes: Some(nodes),
+            nodes: Some(nodes.into()),
+            are_counted: false,
+            ..self
+        }
+    }
+
+    /// Has the nodes counted that share the store, where their number changes, as under an autoscaler. All nodes
+    /// have to do so.
+    ///
+    /// From the first limiter on, the thread of the store notes once a second that this process runs: a call of its own,
+    /// to one server. A process that has not noted it for three seconds is gone. While the store is away, the last count
+    /// holds. A process that starts meanwhile takes [`nodes_at_least`](Self::nodes_at_least).
+    /// [`StoreStats::nodes`](crate::observe::StoreStats::nodes) shows the count.
+    pub fn nodes_live(self) -> Self {
+        Self {
+            nodes: None,
+            are_counted: true,
+            ..self
+        }
+    }
+
+    /// Sets what the count of [`nodes_live`](Self::nodes_live) is at least: from 1, the default. Until a process that
+    /// starts has been answered, it takes this number.
+    pub fn nodes_at_least(self, nodes: u32) -> Self {
+        Self {
+            nodes_at_least: Some(nodes),
             ..self
         }
     }
@@ -374,17 +405,31 @@ impl RedisStoreBuilder {
                 remedy,
             ));
         }
-        let nodes = self.nodes.map(|nodes| {
-            let remedy = "give the number of nodes that share the store, 1 or more";
-            NonZeroU32::new(nodes).ok_or_else(|| ConfigError::new("nodes", nodes, remedy))
-        });
+        let nodes = match (self.are_counted, self.nodes_at_least) {
+            (true, least) => Some(NodeCount::new(least.unwrap_or(1))),
+            (false, None) => self.nodes,
+            (false, Some(least)) => {
+                let remedy = "have the nodes counted, `nodes_live`, or leave it out";
+                return Err(ConfigError::new("nodes_at_least", least, remedy));
+            }
+        };
+        let option = if self.are_counted {
+            "nodes_at_least"
+        } else {
+            "nodes"
+        };
+        nodes.as_ref().map_or(Ok(()), |nodes| nodes.check(option))?;
         let lease = self.lease.map(Lease::life).transpose()?;
         let link = Arc::new(link());
         let prefix: Arc<str> = self.prefix.into();
         let reach = RedisRemote::new(Arc::clone(&link), Arc::clone(&prefix));
         Ok(RedisStore {
-            nodes: nodes.transpose()?,
-            watch: Arc::new(Watch::new(Arc::new(reach), servers)),
+            counting: nodes
+                .clone()
+                .filter(|_| self.are_counted)
+                .map(|nodes| Arc::new(Counting::new(nodes))),
+            watch: Arc::new(Watch::new(Arc::new(reach), servers, nodes.clone())),
+            nodes,
             link,
             prefix,
             remember_denials_for: self.remember_denials_for,

@@ -7,6 +7,7 @@ mod calls;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod connection;
+mod counting;
 mod denials;
 mod failure;
 #[cfg(test)]
@@ -45,12 +46,12 @@ mod slots;
 mod view;
 
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use self::batcher::Batcher;
 use self::calls::Calls;
+use self::counting::Counting;
 use self::denials::DenialCache;
 use self::in_use::SlotsInUse;
 use self::lease::{NodeClock, Terms};
@@ -63,7 +64,7 @@ use self::script::Script;
 use self::settlement::Settling;
 use super::denials::KeyEpochs;
 use super::outage::{Standby, Watch};
-use super::{Availability, Store};
+use super::{Availability, NodeCount, Store};
 #[cfg(feature = "calendar")]
 use crate::algorithm::Algorithm;
 use crate::algorithm::Lua;
@@ -116,7 +117,9 @@ pub struct RedisStore {
     link: Arc<Link>,
     watch: Arc<Watch>,
     prefix: Arc<str>,
-    nodes: Option<NonZeroU32>,
+    nodes: Option<NodeCount>,
+    /// Counts the nodes, if that was asked for.
+    counting: Option<Arc<Counting>>,
     remember_denials_for: Duration,
     slot_life: Duration,
     /// The longest life of a leased unit, or `None` if no unit is leased.
@@ -218,6 +221,9 @@ impl Store for RedisStore {
         let deciding = Deciding::new(&policies, terms.clone());
         let leases = terms.map(|terms| self.leases(given, terms));
         let standby = self.standby(given);
+        if let Some(counting) = &self.counting {
+            counting.begin(&self.link, &self.prefix);
+        }
         let calls = Arc::new(Calls {
             standby,
             watch: Arc::clone(&self.watch),
@@ -263,10 +269,9 @@ impl RedisStore {
         let clock = self.clock.clone();
         #[cfg(not(feature = "testing"))]
         let clock = None;
-        let nodes = self.nodes.unwrap_or(NonZeroU32::MIN);
-        let standby = Arc::new(Standby::new(policies, nodes, clock));
+        let standby = Arc::new(Standby::new(policies, self.nodes.clone(), clock));
         let store = format!("the store {:?}", self.prefix);
-        self.watch.stands_in(&standby, self.nodes, &store);
+        self.watch.stands_in(&standby, &store);
         standby
     }
 

@@ -16,7 +16,7 @@ pub(crate) use self::change::Meanwhile;
 pub use self::change::{Change, Changed, Write};
 pub use self::ledger::SharedLedger;
 
-use super::{Availability, Reply, Store};
+use super::{Availability, NodeCount, Reply, Store};
 use crate::error::{ConfigError, StoreError};
 use crate::policy::{Policy, check_names};
 
@@ -174,7 +174,7 @@ impl<I: Items> SharedStore<I> {
     }
 
     /// Sets how many nodes share the store: see [`Availability::nodes`].
-    pub fn nodes(self, nodes: u32) -> Self {
+    pub fn nodes(self, nodes: impl Into<NodeCount>) -> Self {
         let availability = self.availability.nodes(nodes);
         Self {
             availability,

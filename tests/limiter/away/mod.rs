@@ -6,7 +6,7 @@ pub(crate) mod switch;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tower_ratelimit::store::{Items, SharedStore};
+use tower_ratelimit::store::{Items, NodeCount, SharedStore};
 use tower_ratelimit::{FixedWindow, Limiter, OnStoreFailure, Policy};
 
 use switch::Switch;
@@ -286,4 +286,29 @@ fn options_that_cannot_be_are_errors() {
     for deadline in [Duration::ZERO, Duration::from_secs(61)] {
         assert_eq!(build(store().deadline(deadline)).field(), "deadline");
     }
+}
+
+/// What was counted under the first share still counts.
+#[tokio::test(start_paused = true)]
+async fn the_share_of_a_node_follows_the_number_of_nodes_and_what_was_used_stays_used() {
+    let (switch, nodes) = (Switch::new(), NodeCount::new(2));
+    let store = SharedStore::new(switch.clone()).nodes(nodes.clone());
+    let limiter = limiter(&store, [daily(12)]);
+    limiter.block("ben", Duration::from_secs(60)).await.unwrap();
+    lose(&switch, &limiter).await;
+    let take = async |key: &'static str, units| {
+        let told = limiter.check(key, units).await.unwrap();
+        let limit = told.binding().unwrap().1.limit();
+        (told.is_allowed(), limit)
+    };
+    assert_eq!(take("ann", 4).await, (true, 6));
+    nodes.set(3).unwrap();
+    assert_eq!(take("ann", 1).await, (false, 4));
+    assert!(!take("ben", 1).await.0);
+    nodes.set(1).unwrap();
+    assert_eq!(take("ann", 8).await, (true, 12));
+    assert_eq!(take("ann", 1).await, (false, 12));
+    let error = nodes.set(0).unwrap_err();
+    assert!(error.to_string().contains("1 or more"), "{error}");
+    assert_eq!(nodes.get(), 1);
 }

@@ -1,0 +1,191 @@
+//! Values that do not stand in the file of limits: in an environment variable, or in a file of their own.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::shape::Shape;
+use super::tree::{Node, Value};
+use super::vocabulary::{Vocabulary, setting};
+use super::walk::At;
+
+/// Where a secret is.
+pub(super) static SECRET: Vocabulary<()> = Vocabulary(&[
+    setting("env")
+        .says("The environment variable that has the value.")
+        .together(Shape::Text),
+    setting("file")
+        .says(
+            "The absolute path of the file that has the value, which ends at a line break; it may begin with \
+             $CREDENTIALS_DIRECTORY.",
+        )
+        .together(Shape::Text),
+]);
+
+/// Where a number is.
+pub(super) static NUMBER: Vocabulary<()> = Vocabulary(&[setting("env")
+    .says("The environment variable that has the number.")
+    .together(Shape::Text)]);
+
+/// Where systemd puts the credentials of a unit.
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+
+/// A longer file is no secret.
+const LONGEST: u64 = 64 * 1024;
+
+/// Reads a text, or that of an environment variable or of a file. No message shows it.
+pub(super) fn secret(at: &At<'_>) -> Option<String> {
+    if !at.is_table() {
+        return at.text().map(str::to_owned);
+    }
+    let table = at.table(&SECRET)?;
+    table.either("env", "file");
+    let Some(file) = table.get("file") else {
+        let remedy = "name an environment variable, or give `file`, the path of a file";
+        return variable(table.need("env", remedy)?);
+    };
+    let path = path_of(file.text()?).or_else(|why| file.refuse(why).ok_or(()));
+    let path = path.ok()?;
+    warn_of_readers(file, &path);
+    read(&path).or_else(|why| file.refuse(why).ok_or(())).ok()
+}
+
+/// Reads a number of nodes, or that of an environment variable.
+pub(super) fn nodes(at: &At<'_>) -> Option<u32> {
+    let (at, number) = if at.is_table() {
+        let table = at.table(&NUMBER)?;
+        let name = table.need("env", "name an environment variable")?;
+        let value = variable(name)?;
+        let number = value.trim().parse().ok().or_else(|| {
+            let value: String = value.chars().take(20).collect();
+            name.refuse(format!(
+                "this environment variable is {value:?}; set it to a whole number"
+            ))
+        });
+        (name.clone(), number?)
+    } else {
+        (at.clone(), at.integer()?)
+    };
+    match number {
+        0 => at.refuse("0 nodes serve no request; give 1 or more"),
+        number => Some(number),
+    }
+}
+
+/// Reads an environment variable of this name.
+fn variable(name: &At<'_>) -> Option<String> {
+    let variable = name.text()?;
+    let is_name = !variable.is_empty() && !variable.contains(['=', '\0']);
+    // In place of a name, the secret itself may stand there.
+    let is_usual = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let shown = if variable.contains('_') && variable.chars().all(is_usual) {
+        format!("the environment variable {variable:?}")
+    } else {
+        "this environment variable".to_owned()
+    };
+    match is_name.then(|| env::var(variable)) {
+        Some(Ok(value)) => Some(value),
+        Some(Err(env::VarError::NotUnicode(_))) => name.refuse(format!("{shown} is not text")),
+        _ => name.refuse(format!("{shown} is not set; set it, or name another")),
+    }
+}
+
+/// Returns the path that this text names. No message shows it, since the secret itself may stand in its place.
+fn path_of(text: &str) -> Result<PathBuf, String> {
+    let credential = text.strip_prefix('$').and_then(|rest| {
+        let rest = rest.strip_prefix(CREDENTIALS)?;
+        rest.strip_prefix('/')
+    });
+    let path = match credential {
+        None => PathBuf::from(text),
+        Some(credential) => {
+            let folder = env::var_os(CREDENTIALS).ok_or_else(|| {
+                format!(
+                    "${CREDENTIALS} is not set; give the unit LoadCredential= or SetCredential=, or write the whole path"
+                )
+            })?;
+            Path::new(&folder).join(credential)
+        }
+    };
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(format!(
+            "this is no absolute path; write one from the root, such as /run/secrets/redis-url, or from ${CREDENTIALS}"
+        ))
+    }
+}
+
+/// Reads a secret from a file, whose last line break is not a part of it.
+fn read(path: &Path) -> Result<String, String> {
+    let unreadable = |error: std::io::Error| {
+        format!("this file cannot be read: {error}; name one that this process may read")
+    };
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err("this is no file; name one that has the secret alone".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    let read = file.take(LONGEST + 1).read_to_end(&mut bytes);
+    if read.map_err(unreadable)? as u64 > LONGEST {
+        return Err(format!(
+            "this file has more than {LONGEST} bytes; name one that has the secret alone"
+        ));
+    }
+    let mut text = String::from_utf8(bytes)
+        .map_err(|_| "this file is not text in UTF-8; write the secret as text".to_owned())?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
+
+/// Warns of a secret that other users of this machine may read.
+#[cfg(unix)]
+fn warn_of_readers(at: &At<'_>, path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+
+    let mode = fs::metadata(path).map_or(0, |it| it.permissions().mode());
+    if mode & 0o004 != 0 {
+        at.warn(
+            "other users of this machine may read this file; take that right away, `chmod o-r`",
+        );
+    }
+}
+
+#[cfg(not(unix))]
+fn warn_of_readers(_: &At<'_>, _: &Path) {}
+
+/// Returns a value as text, with what its variables and files have.
+pub(super) fn resolved(node: &Node) -> String {
+    match &node.value {
+        Value::List(list) => {
+            let list: Vec<String> = list.iter().map(resolved).collect();
+            format!("{list:?}")
+        }
+        Value::Table(entries) => {
+            // A value that moves from the file into the environment has not changed.
+            if let [only] = entries.as_slice()
+                && let Value::Text(text) = &only.node.value
+            {
+                match &*only.name {
+                    "env" => return env::var(text).unwrap_or_default(),
+                    "file" => return path_of(text).and_then(|it| read(&it)).unwrap_or_default(),
+                    _ => {}
+                }
+            }
+            let fields = entries.iter();
+            let mut fields: Vec<(&str, String)> = fields
+                .map(|entry| (&*entry.name, resolved(&entry.node)))
+                .collect();
+            fields.sort_unstable();
+            format!("{fields:?}")
+        }
+        Value::Text(text) => text.clone(),
+        value => value.shown(),
+    }
+}
