@@ -26,6 +26,14 @@ pub(super) struct Descriptors {
         hide_possible_values = true
     )]
     headers: Names,
+    /// The metrics of descriptors: own, or envoy, under the names of envoyproxy/ratelimit
+    #[arg(
+        long,
+        value_name = "NAMES",
+        default_value = "own",
+        hide_possible_values = true
+    )]
+    stats: Metrics,
     /// The time for a decision about descriptors, if the call of Envoy says none
     #[arg(long, value_name = "TIME", default_value = "15ms", value_parser = length)]
     grpc_deadline: Duration,
@@ -34,6 +42,12 @@ pub(super) struct Descriptors {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Names {
     Draft,
+    Envoy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Metrics {
+    Own,
     Envoy,
 }
 
@@ -50,6 +64,7 @@ impl Descriptors {
                 Names::Envoy => Headers::Envoy,
             },
             time: self.grpc_deadline,
+            their_metrics: self.stats == Metrics::Envoy,
         };
         let limits = limits.clone();
         let open = move |builder| limits.config().limiter_of(builder);

@@ -2,13 +2,14 @@
 //!
 //! `yaml.rs` reads a text, `file.rs` the limits in it, and `directory.rs` all files of a directory. `rules.rs` finds the limit of a
 //! descriptor, `domain.rs` has the limiter of all limits of a domain, `question.rs` decides about a request, and `answer.rs` writes
-//! the answer for Envoy.
+//! the answer for Envoy. `json.rs` takes the same questions over HTTP.
 
 mod answer;
 mod directory;
 mod domain;
 mod explain;
 mod file;
+pub(crate) mod json;
 mod question;
 mod rules;
 mod statistics;
@@ -63,6 +64,7 @@ pub struct RateLimits {
 /// - a refused request charges nothing
 /// - headers: those of the IETF draft, and `Retry-After`
 /// - time: 15 ms
+/// - metrics: those of this server
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whether refused requests are charged, as `envoyproxy/ratelimit` does.
@@ -71,6 +73,8 @@ pub struct Options {
     pub headers: Headers,
     /// The time for a decision, where the caller says none.
     pub time: Duration,
+    /// Whether the metrics have the names of `envoyproxy/ratelimit`.
+    pub their_metrics: bool,
 }
 
 impl Default for Options {
@@ -79,6 +83,7 @@ impl Default for Options {
             charge_refused: false,
             headers: Headers::default(),
             time: Duration::from_millis(15),
+            their_metrics: false,
         }
     }
 }
@@ -255,7 +260,16 @@ impl RateLimits {
 
     /// Reports what was counted to the recorder.
     pub(crate) fn publish(&self) {
-        statistics::publish(&self.inner.statistics, self.error().is_some());
+        let Inner {
+            statistics,
+            options,
+            ..
+        } = &*self.inner;
+        if options.their_metrics {
+            statistics::publish_as_theirs(statistics);
+        } else {
+            statistics::publish(statistics, self.error().is_some());
+        }
     }
 
     /// Returns what is in force, for operators.

@@ -130,6 +130,44 @@ pub(super) fn publish(statistics: &Statistics, is_refused: bool) {
     gauge!(ERROR).set(f64::from(u8::from(is_refused)));
 }
 
+/// Reports the counts under the names that the Prometheus mapping of `envoyproxy/ratelimit` gives. What stands below the second
+/// level is a part of the second label.
+pub(super) fn publish_as_theirs(statistics: &Statistics) {
+    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    statistics.each(|domain, path, counts| {
+        let (first, rest) = match path.split_once('.') {
+            Some((first, rest)) => (first, Some(rest)),
+            None => (path, None),
+        };
+        let labels = [
+            ("domain", Some(domain)),
+            ("key1", Some(first)),
+            ("key2", rest),
+        ];
+        let labels = labels
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?.to_owned())));
+        let labels: Vec<(&str, String)> = labels.collect();
+        counter!("ratelimit_service_rate_limit_total_hits", &labels).absolute(read(&counts.asked));
+        counter!("ratelimit_service_rate_limit_over_limit", &labels).absolute(read(&counts.over));
+        counter!("ratelimit_service_rate_limit_near_limit", &labels).absolute(read(&counts.near));
+        counter!("ratelimit_service_rate_limit_within_limit", &labels)
+            .absolute(read(&counts.within));
+        counter!("ratelimit_service_rate_limit_shadow_mode", &labels)
+            .absolute(read(&counts.shadow));
+    });
+    let method = "ShouldRateLimit";
+    counter!("ratelimit_service_total_requests", "grpc_method" => method)
+        .absolute(read(&statistics.calls));
+    let error = |kind: &'static str| counter!("ratelimit_service_should_rate_limit_error", "err_type" => kind);
+    error("service_error").absolute(read(&statistics.invalid));
+    error("redis_error").absolute(read(&statistics.unavailable));
+    counter!("ratelimit_service_rate_limit_domain_not_found")
+        .absolute(read(&statistics.unknown_domain));
+    counter!("ratelimit_service_config_load_success").absolute(read(&statistics.loads));
+    counter!("ratelimit_service_config_load_error").absolute(read(&statistics.failed_loads));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

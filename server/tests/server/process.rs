@@ -399,8 +399,7 @@ fn a_flood_of_connections_is_no_flood_of_lines() {
 
 #[test]
 fn the_signals_of_the_file_are_read() {
-    let text =
-        "[policies.a]\nquota = \"100/minute\"\nkey = \"global\"\nadapt = true\n[adapt]\nsignals = [\"cpu\"]\n";
+    let text = "[policies.a]\nquota = \"100/minute\"\nkey = \"global\"\nadapt = true\n[adapt]\nsignals = [\"cpu\"]\n";
     let file = File::new("adapt.toml", text);
     let server = Server::start(&[file.path()]);
     let expected = "\nratelimit_adapt_signal_up{policy=\"a\",signal=\"cpu\"} 1\n";

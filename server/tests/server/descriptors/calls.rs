@@ -1,6 +1,7 @@
 //! The service over gRPC, and the program that serves it.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use ratelimitd::envoy::messages::envoy::service::ratelimit::v3::{
@@ -8,7 +9,7 @@ use ratelimitd::envoy::messages::envoy::service::ratelimit::v3::{
 };
 use ratelimitd::phase::Phase;
 use ratelimitd::ratelimit::{Options, RateLimits};
-use ratelimitd::server::{Answers, Bounds, Server};
+use ratelimitd::server::{self, Answers, Bounds};
 use ratelimitd::socket::Socket;
 use ratelimitd::{Gateway, Limits, envoy};
 use tokio::sync::watch;
@@ -22,6 +23,7 @@ use tonic_prost::ProstCodec;
 use tower_ratelimit::RedisStore;
 use tower_ratelimit::limiter::LimiterBuilder;
 
+use super::super::process::{HOST, Server};
 use super::super::program::{failed, printed};
 use super::super::scene::listener;
 use super::{Folder, descriptor, passes, request};
@@ -40,7 +42,7 @@ async fn serve(limits: impl Into<Option<RateLimits>>) -> (SocketAddr, watch::Sen
     let gateway = Gateway::new(Limits::none(None).unwrap(), None).answer_descriptors(limits);
     let phase = watch::Sender::new(Phase::Ready);
     let answers = Answers::Envoy(envoy::router(gateway, phase.subscribe()).unwrap());
-    let server = Server::new(Bounds::default(), phase.subscribe());
+    let server = server::Server::new(Bounds::default(), phase.subscribe());
     tokio::spawn(server.serve(Socket::Tcp(listener), answers));
     (address, phase)
 }
@@ -229,4 +231,114 @@ fn the_program_checks_and_explains_a_directory() {
         code == Some(1) && error.contains("unknown key 'kei'"),
         "{error}"
     );
+}
+
+/// Returns the status and the body of the response.
+fn post(address: &str, path: &str, body: &str) -> (u16, String) {
+    let mut client = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+    );
+    client.write_all(head.as_bytes()).unwrap();
+    // A body that is too large is not read to its end.
+    let _ = client.write_all(body.as_bytes());
+    let mut response = Vec::new();
+    let _ = client.read_to_end(&mut response);
+    let response = String::from_utf8(response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
+
+#[test]
+fn a_question_may_come_as_json() {
+    let folder = Folder::of(&[("shop.yaml", FILE)]);
+    let server = Server::start(&["--ratelimit-config", folder.path(), "--grpc", "127.0.0.1:0"]);
+    let question = r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "tenant", "value": "gold"}], "hitsAddend": "1"}]}"#;
+    let passed = post(&server.clients, "/json", question);
+    let told: serde_json::Value = serde_json::from_str(&passed.1).unwrap();
+    assert_eq!(passed.0, 200, "{told}");
+    assert_eq!(told["overallCode"], "OK");
+    let status = &told["statuses"][0];
+    assert_eq!(
+        status["currentLimit"],
+        serde_json::json!({ "requestsPerUnit": 1, "unit": "HOUR" })
+    );
+    let reset = status["durationUntilReset"].as_str().unwrap();
+    assert!(reset.ends_with('s') && reset != "0s", "{reset}");
+
+    let refused = post(&server.clients, "/json", question);
+    assert!(
+        refused.0 == 429 && refused.1.contains("OVER_LIMIT") && refused.1.contains("retry-after"),
+        "{refused:?}"
+    );
+    for (body, expected) in [
+        ("", "this is no RateLimitRequest: EOF"),
+        ("{\"domain\": 1}", "this is no RateLimitRequest: "),
+        ("{\"domains\": []}", "unrecognized field"),
+        ("{} x", "trailing characters"),
+        ("{}", "domain is empty; send"),
+    ] {
+        let (status, text) = post(&server.clients, "/json", body);
+        assert!(
+            status == 400 && text.contains(expected),
+            "{body}: {status} {text}"
+        );
+    }
+    let large = " ".repeat(2 << 20);
+    assert_eq!(post(&server.clients, "/json", &large).0, 413);
+    assert_eq!(post(&server.clients, "/other", question).0, 404);
+}
+
+#[test]
+fn what_is_decided_is_counted_under_our_names_or_theirs() {
+    let folder = Folder::of(&[("shop.yaml", FILE)]);
+    for (names, expected) in [
+        (
+            "own",
+            [
+                "ratelimitd_descriptor_units_total{domain=\"shop\",descriptor=\"tenant\",outcome=\"asked\"} 2",
+                "ratelimitd_descriptor_units_total{domain=\"shop\",descriptor=\"tenant\",outcome=\"within\"} 1",
+                "ratelimitd_descriptor_units_total{domain=\"shop\",descriptor=\"tenant\",outcome=\"over\"} 1",
+                "ratelimitd_descriptor_near_limit_units_total{domain=\"shop\",descriptor=\"tenant\"} 1",
+                "ratelimitd_descriptor_failed_calls_total{reason=\"invalid\"} 1",
+                "ratelimitd_descriptor_unknown_domain_total 1",
+                "ratelimitd_descriptor_calls_total 4",
+            ],
+        ),
+        (
+            "envoy",
+            [
+                "ratelimit_service_rate_limit_total_hits{domain=\"shop\",key1=\"tenant\"} 2",
+                "ratelimit_service_rate_limit_within_limit{domain=\"shop\",key1=\"tenant\"} 1",
+                "ratelimit_service_rate_limit_over_limit{domain=\"shop\",key1=\"tenant\"} 1",
+                "ratelimit_service_rate_limit_near_limit{domain=\"shop\",key1=\"tenant\"} 1",
+                "ratelimit_service_should_rate_limit_error{err_type=\"service_error\"} 1",
+                "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} 4",
+                "ratelimit_service_config_load_success 1",
+            ],
+        ),
+    ] {
+        let server = Server::start(&["--ratelimit-config", folder.path(), "--stats", names]);
+        let entry = "\"descriptors\": [{\"entries\": [{\"key\": \"tenant\", \"value\": \"a\"}]}]";
+        for domain in ["shop", "shop", "other", ""] {
+            post(
+                &server.clients,
+                "/json",
+                &format!("{{\"domain\": \"{domain}\", {entry}}}"),
+            );
+        }
+        let metrics = server.ops("/metrics", HOST);
+        for line in expected {
+            assert!(
+                metrics.contains(&format!("\n{line}\n")),
+                "{line} is not in\n{metrics}"
+            );
+        }
+        let status = server.ops("/status", HOST);
+        assert!(status.contains("\"domains\":\"shop\""), "{status}");
+        // Without a file of limits, nothing else is limited.
+        assert!(!metrics.contains("policy=\"address\""), "{metrics}");
+    }
 }
