@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tower::util::BoxCloneSyncService;
@@ -18,6 +18,7 @@ use crate::counted::Counted;
 use crate::forward::{Sender, Upstream};
 use crate::head::give_one_reading;
 use crate::limits::Limits;
+use crate::ratelimit::{RateLimits, json};
 use crate::refusals::Refusals;
 use crate::server::Client;
 use crate::{Body, full, question, told, trace};
@@ -34,6 +35,7 @@ pub struct Gateway {
     forwarding: Option<BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>>,
     /// Answers whether a request is within its limits.
     asking: question::Asking,
+    rate_limits: Option<RateLimits>,
 }
 
 impl Gateway {
@@ -67,7 +69,20 @@ impl Gateway {
             asking: BoxCloneSyncService::new(limits.layer().layer(allow).map_response(boxed)),
             limits,
             refusals: Refusals::new(REFUSALS),
+            rate_limits: None,
         }
+    }
+
+    /// Answers about the descriptors that Envoy sends, by these files.
+    pub fn answer_descriptors(self, rate_limits: impl Into<Option<RateLimits>>) -> Self {
+        Self {
+            rate_limits: rate_limits.into(),
+            ..self
+        }
+    }
+
+    pub(crate) fn rate_limits(&self) -> Option<&RateLimits> {
+        self.rate_limits.as_ref()
     }
 
     /// Logs this many refusals in each second for each policy.
@@ -126,6 +141,12 @@ impl Gateway {
         let mut request = Request::from_parts(parts, body);
         let trust = Trust::of(&config, client.peer.ip().to_canonical());
         request.extensions_mut().insert(client.peer);
+        // Beside an upstream, the path is one of that.
+        if let (Some(limits), None) = (&self.rate_limits, &self.forwarding)
+            && (trust.asks && request.method() == Method::POST && request.uri().path() == "/json")
+        {
+            return json::answer(limits, request.into_body()).await;
+        }
         if is_reserved(&request) {
             return self.answer_proxy(request, trust, &counted).await;
         }

@@ -19,6 +19,7 @@
 //! | [`gateway`] | chooses between `/_limit/*` and the upstream |
 //! | `question` | answers `/_limit/check` |
 //! | [`envoy`] | answers Envoy over gRPC |
+//! | [`ratelimit`] | decides about the descriptors that Envoy sends |
 //! | `forward` | sends a request to the upstream, and passes its response back |
 //! | `calls` | the connection to the upstream for calls of gRPC |
 //! | [`tls`] | which certificates of the upstream are trusted |
@@ -46,6 +47,7 @@ pub mod ops;
 pub mod phase;
 mod places;
 mod question;
+pub mod ratelimit;
 mod refusals;
 pub mod sample;
 pub mod server;

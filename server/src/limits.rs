@@ -9,6 +9,8 @@ use tower_ratelimit_config::{Config, Format, Watched};
 /// 100 requests a minute for each client address.
 const BUILT_IN: &str = include_str!("../limits.toml");
 
+const NONE: &str = "[policies.none]\nquota = \"unlimited\"\nkey = \"global\"\n";
+
 /// The limits of a file that is followed, or those of a text, which stay.
 #[derive(Clone, Debug)]
 pub enum Limits {
@@ -30,11 +32,24 @@ impl Limits {
     ///
     /// None, unless the text of this package has a mistake.
     pub fn built_in(store: Option<MemoryStore>) -> Result<Self, crate::BoxError> {
+        Self::of_text(BUILT_IN, store)
+    }
+
+    /// Returns limits that limit nothing, over this store, where other files alone limit.
+    ///
+    /// # Errors
+    ///
+    /// None, unless the text of this package has a mistake.
+    pub fn none(store: Option<MemoryStore>) -> Result<Self, crate::BoxError> {
+        Self::of_text(NONE, store)
+    }
+
+    fn of_text(text: &str, store: Option<MemoryStore>) -> Result<Self, crate::BoxError> {
         let builder = match store {
             Some(store) => Config::builder().store(store),
             None => Config::builder(),
         };
-        let config = builder.parse(BUILT_IN, Format::Toml)?;
+        let config = builder.parse(text, Format::Toml)?;
         let layer = config.layer()?;
         Ok(Self::Text { config, layer })
     }

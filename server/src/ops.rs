@@ -21,6 +21,7 @@ use tower_ratelimit_ops::metrics::Publisher;
 
 use crate::limits::Limits;
 use crate::phase::Phase;
+use crate::ratelimit::RateLimits;
 use crate::server::Server;
 use crate::token::Token;
 
@@ -67,19 +68,20 @@ impl Operators {
     }
 }
 
-/// Returns the routes for operators and their tools. The metrics and the status tell of these servers, by
-/// the flag of their listener.
+/// Returns the routes for operators and their tools. The metrics and the status tell of these limits, and of these servers by the
+/// flag of their listener.
 pub fn router(
-    limits: &Limits,
+    (limits, rate_limits): (&Limits, Option<RateLimits>),
     operators: Operators,
     phase: watch::Receiver<Phase>,
     servers: Vec<(&'static str, Server)>,
 ) -> Router {
     let layer = limits.layer();
-    let metrics = Metrics::new(Publisher::new(layer.monitor()), servers.clone());
+    let publisher = Publisher::new(layer.monitor());
+    let metrics = Metrics::new(publisher, rate_limits.clone(), servers.clone());
     let status = {
         let (limits, phase) = (limits.clone(), phase.clone());
-        move || async move { status(&limits, *phase.borrow(), &servers) }
+        move || async move { status(&limits, rate_limits.as_ref(), *phase.borrow(), &servers) }
     };
     let page = Handle::from(&layer).until(draining(phase.clone()));
     let for_operators = Router::new()
@@ -123,8 +125,16 @@ fn ready(phase: Phase) -> Response {
     }
 }
 
-fn status(limits: &Limits, phase: Phase, servers: &[(&'static str, Server)]) -> Response {
+fn status(
+    limits: &Limits,
+    rate_limits: Option<&RateLimits>,
+    phase: Phase,
+    servers: &[(&'static str, Server)],
+) -> Response {
     let mut status = limits.status();
+    if let Some(rate_limits) = rate_limits {
+        status["descriptors"] = rate_limits.status();
+    }
     status["program"] = env!("CARGO_PKG_VERSION").into();
     status["ready"] = phase.why_not_ready().is_none().into();
     status["unready_because"] = phase.why_not_ready().into();
@@ -140,16 +150,22 @@ fn status(limits: &Limits, phase: Phase, servers: &[(&'static str, Server)]) -> 
 /// The numbers of the limits, for Prometheus.
 struct Metrics {
     publisher: Publisher,
+    rate_limits: Option<RateLimits>,
     servers: Vec<(&'static str, Server)>,
     recorder: PrometheusRecorder,
 }
 
 impl Metrics {
-    fn new(publisher: Publisher, servers: Vec<(&'static str, Server)>) -> std::sync::Arc<Self> {
+    fn new(
+        publisher: Publisher,
+        rate_limits: Option<RateLimits>,
+        servers: Vec<(&'static str, Server)>,
+    ) -> std::sync::Arc<Self> {
         // Only counters and gauges, which need no upkeep.
         let recorder = PrometheusBuilder::new().build_recorder();
         std::sync::Arc::new(Self {
             publisher,
+            rate_limits,
             servers,
             recorder,
         })
@@ -158,6 +174,7 @@ impl Metrics {
     fn answer(&self, headers: &HeaderMap) -> Response {
         metrics::with_local_recorder(&self.recorder, || {
             self.publisher.publish();
+            self.rate_limits.iter().for_each(RateLimits::publish);
             self.servers.iter().for_each(publish);
         });
         let text = self.recorder.handle().render();

@@ -3,14 +3,13 @@
 
 use std::convert::Infallible;
 use std::slice;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::findings::Findings;
 use super::{Charges, Limiter};
-use crate::algorithm::Algorithm;
-#[cfg(feature = "http")]
-use crate::algorithm::Limit;
+use crate::algorithm::{Algorithm, Limit};
 #[cfg(all(feature = "http", feature = "calendar"))]
 use crate::clock::Micros;
 use crate::error::ConfigError;
@@ -124,6 +123,15 @@ impl Reads for Arguments<'_> {
     fn limit(&self) -> Option<Algorithm> {
         None
     }
+}
+
+/// A limit that a caller has for one request of a policy.
+#[derive(Clone, Copy)]
+pub(super) struct LimitOfCaller {
+    pub(super) policy: usize,
+    pub(super) limit: Limit,
+    /// The time to which it applies, or `None` if it denies every request.
+    pub(super) window: Option<Duration>,
 }
 
 /// What a caller asks of policies that it names.
@@ -386,6 +394,39 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         Ok(named)
     }
 
+    /// Returns the numbers of a limit that a caller has for one request of this policy.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such policy, its limits do not depend on the request, or it cannot have this limit.
+    pub(super) fn limit_for(
+        &self,
+        policy: &str,
+        limit: &Algorithm,
+    ) -> Result<LimitOfCaller, ConfigError> {
+        let place = self.policies.place_of(policy)?;
+        let limits = self.policies.limits.as_ref();
+        if limits.is_none_or(|limits| limits.limits().are_by_plan_alone(place)) {
+            let remedy = "declare it with `limit_by`, so that its store expects several limits";
+            return Err(ConfigError::quoting("policy", policy, remedy));
+        }
+        let own = &self.policies.algorithms[place];
+        let own_window = limit.period();
+        let fits = limit.differs_in_its_limit_alone(own) && !self.policies.prices.has(place);
+        let numbers = limit.limits().filter(|_| fits);
+        let limit = numbers.ok_or_else(|| {
+            let remedy = format!(
+                "give one that differs from that of {policy:?}, {own}, in its numbers alone, and to a policy without a factor",
+            );
+            ConfigError::new("limit", limit, remedy)
+        })?;
+        Ok(LimitOfCaller {
+            policy: place,
+            limit,
+            window: own_window,
+        })
+    }
+
     /// Returns the charges of the named policies, with the findings of a resolver for their keys.
     pub(super) fn charges_named(
         &self,
@@ -393,6 +434,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         findings: &Findings,
         purpose: Purpose,
     ) -> Charges {
+        if purpose.is_decided() {
+            self.policies.mistakes.note_apart();
+        }
         let named = named.iter().enumerate();
         let readers = named.map(|(place, (policy, demand))| {
             let one = (demand.key, demand.cost, demand.is_soft);

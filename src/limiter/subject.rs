@@ -1,6 +1,8 @@
 //! What a verb asks about: one key under all policies, or a key under each policy that is named.
 
-use super::charging::Named;
+use smallvec::SmallVec;
+
+use super::charging::{LimitOfCaller, Named};
 use super::findings::{Findings, Looks};
 use super::{Limiter, LocalLimiter, Purpose};
 use crate::decision::Outcomes;
@@ -22,7 +24,13 @@ pub(super) trait Subject: Send + 'static {
     ) -> T;
 
     /// Decides in this process.
-    fn decide_now(&self, limiter: &LocalLimiter, outcomes: &mut Outcomes);
+    fn decide_now(&self, limiter: &LocalLimiter, outcomes: &mut Outcomes) {
+        let findings = self.look(limiter).now();
+        self.with_charges(limiter, &findings, Purpose::Decide, |charges| {
+            // The store in this process always answers, about each charge.
+            let _ = limiter.decide_all(charges, outcomes);
+        });
+    }
 }
 
 /// All policies are asked about this key, at this cost.
@@ -86,17 +94,36 @@ impl Subject for Named {
         purpose: Purpose,
         then: impl FnOnce(&[Charge]) -> T,
     ) -> T {
-        if purpose.is_decided() {
-            limiter.policies.mistakes.note_apart();
-        }
         then(&limiter.charges_named(self, findings, purpose))
     }
+}
 
-    fn decide_now(&self, limiter: &LocalLimiter, outcomes: &mut Outcomes) {
-        let findings = self.look(limiter).now();
-        self.with_charges(limiter, &findings, Purpose::Decide, |charges| {
-            // The store in this process always answers, about each charge.
-            let _ = limiter.decide_all(charges, outcomes);
-        });
+/// Policies that are asked about a key each, some of them under a limit of the caller.
+pub(super) struct UnderLimits {
+    pub(super) demands: Named,
+    pub(super) limits: SmallVec<[LimitOfCaller; 2]>,
+}
+
+impl Subject for UnderLimits {
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        self.demands.look(limiter)
+    }
+
+    fn with_charges<L: Ledger + ?Sized, T>(
+        &self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+        purpose: Purpose,
+        then: impl FnOnce(&[Charge]) -> T,
+    ) -> T {
+        let mut charges = limiter.charges_named(&self.demands, findings, purpose);
+        for charge in &mut charges {
+            let mut limits = self.limits.iter();
+            if let Some(own) = limits.find(|own| own.policy == charge.policy) {
+                charge.limit = Some(own.limit);
+                charge.window = own.window;
+            }
+        }
+        then(&charges)
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::ask::{Ask, Question, Verb};
 use super::counting::Decided;
 use super::findings::{Findings, Looks};
-use super::subject::{Alike, Subject};
+use super::subject::{Alike, Subject, UnderLimits};
 use super::{Inspection, Limiter, LocalLimiter, Purpose};
+use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
@@ -79,6 +80,80 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         demands: impl IntoIterator<Item = (&'a str, K, u32)>,
     ) -> Result<Ask<'_, impl Verb<Answer = Decision>, L>, ConfigError> {
         Ok(self.asks(Check(self.named(demands)?)))
+    }
+
+    /// Decides as [`check_with`](Self::check_with) does, under limits of the caller: each of these policies has this limit for
+    /// this request, in place of its own. The state of a key is the same under all limits.
+    ///
+    /// # Errors
+    ///
+    /// At once, when the limiter has no policy of a name, a policy is named twice, a policy with a limit was not declared
+    /// with [`limit_by`](crate::Policy::limit_by), or the limit has another kind or period than the policy. Once awaited, when
+    /// the store cannot decide.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Algorithm, FixedWindow, Limiter, Policy};
+    ///
+    /// // The contract of a customer comes with the request.
+    /// let policy = Policy::new("calls", FixedWindow::per_hour(10)).limit_by(|_| None::<Algorithm>);
+    /// let limiter = Limiter::builder().policy(policy).build_local()?;
+    /// let ask = |hourly| limiter.check_under([("calls", "ann", 1)], [("calls", FixedWindow::per_hour(hourly).into())]);
+    ///
+    /// assert!(ask(1)?.now().is_allowed());
+    /// assert!(!ask(1)?.now().is_allowed());
+    /// assert_eq!(ask(100)?.now().binding().unwrap().1.remaining(), 98);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn check_under<'a, K: IntoKey>(
+        &self,
+        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
+        limits: impl IntoIterator<Item = (&'a str, Algorithm)>,
+    ) -> Result<Ask<'_, impl Verb<Answer = Decision>, L>, ConfigError> {
+        Ok(self.asks(Check(self.under_limits(demands, limits)?)))
+    }
+
+    /// Returns the decision that [`check_under`](Self::check_under) would make, and charges nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`check_under`](Self::check_under).
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("calls", FixedWindow::per_hour(10)))
+    ///     .policy(Policy::new("bytes", FixedWindow::per_hour(1_000)))
+    ///     .build_local()?;
+    ///
+    /// let upload = [("calls", "ann", 1), ("bytes", "ann", 4_000)];
+    /// assert!(!limiter.peek_under(upload, [])?.now().is_allowed());
+    /// let calls = limiter.peek_under([("calls", "ann", 0)], [])?.now();
+    /// assert_eq!(calls.binding().unwrap().1.used(), 0);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn peek_under<'a, K: IntoKey>(
+        &self,
+        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
+        limits: impl IntoIterator<Item = (&'a str, Algorithm)>,
+    ) -> Result<Ask<'_, impl Verb<Answer = Decision>, L>, ConfigError> {
+        let demands = self.under_limits(demands, limits)?;
+        let peek = |limiter: &Limiter, demands: UnderLimits, findings: &Findings| {
+            limiter.peek_named(&demands, findings)
+        };
+        Ok(self.asks(Question::new(demands, peek, convert::identity)))
+    }
+
+    fn under_limits<'a, K: IntoKey>(
+        &self,
+        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
+        limits: impl IntoIterator<Item = (&'a str, Algorithm)>,
+    ) -> Result<UnderLimits, ConfigError> {
+        let demands = self.named(demands)?;
+        let limits = limits.into_iter();
+        let limits = limits.map(|(policy, limit)| self.limit_for(policy, &limit));
+        let limits = limits.collect::<Result<_, _>>()?;
+        Ok(UnderLimits { demands, limits })
     }
 
     /// Returns the decision that [`check`](Self::check) would make, and charges nothing.
@@ -201,6 +276,15 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 }
 
 impl Limiter {
+    fn peek_named(
+        &self,
+        demands: &UnderLimits,
+        findings: &Findings,
+    ) -> Reply<Result<Decision, StoreError>> {
+        let peek = |charges: &[Charge]| self.peek_about(charges);
+        demands.with_charges(self, findings, Purpose::Decide, peek)
+    }
+
     fn peek_at(&self, key: Alike, findings: &Findings) -> Reply<Result<Decision, StoreError>> {
         let peek = |charges: &[Charge]| self.peek_about(charges);
         key.with_charges(self, findings, Purpose::Decide, peek)

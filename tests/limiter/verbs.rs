@@ -75,7 +75,7 @@ async fn a_future_needs_neither_its_limiter_nor_its_key() {
     }
 }
 
-const VERBS: u32 = 16;
+const VERBS: u32 = 18;
 
 const NAMED: [&str; 2] = ["a", "b"];
 
@@ -99,6 +99,8 @@ async fn awaited(limiter: &LocalLimiter, verb: u32, key: &str, units: u32) -> St
         12 if units == 0 => format!("{:?}", limiter.reset(key).await),
         13 if units < 3 => format!("{:?}", limiter.block(key, MINUTE).await),
         14 => format!("{:?}", limiter.unblock(key).await),
+        15 => format!("{:?}", limiter.check_under(named, []).unwrap().await),
+        16 => format!("{:?}", limiter.peek_under(named, []).unwrap().await),
         _ => match limiter.override_limit(policy, key, lower, MINUTE) {
             Ok(given) => format!("{:?}", given.await),
             Err(_) => format!("{:?}", limiter.end_override(policy, key).unwrap().await),
@@ -126,6 +128,8 @@ fn now(limiter: &LocalLimiter, verb: u32, key: &str, units: u32) -> String {
         12 if units == 0 => format!("Ok({:?})", limiter.reset(key).now()),
         13 if units < 3 => format!("Ok({:?})", limiter.block(key, MINUTE).now()),
         14 => format!("Ok({:?})", limiter.unblock(key).now()),
+        15 => format!("Ok({:?})", limiter.check_under(named, []).unwrap().now()),
+        16 => format!("Ok({:?})", limiter.peek_under(named, []).unwrap().now()),
         _ => match limiter.override_limit(policy, key, lower, MINUTE) {
             Ok(given) => format!("{:?}", given.now()),
             Err(_) => format!("Ok({:?})", limiter.end_override(policy, key).unwrap().now()),
@@ -197,4 +201,90 @@ async fn as_much_is_taken_under_a_factor_as_a_request_may_cost() {
     let limiter = || builder.clone().build_local().unwrap();
     assert_eq!(limiter().take_up_to("ann", 50).await.unwrap().0, 5);
     assert_eq!(limiter().take_up_to("ann", 50).now().0, 5);
+}
+
+#[test]
+fn a_caller_brings_limits_for_single_requests() {
+    let hourly = Policy::new("calls", FixedWindow::per_hour(10)).limit_by(|_| None::<Algorithm>);
+    let limiter = Limiter::builder()
+        .policy(hourly)
+        .policy(Policy::new("bytes", FixedWindow::per_hour(100)))
+        .build_local()
+        .unwrap();
+    let asked = [("bytes", "ann", 30), ("calls", "ann", 2)];
+    let under = |limit: u32| [("calls", FixedWindow::per_hour(limit).into())];
+
+    // A look changes nothing, and both policies are charged or none.
+    assert!(
+        limiter
+            .peek_under(asked, under(2))
+            .unwrap()
+            .now()
+            .is_allowed()
+    );
+    assert!(
+        limiter
+            .check_under(asked, under(2))
+            .unwrap()
+            .now()
+            .is_allowed()
+    );
+    assert!(
+        !limiter
+            .peek_under(asked, under(2))
+            .unwrap()
+            .now()
+            .is_allowed()
+    );
+    assert!(
+        !limiter
+            .check_under(asked, under(3))
+            .unwrap()
+            .now()
+            .is_allowed()
+    );
+    let decision = limiter.check_under(asked, under(4)).unwrap().now();
+    let told: Vec<_> = decision
+        .policies()
+        .map(|(_, told)| (told.limit(), told.used()))
+        .collect();
+    assert_eq!(told, [(4, 4), (100, 60)]);
+    // What was used under one limit is used under the policy's own.
+    let used: Vec<_> = limiter
+        .peek("ann", 0)
+        .now()
+        .policies()
+        .map(|(_, told)| told.used())
+        .collect();
+    assert_eq!(used, [4, 60]);
+    assert!(
+        !limiter
+            .check_under(asked, under(0))
+            .unwrap()
+            .now()
+            .is_allowed()
+    );
+
+    for (limit, expected) in [
+        (
+            ("call", FixedWindow::per_hour(1).into()),
+            "name one of calls, bytes",
+        ),
+        (
+            ("bytes", FixedWindow::per_hour(1).into()),
+            "declare it with `limit_by`",
+        ),
+        (
+            ("calls", FixedWindow::per_minute(1).into()),
+            "differs from that of \"calls\"",
+        ),
+        (
+            ("calls", TokenBucket::per_hour(1).into()),
+            "in its numbers alone",
+        ),
+        (("calls", Algorithm::Unlimited), "in its numbers alone"),
+    ] {
+        let error = limiter.check_under(asked, [limit]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }

@@ -112,13 +112,20 @@ use self::store::ReadStore;
 use tower_ratelimit::adapt::Adapt;
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::key::Proxies;
-use tower_ratelimit::limiter::Limiter;
+use tower_ratelimit::limiter::{Limiter, LimiterBuilder};
 use tower_ratelimit::middleware::AdaptiveConcurrencyLayer;
 use tower_ratelimit::middleware::RateLimitLayer;
 use tower_ratelimit::policy::Modes;
 #[cfg(feature = "redis")]
 use tower_ratelimit::store::RedisStore;
 use tower_ratelimit::store::Store;
+
+/// What the server uses for its other files. It is no part of the API, and may change in any version.
+// For `tower-ratelimit-server`.
+#[doc(hidden)]
+pub mod __internal {
+    pub use crate::mistake::{Notes, SourceText};
+}
 
 /// The limits of a file, read and checked.
 ///
@@ -285,12 +292,7 @@ impl Config {
     ///
     /// When the store of the file cannot hold a policy exactly.
     pub fn limiter(&self) -> Result<Limiter, ConfigError> {
-        match &self.settings.store {
-            ReadStore::Memory(store) => self.limiter_over(store.clone()),
-            ReadStore::Own(store) => store.limiter(self.settings.limiter.clone()),
-            #[cfg(feature = "redis")]
-            ReadStore::Redis(store) => self.limiter_over(RedisStore::clone(store)),
-        }
+        self.limiter_of(self.settings.limiter.clone())
     }
 
     /// Gives back the units that this process has leased from the store of the file, before the process ends; see
@@ -299,6 +301,21 @@ impl Config {
     pub async fn give_leases_back(&self) {
         if let ReadStore::Redis(store) = &self.settings.store {
             store.give_leases_back().await;
+        }
+    }
+
+    /// Builds a limiter of other policies over the store of the file. The file says nothing of them, and their names
+    /// must not be those of its policies.
+    ///
+    /// # Errors
+    ///
+    /// When the policies have a mistake, and when the store of the file cannot hold one of them exactly.
+    pub fn limiter_of(&self, builder: LimiterBuilder) -> Result<Limiter, ConfigError> {
+        match &self.settings.store {
+            ReadStore::Memory(store) => builder.store(store.clone()).build(),
+            ReadStore::Own(store) => store.limiter(builder),
+            #[cfg(feature = "redis")]
+            ReadStore::Redis(store) => builder.store(RedisStore::clone(store)).build(),
         }
     }
 

@@ -136,7 +136,7 @@ const MOST_NOTED: usize = 10_000;
 /// The mistakes of a file, without their lines yet: the search for the lines of all mistakes of a large file takes long, and
 /// few of them are reported.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub struct Notes {
     notes: Vec<Note>,
     number: usize,
 }
@@ -150,7 +150,7 @@ struct Note {
 
 impl Notes {
     /// Notes what is wrong in these bytes.
-    pub(super) fn add(&mut self, span: Option<&Range<usize>>, path: &str, message: String) {
+    pub fn add(&mut self, span: Option<&Range<usize>>, path: &str, message: String) {
         self.number += 1;
         if self.notes.len() < MOST_NOTED {
             self.notes.push(Note {
@@ -161,7 +161,8 @@ impl Notes {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
         self.number == 0
     }
 
@@ -188,7 +189,10 @@ impl FileError {
         Self { mistakes, number }
     }
 
-    pub(super) fn of(notes: Notes, source: &SourceText) -> Self {
+    /// Returns the error of these mistakes, of which there is at least one.
+    // For `tower-ratelimit-server`.
+    #[doc(hidden)]
+    pub fn of(notes: Notes, source: &SourceText) -> Self {
         let number = notes.number;
         Self {
             mistakes: notes.first(source),
@@ -229,7 +233,7 @@ impl std::error::Error for FileError {}
 
 /// A text with its name.
 #[derive(Clone, Debug)]
-pub(super) struct SourceText {
+pub struct SourceText {
     name: Arc<str>,
     text: Arc<str>,
     /// The offset at which each line begins.
@@ -239,6 +243,13 @@ pub(super) struct SourceText {
 }
 
 impl SourceText {
+    /// Names a text in which nothing is secret.
+    pub fn without_secrets(name: &str, text: &str) -> Self {
+        let mut source = Self::new(name, text);
+        source.without(Secrets::default());
+        source
+    }
+
     pub(super) fn new(name: &str, text: &str) -> Self {
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1));
@@ -260,7 +271,7 @@ impl SourceText {
     }
 
     /// Returns the number of the line in which these bytes begin, counted from 1.
-    pub(super) fn line(&self, span: &Range<usize>) -> usize {
+    pub fn line(&self, span: &Range<usize>) -> usize {
         self.lines.partition_point(|start| *start <= span.start)
     }
 

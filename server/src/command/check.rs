@@ -3,17 +3,20 @@ use std::path::{Path, PathBuf};
 use tower_ratelimit_config::Config;
 
 use super::print;
-use crate::BoxError;
+use crate::{BoxError, ratelimit};
 
-/// Print all mistakes of a file of limits and of its file in shadow, or what it means
+/// Print all mistakes of a file of limits and of its file in shadow, or what it means; or those of a directory of descriptors
 #[derive(Debug, clap::Args)]
 pub(super) struct Check {
-    /// The file, in TOML, or in JSON if its name ends in .json
+    /// The file, in TOML, or in JSON if its name ends in .json; or the directory of --ratelimit-config
     file: PathBuf,
 }
 
 impl Check {
     pub(super) fn run(self) -> Result<(), BoxError> {
+        if self.file.is_dir() {
+            return print(&ratelimit::understood(&self.file)?);
+        }
         print(&read(&self.file)?.understood().to_string())
     }
 }

@@ -3,12 +3,12 @@ use std::path::PathBuf;
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 
 use super::{check, print};
-use crate::BoxError;
+use crate::{BoxError, ratelimit};
 
 /// Print the limits that hold for a request, and the lines of the file that give them
 #[derive(Debug, clap::Args)]
 pub(super) struct Explain {
-    /// The file, in TOML, or in JSON if its name ends in .json
+    /// The file, in TOML, or in JSON if its name ends in .json; or the directory of --ratelimit-config
     file: PathBuf,
     /// The method of the request
     #[arg(long, default_value = "GET")]
@@ -28,10 +28,19 @@ pub(super) struct Explain {
     /// The time of the request, by the clock of each policy's zone, such as 2026-03-29T02:30; now unless given
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
+    /// The domain of descriptors, with a directory
+    #[arg(long, requires = "entry", conflicts_with_all = ["method", "path", "header", "key", "plan", "at"])]
+    domain: Option<String>,
+    /// An entry of the descriptor, such as tenant=gold; may be repeated, in the order in which Envoy sends them
+    #[arg(long, value_name = "KEY=VALUE", value_parser = entry, requires = "domain")]
+    entry: Vec<(String, String)>,
 }
 
 impl Explain {
     pub(super) fn run(self) -> Result<(), BoxError> {
+        if let Some(domain) = &self.domain {
+            return print(&ratelimit::explain(&self.file, domain, self.entry)?);
+        }
         let config = check::read(&self.file)?;
         let mut request = Request::builder().method(self.method).uri(self.path);
         for (name, value) in self.header {
@@ -74,4 +83,12 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
         .parse()
         .map_err(|_| "this is not the value of a header")?;
     Ok((name, value))
+}
+
+fn entry(text: &str) -> Result<(String, String), &'static str> {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    if key.is_empty() {
+        return Err("write a key, `=` and a value");
+    }
+    Ok((key.to_owned(), value.to_owned()))
 }

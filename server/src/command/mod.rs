@@ -3,6 +3,7 @@
 mod address;
 mod bounds;
 mod check;
+mod descriptors;
 mod explain;
 mod healthcheck;
 mod length;

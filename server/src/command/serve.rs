@@ -14,6 +14,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::address::Address;
 use super::bounds::Bounds;
+use super::descriptors::Descriptors;
 use super::length::{length, pause};
 use super::signals::{Files, Signals};
 use super::state::State;
@@ -88,6 +89,8 @@ pub(super) struct Serve {
     /// A file in PEM: the authorities by which clients of `--grpc` need a certificate
     #[arg(long, value_name = "FILE", requires = "grpc_certificate")]
     grpc_client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    descriptors: Descriptors,
     /// The file of a token that opens `/status` and `/dashboard` to operators who are not on this machine
     #[arg(long, value_name = "FILE")]
     ops_token_file: Option<PathBuf>,
@@ -149,6 +152,7 @@ impl Serve {
         if let Some(adapt) = limits.config().adapt() {
             tokio::spawn(adapt.run());
         }
+        let rate_limits = self.descriptors.read(&limits)?;
         let operators = self.operators()?;
         let [certificate, ops_certificate, grpc_certificate] = self.certificates()?;
         let socket = self.listen.listen("listen", &mut handed).await?;
@@ -181,16 +185,21 @@ impl Serve {
         let certificates = [&certificate, &ops_certificate, &grpc_certificate];
         let files = Files {
             limits: limits.clone(),
+            rate_limits: rate_limits.clone(),
             certificates: certificates.into_iter().flatten().cloned().collect(),
         };
         for certificate in files.certificates.clone() {
             tokio::spawn(certificate.follow());
+        }
+        if let Some(rate_limits) = rate_limits.clone() {
+            tokio::spawn(rate_limits.follow());
         }
         let bounds = server::Bounds::from(&self.bounds);
         let server =
             |certificate| Server::new(bounds.clone(), phase.subscribe()).over_tls(certificate);
         let gateway = Gateway::new(limits.clone(), upstream.clone());
         let gateway = gateway.log_refusals(self.log_refusals);
+        let gateway = gateway.answer_descriptors(rate_limits.clone());
         let mut listeners = Vec::new();
         if let Some(socket) = socket {
             let answers = Answers::Gateway(gateway.clone());
@@ -208,7 +217,8 @@ impl Serve {
             let servers = listeners.iter().map(|(flag, server, ..)| (*flag, server));
             let servers = servers.chain([("ops", &ops)]);
             let servers = servers.map(|(flag, server)| (flag, server.clone()));
-            let router = ops::router(&limits, operators, phase.subscribe(), servers.collect());
+            let limits = (&limits, rate_limits);
+            let router = ops::router(limits, operators, phase.subscribe(), servers.collect());
             tokio::spawn(ops.serve(socket, Answers::Operators(router)));
         }
         if let Some(state) = state.clone() {
@@ -259,16 +269,21 @@ impl Serve {
                 Some(upstream) => format!("before {upstream}"),
                 None => "for proxies that ask".to_owned(),
             },
-            match &self.limits {
-                Some(file) => format!("the limits of {}", file.display()),
-                None => "the built-in limits".to_owned(),
+            match (&self.limits, &self.descriptors.ratelimit_config) {
+                (Some(file), _) => format!("the limits of {}", file.display()),
+                (None, Some(directory)) => format!("the descriptors of {}", directory.display()),
+                (None, None) => "the built-in limits".to_owned(),
             }
         );
     }
 
     fn limits(&self, state: Option<&State>) -> Result<Limits, BoxError> {
         let Some(file) = &self.limits else {
-            return Limits::built_in(state.map(State::store));
+            let store = state.map(State::store);
+            return match self.descriptors.ratelimit_config {
+                Some(_) => Limits::none(store),
+                None => Limits::built_in(store),
+            };
         };
         let mut config = Config::read(file)?;
         if let Some(state) = state {

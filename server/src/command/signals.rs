@@ -7,11 +7,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::systemd;
 use crate::certificate::Certificate;
 use crate::limits::Limits;
+use crate::ratelimit::RateLimits;
 
 /// What is read again when the process is told to.
 #[derive(Clone)]
 pub(super) struct Files {
     pub(super) limits: Limits,
+    pub(super) rate_limits: Option<RateLimits>,
     pub(super) certificates: Vec<Certificate>,
 }
 
@@ -19,6 +21,7 @@ impl Files {
     /// It reads from the disk. The log and the status have the mistakes.
     fn reload(&self) {
         self.limits.reload();
+        self.rate_limits.iter().for_each(RateLimits::reload);
         self.certificates.iter().for_each(Certificate::reload);
     }
 }

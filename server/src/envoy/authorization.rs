@@ -54,8 +54,8 @@ impl authorization_server::Authorization for Authorization {
     }
 }
 
-/// Returns until when the limits may let the request wait.
-fn deadline(headers: &HeaderMap) -> Option<Deadline> {
+/// Returns until when a call has to be answered.
+pub(super) fn deadline(headers: &HeaderMap) -> Option<Deadline> {
     let expected = headers.get("x-envoy-expected-rq-timeout-ms");
     let expected = expected.and_then(|value| value.to_str().ok()?.parse().ok());
     let expected = expected.map(|time| Deadline::after(Duration::from_millis(time)));

@@ -10,5 +10,5 @@
 
 include!(concat!(env!("OUT_DIR"), "/messages.rs"));
 
-/// The files of `proto`, for reflection.
-pub(super) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+/// The files of `proto`, for reflection and for JSON.
+pub(crate) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

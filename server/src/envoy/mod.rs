@@ -3,6 +3,7 @@
 mod authorization;
 pub mod messages;
 mod original;
+mod rate_limit;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -16,6 +17,8 @@ use tonic_reflection::server::Builder as Reflection;
 
 use self::authorization::Authorization;
 use self::messages::envoy::service::auth::v3::authorization_server::AuthorizationServer;
+use self::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use self::rate_limit::RateLimitService;
 use crate::phase::Phase;
 use crate::{BoxError, Gateway};
 
@@ -26,36 +29,50 @@ const LONGEST_MESSAGE: usize = 10 << 20;
 /// The calls of a connection at once. Envoy has a connection for each of its threads.
 pub(crate) const STREAMS: u32 = 1_024;
 
-/// Returns the routes of `envoy.service.auth.v3.Authorization`, `grpc.health.v1.Health` and reflection. A task of this runtime
-/// keeps the health that of the phase.
+/// Returns the routes of `envoy.service.auth.v3.Authorization`, `grpc.health.v1.Health` and reflection, and those of
+/// `envoy.service.ratelimit.v3.RateLimitService` if the gateway has limits of descriptors. A task of this runtime keeps the health
+/// that of the phase.
 ///
 /// # Errors
 ///
 /// When the descriptors of the messages cannot be read, which would be a mistake of the build.
 pub fn router(gateway: Gateway, phase: watch::Receiver<Phase>) -> Result<Router, BoxError> {
     let (reporter, health) = tonic_health::server::health_reporter();
+    let rate_limit = gateway.rate_limits().cloned().map(|limits| {
+        RateLimitServiceServer::new(RateLimitService::new(limits))
+            .max_decoding_message_size(LONGEST_MESSAGE)
+    });
     let authorization = AuthorizationServer::new(Authorization::new(gateway))
         .max_decoding_message_size(LONGEST_MESSAGE);
     let reflection = Reflection::configure()
         .register_encoded_file_descriptor_set(messages::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    tokio::spawn(report(reporter, phase));
-    let routes = Routes::new(health)
+    let mut services = vec!["", AuthorizationServer::<Authorization>::NAME];
+    let mut routes = Routes::new(health)
         .add_service(authorization)
         .add_service(reflection);
+    if let Some(rate_limit) = rate_limit {
+        routes = routes.add_service(rate_limit);
+        services.push(RateLimitServiceServer::<RateLimitService>::NAME);
+    }
+    tokio::spawn(report(reporter, services, phase));
     Ok(routes.prepare().into_axum_router())
 }
 
 /// Keeps the health that of the phase.
-async fn report(reporter: HealthReporter, mut phase: watch::Receiver<Phase>) -> Infallible {
+async fn report(
+    reporter: HealthReporter,
+    services: Vec<&'static str>,
+    mut phase: watch::Receiver<Phase>,
+) -> Infallible {
     loop {
         let status = match phase.borrow_and_update().why_not_ready() {
             None => tonic_health::ServingStatus::Serving,
             Some(_) => tonic_health::ServingStatus::NotServing,
         };
-        for service in ["", AuthorizationServer::<Authorization>::NAME] {
-            reporter.set_service_status(service, status).await;
+        for service in &services {
+            reporter.set_service_status(*service, status).await;
         }
         if phase.changed().await.is_err() {
             // The server has ended.

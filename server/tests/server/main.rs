@@ -2,6 +2,7 @@
 
 mod counted;
 mod deploy;
+mod descriptors;
 mod envoy;
 mod failing;
 mod floods;

@@ -18,7 +18,7 @@ fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
 }
 
 /// Returns what a command prints that ends well.
-fn printed(arguments: &[&str]) -> String {
+pub(crate) fn printed(arguments: &[&str]) -> String {
     printed_with(arguments, &[])
 }
 

@@ -1,0 +1,73 @@
+//! The flags of the rate limit service.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::length::length;
+use crate::limits::Limits;
+use crate::ratelimit::{Headers, Mistakes, Options, RateLimits};
+
+/// What decides about the descriptors that Envoy sends.
+#[derive(Debug, clap::Args)]
+pub(super) struct Descriptors {
+    /// The directory of the files of envoyproxy/ratelimit, which may change; without LIMITS, they alone limit
+    #[arg(long, value_name = "DIR")]
+    pub(super) ratelimit_config: Option<PathBuf>,
+    /// Charge refused requests too, as envoyproxy/ratelimit does
+    #[arg(long, requires = "ratelimit_config")]
+    charge_refused: bool,
+    /// The headers that Envoy adds: draft, for `RateLimit` and `RateLimit-Policy`, or envoy, for the three of envoyproxy/ratelimit
+    #[arg(
+        long,
+        value_name = "NAMES",
+        default_value = "draft",
+        hide_possible_values = true
+    )]
+    headers: Names,
+    /// The metrics of descriptors: own, or envoy, under the names of envoyproxy/ratelimit
+    #[arg(
+        long,
+        value_name = "NAMES",
+        default_value = "own",
+        hide_possible_values = true
+    )]
+    stats: Metrics,
+    /// The time for a decision about descriptors, if the call of Envoy says none
+    #[arg(long, value_name = "TIME", default_value = "15ms", value_parser = length)]
+    grpc_deadline: Duration,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Names {
+    Draft,
+    Envoy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Metrics {
+    Own,
+    Envoy,
+}
+
+impl Descriptors {
+    /// Reads the files. Their limits count in the store of the file of limits.
+    pub(super) fn read(&self, limits: &Limits) -> Result<Option<RateLimits>, Mistakes> {
+        let Some(directory) = &self.ratelimit_config else {
+            return Ok(None);
+        };
+        let options = Options {
+            charge_refused: self.charge_refused,
+            headers: match self.headers {
+                Names::Draft => Headers::Draft,
+                Names::Envoy => Headers::Envoy,
+            },
+            time: self.grpc_deadline,
+            their_metrics: self.stats == Metrics::Envoy,
+        };
+        let limits = limits.clone();
+        let open = move |builder| limits.config().limiter_of(builder);
+        RateLimits::read(directory, options, open).map(Some)
+    }
+}

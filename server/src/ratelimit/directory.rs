@@ -1,0 +1,168 @@
+//! All files of a directory, which are in force together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tower_ratelimit_config::__internal::{Notes, SourceText};
+use tower_ratelimit_config::FileError;
+
+use super::domain::{Domain, Open};
+use super::file::{self, LARGEST};
+use super::statistics::Statistics;
+
+/// The most files, and the most limits in all of them.
+const MOST_FILES: usize = 1_000;
+const MOST_LIMITS: usize = 20_000;
+
+/// The texts of all files, by their paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Texts(BTreeMap<PathBuf, String>);
+
+/// The domains of all files.
+#[derive(Debug)]
+pub(super) struct Domains(HashMap<String, Domain>);
+
+/// What is wrong with the files of a directory.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Mistakes(Arc<[String]>);
+
+impl Texts {
+    /// Reads the files of a directory. Hidden ones are left out: Kubernetes keeps older versions in them.
+    pub(super) fn read(directory: &Path) -> Result<Self, Mistakes> {
+        let wrong = |path: &Path, error: &dyn fmt::Display| {
+            Mistakes::of(format!("{}: {error}", path.display()))
+        };
+        let entries = fs::read_dir(directory).map_err(|error| wrong(directory, &error))?;
+        let mut texts = BTreeMap::new();
+        for entry in entries {
+            let path = entry.map_err(|error| wrong(directory, &error))?.path();
+            let is_yaml = path
+                .extension()
+                .is_some_and(|it| it == "yaml" || it == "yml");
+            let is_hidden = path
+                .file_name()
+                .is_some_and(|it| it.as_encoded_bytes().starts_with(b"."));
+            if !is_yaml || is_hidden || path.is_dir() {
+                continue;
+            }
+            if texts.len() == MOST_FILES {
+                let message = format!("there are more than {MOST_FILES} files; join some of them");
+                return Err(wrong(directory, &message));
+            }
+            let text = read(&path).map_err(|error| wrong(&path, &error))?;
+            texts.insert(path, text);
+        }
+        if texts.is_empty() {
+            let message = "it has no file whose name ends in .yaml; put one there";
+            return Err(wrong(directory, &message));
+        }
+        Ok(Self(texts))
+    }
+
+    /// Returns the limits of each file.
+    pub(super) fn domains(&self, statistics: &Statistics) -> Result<Vec<file::Domain>, Mistakes> {
+        let mut mistakes = Vec::new();
+        let mut domains: Vec<file::Domain> = Vec::new();
+        let mut limits = 0;
+        for (path, text) in &self.0 {
+            let file = path.display().to_string();
+            let mut wrong = |error: FileError| mistakes.push(error.to_string());
+            match file::read(&file, text, statistics) {
+                Err(error) => wrong(error),
+                Ok(domain) if domains.iter().any(|other| other.name == domain.name) => {
+                    let message = format!(
+                        "duplicate domain '{}' in config file; write all of its descriptors into one file",
+                        domain.name
+                    );
+                    let mut notes = Notes::default();
+                    notes.add(Some(&domain.span), "domain", message);
+                    let source = SourceText::without_secrets(&file, text);
+                    wrong(FileError::of(notes, &source));
+                }
+                Ok(domain) => {
+                    domain.top.each(&mut |_| limits += 1);
+                    domains.push(domain);
+                }
+            }
+        }
+        if limits > MOST_LIMITS {
+            mistakes.push(format!(
+                "there are {limits} limits; leave {MOST_LIMITS}, by descriptors without a value"
+            ));
+        }
+        if mistakes.is_empty() {
+            Ok(domains)
+        } else {
+            Err(Mistakes(mistakes.into()))
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    let most = LARGEST as u64 + 1;
+    file.take(most)
+        .read_to_string(&mut text)
+        .map_err(|error| error.to_string())?;
+    if text.len() > LARGEST {
+        return Err(format!(
+            "it has more than {LARGEST} bytes; divide its domains into several files"
+        ));
+    }
+    Ok(text)
+}
+
+impl Domains {
+    pub(super) fn open(
+        texts: &Texts,
+        open: &Open,
+        charges_refused: bool,
+        statistics: &Statistics,
+    ) -> Result<Self, Mistakes> {
+        let domains = texts.domains(statistics)?.into_iter().map(|file| {
+            let name = file.name.clone();
+            let opened = Domain::open(file, open, charges_refused, statistics);
+            let opened = opened.map_err(|error| Mistakes::of(format!("domain {name:?}: {error}")));
+            Ok((name, opened?))
+        });
+        domains.collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Domain> {
+        self.0.get(name)
+    }
+}
+
+/// Names the domains.
+impl fmt::Display for Domains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<&str> = self.0.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        f.write_str(&names.join(", "))
+    }
+}
+
+impl Mistakes {
+    pub(super) fn of(message: String) -> Self {
+        Self([message].into())
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl fmt::Debug for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Mistakes {}

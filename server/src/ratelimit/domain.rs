@@ -1,0 +1,195 @@
+//! The limits of a domain, in force.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tower_ratelimit::limiter::LimiterBuilder;
+use tower_ratelimit::policy::Mode;
+use tower_ratelimit::{Algorithm, ConfigError, FixedWindow, Limiter, Policy};
+
+use super::file::{self, UNITS};
+use super::question::{Asked, Limited};
+use super::rules::{Found, Level, Limit, Rule, key, state_name};
+use super::statistics::{Counts, Statistics};
+use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use crate::envoy::messages::envoy::r#type::v3::RateLimitUnit;
+
+/// Opens a limiter over the store of the server.
+pub(super) type Open = dyn Fn(LimiterBuilder) -> Result<Limiter, ConfigError> + Send + Sync;
+
+/// A domain and the limiter of all of its limits.
+#[derive(Debug)]
+pub(super) struct Domain {
+    pub(super) name: String,
+    pub(super) top: Level,
+    pub(super) limiter: Limiter,
+    overrides: Vec<Override>,
+    /// Whether the answer has metadata: a limit has some, or is a quota among which a caller chooses.
+    pub(super) tells_metadata: bool,
+    replaces_some: bool,
+}
+
+/// The limits that callers give, of one unit.
+#[derive(Debug)]
+struct Override {
+    unit: RateLimitUnit,
+    policy: String,
+    period: Duration,
+    counts: Arc<Counts>,
+}
+
+/// A descriptor that cannot be asked about.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NoUnit;
+
+impl Domain {
+    pub(super) fn open(
+        file: file::Domain,
+        open: &Open,
+        charges_refused: bool,
+        statistics: &Statistics,
+    ) -> Result<Self, ConfigError> {
+        let mut rules: Vec<&Arc<Rule>> = Vec::new();
+        file.top.each(&mut |rule| rules.push(rule));
+        let mut builder = Limiter::builder();
+        for rule in &rules {
+            let Limit::Rate(algorithm) = rule.limit else {
+                continue;
+            };
+            let policy =
+                Policy::new(&rule.policy, algorithm).on_store_failure(rule.on_store_failure);
+            // One that charges refused requests, and one that chooses among quotas, has the numbers of a limit that is reached, and
+            // decides by itself.
+            builder = builder.policy(match rule.is_shadow {
+                _ if charges_refused || rule.is_quota => policy.soft(),
+                true => policy.mode(Mode::Shadow),
+                false => policy,
+            });
+        }
+        let mut overrides = Vec::new();
+        for (name, unit, secs) in UNITS {
+            let path = format!("(limit of the request) per {name}");
+            let (policy, period) = (
+                state_name(&file.name, &[(&*path, None)]),
+                Duration::from_secs(secs),
+            );
+            // Its requests bring the limit.
+            let its =
+                Policy::new(&policy, FixedWindow::new(1, period)?).limit_by(|_| None::<Algorithm>);
+            builder = builder.policy(if charges_refused { its.soft() } else { its });
+            let counts = statistics.of(&file.name, &path);
+            let unit = unit_of_override(unit);
+            overrides.push(Override {
+                unit,
+                policy,
+                period,
+                counts,
+            });
+        }
+        Ok(Self {
+            tells_metadata: rules
+                .iter()
+                .any(|rule| rule.is_quota || rule.metadata.is_some()),
+            replaces_some: rules.iter().any(|rule| !rule.replaces.is_empty()),
+            limiter: open(builder)?,
+            overrides,
+            name: file.name,
+            top: file.top,
+        })
+    }
+
+    /// Returns what each descriptor asks at this many units, if it says no other number.
+    pub(super) fn asked<'a>(
+        &'a self,
+        descriptors: &[RateLimitDescriptor],
+        hits: u32,
+        statistics: &Statistics,
+    ) -> Result<Vec<Asked<'a>>, NoUnit> {
+        let asked = descriptors.iter().map(|descriptor| {
+            let hits = descriptor
+                .hits_addend
+                .map_or(hits, |own| u32::try_from(own).unwrap_or(u32::MAX));
+            match descriptor.limit {
+                Some(own) => self.own_limit(descriptor, own, hits),
+                None => Ok(self.limit_of_file(descriptor, hits, statistics)),
+            }
+        });
+        let mut asked = asked.collect::<Result<Vec<_>, _>>()?;
+        if self.replaces_some {
+            drop_replaced(&mut asked);
+        }
+        Ok(asked)
+    }
+
+    fn limit_of_file<'a>(
+        &'a self,
+        descriptor: &RateLimitDescriptor,
+        hits: u32,
+        statistics: &Statistics,
+    ) -> Asked<'a> {
+        let Some(Found { rule, key, path }) = self.top.find(&descriptor.entries) else {
+            return Asked::Nothing;
+        };
+        let Limit::Rate(algorithm) = rule.limit else {
+            return Asked::Unlimited(rule);
+        };
+        Asked::Limited(Limited {
+            policy: &rule.policy,
+            key,
+            hits,
+            algorithm,
+            rule: Some(rule),
+            counts: match path {
+                None => Arc::clone(&rule.counts),
+                Some(path) => statistics.of(&self.name, &path),
+            },
+        })
+    }
+
+    fn own_limit<'a>(
+        &'a self,
+        descriptor: &RateLimitDescriptor,
+        own: RateLimitOverride,
+        hits: u32,
+    ) -> Result<Asked<'a>, NoUnit> {
+        let unit = own.unit();
+        let its = self
+            .overrides
+            .iter()
+            .find(|its| its.unit == unit)
+            .ok_or(NoUnit)?;
+        let algorithm = FixedWindow::new(own.requests_per_unit, its.period).map_err(|_| NoUnit)?;
+        let entries = descriptor.entries.iter();
+        Ok(Asked::Limited(Limited {
+            policy: &its.policy,
+            key: key(entries.map(|entry| (&*entry.key, &*entry.value))),
+            hits,
+            algorithm: algorithm.into(),
+            rule: None,
+            counts: Arc::clone(&its.counts),
+        }))
+    }
+}
+
+/// Drops the limits that another limit of the same request replaces.
+fn drop_replaced(asked: &mut [Asked<'_>]) {
+    let mut replaced: HashSet<&str> = HashSet::new();
+    for asked in &*asked {
+        if let Some(rule) = asked.rule() {
+            replaced.extend(rule.replaces.iter().map(String::as_str));
+        }
+    }
+    for asked in asked {
+        let name = asked.rule().and_then(|rule| rule.name.as_deref());
+        if name.is_some_and(|name| replaced.contains(name)) {
+            *asked = Asked::Nothing;
+        }
+    }
+}
+
+fn unit_of_override(unit: Unit) -> RateLimitUnit {
+    RateLimitUnit::try_from(i32::from(unit)).unwrap_or_default()
+}

@@ -1,0 +1,132 @@
+//! What the files mean, for people.
+
+use std::fmt::{self, Write};
+use std::path::Path;
+
+use super::directory::{Mistakes, Texts};
+use super::file::Domain;
+use super::rules::{Limit, Rule};
+use super::statistics::Statistics;
+use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+
+/// Returns the limits of all files of a directory, each in a line.
+///
+/// # Errors
+///
+/// When a file cannot be read or has a mistake.
+pub fn understood(directory: &Path) -> Result<String, Mistakes> {
+    let mut text = String::new();
+    for domain in domains(directory)? {
+        let mut rules = Vec::new();
+        domain.top.each(&mut |rule| rules.push(rule));
+        rules.sort_by_key(|rule| rule.line);
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "domain {}, {}:", domain.name, domain.file);
+        for rule in rules {
+            let _ = writeln!(text, "  line {}: {}: {}", rule.line, rule.path, Shown(rule));
+        }
+    }
+    Ok(text)
+}
+
+/// Returns what decides about a descriptor with these entries, a key and a value each.
+///
+/// # Errors
+///
+/// When a file cannot be read or has a mistake, and when no file has the domain.
+pub fn explain(
+    directory: &Path,
+    name: &str,
+    entries: Vec<(String, String)>,
+) -> Result<String, Mistakes> {
+    let domains = domains(directory)?;
+    let Some(domain) = domains.iter().find(|domain| domain.name == name) else {
+        let known: Vec<&str> = domains.iter().map(|domain| &*domain.name).collect();
+        let message = format!(
+            "--domain: no file has {name:?}; the domains are: {}",
+            known.join(", ")
+        );
+        return Err(Mistakes::of(message));
+    };
+    let entries = entries.into_iter().map(|(key, value)| Entry { key, value });
+    let entries: Vec<Entry> = entries.collect();
+    let asked = entries
+        .iter()
+        .map(|entry| format!("({}, {})", entry.key, entry.value));
+    let asked: String = asked.collect();
+    Ok(match domain.top.find(&entries) {
+        Some(found) => {
+            let rule = found.rule;
+            let state = match rule.limit {
+                Limit::Unlimited => String::new(),
+                Limit::Rate(_) => format!("  its state: policy {:?}\n", rule.policy),
+            };
+            format!(
+                "{asked}: {}\n  by {}:{}: {}\n{state}",
+                Shown(rule),
+                domain.file,
+                rule.line,
+                rule.path
+            )
+        }
+        None => format!("{asked}: no limit\n  {}\n", why_not(domain, &entries)),
+    })
+}
+
+/// Returns why entries have no limit.
+fn why_not(domain: &Domain, entries: &[Entry]) -> String {
+    let met = (1..=entries.len())
+        .take_while(|number| domain.top.meets(&entries[..*number]))
+        .count();
+    match entries.get(met) {
+        Some(Entry { key, value }) if met == 0 => {
+            format!(
+                "no descriptor at the top of {} has ({key}, {value})",
+                domain.file
+            )
+        }
+        Some(Entry { key, value }) => {
+            format!(
+                "no descriptor of {} below that of the first {met} has ({key}, {value})",
+                domain.file
+            )
+        }
+        None => format!(
+            "the descriptor of {} has no `rate_limit`; a limit counts at the last entry alone",
+            domain.file
+        ),
+    }
+}
+
+fn domains(directory: &Path) -> Result<Vec<Domain>, Mistakes> {
+    Texts::read(directory)?.domains(&Statistics::default())
+}
+
+/// A limit with all that it is beside its numbers.
+struct Shown<'a>(&'a Rule);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(rule) = self;
+        match rule.limit {
+            Limit::Unlimited => f.write_str("unlimited")?,
+            Limit::Rate(algorithm) => write!(f, "{algorithm}")?,
+        }
+        for (is_it, what) in [
+            (rule.is_shadow, "in shadow"),
+            (rule.is_quota, "a quota among others"),
+            (rule.settles, "settles"),
+        ] {
+            if is_it {
+                write!(f, ", {what}")?;
+            }
+        }
+        if let Some(name) = &rule.name {
+            write!(f, ", named {name}")?;
+        }
+        if !rule.replaces.is_empty() {
+            write!(f, ", replaces {}", rule.replaces.join(", "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! The questions of the rate limit service as JSON over HTTP, in the spelling of proto3.
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use serde_json::Deserializer;
+
+use super::{NoAnswer, RateLimits};
+use crate::envoy::messages::DESCRIPTORS;
+use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use crate::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::{Body, BoxError, full, told};
+
+/// The most bytes of a question.
+const LARGEST: usize = 1 << 20;
+
+static MESSAGES: LazyLock<Option<[MessageDescriptor; 2]>> = LazyLock::new(|| {
+    let pool = DescriptorPool::decode(DESCRIPTORS).ok()?;
+    let message = |name: &str| {
+        pool.get_message_by_name(&format!("envoy.service.ratelimit.v3.RateLimit{name}"))
+    };
+    Some([message("Request")?, message("Response")?])
+});
+
+/// Answers 200 if the request passes, and 429 if it is over a limit.
+pub(crate) async fn answer<B>(limits: &RateLimits, body: B) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let Ok(body) = Limited::new(body, LARGEST).collect().await else {
+        return told(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "send a request of 1 MiB at most",
+        );
+    };
+    let request = match read(&body.to_bytes()) {
+        Ok(request) => request,
+        Err(error) => return line(StatusCode::BAD_REQUEST, &error),
+    };
+    match limits.ask(request, None).await {
+        Err(NoAnswer::Invalid(why)) => line(StatusCode::BAD_REQUEST, &why),
+        Err(NoAnswer::Unavailable(why)) => line(StatusCode::SERVICE_UNAVAILABLE, &why),
+        Ok(answer) => {
+            let status = match answer.overall_code() {
+                Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+                Code::Ok | Code::Unknown => StatusCode::OK,
+            };
+            let mut response = Response::new(full(write(&answer).unwrap_or_default()));
+            *response.status_mut() = status;
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(CONTENT_TYPE, json);
+            response
+        }
+    }
+}
+
+fn read(text: &[u8]) -> Result<RateLimitRequest, String> {
+    let [request, _] = MESSAGES.as_ref().ok_or("the messages cannot be read")?;
+    let mut json = Deserializer::from_slice(text);
+    let message = DynamicMessage::deserialize(request.clone(), &mut json);
+    let message = message.and_then(|message| json.end().map(|()| message));
+    let message = message.map_err(|error| format!("this is no RateLimitRequest: {error}"))?;
+    message.transcode_to().map_err(|error| error.to_string())
+}
+
+fn write(answer: &RateLimitResponse) -> Option<String> {
+    let [_, response] = MESSAGES.as_ref()?;
+    let mut message = DynamicMessage::new(response.clone());
+    message.transcode_from(answer).ok()?;
+    serde_json::to_string(&message).ok()
+}
+
+fn line(status: StatusCode, text: &str) -> Response<Body> {
+    let mut response = told(status, "");
+    *response.body_mut() = full(format!("{text}\n"));
+    response
+}

@@ -1,0 +1,380 @@
+//! The rate limit service of Envoy, by files as `envoyproxy/ratelimit` reads them.
+//!
+//! `yaml.rs` reads a text, `file.rs` the limits in it, and `directory.rs` all files of a directory. `rules.rs` finds the limit of a
+//! descriptor, `domain.rs` has the limiter of all limits of a domain, `question.rs` decides about a request, and `answer.rs` writes
+//! the answer for Envoy. `json.rs` takes the same questions over HTTP.
+
+mod answer;
+mod directory;
+mod domain;
+mod explain;
+mod file;
+pub(crate) mod json;
+mod question;
+mod rules;
+mod statistics;
+mod yaml;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+use tower_ratelimit::limiter::LimiterBuilder;
+use tower_ratelimit::middleware::Deadline;
+use tower_ratelimit::{ConfigError, Limiter};
+
+pub use self::answer::Headers;
+pub use self::directory::Mistakes;
+pub use self::explain::{explain, understood};
+
+use self::directory::{Domains, Texts};
+use self::domain::{NoUnit, Open};
+use self::statistics::{Statistics, add};
+use crate::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+
+/// The most descriptors of a request, and entries of a descriptor. Who configures Envoy chooses both; a client does not.
+const MOST_DESCRIPTORS: usize = 100;
+const MOST_ENTRIES: usize = 32;
+
+/// The longest domain and the longest key of an entry, in bytes. A value may be as long as the message: a client may choose it,
+/// and upon an error Envoy lets a request pass.
+const LONGEST_NAME: usize = 1_024;
+
+/// The time between two looks at the files.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// How long files have to be the same before they are read, since they may be written in pieces.
+const QUIET: Duration = Duration::from_millis(150);
+
+/// Decides about descriptors by the files of a directory, which are read again when they change.
+#[derive(Clone)]
+pub struct RateLimits {
+    inner: Arc<Inner>,
+}
+
+/// How a [`RateLimits`] decides and answers.
+///
+/// # Defaults
+///
+/// - a refused request charges nothing
+/// - headers: those of the IETF draft, and `Retry-After`
+/// - time: 15 ms
+/// - metrics: those of this server
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether refused requests are charged, as `envoyproxy/ratelimit` does.
+    pub charge_refused: bool,
+    /// The headers that Envoy adds to responses.
+    pub headers: Headers,
+    /// The time for a decision, where the caller says none.
+    pub time: Duration,
+    /// Whether the metrics have the names of `envoyproxy/ratelimit`.
+    pub their_metrics: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            charge_refused: false,
+            headers: Headers::default(),
+            time: Duration::from_millis(15),
+            their_metrics: false,
+        }
+    }
+}
+
+struct Inner {
+    directory: PathBuf,
+    options: Options,
+    open: Box<Open>,
+    statistics: Statistics,
+    domains: RwLock<Arc<Domains>>,
+    newest: Mutex<Newest>,
+}
+
+/// The newest files, whether they are in force or not.
+struct Newest {
+    texts: Result<Texts, Mistakes>,
+    error: Option<Mistakes>,
+}
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// The request has a mistake.
+    Invalid(String),
+    /// The store could not decide.
+    Unavailable(String),
+}
+
+impl RateLimits {
+    /// Reads all files of a directory whose names end in `.yaml` or `.yml`. `open` opens a limiter over the store.
+    ///
+    /// # Errors
+    ///
+    /// When the directory or one of its files cannot be read, and when a file has a mistake. The error has all mistakes.
+    pub fn read(
+        directory: impl Into<PathBuf>,
+        options: Options,
+        open: impl Fn(LimiterBuilder) -> Result<Limiter, ConfigError> + Send + Sync + 'static,
+    ) -> Result<Self, Mistakes> {
+        let directory = directory.into();
+        let statistics = Statistics::default();
+        let texts = Texts::read(&directory)?;
+        let domains = Domains::open(&texts, &open, options.charge_refused, &statistics)?;
+        add(&statistics.loads, 1);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                directory,
+                options,
+                open: Box::new(open),
+                statistics,
+                domains: RwLock::new(Arc::new(domains)),
+                newest: Mutex::new(Newest {
+                    texts: Ok(texts),
+                    error: None,
+                }),
+            }),
+        })
+    }
+
+    /// Returns the directory.
+    pub fn directory(&self) -> &Path {
+        &self.inner.directory
+    }
+
+    /// Returns why the newest files are not in force.
+    pub fn error(&self) -> Option<Mistakes> {
+        self.newest().error.clone()
+    }
+
+    /// Puts the files into force if they have changed. With a mistake in one of them, what is in force stays.
+    ///
+    /// It reads from the disk and blocks.
+    pub fn reload(&self) {
+        let Inner {
+            directory,
+            options,
+            open,
+            statistics,
+            ..
+        } = &*self.inner;
+        let mut newest = self.newest();
+        let texts = Texts::read(directory);
+        if newest.texts == texts {
+            return;
+        }
+        let opened = match &texts {
+            Ok(texts) => Domains::open(texts, open, options.charge_refused, statistics),
+            Err(error) => Err(error.clone()),
+        };
+        newest.texts = texts;
+        match opened {
+            Ok(domains) => {
+                tracing::info!("--ratelimit-config was read again: {domains}");
+                add(&statistics.loads, 1);
+                newest.error = None;
+                let mut domains = Arc::new(domains);
+                let mut in_force = self
+                    .inner
+                    .domains
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner);
+                std::mem::swap(&mut *in_force, &mut domains);
+            }
+            Err(error) => {
+                tracing::warn!("--ratelimit-config stays as it was: {error}");
+                add(&statistics.failed_loads, 1);
+                newest.error = Some(error);
+            }
+        }
+    }
+
+    /// Looks at the files for as long as the process runs.
+    pub(crate) async fn follow(self) {
+        loop {
+            sleep(AGAIN).await;
+            let before = self.on_disk().await;
+            sleep(QUIET).await;
+            if before != self.on_disk().await {
+                continue;
+            }
+            let limits = self.clone();
+            let _ = tokio::task::spawn_blocking(move || limits.reload()).await;
+        }
+    }
+
+    async fn on_disk(&self) -> Option<Result<Texts, Mistakes>> {
+        let limits = self.clone();
+        let read = tokio::task::spawn_blocking(move || Texts::read(limits.directory()));
+        read.await.ok()
+    }
+
+    /// Decides about the descriptors of a request, until this deadline or within the time of the options.
+    ///
+    /// # Errors
+    ///
+    /// When the request has a mistake, and when the store cannot decide.
+    pub async fn ask(
+        &self,
+        request: RateLimitRequest,
+        deadline: Option<Deadline>,
+    ) -> Result<RateLimitResponse, NoAnswer> {
+        let statistics = &self.inner.statistics;
+        add(&statistics.calls, 1);
+        let answer = self.answer(request, deadline).await;
+        match &answer {
+            Ok(_) => {}
+            Err(NoAnswer::Invalid(_)) => add(&statistics.invalid, 1),
+            Err(NoAnswer::Unavailable(_)) => add(&statistics.unavailable, 1),
+        }
+        answer
+    }
+
+    async fn answer(
+        &self,
+        request: RateLimitRequest,
+        deadline: Option<Deadline>,
+    ) -> Result<RateLimitResponse, NoAnswer> {
+        check(&request).map_err(NoAnswer::Invalid)?;
+        let left = |moment: Instant| moment.saturating_duration_since(Instant::now());
+        let moment = deadline.and_then(|deadline| deadline.moment());
+        let time = moment.map_or(self.inner.options.time, left);
+        let mut deciding = Box::pin(Arc::clone(&self.inner).decide(request));
+        let at_once = poll_fn(|context| Poll::Ready(deciding.as_mut().poll(context))).await;
+        if let Poll::Ready(answer) = at_once {
+            return answer;
+        }
+        // A task of its own: when nobody waits any more, what was taken is given back and what was told is settled all the same.
+        match timeout(time, tokio::spawn(deciding)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(unavailable("the server stops")),
+            Err(_) => Err(unavailable("the store has not answered in time")),
+        }
+    }
+
+    /// Reports what was counted to the recorder.
+    pub(crate) fn publish(&self) {
+        let Inner {
+            statistics,
+            options,
+            ..
+        } = &*self.inner;
+        if options.their_metrics {
+            statistics::publish_as_theirs(statistics);
+        } else {
+            statistics::publish(statistics, self.error().is_some());
+        }
+    }
+
+    /// Returns what is in force, for operators.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        let loads = self.inner.statistics.loads.load(Ordering::Relaxed);
+        serde_json::json!({
+            "version": loads,
+            "domains": self.inner.in_force().to_string(),
+            "error": self.error().map(|error| error.to_string()),
+        })
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        self.inner
+            .newest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    async fn decide(
+        self: Arc<Self>,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, NoAnswer> {
+        let domains = self.in_force();
+        let statistics = &self.statistics;
+        let Some(domain) = domains.get(&request.domain) else {
+            add(&statistics.unknown_domain, 1);
+            return Ok(answer::of_unknown_domain(&request));
+        };
+        let hits = request.hits_addend.max(1);
+        let asked = domain.asked(&request.descriptors, hits, statistics);
+        let asked = asked.map_err(|NoUnit| {
+            let message = "limit.unit is UNKNOWN; send the unit of the limit, from SECOND to YEAR";
+            NoAnswer::Invalid(message.to_owned())
+        })?;
+        let Options {
+            charge_refused,
+            headers,
+            ..
+        } = self.options;
+        let verdict = question::decide(&domain.limiter, &asked, charge_refused).await;
+        let verdict = verdict.map_err(unavailable)?;
+        Ok(answer::of(&request, domain, &asked, &verdict, headers))
+    }
+
+    fn in_force(&self) -> Arc<Domains> {
+        Arc::clone(&self.domains.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn unavailable(why: impl fmt::Display) -> NoAnswer {
+    NoAnswer::Unavailable(why.to_string())
+}
+
+/// Returns what is wrong with a request.
+fn check(request: &RateLimitRequest) -> Result<(), String> {
+    let RateLimitRequest {
+        domain,
+        descriptors,
+        ..
+    } = request;
+    if domain.is_empty() {
+        return Err("domain is empty; send the domain of a file".to_owned());
+    }
+    if descriptors.is_empty() {
+        return Err("descriptors is empty; send at least one".to_owned());
+    }
+    let at_most = |what: &str, number: usize, most: usize| {
+        let message = || format!("{what} has {number}; send {most} at most");
+        if number > most {
+            Err(message())
+        } else {
+            Ok(())
+        }
+    };
+    at_most("domain, in bytes,", domain.len(), LONGEST_NAME)?;
+    at_most("descriptors", descriptors.len(), MOST_DESCRIPTORS)?;
+    for (number, descriptor) in descriptors.iter().enumerate() {
+        let place = format!("descriptors[{number}].entries");
+        let entries = &descriptor.entries;
+        if entries.is_empty() {
+            return Err(format!("{place} is empty; send at least one"));
+        }
+        at_most(&place, entries.len(), MOST_ENTRIES)?;
+        for (number, entry) in entries.iter().enumerate() {
+            let place = format!("{place}[{number}].key");
+            if entry.key.is_empty() {
+                return Err(format!("{place} is empty; send the key of a file"));
+            }
+            at_most(
+                &format!("{place}, in bytes,"),
+                entry.key.len(),
+                LONGEST_NAME,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Debug for RateLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimits")
+            .field("directory", &self.inner.directory)
+            .finish_non_exhaustive()
+    }
+}

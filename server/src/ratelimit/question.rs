@@ -1,0 +1,411 @@
+//! Decides about the descriptors of a request: all of them, or none, are charged.
+//!
+//! A limiter charges each of its policies once in a step. So descriptors of one limit, with different values, are charged in
+//! several steps, after a look at all of them; a step that finds less than the look gives back what the steps before it took.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tower_ratelimit::key::Key;
+use tower_ratelimit::{Algorithm, Decision, Limiter, Outcome, StoreError};
+
+use super::rules::Rule;
+use super::statistics::{Counts, add};
+
+/// What a descriptor of a request asks.
+#[derive(Debug)]
+pub(super) enum Asked<'a> {
+    /// No limit holds.
+    Nothing,
+    Unlimited(&'a Rule),
+    Limited(Limited<'a>),
+}
+
+impl<'a> Asked<'a> {
+    /// Returns the limit of the file.
+    pub(super) fn rule(&self) -> Option<&'a Rule> {
+        match self {
+            Self::Nothing => None,
+            Self::Unlimited(rule) => Some(*rule),
+            Self::Limited(limited) => limited.rule,
+        }
+    }
+}
+
+/// A descriptor of a request with a limit.
+#[derive(Debug)]
+pub(super) struct Limited<'a> {
+    pub(super) policy: &'a str,
+    pub(super) key: Key,
+    /// The units; 0 looks.
+    pub(super) hits: u32,
+    pub(super) algorithm: Algorithm,
+    /// `None` if the caller has given the limit.
+    pub(super) rule: Option<&'a Rule>,
+    pub(super) counts: Arc<Counts>,
+}
+
+/// The answer about a descriptor with a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// Whether its units were within the limit, or one more is if it looks.
+    pub(super) fits: bool,
+    pub(super) remaining: u32,
+    /// How long until the same question would pass, or until what remains has to last.
+    pub(super) until_reset: Duration,
+}
+
+/// The answer about all descriptors.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) passes: bool,
+    /// For each descriptor; `None` without a limit, and if its store is away and it lets all pass.
+    pub(super) told: Vec<Option<Told>>,
+    /// How long a refused request waits, if a wait helps.
+    pub(super) retry_after: Option<Duration>,
+    /// The decision for the headers of the response.
+    pub(super) decision: Option<Decision>,
+}
+
+/// The units of one key under one policy.
+struct Charge<'q, 'a> {
+    asked: &'q Limited<'a>,
+    units: u32,
+    /// The descriptors that ask for them.
+    of: Vec<usize>,
+}
+
+impl Limited<'_> {
+    fn is_quota(&self) -> bool {
+        self.rule.is_some_and(|rule| rule.is_quota)
+    }
+
+    fn is_shadow(&self) -> bool {
+        self.rule.is_some_and(|rule| rule.is_shadow)
+    }
+
+    fn settles(&self) -> bool {
+        self.rule.is_some_and(|rule| rule.settles)
+    }
+}
+
+impl<'a> Charge<'_, 'a> {
+    fn demand(&self) -> (&'a str, Key, u32) {
+        (self.asked.policy, self.asked.key, self.units)
+    }
+}
+
+/// How a limiter is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Peek,
+    Charge,
+}
+
+/// Decides, and charges the descriptors if all let the request pass.
+pub(super) async fn decide(
+    limiter: &Limiter,
+    asked: &[Asked<'_>],
+    charges_refused: bool,
+) -> Result<Verdict, StoreError> {
+    let mut deciding = Deciding {
+        limiter,
+        asked,
+        told: vec![None; asked.len()],
+        outcomes: vec![None; asked.len()],
+        decision: None,
+    };
+    let passes = if charges_refused {
+        deciding.charge_each().await?
+    } else {
+        deciding.charge_all().await?
+    };
+    Ok(deciding.end(passes))
+}
+
+struct Deciding<'q, 'a> {
+    limiter: &'q Limiter,
+    asked: &'q [Asked<'a>],
+    told: Vec<Option<Told>>,
+    /// The last outcome for each descriptor.
+    outcomes: Vec<Option<Outcome>>,
+    /// The decision that refuses the request, or else the first.
+    decision: Option<Decision>,
+}
+
+impl<'q, 'a> Deciding<'q, 'a> {
+    fn limited(&self) -> impl Iterator<Item = (usize, &'q Limited<'a>)> + use<'q, 'a> {
+        let asked = self.asked.iter().enumerate();
+        asked.filter_map(|(index, asked)| match asked {
+            Asked::Limited(limited) => Some((index, limited)),
+            Asked::Nothing | Asked::Unlimited(_) => None,
+        })
+    }
+
+    /// Charges all descriptors or none.
+    async fn charge_all(&mut self) -> Result<bool, StoreError> {
+        let mut charges: Vec<Charge<'q, 'a>> = Vec::new();
+        for (index, asked) in self.limited() {
+            let same = charges.iter_mut().find(|charge| {
+                let its = charge.asked;
+                its.policy == asked.policy
+                    && its.key == asked.key
+                    && its.algorithm == asked.algorithm
+            });
+            if let Some(charge) = same {
+                charge.units = charge.units.saturating_add(asked.hits);
+                charge.of.push(index);
+            } else {
+                let of = vec![index];
+                let units = asked.hits;
+                charges.push(Charge { asked, units, of });
+            }
+        }
+        let steps = steps(charges);
+        let is_plain = |charge: &Charge<'_, '_>| {
+            charge.units > 0 && !charge.asked.is_quota() && !charge.asked.settles()
+        };
+        if let [step] = &*steps
+            && step.iter().all(is_plain)
+        {
+            return self.ask(step.iter(), Way::Charge).await;
+        }
+        for step in &steps {
+            self.ask(step.iter(), Way::Peek).await?;
+        }
+        let mut passes = self.passes();
+        if passes {
+            passes = self.take(&steps).await?;
+        }
+        self.settle(&steps).await?;
+        Ok(passes)
+    }
+
+    /// Charges each descriptor, whether the request is refused or not.
+    async fn charge_each(&mut self) -> Result<bool, StoreError> {
+        let charges = self.limited().map(|(index, asked)| Charge {
+            asked,
+            units: asked.hits,
+            of: vec![index],
+        });
+        for step in &steps(charges.collect()) {
+            self.ask(step.iter(), Way::Charge).await?;
+            let over = step.iter().filter(|charge| !self.fits(charge));
+            let over = over.filter(|charge| charge.units > 0);
+            let over = over.map(Charge::demand).collect();
+            self.charge_past_the_limit(over).await?;
+            for charge in step {
+                if let Some(told) = &mut self.told[charge.of[0]] {
+                    told.fits &= charge.units > 0 || told.remaining > 0;
+                    told.remaining = if told.fits { told.remaining } else { 0 };
+                }
+            }
+        }
+        Ok(self.passes())
+    }
+
+    /// Takes the units, or gives back what it has taken.
+    async fn take(&mut self, steps: &[Vec<Charge<'q, 'a>>]) -> Result<bool, StoreError> {
+        let mut taken = Vec::new();
+        let mut passes = true;
+        for step in steps {
+            let is_taken = |charge: &&Charge<'_, '_>| charge.units > 0 && !charge.asked.settles();
+            let takers = || step.iter().filter(is_taken);
+            passes = passes && self.ask(takers(), Way::Charge).await?;
+            if passes {
+                let fitted = takers().filter(|charge| self.fits(charge));
+                taken.extend(fitted.map(Charge::demand));
+            }
+        }
+        if passes && self.passes() {
+            return Ok(true);
+        }
+        // Others have taken the units since the look.
+        for demand in taken {
+            if let Ok(given_back) = self.limiter.refund_with([demand]) {
+                given_back.await?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Charges what is told after the fact.
+    async fn settle(&mut self, steps: &[Vec<Charge<'q, 'a>>]) -> Result<(), StoreError> {
+        for step in steps {
+            let settled = step
+                .iter()
+                .filter(|charge| charge.asked.settles() && charge.units > 0);
+            for index in settled.clone().flat_map(|charge| &charge.of) {
+                let Asked::Limited(asked) = &self.asked[*index] else {
+                    continue;
+                };
+                if let Some(told) = &mut self.told[*index] {
+                    told.remaining = told.remaining.saturating_sub(asked.hits);
+                }
+            }
+            self.charge_past_the_limit(settled.map(Charge::demand).collect())
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn charge_past_the_limit(&self, units: Vec<(&str, Key, u32)>) -> Result<(), StoreError> {
+        if units.is_empty() {
+            return Ok(());
+        }
+        match self.limiter.settle_with(units) {
+            Ok(settled) => settled.await,
+            // The limiter has the policy of each rule.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Asks about charges of different policies, in one step. A look is at 1 unit.
+    async fn ask<'c>(
+        &mut self,
+        charges: impl Iterator<Item = &'c Charge<'q, 'a>>,
+        way: Way,
+    ) -> Result<bool, StoreError>
+    where
+        'q: 'c,
+        'a: 'q,
+    {
+        let charges: Vec<&Charge<'q, 'a>> = charges.collect();
+        if charges.is_empty() {
+            return Ok(true);
+        }
+        let looks = |charge: &Charge<'_, '_>| charge.units == 0 || charge.asked.settles();
+        let demands = charges.iter().map(|charge| match way {
+            Way::Peek if looks(charge) => (charge.asked.policy, charge.asked.key, 1),
+            Way::Peek | Way::Charge => charge.demand(),
+        });
+        let own = charges.iter().filter(|charge| charge.asked.rule.is_none());
+        let own = own.map(|charge| (charge.asked.policy, charge.asked.algorithm));
+        // The limiter has each policy, of this kind and period, so it always asks.
+        let decision = match way {
+            Way::Peek => match self.limiter.peek_under(demands, own) {
+                Ok(asked) => asked.await?,
+                Err(_) => return Ok(true),
+            },
+            Way::Charge => match self.limiter.check_under(demands, own) {
+                Ok(asked) => asked.await?,
+                Err(_) => return Ok(true),
+            },
+        };
+        let passes = decision.is_allowed();
+        for charge in charges {
+            let mut outcomes = decision.policies();
+            let outcome = outcomes.find(|(name, _)| *name == charge.asked.policy);
+            let outcome = outcome.map(|(_, outcome)| *outcome);
+            // What a look would have charged.
+            let looked = u32::from(way == Way::Peek && looks(charge) && passes);
+            for index in &charge.of {
+                self.outcomes[*index] = outcome;
+                self.told[*index] = outcome.map(|outcome| Told {
+                    fits: outcome.is_allowed(),
+                    remaining: outcome.remaining() + if outcome.is_allowed() { looked } else { 0 },
+                    until_reset: until_reset(&outcome, &charge.asked.algorithm, decision.at()),
+                });
+            }
+        }
+        // One that refuses stays.
+        if self.decision.as_ref().is_none_or(Decision::is_allowed) {
+            self.decision = Some(decision);
+        }
+        Ok(passes)
+    }
+
+    fn fits(&self, charge: &Charge<'_, '_>) -> bool {
+        charge
+            .of
+            .iter()
+            .all(|index| self.told[*index].is_none_or(|told| told.fits))
+    }
+
+    /// Returns whether the request passes by what is told of its descriptors: no limit refuses it, and of the quotas one has
+    /// room.
+    fn passes(&self) -> bool {
+        let (mut quotas, mut quotas_over) = (0, 0);
+        for (index, asked) in self.limited() {
+            let fits = self.told[index].is_none_or(|told| told.fits);
+            if asked.is_quota() {
+                quotas += 1;
+                quotas_over += u32::from(!fits);
+            } else if !fits && !asked.is_shadow() {
+                return false;
+            }
+        }
+        quotas == 0 || quotas_over < quotas
+    }
+
+    /// Counts the request, and returns the verdict.
+    fn end(self, passes: bool) -> Verdict {
+        let mut retry_after = None;
+        for (index, asked) in self.limited() {
+            let hits = u64::from(asked.hits);
+            let counts = &asked.counts;
+            add(&counts.asked, hits);
+            let Some(told) = self.told[index] else {
+                continue;
+            };
+            if !told.fits {
+                add(&counts.over, hits);
+                if asked.is_shadow() {
+                    add(&counts.shadow, hits);
+                } else if !passes {
+                    let outcome = self.outcomes[index];
+                    let wait = outcome.and_then(|outcome| {
+                        let next_unit = outcome.effective_window().filter(|_| asked.hits == 0);
+                        outcome.retry_after().or(next_unit)
+                    });
+                    retry_after = retry_after.max(wait);
+                }
+            } else if passes {
+                add(&counts.within, hits);
+                let limit = asked.algorithm.limit().unwrap_or(u32::MAX);
+                if told.remaining <= limit / 5 {
+                    add(&counts.near, hits);
+                }
+            }
+        }
+        Verdict {
+            passes,
+            told: self.told,
+            retry_after,
+            decision: self.decision,
+        }
+    }
+}
+
+/// Divides charges into steps, each of which has a policy once.
+fn steps<'q, 'a>(charges: Vec<Charge<'q, 'a>>) -> Vec<Vec<Charge<'q, 'a>>> {
+    let mut steps: Vec<Vec<Charge<'q, 'a>>> = Vec::new();
+    for charge in charges {
+        let has_it = |step: &&mut Vec<Charge<'_, '_>>| {
+            step.iter()
+                .all(|other| other.asked.policy != charge.asked.policy)
+        };
+        match steps.iter_mut().find(has_it) {
+            Some(step) => step.push(charge),
+            None => steps.push(vec![charge]),
+        }
+    }
+    steps
+}
+
+fn until_reset(outcome: &Outcome, algorithm: &Algorithm, at: Option<SystemTime>) -> Duration {
+    let told = outcome.retry_after().or_else(|| outcome.effective_window());
+    told.unwrap_or_else(|| {
+        // No wait helps; the window ends all the same.
+        let (_, period, _) = algorithm.frame();
+        let period = period.unwrap_or_default();
+        let now = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        match (algorithm, now) {
+            (Algorithm::FixedWindow(_), Some(now)) => {
+                let past = now.as_micros() % period.as_micros().max(1);
+                period.saturating_sub(Duration::from_micros(u64::try_from(past).unwrap_or(0)))
+            }
+            _ => period,
+        }
+    })
+}

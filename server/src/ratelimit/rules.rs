@@ -1,0 +1,318 @@
+//! The limits of a domain, and which of them a descriptor has.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use prost_types::Struct;
+use sha2::{Digest, Sha256};
+use tower_ratelimit::key::{IntoKey, Key};
+use tower_ratelimit::{Algorithm, OnStoreFailure};
+
+use super::statistics::Counts;
+use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+
+/// The limit of a descriptor in a file.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of the file")]
+pub(super) struct Rule {
+    /// The name of its state.
+    pub(super) policy: String,
+    /// The keys and values that lead to it, as `explain` and the statistics show them.
+    pub(super) path: String,
+    pub(super) limit: Limit,
+    pub(super) unit: Unit,
+    pub(super) name: Option<String>,
+    pub(super) replaces: Vec<String>,
+    pub(super) is_shadow: bool,
+    pub(super) is_quota: bool,
+    /// Whether it counts whole what it is told, past the limit.
+    pub(super) settles: bool,
+    /// Whether each value is counted apart in the statistics.
+    pub(super) is_detailed: bool,
+    pub(super) metadata: Option<Struct>,
+    pub(super) on_store_failure: OnStoreFailure,
+    /// The line of the file.
+    pub(super) line: usize,
+    pub(super) counts: Arc<Counts>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// Requests are not counted.
+    Unlimited,
+    Rate(Algorithm),
+}
+
+/// The descriptors that may come next.
+#[derive(Debug, Default)]
+pub(super) struct Level(pub(super) HashMap<Box<str>, Values>);
+
+/// The descriptors of a key.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    pub(super) exact: HashMap<Box<str>, Descriptor>,
+    /// In the order of the file.
+    pub(super) patterns: Vec<(Box<str>, Descriptor)>,
+    pub(super) any: Option<Descriptor>,
+}
+
+/// A descriptor of a file.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    pub(super) rule: Option<Arc<Rule>>,
+    pub(super) below: Level,
+    /// Whether all values that match are counted together.
+    pub(super) is_shared: bool,
+    /// Whether the statistics have the value of the request.
+    pub(super) tells_value: bool,
+}
+
+/// The limit that a descriptor of a request has.
+#[derive(Debug)]
+pub(super) struct Found<'a> {
+    pub(super) rule: &'a Arc<Rule>,
+    pub(super) key: Key,
+    /// The path with the values of the request, if the statistics have some.
+    pub(super) path: Option<String>,
+}
+
+/// What of the file an entry of a request has met.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    descriptor: &'a Descriptor,
+    /// The value or the pattern of the file.
+    value: Option<&'a str>,
+}
+
+impl Level {
+    /// Returns the limit of these entries: that of the descriptor that the last entry meets.
+    pub(super) fn find(&self, entries: &[Entry]) -> Option<Found<'_>> {
+        let mut level = self;
+        let mut steps = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let step = level.step(entry)?;
+            level = &step.descriptor.below;
+            steps.push(step);
+        }
+        let rule = steps.last()?.descriptor.rule.as_ref()?;
+        let counted = entries.iter().zip(&steps).map(|(entry, step)| {
+            let pattern = step.value.filter(|_| step.descriptor.is_shared);
+            (&*entry.key, pattern.unwrap_or(&entry.value))
+        });
+        let tells = |step: &Step<'_>| rule.is_detailed || step.descriptor.tells_value;
+        let path = steps.iter().any(tells).then(|| {
+            let told = entries.iter().zip(&steps).map(|(entry, step)| {
+                let is_told = tells(step) && !step.descriptor.is_shared;
+                let value = if is_told {
+                    Some(&*entry.value)
+                } else {
+                    step.value
+                };
+                (&*entry.key, value)
+            });
+            path(told)
+        });
+        let key = key(counted);
+        Some(Found { rule, key, path })
+    }
+
+    /// Returns whether there is a descriptor for these entries, with or without a limit.
+    pub(super) fn meets(&self, entries: &[Entry]) -> bool {
+        let mut level = Some(self);
+        for entry in entries {
+            let step = level.and_then(|level| level.step(entry));
+            level = step.map(|step| &step.descriptor.below);
+        }
+        level.is_some()
+    }
+
+    fn step(&self, entry: &Entry) -> Option<Step<'_>> {
+        let values = self.0.get(&*entry.key)?;
+        let step = |(value, descriptor)| Step {
+            descriptor,
+            value: Some(value),
+        };
+        if let Some((value, descriptor)) = values.exact.get_key_value(&*entry.value) {
+            return Some(step((value, descriptor)));
+        }
+        let patterns = || values.patterns.iter().map(|(text, it)| (&**text, it));
+        // A value that is written as a pattern is that pattern, and not one before it.
+        let itself = patterns().find(|(text, _)| *text == entry.value);
+        let pattern = itself.or_else(|| patterns().find(|(text, _)| matches(text, &entry.value)));
+        let any = || {
+            let descriptor = values.any.as_ref()?;
+            let value = None;
+            Some(Step { descriptor, value })
+        };
+        pattern.map(step).or_else(any)
+    }
+
+    /// Calls `with` with each limit, from the top.
+    pub(super) fn each<'a>(&'a self, with: &mut impl FnMut(&'a Arc<Rule>)) {
+        for values in self.0.values() {
+            let patterns = values.patterns.iter().map(|(_, it)| it);
+            let all = values.exact.values().chain(patterns).chain(&values.any);
+            for descriptor in all {
+                descriptor.rule.iter().for_each(&mut *with);
+                descriptor.below.each(with);
+            }
+        }
+    }
+}
+
+/// Returns whether a pattern matches a text, in which each `*` stands for any characters or none. It takes as long as the text
+/// is, for each part of the pattern.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(mut text) = text.strip_prefix(first) else {
+        return false;
+    };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for part in middle.split('*').filter(|part| !part.is_empty()) {
+        let Some(at) = text.find(part) else {
+            return false;
+        };
+        text = &text[at + part.len()..];
+    }
+    text.ends_with(last)
+}
+
+/// Returns the key of these entries. No two lists of entries run together, and a value, which may be a secret, does not stand in
+/// it.
+pub(super) fn key<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Key {
+    let texts = entries.flat_map(|(key, value)| [key, value]);
+    digest(texts).as_slice().into_key()
+}
+
+fn digest<'a>(texts: impl Iterator<Item = &'a str>) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for text in texts {
+        digest.update((text.len() as u64).to_le_bytes());
+        digest.update(text);
+    }
+    digest.finalize().into()
+}
+
+/// Returns how keys and values are shown: `tenant_gold.path`. A point stands between two steps alone: in an address of a client it
+/// is `_`, as in the statistics of `envoyproxy/ratelimit`.
+pub(super) fn path<'a>(steps: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> String {
+    let steps = steps.map(|(key, value)| match value {
+        Some(value) if value.parse::<Ipv4Addr>().is_ok() => {
+            format!("{key}_{value}").replace('.', "_")
+        }
+        Some(value) if !value.is_empty() => format!("{key}_{value}"),
+        _ => key.to_owned(),
+    });
+    let path = steps.collect::<Vec<_>>().join(".");
+    path.replace([':', '|'], "_")
+}
+
+/// The longest name of a policy.
+const LONGEST: usize = 64;
+
+/// Returns the name of the state of a limit: `shop/tenant=gold/path`. A name that is too long for one, or could be that of another
+/// limit, ends in a hash.
+pub(super) fn state_name(domain: &str, steps: &[(&str, Option<&str>)]) -> String {
+    let mut name = domain.to_owned();
+    for (key, value) in steps {
+        name += "/";
+        name += key;
+        if let Some(value) = value {
+            name += "=";
+            name += value;
+        }
+    }
+    let is_clear = |text: &str| {
+        let is_one =
+            |c: char| matches!(c, ' '..='~') && !c.is_ascii_uppercase() && !"/=~".contains(c);
+        text.chars().all(is_one)
+    };
+    let mut texts = steps
+        .iter()
+        .flat_map(|(key, value)| [Some(*key), *value])
+        .flatten();
+    if name.len() <= LONGEST && is_clear(domain) && texts.all(is_clear) {
+        return name;
+    }
+    let steps = steps.iter();
+    let texts = steps.flat_map(|(key, value)| {
+        [
+            *key,
+            if value.is_some() { "=" } else { "" },
+            value.unwrap_or(""),
+        ]
+    });
+    let digest = digest([domain].into_iter().chain(texts));
+    let hash = u64::from_be_bytes(digest[..8].try_into().unwrap_or_default());
+    let hash = format!("{hash:016x}");
+    let printable = name
+        .chars()
+        .map(|c| if matches!(c, ' '..='}') { c } else { '_' });
+    let begin: String = printable.take(LONGEST - 1 - hash.len()).collect();
+    format!("{begin}~{hash}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Steps<'a> = &'a [(&'a str, Option<&'a str>)];
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        for (pattern, text, expected) in [
+            ("foo*", "foo", true),
+            ("foo*", "foo1", true),
+            ("foo*", "fo", false),
+            ("bar*b", "barxb", true),
+            ("bar*b", "barb", true),
+            ("bar*b", "bar", false),
+            ("bar*rb", "barb", false),
+            ("foo*bar*baz", "fooXbarYbaz", true),
+            ("foo*bar*baz", "foobarbaz", true),
+            ("foo*bar*baz", "foobaz", false),
+            ("*", "", true),
+            ("**", "x", true),
+            ("*a*", "xax", true),
+            ("*a*b", "ab", true),
+            ("*ab*ab", "ab", false),
+            ("é*", "éa", true),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn names_of_states_are_apart_and_short() {
+        let long = "x".repeat(80);
+        let lists: [(&str, Steps<'_>); 12] = [
+            ("shop", &[("tenant", Some("gold")), ("path", None)]),
+            ("shop", &[("tenant", Some("gold/path"))]),
+            ("shop/tenant", &[("path", None)]),
+            ("shop", &[("tenant", Some("Gold"))]),
+            ("shop", &[("tenant", Some("gold"))]),
+            ("shop", &[("tenant=gold", None)]),
+            ("shop", &[("tenant", Some(""))]),
+            ("shop", &[("tenant", None)]),
+            ("shop", &[("tenant", Some(&long))]),
+            ("shop", &[("tenant", Some("é"))]),
+            ("shop", &[("tenant~", None)]),
+            ("", &[("a", None)]),
+        ];
+        let names = lists.map(|(domain, steps)| state_name(domain, steps));
+        assert_eq!(names[0], "shop/tenant=gold/path");
+        let folded: std::collections::HashSet<_> =
+            names.iter().map(|it| it.to_lowercase()).collect();
+        assert_eq!(folded.len(), names.len(), "{names:?}");
+        for name in &names {
+            assert!(
+                name.len() <= LONGEST && name.chars().all(|c| matches!(c, ' '..='~')),
+                "{name}"
+            );
+        }
+    }
+}

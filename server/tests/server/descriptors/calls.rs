@@ -1,0 +1,344 @@
+//! The service over gRPC, and the program that serves it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use ratelimitd::envoy::messages::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse,
+};
+use ratelimitd::phase::Phase;
+use ratelimitd::ratelimit::{Options, RateLimits};
+use ratelimitd::server::{self, Answers, Bounds};
+use ratelimitd::socket::Socket;
+use ratelimitd::{Gateway, Limits, envoy};
+use tokio::sync::watch;
+use tonic::client::Grpc;
+use tonic::transport::Endpoint;
+use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus::{NotServing, Serving};
+use tonic_health::pb::health_client::HealthClient;
+use tonic_prost::ProstCodec;
+use tower_ratelimit::RedisStore;
+use tower_ratelimit::limiter::LimiterBuilder;
+
+use super::super::process::{HOST, Server};
+use super::super::program::{failed, printed};
+use super::super::scene::listener;
+use super::{Folder, descriptor, passes, request};
+
+const FILE: &str = "
+domain: shop
+descriptors:
+- key: tenant
+  rate_limit: { unit: hour, requests_per_unit: 1 }
+";
+
+/// Serves these limits, and returns where.
+async fn serve(limits: impl Into<Option<RateLimits>>) -> (SocketAddr, watch::Sender<Phase>) {
+    let (listener, _) = listener().await;
+    let address = listener.local_addr().unwrap();
+    let gateway = Gateway::new(Limits::none(None).unwrap(), None).answer_descriptors(limits);
+    let phase = watch::Sender::new(Phase::Ready);
+    let answers = Answers::Envoy(envoy::router(gateway, phase.subscribe()).unwrap());
+    let server = server::Server::new(Bounds::default(), phase.subscribe());
+    tokio::spawn(server.serve(Socket::Tcp(listener), answers));
+    (address, phase)
+}
+
+fn limits(folder: &Folder) -> RateLimits {
+    RateLimits::read(folder.path(), Options::default(), LimiterBuilder::build).unwrap()
+}
+
+async fn call(
+    address: SocketAddr,
+    asked: tonic::Request<RateLimitRequest>,
+) -> Result<RateLimitResponse, Status> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let mut client = Grpc::new(endpoint.connect().await.unwrap());
+    client.ready().await.unwrap();
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+    let answer = client.unary(asked, path.parse().unwrap(), codec).await;
+    Ok(answer?.into_inner())
+}
+
+fn tenant() -> tonic::Request<RateLimitRequest> {
+    tonic::Request::new(request(vec![descriptor(&[("tenant", "gold")])]))
+}
+
+#[tokio::test]
+async fn a_call_is_answered_by_the_file_and_a_mistake_by_its_code() {
+    let folder = Folder::of(&[("shop.yaml", FILE)]);
+    let (address, phase) = serve(limits(&folder)).await;
+    let passed = call(address, tenant()).await.unwrap();
+    assert!(passes(&passed));
+    assert!(!passes(&call(address, tenant()).await.unwrap()));
+    let empty = tonic::Request::new(RateLimitRequest::default());
+    let error = call(address, empty).await.unwrap_err();
+    assert_eq!(
+        (error.code(), error.message()),
+        (
+            Code::InvalidArgument,
+            "domain is empty; send the domain of a file"
+        )
+    );
+
+    // Its health is that of the server.
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let mut health = HealthClient::new(endpoint.connect().await.unwrap());
+    let service = "envoy.service.ratelimit.v3.RateLimitService";
+    let mut status = async || {
+        let service = service.to_owned();
+        let answer = health.check(HealthCheckRequest { service }).await.unwrap();
+        answer.into_inner().status()
+    };
+    assert_eq!(status().await, Serving);
+    phase.send_replace(Phase::Draining);
+    while status().await != NotServing {
+        tokio::task::yield_now().await;
+    }
+    assert!(
+        !passes(&call(address, tenant()).await.unwrap()),
+        "it serves on"
+    );
+}
+
+#[tokio::test]
+async fn without_files_the_service_is_not_there() {
+    let (address, _phase) = serve(None).await;
+    assert_eq!(
+        call(address, tenant()).await.unwrap_err().code(),
+        Code::Unimplemented
+    );
+}
+
+/// A store that is not there, for limits that decide so meanwhile.
+fn away(on_store_failure: &str) -> (Folder, RateLimits) {
+    let file = FILE.replace(
+        "requests_per_unit: 1",
+        &format!("requests_per_unit: 1, on_store_failure: {on_store_failure}"),
+    );
+    let folder = Folder::of(&[("shop.yaml", &file)]);
+    // Nothing listens on the port of a listener that is closed.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let store = RedisStore::builder().deadline(Duration::from_millis(5));
+    let store = store.open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    let options = Options {
+        time: Duration::from_secs(60),
+        ..Options::default()
+    };
+    let limits = RateLimits::read(folder.path(), options, move |builder| {
+        builder.store(store.clone()).build()
+    });
+    (folder, limits.unwrap())
+}
+
+#[tokio::test]
+async fn while_the_store_is_away_each_limit_decides_as_it_says() {
+    let (_folder, limits) = away("refuse");
+    let (address, _phase) = serve(limits).await;
+    let error = call(address, tenant()).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable, "{error}");
+
+    let (_folder, limits) = away("local");
+    let (address, _phase) = serve(limits).await;
+    assert!(passes(&call(address, tenant()).await.unwrap()));
+    assert!(!passes(&call(address, tenant()).await.unwrap()));
+
+    let (_folder, limits) = away("allow");
+    let (address, _phase) = serve(limits).await;
+    for _ in 0..3 {
+        let answer = call(address, tenant()).await.unwrap();
+        assert!(passes(&answer));
+        assert_eq!(answer.statuses.len(), 1);
+    }
+}
+
+#[test]
+fn the_program_checks_and_explains_a_directory() {
+    let folder = Folder::of(&[("shop.yaml", FILE)]);
+    let file = folder.0.join("shop.yaml");
+    let file = file.to_str().unwrap();
+    assert_eq!(
+        printed(&["check", folder.path()]),
+        format!("domain shop, {file}:\n  line 5: tenant: fixed-window 1/hour\n")
+    );
+    let explained = |entry| {
+        printed(&[
+            "explain",
+            folder.path(),
+            "--domain",
+            "shop",
+            "--entry",
+            entry,
+        ])
+    };
+    assert_eq!(
+        explained("tenant=gold"),
+        format!(
+            "(tenant, gold): fixed-window 1/hour\n  by {file}:5: tenant\n  its state: policy \"shop/tenant\"\n"
+        )
+    );
+    assert_eq!(
+        explained("path=/"),
+        format!("(path, /): no limit\n  no descriptor at the top of {file} has (path, /)\n")
+    );
+    let (code, error) = failed(
+        &[
+            "explain",
+            folder.path(),
+            "--domain",
+            "other",
+            "--entry",
+            "a=b",
+        ],
+        &[],
+    );
+    assert_eq!(
+        (code, &*error),
+        (
+            Some(1),
+            "--domain: no file has \"other\"; the domains are: shop\n"
+        )
+    );
+
+    folder.write("shop.yaml", "domain: shop\ndescriptors:\n- kei: x\n");
+    let (code, error) = failed(&["check", folder.path()], &[]);
+    assert!(
+        code == Some(1)
+            && error.contains("shop.yaml:3:3: descriptors[0]: config error, unknown key 'kei'"),
+        "{error}"
+    );
+    let serve = [
+        "serve",
+        "--ratelimit-config",
+        folder.path(),
+        "--listen",
+        "none",
+        "--ops",
+        "none",
+        "--grpc",
+        "127.0.0.1:0",
+    ];
+    let (code, error) = failed(&serve, &[]);
+    assert!(
+        code == Some(1) && error.contains("unknown key 'kei'"),
+        "{error}"
+    );
+}
+
+/// Returns the status and the body of the response.
+fn post(address: &str, path: &str, body: &str) -> (u16, String) {
+    let mut client = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+    );
+    client.write_all(head.as_bytes()).unwrap();
+    // A body that is too large is not read to its end.
+    let _ = client.write_all(body.as_bytes());
+    let mut response = Vec::new();
+    let _ = client.read_to_end(&mut response);
+    let response = String::from_utf8(response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
+
+#[test]
+fn a_question_may_come_as_json() {
+    let folder = Folder::of(&[("shop.yaml", FILE)]);
+    let server = Server::start(&["--ratelimit-config", folder.path(), "--grpc", "127.0.0.1:0"]);
+    let question = r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "tenant", "value": "gold"}], "hitsAddend": "1"}]}"#;
+    let passed = post(&server.clients, "/json", question);
+    let told: serde_json::Value = serde_json::from_str(&passed.1).unwrap();
+    assert_eq!(passed.0, 200, "{told}");
+    assert_eq!(told["overallCode"], "OK");
+    let status = &told["statuses"][0];
+    assert_eq!(
+        status["currentLimit"],
+        serde_json::json!({ "requestsPerUnit": 1, "unit": "HOUR" })
+    );
+    let reset = status["durationUntilReset"].as_str().unwrap();
+    assert!(reset.ends_with('s') && reset != "0s", "{reset}");
+
+    let refused = post(&server.clients, "/json", question);
+    assert!(
+        refused.0 == 429 && refused.1.contains("OVER_LIMIT") && refused.1.contains("retry-after"),
+        "{refused:?}"
+    );
+    for (body, expected) in [
+        ("", "this is no RateLimitRequest: EOF"),
+        ("{\"domain\": 1}", "this is no RateLimitRequest: "),
+        ("{\"domains\": []}", "unrecognized field"),
+        ("{} x", "trailing characters"),
+        ("{}", "domain is empty; send"),
+    ] {
+        let (status, text) = post(&server.clients, "/json", body);
+        assert!(
+            status == 400 && text.contains(expected),
+            "{body}: {status} {text}"
+        );
+    }
+    let large = " ".repeat(2 << 20);
+    assert_eq!(post(&server.clients, "/json", &large).0, 413);
+    assert_eq!(post(&server.clients, "/other", question).0, 404);
+}
+
+#[test]
+fn what_is_decided_is_counted_under_our_names_or_theirs() {
+    let folder = Folder::of(&[("shop.yaml", FILE)]);
+    for (names, expected) in [
+        (
+            "own",
+            [
+                "ratelimitd_descriptor_units_total{domain=\"shop\",descriptor=\"tenant\",outcome=\"asked\"} 2",
+                "ratelimitd_descriptor_units_total{domain=\"shop\",descriptor=\"tenant\",outcome=\"within\"} 1",
+                "ratelimitd_descriptor_units_total{domain=\"shop\",descriptor=\"tenant\",outcome=\"over\"} 1",
+                "ratelimitd_descriptor_near_limit_units_total{domain=\"shop\",descriptor=\"tenant\"} 1",
+                "ratelimitd_descriptor_failed_calls_total{reason=\"invalid\"} 1",
+                "ratelimitd_descriptor_unknown_domain_total 1",
+                "ratelimitd_descriptor_calls_total 4",
+            ],
+        ),
+        (
+            "envoy",
+            [
+                "ratelimit_service_rate_limit_total_hits{domain=\"shop\",key1=\"tenant\"} 2",
+                "ratelimit_service_rate_limit_within_limit{domain=\"shop\",key1=\"tenant\"} 1",
+                "ratelimit_service_rate_limit_over_limit{domain=\"shop\",key1=\"tenant\"} 1",
+                "ratelimit_service_rate_limit_near_limit{domain=\"shop\",key1=\"tenant\"} 1",
+                "ratelimit_service_should_rate_limit_error{err_type=\"service_error\"} 1",
+                "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} 4",
+                "ratelimit_service_config_load_success 1",
+            ],
+        ),
+    ] {
+        let server = Server::start(&["--ratelimit-config", folder.path(), "--stats", names]);
+        let entry = "\"descriptors\": [{\"entries\": [{\"key\": \"tenant\", \"value\": \"a\"}]}]";
+        for domain in ["shop", "shop", "other", ""] {
+            post(
+                &server.clients,
+                "/json",
+                &format!("{{\"domain\": \"{domain}\", {entry}}}"),
+            );
+        }
+        let metrics = server.ops("/metrics", HOST);
+        for line in expected {
+            assert!(
+                metrics.contains(&format!("\n{line}\n")),
+                "{line} is not in\n{metrics}"
+            );
+        }
+        let status = server.ops("/status", HOST);
+        assert!(status.contains("\"domains\":\"shop\""), "{status}");
+        // Without a file of limits, nothing else is limited.
+        assert!(!metrics.contains("policy=\"address\""), "{metrics}");
+    }
+}

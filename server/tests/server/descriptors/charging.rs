@@ -1,0 +1,523 @@
+//! What requests are charged, and what they are told.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ratelimitd::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use ratelimitd::envoy::messages::envoy::r#type::v3::RateLimitUnit;
+use ratelimitd::ratelimit::{Headers, NoAnswer, Options, RateLimits};
+use tower_ratelimit::store::{Change, Changed, Items, Reply, SharedStore};
+use tower_ratelimit::{Micros, StoreError};
+
+use super::{Folder, START, Scene, With, codes, descriptor, header, passes, request, until_reset};
+
+const FILE: &str = "
+domain: shop
+descriptors:
+- key: tenant
+  rate_limit: { unit: hour, requests_per_unit: 10 }
+- key: path
+  rate_limit: { unit: minute, requests_per_unit: 3, name: per path }
+- key: shadow
+  shadow_mode: true
+  rate_limit: { unit: hour, requests_per_unit: 1 }
+- key: tokens
+  rate_limit: { unit: hour, requests_per_unit: 100, settles: true }
+- key: burst
+  rate_limit: { unit: minute, requests_per_unit: 6, algorithm: token-bucket, burst: 2 }
+- key: long
+  rate_limit: { period: 10min, requests_per_unit: 4 }
+- key: none
+  rate_limit: { unit: hour, requests_per_unit: 0 }
+";
+
+#[tokio::test]
+async fn a_refused_request_charges_nothing() {
+    let scene = Scene::new(FILE);
+    let tenant = descriptor(&[("tenant", "gold")]);
+    let path = descriptor(&[("path", "/a")]);
+    assert_eq!(scene.pass(&path, [3]).await, [true]);
+    let refused = scene.ask(vec![tenant.clone(), path.clone()]).await;
+    assert_eq!(codes(&refused), [Code::Ok, Code::OverLimit]);
+    assert!(!passes(&refused));
+    assert_eq!(scene.remaining(&tenant).await, 10);
+
+    // As much as is left passes, and the refused request took none of it.
+    assert_eq!(
+        scene.pass(&tenant, [8, 5, 2, 1]).await,
+        [true, false, true, false]
+    );
+}
+
+#[tokio::test]
+async fn a_look_charges_nothing_and_tells_whether_one_more_would_pass() {
+    let scene = Scene::new(FILE);
+    let (tenant, path) = (
+        descriptor(&[("tenant", "gold")]),
+        descriptor(&[("path", "/a")]),
+    );
+    assert_eq!(
+        scene.pass(&path, [0, 3, 0, 0]).await,
+        [true, true, false, false]
+    );
+    assert_eq!(scene.remaining(&tenant).await, 10);
+    // A look at a limit that is reached refuses the request, and the other descriptor is not charged.
+    let refused = scene.ask(vec![tenant.clone(), path.clone().at(0)]).await;
+    assert_eq!(codes(&refused), [Code::Ok, Code::OverLimit]);
+    assert_eq!(header(&refused, "retry-after"), Some("60"));
+    assert_eq!(scene.remaining(&tenant).await, 10);
+    scene.clock.advance(Duration::from_secs(60));
+    let passed = scene.ask(vec![tenant.clone(), path.clone().at(0)]).await;
+    assert!(passes(&passed));
+    let left: Vec<u32> = passed
+        .statuses
+        .iter()
+        .map(|status| status.limit_remaining)
+        .collect();
+    assert_eq!(left, [9, 3]);
+    // The request's number is 1 if it is 0, and that of a descriptor comes first.
+    let mut request = request(vec![tenant.clone(), path.clone().at(2)]);
+    request.hits_addend = 4;
+    let passed = scene.answer(request).await.unwrap();
+    let left: Vec<u32> = passed
+        .statuses
+        .iter()
+        .map(|status| status.limit_remaining)
+        .collect();
+    assert_eq!(left, [5, 1]);
+}
+
+#[tokio::test]
+async fn descriptors_of_one_limit_are_charged_together() {
+    let scene = Scene::new(FILE);
+    let path = |value| descriptor(&[("path", value)]);
+    let both = || vec![path("/a"), path("/b").at(2), path("/a")];
+    let passed = scene.ask(both()).await;
+    assert!(passes(&passed));
+    assert_eq!(
+        (
+            scene.remaining(&path("/a")).await,
+            scene.remaining(&path("/b")).await
+        ),
+        (1, 1)
+    );
+    let refused = scene.ask(both()).await;
+    assert_eq!(codes(&refused), [Code::OverLimit; 3]);
+    assert_eq!(
+        (
+            scene.remaining(&path("/a")).await,
+            scene.remaining(&path("/b")).await
+        ),
+        (1, 1)
+    );
+    let refused = scene.ask(vec![path("/c"), path("/a").at(2)]).await;
+    assert_eq!(codes(&refused), [Code::Ok, Code::OverLimit]);
+    assert_eq!(scene.remaining(&path("/c")).await, 3);
+}
+
+#[tokio::test]
+async fn each_status_has_its_limit_and_the_true_wait() {
+    let scene = Scene::new(FILE);
+    scene.clock.advance(Duration::from_millis(15_500));
+    let path = descriptor(&[("path", "/a")]);
+    let passed = scene.ask(vec![path.clone().at(2)]).await;
+    let told = passed.statuses[0].current_limit.clone().unwrap();
+    assert_eq!((told.requests_per_unit, &*told.name), (3, "per path"));
+    // 44.5 seconds, in whole ones that are long enough.
+    assert_eq!(until_reset(&passed.statuses[0]), Duration::from_secs(45));
+    assert_eq!(header(&passed, "retry-after"), None);
+    let draft = header(&passed, "ratelimit").unwrap();
+    assert!(draft.starts_with("\"shop/path\";r=1;t=45"), "{draft}");
+    let policy = header(&passed, "ratelimit-policy").unwrap();
+    assert!(policy.contains("\"shop/path\";q=3;w=60"), "{policy}");
+
+    let refused = scene.ask(vec![path.at(2)]).await;
+    assert_eq!(
+        (
+            refused.statuses[0].limit_remaining,
+            header(&refused, "retry-after")
+        ),
+        (1, Some("45"))
+    );
+
+    // A bucket of 6 a minute gives one each 10 seconds.
+    let burst = descriptor(&[("burst", "x")]);
+    assert_eq!(scene.pass(&burst, [2]).await, [true]);
+    let refused = scene.ask(vec![burst.clone().at(2)]).await;
+    assert_eq!(header(&refused, "retry-after"), Some("20"));
+    assert_eq!(until_reset(&refused.statuses[0]), Duration::from_secs(20));
+    scene.clock.advance(Duration::from_secs(20));
+    assert_eq!(scene.pass(&burst, [2]).await, [true]);
+
+    // No wait helps what is more than the limit, and the window ends all the same.
+    for (asked, left) in [
+        (descriptor(&[("path", "/b")]).at(4), 25),
+        (descriptor(&[("none", "x")]), 3_565),
+    ] {
+        let refused = scene.ask(vec![asked]).await;
+        assert_eq!(header(&refused, "retry-after"), None);
+        assert_eq!(until_reset(&refused.statuses[0]), Duration::from_secs(left));
+    }
+    // A period that is none of their units.
+    let long = scene.ask(vec![descriptor(&[("long", "x")])]).await;
+    assert_eq!(long.statuses[0].current_limit.as_ref().unwrap().unit, 0);
+    assert_eq!(until_reset(&long.statuses[0]), Duration::from_secs(565));
+}
+
+#[tokio::test]
+async fn windows_begin_where_theirs_do() {
+    for (unit, seconds) in [
+        ("second", 1),
+        ("minute", 60),
+        ("hour", 3_600),
+        ("day", 86_400),
+        ("week", 7 * 86_400),
+        ("month", 30 * 86_400),
+        ("year", 365 * 86_400),
+    ] {
+        let file = format!(
+            "domain: shop\ndescriptors:\n- key: k\n  rate_limit: {{ unit: {unit}, requests_per_unit: 1 }}\n"
+        );
+        let scene = Scene::new(&file);
+        scene.clock.advance(Duration::from_secs(100_000));
+        let now = START + 100_000;
+        let asked = descriptor(&[("k", "v")]);
+        let passed = scene.ask(vec![asked.clone()]).await;
+        let left = Duration::from_secs(seconds - now % seconds);
+        assert_eq!(until_reset(&passed.statuses[0]), left, "{unit}");
+        scene
+            .clock
+            .advance(left.saturating_sub(Duration::from_micros(1)));
+        assert_eq!(scene.pass(&asked, [1]).await, [false], "{unit}");
+        scene.clock.advance(Duration::from_micros(1));
+        assert_eq!(scene.pass(&asked, [1]).await, [true], "{unit}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_in_shadow_refuses_nothing() {
+    let scene = Scene::new(FILE);
+    let (tenant, shadow) = (
+        descriptor(&[("tenant", "gold")]),
+        descriptor(&[("shadow", "x")]),
+    );
+    for left in [9, 8] {
+        let answer = scene.ask(vec![tenant.clone(), shadow.clone()]).await;
+        assert_eq!(codes(&answer), [Code::Ok, Code::Ok]);
+        let told: Vec<u32> = answer
+            .statuses
+            .iter()
+            .map(|status| status.limit_remaining)
+            .collect();
+        assert_eq!(told, [left, 0]);
+        assert_eq!(header(&answer, "retry-after"), None);
+    }
+}
+
+#[tokio::test]
+async fn what_settles_counts_whole_and_limits_what_comes_next() {
+    let scene = Scene::new(FILE);
+    let tokens = descriptor(&[("tokens", "ann")]);
+    // A look at the request, and the tokens at the end of the stream.
+    assert_eq!(scene.pass(&tokens, [0]).await, [true]);
+    let told = scene.ask(vec![tokens.clone().at(90)]).await;
+    assert_eq!(
+        (passes(&told), told.statuses[0].limit_remaining),
+        (true, 10)
+    );
+    assert_eq!(scene.pass(&tokens, [0, 500, 0]).await, [true, true, false]);
+    // They were used, although nothing was left.
+    let refused = scene.ask(vec![tokens.clone().at(7)]).await;
+    assert_eq!(
+        (passes(&refused), header(&refused, "retry-after")),
+        (false, Some("3600"))
+    );
+    scene.clock.advance(Duration::from_secs(3_600));
+    assert_eq!(scene.remaining(&tokens).await, 100);
+}
+
+#[tokio::test]
+async fn the_limit_of_a_descriptor_comes_before_the_file() {
+    let scene = Scene::new(FILE);
+    let asked = |requests, unit| descriptor(&[("tenant", "gold")]).under(requests, unit);
+    let hour = RateLimitUnit::Hour;
+    assert_eq!(
+        scene.pass(&asked(2, hour), [1, 1, 1]).await,
+        [true, true, false]
+    );
+    // A higher limit keeps what was used, and that of the file is another one.
+    let raised = scene.ask(vec![asked(5, hour)]).await;
+    assert_eq!(
+        (passes(&raised), raised.statuses[0].limit_remaining),
+        (true, 2)
+    );
+    let told = raised.statuses[0].current_limit.as_ref().unwrap();
+    assert_eq!((told.requests_per_unit, told.unit), (5, 3));
+    assert_eq!(until_reset(&raised.statuses[0]), Duration::from_secs(3_600));
+    assert_eq!(
+        scene.remaining(&descriptor(&[("tenant", "gold")])).await,
+        10
+    );
+    assert_eq!(
+        scene.pass(&asked(1, RateLimitUnit::Week), [1, 1]).await,
+        [true, false]
+    );
+    assert_eq!(scene.pass(&asked(0, hour), [1]).await, [false]);
+    // Both together, one of which no file has.
+    let unknown = descriptor(&[("unknown", "x")]).under(1, hour);
+    let answer = scene
+        .ask(vec![
+            asked(9, hour),
+            unknown.clone(),
+            descriptor(&[("path", "/a")]),
+        ])
+        .await;
+    let told: Vec<u32> = answer
+        .statuses
+        .iter()
+        .map(|status| status.limit_remaining)
+        .collect();
+    assert_eq!((passes(&answer), told), (true, vec![5, 0, 2]));
+    // Without a unit there is no limit.
+    let error = scene
+        .answer(request(vec![asked(1, RateLimitUnit::Unknown)]))
+        .await;
+    let Err(NoAnswer::Invalid(error)) = error else {
+        panic!("{error:?}")
+    };
+    assert!(error.contains("limit.unit is UNKNOWN; send"), "{error}");
+    // In a domain that no file has, no limit holds.
+    let mut elsewhere = request(vec![asked(0, hour)]);
+    elsewhere.domain = "elsewhere".to_owned();
+    let answer = scene.answer(elsewhere).await.unwrap();
+    assert_eq!((passes(&answer), codes(&answer)), (true, vec![Code::Ok]));
+}
+
+#[tokio::test]
+async fn of_quotas_one_has_to_have_room() {
+    let scene = Scene::new(
+        "
+domain: shop
+descriptors:
+- key: provider
+  value: a
+  quota_mode: true
+  metadata: { route: { to: a, weight: 2 } }
+  rate_limit: { unit: hour, requests_per_unit: 1 }
+- key: provider
+  value: b
+  quota_mode: true
+  metadata: { route: { to: b, region: eu } }
+  rate_limit: { unit: hour, requests_per_unit: 2 }
+- key: tenant
+  rate_limit: { unit: hour, requests_per_unit: 10 }
+",
+    );
+    let (a, b) = (
+        descriptor(&[("provider", "a")]),
+        descriptor(&[("provider", "b")]),
+    );
+    let tenant = descriptor(&[("tenant", "gold")]);
+    let ask = || scene.ask(vec![a.clone(), b.clone(), tenant.clone()]);
+    let route =
+        |answer: &ratelimitd::envoy::messages::envoy::service::ratelimit::v3::RateLimitResponse| {
+            format!(
+                "{:?}",
+                answer
+                    .dynamic_metadata
+                    .as_ref()
+                    .unwrap()
+                    .fields
+                    .get("metadata")
+            )
+        };
+    let first = ask().await;
+    assert_eq!(codes(&first), [Code::Ok; 3]);
+    let merged = route(&first);
+    assert!(
+        merged.contains("\"a\"") && merged.contains("\"eu\"") && !merged.contains("\"b\""),
+        "{merged}"
+    );
+    let described = format!("{:?}", first.dynamic_metadata);
+    assert!(
+        described.contains("provider=a") && described.contains("\"shop\""),
+        "{described}"
+    );
+
+    let second = ask().await;
+    assert!(passes(&second));
+    assert_eq!(codes(&second), [Code::OverLimit, Code::Ok, Code::Ok]);
+    assert!(!route(&second).contains("\"a\""), "{second:?}");
+
+    let third = ask().await;
+    assert!(!passes(&third));
+    assert_eq!(codes(&third), [Code::OverLimit, Code::OverLimit, Code::Ok]);
+    assert_eq!(
+        scene.remaining(&tenant).await,
+        8,
+        "the third was charged nothing"
+    );
+}
+
+#[tokio::test]
+async fn the_headers_are_theirs_if_they_are_chosen() {
+    let scene = Scene::with(
+        FILE,
+        Options {
+            headers: Headers::Envoy,
+            ..Options::default()
+        },
+    );
+    let both = || {
+        vec![
+            descriptor(&[("tenant", "gold")]),
+            descriptor(&[("path", "/a")]),
+        ]
+    };
+    let passed = scene.ask(both()).await;
+    let told = [
+        "RateLimit-Limit",
+        "RateLimit-Remaining",
+        "RateLimit-Reset",
+        "Retry-After",
+    ];
+    let of = |answer: &_| told.map(|name| header(answer, name).map(str::to_owned));
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(of(&passed), [some("3"), some("2"), some("60"), None]);
+    scene.ask(both()).await;
+    scene.ask(both()).await;
+    let refused = scene.ask(both()).await;
+    assert_eq!(of(&refused), [some("3"), some("0"), some("60"), some("60")]);
+    assert_eq!(header(&refused, "ratelimit"), None);
+}
+
+#[tokio::test]
+async fn refused_requests_are_charged_if_that_is_chosen() {
+    let scene = Scene::with(
+        FILE,
+        Options {
+            charge_refused: true,
+            ..Options::default()
+        },
+    );
+    let tenant = descriptor(&[("tenant", "gold")]);
+    // 13 of 10, as they count.
+    assert_eq!(scene.pass(&tenant, [8, 5, 1]).await, [true, false, false]);
+    let path = descriptor(&[("path", "/a")]);
+    let refused = scene.ask(vec![tenant.clone(), path.clone()]).await;
+    assert_eq!(codes(&refused), [Code::OverLimit, Code::Ok]);
+    assert_eq!(
+        (
+            refused.statuses[0].limit_remaining,
+            refused.statuses[1].limit_remaining
+        ),
+        (0, 2)
+    );
+    assert_eq!(header(&refused, "retry-after"), Some("3600"));
+}
+
+#[tokio::test]
+async fn a_request_with_a_mistake_is_told_so() {
+    let scene = Scene::new(FILE);
+    let entry = descriptor(&[("tenant", "x")]);
+    let long = "x".repeat(1_025);
+    let many: Vec<(&str, &str)> = vec![("k", "v"); 33];
+    let mut without_domain = request(vec![entry.clone()]);
+    without_domain.domain.clear();
+    let mut long_domain = request(vec![entry.clone()]);
+    long_domain.domain.clone_from(&long);
+    for (request, expected) in [
+        (without_domain, "domain is empty; send"),
+        (long_domain, "domain, in bytes, has 1025; send 1024 at most"),
+        (request(vec![]), "descriptors is empty; send"),
+        (
+            request(vec![entry.clone(); 101]),
+            "descriptors has 101; send 100 at most",
+        ),
+        (
+            request(vec![entry.clone(), descriptor(&[])]),
+            "descriptors[1].entries is empty; send",
+        ),
+        (
+            request(vec![descriptor(&many)]),
+            "descriptors[0].entries has 33; send 32 at most",
+        ),
+        (
+            request(vec![descriptor(&[("", "v")])]),
+            "descriptors[0].entries[0].key is empty; send",
+        ),
+        (
+            request(vec![descriptor(&[(&long, "v")])]),
+            "entries[0].key, in bytes, has 1025",
+        ),
+    ] {
+        let answer = scene.answer(request).await;
+        let Err(NoAnswer::Invalid(error)) = answer else {
+            panic!("{expected}: {answer:?}")
+        };
+        assert!(error.contains(expected), "{error}");
+    }
+    // A client chooses the value, so it is counted, however long it is.
+    let value = "x".repeat(2 << 20);
+    let answer = scene.ask(vec![descriptor(&[("tenant", &value)])]).await;
+    assert_eq!(answer.statuses[0].limit_remaining, 9);
+    // As is a number that is larger than any limit.
+    let large = scene.ask(vec![entry.at(u64::MAX)]).await;
+    assert!(!passes(&large));
+}
+
+/// A place far away: other requests are answered between a question and its answer.
+#[derive(Debug, Default)]
+struct FarAway(Arc<Mutex<HashMap<String, Vec<u8>>>>);
+
+impl Items for FarAway {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        let items = Arc::clone(&self.0);
+        Reply::later(async move {
+            tokio::task::yield_now().await;
+            let mut items = items.lock().unwrap();
+            let found: Vec<_> = change.names().iter().map(|name| items.get(name)).collect();
+            let changed = change.apply(Micros::new(START * 1_000_000), &found);
+            for write in changed.writes() {
+                items.insert(
+                    change.names()[write.item()].clone(),
+                    write.value().to_owned(),
+                );
+            }
+            Ok(changed)
+        })
+    }
+}
+
+/// A step of such a request that finds less than the look gives back what the steps before it took.
+#[tokio::test]
+async fn requests_at_the_same_time_are_charged_whole_or_not_at_all() {
+    let folder = Folder::of(&[("shop.yaml", FILE)]);
+    let items = FarAway::default().0;
+    let options = Options {
+        time: Duration::from_secs(60),
+        ..Options::default()
+    };
+    let limits = RateLimits::read(folder.path(), options, move |builder| {
+        let far_away = FarAway(Arc::clone(&items));
+        builder.store(SharedStore::new(far_away)).build()
+    });
+    let limits = limits.unwrap();
+    let path = |value| descriptor(&[("path", value)]);
+    // Both have looked before one of them takes.
+    let ask =
+        |first, second| limits.ask(request(vec![path(first).at(3), path(second).at(2)]), None);
+    let (one, other) = tokio::join!(ask("/a", "/b"), ask("/b", "/a"));
+    let (one, other) = (one.unwrap(), other.unwrap());
+    assert!(
+        !passes(&one) && !passes(&other),
+        "each took what the other needed"
+    );
+    let look = |value| limits.ask(request(vec![path(value).at(0)]), None);
+    for value in ["/a", "/b"] {
+        let left = look(value).await.unwrap().statuses[0].limit_remaining;
+        assert_eq!(left, 3, "{value}");
+    }
+    assert!(passes(&ask("/a", "/b").await.unwrap()));
+}
