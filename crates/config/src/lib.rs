@@ -108,16 +108,16 @@ use self::mistake::SourceText;
 use self::settings::Settings;
 use self::shadow::ShadowFile;
 use self::store::ReadStore;
-use tower_ratelimit::adapt::Adapt;
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::key::Proxies;
 use tower_ratelimit::limiter::Limiter;
-use tower_ratelimit::middleware::AdaptiveConcurrencyLayer;
 use tower_ratelimit::middleware::RateLimitLayer;
 use tower_ratelimit::policy::Modes;
 #[cfg(feature = "redis")]
 use tower_ratelimit::store::RedisStore;
 use tower_ratelimit::store::Store;
+use tower_ratelimit_adapt::Adapt;
+use tower_ratelimit_adapt::middleware::AdaptiveConcurrencyLayer;
 
 /// The limits of a file, read and checked.
 ///
