@@ -50,7 +50,7 @@ lint: ## format and clippy, warnings denied
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 docs: ## the documentation, warnings denied
-	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --package tower-ratelimit-config --package tower-ratelimit-ops --no-deps --all-features
+	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --no-deps --all-features
 	.ci/links
 	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --no-deps
 	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --no-deps --no-default-features

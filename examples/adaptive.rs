@@ -1,6 +1,6 @@
 //! A service whose limit follows the load of the machine.
 //!
-//! Run `cargo run --example adaptive`. It prints commands to try.
+//! Run `cargo run --example adaptive --features adapt`. It prints commands to try.
 //!
 //! - `ADDR` is the address, and `BASE` the limit of each key per minute under no load (default 100).
 //! - `LOAD` names a file with the load, which replaces the signals of the kernel. It is read at each sample and has
@@ -17,9 +17,9 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::{Router, routing::get};
-use tower_ratelimit::adapt::{Adapt, AdaptBuilder, Kernel, Load, Signal, Steps};
 use tower_ratelimit::factor::Factor;
 use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
+use tower_ratelimit_adapt::{Adapt, AdaptBuilder, Kernel, Load, Signal, Steps};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -1,6 +1,7 @@
 //! The share of a limit that is in force.
 //!
-//! A policy may hold a [`FactorCell`]. The writer of the cell (a controller of `adapt`, or your own code)
+//! A policy may hold a [`FactorCell`]. The writer of the cell (a controller of
+//! [`tower-ratelimit-adapt`](https://docs.rs/tower-ratelimit-adapt/latest/tower_ratelimit_adapt/), or your own code)
 //! sets the share of the policy's limit that holds from then on. The limiter reads it once for each charge.
 
 use std::fmt;
@@ -236,8 +237,9 @@ impl FactorCell {
     }
 
     /// Records the last readings of the signals, as shares of their targets.
-    #[cfg(feature = "adapt")]
-    pub(crate) fn note_signals(&self, signals: Vec<(String, Option<f64>)>) {
+    // For `tower-ratelimit-adapt`.
+    #[doc(hidden)]
+    pub fn note_signals(&self, signals: Vec<(String, Option<f64>)>) {
         *self.signals_lock() = signals;
     }
 
@@ -254,8 +256,9 @@ impl FactorCell {
     }
 
     /// Returns whether a key has reached its limit since the last call.
-    #[cfg(feature = "adapt")]
-    pub(crate) fn take_reached(&self) -> bool {
+    // For `tower-ratelimit-adapt`.
+    #[doc(hidden)]
+    pub fn take_reached(&self) -> bool {
         self.0.was_reached.swap(false, Ordering::Relaxed)
     }
 

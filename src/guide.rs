@@ -17,14 +17,6 @@ pub mod hours {}
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}
 
-#[cfg(all(feature = "adapt", feature = "axum"))]
-#[doc = include_str!("../docs/adaptive.md")]
-pub mod adaptive {}
-
-#[cfg(all(feature = "adapt", feature = "axum"))]
-#[doc = include_str!("../docs/adaptive-concurrency.md")]
-pub mod adaptive_concurrency {}
-
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/plans.md")]
 pub mod plans {}

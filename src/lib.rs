@@ -1,7 +1,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(all(
-        feature = "adapt",
         feature = "axum",
         feature = "client",
         feature = "quanta",
@@ -55,7 +54,7 @@
 //! - [`clock`]: the time, and a clock for tests
 //! - [`store`]: where state lives
 //! - [`observe`]: counters, and a snapshot of them
-//! - [`factor`]: the share of a limit that is in force; [`adapt`] lets it follow the load
+//! - [`factor`]: the share of a limit that is in force
 //! - [`diagnostics`]: the codes in the log, and the remedies
 //!
 //! # How it differs from `tower::limit::RateLimitLayer`
@@ -70,7 +69,6 @@
 //! | --- | --- | --- |
 //! | `axum` | yes | the peer address and the matched path of axum; turns on `http` |
 //! | `tracing` | yes | [diagnostics] in the log |
-//! | `adapt` | no | limits that follow the load: [adaptive limits](guide::adaptive) |
 //! | `http` | by `axum` | the layer, for any HTTP server |
 //! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
 //! | `client` | no | a layer for HTTP and gRPC clients; turns on `http` |
@@ -96,6 +94,7 @@
 //! | crate | has |
 //! | --- | --- |
 //! | [`tower-ratelimit-config`](https://docs.rs/tower-ratelimit-config/latest/tower_ratelimit_config/) | limits from a file in TOML or JSON, with reload |
+//! | [`tower-ratelimit-adapt`](https://docs.rs/tower-ratelimit-adapt/latest/tower_ratelimit_adapt/) | [limits that follow the load](https://docs.rs/tower-ratelimit-adapt/latest/tower_ratelimit_adapt/guide/adaptive/), and [adaptive concurrency](https://docs.rs/tower-ratelimit-adapt/latest/tower_ratelimit_adapt/guide/adaptive_concurrency/) |
 //! | [`tower-ratelimit-ops`](https://docs.rs/tower-ratelimit-ops) | [a page for operators](https://docs.rs/tower-ratelimit-ops/latest/tower_ratelimit_ops/admin/), which shows the limits live; [metrics](https://docs.rs/tower-ratelimit-ops/latest/tower_ratelimit_ops/metrics/) for Prometheus and others |
 
 pub mod algorithm;
@@ -119,8 +118,6 @@ pub mod store;
 mod advice;
 mod line;
 
-#[cfg(feature = "adapt")]
-pub mod adapt;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "http")]
@@ -172,7 +169,10 @@ pub mod __internal {
     #[cfg(feature = "reload")]
     pub use crate::middleware::shadow::Shadow;
     pub use crate::observe::metric::{Kind, Metric, Published, Value};
+    pub use crate::observe::times::{Times, one_in};
     pub use crate::plan::sources::ResolverOf;
     #[cfg(feature = "reload")]
     pub use crate::policy::logged::Logged;
+    #[cfg(feature = "http")]
+    pub use crate::response::saturated::saturated;
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tower::Layer;
-use tower_ratelimit::adapt::{Adapt, AdaptiveConcurrency, Kernel, Resource, Steps, Traffic};
 use tower_ratelimit::clock::QuantaClock;
-use tower_ratelimit::middleware::{AdaptiveConcurrencyLayer, TrafficLayer};
 use tower_ratelimit::{LocalLimiter, MemoryStore};
+use tower_ratelimit_adapt::middleware::{AdaptiveConcurrencyLayer, TrafficLayer};
+use tower_ratelimit_adapt::{Adapt, AdaptiveConcurrency, Kernel, Resource, Steps, Traffic};
 use tower_ratelimit_benches::factors::{Scale, limiter};
 use tower_ratelimit_benches::keys::address;
 use tower_ratelimit_benches::requests::{hello, request, send};

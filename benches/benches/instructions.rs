@@ -12,13 +12,13 @@ use axum::body::Body;
 use gungraun::prelude::*;
 use http::{Request, Response};
 use tower::{Layer, Service};
-use tower_ratelimit::adapt::{AdaptiveConcurrency, Traffic};
-use tower_ratelimit::middleware::{AdaptiveConcurrencyLayer, TrafficLayer};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::{
     Algorithm, FixedWindow, Gcra, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
     SlidingWindow,
 };
+use tower_ratelimit_adapt::middleware::{AdaptiveConcurrencyLayer, TrafficLayer};
+use tower_ratelimit_adapt::{AdaptiveConcurrency, Traffic};
 use tower_ratelimit_benches::factors::{self, Scale};
 use tower_ratelimit_benches::growth::TIMES;
 use tower_ratelimit_benches::keys::address;

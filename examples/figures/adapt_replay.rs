@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plotters::prelude::*;
-use tower_ratelimit::adapt::{Controller, Load, Loads, Steps};
 use tower_ratelimit::factor::Factor;
+use tower_ratelimit_adapt::{Controller, Load, Loads, Steps};
 
 /// Requests per second under a factor of 1.
 const LIMIT: f64 = 100.0;

@@ -1,6 +1,6 @@
 //! A service under three times the load that it can take, with and without an adaptive concurrency.
 //!
-//! `cargo run --release -p tower-ratelimit-loadtest --example overload -- docs/overload.svg`
+//! `cargo run --release -p tower-ratelimit-loadtest --example overload -- crates/adapt/docs/overload.svg`
 //!
 //! The service has four workers, and each needs 50 ms for a request: 80 requests a second. The load tester sends 240
 //! a second at random times, whether the service keeps up or not. A tenth of them is critical, and has a partition. A
@@ -21,8 +21,8 @@ use ratelimit_loadtest::drive::{self, Load, Tally};
 use ratelimit_loadtest::options::Options;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until};
-use tower_ratelimit::adapt::AdaptiveConcurrency;
-use tower_ratelimit::middleware::AdaptiveConcurrencyLayer;
+use tower_ratelimit_adapt::AdaptiveConcurrency;
+use tower_ratelimit_adapt::middleware::AdaptiveConcurrencyLayer;
 
 const WORKERS: usize = 4;
 const SERVICE: Duration = Duration::from_millis(50);

@@ -60,15 +60,21 @@ impl<T> Guard for Option<T> {
 }
 
 impl<B: Body, G: Guard> GuardedBody<B, G> {
+    /// Creates the body of an answer of the inner service.
     #[inline]
-    pub(super) fn new(body: B, guard: G) -> Self {
+    // For `tower-ratelimit-adapt`.
+    #[doc(hidden)]
+    pub fn new(body: B, guard: G) -> Self {
         Self {
             source: Source::Inner { body },
             guard,
         }
     }
 
-    pub(super) fn refusal(text: Bytes) -> Self
+    /// Creates the body of a refusal.
+    // For `tower-ratelimit-adapt`.
+    #[doc(hidden)]
+    pub fn refusal(text: Bytes) -> Self
     where
         B::Data: From<Bytes>,
     {
@@ -77,16 +83,6 @@ impl<B: Body, G: Guard> GuardedBody<B, G> {
             source: Source::Refusal { text },
             guard: G::default(),
         }
-    }
-}
-
-#[cfg(feature = "adapt")]
-impl<B: Body, T> GuardedBody<B, Option<T>> {
-    /// Creates a body whose guard is dropped at once if the body is empty, since nothing may read it.
-    #[inline]
-    pub(super) fn until_its_end(body: B, guard: Option<T>) -> Self {
-        let guard = guard.filter(|_| !body.is_end_stream());
-        Self::new(body, guard)
     }
 }
 

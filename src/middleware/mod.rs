@@ -252,8 +252,6 @@
 
 mod body;
 mod builder;
-#[cfg(feature = "adapt")]
-mod concurrency;
 mod deadline;
 #[cfg(feature = "reload")]
 pub(crate) mod explanation;
@@ -277,14 +275,10 @@ mod service;
 mod settlements;
 #[cfg(feature = "reload")]
 pub(crate) mod shadow;
-#[cfg(feature = "adapt")]
-mod traffic;
 mod unbuilt;
 
 pub use self::body::GuardedBody;
 pub use self::builder::RateLimitLayerBuilder;
-#[cfg(feature = "adapt")]
-pub use self::concurrency::{AdaptiveConcurrencyLayer, WithConcurrency};
 pub use self::deadline::Deadline;
 pub use self::future::ResponseFuture;
 pub use self::guard::ResponseBody;
@@ -297,8 +291,6 @@ pub use self::marks::{OverLimit, WouldRefuse};
 pub use self::service::RateLimit;
 #[cfg(feature = "reload")]
 pub use self::shadow::Difference;
-#[cfg(feature = "adapt")]
-pub use self::traffic::{TrafficLayer, WithTraffic};
 // Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]
 pub use self::unbuilt::{Built, Unbuilt};

@@ -19,7 +19,7 @@ pub(crate) struct Calls {
     failed_renewals: AtomicU64,
     took: Recent<Times>,
     /// The times of all calls since the beginning, for a signal that looks at the new ones.
-    #[cfg(feature = "adapt")]
+    #[cfg(feature = "redis")]
     all: Times,
 }
 
@@ -33,7 +33,7 @@ impl Calls {
             remembered: AtomicU64::new(0),
             failed_renewals: AtomicU64::new(0),
             took: Recent::new(),
-            #[cfg(feature = "adapt")]
+            #[cfg(feature = "redis")]
             all: Times::default(),
         }
     }
@@ -47,12 +47,12 @@ impl Calls {
         }
         let took = now.saturating_duration_since(since);
         self.took.now(now).note(took);
-        #[cfg(feature = "adapt")]
+        #[cfg(feature = "redis")]
         self.all.note(took);
     }
 
     /// Returns how many calls took how long, since the beginning.
-    #[cfg(all(feature = "adapt", feature = "redis"))]
+    #[cfg(feature = "redis")]
     pub(crate) fn all_times(&self) -> Vec<u64> {
         self.all.counts()
     }

@@ -72,8 +72,6 @@
 //! time are numbers of seconds.
 
 mod calls;
-#[cfg(feature = "adapt")]
-mod change;
 mod counters;
 mod health;
 mod heaviest;
@@ -90,7 +88,7 @@ mod sketch;
 mod slot;
 mod snapshot;
 mod store;
-mod times;
+pub(crate) mod times;
 mod wait;
 
 pub use self::monitor::Monitor;
@@ -100,8 +98,6 @@ pub use self::snapshot::{
 };
 
 pub(crate) use self::calls::Calls;
-#[cfg(feature = "adapt")]
-pub(crate) use self::change::factor_changed;
 pub(crate) use self::counters::{Counters, Metered, Totals};
 pub(crate) use self::health::StoreHealth;
 pub(crate) use self::heaviest::Heaviest;
@@ -111,6 +107,4 @@ pub(crate) use self::monitor::Monitored;
 pub(crate) use self::past::Past;
 pub(crate) use self::snapshot::{Count, Request};
 pub(crate) use self::store::{StoreEvent, observe};
-#[cfg(feature = "adapt")]
-pub(crate) use self::times::{Times, one_in};
 pub(crate) use self::wait::Wait;

@@ -5,27 +5,28 @@ use std::time::Duration;
 
 /// Counts lengths of time, from 8 µs to five hours. Shorter and longer ones count as these.
 #[derive(Debug)]
-pub(crate) struct Times([AtomicU64; BUCKETS]);
+pub struct Times([AtomicU64; BUCKETS]);
 
 /// Eight for each doubling.
 const BUCKETS: usize = 8 * 32;
 
 impl Times {
+    /// Records that a request took this long.
     #[inline]
-    pub(crate) fn note(&self, time: Duration) {
+    pub fn note(&self, time: Duration) {
         self.note_each(time, 1);
     }
 
     /// Records that this many requests took this long.
     #[inline]
-    pub(crate) fn note_each(&self, time: Duration, requests: u64) {
+    pub fn note_each(&self, time: Duration, requests: u64) {
         if let Some(count) = self.0.get(bucket(time)) {
             count.fetch_add(requests, Ordering::Relaxed);
         }
     }
 
     /// Returns the number of times in each bucket.
-    pub(crate) fn counts(&self) -> Vec<u64> {
+    pub fn counts(&self) -> Vec<u64> {
         let counts = self.0.iter();
         counts.map(|count| count.load(Ordering::Relaxed)).collect()
     }
@@ -44,7 +45,7 @@ impl Default for Times {
 }
 
 /// Returns the time that one in `number` of these took, or longer, or `None` if there are none.
-pub(crate) fn one_in(number: u64, counts: &[u64]) -> Option<Duration> {
+pub fn one_in(number: u64, counts: &[u64]) -> Option<Duration> {
     let all: u64 = counts.iter().sum();
     let mut left = all.div_ceil(number.max(1));
     if left == 0 {

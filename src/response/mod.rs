@@ -286,8 +286,7 @@ mod problem;
 mod refusal;
 mod refusals;
 mod responder;
-#[cfg(feature = "adapt")]
-mod saturated;
+pub(crate) mod saturated;
 mod sentence;
 mod set;
 mod several;
@@ -307,5 +306,3 @@ pub(crate) use self::answers::Answers;
 pub(crate) use self::call::is_call;
 pub(crate) use self::fields::Fields;
 pub(crate) use self::options::AnswerOptions;
-#[cfg(feature = "adapt")]
-pub(crate) use self::saturated::saturated;

@@ -9,7 +9,7 @@ use super::refusals::Refusals;
 
 /// Refuses a request because `limit` of them are in flight. It sends no wait, since it is unknown when one of
 /// them ends.
-pub(crate) fn saturated<B>(
+pub fn saturated<B>(
     name: &str,
     status: StatusCode,
     limit: u32,

@@ -132,13 +132,9 @@ mod future;
 mod layer;
 mod limit;
 mod refused;
-#[cfg(feature = "adapt")]
-mod sampled;
 mod verdict;
 
 pub use self::future::LimitFuture;
 pub use self::layer::LimitLayer;
 pub use self::limit::Limit;
 pub use self::refused::Refused;
-#[cfg(feature = "adapt")]
-pub use self::sampled::{Concurrency, ConcurrencyLayer, Count, CountLayer};

@@ -93,7 +93,14 @@ fn the_readme_lists_every_example_and_its_file_is_there() {
 #[test]
 fn every_command_that_runs_an_example_is_complete() {
     let examples = examples();
-    let folders = ["docs", "crates/config/docs", "crates/ops/docs", "."];
+    let folders = [
+        "docs",
+        "crates/adapt/docs",
+        "crates/config/docs",
+        "crates/ops/docs",
+        "crates/adapt",
+        ".",
+    ];
     let pages = folders.map(|folder| fs::read_dir(root().join(folder)).unwrap());
     let pages = pages.into_iter().flatten();
     let mut commands = 0;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use http::Request;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::adapt::Traffic;
 use tower_ratelimit::factor::Factor;
+use tower_ratelimit_adapt::Traffic;
 use tower_ratelimit_config::{Config, Format};
 
 use crate::scene::{config, get, layer, mistakes, now, send, told};

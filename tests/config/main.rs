@@ -3,12 +3,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(feature = "adapt")]
 mod adapt;
 mod all_at_once;
 mod endings;
 #[cfg(all(
-    feature = "adapt",
     feature = "axum",
     feature = "ops",
     feature = "redis",

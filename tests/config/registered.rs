@@ -162,11 +162,10 @@ fn a_store_of_the_program_keeps_the_state_through_reloads_and_restarts() {
     );
 }
 
-#[cfg(feature = "adapt")]
 mod following_the_load {
     use super::*;
-    use tower_ratelimit::adapt::{Adapt, Steps, from_fn};
     use tower_ratelimit::factor::{Class, Factor};
+    use tower_ratelimit_adapt::{Adapt, Steps, from_fn};
 
     const POLICY: &str = "[policies.api]\nquota = \"100/minute\"\nkey = \"global\"\nadapt = true\n";
 
@@ -174,7 +173,7 @@ mod following_the_load {
     fn limits_follow_what_code_has_registered_in_place_of_a_table() {
         let steps = Steps::new().above(
             ["queue"],
-            tower_ratelimit::adapt::Load::percent(50),
+            tower_ratelimit_adapt::Load::percent(50),
             Factor::thousandths(200),
         );
         let adapt = Adapt::builder(steps.immediate())
@@ -199,7 +198,7 @@ mod following_the_load {
             Steps::new()
                 .above(
                     ["queue"],
-                    tower_ratelimit::adapt::Load::percent(50),
+                    tower_ratelimit_adapt::Load::percent(50),
                     Factor::thousandths(500),
                 )
                 .immediate(),

@@ -107,7 +107,7 @@ fn every_example_of_the_documentation_is_valid() {
 }
 
 /// With the functions that the pages name.
-#[cfg(all(feature = "adapt", feature = "calendar", feature = "resolver"))]
+#[cfg(feature = "calendar")]
 #[test]
 fn every_example_of_the_documentation_is_read_without_a_warning() {
     use std::convert::Infallible;

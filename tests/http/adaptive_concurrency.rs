@@ -8,10 +8,10 @@ use http_body::Frame;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_ratelimit::adapt::{AdaptiveConcurrency, Sample};
-use tower_ratelimit::middleware::AdaptiveConcurrencyLayer;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::{FixedWindow, RateLimitLayer, key};
+use tower_ratelimit_adapt::middleware::AdaptiveConcurrencyLayer;
+use tower_ratelimit_adapt::{AdaptiveConcurrency, Sample};
 
 use crate::exchange::{answer, ask, now, poll};
 

@@ -192,22 +192,7 @@ fn the_time_to_the_next_request_is_true_when_nothing_is_left() {
     }
 }
 
-#[cfg(feature = "adapt")]
-#[test]
-fn a_signal_that_panics_keeps_no_limit_from_following_the_others() {
-    use tower_ratelimit::adapt::{Adapt, Steps, from_fn};
-
-    let adapt = Adapt::builder(Steps::standard().immediate())
-        .signal(from_fn("broken", || panic!("a signal")))
-        .signal(from_fn("cpu", || Some(1.0)))
-        .build()
-        .unwrap();
-    adapt.sample();
-    assert_eq!(adapt.factor().get().get(), 100);
-    assert_eq!(adapt.loads().get("broken"), None);
-}
-
-/// The figures of docs/adaptive.md. Requests of all classes compete for a key that they share.
+/// The figures of crates/adapt/docs/adaptive.md. Requests of all classes compete for a key that they share.
 #[test]
 fn classes_protect_a_key_of_its_own_and_not_one_that_all_share() {
     let passed = |is_shared: bool| {

@@ -5,7 +5,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(feature = "adapt")]
 mod adaptive_concurrency;
 #[cfg(feature = "ops")]
 mod admin;
@@ -65,7 +64,6 @@ mod states;
 mod stepped;
 mod structured;
 mod tcp;
-#[cfg(feature = "adapt")]
 mod traffic;
 mod truth;
 mod unix_socket;

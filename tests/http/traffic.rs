@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_ratelimit::adapt::{Load, Signal, Traffic};
-use tower_ratelimit::middleware::TrafficLayer;
+use tower_ratelimit_adapt::middleware::TrafficLayer;
+use tower_ratelimit_adapt::{Load, Signal, Traffic};
 
 use crate::exchange::{now, poll};
 

@@ -11,8 +11,6 @@ mod conformance;
 mod custom_store;
 mod factors;
 mod hostile_states;
-#[cfg(feature = "adapt")]
-mod learning_services;
 #[cfg(all(feature = "axum", feature = "redis"))]
 mod limiters;
 mod outcomes;

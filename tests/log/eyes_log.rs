@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tower_ratelimit::adapt::{Adapt, Steps, from_fn};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Penalty;
@@ -17,6 +16,7 @@ use tower_ratelimit::{
     ConfigError, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, OnStoreFailure,
     Policy, RedisStore, StoreError,
 };
+use tower_ratelimit_adapt::{Adapt, Steps, from_fn};
 use tower_ratelimit_config::Config;
 
 use crate::support::log::{Log, LogLine};

@@ -13,7 +13,7 @@ mod admin_log;
 mod away_memcached;
 #[cfg(feature = "axum")]
 mod diagnostics;
-#[cfg(all(feature = "adapt", feature = "config", feature = "redis"))]
+#[cfg(all(feature = "config", feature = "redis"))]
 mod eyes_log;
 #[cfg(feature = "redis")]
 mod outage_log;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::adapt::{Adapt, Aimd, AnswerTime, Load, Signal};
 use tower_ratelimit::factor::Factor;
 use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore};
+use tower_ratelimit_adapt::{Adapt, Aimd, AnswerTime, Load, Signal};
 
 use crate::support::proxy::Proxy;
 use crate::support::redis::Server;

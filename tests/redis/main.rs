@@ -4,7 +4,6 @@
 mod support;
 
 mod agreement;
-#[cfg(feature = "adapt")]
 mod answer_time;
 mod apart;
 #[cfg(feature = "calendar")]

@@ -11,7 +11,6 @@ use super::own_store::OwnStore;
 use super::resolver_options::ResolverOptions;
 use tower_ratelimit::__internal::AnyKey;
 use tower_ratelimit::__internal::ResolverOf;
-use tower_ratelimit::adapt::{Adapt, Traffic};
 use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::decision::Decision;
 use tower_ratelimit::error::ConfigError;
@@ -19,6 +18,7 @@ use tower_ratelimit::factor::Class;
 use tower_ratelimit::key::{Head, Key};
 use tower_ratelimit::policy::Ending;
 use tower_ratelimit::response::RefusalBody;
+use tower_ratelimit_adapt::{Adapt, Traffic};
 
 /// What code has registered for files.
 #[derive(Clone, Default)]

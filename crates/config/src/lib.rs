@@ -109,16 +109,16 @@ use self::mistake::SourceText;
 use self::settings::Settings;
 use self::shadow::ShadowFile;
 use self::store::ReadStore;
-use tower_ratelimit::adapt::Adapt;
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::key::Proxies;
 use tower_ratelimit::limiter::{Limiter, LimiterBuilder};
-use tower_ratelimit::middleware::AdaptiveConcurrencyLayer;
 use tower_ratelimit::middleware::RateLimitLayer;
 use tower_ratelimit::policy::Modes;
 #[cfg(feature = "redis")]
 use tower_ratelimit::store::RedisStore;
 use tower_ratelimit::store::Store;
+use tower_ratelimit_adapt::Adapt;
+use tower_ratelimit_adapt::middleware::AdaptiveConcurrencyLayer;
 
 /// What the server uses for its other files. It is no part of the API, and may change in any version.
 // For `tower-ratelimit-server`.

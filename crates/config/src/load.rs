@@ -10,13 +10,13 @@ use super::functions::{Condition, ReadSignal};
 use super::names::unknown;
 use super::store::ReadStore;
 use super::walk::{At, TableAt};
-use tower_ratelimit::adapt::{
+use tower_ratelimit::factor::Factor;
+use tower_ratelimit::key::Head;
+use tower_ratelimit_adapt::middleware::AdaptiveConcurrencyLayer;
+use tower_ratelimit_adapt::{
     Adapt, AdaptBuilder, AdaptiveConcurrency, Aimd, Controller, Gradient, Kernel, Load, Resource,
     Signal, Steps, Traffic, Worst, from_fn,
 };
-use tower_ratelimit::factor::Factor;
-use tower_ratelimit::key::Head;
-use tower_ratelimit::middleware::AdaptiveConcurrencyLayer;
 
 /// The loads that limits follow, for [`Config::understood`](super::Config::understood).
 #[derive(Clone, Debug)]
@@ -53,10 +53,10 @@ pub(super) fn adapt(at: &At<'_>, store: Option<&ReadStore>) -> Option<Adapt> {
         most: factor(most?),
         by: factor(by?),
     };
-    let builder = Adapt::builder(Steps::new()).floor(bounds.least);
-    let builder = signals(&table, builder, store)?;
-    let controller = controller(&table, &names, bounds)?;
-    at.made(builder.controlled_by(controller).build())
+    let signals = signals(&table, store)?;
+    let builder = Adapt::builder(controller(&table, &names, bounds)?).floor(bounds.least);
+    let builder = signals.into_iter().fold(builder, AdaptBuilder::signal);
+    at.made(builder.build())
 }
 
 #[derive(Clone, Copy)]
@@ -223,58 +223,51 @@ const OF_KERNEL: [&str; 5] = [
     "io pressure",
 ];
 
-fn signals(
-    table: &TableAt<'_>,
-    mut builder: AdaptBuilder,
-    store: Option<&ReadStore>,
-) -> Option<AdaptBuilder> {
+fn signals(table: &TableAt<'_>, store: Option<&ReadStore>) -> Option<Vec<Box<dyn Signal>>> {
     let kernel = Kernel::new();
+    let mut signals: Vec<Box<dyn Signal>> = Vec::new();
     if let Some(at) = table.get("signals") {
         for at in at.one_or_list() {
-            builder = match at.text()? {
-                "cpu" => builder.signal(kernel.cpu()),
-                "memory" => builder.signal(kernel.memory()),
-                "cpu pressure" => builder.signal(kernel.pressure(Resource::Cpu)),
-                "memory pressure" => builder.signal(kernel.pressure(Resource::Memory)),
-                "io pressure" => builder.signal(kernel.pressure(Resource::Io)),
-                "failures" => builder.signal(traffic(&at)?.failures()),
-                _ => builder.signal(own_signal(&at)?),
-            };
+            signals.push(match at.text()? {
+                "cpu" => Box::new(kernel.cpu()),
+                "memory" => Box::new(kernel.memory()),
+                "cpu pressure" => Box::new(kernel.pressure(Resource::Cpu)),
+                "memory pressure" => Box::new(kernel.pressure(Resource::Memory)),
+                "io pressure" => Box::new(kernel.pressure(Resource::Io)),
+                "failures" => Box::new(traffic(&at)?.failures()),
+                _ => Box::new(own_signal(&at)?),
+            });
         }
     }
     if let Some(at) = table.get("latency") {
-        builder = builder.signal(traffic(at)?.latency(at.duration()?));
+        signals.push(Box::new(traffic(at)?.latency(at.duration()?)));
     }
     if let Some(at) = table.get("in_flight") {
         let Some(most) = NonZeroU32::new(at.integer()?) else {
             return at.refuse("0 requests cannot be in flight; give 1 or more");
         };
-        builder = builder.signal(traffic(at)?.in_flight(most));
+        signals.push(Box::new(traffic(at)?.in_flight(most)));
     }
     if let Some(at) = table.get("answer_time") {
-        builder = answer_time(at, builder, store)?;
+        signals.push(answer_time(at, store)?);
     }
-    Some(builder)
+    Some(signals)
 }
 
 #[cfg(feature = "redis")]
-fn answer_time(
-    at: &At<'_>,
-    builder: AdaptBuilder,
-    store: Option<&ReadStore>,
-) -> Option<AdaptBuilder> {
+fn answer_time(at: &At<'_>, store: Option<&ReadStore>) -> Option<Box<dyn Signal>> {
     let target = at.duration()?;
     match store {
         Some(ReadStore::Redis(store)) => {
-            let signal = tower_ratelimit::adapt::AnswerTime::of(store, target);
-            Some(builder.signal(signal))
+            let signal = tower_ratelimit_adapt::AnswerTime::of(store, target);
+            Some(Box::new(signal))
         }
         _ => at.refuse("the file has no store in Redis, whose answers take time; leave it out"),
     }
 }
 
 #[cfg(not(feature = "redis"))]
-fn answer_time(at: &At<'_>, _: AdaptBuilder, _: Option<&ReadStore>) -> Option<AdaptBuilder> {
+fn answer_time(at: &At<'_>, _: Option<&ReadStore>) -> Option<Box<dyn Signal>> {
     at.refuse("the file has no store in Redis, whose answers take time; leave it out")
 }
 

@@ -22,9 +22,9 @@ use super::walk::{At, Walk};
 use super::{Config, Origin};
 use super::{json, toml};
 use tower_ratelimit::__internal::AnyKey;
-use tower_ratelimit::adapt::Traffic;
 use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::key::{Extract, Head};
+use tower_ratelimit_adapt::Traffic;
 
 /// The format of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,7 +151,7 @@ impl ConfigBuilder {
     }
 
     /// Registers a signal under a name, for `signals` of the table `adapt`: a closure that returns a share,
-    /// as for [`from_fn`](tower_ratelimit::adapt::from_fn).
+    /// as for [`from_fn`](tower_ratelimit_adapt::from_fn).
     pub fn signal(
         self,
         name: impl Into<String>,

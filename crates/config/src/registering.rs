@@ -9,7 +9,6 @@ use super::own_store::OwnStore;
 use super::reading::ConfigBuilder;
 use super::resolver_options::ResolverOptions;
 use tower_ratelimit::__internal::ResolverOf;
-use tower_ratelimit::adapt::Adapt;
 use tower_ratelimit::decision::Decision;
 use tower_ratelimit::factor::Class;
 use tower_ratelimit::key::{Head, Key};
@@ -17,6 +16,7 @@ use tower_ratelimit::plan::Resolver;
 use tower_ratelimit::policy::Ending;
 use tower_ratelimit::response::RefusalBody;
 use tower_ratelimit::store::Store;
+use tower_ratelimit_adapt::Adapt;
 
 impl ConfigBuilder {
     /// Registers a function that returns the real cost of a request, for `settle = { function = "name" }`, as

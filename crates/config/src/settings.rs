@@ -26,14 +26,14 @@ use super::tree::quoted;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, Places, TableAt};
 use tower_ratelimit::__internal::Pointless;
-use tower_ratelimit::adapt::Adapt;
 use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{Forwarding, Head, Proxies, Secret};
 use tower_ratelimit::limiter::{Limiter, LimiterBuilder};
-use tower_ratelimit::middleware::AdaptiveConcurrencyLayer;
 use tower_ratelimit::middleware::{RateLimitLayer, RateLimitLayerBuilder};
 use tower_ratelimit::policy::Modes;
+use tower_ratelimit_adapt::Adapt;
+use tower_ratelimit_adapt::middleware::AdaptiveConcurrencyLayer;
 
 pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
     setting("$schema")

@@ -5,13 +5,13 @@ use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::Request;
-use tower_ratelimit::adapt::{Adapt, Kernel, Steps};
 use tower_ratelimit::key::{self, Head, Secret};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::HeaviestKeys;
 use tower_ratelimit::{
     AnchoredWindow, LeakyQueue, Policy, RateLimitLayer, RedisStore, TokenBucket,
 };
+use tower_ratelimit_adapt::{Adapt, Kernel, Steps};
 
 pub(crate) fn layer() -> Result<RateLimitLayer, Box<dyn Error>> {
     let secret = env::var("SECRET").unwrap_or_else(|_| "public, in an example".to_owned());

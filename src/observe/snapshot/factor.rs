@@ -22,7 +22,7 @@ stats! {
         /// When it was put into force.
         #[cfg_attr(feature = "serde", serde(serialize_with = "seconds::unix"))]
         since: SystemTime,
-        /// The last readings of the signals; empty if no [`Adapt`](crate::adapt::Adapt) writes the factor.
+        /// The last readings of the signals; empty unless an `Adapt` of the crate `tower-ratelimit-adapt` writes the factor.
         signals: Vec<SignalStats>,
     }
 

@@ -11,6 +11,4 @@ mod refusals;
 
 pub use self::options::{AnswerInHttp, Grpc};
 
-pub(super) use self::refusals::GrpcRefusals;
-#[cfg(feature = "adapt")]
-pub(super) use self::refusals::call_of;
+pub(super) use self::refusals::{GrpcRefusals, call_of};

@@ -157,9 +157,10 @@ impl RedisStore {
         state_key(&self.prefix, &name, &suffix(policy))
     }
 
-    /// Returns how many calls to the server took how long, as [`Times`](crate::observe::Times) counts them.
-    #[cfg(feature = "adapt")]
-    pub(crate) fn times_of_calls(&self) -> Vec<u64> {
+    /// Returns how many calls to the server took how long, as `Times` counts them.
+    // For `tower-ratelimit-adapt`.
+    #[doc(hidden)]
+    pub fn times_of_calls(&self) -> Vec<u64> {
         self.watch.calls().all_times()
     }
 }

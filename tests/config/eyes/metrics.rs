@@ -9,10 +9,10 @@ use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
     Unit, with_local_recorder,
 };
-use tower_ratelimit::adapt::{Adapt, AdaptiveConcurrency, Steps, from_fn};
 use tower_ratelimit::observe::{Monitor, Snapshot};
 use tower_ratelimit::store::Lease;
 use tower_ratelimit::{FixedWindow, LeakyQueue, Limiter, ManualClock, Policy, RedisStore};
+use tower_ratelimit_adapt::{Adapt, AdaptiveConcurrency, Steps, from_fn};
 use tower_ratelimit_config::Config;
 use tower_ratelimit_ops::metrics::Publisher;
 

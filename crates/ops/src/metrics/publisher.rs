@@ -6,8 +6,8 @@ use std::time::Duration;
 use metrics::{Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
 use tokio::time::{MissedTickBehavior, interval};
 use tower_ratelimit::__internal::{Kind, Metric, Published, Value};
-use tower_ratelimit::adapt::AdaptiveConcurrency;
 use tower_ratelimit::observe::{Monitor, Snapshot};
+use tower_ratelimit_adapt::AdaptiveConcurrency;
 
 /// Reports what a [`Monitor`] reads to the recorder of the program.
 ///

@@ -1,0 +1,144 @@
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{Classify, Except, Sampled};
+use crate::{Passage, Sample, SampledFuture, Traffic};
+
+/// Counts the requests of any service for the signals of a [`Traffic`]: their latency, how many are in
+/// flight, and how many fail.
+///
+/// A request is in flight from its call to its answer. An answer counts with its latency, and an error is a
+/// failure, unless [`classify`](Self::classify) says otherwise. Add the layer inside the limit.
+///
+/// `Q` is the request, `T` the response and `E` the error of the service. For an HTTP service,
+/// `middleware::TrafficLayer` knows the statuses, and a request is in flight to the end of the body.
+///
+/// ```
+/// use std::num::NonZeroU32;
+/// use std::time::Duration;
+///
+/// use tower::{BoxError, Layer, ServiceExt, service_fn};
+/// use tower_ratelimit_adapt::{Load, Signal, Traffic};
+/// use tower_ratelimit_adapt::service::CountLayer;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let traffic = Traffic::new();
+/// let mut in_flight = traffic.in_flight(NonZeroU32::new(4).unwrap());
+///
+/// let work = service_fn(async |_: u32| Ok::<_, BoxError>("done"));
+/// CountLayer::new(&traffic).layer(work).oneshot(7).await?;
+/// assert_eq!(in_flight.read(Duration::ZERO), Some(Load::percent(25)));
+/// # Ok(())
+/// # }
+/// ```
+pub struct CountLayer<Q, T, E> {
+    traffic: Traffic,
+    except: Option<Arc<Except<Q>>>,
+    classify: Option<Arc<Classify<T, E>>>,
+}
+
+impl<Q, T, E> CountLayer<Q, T, E> {
+    /// Creates a layer that counts into `traffic`.
+    pub fn new(traffic: &Traffic) -> Self {
+        Self {
+            traffic: traffic.clone(),
+            except: None,
+            classify: None,
+        }
+    }
+
+    /// Excludes the requests that match the condition, such as probes.
+    pub fn except(mut self, except: impl Fn(&Q) -> bool + Send + Sync + 'static) -> Self {
+        self.except = Some(Arc::new(except));
+        self
+    }
+
+    /// Sets how an answer counts: as served, as failed, or not at all.
+    pub fn classify(
+        mut self,
+        classify: impl Fn(Result<&T, &E>) -> Sample + Send + Sync + 'static,
+    ) -> Self {
+        self.classify = Some(Arc::new(classify));
+        self
+    }
+}
+
+/// The service that a [`CountLayer`] makes of an inner service.
+pub struct Count<S, Q>
+where
+    S: Service<Q>,
+{
+    inner: S,
+    layer: CountLayer<Q, S::Response, S::Error>,
+}
+
+impl<S: Service<Q>, Q> Layer<S> for CountLayer<Q, S::Response, S::Error> {
+    type Service = Count<S, Q>;
+
+    fn layer(&self, inner: S) -> Count<S, Q> {
+        let layer = self.clone();
+        Count { inner, layer }
+    }
+}
+
+impl<S: Service<Q>, Q> Service<Q> for Count<S, Q> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = SampledFuture<
+        S::Future,
+        Sampled<Passage, S::Response, S::Error>,
+        Result<S::Response, S::Error>,
+    >;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Q) -> Self::Future {
+        let except = self.layer.except.as_ref();
+        let is_counted = except.is_none_or(|except| !except(&request));
+        let guard = is_counted.then(|| self.layer.traffic.begin());
+        let classify = self.layer.classify.clone();
+        SampledFuture::calling(self.inner.call(request), Sampled { guard, classify })
+    }
+}
+
+impl<Q, T, E> Clone for CountLayer<Q, T, E> {
+    fn clone(&self) -> Self {
+        Self {
+            traffic: self.traffic.clone(),
+            except: self.except.clone(),
+            classify: self.classify.clone(),
+        }
+    }
+}
+
+impl<S: Service<Q> + Clone, Q> Clone for Count<S, Q> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            layer: self.layer.clone(),
+        }
+    }
+}
+
+impl<Q, T, E> fmt::Debug for CountLayer<Q, T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountLayer")
+            .field("traffic", &self.traffic)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Service<Q> + fmt::Debug, Q> fmt::Debug for Count<S, Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Count")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
