@@ -10,6 +10,7 @@ mod connection;
 mod denials;
 mod failure;
 #[cfg(test)]
+#[path = "../../../tests/unit/functions.rs"]
 mod functions;
 mod glue;
 mod greeting;
