@@ -6,7 +6,6 @@
 
 mod answer;
 mod each;
-#[cfg(feature = "calendar")]
 mod hours_now;
 mod limit_rule;
 mod names;
@@ -19,7 +18,6 @@ mod reused_list;
 mod serde;
 
 pub use self::answer::Decision;
-#[cfg(feature = "calendar")]
 pub use self::hours_now::HoursNow;
 pub use self::limit_rule::LimitRule;
 pub use self::outcome::Outcome;
@@ -27,7 +25,6 @@ pub use self::outcomes::Outcomes;
 #[cfg(feature = "resolver")]
 pub use self::resolution::{Resolution, Unresolved};
 
-#[cfg(feature = "calendar")]
 pub(crate) use self::hours_now::HoursAt;
 pub(crate) use self::names::{Names, Rule, RuleNames};
 pub(crate) use self::outcome::{DenialEffect, Units};

@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "calendar")]
 use super::hours_now::HoursAt;
 use super::limit_rule::LimitRule;
 #[cfg(feature = "resolver")]
@@ -66,7 +65,6 @@ impl RuleNames {
 pub(crate) struct Rule {
     name: String,
     pub(super) factor: Option<FactorCell>,
-    #[cfg(feature = "calendar")]
     pub(super) hours: Option<HoursAt>,
     #[cfg(feature = "http")]
     limit: Option<u32>,
@@ -88,7 +86,6 @@ impl Rule {
         Self {
             name: name.to_owned(),
             factor: None,
-            #[cfg(feature = "calendar")]
             hours: None,
             #[cfg(feature = "http")]
             limit,
@@ -105,7 +102,6 @@ impl Rule {
     }
 
     /// Adds the hours of the policy.
-    #[cfg(feature = "calendar")]
     pub(crate) fn by_hours(self, hours: Option<HoursAt>) -> Self {
         Self { hours, ..self }
     }

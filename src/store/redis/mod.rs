@@ -65,7 +65,6 @@ use self::settlement::Settling;
 use super::denials::KeyEpochs;
 use super::outage::{Standby, Watch};
 use super::{Availability, Store};
-#[cfg(feature = "calendar")]
 use crate::algorithm::Algorithm;
 use crate::algorithm::Lua;
 #[cfg(feature = "testing")]
@@ -207,7 +206,6 @@ impl Store for RedisStore {
 
     fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
         check_names(given.iter().map(Policy::name))?;
-        #[cfg(feature = "calendar")]
         check_hours(given)?;
         let counted = given
             .iter()
@@ -307,7 +305,6 @@ impl fmt::Debug for RedisStore {
 }
 
 /// Rejects a bucket whose debt drains through more switches of its hours than each call can send to a server.
-#[cfg(feature = "calendar")]
 fn check_hours(policies: &[Policy]) -> Result<(), ConfigError> {
     let now = Micros::by_this_node();
     let too_many = |policy: &&Policy| match policy.algorithm() {
