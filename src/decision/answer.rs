@@ -14,7 +14,6 @@ use super::names::Names;
 use super::names::Rule;
 use super::outcome::Outcome;
 use super::outcomes::Outcomes;
-#[cfg(feature = "resolver")]
 use super::resolution::Resolution;
 use crate::clock::Micros;
 use crate::factor::Explanation;
@@ -234,7 +233,6 @@ impl Decision {
     }
 
     /// How the plan or the limits of the request were found, if a [`Resolver`](crate::plan::Resolver) was asked.
-    #[cfg(feature = "resolver")]
     pub fn resolution(&self) -> Option<Resolution> {
         let mut each = self.outcomes.each.iter();
         each.find_map(|(place, _)| Resolution::noted(place.rule))

@@ -29,7 +29,6 @@ pub enum LimitRule {
     Hours(Arc<str>),
     /// The limits that a resolver gives, under the name of this plan. The name is empty if the resolver has given
     /// limits under more than 10,000 names before.
-    #[cfg(feature = "resolver")]
     Resolver(Arc<str>),
     /// An override of the key, or this node's share of the limit while the store is away.
     Override,
@@ -47,7 +46,6 @@ impl fmt::Display for LimitRule {
             Self::Operation(name) => write!(f, "operation {name}"),
             Self::OtherOperation => f.write_str("other operations"),
             Self::Hours(interval) => write!(f, "hours {interval}"),
-            #[cfg(feature = "resolver")]
             Self::Resolver(name) => write!(f, "resolver {name}"),
             Self::Override => f.write_str("override"),
         }

@@ -1,7 +1,6 @@
 //! Builds a limiter, and checks its policies.
 
 use std::collections::HashMap;
-#[cfg(feature = "resolver")]
 use std::hash::Hash;
 use std::num::NonZeroU32;
 
@@ -12,7 +11,6 @@ use crate::advice::Mistakes;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::plan::{PlanOf, Plans};
-#[cfg(feature = "resolver")]
 use crate::plan::{Resolver, ResolverOf};
 use crate::policy::{Mode, Modes, Policy, check_names};
 use crate::store::{Guarded, MemoryStore, Store};
@@ -129,7 +127,6 @@ impl<S> LimiterBuilder<S> {
     /// [named](Limiter::plan) is not looked up.
     ///
     /// See [`Resolver`] for an example.
-    #[cfg(feature = "resolver")]
     pub fn resolver<K>(
         mut self,
         resolver: Resolver<K>,
@@ -143,7 +140,6 @@ impl<S> LimiterBuilder<S> {
     }
 
     /// Lets the resolver of a [`LimitLayer`](crate::LimitLayer) set limits. It can name plans without this.
-    #[cfg(feature = "resolver")]
     pub fn takes_resolved_limits(mut self) -> Self {
         self.sources.are_resolved = true;
         self

@@ -1,11 +1,9 @@
 //! The closures that find the plan or the limits of a request.
 
 use std::fmt;
-#[cfg(feature = "resolver")]
 use std::hash::Hash;
 use std::sync::Arc;
 
-#[cfg(feature = "resolver")]
 use super::Resolver;
 use super::{ChosenPlan, Limits, PlanLookup};
 #[cfg(feature = "http")]
@@ -72,7 +70,6 @@ type LookUp<R> = dyn Fn(&<R as Subject>::Of<'_>) -> Option<PlanLookup> + Send + 
 
 impl<R: Subject> ResolverOf<R> {
     /// Makes it of a closure that returns what the resolver looks up.
-    #[cfg(feature = "resolver")]
     pub fn new<K>(
         resolver: Resolver<K>,
         customer: impl Fn(&R::Of<'_>) -> Option<K> + Send + Sync + 'static,

@@ -3,7 +3,6 @@
 //! It reads a request by closures alone, so it needs no feature and no HTTP types.
 
 use std::fmt;
-#[cfg(feature = "resolver")]
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,7 +14,6 @@ use super::{Limit, Refused};
 use crate::decision::Outcomes;
 use crate::key::{IntoKey, Key};
 use crate::limiter::{Charges, Limiter, Purpose, RealCost, ReservationGuard};
-#[cfg(feature = "resolver")]
 use crate::plan::Resolver;
 use crate::plan::{Finding, PlanLookup, PlanOf, ResolverOf, Subject};
 use crate::store::Charge;
@@ -199,7 +197,6 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     /// The limiter has the [plans](crate::limiter::LimiterBuilder::plans_by_name) that the resolver names, or
     /// [takes limits](crate::limiter::LimiterBuilder::takes_resolved_limits). A plan that the resolver names comes
     /// before that of [`plan`](Self::plan). A request waits for a lookup before anything is charged.
-    #[cfg(feature = "resolver")]
     pub fn resolver<K>(
         mut self,
         resolver: Resolver<K>,

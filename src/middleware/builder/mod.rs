@@ -4,7 +4,6 @@
 
 mod build;
 
-#[cfg(feature = "resolver")]
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,6 @@ use crate::decision::Decision;
 use crate::key::{Head, Key, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
 use crate::plan::Plans;
-#[cfg(feature = "resolver")]
 use crate::plan::{Resolver, ResolverOf};
 use crate::policy::{Http, Keyed, Mode, Modes, Policy};
 #[cfg(feature = "tonic")]
@@ -112,7 +110,6 @@ impl<S> RateLimitLayerBuilder<S> {
 
     /// Sets the plans for a resolver, which names the plan of a request. A request without a named plan has
     /// the default plan.
-    #[cfg(feature = "resolver")]
     pub fn plans_by_name(mut self, plans: Plans) -> Self {
         self.limiter = self.limiter.plans_by_name(plans);
         self
@@ -130,7 +127,6 @@ impl<S> RateLimitLayerBuilder<S> {
     /// server allows.
     ///
     /// See [`Resolver`](crate::plan::Resolver) for an example.
-    #[cfg(feature = "resolver")]
     pub fn resolver<K>(
         mut self,
         resolver: Resolver<K>,
@@ -144,7 +140,7 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 
     /// Sets what looks customers up, in place of a resolver.
-    #[cfg(all(feature = "reload", feature = "resolver"))]
+    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn looking_up_by(mut self, looks: ResolverOf<Head<'static>>) -> Self {
