@@ -76,4 +76,4 @@ pub(crate) use self::limits::{LimitContext, Limited, Limits};
 pub(crate) use self::operations::LimitsByOperation;
 pub(crate) use self::plans::ChosenPlan;
 pub(crate) use self::resolver::{Finding, PendingLookup, PlanLookup};
-pub(crate) use self::sources::{PlanOf, ResolverOf, Subject};
+pub(crate) use self::sources::{PlanOf, ResolverOf, Sources, Subject};

@@ -12,12 +12,11 @@ use http::StatusCode;
 
 use super::hooks::Hooks;
 use super::lists::Lists;
-use super::plan_of::{PlanOf, Sources};
+use super::plan_of;
 use crate::decision::Decision;
 use crate::key::{Head, Key, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
-use crate::plan::Plans;
-use crate::plan::{Resolver, ResolverOf};
+use crate::plan::{PlanOf, Plans, Resolver, ResolverOf, Sources};
 use crate::policy::{Http, Keyed, Mode, Modes, Policy};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
@@ -31,7 +30,7 @@ pub struct RateLimitLayerBuilder<S = MemoryStore> {
     /// All options but the policies, which read requests of HTTP.
     limiter: LimiterBuilder<S>,
     policies: Vec<Policy<Http>>,
-    sources: Sources,
+    sources: Sources<Head<'static>>,
     lists: Lists,
     answers: AnswerOptions,
     exposes_decision: bool,
@@ -99,13 +98,16 @@ impl<S> RateLimitLayerBuilder<S> {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn plans<R: AsRef<str>>(
-        mut self,
+        self,
         plans: Plans,
         plan_of: impl Fn(&Head<'_>) -> Option<R> + Send + Sync + 'static,
     ) -> Self {
-        self.limiter = self.limiter.plans_by_name(plans);
-        self.sources.plan_of = Some(PlanOf::new(plan_of));
-        self
+        self.plans_of(plans, plan_of::compared(plan_of))
+    }
+
+    fn plans_of(mut self, plans: Plans, plan_of: PlanOf<Head<'static>>) -> Self {
+        self.sources.plan_of = Some(plan_of);
+        self.plans_by_name(plans)
     }
 
     /// Sets the plans for a resolver, which names the plan of a request. A request without a named plan has
@@ -343,13 +345,16 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// Says that a client cannot choose its plan, though the plan may stand in a header.
+    /// Sets plans as [`plans`](Self::plans) does, and does not compare the plan of a request with its headers.
     #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
-    pub fn plans_are_verified(mut self) -> Self {
-        self.sources.plan_of = self.sources.plan_of.map(PlanOf::verified);
-        self
+    pub fn verified_plans<R: AsRef<str>>(
+        self,
+        plans: Plans,
+        plan_of: impl Fn(&Head<'_>) -> Option<R> + Send + Sync + 'static,
+    ) -> Self {
+        self.plans_of(plans, PlanOf::<Head<'_>>::new(plan_of))
     }
 
     /// Prepares the layer for requests that are replayed from a log, which names their keys and plans. No
@@ -360,7 +365,7 @@ impl<S> RateLimitLayerBuilder<S> {
     pub fn for_a_log(mut self) -> Self {
         let policies = self.policies.into_iter();
         self.policies = policies.map(Policy::<Http>::for_a_log).collect();
-        self.sources.plan_of = self.sources.plan_of.map(PlanOf::or_logged);
+        self.sources.plan_of = self.sources.plan_of.map(plan_of::or_logged);
         self.sources.resolver = None;
         self
     }
