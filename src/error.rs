@@ -126,7 +126,6 @@ pub enum StoreErrorKind {
     Full,
     /// A [`Resolver`](crate::plan::Resolver) did not find the plan in time, and refuses such requests. A later attempt
     /// can succeed. The store was not asked.
-    #[cfg(feature = "resolver")]
     Unresolved,
 }
 
@@ -223,7 +222,6 @@ impl fmt::Display for StoreError {
                 "the rate limiter's store does not support the operation"
             }
             StoreErrorKind::Full => "the rate limiter's store is full",
-            #[cfg(feature = "resolver")]
             StoreErrorKind::Unresolved => "the plan of the request is not known",
         };
         f.write_str(said)?;

@@ -98,7 +98,6 @@
 //! | [`tower-ratelimit-ops`](https://docs.rs/tower-ratelimit-ops) | [a page for operators](https://docs.rs/tower-ratelimit-ops/latest/tower_ratelimit_ops/admin/), which shows the limits live; [metrics](https://docs.rs/tower-ratelimit-ops/latest/tower_ratelimit_ops/metrics/) for Prometheus and others |
 
 pub mod algorithm;
-#[cfg(feature = "calendar")]
 pub mod calendar;
 pub mod clock;
 pub mod decision;
@@ -127,11 +126,9 @@ pub mod response;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-#[cfg(feature = "calendar")]
-pub use self::algorithm::Hours;
 pub use self::algorithm::{
-    Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, LeakyBucket, LeakyQueue, SlidingLog,
-    SlidingSlots, SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, Hours, LeakyBucket, LeakyQueue,
+    SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 pub use self::clock::{ManualClock, Micros};
 pub use self::decision::{Decision, Outcome};
@@ -151,10 +148,7 @@ pub use self::store::{MemoryStore, SharedStore};
 #[doc(hidden)]
 pub mod __internal {
     pub use crate::advice::never_binds::Pointless;
-    #[cfg(feature = "calendar")]
-    pub use crate::calendar::interval::Interval;
-    #[cfg(feature = "calendar")]
-    pub use crate::calendar::zone::{LocalTime, read_zone_data_again};
+    pub use crate::calendar::{Interval, LocalTime, read_zone_data_again};
     pub use crate::diagnostics::{diagnose, warn_once_in_lines, warn_once_of};
     #[cfg(feature = "http")]
     pub use crate::key::extract::any::AnyKey;

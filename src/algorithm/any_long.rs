@@ -1,6 +1,5 @@
 //! A rule of any algorithm whose states have any number of words.
 
-#[cfg(feature = "calendar")]
 use super::by_hours::Timed;
 use super::step::Step;
 use super::unlimited::Unlimited;
@@ -30,7 +29,6 @@ macro_rules! ask {
         match $any.0 {
             Algorithm::SlidingLog($rule) => $value,
             Algorithm::SlidingSlots($rule) => $value,
-            #[cfg(feature = "calendar")]
             Algorithm::ByHours(hours) => {
                 let $rule = Timed::<AnyLong>::new(hours);
                 $value

@@ -4,7 +4,6 @@
 //! keeps states under any limit therefore makes the rule of a request from the limit of that request. It is
 //! compiled once, for all algorithms whose states have a fixed number of words.
 
-#[cfg(feature = "calendar")]
 use super::by_hours::Timed;
 use super::step::{Fixed, Step, WithRule};
 use super::{Algorithm, Limit, State};
@@ -31,13 +30,11 @@ impl AnyRule {
     /// drain through other hours first.
     #[inline]
     fn in_force(&self, words: &Words, now: Micros) -> &Algorithm {
-        #[cfg(feature = "calendar")]
         if let Algorithm::ByHours(hours) = &self.0
             && let Some(in_force) = hours.in_force_for(words, now)
         {
             return in_force;
         }
-        let _ = (words, now);
         &self.0
     }
 }
@@ -218,7 +215,6 @@ impl Step for AnyRule {
     }
 
     fn outcome(&self, words: &Words, now: Micros, cost: u32, allowed: bool) -> Outcome {
-        #[cfg(feature = "calendar")]
         if let Algorithm::ByHours(hours) = &self.0 {
             return Timed::<Self>::new(*hours).outcome(words, now, cost, allowed);
         }

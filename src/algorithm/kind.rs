@@ -95,7 +95,6 @@ pub(crate) enum Replenishment {
     /// All at once, a period after the first request of the window.
     Anchored,
     /// All at once, at the end of a day, week, month or year.
-    #[cfg(feature = "calendar")]
     Calendar,
     /// As the estimate of the window before falls.
     Sliding,
@@ -110,7 +109,6 @@ pub(crate) enum Replenishment {
     /// At the end of their request.
     OnRelease,
     /// As in another algorithm, whose limit depends on the hour.
-    #[cfg(feature = "calendar")]
     ByHours,
 }
 
@@ -135,17 +133,10 @@ macro_rules! each_kind_of_a_quota {
 }
 pub(super) use each_kind_of_a_quota;
 
-/// The list with the kinds that a feature adds.
-#[cfg(feature = "calendar")]
+/// The list with the kinds that have a calendar.
 macro_rules! each_kind {
     ($repeat:ident $($arguments:tt)*) => {
         $crate::algorithm::kind::with_these! { [CalendarWindow ByHours] $repeat $($arguments)* }
-    };
-}
-#[cfg(not(feature = "calendar"))]
-macro_rules! each_kind {
-    ($repeat:ident $($arguments:tt)*) => {
-        $crate::algorithm::kind::with_these! { [] $repeat $($arguments)* }
     };
 }
 

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::Algorithm;
 use super::kind::{Kind, match_kind};
-#[cfg(feature = "calendar")]
-use crate::calendar::Calendar;
-#[cfg(any(feature = "redis", all(feature = "http", feature = "calendar")))]
+use crate::calendar::{Calendar, There};
+#[cfg(any(feature = "http", feature = "redis"))]
 use crate::clock::Micros;
 use crate::quota::Quota;
 #[cfg(feature = "redis")]
@@ -21,10 +20,8 @@ pub struct Limit {
     quota: u32,
     size: u32,
     /// The calendar of the windows, if the limit has its own.
-    #[cfg(feature = "calendar")]
     calendar: Option<Calendar>,
     /// The part of the limit of the hour that has to remain; 0 if the numbers are already without it.
-    #[cfg(feature = "calendar")]
     reserve: u32,
 }
 
@@ -35,9 +32,7 @@ impl Limit {
         Self {
             quota,
             size,
-            #[cfg(feature = "calendar")]
             calendar: None,
-            #[cfg(feature = "calendar")]
             reserve: 0,
         }
     }
@@ -84,15 +79,12 @@ impl Limit {
         Self {
             quota: change(self.quota),
             size: change(self.size),
-            #[cfg(feature = "calendar")]
             calendar: self.calendar,
-            #[cfg(feature = "calendar")]
             reserve: change(self.reserve),
         }
     }
 
     /// Returns the limit of the hour without the reserve, and the reserve.
-    #[cfg(feature = "calendar")]
     pub(super) fn and_reserve(self) -> (Self, u32) {
         let reserve = self.reserve;
         (Self { reserve: 0, ..self }, reserve)
@@ -101,11 +93,7 @@ impl Limit {
     /// Returns the most units that one request can cost.
     #[cfg(feature = "http")]
     pub(crate) fn most(self) -> u32 {
-        #[cfg(feature = "calendar")]
-        let reserve = self.reserve;
-        #[cfg(not(feature = "calendar"))]
-        let reserve = 0;
-        self.size.saturating_sub(reserve)
+        self.size.saturating_sub(self.reserve)
     }
 }
 
@@ -139,12 +127,10 @@ impl Algorithm {
 
     /// Returns its numbers, in which two algorithms of the same kind and period may differ, or `None` if it is unlimited.
     pub fn limits(&self) -> Option<Limit> {
-        #[cfg(feature = "calendar")]
         if let Self::ByHours(hours) = self {
             return Some(hours.limit());
         }
         let limit = match_kind!(self, kind => Limit::new(kind.quota().limit(), Kind::size(kind)), return None);
-        #[cfg(feature = "calendar")]
         if let Self::CalendarWindow(window) = self {
             let calendar = Some(window.calendar());
             return Some(Limit { calendar, ..limit });
@@ -163,7 +149,6 @@ impl Algorithm {
     /// Returns this limit reduced by `reserve`, at the same rate, or `None` if it does not exceed that. If
     /// the limit depends on the hour, each of its limits is reduced.
     pub(crate) fn leaving(&self, limit: Limit, reserve: u32) -> Option<Limit> {
-        #[cfg(feature = "calendar")]
         if self.has_hours() {
             return Some(Limit { reserve, ..limit });
         }
@@ -175,7 +160,6 @@ impl Algorithm {
 
     /// Returns the limit of which this one is [reduced](Self::leaving).
     pub(crate) fn before_leaving(&self, limit: Limit, reserve: u32) -> Option<Limit> {
-        #[cfg(feature = "calendar")]
         if self.has_hours() {
             return Some(limit.and_reserve().0);
         }
@@ -193,14 +177,13 @@ impl Algorithm {
     /// Returns the algorithm under the limit that holds outside all hours, at any time.
     pub(crate) fn without_hours(&self) -> Self {
         match self {
-            #[cfg(feature = "calendar")]
             Self::ByHours(hours) => hours.plain(),
             _ => *self,
         }
     }
 
     /// Returns the most units that can be admitted at one instant at this moment, or `None` if unlimited.
-    #[cfg(all(feature = "http", feature = "calendar"))]
+    #[cfg(feature = "http")]
     pub(crate) fn limit_at(&self, now: Micros) -> Option<u32> {
         match self {
             Self::ByHours(hours) => hours.in_force_at(now).limit(),
@@ -209,14 +192,20 @@ impl Algorithm {
     }
 
     /// Returns whether its limit depends on the hour.
-    #[cfg(feature = "calendar")]
     pub(crate) fn has_hours(&self) -> bool {
-        matches!(self, Self::ByHours(_))
+        self.hours().is_some()
+    }
+
+    /// Returns a value if its limit depends on the hour.
+    pub(crate) fn hours(&self) -> Option<There> {
+        match self {
+            Self::ByHours(hours) => Some(There::of(hours.timetable())),
+            _ => None,
+        }
     }
 
     /// Returns one node's share: the limits divided by the number of nodes, rounded up.
     pub(crate) fn shared_by(&self, nodes: NonZeroU32) -> Self {
-        #[cfg(feature = "calendar")]
         if let Self::ByHours(hours) = self {
             return hours.shared_by(nodes).into();
         }
@@ -243,14 +232,12 @@ impl Algorithm {
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn under(&self, limit: Limit) -> Option<Self> {
-        #[cfg(feature = "calendar")]
         if let Self::ByHours(hours) = self {
             return hours.under(limit).map(Self::from);
         }
         let (_, period, _) = self.frame();
         let quota = Quota::new(limit.quota, period?).ok()?;
         let algorithm = match_kind!(self, kind => Self::from(kind.resized(quota, limit.size).ok()?), return None);
-        #[cfg(feature = "calendar")]
         if let (Self::CalendarWindow(window), Some(calendar)) = (algorithm, limit.calendar) {
             return Some(window.with_calendar(calendar).into());
         }

@@ -1,10 +1,8 @@
 //! The rule of an algorithm in Lua, for stores that run it where the state is.
 
-#[cfg(feature = "calendar")]
 use super::ByHours;
 use super::kind::{Kind, match_kind};
 use super::{Algorithm, Limit};
-#[cfg(feature = "calendar")]
 use crate::calendar::Calendar;
 use crate::clock::Micros;
 use crate::quota::Quota;
@@ -20,10 +18,8 @@ pub(crate) struct Lua {
     /// rules, and the quota's limit.
     pub(crate) numbers: [u64; 4],
     /// The calendar whose windows are in the numbers: see [`numbers_at`](Self::numbers_at).
-    #[cfg(feature = "calendar")]
     pub(crate) calendar: Option<Calendar>,
     /// The hours on which the limit depends: see [`hours_at`](Self::hours_at).
-    #[cfg(feature = "calendar")]
     pub(crate) hours: Option<ByHours>,
 }
 
@@ -39,9 +35,7 @@ impl Lua {
             name,
             text,
             numbers,
-            #[cfg(feature = "calendar")]
             calendar: None,
-            #[cfg(feature = "calendar")]
             hours: None,
         }
     }
@@ -51,15 +45,12 @@ impl Lua {
     /// A server knows no zone. For a calendar, the numbers are three boundaries: those of the present window,
     /// and of the nearer one beside it. So the clock of the server may differ by half a window.
     pub(crate) fn numbers_at(&self, now: impl FnOnce() -> Micros) -> [u64; 4] {
-        #[cfg(feature = "calendar")]
         if self.calendar.is_some() || self.hours.is_some() {
             return self.numbers_by(now());
         }
-        let _ = now;
         self.numbers
     }
 
-    #[cfg(feature = "calendar")]
     fn numbers_by(&self, now: Micros) -> [u64; 4] {
         if let Some(hours) = self.hours {
             let alone = hours.alone_at(now).and_then(|algorithm| algorithm.lua());
@@ -90,14 +81,12 @@ impl Lua {
     /// Returns when which numbers hold, if the limit depends on the hour and changes around this moment;
     /// otherwise nothing. The [numbers](Self::numbers_at) then bound how long a state lasts.
     pub(crate) fn hours_at(&self, now: impl FnOnce() -> Micros) -> String {
-        #[cfg(feature = "calendar")]
         if let Some(hours) = self.hours {
             let now = now();
             if hours.alone_at(now).is_none() {
                 return hours.lua_text_at(now);
             }
         }
-        let _ = now;
         String::new()
     }
 }
@@ -111,7 +100,6 @@ impl Algorithm {
     /// Returns the algorithm with other [numbers](Lua::numbers), or `None` if it cannot have them.
     pub(crate) fn with_numbers(&self, [size, _, _, limit]: [u64; 4]) -> Option<Self> {
         let size = size.try_into().ok()?;
-        #[cfg(feature = "calendar")]
         if let Self::CalendarWindow(_) = self.without_hours() {
             // The other numbers are boundaries.
             return self.without_hours().under(Limit::new(size, size));

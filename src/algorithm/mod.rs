@@ -29,9 +29,7 @@ mod anchored_window;
 mod any_long;
 mod any_packed;
 mod any_rule;
-#[cfg(feature = "calendar")]
 mod by_hours;
-#[cfg(feature = "calendar")]
 mod calendar_window;
 mod concurrency;
 mod constructors;
@@ -63,9 +61,7 @@ mod window;
 use std::time::Duration;
 
 pub use self::anchored_window::AnchoredWindow;
-#[cfg(feature = "calendar")]
 pub use self::by_hours::{ByHours, HourlyLimit, Hours};
-#[cfg(feature = "calendar")]
 pub use self::calendar_window::CalendarWindow;
 pub use self::concurrency::Concurrency;
 pub use self::fixed_window::FixedWindow;

@@ -27,7 +27,6 @@ impl Algorithm {
                 once_in_each(period)
             }
             // The shortest day and the shortest year are more than half of the longest.
-            #[cfg(feature = "calendar")]
             Some(Replenishment::Calendar) => once_in_each(period / 2),
             Some(Replenishment::Slots) => {
                 once_in_each(period / u64::from(slots.unwrap_or(1).max(1)))
@@ -35,11 +34,8 @@ impl Algorithm {
             // All units that were charged at about the same time come back one by one, as quickly.
             Some(Replenishment::Log) => once_in_each(period).saturating_mul(limit.into()),
             Some(Replenishment::Sliding | Replenishment::Steady) => for_each_unit(),
-            // There is no wait.
-            Some(Replenishment::OnRelease) => u64::MAX,
-            // Nothing is known of consecutive limits.
-            #[cfg(feature = "calendar")]
-            Some(Replenishment::ByHours) => u64::MAX,
+            // There is no wait, and nothing is known of consecutive limits.
+            Some(Replenishment::OnRelease | Replenishment::ByHours) => u64::MAX,
         }
     }
 }

@@ -23,11 +23,10 @@ impl Algorithm {
 
     /// Returns whether an outcome has a number that changes with the calendar or the hour.
     pub(crate) fn depends_on_a_calendar(&self) -> bool {
-        #[cfg(feature = "calendar")]
-        if let Some(Replenishment::Calendar | Replenishment::ByHours) = self.replenishment() {
-            return true;
-        }
-        false
+        matches!(
+            self.replenishment(),
+            Some(Replenishment::Calendar | Replenishment::ByHours)
+        )
     }
 
     /// Returns whether it drains steadily, at the rate of its quota.

@@ -11,9 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::kind::each_kind_of_a_quota;
 use super::{Algorithm, Gcra, TokenBucket};
-#[cfg(feature = "calendar")]
 use super::{CalendarWindow, calendar_window::serde as calendar_window};
-#[cfg(feature = "calendar")]
 use crate::calendar::Unit;
 
 /// Reads and writes a kind of algorithm as a table: `limit`, `per` and optional fields of its own.
@@ -92,16 +90,12 @@ macro_rules! named {
             $($kind(super::$kind),)+
             /// The name says how it is refilled, and so it has no field `refill`.
             TokenBucketInterval(Gcra),
-            #[cfg(feature = "calendar")]
             #[serde(deserialize_with = "calendar_window::day", serialize_with = "calendar_window::write")]
             CalendarDay(CalendarWindow),
-            #[cfg(feature = "calendar")]
             #[serde(deserialize_with = "calendar_window::week", serialize_with = "calendar_window::write")]
             CalendarWeek(CalendarWindow),
-            #[cfg(feature = "calendar")]
             #[serde(deserialize_with = "calendar_window::month", serialize_with = "calendar_window::write")]
             CalendarMonth(CalendarWindow),
-            #[cfg(feature = "calendar")]
             #[serde(deserialize_with = "calendar_window::year", serialize_with = "calendar_window::write")]
             CalendarYear(CalendarWindow),
         }
@@ -114,7 +108,6 @@ macro_rules! named {
                         .burst(bucket.burst_size())
                         .by_interval()
                         .into(),
-                    #[cfg(feature = "calendar")]
                     Named::CalendarDay(window)
                     | Named::CalendarWeek(window)
                     | Named::CalendarMonth(window)
@@ -127,10 +120,8 @@ macro_rules! named {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let named = match *self {
                     $(Self::$kind(kind) => Named::$kind(kind),)+
-                    #[cfg(feature = "calendar")]
                     Self::CalendarWindow(window) => named_by_unit(window),
                     // Hours are not part of an algorithm in a file.
-                    #[cfg(feature = "calendar")]
                     Self::ByHours(hours) => return hours.plain().serialize(serializer),
                     Self::Unlimited => return serializer.serialize_str(self.name()),
                 };
@@ -141,7 +132,6 @@ macro_rules! named {
 }
 each_kind_of_a_quota!(named);
 
-#[cfg(feature = "calendar")]
 fn named_by_unit(window: CalendarWindow) -> Named {
     match window.unit() {
         Unit::Day => Named::CalendarDay(window),

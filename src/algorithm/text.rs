@@ -3,7 +3,6 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-#[cfg(feature = "calendar")]
 use super::CalendarWindow;
 use super::kind::{Kind, each_kind_of_a_quota, match_kind};
 use super::{Algorithm, TokenBucket};
@@ -16,7 +15,6 @@ macro_rules! texts {
             $(if name == super::$kind::NAME {
                 return Some(rest.parse::<super::$kind>().map(Algorithm::from));
             })+
-            #[cfg(feature = "calendar")]
             if CalendarWindow::NAMES.contains(&name) {
                 return Some(CalendarWindow::parse_named(name, rest).map(Algorithm::from));
             }
@@ -51,13 +49,11 @@ each_kind_of_a_quota!(texts);
 
 fn names() -> Vec<&'static str> {
     let mut names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
-    #[cfg(feature = "calendar")]
     names.extend(CalendarWindow::NAMES);
     names.push(UNLIMITED);
     names
 }
 
-#[cfg(feature = "calendar")]
 impl FromStr for CalendarWindow {
     type Err = ConfigError;
 
@@ -66,7 +62,6 @@ impl FromStr for CalendarWindow {
     }
 }
 
-#[cfg(feature = "calendar")]
 impl Display for CalendarWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Kind::fmt(self, f)
@@ -112,9 +107,10 @@ impl Algorithm {
             let number = (!number.is_empty()).then_some(*number);
             (*name, number)
         });
-        #[cfg(feature = "calendar")]
-        let of_quotas = of_quotas.chain(CalendarWindow::NAMES.iter().map(|name| (*name, None)));
-        of_quotas.filter(|(name, _)| *name != super::Concurrency::NAME)
+        let of_calendars = CalendarWindow::NAMES.iter().map(|name| (*name, None));
+        of_quotas
+            .chain(of_calendars)
+            .filter(|(name, _)| *name != super::Concurrency::NAME)
     }
 
     /// Returns its name in text: `fixed-window`, `token-bucket-interval`.

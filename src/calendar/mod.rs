@@ -1,8 +1,10 @@
 //! Days, weeks, months and years in a time zone.
 //!
-//! A [`Zone`] is resolved when a policy is built, from the zone data of the system or, with feature `tzdb`,
-//! from the data in the program. All arithmetic is civil: a day lasts from its start to the start of the
-//! next, and has 23 or 25 hours where the clocks change.
+//! With feature `calendar`, a [`Zone`] is resolved when a policy is built, from the zone data of the system or, with feature
+//! `tzdb`, from the data in the program. Without it, every zone is an error that says so.
+//!
+//! All arithmetic is civil: a day lasts from its start to the start of the next, and has 23 or 25 hours where the clocks
+//! change.
 //!
 //! - A boundary that the clocks skip is at the end of the gap: where there is no midnight, the day begins at
 //!   01:00.
@@ -11,22 +13,20 @@
 //!
 //! [`CalendarWindow`](crate::algorithm::CalendarWindow) is a limit in such windows.
 
-mod cached;
+#[cfg_attr(not(feature = "calendar"), path = "absent.rs")]
+mod civil;
 mod interned;
-pub(crate) mod interval;
+mod span;
 mod time_of_day;
-mod timetable;
 mod weekday;
 mod windows;
-pub(crate) mod zone;
 
+pub use self::civil::Zone;
 pub use self::time_of_day::TimeOfDay;
 pub use self::weekday::Weekday;
-pub use self::zone::Zone;
 
-pub(crate) use self::cached::Calendar;
+pub(crate) use self::civil::{Calendar, There, Timetable};
+pub use self::civil::{Interval, LocalTime, read_zone_data_again};
 pub(crate) use self::interned::Interned;
-pub(crate) use self::interval::Interval;
-pub(crate) use self::timetable::{Stretch, Timetable};
-pub(crate) use self::windows::{Span, Unit, Windows};
-pub(crate) use self::zone::LocalTime;
+pub(crate) use self::span::{Span, Stretch};
+pub(crate) use self::windows::{Unit, Windows};

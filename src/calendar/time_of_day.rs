@@ -1,8 +1,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use jiff::civil;
-
 use crate::error::ConfigError;
 
 /// A time on the clock of a zone, in hours and minutes: `06:00`.
@@ -48,12 +46,6 @@ impl TimeOfDay {
     /// Returns the minute, from 0 to 59.
     pub fn minute(self) -> u8 {
         self.minute
-    }
-
-    pub(super) fn on(self, date: civil::Date) -> civil::DateTime {
-        // Both numbers are in range, so that neither is cut.
-        let [hour, minute] = [self.hour, self.minute].map(u8::cast_signed);
-        date.at(hour, minute, 0, 0)
     }
 }
 

@@ -1,8 +1,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use jiff::civil;
-
 use crate::error::ConfigError;
 
 /// A day of the week. As text it is the English name, in lower case: `monday`.
@@ -19,32 +17,22 @@ pub enum Weekday {
     Sunday,
 }
 
-const ALL: [(Weekday, &str, civil::Weekday); 7] = [
-    (Weekday::Monday, "monday", civil::Weekday::Monday),
-    (Weekday::Tuesday, "tuesday", civil::Weekday::Tuesday),
-    (Weekday::Wednesday, "wednesday", civil::Weekday::Wednesday),
-    (Weekday::Thursday, "thursday", civil::Weekday::Thursday),
-    (Weekday::Friday, "friday", civil::Weekday::Friday),
-    (Weekday::Saturday, "saturday", civil::Weekday::Saturday),
-    (Weekday::Sunday, "sunday", civil::Weekday::Sunday),
+const ALL: [(Weekday, &str); 7] = [
+    (Weekday::Monday, "monday"),
+    (Weekday::Tuesday, "tuesday"),
+    (Weekday::Wednesday, "wednesday"),
+    (Weekday::Thursday, "thursday"),
+    (Weekday::Friday, "friday"),
+    (Weekday::Saturday, "saturday"),
+    (Weekday::Sunday, "sunday"),
 ];
-
-impl Weekday {
-    fn entry(self) -> &'static (Self, &'static str, civil::Weekday) {
-        &ALL[self as usize]
-    }
-
-    pub(super) fn civil(self) -> civil::Weekday {
-        self.entry().2
-    }
-}
 
 impl FromStr for Weekday {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let found = ALL.iter().find(|(_, name, _)| *name == text);
-        found.map(|(day, ..)| *day).ok_or_else(|| {
+        let found = ALL.iter().find(|(_, name)| *name == text);
+        found.map(|(day, _)| *day).ok_or_else(|| {
             let remedy = "write the name of a day in lower case, such as monday";
             ConfigError::quoting("first-day", text, remedy)
         })
@@ -53,7 +41,7 @@ impl FromStr for Weekday {
 
 impl fmt::Display for Weekday {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.entry().1)
+        f.write_str(ALL[*self as usize].1)
     }
 }
 
@@ -63,10 +51,9 @@ mod tests {
 
     #[test]
     fn each_day_is_written_and_read_by_its_name() {
-        for (day, name, civil) in ALL {
+        for (day, name) in ALL {
             assert_eq!(day.to_string(), name);
             assert_eq!(name.parse(), Ok(day));
-            assert_eq!(day.civil(), civil);
         }
         for text in ["", "Monday", "mon", "1"] {
             let error = text.parse::<Weekday>().unwrap_err();

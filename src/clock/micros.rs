@@ -56,7 +56,6 @@ impl Micros {
     }
 
     /// Returns the time by the clock of this node, which may be set while it runs.
-    #[cfg(any(feature = "redis", feature = "calendar"))]
     pub(crate) fn by_this_node() -> Self {
         Self::from_system_time(SystemTime::now())
     }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::each::PolicyRule;
-#[cfg(feature = "calendar")]
 use super::hours_now::HoursNow;
 use super::limit_rule::LimitRule;
 use super::names::Names;
@@ -15,7 +14,6 @@ use super::names::Names;
 use super::names::Rule;
 use super::outcome::Outcome;
 use super::outcomes::Outcomes;
-#[cfg(feature = "resolver")]
 use super::resolution::Resolution;
 use crate::clock::Micros;
 use crate::factor::Explanation;
@@ -67,7 +65,6 @@ impl Decision {
         (&self.names.policies, &self.outcomes)
     }
 
-    #[cfg(feature = "calendar")]
     pub(crate) fn outcomes(&self) -> &Outcomes {
         &self.outcomes
     }
@@ -171,6 +168,7 @@ impl Decision {
     /// use tower_ratelimit::factor::Factor;
     /// use tower_ratelimit::{FixedWindow, Hours, Limiter, Policy};
     ///
+    /// # #[cfg(feature = "calendar")] {
     /// let nights = Hours::in_zone("UTC")?.at("00:00-24:00", Factor::thousandths(2_000))?;
     /// let limiter = Limiter::builder()
     ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).hours(&nights)?)
@@ -179,9 +177,9 @@ impl Decision {
     /// let (policy, hours) = decision.hours().next().unwrap();
     /// assert_eq!((policy, hours.interval()), ("api", Some("00:00-24:00")));
     /// assert_eq!(decision.binding().unwrap().1.limit(), 200);
+    /// # }
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    #[cfg(feature = "calendar")]
     pub fn hours(&self) -> impl Iterator<Item = (&str, HoursNow)> {
         let at = self.outcomes.at();
         let all = self.outcomes.iter();
@@ -219,7 +217,6 @@ impl Decision {
             return LimitRule::Override;
         }
         let rule = self.names.rules.get(place.rule);
-        #[cfg(feature = "calendar")]
         if rule == LimitRule::Policy
             && let Some(hours_at) = self
                 .names
@@ -236,7 +233,6 @@ impl Decision {
     }
 
     /// How the plan or the limits of the request were found, if a [`Resolver`](crate::plan::Resolver) was asked.
-    #[cfg(feature = "resolver")]
     pub fn resolution(&self) -> Option<Resolution> {
         let mut each = self.outcomes.each.iter();
         each.find_map(|(place, _)| Resolution::noted(place.rule))

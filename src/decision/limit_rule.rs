@@ -26,11 +26,9 @@ pub enum LimitRule {
     OtherOperation,
     /// The limit of this interval, among the policy's [hours](crate::Hours). An interval that has a share of the limit
     /// gives none: the rule is that of the limit of which it is a share.
-    #[cfg(feature = "calendar")]
     Hours(Arc<str>),
     /// The limits that a resolver gives, under the name of this plan. The name is empty if the resolver has given
     /// limits under more than 10,000 names before.
-    #[cfg(feature = "resolver")]
     Resolver(Arc<str>),
     /// An override of the key, or this node's share of the limit while the store is away.
     Override,
@@ -47,9 +45,7 @@ impl fmt::Display for LimitRule {
             Self::Other => f.write_str("other keys"),
             Self::Operation(name) => write!(f, "operation {name}"),
             Self::OtherOperation => f.write_str("other operations"),
-            #[cfg(feature = "calendar")]
             Self::Hours(interval) => write!(f, "hours {interval}"),
-            #[cfg(feature = "resolver")]
             Self::Resolver(name) => write!(f, "resolver {name}"),
             Self::Override => f.write_str("override"),
         }

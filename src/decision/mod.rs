@@ -6,32 +6,26 @@
 
 mod answer;
 mod each;
-#[cfg(feature = "calendar")]
 mod hours_now;
 mod limit_rule;
 mod names;
 mod outcome;
 mod outcomes;
-#[cfg(feature = "resolver")]
 mod resolution;
 mod reused_list;
 #[cfg(feature = "serde")]
 mod serde;
 
 pub use self::answer::Decision;
-#[cfg(feature = "calendar")]
 pub use self::hours_now::HoursNow;
 pub use self::limit_rule::LimitRule;
 pub use self::outcome::Outcome;
 pub use self::outcomes::Outcomes;
-#[cfg(feature = "resolver")]
 pub use self::resolution::{Resolution, Unresolved};
 
-#[cfg(feature = "calendar")]
 pub(crate) use self::hours_now::HoursAt;
 pub(crate) use self::names::{Names, Rule, RuleNames};
 pub(crate) use self::outcome::{DenialEffect, Units};
 pub(crate) use self::outcomes::OwnWindow;
-#[cfg(feature = "resolver")]
 pub(crate) use self::resolution::ResolvedNames;
 pub(crate) use self::reused_list::{FreeLists, Reused, ReusedList};

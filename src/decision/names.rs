@@ -3,14 +3,11 @@
 //! Outcomes are copied with each decision, so they hold indices in place of names.
 
 use std::fmt;
-#[cfg(feature = "resolver")]
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "calendar")]
 use super::hours_now::HoursAt;
 use super::limit_rule::LimitRule;
-#[cfg(feature = "resolver")]
 use super::resolution::{self, ResolvedNames};
 use crate::factor::FactorCell;
 
@@ -27,7 +24,6 @@ pub(crate) struct Names {
 pub(crate) struct RuleNames {
     listed: Box<[LimitRule]>,
     /// The plans whose limits a resolver gives. Their indices come after those of the listed rules.
-    #[cfg(feature = "resolver")]
     resolved: Arc<ResolvedNames>,
 }
 
@@ -35,22 +31,18 @@ impl RuleNames {
     pub(crate) fn new(listed: impl Into<Box<[LimitRule]>>) -> Self {
         Self {
             listed: listed.into(),
-            #[cfg(feature = "resolver")]
             resolved: Arc::default(),
         }
     }
 
     /// Returns the first index of a plan of a resolver, and the names of these plans.
-    #[cfg(feature = "resolver")]
     pub(crate) fn resolved(&self) -> (usize, Arc<ResolvedNames>) {
         (self.listed.len(), Arc::clone(&self.resolved))
     }
 
     pub(super) fn get(&self, rule: u32) -> LimitRule {
-        #[cfg(feature = "resolver")]
         let rule = resolution::place(rule);
         let listed = self.listed.get(rule as usize);
-        #[cfg(feature = "resolver")]
         if listed.is_none()
             && let Some(place) = (rule as usize).checked_sub(self.listed.len())
             && !self.listed.is_empty()
@@ -66,7 +58,6 @@ impl RuleNames {
 pub(crate) struct Rule {
     name: String,
     pub(super) factor: Option<FactorCell>,
-    #[cfg(feature = "calendar")]
     pub(super) hours: Option<HoursAt>,
     #[cfg(feature = "http")]
     limit: Option<u32>,
@@ -88,7 +79,6 @@ impl Rule {
         Self {
             name: name.to_owned(),
             factor: None,
-            #[cfg(feature = "calendar")]
             hours: None,
             #[cfg(feature = "http")]
             limit,
@@ -105,7 +95,6 @@ impl Rule {
     }
 
     /// Adds the hours of the policy.
-    #[cfg(feature = "calendar")]
     pub(crate) fn by_hours(self, hours: Option<HoursAt>) -> Self {
         Self { hours, ..self }
     }

@@ -114,7 +114,6 @@ impl Outcome {
     }
 
     /// Replaces the time until the whole limit is available again.
-    #[cfg(feature = "calendar")]
     pub(crate) fn resetting(self, reset_after: Micros) -> Self {
         Self {
             reset_after,

@@ -226,7 +226,6 @@ impl Outcomes {
     /// Extends the wait of a denied request so that all policies let it pass together, where their limits
     /// depend on the hour: one policy may have room when another has none. `later` returns the outcomes of
     /// these policies after a wait, if no request arrives meanwhile. Both sides know which policies are soft.
-    #[cfg(feature = "calendar")]
     #[cold]
     pub(crate) fn wait_for_all(&mut self, mut later: impl FnMut(Micros) -> Self) {
         /// The number of attempts before the request has no wait: as if none of their hours had room for it

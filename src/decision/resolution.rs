@@ -93,6 +93,7 @@ impl fmt::Display for Unresolved {
 #[derive(Debug, Default)]
 pub(crate) struct ResolvedNames(RwLock<Vec<Arc<str>>>);
 
+#[cfg(feature = "resolver")]
 impl ResolvedNames {
     const MOST: usize = 10_000;
 
@@ -108,7 +109,9 @@ impl ResolvedNames {
         names.push(name.into());
         names.len() - 1
     }
+}
 
+impl ResolvedNames {
     /// Returns the name with this index, or an empty one.
     pub(super) fn name(&self, place: usize) -> Arc<str> {
         let names = self.0.read().unwrap_or_else(PoisonError::into_inner);

@@ -27,7 +27,6 @@ struct SerializedDecision<'a> {
     delay_us: u64,
     policy: Option<&'a str>,
     rule: Option<String>,
-    #[cfg(feature = "resolver")]
     resolution: Option<String>,
     #[serde(flatten)]
     numbers: Option<Numbers>,
@@ -64,8 +63,8 @@ impl Serialize for Policies<'_> {
 }
 
 /// `allowed`, `degraded`, `delay_us`, and the binding `policy` with its `rule`, `limit`, `used`, `remaining`,
-/// `reset_after_us` and `retry_after_us`. `policies` has the same numbers for each policy, by name. With
-/// feature `resolver`, `resolution` says how the plan was found. Without a binding policy, `policy` is null
+/// `reset_after_us` and `retry_after_us`. `policies` has the same numbers for each policy, by name.
+/// `resolution` says how a resolver found the plan; it is null without a resolver. Without a binding policy, `policy` is null
 /// and has no numbers.
 impl Serialize for Decision {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -75,7 +74,6 @@ impl Serialize for Decision {
             delay_us: micros(self.delay()),
             policy: self.binding().map(|(policy, _)| policy),
             rule: self.rule().map(|rule| rule.to_string()),
-            #[cfg(feature = "resolver")]
             resolution: self.resolution().map(|found| found.to_string()),
             numbers: self.binding().map(|(_, outcome)| outcome.into()),
             policies: Policies(self),

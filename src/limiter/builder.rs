@@ -1,19 +1,16 @@
 //! Builds a limiter, and checks its policies.
 
 use std::collections::HashMap;
-#[cfg(feature = "resolver")]
 use std::hash::Hash;
 use std::num::NonZeroU32;
 
-use super::limits::{PreparedLimits, Sources};
+use super::limits::{LaterLimits, PreparedLimits};
 use super::waiting::WaitingRoom;
 use super::{Limiter, LocalLimiter};
 use crate::advice::Mistakes;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::plan::{PlanOf, Plans};
-#[cfg(feature = "resolver")]
-use crate::plan::{Resolver, ResolverOf};
+use crate::plan::{PlanOf, Plans, Resolver, ResolverOf, Sources};
 use crate::policy::{Mode, Modes, Policy, check_names};
 use crate::store::{Guarded, MemoryStore, Store};
 
@@ -23,7 +20,8 @@ use crate::store::{Guarded, MemoryStore, Store};
 pub struct LimiterBuilder<S = MemoryStore> {
     policies: Vec<Policy>,
     plans: Option<Plans>,
-    sources: Sources,
+    sources: Sources<Key>,
+    later: LaterLimits,
     store: S,
     nodes: u32,
     wait_places: u32,
@@ -55,6 +53,7 @@ impl LimiterBuilder {
             policies: Vec::new(),
             plans: None,
             sources: Sources::default(),
+            later: LaterLimits::default(),
             store: MemoryStore::new(),
             nodes: 1,
             wait_places: WAIT_PLACES,
@@ -68,8 +67,8 @@ impl LimiterBuilder {
 impl<S> LimiterBuilder<S> {
     /// Says how the requests of a layer get their limits: whether a resolver may set them, and whether none names a plan.
     pub(crate) fn for_layer(mut self, are_resolved: bool, is_no_plan_named: bool) -> Self {
-        self.sources.are_resolved = are_resolved;
-        self.sources.is_no_plan_named = is_no_plan_named;
+        self.later.are_resolved = are_resolved;
+        self.later.is_no_plan_named = is_no_plan_named;
         self
     }
 
@@ -82,7 +81,7 @@ impl<S> LimiterBuilder<S> {
     }
 
     pub(crate) fn is_adjustable(&self) -> bool {
-        self.sources.is_adjustable
+        self.later.is_adjustable
     }
 }
 
@@ -129,7 +128,6 @@ impl<S> LimiterBuilder<S> {
     /// [named](Limiter::plan) is not looked up.
     ///
     /// See [`Resolver`] for an example.
-    #[cfg(feature = "resolver")]
     pub fn resolver<K>(
         mut self,
         resolver: Resolver<K>,
@@ -143,16 +141,15 @@ impl<S> LimiterBuilder<S> {
     }
 
     /// Lets the resolver of a [`LimitLayer`](crate::LimitLayer) set limits. It can name plans without this.
-    #[cfg(feature = "resolver")]
     pub fn takes_resolved_limits(mut self) -> Self {
-        self.sources.are_resolved = true;
+        self.later.are_resolved = true;
         self
     }
 
     /// Lets limits change while they are in force: [`Limiter::adjust_limit`]. A decision then reads one more
     /// number for each policy.
     pub fn adjustable(mut self) -> Self {
-        self.sources.is_adjustable = true;
+        self.later.is_adjustable = true;
         self
     }
 
@@ -162,6 +159,7 @@ impl<S> LimiterBuilder<S> {
             policies: self.policies,
             plans: self.plans,
             sources: self.sources,
+            later: self.later,
             store,
             nodes: self.nodes,
             wait_places: self.wait_places,
@@ -259,7 +257,8 @@ impl<S: Store> LimiterBuilder<S> {
         check_policies(&self.policies)?;
         let mut policies = split(self.policies, self.nodes, &self.store)?;
         let plans = self.plans.as_ref();
-        let limits = PreparedLimits::new(plans, self.sources, &mut policies, self.nodes)?;
+        let limits =
+            PreparedLimits::new(plans, (self.sources, self.later), &mut policies, self.nodes)?;
         let mut mistakes = Mistakes::of(&policies);
         if warns_if_pointless {
             mistakes.watch_whether_all_bind(&policies);

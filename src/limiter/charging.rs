@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::findings::Findings;
 use super::{Charges, Limiter};
 use crate::algorithm::{Algorithm, Limit};
-#[cfg(all(feature = "http", feature = "calendar"))]
+#[cfg(feature = "http")]
 use crate::clock::Micros;
 use crate::error::ConfigError;
 use crate::factor::Class;
@@ -243,7 +243,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let own = own.map(Limit::most);
         let whole = || self.policies.prices.whole(charge.policy)?.limit();
         let policys = || self.policies.algorithms.get(charge.policy)?.limit();
-        #[cfg(feature = "calendar")]
         let own = self.limit_of_the_hour(charge).or(own);
         let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
         let ceiling = self.policies.terms.ceiling(charge.policy);
@@ -252,7 +251,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Returns the limit of a charge that is in force at present, in units, if that depends on the hour. By the
     /// clock of a server, another hour may have begun.
-    #[cfg(all(feature = "http", feature = "calendar"))]
+    #[cfg(feature = "http")]
     fn limit_of_the_hour(&self, charge: &Charge) -> Option<u32> {
         let own = self.policies.algorithms.get(charge.policy)?;
         if !own.has_hours() {
@@ -265,7 +264,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Returns the limit of a charge in units, for a policy with this algorithm, or `None` if it cannot have
     /// that limit.
-    #[cfg(any(feature = "reload", all(feature = "http", feature = "calendar")))]
+    #[cfg(feature = "http")]
     pub(crate) fn limit_of_charge(&self, charge: &Charge, own: Algorithm) -> Option<Algorithm> {
         let prices = &self.policies.prices;
         let own = prices.whole(charge.policy).unwrap_or(own);

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use smallvec::SmallVec;
 
 use super::Limiter;
-#[cfg(feature = "calendar")]
 use crate::decision::HoursNow;
 use crate::decision::{Decision, LimitRule, Outcome};
 use crate::error::StoreError;
@@ -95,9 +94,9 @@ impl Inspection {
     fn describe_rule(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.rules().find(|(name, _)| *name == policy) {
             // Described by other sentences.
-            None | Some((_, LimitRule::Policy | LimitRule::Override)) => Ok(()),
-            #[cfg(feature = "calendar")]
-            Some((_, LimitRule::Hours(_))) => Ok(()),
+            None | Some((_, LimitRule::Policy | LimitRule::Override | LimitRule::Hours(_))) => {
+                Ok(())
+            }
             Some((_, rule)) => write!(f, " Limit by {rule}."),
         }
     }
@@ -156,12 +155,10 @@ impl Inspection {
     }
 
     /// Returns the policies with hours, each with its present interval: see [`Decision::hours`].
-    #[cfg(feature = "calendar")]
     pub fn hours(&self) -> impl Iterator<Item = (&str, HoursNow)> {
         self.decision.hours()
     }
 
-    #[cfg(feature = "calendar")]
     fn describe_hours(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((_, hours)) = self.hours().find(|(name, _)| *name == policy) else {
             return Ok(());
@@ -198,7 +195,6 @@ impl fmt::Display for Inspection {
             write!(f, "{name}: ")?;
             describe(outcome, self.decision.is_degraded(), f)?;
             self.describe_rule(name, f)?;
-            #[cfg(feature = "calendar")]
             self.describe_hours(name, f)?;
             self.describe_beside(name, f)?;
             writeln!(f)?;

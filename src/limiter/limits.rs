@@ -13,8 +13,7 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::{
-    Choice, ChosenPlan, Finding, LimitContext, Limits, PlanLookup, PlanOf, Plans, ResolverOf,
-    RuleLimit,
+    Choice, ChosenPlan, Finding, LimitContext, Limits, PlanLookup, Plans, RuleLimit, Sources,
 };
 use crate::policy::Policy;
 use crate::store::Charge;
@@ -30,14 +29,12 @@ const NO_PLANS: Diagnostic = Diagnostic::new(
 #[derive(Debug)]
 pub(crate) struct RequestLimits {
     limits: Limits,
-    sources: Sources,
+    sources: Sources<Key>,
 }
 
-/// The sources of the plan or the limits of a request.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sources {
-    pub(crate) plan_of: Option<PlanOf<Key>>,
-    pub(crate) resolver: Option<ResolverOf<Key>>,
+/// What may come beside the plans.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LaterLimits {
     /// Whether a resolver may set limits: that of the limiter or another one.
     pub(crate) are_resolved: bool,
     /// Whether no caller names the plan of a request.
@@ -70,20 +67,21 @@ impl PreparedLimits {
     /// When a plan or a table is invalid.
     pub(crate) fn new(
         plans: Option<&Plans>,
-        sources: Sources,
+        (sources, later): (Sources<Key>, LaterLimits),
         policies: &mut [Policy],
         nodes: u32,
     ) -> Result<Self, ConfigError> {
         let nodes = NonZeroU32::new(nodes).unwrap_or(NonZeroU32::MIN);
         let limited: Vec<_> = policies.iter().map(Policy::limited).collect();
-        let later = (sources.are_resolved, sources.is_adjustable);
+        let is_no_plan_named = later.is_no_plan_named;
+        let later = (later.are_resolved, later.is_adjustable);
         let (limits, rules) = Limits::prepare(plans, &limited, nodes, later.0, later.1)?;
         if let Some(plans) = plans {
             let complete = limited
                 .iter()
                 .filter(|policy| policy.leaves_no_request_out());
             let complete: HashSet<&str> = complete.map(|policy| policy.name).collect();
-            plans.warn_of_unreachable(!sources.is_no_plan_named, |name| complete.contains(name));
+            plans.warn_of_unreachable(!is_no_plan_named, |name| complete.contains(name));
         }
         let planned = plans.map(Plans::policies);
         for policy in policies {
@@ -95,11 +93,6 @@ impl PreparedLimits {
 }
 
 impl RequestLimits {
-    #[inline]
-    fn plan_of(&self, key: &Key) -> Option<ChosenPlan> {
-        self.sources.plan_of.as_ref()?.choose(key, &self.limits)
-    }
-
     /// Returns the limit of a request with this key, without a resolver. The key becomes that of the state.
     #[inline]
     pub(super) fn choice(
@@ -109,7 +102,7 @@ impl RequestLimits {
         key: &mut Key,
     ) -> Choice {
         let named = asker.and_then(|asker| asker.plan);
-        let plan = named.or_else(|| self.plan_of(key));
+        let plan = named.or_else(|| self.sources.choose(key, &self.limits));
         match asker {
             None if self.limits.are_by_plan_alone(policy) => self.limits.by_plan(plan, policy),
             _ => self.choice_beside_plans(policy, plan, asker, key),
@@ -133,8 +126,7 @@ impl RequestLimits {
             .choice(policy, &asker, &|| Some(of_tables), &|| None, key)
     }
 
-    /// Returns whether the limits of a key are looked up.
-    pub(super) fn are_looked_up(&self) -> bool {
+    pub(super) fn has_a_resolver(&self) -> bool {
         self.sources.resolver.is_some()
     }
 
@@ -250,7 +242,7 @@ impl<L: ?Sized> Limiter<L> {
         let limits = self.policies.limits.as_ref()?;
         named
             .or_else(|| self.plan_found(finding?))
-            .or_else(|| limits.plan_of(key))
+            .or_else(|| limits.sources.choose(key, &limits.limits))
     }
 
     /// Returns the plan of a request: that of a resolver, or that which this closure chooses.
@@ -280,21 +272,16 @@ impl<L: ?Sized> Limiter<L> {
     /// Returns whether keys are looked up.
     pub(crate) fn has_a_resolver(&self) -> bool {
         let limits = self.policies.limits.as_ref();
-        limits.is_some_and(RequestLimits::are_looked_up)
+        limits.is_some_and(RequestLimits::has_a_resolver)
     }
 
     /// Starts to look up this key, or returns `None` if there is no resolver or the plan is named.
     #[inline]
     pub(crate) fn look(&self, key: &Key) -> Option<PlanLookup> {
-        let resolver = self.policies.limits.as_ref()?.sources.resolver.as_ref()?;
-        if self
-            .asker
-            .as_ref()
-            .is_some_and(|asker| asker.plan.is_some())
-        {
-            return None;
-        }
-        resolver.look(key)
+        let sources = &self.policies.limits.as_ref()?.sources;
+        let asker = self.asker.as_ref();
+        let is_named = asker.is_some_and(|asker| asker.plan.is_some());
+        (!is_named).then(|| sources.look(key))?
     }
 
     /// Returns the finding of a resolver that is known now, for a request that does not wait.

@@ -227,7 +227,7 @@ impl<L: Ledger> Limiter<L> {
             [(policy, false)] => match &limits {
                 None if prices.are_any() => Shape::OnePriced(policy),
                 None => Shape::OnePlain(policy),
-                Some(limits) if prices.are_any() || limits.are_looked_up() => Shape::One(policy),
+                Some(limits) if prices.are_any() || limits.has_a_resolver() => Shape::One(policy),
                 Some(_) => Shape::OneLimited(policy),
             },
             _ if limits.is_some() || terms.are_any() || prices.are_any() => Shape::Any,

@@ -9,7 +9,6 @@ use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{Head, Key};
 use crate::limiter::{Purpose, Steps};
-use crate::plan::PlanLookup;
 use crate::policy::{Demand, Mode, NoDemand};
 use crate::store::Charge;
 
@@ -121,7 +120,7 @@ impl Gate {
             Listed::Allowed => return Explanation::Allowed,
             Listed::Nowhere => {}
         }
-        let finding = self.look_up(head).map(PlanLookup::now);
+        let finding = self.found_now(head);
         let named = plan.and_then(|plan| self.limiter().plan_named(Some(plan)));
         let readings = self.readings(head, finding.as_ref());
         let readings = readings.map(|(policy, mut reading)| {

@@ -4,7 +4,7 @@ use super::gate::{Gate, NoKeyRefusal, Reading};
 use crate::algorithm::Algorithm;
 use crate::key::{Head, Key};
 use crate::limiter::{Likeness, Purpose, Reads};
-use crate::plan::{Finding, LimitContext, Limits, PlanLookup};
+use crate::plan::{Finding, LimitContext, Limits};
 use crate::policy::{Demand, NoDemand};
 
 /// A request with another key or cost.
@@ -54,7 +54,7 @@ impl Gate {
     /// Returns what a request with this head is charged at this cost, whatever the lists and the modes of policies say
     /// of it. A policy for which it has no key is left out. Nothing is counted.
     pub(super) fn like(&self, head: &Head<'_>, cost: u32) -> Likeness {
-        let finding = self.look_up(head).map(PlanLookup::now);
+        let finding = self.found_now(head);
         let readings = self.readings(head, finding.as_ref());
         let readings = readings.map(|(policy, reading)| {
             let supposed = Supposed {

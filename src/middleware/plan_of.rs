@@ -1,9 +1,8 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::key::Head;
-use crate::plan::{self, ChosenPlan, Limits, ResolverOf};
+use crate::plan::PlanOf;
 #[cfg(feature = "reload")]
 use crate::policy::Logged;
 
@@ -20,82 +19,53 @@ const UNVERIFIED: Diagnostic = Diagnostic::new(
 /// request down.
 const LOOKS: u32 = 1_000;
 
-/// How the plan or the limits of a request are found.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sources {
-    pub(super) plan_of: Option<PlanOf>,
-    pub(super) resolver: Option<ResolverOf<Head<'static>>>,
-}
-
-/// Returns the name of a request's plan, and compares the first ones with the headers of their requests.
-#[derive(Clone, Debug)]
-pub(super) struct PlanOf {
-    source: plan::PlanOf<Head<'static>>,
-    /// The number of requests that are left to compare.
-    looks: Arc<AtomicU32>,
-}
-
-impl PlanOf {
-    pub(super) fn new<R: AsRef<str>>(
-        plan_of: impl Fn(&Head<'_>) -> Option<R> + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            source: plan::PlanOf::<Head<'_>>::new(plan_of),
-            looks: Arc::new(AtomicU32::new(LOOKS)),
-        }
-    }
-
-    /// Does not compare plans with headers.
-    #[cfg(feature = "reload")]
-    pub(super) fn verified(self) -> Self {
-        Self {
-            looks: Arc::default(),
-            ..self
-        }
-    }
-
-    /// Prefers the plan that a log has for a request.
-    #[cfg(feature = "reload")]
-    pub(super) fn or_logged(self) -> Self {
-        let Self { source, .. } = self;
-        let read = move |head: &Head<'_>, found: &mut dyn FnMut(Option<&str>)| {
-            let logged = head.extension::<Logged>();
-            match logged.and_then(|logged| logged.plan.as_deref()) {
-                Some(plan) => found(Some(plan)),
-                None => source.read(head, found),
-            }
-        };
-        Self {
-            source: plan::PlanOf::<Head<'_>>::passing(read),
-            looks: Arc::default(),
-        }
-    }
-
-    /// Returns the plan of a request: the default plan, if the request has none.
-    pub(super) fn choose(&self, head: &Head<'_>, limits: &Limits) -> Option<ChosenPlan> {
-        let mut plan = None;
-        self.source.read(head, &mut |name| {
+/// Takes the plan of a request from this closure, and compares the first ones with the headers of their requests.
+pub(super) fn compared<N: AsRef<str>>(
+    plan_of: impl Fn(&Head<'_>) -> Option<N> + Send + Sync + 'static,
+) -> PlanOf<Head<'static>> {
+    let looks = AtomicU32::new(LOOKS);
+    PlanOf::<Head<'_>>::passing(
+        move |head: &Head<'_>, found: &mut dyn FnMut(Option<&str>)| {
+            let name = plan_of(head);
+            let name = name.as_ref().map(AsRef::as_ref);
             if let Some(name) = name
-                && self.looks.load(Ordering::Relaxed) > 0
+                && looks.load(Ordering::Relaxed) > 0
             {
-                self.look(head, name);
+                look(&looks, head, name);
             }
-            plan = limits.plan(name);
-        });
-        plan
-    }
+            found(name);
+        },
+    )
+}
 
-    #[cold]
-    fn look(&self, head: &Head<'_>, plan: &str) {
-        let one_less = |looks: u32| looks.checked_sub(1);
-        let order = Ordering::Relaxed;
-        if plan.is_empty() || self.looks.fetch_update(order, order, one_less).is_err() {
-            return;
+/// Takes the plan that a log has for a request, and else that of this source.
+#[cfg(feature = "reload")]
+pub(super) fn or_logged(source: PlanOf<Head<'static>>) -> PlanOf<Head<'static>> {
+    let read = move |head: &Head<'_>, found: &mut dyn FnMut(Option<&str>)| {
+        let logged = head.extension::<Logged>();
+        match logged.and_then(|logged| logged.plan.as_deref()) {
+            Some(plan) => found(Some(plan)),
+            None => source.read(head, found),
         }
-        let mut headers = head.headers().iter();
-        if let Some((name, _)) = headers.find(|(_, value)| value.as_bytes() == plan.as_bytes()) {
-            self.looks.store(0, order);
-            warn_once_of(&UNVERIFIED, format!("header {name}"));
-        }
+    };
+    PlanOf::<Head<'_>>::passing(read)
+}
+
+#[cold]
+fn look(looks: &AtomicU32, head: &Head<'_>, plan: &str) {
+    let one_less = |looks: u32| looks.checked_sub(1);
+    let order = Ordering::Relaxed;
+    // A log is no client.
+    #[cfg(feature = "reload")]
+    if head.extension::<Logged>().is_some() {
+        return;
+    }
+    if plan.is_empty() || looks.fetch_update(order, order, one_less).is_err() {
+        return;
+    }
+    let mut headers = head.headers().iter();
+    if let Some((name, _)) = headers.find(|(_, value)| value.as_bytes() == plan.as_bytes()) {
+        looks.store(0, order);
+        warn_once_of(&UNVERIFIED, format!("header {name}"));
     }
 }

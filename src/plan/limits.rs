@@ -12,7 +12,6 @@ use super::key_limits::{KeyLimits, LimitsByKey};
 use super::limit_by::{LimitBy, LimitsByClosure};
 use super::operations::{LimitsByOperation, Operations};
 use super::plans::{ChosenPlan, LimitsByPlan, Plans};
-#[cfg(feature = "resolver")]
 use super::resolver::{OwnLimits, ResolvedPolicies};
 use crate::algorithm::{Algorithm, Limit};
 use crate::decision::RuleNames;
@@ -56,7 +55,6 @@ pub(crate) struct Limits {
     /// `None` if limits cannot change.
     adjusted: Option<Adjusted>,
     /// The policies for which a resolver may set limits; `None` if there is none.
-    #[cfg(feature = "resolver")]
     resolved: Option<ResolvedPolicies>,
 }
 
@@ -186,7 +184,6 @@ impl Limits {
             by_plan,
             adjusted,
             each: each.into(),
-            #[cfg(feature = "resolver")]
             resolved: is_resolved.then(|| ResolvedPolicies::new(&subjects, nodes, all.resolved())),
         };
         Ok((are_any.then_some(limits), all))
@@ -199,7 +196,6 @@ impl Limits {
     }
 
     /// Returns the limit that a resolver sets for a policy, if it sets any.
-    #[cfg(feature = "resolver")]
     pub(crate) fn resolved(&self, policy: usize, finding: &Finding) -> Option<Choice> {
         let limits = finding.limits()?;
         let Some(policies) = &self.resolved else {
@@ -207,12 +203,6 @@ impl Limits {
             return None;
         };
         limits.choice(policies, policy)
-    }
-
-    #[cfg(not(feature = "resolver"))]
-    #[expect(clippy::unused_self, reason = "without resolvers none gives any")]
-    pub(crate) fn resolved(&self, _: usize, _: &Finding) -> Option<Choice> {
-        None
     }
 
     /// Returns whether only a plan sets the limits of this policy: no operation, closure or table does.

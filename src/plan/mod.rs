@@ -56,28 +56,24 @@ mod choice;
 mod key_limits;
 mod limit_by;
 mod limits;
-#[cfg(not(feature = "resolver"))]
-mod no_resolver;
 mod operations;
 mod plans;
-#[cfg(feature = "resolver")]
+#[cfg_attr(not(feature = "resolver"), path = "no_resolver.rs")]
 mod resolver;
 pub(crate) mod sources;
 
 pub use self::key_limits::KeyLimits;
 pub use self::operations::Operations;
 pub use self::plans::{Plan, Plans};
+pub use self::resolver::Resolver;
 #[cfg(feature = "resolver")]
-pub use self::resolver::{Resolved, Resolver, ResolverBuilder, ResolverUsage};
+pub use self::resolver::{Resolved, ResolverBuilder, ResolverUsage};
 
 pub(crate) use self::choice::{Choice, RuleLimit};
 pub(crate) use self::limit_by::LimitBy;
 pub(crate) use self::limits::{LimitContext, Limited, Limits};
-#[cfg(not(feature = "resolver"))]
-pub(crate) use self::no_resolver::{Finding, PendingLookup, PlanLookup};
 #[cfg(feature = "http")]
 pub(crate) use self::operations::LimitsByOperation;
 pub(crate) use self::plans::ChosenPlan;
-#[cfg(feature = "resolver")]
 pub(crate) use self::resolver::{Finding, PendingLookup, PlanLookup};
-pub(crate) use self::sources::{PlanOf, ResolverOf, Subject};
+pub(crate) use self::sources::{PlanOf, ResolverOf, Sources, Subject};

@@ -1,11 +1,9 @@
 //! The closures that find the plan or the limits of a request.
 
 use std::fmt;
-#[cfg(feature = "resolver")]
 use std::hash::Hash;
 use std::sync::Arc;
 
-#[cfg(feature = "resolver")]
 use super::Resolver;
 use super::{ChosenPlan, Limits, PlanLookup};
 #[cfg(feature = "http")]
@@ -72,7 +70,6 @@ type LookUp<R> = dyn Fn(&<R as Subject>::Of<'_>) -> Option<PlanLookup> + Send + 
 
 impl<R: Subject> ResolverOf<R> {
     /// Makes it of a closure that returns what the resolver looks up.
-    #[cfg(feature = "resolver")]
     pub fn new<K>(
         resolver: Resolver<K>,
         customer: impl Fn(&R::Of<'_>) -> Option<K> + Send + Sync + 'static,
@@ -100,9 +97,41 @@ impl<R: Subject> ResolverOf<R> {
     }
 }
 
-impl<R: Subject> Clone for PlanOf<R> {
+/// Where the plan or the limits of a request come from.
+pub(crate) struct Sources<R: Subject> {
+    pub(crate) plan_of: Option<PlanOf<R>>,
+    pub(crate) resolver: Option<ResolverOf<R>>,
+}
+
+impl<R: Subject> Sources<R> {
+    /// Looks up the customer of a request. Returns `None` if there is no resolver, or no customer.
+    #[inline]
+    pub(crate) fn look(&self, subject: &R::Of<'_>) -> Option<PlanLookup> {
+        self.resolver.as_ref()?.look(subject)
+    }
+
+    /// Returns the plan of a request, or `None` if no closure names it.
+    #[inline]
+    pub(crate) fn choose(&self, subject: &R::Of<'_>, limits: &Limits) -> Option<ChosenPlan> {
+        self.plan_of.as_ref()?.choose(subject, limits)
+    }
+}
+
+impl<R: Subject> Default for Sources<R> {
+    fn default() -> Self {
+        Self {
+            plan_of: None,
+            resolver: None,
+        }
+    }
+}
+
+impl<R: Subject> Clone for Sources<R> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self {
+            plan_of: self.plan_of.as_ref().map(|it| PlanOf(Arc::clone(&it.0))),
+            resolver: self.resolver.clone(),
+        }
     }
 }
 
@@ -112,9 +141,9 @@ impl<R: Subject> Clone for ResolverOf<R> {
     }
 }
 
-impl<R: Subject> fmt::Debug for PlanOf<R> {
+impl<R: Subject> fmt::Debug for Sources<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PlanOf(closure)")
+        f.debug_struct("Sources").finish_non_exhaustive()
     }
 }
 

@@ -33,7 +33,6 @@ mod unsettled;
 use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
-#[cfg(feature = "calendar")]
 use crate::error::ConfigError;
 use crate::factor::FactorCell;
 use crate::key::Key;
@@ -309,7 +308,6 @@ impl<R> Policy<R> {
     /// # Errors
     ///
     /// If the policy cannot have the limit of an interval, has no limit, or already has hours.
-    #[cfg(feature = "calendar")]
     pub fn hours(mut self, hours: &crate::algorithm::Hours) -> Result<Self, ConfigError> {
         self.algorithm = hours.over(self.algorithm)?;
         Ok(self)

@@ -61,7 +61,6 @@ impl Policy {
         let (Some(cell), Some(limits)) = (&self.factor, self.algorithm.limits()) else {
             return Ok(self);
         };
-        #[cfg(feature = "calendar")]
         if matches!(self.algorithm, Algorithm::ByHours(_)) {
             let remedy = "leave out the factor or the hours: a policy has one of them";
             return Err(ConfigError::quoting("factor", &self.name, remedy));

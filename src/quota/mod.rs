@@ -106,7 +106,6 @@ impl Quota {
     }
 
     /// For a period in range.
-    #[cfg(feature = "calendar")]
     pub(crate) const fn of_micros(limit: u32, period: Micros) -> Self {
         Self { limit, period }
     }

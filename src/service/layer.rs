@@ -3,7 +3,6 @@
 //! It reads a request by closures alone, so it needs no feature and no HTTP types.
 
 use std::fmt;
-#[cfg(feature = "resolver")]
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,9 +14,7 @@ use super::{Limit, Refused};
 use crate::decision::Outcomes;
 use crate::key::{IntoKey, Key};
 use crate::limiter::{Charges, Limiter, Purpose, RealCost, ReservationGuard};
-#[cfg(feature = "resolver")]
-use crate::plan::Resolver;
-use crate::plan::{Finding, PlanLookup, PlanOf, ResolverOf, Subject};
+use crate::plan::{Finding, PlanLookup, PlanOf, Resolver, ResolverOf, Sources, Subject};
 use crate::store::Charge;
 
 /// Limits the rate of requests to any service, and refuses requests over the limit with a closure.
@@ -59,8 +56,7 @@ pub(super) struct Rules<Q, T, E> {
     current: Option<Current>,
     key: Reader<Q, Key>,
     cost: Option<Reader<Q, u32>>,
-    plan: Option<PlanOf<Whole<Q>>>,
-    resolver: Option<ResolverOf<Whole<Q>>>,
+    sources: Sources<Whole<Q>>,
     operation: Option<Reader<Q, Option<Key>>>,
     refuse: Arc<dyn Fn(Refused) -> Result<T, E> + Send + Sync>,
     real_cost: Option<Arc<RealCostOf<T, E>>>,
@@ -83,8 +79,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
                 current: None,
                 key: Arc::new(move |request| key(request).into_key()),
                 cost: None,
-                plan: None,
-                resolver: None,
+                sources: Sources::default(),
                 operation: None,
                 refuse: Arc::new(refuse),
                 real_cost: None,
@@ -188,7 +183,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
         mut self,
         plan: impl Fn(&Q) -> Option<R> + Send + Sync + 'static,
     ) -> Self {
-        self.rules.plan = Some(PlanOf::<Whole<Q>>::new(plan));
+        self.rules.sources.plan_of = Some(PlanOf::<Whole<Q>>::new(plan));
         self
     }
 
@@ -199,7 +194,6 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     /// The limiter has the [plans](crate::limiter::LimiterBuilder::plans_by_name) that the resolver names, or
     /// [takes limits](crate::limiter::LimiterBuilder::takes_resolved_limits). A plan that the resolver names comes
     /// before that of [`plan`](Self::plan). A request waits for a lookup before anything is charged.
-    #[cfg(feature = "resolver")]
     pub fn resolver<K>(
         mut self,
         resolver: Resolver<K>,
@@ -208,7 +202,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     where
         K: Clone + Eq + Hash + Send + Sync + 'static,
     {
-        self.rules.resolver = Some(ResolverOf::<Whole<Q>>::new(resolver, customer));
+        self.rules.sources.resolver = Some(ResolverOf::<Whole<Q>>::new(resolver, customer));
         self
     }
 
@@ -239,10 +233,10 @@ impl<Q, T, E> Rules<Q, T, E> {
 
     /// Looks up this request.
     pub(super) fn look(&self, request: &Q) -> Option<PlanLookup> {
-        if let Some(resolver) = &self.resolver {
-            return resolver.look(request);
+        if self.sources.resolver.is_some() {
+            return self.sources.look(request);
         }
-        let is_by_key = self.plan.is_none() && self.limiter.has_a_resolver();
+        let is_by_key = self.sources.plan_of.is_none() && self.limiter.has_a_resolver();
         is_by_key.then(|| self.limiter.look(&(self.key)(request)))?
     }
 
@@ -278,10 +272,8 @@ impl<Q, T, E> Rules<Q, T, E> {
         let key = (self.key)(request);
         let cost = self.cost.as_ref().map_or(1, |cost| cost(request));
         let mut asker = self.limiter.asker();
-        let plan_of = self.plan.as_ref();
-        let plan = self
-            .limiter
-            .plan_by(finding, |limits| plan_of?.choose(request, limits));
+        let choose = |limits: &_| self.sources.choose(request, limits);
+        let plan = self.limiter.plan_by(finding, choose);
         asker.plan = plan.or(asker.plan);
         if let Some(operation) = &self.operation {
             asker.operation = operation(request);
@@ -316,8 +308,7 @@ impl<Q, T, E> Clone for Rules<Q, T, E> {
             current: self.current.clone(),
             key: Arc::clone(&self.key),
             cost: self.cost.clone(),
-            plan: self.plan.clone(),
-            resolver: self.resolver.clone(),
+            sources: self.sources.clone(),
             operation: self.operation.clone(),
             refuse: Arc::clone(&self.refuse),
             real_cost: self.real_cost.clone(),

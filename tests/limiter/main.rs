@@ -3,6 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(not(feature = "calendar"))]
+mod absent_calendar;
 mod away;
 mod bounds;
 #[cfg(feature = "testing")]

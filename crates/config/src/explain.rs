@@ -5,12 +5,9 @@ use std::fmt::{self, Write as _};
 use http::Request;
 
 use super::Config;
-#[cfg(feature = "calendar")]
-use tower_ratelimit::__internal::LocalTime;
-use tower_ratelimit::__internal::{Considered, Explanation};
+use tower_ratelimit::__internal::{Considered, Explanation, LocalTime};
 use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::decision::LimitRule;
-#[cfg(feature = "calendar")]
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::key::{Head, IntoKey};
 
@@ -148,7 +145,6 @@ impl Config {
     /// # Errors
     ///
     /// If the text is not a date with a time.
-    #[cfg(feature = "calendar")]
     pub fn explain_at<B>(
         &self,
         request: &Request<B>,
@@ -240,18 +236,7 @@ impl Config {
     }
 }
 
-/// Replaces a timestamp without feature `calendar`, where no limit depends on the time.
-#[cfg(not(feature = "calendar"))]
-#[derive(Clone, Copy)]
-struct LocalTime;
-
 /// Returns the limit in force at a time, and the rules that give it.
-#[cfg(not(feature = "calendar"))]
-fn at_an_hour(limit: Algorithm, rule: LimitRule, _: Option<LocalTime>) -> (String, Vec<LimitRule>) {
-    (limit.to_string(), vec![rule])
-}
-
-#[cfg(feature = "calendar")]
 fn at_an_hour(
     limit: Algorithm,
     rule: LimitRule,

@@ -459,11 +459,11 @@ fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerB
     match &read.plan_of {
         Some(plan_of) => {
             let plan_of = Arc::clone(plan_of);
-            let layer = layer.plans(plans, move |head: &Head<'_>| plan_of(head));
+            let plan_of = move |head: &Head<'_>| plan_of(head);
             if read.are_verified {
-                layer.plans_are_verified()
+                layer.verified_plans(plans, plan_of)
             } else {
-                layer
+                layer.plans(plans, plan_of)
             }
         }
         None => layer.plans(plans, |_: &Head<'_>| None::<String>),

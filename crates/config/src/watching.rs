@@ -210,7 +210,6 @@ impl FileInForce {
             .reloading
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        #[cfg(feature = "calendar")]
         tower_ratelimit::__internal::read_zone_data_again();
         let now = self.reloads().config.clone();
         let (sha256, read) = self

@@ -35,12 +35,13 @@ use crate::factor::Factor;
 /// rate in force at each moment. A client that is refused and waits as told passes: the wait is computed
 /// through the switches.
 ///
-/// See [`guide::hours`](crate::guide::hours).
+/// Zones need feature `calendar`. The page `hours` of the [guide](crate::guide) has more.
 ///
 /// ```
 /// use tower_ratelimit::factor::Factor;
 /// use tower_ratelimit::{Hours, Limiter, Policy, TokenBucket};
 ///
+/// # #[cfg(feature = "calendar")] {
 /// let hours = Hours::in_zone("Europe/Berlin")?
 ///     .at("22:00-06:00", TokenBucket::per_second(20).burst(40))?
 ///     .at("saturday,sunday 06:00-22:00", Factor::thousandths(1_500))?;
@@ -50,6 +51,7 @@ use crate::factor::Factor;
 ///
 /// let error = hours.at("05:00-07:00", Factor::thousandths(500)).unwrap_err();
 /// assert_eq!(error.field(), "hours");
+/// # }
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -183,7 +185,7 @@ fn change(
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "calendar"))]
 mod tests {
     use super::*;
     use crate::algorithm::{FixedWindow, Limit, TokenBucket};

@@ -92,7 +92,7 @@ impl ByHours {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "calendar"))]
 mod tests {
     use super::*;
     use crate::algorithm::{Algorithm, Hours, TokenBucket};

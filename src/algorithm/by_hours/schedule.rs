@@ -10,7 +10,7 @@ use std::ptr;
 use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Limit};
-use crate::calendar::{Interned, Timetable};
+use crate::calendar::{Interned, There, Timetable};
 use crate::factor::Factor;
 
 /// The limit in an interval, as numbers of an algorithm.
@@ -22,7 +22,7 @@ pub(super) enum Change {
 
 /// The algorithms in the intervals of a timetable. It is copied as a reference.
 #[derive(Clone, Copy)]
-pub(super) struct Schedule(&'static Hours);
+pub(super) struct Schedule(&'static Hours, There);
 
 struct Hours {
     timetable: Timetable,
@@ -57,7 +57,8 @@ impl Schedule {
                 && known.algorithms == algorithms
                 && *known.changes == *changes
         };
-        Some(Self(SCHEDULES.get(is_it, || {
+        let there = There::of(timetable);
+        let hours = SCHEDULES.get(is_it, || {
             let size = |place: &u8| {
                 algorithms
                     .get(usize::from(*place))
@@ -78,7 +79,8 @@ impl Schedule {
                     .collect(),
                 drains: algorithm.drains(),
             }
-        })))
+        });
+        Some(Self(hours, there))
     }
 
     /// Returns whether the limit of an interval differs from the policy's own, and the time to which it

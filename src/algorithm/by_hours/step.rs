@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use smallvec::SmallVec;
 
 use super::ByHours;
-use crate::algorithm::calendar_window::Packed as PackedCalendar;
+use crate::algorithm::calendar_window::{CalendarWindow, Packed as PackedCalendar};
 use crate::algorithm::step::{Fixed, Pack, Step};
 use crate::algorithm::{Algorithm, AnchoredWindow, AnyLong, AnyRule, FixedWindow, State};
 use crate::calendar::Stretch;
@@ -21,7 +21,8 @@ use crate::decision::Outcome;
 
 /// The rule of algorithms of one form of states.
 pub(crate) trait OfAlgorithm: Step {
-    fn of(algorithm: Algorithm) -> Self;
+    /// Returns the rule of an algorithm of these hours.
+    fn of(hours: ByHours, algorithm: Algorithm) -> Self;
 
     /// Returns the moment as of which a debt is stated, or `None` if there is no debt, or nothing drains.
     fn owes_since(state: &Self::Form) -> Option<Micros>;
@@ -29,7 +30,7 @@ pub(crate) trait OfAlgorithm: Step {
 
 impl OfAlgorithm for AnyRule {
     #[inline]
-    fn of(algorithm: Algorithm) -> Self {
+    fn of(_: ByHours, algorithm: Algorithm) -> Self {
         Self::new(algorithm)
     }
 
@@ -39,7 +40,7 @@ impl OfAlgorithm for AnyRule {
 }
 
 impl OfAlgorithm for AnyLong {
-    fn of(algorithm: Algorithm) -> Self {
+    fn of(_: ByHours, algorithm: Algorithm) -> Self {
         Self::new(algorithm)
     }
 
@@ -54,7 +55,7 @@ macro_rules! of_windows {
     ($kind:ident) => {
         impl OfAlgorithm for $kind {
             #[inline]
-            fn of(algorithm: Algorithm) -> Self {
+            fn of(_: ByHours, algorithm: Algorithm) -> Self {
                 match algorithm {
                     Algorithm::$kind(window) => window,
                     _ => Self::per_day(0),
@@ -74,11 +75,11 @@ of_windows!(AnchoredWindow);
 
 impl OfAlgorithm for PackedCalendar {
     #[inline]
-    fn of(algorithm: Algorithm) -> Self {
-        match algorithm {
-            Algorithm::CalendarWindow(window) => Self::within_a_word(window),
-            _ => Self::within_a_word(FixedWindow::per_calendar_day(0)),
-        }
+    fn of(hours: ByHours, algorithm: Algorithm) -> Self {
+        Self::within_a_word(match algorithm {
+            Algorithm::CalendarWindow(window) => window,
+            _ => CalendarWindow::per_day_in(hours.timetable().zone(), 0),
+        })
     }
 
     #[inline]
@@ -119,9 +120,14 @@ impl<R: OfAlgorithm> Timed<R> {
         }
     }
 
+    #[inline]
+    fn under(&self, algorithm: Algorithm) -> R {
+        R::of(self.hours, algorithm)
+    }
+
     /// Returns the rule under the limit that holds outside all intervals.
     fn plain(&self) -> R {
-        R::of(self.hours.plain())
+        self.under(self.hours.plain())
     }
 
     /// Returns whether a state is a debt.
@@ -132,12 +138,12 @@ impl<R: OfAlgorithm> Timed<R> {
 
     #[inline]
     fn rule(&self, stretch: Stretch) -> R {
-        R::of(self.hours.in_force(self.always.unwrap_or(stretch.place)))
+        self.under(self.hours.in_force(self.always.unwrap_or(stretch.place)))
     }
 
     /// Returns the rule with the least rate and the largest size of all intervals.
     fn slowest(&self) -> R {
-        R::of(self.hours.slowest())
+        self.under(self.hours.slowest())
     }
 
     /// Calls the rule in force with the state, which is stated as of now if the limit has changed since.
@@ -246,7 +252,7 @@ impl<R: OfAlgorithm> Timed<R> {
             if !timetable.recurs_from(place, at) {
                 return None;
             }
-            let wait = wait(&R::of(self.hours.in_force(place)), state, at)?;
+            let wait = wait(&self.under(self.hours.in_force(place)), state, at)?;
             Some(at.saturating_add(wait))
         };
         let moments: SmallVec<[Option<Micros>; 8]> = self.hours.places().map(moment).collect();
@@ -479,7 +485,7 @@ impl<R: OfAlgorithm + Pack> Timed<R> {
     /// Returns the rule with the most units, whose words hold those of all.
     #[inline]
     fn widest(&self) -> R {
-        R::of(self.hours.widest())
+        self.under(self.hours.widest())
     }
 }
 

@@ -5,20 +5,21 @@ mod packed;
 pub(super) mod serde;
 mod step;
 mod text;
+#[cfg(feature = "calendar")]
+mod utc;
 
 pub(super) use self::packed::Packed;
 
+use super::WithRule;
 use super::kind::{Kind, Replenishment};
-use super::{FixedWindow, WithRule};
-use crate::calendar::{Calendar, TimeOfDay, Unit, Weekday, Windows, Zone};
+use crate::calendar::{Calendar, TimeOfDay, Unit, Windows, Zone};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// A limit in each day, week, month or year of a time zone: "10,000 a month, by the customer's calendar".
 ///
-/// The constructors are those of [`FixedWindow`]: [`per_calendar_day`](FixedWindow::per_calendar_day),
-/// [`per_calendar_week`](FixedWindow::per_calendar_week), [`per_calendar_month`](FixedWindow::per_calendar_month) and
-/// [`per_calendar_year`](FixedWindow::per_calendar_year).
+/// The constructors are those of [`FixedWindow`](super::FixedWindow), with feature `calendar`: `per_calendar_day`,
+/// `per_calendar_week`, `per_calendar_month` and `per_calendar_year`.
 ///
 /// A request of cost `c` is allowed if `used + c ≤ limit`, where `used` is what was admitted in the present window. A
 /// day has 23 or 25 hours where the clocks change, and a month has 28 to 31 days: see [`calendar`](crate::calendar).
@@ -51,6 +52,7 @@ use crate::quota::Quota;
 /// use tower_ratelimit::calendar::{TimeOfDay, Zone};
 /// use tower_ratelimit::{Algorithm, FixedWindow};
 ///
+/// # #[cfg(feature = "calendar")] {
 /// let monthly = FixedWindow::per_calendar_month(10_000).zone(Zone::named("America/Sao_Paulo")?);
 /// let parsed: Algorithm = "calendar-month 10000 zone America/Sao_Paulo".parse()?;
 /// assert_eq!(parsed, monthly.into());
@@ -58,6 +60,7 @@ use crate::quota::Quota;
 /// let from_six = monthly.starting_at(TimeOfDay::new(6, 0)?);
 /// let parsed: Algorithm = "calendar-month 10000 zone America/Sao_Paulo start 06:00".parse()?;
 /// assert_eq!(parsed, from_six.into());
+/// # }
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,35 +69,12 @@ pub struct CalendarWindow {
     calendar: Calendar,
 }
 
-/// Windows of a calendar, in UTC and from midnight unless it is said.
-impl FixedWindow {
-    /// This many requests in each day of a calendar. The zone is UTC until [`zone`](CalendarWindow::zone) says another.
-    pub fn per_calendar_day(limit: u32) -> CalendarWindow {
-        CalendarWindow::of(limit, Unit::Day)
-    }
-
-    /// This many requests in each week of a calendar, where a week begins on this day. The zone is UTC until
-    /// [`zone`](CalendarWindow::zone) says another.
-    pub fn per_calendar_week(limit: u32, first_day: Weekday) -> CalendarWindow {
-        CalendarWindow::of(limit, Unit::Week(first_day))
-    }
-
-    /// This many requests in each month of a calendar. The zone is UTC until [`zone`](CalendarWindow::zone) says another.
-    pub fn per_calendar_month(limit: u32) -> CalendarWindow {
-        CalendarWindow::of(limit, Unit::Month)
-    }
-
-    /// This many requests in each year of a calendar. The zone is UTC until [`zone`](CalendarWindow::zone) says another.
-    pub fn per_calendar_year(limit: u32) -> CalendarWindow {
-        CalendarWindow::of(limit, Unit::Year)
-    }
-}
-
 impl CalendarWindow {
-    fn of(limit: u32, unit: Unit) -> Self {
+    /// This many requests in each day of this zone.
+    pub(super) fn per_day_in(zone: Zone, limit: u32) -> Self {
         let windows = Windows {
-            unit,
-            zone: Zone::utc(),
+            unit: Unit::Day,
+            zone,
             start: TimeOfDay::MIDNIGHT,
         };
         Self::in_windows(limit, windows)

@@ -213,7 +213,7 @@ impl Pack for Packed {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "calendar"))]
 mod tests {
     use proptest::prelude::*;
 

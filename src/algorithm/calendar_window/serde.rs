@@ -88,7 +88,7 @@ impl Serialize for CalendarWindow {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "calendar"))]
 mod tests {
     use super::*;
 

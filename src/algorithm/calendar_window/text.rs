@@ -118,7 +118,7 @@ pub(super) fn show(window: CalendarWindow, f: &mut fmt::Formatter<'_>) -> fmt::R
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "calendar"))]
 mod tests {
     use crate::algorithm::{Algorithm, CalendarWindow};
 

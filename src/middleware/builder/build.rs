@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::RateLimitLayerBuilder;
 use crate::advice::{Pointless, find_pointless, warn_of_sharing};
-#[cfg(feature = "calendar")]
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::middleware::RateLimitLayer;
@@ -95,7 +94,6 @@ impl<S> RateLimitLayerBuilder<S> {
                 .iter()
                 .filter_map(|(name, algorithm)| {
                     let policy = policies.get(name.as_str())?;
-                    #[cfg(feature = "calendar")]
                     if matches!(policy.algorithm(), Algorithm::ByHours(_)) {
                         // The hours change the limits of plans too.
                         return None;

@@ -4,7 +4,6 @@
 
 mod build;
 
-#[cfg(feature = "resolver")]
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +12,11 @@ use http::StatusCode;
 
 use super::hooks::Hooks;
 use super::lists::Lists;
-use super::plan_of::{PlanOf, Sources};
+use super::plan_of;
 use crate::decision::Decision;
 use crate::key::{Head, Key, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
-use crate::plan::Plans;
-#[cfg(feature = "resolver")]
-use crate::plan::{Resolver, ResolverOf};
+use crate::plan::{PlanOf, Plans, Resolver, ResolverOf, Sources};
 use crate::policy::{Http, Keyed, Mode, Modes, Policy};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;
@@ -33,7 +30,7 @@ pub struct RateLimitLayerBuilder<S = MemoryStore> {
     /// All options but the policies, which read requests of HTTP.
     limiter: LimiterBuilder<S>,
     policies: Vec<Policy<Http>>,
-    sources: Sources,
+    sources: Sources<Head<'static>>,
     lists: Lists,
     answers: AnswerOptions,
     exposes_decision: bool,
@@ -101,18 +98,20 @@ impl<S> RateLimitLayerBuilder<S> {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn plans<R: AsRef<str>>(
-        mut self,
+        self,
         plans: Plans,
         plan_of: impl Fn(&Head<'_>) -> Option<R> + Send + Sync + 'static,
     ) -> Self {
-        self.limiter = self.limiter.plans_by_name(plans);
-        self.sources.plan_of = Some(PlanOf::new(plan_of));
-        self
+        self.plans_of(plans, plan_of::compared(plan_of))
+    }
+
+    fn plans_of(mut self, plans: Plans, plan_of: PlanOf<Head<'static>>) -> Self {
+        self.sources.plan_of = Some(plan_of);
+        self.plans_by_name(plans)
     }
 
     /// Sets the plans for a resolver, which names the plan of a request. A request without a named plan has
     /// the default plan.
-    #[cfg(feature = "resolver")]
     pub fn plans_by_name(mut self, plans: Plans) -> Self {
         self.limiter = self.limiter.plans_by_name(plans);
         self
@@ -130,7 +129,6 @@ impl<S> RateLimitLayerBuilder<S> {
     /// server allows.
     ///
     /// See [`Resolver`](crate::plan::Resolver) for an example.
-    #[cfg(feature = "resolver")]
     pub fn resolver<K>(
         mut self,
         resolver: Resolver<K>,
@@ -144,7 +142,7 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 
     /// Sets what looks customers up, in place of a resolver.
-    #[cfg(all(feature = "reload", feature = "resolver"))]
+    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn looking_up_by(mut self, looks: ResolverOf<Head<'static>>) -> Self {
@@ -347,13 +345,16 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// Says that a client cannot choose its plan, though the plan may stand in a header.
+    /// Sets plans as [`plans`](Self::plans) does, and does not compare the plan of a request with its headers.
     #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
-    pub fn plans_are_verified(mut self) -> Self {
-        self.sources.plan_of = self.sources.plan_of.map(PlanOf::verified);
-        self
+    pub fn verified_plans<R: AsRef<str>>(
+        self,
+        plans: Plans,
+        plan_of: impl Fn(&Head<'_>) -> Option<R> + Send + Sync + 'static,
+    ) -> Self {
+        self.plans_of(plans, PlanOf::<Head<'_>>::new(plan_of))
     }
 
     /// Prepares the layer for requests that are replayed from a log, which names their keys and plans. No
@@ -364,7 +365,7 @@ impl<S> RateLimitLayerBuilder<S> {
     pub fn for_a_log(mut self) -> Self {
         let policies = self.policies.into_iter();
         self.policies = policies.map(Policy::<Http>::for_a_log).collect();
-        self.sources.plan_of = self.sources.plan_of.map(PlanOf::or_logged);
+        self.sources.plan_of = self.sources.plan_of.map(plan_of::or_logged);
         self.sources.resolver = None;
         self
     }

@@ -22,7 +22,6 @@ use super::deadline::deadline;
 use super::hooks::Hooks;
 use super::lists::{Listed, Lists};
 use super::nesting::{Life, look_for_itself};
-use super::plan_of::Sources;
 use super::settlements::Settlements;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
@@ -30,7 +29,7 @@ use crate::key::Head;
 use crate::limiter::{ChargedRequest, Charges, Limiter, Numbers, PendingDecision, Purpose, Steps};
 use crate::line::{LayerVerdict, Verdict};
 use crate::observe::Request as RequestCount;
-use crate::plan::{Finding, PlanLookup};
+use crate::plan::{Finding, PlanLookup, Sources};
 use crate::policy::{DeclaredModes, Http, Mode, NoDemand, Policy};
 use crate::response::Answers;
 use crate::store::{Charge, Wanted};
@@ -45,7 +44,7 @@ pub(super) struct Gate {
     /// `None` if all lists are empty.
     lists: Option<Lists>,
     /// How the plan of a request is found.
-    sources: Sources,
+    sources: Sources<Head<'static>>,
     /// Whether any policy lets requests over its limit go on.
     is_soft: bool,
     /// Which requests need numbers.
@@ -97,7 +96,7 @@ impl Gate {
         &self.limiter
     }
 
-    pub(super) fn set_sources(&mut self, sources: Sources) {
+    pub(super) fn set_sources(&mut self, sources: Sources<Head<'static>>) {
         self.sources = sources;
     }
 
@@ -240,9 +239,9 @@ impl Gate {
         lists.map_or(Listed::Nowhere, |lists| lists.look_up(head))
     }
 
-    /// Looks up the plan of a request. Returns `None` if there is no resolver.
-    pub(super) fn look_up(&self, head: &Head<'_>) -> Option<PlanLookup> {
-        self.sources.resolver.as_ref()?.look(head)
+    /// Returns what is known of the customer of a request, or `None` if there is no resolver.
+    pub(super) fn found_now(&self, head: &Head<'_>) -> Option<Finding> {
+        self.sources.look(head).map(PlanLookup::now)
     }
 
     /// Marks the gate as one of several that a layer has in turn: if it sees a single request, the layer was

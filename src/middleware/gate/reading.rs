@@ -78,12 +78,12 @@ impl Gate {
         head: &Head<'_>,
         finding: Option<&Finding>,
     ) -> Option<ChosenPlan> {
-        let plan_of = self.sources.plan_of.as_ref();
-        if finding.is_none() && plan_of.is_none() {
+        let sources = &self.sources;
+        if finding.is_none() && sources.plan_of.is_none() {
             return None;
         }
         self.limiter
-            .plan_by(finding, |limits| plan_of?.choose(head, limits))
+            .plan_by(finding, |limits| sources.choose(head, limits))
     }
 
     pub(super) fn refuse_for<B>(

@@ -42,8 +42,7 @@ impl Gate {
             Listed::Allowed => return Trial::Exempt,
             Listed::Nowhere => {}
         }
-        let look = self.sources.resolver.as_ref();
-        let finding = match look.and_then(|resolver| resolver.look(&head)) {
+        let finding = match self.sources.look(&head) {
             None => None,
             Some(PlanLookup::Known(finding)) => Some(finding),
             Some(PlanLookup::Pending(_)) => return Trial::Unknown,

@@ -279,7 +279,6 @@ impl Policy {
                 "leave the penalty or `wait_up_to` out: a request that waits asks several times";
             return Err(ConfigError::quoting("penalty", &self.name, remedy));
         }
-        #[cfg(feature = "calendar")]
         if self.algorithm.has_hours() {
             let remedy = "leave the penalty or the hours out, or give the penalty to a second policy of the same key without hours: each \
                           switch of the hours can refuse a client once more that waits as it is told, and how many switches lie \

@@ -14,6 +14,7 @@ use super::seqlock::Lock;
 use super::sink::{ATTEMPTS, OutcomeSink};
 use super::tiers::{Tier, Tiers, ask_tier};
 use crate::algorithm::Algorithm;
+use crate::calendar::There;
 use crate::clock::{Clock, Micros};
 use crate::decision::{DenialEffect, Outcomes};
 use crate::store::Wanted;
@@ -52,13 +53,6 @@ impl Purpose {
 const PATIENT_AFTER: u32 = 16;
 
 /// One policy's part of a decision.
-#[cfg_attr(
-    feature = "calendar",
-    expect(
-        clippy::struct_excessive_bools,
-        reason = "they are independent of each other"
-    )
-)]
 pub(super) struct Part<'a> {
     policy: usize,
     tiers: &'a Tiers,
@@ -79,9 +73,8 @@ pub(super) struct Part<'a> {
     blocked: Option<Micros>,
     /// Whether a denial of this policy denies the request.
     effect: DenialEffect,
-    /// Whether the limit depends on the hour.
-    #[cfg(feature = "calendar")]
-    has_hours: bool,
+    /// Set if the limit depends on the hour, which none does without feature `calendar`.
+    hours: Option<There>,
     lock: Option<Lock<'a>>,
     /// Whether the key got its slot in this decision.
     is_new: bool,
@@ -154,7 +147,6 @@ impl<'a> Decision<'a> {
             return self.preview(now, outcomes);
         }
         self.write_uncharged(allowed, now, outcomes)?;
-        #[cfg(feature = "calendar")]
         if !allowed && self.is_to_wait_for_all() {
             self.wait_for_all(now, outcomes)?;
         }
@@ -206,15 +198,13 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns whether the wait for one policy can end while another policy or a block still denies.
-    #[cfg(feature = "calendar")]
     fn is_to_wait_for_all(&self) -> bool {
         let is_blocked = |part: &Part<'_>| part.blocked.is_some();
         (self.parts.len() > 1 || self.parts.iter().any(is_blocked))
-            && self.parts.iter().any(|part| part.has_hours)
+            && self.parts.iter().any(|part| part.hours.is_some())
     }
 
     /// Writes a wait after which all policies let the request pass together.
-    #[cfg(feature = "calendar")]
     #[cold]
     fn wait_for_all(&self, now: Micros, outcomes: &mut Outcomes) -> Result<(), Changed> {
         let effect = |policy| {
@@ -403,8 +393,7 @@ impl<'a> Part<'a> {
             allowed: false,
             blocked: None,
             effect,
-            #[cfg(feature = "calendar")]
-            has_hours: limit.as_ref().unwrap_or(&opened.first).has_hours(),
+            hours: limit.as_ref().unwrap_or(&opened.first).hours(),
             lock: None,
             is_new: false,
             attempts: 0,
@@ -462,7 +451,6 @@ impl<'a> Part<'a> {
     }
 
     /// Writes the outcome of the policy after this wait, if no request arrives meanwhile.
-    #[cfg(feature = "calendar")]
     fn write_later_outcome(
         &self,
         now: Micros,

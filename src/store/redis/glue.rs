@@ -9,7 +9,6 @@ use crate::algorithm::Lua;
 /// they become local functions: each has to be below the functions that it calls.
 pub(super) fn glue(rules: &[Lua], driver: &str) -> String {
     let mut text = [include_str!("exact.lua"), include_str!("state.lua")].concat();
-    #[cfg(feature = "calendar")]
     if rules.iter().any(|rule| rule.hours.is_some()) {
         text.push_str(include_str!("hours.lua"));
     }

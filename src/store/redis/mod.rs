@@ -11,6 +11,7 @@ mod counting;
 mod denials;
 mod failure;
 #[cfg(test)]
+#[path = "../../../tests/unit/functions.rs"]
 mod functions;
 mod glue;
 mod greeting;
@@ -65,7 +66,6 @@ use self::settlement::Settling;
 use super::denials::KeyEpochs;
 use super::outage::{Standby, Watch};
 use super::{Availability, NodeCount, Store};
-#[cfg(feature = "calendar")]
 use crate::algorithm::Algorithm;
 use crate::algorithm::Lua;
 #[cfg(feature = "testing")]
@@ -210,7 +210,6 @@ impl Store for RedisStore {
 
     fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
         check_names(given.iter().map(Policy::name))?;
-        #[cfg(feature = "calendar")]
         check_hours(given)?;
         let counted = given
             .iter()
@@ -312,7 +311,6 @@ impl fmt::Debug for RedisStore {
 }
 
 /// Rejects a bucket whose debt drains through more switches of its hours than each call can send to a server.
-#[cfg(feature = "calendar")]
 fn check_hours(policies: &[Policy]) -> Result<(), ConfigError> {
     let now = Micros::by_this_node();
     let too_many = |policy: &&Policy| match policy.algorithm() {

@@ -11,7 +11,6 @@ use super::lease::{Grant, Leased};
 use super::opened::OpenedPolicy;
 use crate::algorithm::State;
 use crate::clock::Micros;
-#[cfg(feature = "calendar")]
 use crate::decision::DenialEffect;
 use crate::decision::Outcomes;
 use crate::store::{Amendment, Charge, Departure, KeyOutlook, Taken};
@@ -185,7 +184,6 @@ impl ScriptReply {
             }
         }
         outcomes.put_in_order();
-        #[cfg(feature = "calendar")]
         if (self.each.len() > 1 || self.blocks().any(|(_, left)| left > Micros::ZERO))
             && policies.iter().any(|policy| policy.algorithm.has_hours())
         {
@@ -194,7 +192,6 @@ impl ScriptReply {
         outcomes
     }
 
-    #[cfg(feature = "calendar")]
     fn wait_for_all(&self, policies: &[OpenedPolicy], outcomes: &mut Outcomes) {
         let effect = |policy| {
             let reply = self.of(policy);

@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 use super::item::{Damaged, Item};
 use super::part::{KeyState, Part};
 use crate::clock::Micros;
-#[cfg(feature = "calendar")]
 use crate::decision::DenialEffect;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
@@ -214,13 +213,11 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
     let seen: SmallVec<[KeyState; 8]> = seen.collect();
     let mut each = parts.iter().zip(&seen);
     let allowed = each.all(|(part, seen)| seen.passes(part));
-    #[cfg(feature = "calendar")]
     let waits_for_several = parts.len() > 1 || seen.iter().any(KeyState::is_blocked);
     for (part, seen) in parts.iter().zip(seen) {
         let item = charges.then_some(&mut items[part.item]);
         outcomes.push(part.policy, part.charge(seen, item, now, allowed));
     }
-    #[cfg(feature = "calendar")]
     if !allowed && waits_for_several && parts.iter().any(Part::has_hours) {
         let effect = |policy| {
             let part = parts.iter().find(|part| part.policy == policy);

@@ -5,7 +5,6 @@ use super::own::{Own, Span};
 use super::rule;
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
-#[cfg(feature = "calendar")]
 use crate::decision::DenialEffect;
 use crate::decision::Outcome;
 use crate::policy::{Offences, Penalty};
@@ -99,13 +98,11 @@ impl KeyState {
 
 impl Part {
     /// Returns whether the limit depends on the hour.
-    #[cfg(feature = "calendar")]
     pub(super) fn has_hours(&self) -> bool {
         self.limit.has_hours()
     }
 
     /// Returns what a denial of this policy does to the request.
-    #[cfg(feature = "calendar")]
     pub(super) fn effect(&self) -> DenialEffect {
         match (self.is_shadow, self.is_soft) {
             (true, _) => DenialEffect::Shadow,

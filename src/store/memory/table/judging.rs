@@ -65,7 +65,6 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         if !R::VARIES {
             return;
         }
-        #[cfg(feature = "calendar")]
         if let Algorithm::ByHours(hours) = algorithm {
             return hours.each().for_each(|limit| self.note_one(&limit));
         }

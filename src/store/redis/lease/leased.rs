@@ -1,7 +1,8 @@
 //! The server's part: which units of a key nodes hold, and what that means for requests. The same rule in Lua
-//! is `lease.lua`, which also grants. Its twin in Rust is `granting.rs`, for tests.
+//! is `lease.lua`, which also grants. Its twin in Rust is `tests/unit/leases/granting.rs`.
 
 #[cfg(test)]
+#[path = "../../../../tests/unit/leases/granting.rs"]
 mod granting;
 
 use smallvec::SmallVec;

@@ -39,7 +39,7 @@
 //! more than was spent.
 //!
 //! `pair.rs` is the node's part, without a clock and without I/O. `../leases.rs` keeps the pairs of a node,
-//! and `../lending.rs` sends their questions. `simulation/` plays both parts in virtual time.
+//! and `../lending.rs` sends their questions. `tests/unit/leases/simulation` plays both parts in virtual time.
 //!
 //! # Time
 //!
@@ -57,12 +57,14 @@
 //! weighs more again, and held units are spent by the weight of their grant.
 
 #[cfg(test)]
+#[path = "../../../../tests/unit/leases/agreement.rs"]
 mod agreement;
 mod ask;
 mod leased;
 mod node_clock;
 mod pair;
 #[cfg(test)]
+#[path = "../../../../tests/unit/leases/simulation/mod.rs"]
 mod simulation;
 mod terms;
 

@@ -46,7 +46,6 @@ impl KeyReply {
             // A window that a refund has emptied begins anew, and later.
             Some(Replenishment::Anchored) => !is_settled,
             // A limit may have a calendar of its own.
-            #[cfg(feature = "calendar")]
             Some(Replenishment::Calendar) => !limits_differ,
             _ => false,
         };

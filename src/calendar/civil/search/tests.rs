@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::calendar::Zone;
 
 /// Zones whose clocks change in different ways: at midnight, by two hours, by half an hour, around Ramadan, by a day.
 const ZONES: [&str; 11] = [

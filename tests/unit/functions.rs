@@ -12,7 +12,7 @@ use super::glue::glue;
 use crate::algorithm::{Algorithm, Fixed, Lua, State, Step, WithRule};
 use crate::clock::Micros;
 
-#[path = "../../../tests/support/redis.rs"]
+#[path = "../support/redis.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 pub(super) mod server;
 
@@ -331,7 +331,7 @@ fn a_server_that_is_in_neither_window_of_a_calendar_fails_and_says_why() {
     let mut connection = server.connection();
     let algorithm: Algorithm = "calendar-day 5 zone UTC".parse().unwrap();
     let lua = algorithm.lua().unwrap();
-    let text = glue(&[lua], include_str!("charge.lua"));
+    let text = glue(&[lua], include_str!("../../src/store/redis/charge.lua"));
     let noon: i64 = 20_000 * 86_400 + 43_200;
     for (server_is_ahead_by, works) in [
         (0, true),

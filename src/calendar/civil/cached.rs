@@ -8,8 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::interned::Interned;
-use super::{Span, Windows};
+use crate::calendar::{Interned, Span, Windows};
 use crate::clock::Micros;
 
 /// The windows of a calendar, with the present window cached.

@@ -176,11 +176,11 @@ impl Scripts {
         let script = |driver| redis::Script::new(&glue(&[lua], driver));
         Self {
             lua,
-            lease: script(include_str!("lease.lua")),
-            charge: script(include_str!("../charge.lua")),
-            take: script(include_str!("../take.lua")),
-            amend: script(include_str!("../amend.lua")),
-            settle: script(include_str!("../settle.lua")),
+            lease: script(include_str!("../../../src/store/redis/lease/lease.lua")),
+            charge: script(include_str!("../../../src/store/redis/charge.lua")),
+            take: script(include_str!("../../../src/store/redis/take.lua")),
+            amend: script(include_str!("../../../src/store/redis/amend.lua")),
+            settle: script(include_str!("../../../src/store/redis/settle.lua")),
         }
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use jiff::ToSpan;
 use jiff::civil::{Date, DateTime};
 
-use super::{TimeOfDay, Weekday};
+use crate::calendar::{TimeOfDay, Weekday};
 use crate::error::ConfigError;
 
 /// A stretch of civil time, recurring or not: `22:00-06:00`, `saturday,sunday`, `monday-friday 08:00-18:00`,

@@ -160,6 +160,7 @@ impl Demand {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use proptest::test_runner::FileFailurePersistence;
 
     use super::*;
     use crate::algorithm::{Algorithm, Fixed, FixedWindow, State, WithRule};
@@ -339,6 +340,14 @@ mod tests {
     }
 
     proptest! {
+        // By itself, proptest looks for them beside the file that has this module.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
+                "proptest-regressions/leases/granting.txt",
+            ))),
+            ..ProptestConfig::default()
+        })]
+
         /// Law 2, while nodes hold units and report nothing.
         #[test]
         fn a_wait_is_over_when_it_was_told_to_be(

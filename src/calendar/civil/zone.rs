@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
-use super::interned::Interned;
+use crate::calendar::Interned;
 use crate::clock::Micros;
 use crate::error::ConfigError;
 

@@ -14,8 +14,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use jiff::civil::Date;
 use jiff::{Timestamp, ToSpan};
 
-use super::interned::Interned;
-use super::{Interval, Span, Zone};
+use super::{Interval, Zone};
+use crate::calendar::{Interned, Span, Stretch};
 use crate::clock::Micros;
 
 /// Disjoint intervals in a zone, with the present one cached.
@@ -32,15 +32,6 @@ struct CachedIntervals {
     present: AtomicU64,
     /// By their numbers since the epoch.
     blocks: RwLock<BTreeMap<u64, Arc<[Stretch]>>>,
-}
-
-/// A half-open span of time with one interval of a timetable, or with none. The next stretch may have the
-/// same interval: no stretch is longer than a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stretch {
-    pub(crate) span: Span,
-    /// The index of the interval in the list, counted from 1; 0 for none.
-    pub(crate) place: u8,
 }
 
 static TIMETABLES: Interned<CachedIntervals> = Interned::new();
