@@ -119,7 +119,7 @@ impl State {
     fn in_redis(url: &str) -> Result<Self, Box<dyn Error>> {
         let deadline = Duration::from_millis(setting("DEADLINE_MS", 100)?);
         let mut store = tower_ratelimit::RedisStore::builder().deadline(deadline);
-        if let Some(nodes) = optional("NODES")? {
+        if let Some(nodes) = optional::<u32>("NODES")? {
             store = store.nodes(nodes);
         }
         if let Some(life) = optional("LEASE_MS")? {
