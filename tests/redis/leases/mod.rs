@@ -72,9 +72,9 @@ async fn is_allowed(limiter: &Limiter, key: &str, cost: u32) -> bool {
     limiter.check(key, cost).await.unwrap().is_allowed()
 }
 
-/// Sends requests until the node holds units.
+/// Sends requests until the node holds units. It leases nothing while the machine is too slow to ask often.
 async fn warm(limiter: &Limiter, key: &str) -> u32 {
-    for asked in 1..100 {
+    for asked in 1..10_000 {
         assert!(is_allowed(limiter, key, 1).await);
         if stats(limiter).held > 0 {
             return asked;
