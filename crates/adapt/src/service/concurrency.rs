@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::Except;
-use crate::guarded::{Admit, Guarded};
-use crate::sampled::{Classify, Sampled};
-use crate::{AdaptiveConcurrency, Permit, Sample, Saturated};
+use super::{Classify, Except, Sampled};
+use crate::{AdaptiveConcurrency, Permit, Sample, SampledFuture, Saturated};
 
 /// Bounds how many requests of any service are in flight at once, by an [adaptive limit](AdaptiveConcurrency).
 ///
@@ -120,38 +119,58 @@ impl<Q, T, E> Options<Q, T, E> {
         if self.except.as_ref().is_some_and(|except| except(request)) {
             return Ok(None);
         }
-        let partition = self.partition.as_ref().and_then(|of| of(request));
-        self.concurrency.enter(partition.as_deref()).map(Some)
+        let entered = match self.partition.as_ref().and_then(|of| of(request)) {
+            Some(partition) => self.concurrency.try_enter_in(&partition),
+            None => self.concurrency.try_enter(),
+        };
+        entered.map(Some)
     }
+}
+
+/// The service that a [`ConcurrencyLayer`] makes of an inner service.
+pub struct Concurrency<S, Q>
+where
+    S: Service<Q>,
+{
+    inner: S,
+    options: Arc<Options<Q, S::Response, S::Error>>,
 }
 
 impl<S: Service<Q>, Q> Layer<S> for ConcurrencyLayer<Q, S::Response, S::Error> {
-    type Service = Guarded<S, Self>;
+    type Service = Concurrency<S, Q>;
 
-    fn layer(&self, inner: S) -> Guarded<S, Self> {
-        Guarded::new(inner, self)
+    fn layer(&self, inner: S) -> Concurrency<S, Q> {
+        let options = Arc::clone(&self.options);
+        Concurrency { inner, options }
     }
 }
 
-impl<S: Service<Q> + Clone, Q> Admit<S, Q> for ConcurrencyLayer<Q, S::Response, S::Error> {
+impl<S, Q> Service<Q> for Concurrency<S, Q>
+where
+    S: Service<Q> + Clone,
+{
     type Response = S::Response;
-    type Guard = Sampled<Permit, Classify<S::Response, S::Error>>;
+    type Error = S::Error;
+    type Future = SampledFuture<
+        S::Future,
+        Sampled<Permit, S::Response, S::Error>,
+        Result<S::Response, S::Error>,
+    >;
 
-    fn admit(
-        &self,
-        inner: &mut S,
-        request: &mut Q,
-    ) -> Result<Self::Guard, Result<S::Response, S::Error>> {
-        let options = &*self.options;
-        match options.enter(request) {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Q) -> Self::Future {
+        match self.options.enter(&request) {
             Ok(guard) => {
-                let classify = options.classify.clone();
-                Ok(Sampled { guard, classify })
+                let classify = self.options.classify.clone();
+                SampledFuture::calling(self.inner.call(request), Sampled { guard, classify })
             }
             Err(full) => {
                 // The instance that was polled ready may hold a permit or a place in a queue.
-                *inner = inner.clone();
-                Err((options.refuse)(full))
+                self.inner = self.inner.clone();
+                SampledFuture::refused((self.options.refuse)(full))
             }
         }
     }
@@ -176,9 +195,27 @@ impl<Q, T, E> Clone for ConcurrencyLayer<Q, T, E> {
     }
 }
 
+impl<S: Service<Q> + Clone, Q> Clone for Concurrency<S, Q> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            options: Arc::clone(&self.options),
+        }
+    }
+}
+
 impl<Q, T, E> fmt::Debug for ConcurrencyLayer<Q, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConcurrencyLayer")
+            .field("concurrency", &self.options.concurrency)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Service<Q> + fmt::Debug, Q> fmt::Debug for Concurrency<S, Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Concurrency")
+            .field("inner", &self.inner)
             .field("concurrency", &self.options.concurrency)
             .finish_non_exhaustive()
     }
