@@ -229,7 +229,10 @@ fn a_secret_comes_from_a_file_of_its_own() {
             b"\xff0123456789abcdef",
             Some("this file is not text in UTF-8"),
         ),
-        (&vec![b'a'; 65_537], Some("this file has more than 65536 bytes")),
+        (
+            &vec![b'a'; 65_537],
+            Some("this file has more than 65536 bytes"),
+        ),
     ] {
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
