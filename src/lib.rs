@@ -148,7 +148,7 @@ pub use self::store::{MemoryStore, SharedStore};
 #[doc(hidden)]
 pub mod __internal {
     pub use crate::advice::never_binds::Pointless;
-    pub use crate::calendar::{Interval, LocalTime, read_zone_data_again};
+    pub use crate::calendar::civil::{Interval, LocalTime, read_zone_data_again};
     pub use crate::diagnostics::{diagnose, warn_once_in_lines, warn_once_of};
     #[cfg(feature = "http")]
     pub use crate::key::extract::any::AnyKey;

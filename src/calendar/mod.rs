@@ -14,7 +14,7 @@
 //! [`CalendarWindow`](crate::algorithm::CalendarWindow) is a limit in such windows.
 
 #[cfg_attr(not(feature = "calendar"), path = "absent.rs")]
-mod civil;
+pub(crate) mod civil;
 mod interned;
 mod span;
 mod time_of_day;
@@ -25,8 +25,7 @@ pub use self::civil::Zone;
 pub use self::time_of_day::TimeOfDay;
 pub use self::weekday::Weekday;
 
-pub(crate) use self::civil::{Calendar, There, Timetable};
-pub use self::civil::{Interval, LocalTime, read_zone_data_again};
+pub(crate) use self::civil::{Calendar, Interval, LocalTime, There, Timetable};
 pub(crate) use self::interned::Interned;
 pub(crate) use self::span::{Span, Stretch};
 pub(crate) use self::windows::{Unit, Windows};

@@ -108,7 +108,7 @@ impl Gcra {
     /// `None` for a rate of 0.
     ///
     /// Decisions do not use this rounded number: they are exact at any rate.
-    pub fn emission_interval(&self) -> Option<Duration> {
+    pub(super) fn emission_interval(&self) -> Option<Duration> {
         let period = self.quota.period_micros().get();
         let limit = u64::from(self.quota.limit());
         (limit > 0).then(|| Duration::from_micros(period.div_ceil(limit)))

@@ -7,7 +7,6 @@
 mod interval;
 
 use std::fmt;
-use std::time::Duration;
 
 use self::interval::ByInterval;
 use super::kind::{self, Kind, Replenishment};
@@ -107,11 +106,6 @@ impl TokenBucket {
         }
     }
 
-    /// Returns whether it refills by interval.
-    pub const fn is_by_interval(&self) -> bool {
-        self.is_by_interval
-    }
-
     /// Returns the rate of the refill.
     pub const fn quota(&self) -> Quota {
         self.gcra.quota()
@@ -120,17 +114,6 @@ impl TokenBucket {
     /// Returns how many tokens the bucket holds.
     pub const fn burst_size(&self) -> u32 {
         self.gcra.burst_size()
-    }
-
-    /// Returns the time in which one token arrives, rounded up to whole microseconds; by interval, the
-    /// time in which a whole limit arrives. `None` for a rate of 0.
-    pub fn refill_interval(&self) -> Option<Duration> {
-        let one = self.gcra.emission_interval()?;
-        Some(if self.is_by_interval {
-            self.quota().period()
-        } else {
-            one
-        })
     }
 
     /// Returns the rule of a bucket that refills by interval; `None` if it refills continuously.

@@ -111,7 +111,7 @@ impl MemoryLedger {
 
     /// Takes as many units as there are; see [`Ledger::take_up_to`]. If a charge names a policy that was not
     /// opened, nothing is taken and there are no outcomes.
-    pub fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
+    pub(in crate::store) fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
         let of_rates: Charges;
         let mut charges = charges;
         if self.has_slots {
