@@ -41,6 +41,7 @@ mod readme {}
 mod answer_time;
 mod concurrency;
 mod control;
+mod guarded;
 mod kernel;
 mod load;
 mod new_times;
@@ -57,9 +58,9 @@ pub use self::concurrency::{
     AdaptiveConcurrency, AdaptiveConcurrencyBuilder, Permit, Sample, Saturated,
 };
 pub use self::control::{Aimd, Controller, Gradient, Steps, Target, Worst};
+pub use self::guarded::{Guarded, GuardedFuture};
 pub use self::kernel::{Cpu, Kernel, Memory, Pressure, Resource};
 pub use self::load::{Load, Loads};
-pub use self::sampled::SampledFuture;
 pub use self::signal::{FromFn, Signal, from_fn};
 pub use self::task::{Adapt, AdaptBuilder};
 pub use self::traffic::{Failures, InFlight, Latency, Passage, Traffic};

@@ -1,85 +1,114 @@
-use std::fmt;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+//! What a request holds while it is in flight, and what it teaches at its answer.
 
-use pin_project_lite::pin_project;
+use std::sync::Arc;
 
-/// What a call holds until its answer, or until the end of its body, and learns from.
-pub trait Sampling<A> {
-    /// The answer of the layer.
-    type Output;
+use http::Response;
+use http::response::Parts;
+use http_body::Body;
+use tower_ratelimit::middleware::GuardedBody;
 
-    /// Learns from the answer of the inner service.
-    fn answered(self, answer: A) -> Self::Output;
+use crate::guarded::Sampling;
+use crate::{Passage, Permit, Sample};
+
+/// Classifies the answer of any service.
+pub(crate) type Classify<T, E> = dyn Fn(Result<&T, &E>) -> Sample + Send + Sync;
+
+/// Classifies the answer of an HTTP service.
+pub(crate) type ClassifyHead = dyn Fn(&Parts) -> Sample + Send + Sync;
+
+/// What a request holds, if it gives a sample, and what classifies its answer.
+#[expect(missing_debug_implementations, reason = "users do not see it")]
+pub struct Sampled<G, C: ?Sized> {
+    pub(crate) guard: Option<G>,
+    pub(crate) classify: Option<Arc<C>>,
 }
 
-pin_project! {
-    /// The response of a service under a layer that learns from answers, such as a
-    /// [`ConcurrencyLayer`](crate::service::ConcurrencyLayer). Dropping it drops the call, which then gives no sample, and
-    /// what the call holds.
-    pub struct SampledFuture<F, G, O> {
-        #[pin]
-        state: State<F, G, O>,
-    }
+/// What learns from a sample.
+pub trait Learn {
+    /// Records what the answer says about the load.
+    fn learn(&mut self, sample: Sample);
 }
 
-pin_project! {
-    #[project = StateProj]
-    enum State<F, G, O> {
-        Calling {
-            #[pin]
-            future: F,
-            // Declared after the future, so that the call is dropped before it.
-            sampling: Option<G>,
-        },
-        Refused {
-            // Boxed, since most calls are not refused, and each future would have the size of this.
-            answer: Option<Box<O>>,
-        },
-    }
-}
-
-impl<F, G, O> SampledFuture<F, G, O> {
-    #[inline]
-    pub(crate) fn calling(future: F, sampling: G) -> Self {
-        let sampling = Some(sampling);
-        Self {
-            state: State::Calling { future, sampling },
-        }
-    }
-
-    pub(crate) fn refused(answer: O) -> Self {
-        let answer = Some(Box::new(answer));
-        Self {
-            state: State::Refused { answer },
+impl Learn for Permit {
+    fn learn(&mut self, sample: Sample) {
+        match sample {
+            Sample::Served => self.answered(),
+            Sample::Overloaded => self.overloaded(),
+            Sample::Nothing => {}
         }
     }
 }
 
-impl<F: Future, G: Sampling<F::Output>> Future for SampledFuture<F, G, G::Output> {
-    type Output = G::Output;
+impl Learn for Passage {
+    fn learn(&mut self, sample: Sample) {
+        match sample {
+            Sample::Served => self.answered(),
+            Sample::Overloaded => self.failed(),
+            Sample::Nothing => {}
+        }
+    }
+}
+
+/// Of any service: held to the answer. An error is a sign of an overload, unless a closure says otherwise.
+impl<G: Learn, T, E> Sampling<T, E> for Sampled<G, Classify<T, E>> {
+    type Response = T;
+
+    fn answered(self, answer: Result<T, E>) -> Result<T, E> {
+        if let Some(mut guard) = self.guard {
+            guard.learn(match (self.classify, &answer) {
+                (Some(classify), answer) => classify(answer.as_ref()),
+                (None, Ok(_)) => Sample::Served,
+                (None, Err(_)) => Sample::Overloaded,
+            });
+        }
+        answer
+    }
+}
+
+/// Of an HTTP service: held to the end of the body.
+impl<R: Body, E> Sampling<Response<R>, E> for Sampled<Permit, ClassifyHead> {
+    type Response = Response<GuardedBody<R, Option<Permit>>>;
 
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<G::Output> {
-        match self.project().state.project() {
-            StateProj::Calling { future, sampling } => {
-                let answer = ready!(future.poll(cx));
-                match sampling.take() {
-                    Some(sampling) => Poll::Ready(sampling.answered(answer)),
-                    // A future that is ready is not polled again.
-                    None => Poll::Pending,
+    fn answered(self, answer: Result<Response<R>, E>) -> Result<Self::Response, E> {
+        let Self {
+            mut guard,
+            classify,
+        } = self;
+        let response = match answer {
+            Ok(response) => response,
+            Err(error) => {
+                if let Some(permit) = &mut guard {
+                    permit.overloaded();
                 }
+                return Err(error);
             }
-            StateProj::Refused { answer } => match answer.take() {
-                Some(answer) => Poll::Ready(*answer),
-                None => Poll::Pending,
-            },
+        };
+        let (head, body) = response.into_parts();
+        if let Some(permit) = &mut guard {
+            permit.learn(match classify {
+                Some(classify) => classify(&head),
+                None => Sample::of(&head),
+            });
         }
+        // Nothing may read an empty body.
+        let guard = guard.filter(|_| !body.is_end_stream());
+        Ok(Response::from_parts(head, GuardedBody::new(body, guard)))
     }
 }
 
-impl<F, G, O> fmt::Debug for SampledFuture<F, G, O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SampledFuture").finish_non_exhaustive()
+/// The same, where no closure classifies answers.
+impl<R: Body, E> Sampling<Response<R>, E> for Option<Passage> {
+    type Response = Response<GuardedBody<R, Self>>;
+
+    #[inline]
+    fn answered(self, answer: Result<Response<R>, E>) -> Result<Self::Response, E> {
+        if let Some(passage) = &self {
+            match &answer {
+                Ok(response) if !response.status().is_server_error() => passage.answered(),
+                _ => passage.failed(),
+            }
+        }
+        Ok(answer?.map(|body| GuardedBody::new(body, self)))
     }
 }

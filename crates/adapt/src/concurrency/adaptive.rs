@@ -112,7 +112,7 @@ impl AdaptiveConcurrency {
     ///
     /// When no slot is free. It is unknown when one will be.
     pub fn try_enter(&self) -> Result<Permit, Saturated> {
-        Permit::enter(&self.shared, None, self.made)
+        self.enter(None)
     }
 
     /// Takes a slot, for a request of this [partition](AdaptiveConcurrencyBuilder::partition). An unknown
@@ -122,7 +122,13 @@ impl AdaptiveConcurrency {
     ///
     /// When no slot is free, and the partition uses its share.
     pub fn try_enter_in(&self, partition: &str) -> Result<Permit, Saturated> {
-        Permit::enter(&self.shared, Some(partition), self.made)
+        self.enter(Some(partition))
+    }
+
+    /// Takes a slot, for a request of this partition or of none.
+    #[inline]
+    pub(crate) fn enter(&self, partition: Option<&str>) -> Result<Permit, Saturated> {
+        Permit::enter(&self.shared, partition, self.made)
     }
 
     /// Returns its name.

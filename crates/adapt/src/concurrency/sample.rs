@@ -1,6 +1,3 @@
-use super::permit::Permit;
-use crate::Passage;
-
 /// How the end of a request counts: a failure is classified first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -12,22 +9,4 @@ pub enum Sample {
     Overloaded,
     /// The request does not count: it failed for a reason of its own, or it was refused.
     Nothing,
-}
-
-impl Sample {
-    pub(crate) fn record(self, permit: &mut Permit) {
-        match self {
-            Self::Served => permit.answered(),
-            Self::Overloaded => permit.overloaded(),
-            Self::Nothing => {}
-        }
-    }
-
-    pub(crate) fn count(self, passage: &Passage) {
-        match self {
-            Self::Served => passage.answered(),
-            Self::Overloaded => passage.failed(),
-            Self::Nothing => {}
-        }
-    }
 }

@@ -3,5 +3,10 @@
 mod concurrency;
 mod traffic;
 
-pub use self::concurrency::{AdaptiveConcurrencyLayer, WithConcurrency};
-pub use self::traffic::{TrafficLayer, WithTraffic};
+pub use self::concurrency::AdaptiveConcurrencyLayer;
+pub use self::traffic::TrafficLayer;
+
+use tower_ratelimit::key::Head;
+
+/// Excludes requests.
+type Except = dyn Fn(&Head<'_>) -> bool + Send + Sync;

@@ -5,15 +5,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::sampled::Sampling;
-use crate::{Passage, SampledFuture, Traffic};
+use super::Except;
+use crate::guarded::{Admit, Guarded};
+use crate::{Passage, Traffic};
 use tower_ratelimit::key::Head;
 use tower_ratelimit::middleware::GuardedBody;
 
@@ -56,8 +56,6 @@ pub struct TrafficLayer {
     except: Option<Arc<Except>>,
 }
 
-type Except = dyn Fn(&Head<'_>) -> bool + Send + Sync;
-
 impl TrafficLayer {
     /// Creates a layer that counts into `traffic`.
     pub fn new(traffic: &Traffic) -> Self {
@@ -76,11 +74,32 @@ impl TrafficLayer {
 }
 
 impl<S> Layer<S> for TrafficLayer {
-    type Service = WithTraffic<S>;
+    type Service = Guarded<S, Self>;
 
-    fn layer(&self, inner: S) -> WithTraffic<S> {
-        let layer = self.clone();
-        WithTraffic { inner, layer }
+    fn layer(&self, inner: S) -> Guarded<S, Self> {
+        Guarded::new(inner, self)
+    }
+}
+
+impl<S, B, R> Admit<S, Request<B>> for TrafficLayer
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: Body,
+{
+    type Response = Response<GuardedBody<R, Option<Passage>>>;
+    type Guard = Option<Passage>;
+
+    #[inline]
+    fn admit(
+        &self,
+        _: &mut S,
+        request: &mut Request<B>,
+    ) -> Result<Self::Guard, Result<Self::Response, S::Error>> {
+        let is_counted = match &self.except {
+            None => true,
+            Some(except) => !except(&Head::of(request)),
+        };
+        Ok(is_counted.then(|| self.traffic.begin()))
     }
 }
 
@@ -89,55 +108,5 @@ impl fmt::Debug for TrafficLayer {
         f.debug_struct("TrafficLayer")
             .field("traffic", &self.traffic)
             .finish_non_exhaustive()
-    }
-}
-
-/// The service that a [`TrafficLayer`] makes of an inner service.
-#[derive(Clone, Debug)]
-pub struct WithTraffic<S> {
-    inner: S,
-    layer: TrafficLayer,
-}
-
-impl<S, B, R> Service<Request<B>> for WithTraffic<S>
-where
-    S: Service<Request<B>, Response = Response<R>>,
-    R: Body,
-{
-    type Response = Response<GuardedBody<R, Option<Passage>>>;
-    type Error = S::Error;
-    type Future = SampledFuture<S::Future, InFlight, Result<Self::Response, S::Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let is_counted = match &self.layer.except {
-            None => true,
-            Some(except) => !except(&Head::of(&request)),
-        };
-        let passage = is_counted.then(|| self.layer.traffic.begin());
-        SampledFuture::calling(self.inner.call(request), InFlight(passage))
-    }
-}
-
-/// A request in flight, if it is counted.
-#[derive(Debug)]
-pub struct InFlight(Option<Passage>);
-
-impl<R: Body, E> Sampling<Result<Response<R>, E>> for InFlight {
-    type Output = Result<Response<GuardedBody<R, Option<Passage>>>, E>;
-
-    #[inline]
-    fn answered(self, answer: Result<Response<R>, E>) -> Self::Output {
-        let Self(passage) = self;
-        if let Some(passage) = &passage {
-            match &answer {
-                Ok(response) if !response.status().is_server_error() => passage.answered(),
-                _ => passage.failed(),
-            }
-        }
-        Ok(answer?.map(|body| GuardedBody::new(body, passage)))
     }
 }

@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{Classify, Except, Sampled};
-use crate::{AdaptiveConcurrency, Permit, Sample, SampledFuture, Saturated};
+use super::Except;
+use crate::guarded::{Admit, Guarded};
+use crate::sampled::{Classify, Sampled};
+use crate::{AdaptiveConcurrency, Permit, Sample, Saturated};
 
 /// Bounds how many requests of any service are in flight at once, by an [adaptive limit](AdaptiveConcurrency).
 ///
@@ -119,58 +120,39 @@ impl<Q, T, E> Options<Q, T, E> {
         if self.except.as_ref().is_some_and(|except| except(request)) {
             return Ok(None);
         }
-        let entered = match self.partition.as_ref().and_then(|of| of(request)) {
-            Some(partition) => self.concurrency.try_enter_in(&partition),
-            None => self.concurrency.try_enter(),
-        };
-        entered.map(Some)
+        let partition = self.partition.as_ref().and_then(|of| of(request));
+        self.concurrency.enter(partition.as_deref()).map(Some)
     }
-}
-
-/// The service that a [`ConcurrencyLayer`] makes of an inner service.
-pub struct Concurrency<S, Q>
-where
-    S: Service<Q>,
-{
-    inner: S,
-    options: Arc<Options<Q, S::Response, S::Error>>,
 }
 
 impl<S: Service<Q>, Q> Layer<S> for ConcurrencyLayer<Q, S::Response, S::Error> {
-    type Service = Concurrency<S, Q>;
+    type Service = Guarded<S, Self>;
 
-    fn layer(&self, inner: S) -> Concurrency<S, Q> {
-        let options = Arc::clone(&self.options);
-        Concurrency { inner, options }
+    fn layer(&self, inner: S) -> Guarded<S, Self> {
+        Guarded::new(inner, self)
     }
 }
 
-impl<S, Q> Service<Q> for Concurrency<S, Q>
-where
-    S: Service<Q> + Clone,
-{
+impl<S: Service<Q> + Clone, Q> Admit<S, Q> for ConcurrencyLayer<Q, S::Response, S::Error> {
     type Response = S::Response;
-    type Error = S::Error;
-    type Future = SampledFuture<
-        S::Future,
-        Sampled<Permit, S::Response, S::Error>,
-        Result<S::Response, S::Error>,
-    >;
+    type Guard = Sampled<Permit, Classify<S::Response, S::Error>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Q) -> Self::Future {
-        match self.options.enter(&request) {
+    #[inline]
+    fn admit(
+        &self,
+        inner: &mut S,
+        request: &mut Q,
+    ) -> Result<Self::Guard, Result<S::Response, S::Error>> {
+        let options = &*self.options;
+        match options.enter(request) {
             Ok(guard) => {
-                let classify = self.options.classify.clone();
-                SampledFuture::calling(self.inner.call(request), Sampled { guard, classify })
+                let classify = options.classify.clone();
+                Ok(Sampled { guard, classify })
             }
             Err(full) => {
                 // The instance that was polled ready may hold a permit or a place in a queue.
-                self.inner = self.inner.clone();
-                SampledFuture::refused((self.options.refuse)(full))
+                *inner = inner.clone();
+                Err((options.refuse)(full))
             }
         }
     }
@@ -195,27 +177,9 @@ impl<Q, T, E> Clone for ConcurrencyLayer<Q, T, E> {
     }
 }
 
-impl<S: Service<Q> + Clone, Q> Clone for Concurrency<S, Q> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            options: Arc::clone(&self.options),
-        }
-    }
-}
-
 impl<Q, T, E> fmt::Debug for ConcurrencyLayer<Q, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConcurrencyLayer")
-            .field("concurrency", &self.options.concurrency)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<S: Service<Q> + fmt::Debug, Q> fmt::Debug for Concurrency<S, Q> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Concurrency")
-            .field("inner", &self.inner)
             .field("concurrency", &self.options.concurrency)
             .finish_non_exhaustive()
     }

@@ -1,12 +1,13 @@
 use std::fmt;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{Classify, Except, Sampled};
-use crate::{Passage, Sample, SampledFuture, Traffic};
+use super::Except;
+use crate::guarded::{Admit, Guarded};
+use crate::sampled::{Classify, Sampled};
+use crate::{Passage, Sample, Traffic};
 
 /// Counts the requests of any service for the signals of a [`Traffic`]: their latency, how many are in
 /// flight, and how many fail.
@@ -68,43 +69,29 @@ impl<Q, T, E> CountLayer<Q, T, E> {
     }
 }
 
-/// The service that a [`CountLayer`] makes of an inner service.
-pub struct Count<S, Q>
-where
-    S: Service<Q>,
-{
-    inner: S,
-    layer: CountLayer<Q, S::Response, S::Error>,
-}
-
 impl<S: Service<Q>, Q> Layer<S> for CountLayer<Q, S::Response, S::Error> {
-    type Service = Count<S, Q>;
+    type Service = Guarded<S, Self>;
 
-    fn layer(&self, inner: S) -> Count<S, Q> {
-        let layer = self.clone();
-        Count { inner, layer }
+    fn layer(&self, inner: S) -> Guarded<S, Self> {
+        Guarded::new(inner, self)
     }
 }
 
-impl<S: Service<Q>, Q> Service<Q> for Count<S, Q> {
+impl<S: Service<Q>, Q> Admit<S, Q> for CountLayer<Q, S::Response, S::Error> {
     type Response = S::Response;
-    type Error = S::Error;
-    type Future = SampledFuture<
-        S::Future,
-        Sampled<Passage, S::Response, S::Error>,
-        Result<S::Response, S::Error>,
-    >;
+    type Guard = Sampled<Passage, Classify<S::Response, S::Error>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Q) -> Self::Future {
-        let except = self.layer.except.as_ref();
-        let is_counted = except.is_none_or(|except| !except(&request));
-        let guard = is_counted.then(|| self.layer.traffic.begin());
-        let classify = self.layer.classify.clone();
-        SampledFuture::calling(self.inner.call(request), Sampled { guard, classify })
+    #[inline]
+    fn admit(
+        &self,
+        _: &mut S,
+        request: &mut Q,
+    ) -> Result<Self::Guard, Result<S::Response, S::Error>> {
+        let except = self.except.as_ref();
+        let is_counted = except.is_none_or(|except| !except(request));
+        let guard = is_counted.then(|| self.traffic.begin());
+        let classify = self.classify.clone();
+        Ok(Sampled { guard, classify })
     }
 }
 
@@ -118,27 +105,10 @@ impl<Q, T, E> Clone for CountLayer<Q, T, E> {
     }
 }
 
-impl<S: Service<Q> + Clone, Q> Clone for Count<S, Q> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            layer: self.layer.clone(),
-        }
-    }
-}
-
 impl<Q, T, E> fmt::Debug for CountLayer<Q, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CountLayer")
             .field("traffic", &self.traffic)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<S: Service<Q> + fmt::Debug, Q> fmt::Debug for Count<S, Q> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Count")
-            .field("inner", &self.inner)
             .finish_non_exhaustive()
     }
 }

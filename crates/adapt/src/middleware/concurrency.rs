@@ -1,14 +1,26 @@
+//! The layer of an adaptive concurrency for HTTP services.
+//!
+//! It is a layer of its own, so that a service without it pays nothing for it, and so that it can be on the
+//! other side of a rate limit.
+
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
-use http::StatusCode;
+use bytes::Bytes;
 use http::response::Parts;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::Body;
 use tower_layer::Layer;
+use tower_service::Service;
 
-use super::options::Options;
-use super::service::WithConcurrency;
-use crate::{AdaptiveConcurrency, Sample};
+use crate::guarded::{Admit, Guarded};
+use crate::sampled::{ClassifyHead, Sampled};
+use crate::{AdaptiveConcurrency, Permit, Sample, Saturated};
+use tower_ratelimit::__internal::saturated;
 use tower_ratelimit::key::Head;
+use tower_ratelimit::middleware::GuardedBody;
+use tower_ratelimit::response::Refusal;
 
 /// Bounds how many requests of the inner service are in flight at once, by an [adaptive
 /// limit](AdaptiveConcurrency).
@@ -113,9 +125,101 @@ impl AdaptiveConcurrencyLayer {
 }
 
 impl<S> Layer<S> for AdaptiveConcurrencyLayer {
-    type Service = WithConcurrency<S>;
+    type Service = Guarded<S, Self>;
 
-    fn layer(&self, inner: S) -> WithConcurrency<S> {
-        WithConcurrency::new(inner, &self.options)
+    fn layer(&self, inner: S) -> Guarded<S, Self> {
+        Guarded::new(inner, self)
+    }
+}
+
+impl<S, B, R> Admit<S, Request<B>> for AdaptiveConcurrencyLayer
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: Body,
+    R::Data: From<Bytes>,
+{
+    type Response = Response<GuardedBody<R, Option<Permit>>>;
+    type Guard = Sampled<Permit, ClassifyHead>;
+
+    #[inline]
+    fn admit(
+        &self,
+        inner: &mut S,
+        request: &mut Request<B>,
+    ) -> Result<Self::Guard, Result<Self::Response, S::Error>> {
+        let options = &*self.options;
+        match options.enter(request) {
+            Ok(guard) => {
+                let classify = options.classify.clone();
+                Ok(Sampled { guard, classify })
+            }
+            Err(full) => {
+                // The instance that was polled ready may hold a permit or a place in a queue.
+                *inner = inner.clone();
+                let name = options.concurrency.name();
+                let response = saturated(name, options.status, full.limit(), request);
+                Err(Ok(response.map(GuardedBody::refusal)))
+            }
+        }
+    }
+}
+
+/// The options of a layer.
+#[derive(Clone)]
+struct Options {
+    concurrency: AdaptiveConcurrency,
+    /// The status of a refusal.
+    status: StatusCode,
+    except: Option<Arc<super::Except>>,
+    partition: Option<Arc<PartitionOf>>,
+    classify: Option<Arc<ClassifyHead>>,
+}
+
+type PartitionOf = dyn Fn(&Head<'_>) -> Option<Cow<'static, str>> + Send + Sync;
+
+impl Options {
+    /// Takes a slot. Returns `None` for a request that needs none.
+    fn enter<B>(&self, request: &Request<B>) -> Result<Option<Permit>, Saturated> {
+        if self.except.is_none() && self.partition.is_none() {
+            return self.concurrency.try_enter().map(Some);
+        }
+        let head = Head::of(request);
+        if self.except.as_ref().is_some_and(|except| except(&head)) {
+            return Ok(None);
+        }
+        let partition = self.partition.as_ref().and_then(|of| of(&head));
+        self.concurrency.enter(partition.as_deref()).map(Some)
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("concurrency", &self.concurrency)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The gRPC codes of an overloaded server: deadline exceeded, resource exhausted, unavailable.
+const OVERLOADED_CALLS: [&[u8]; 3] = [b"4", b"8", b"14"];
+
+impl Sample {
+    /// Classifies the answer of an HTTP service by default. A
+    /// [closure](crate::middleware::AdaptiveConcurrencyLayer::classify) can fall back on this.
+    pub fn of(head: &Parts) -> Self {
+        if head.extensions.get::<Refusal>().is_some() {
+            return Self::Nothing;
+        }
+        match head.headers.get("grpc-status").map(HeaderValue::as_bytes) {
+            None | Some(b"0") => {}
+            Some(code) if OVERLOADED_CALLS.contains(&code) => return Self::Overloaded,
+            Some(_) => return Self::Nothing,
+        }
+        match head.status {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => Self::Overloaded,
+            status if status.is_client_error() || status.is_server_error() => Self::Nothing,
+            _ => Self::Served,
+        }
     }
 }
