@@ -74,6 +74,8 @@ impl Responder {
 
     pub(super) fn fields(&self, decision: &Decision) -> Option<Fields> {
         let (rules, outcomes) = decision.rules_and_outcomes();
+        // A policy in shadow is told in no response.
+        let outcomes = &outcomes.in_force();
         let writers = self.options.writers(rules);
         if decision.is_allowed() {
             writers.allowed(&[], outcomes)

@@ -15,6 +15,7 @@ use tower::{Layer, service_fn};
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{Head, Missing};
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
+use tower_ratelimit::policy::Mode;
 use tower_ratelimit::response::{Dialect, Refusal, RefusalBody, Refused, Reset, Responder};
 use tower_ratelimit::{
     Decision, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
@@ -196,6 +197,32 @@ fn a_redirect_gets_no_fields_from_a_responder_either() {
     let mut response = Redirect::to("/elsewhere").into_response();
     Responder::default().add_headers(&decision, &mut response);
     assert_eq!(response.headers().get("ratelimit"), None);
+}
+
+#[test]
+fn a_policy_in_shadow_gets_no_fields_from_a_responder() {
+    let told_of = |policies: [(&'static str, Mode); 2]| {
+        let policies =
+            policies.map(|(name, mode)| Policy::new(name, FixedWindow::per_day(1)).mode(mode));
+        let limiter = Limiter::builder().policies(policies).build_local().unwrap();
+        let decision = limiter.check("ann", 1).now();
+        let mut response = Response::new(());
+        Responder::default().add_headers(&decision, &mut response);
+        let field = response.headers().get("ratelimit");
+        field.map(|field| {
+            field
+                .to_str()
+                .unwrap()
+                .split(';')
+                .next()
+                .unwrap()
+                .to_owned()
+        })
+    };
+    let (enforced, shadow) = (Mode::Enforce, Mode::Shadow);
+    let one = told_of([("a", enforced), ("b", shadow)]);
+    assert_eq!(one.as_deref(), Some("\"a\""));
+    assert_eq!(told_of([("a", shadow), ("b", shadow)]), None);
 }
 
 #[test]
