@@ -204,29 +204,37 @@ impl<'q, 'a> Deciding<'q, 'a> {
         Ok(self.passes())
     }
 
-    /// Takes the units, or gives back what it has taken.
+    /// Takes the units, or gives back what it has taken: others may have taken some since the look, and the store may fail.
     async fn take(&mut self, steps: &[Vec<Charge<'q, 'a>>]) -> Result<bool, StoreError> {
         let mut taken = Vec::new();
-        let mut passes = true;
+        let passes = self.take_each(steps, &mut taken).await;
+        if !matches!(passes, Ok(true)) {
+            for demand in taken {
+                // What cannot be given back comes back with time.
+                if let Ok(given_back) = self.limiter.refund_with([demand]) {
+                    let _ = given_back.await;
+                }
+            }
+        }
+        passes
+    }
+
+    /// Takes the units step by step, and notes what it has taken.
+    async fn take_each(
+        &mut self,
+        steps: &[Vec<Charge<'q, 'a>>],
+        taken: &mut Vec<(&'a str, Key, u32)>,
+    ) -> Result<bool, StoreError> {
         for step in steps {
             let is_taken = |charge: &&Charge<'_, '_>| charge.units > 0 && !charge.asked.settles();
             let takers = || step.iter().filter(is_taken);
-            passes = passes && self.ask(takers(), Way::Charge).await?;
-            if passes {
-                let fitted = takers().filter(|charge| self.fits(charge));
-                taken.extend(fitted.map(Charge::demand));
+            if !self.ask(takers(), Way::Charge).await? {
+                return Ok(false);
             }
+            let fitted = takers().filter(|charge| self.fits(charge));
+            taken.extend(fitted.map(Charge::demand));
         }
-        if passes && self.passes() {
-            return Ok(true);
-        }
-        // Others have taken the units since the look.
-        for demand in taken {
-            if let Ok(given_back) = self.limiter.refund_with([demand]) {
-                given_back.await?;
-            }
-        }
-        Ok(false)
+        Ok(self.passes())
     }
 
     /// Charges what is told after the fact.

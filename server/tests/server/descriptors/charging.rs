@@ -1,14 +1,20 @@
 //! What requests are charged, and what they are told.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ratelimitd::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use ratelimitd::envoy::messages::envoy::r#type::v3::RateLimitUnit;
 use ratelimitd::ratelimit::{Headers, NoAnswer, Options, RateLimits};
+use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::store::{Change, Changed, Items, Reply, SharedStore};
 use tower_ratelimit::{Micros, StoreError};
+
+use tokio::time::Instant;
+
+use crate::scene::LONG;
 
 use super::{Folder, START, Scene, With, codes, descriptor, header, passes, request, until_reset};
 
@@ -212,6 +218,8 @@ async fn a_limit_in_shadow_refuses_nothing() {
             .collect();
         assert_eq!(told, [left, 0]);
         assert_eq!(header(&answer, "retry-after"), None);
+        let draft = header(&answer, "ratelimit").unwrap();
+        assert!(!draft.contains("shadow"), "{draft}");
     }
 }
 
@@ -468,14 +476,43 @@ async fn a_request_with_a_mistake_is_told_so() {
 }
 
 /// A place far away: other requests are answered between a question and its answer.
-#[derive(Debug, Default)]
-struct FarAway(Arc<Mutex<HashMap<String, Vec<u8>>>>);
+#[derive(Clone, Debug, Default)]
+struct FarAway {
+    items: Arc<Mutex<HashMap<String, Vec<u8>>>>,
+    /// How many questions are answered until one fails, or none if it is 0.
+    until_failure: Arc<AtomicU32>,
+}
+
+impl FarAway {
+    fn limits(&self, file: &str, time: Duration) -> RateLimits {
+        let folder = Folder::of(&[("shop.yaml", file)]);
+        let options = Options {
+            time,
+            ..Options::default()
+        };
+        let items = self.clone();
+        let limits = RateLimits::read(folder.path(), options, move |builder| {
+            builder.store(SharedStore::new(items.clone())).build()
+        });
+        limits.unwrap()
+    }
+
+    fn fails(&self) -> bool {
+        let left = self.until_failure.load(Ordering::Relaxed);
+        self.until_failure
+            .store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 1
+    }
+}
 
 impl Items for FarAway {
     fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
-        let items = Arc::clone(&self.0);
+        let (items, fails) = (Arc::clone(&self.items), self.fails());
         Reply::later(async move {
             tokio::task::yield_now().await;
+            if fails {
+                return Err(StoreError::new(StoreErrorKind::Unavailable));
+            }
             let mut items = items.lock().unwrap();
             let found: Vec<_> = change.names().iter().map(|name| items.get(name)).collect();
             let changed = change.apply(Micros::new(START * 1_000_000), &found);
@@ -493,17 +530,7 @@ impl Items for FarAway {
 /// A step of such a request that finds less than the look gives back what the steps before it took.
 #[tokio::test]
 async fn requests_at_the_same_time_are_charged_whole_or_not_at_all() {
-    let folder = Folder::of(&[("shop.yaml", FILE)]);
-    let items = FarAway::default().0;
-    let options = Options {
-        time: Duration::from_secs(60),
-        ..Options::default()
-    };
-    let limits = RateLimits::read(folder.path(), options, move |builder| {
-        let far_away = FarAway(Arc::clone(&items));
-        builder.store(SharedStore::new(far_away)).build()
-    });
-    let limits = limits.unwrap();
+    let limits = FarAway::default().limits(FILE, LONG);
     let path = |value| descriptor(&[("path", value)]);
     // Both have looked before one of them takes.
     let ask =
@@ -520,4 +547,52 @@ async fn requests_at_the_same_time_are_charged_whole_or_not_at_all() {
         assert_eq!(left, 3, "{value}");
     }
     assert!(passes(&ask("/a", "/b").await.unwrap()));
+}
+
+/// The first step has taken its units, and nothing would have given them back.
+#[tokio::test]
+async fn a_store_that_fails_between_two_steps_has_charged_nothing() {
+    let far_away = FarAway::default();
+    let file = "domain: shop\ndescriptors:\n- key: path\n  rate_limit: { unit: minute, requests_per_unit: 3, on_store_failure: refuse }\n";
+    let limits = far_away.limits(file, LONG);
+    let path = |value| descriptor(&[("path", value)]);
+    let ask = |first, second| limits.ask(request(vec![path(first), path(second)]), None);
+    assert!(passes(&ask("/a", "/b").await.unwrap()));
+    // Two looks, and the step of the first path.
+    far_away.until_failure.store(4, Ordering::Relaxed);
+    let answer = ask("/a", "/b").await;
+    assert!(
+        matches!(answer, Err(NoAnswer::Unavailable(_))),
+        "{answer:?}"
+    );
+    for value in ["/a", "/b"] {
+        let look = limits.ask(request(vec![path(value).at(0)]), None).await;
+        assert_eq!(look.unwrap().statuses[0].limit_remaining, 2, "{value}");
+    }
+}
+
+/// Envoy waits no longer, and nobody would read the answer.
+#[tokio::test(start_paused = true)]
+async fn a_decision_takes_no_longer_than_the_time_for_it() {
+    #[derive(Debug)]
+    struct Silent;
+    impl Items for Silent {
+        fn update(&self, _: Change) -> Reply<Result<Changed, StoreError>> {
+            Reply::later(std::future::pending())
+        }
+    }
+    let folder = Folder::of(&[("shop.yaml", FILE)]);
+    let limits = RateLimits::read(folder.path(), Options::default(), |builder| {
+        builder.store(SharedStore::new(Silent)).build()
+    });
+    let limits = limits.unwrap();
+    let began = Instant::now();
+    let answer = limits
+        .ask(request(vec![descriptor(&[("path", "/a")])]), None)
+        .await;
+    let expected = NoAnswer::Unavailable("the store has not answered in time".to_owned());
+    assert_eq!(answer.unwrap_err(), expected);
+    // By the clock of the test, which counts whole milliseconds.
+    let took = began.elapsed();
+    assert!((15..=16).contains(&took.as_millis()), "{took:?}");
 }
