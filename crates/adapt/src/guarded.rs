@@ -135,3 +135,30 @@ impl<F, G, O> fmt::Debug for GuardedFuture<F, G, O> {
         f.debug_struct("GuardedFuture").finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "tonic"))]
+mod tests {
+    use tonic::server::NamedService;
+    use tower_layer::Layer;
+
+    use crate::middleware::{AdaptiveConcurrencyLayer, TrafficLayer};
+    use crate::{AdaptiveConcurrency, Traffic};
+
+    struct Echo;
+
+    impl NamedService for Echo {
+        const NAME: &'static str = "test.Echo";
+    }
+
+    fn name_of<S: NamedService>(_: &S) -> &'static str {
+        S::NAME
+    }
+
+    #[test]
+    fn a_layer_keeps_the_name_by_which_a_tonic_server_finds_a_service() {
+        let traffic = TrafficLayer::new(&Traffic::new()).layer(Echo);
+        let concurrency = AdaptiveConcurrency::builder().build().unwrap();
+        let both = AdaptiveConcurrencyLayer::new(&concurrency).layer(traffic);
+        assert_eq!(name_of(&both), "test.Echo");
+    }
+}

@@ -45,10 +45,12 @@ pub(super) fn secret(at: &At<'_>) -> Option<String> {
         let remedy = "name an environment variable, or give `file`, the path of a file";
         return variable(table.need("env", remedy)?);
     };
-    let path = path_of(file.text()?).or_else(|why| file.refuse(why).ok_or(()));
-    let path = path.ok()?;
-    warn_of_readers(file, &path);
-    read(&path).or_else(|why| file.refuse(why).ok_or(())).ok()
+    let value = path_of(file.text()?).and_then(|path| {
+        let value = read(&path)?;
+        warn_of_readers(file, &path);
+        Ok(value)
+    });
+    value.map_or_else(|why| file.refuse(why), Some)
 }
 
 /// Reads a number of nodes, or that of an environment variable.

@@ -40,11 +40,11 @@ where
     };
     let request = match read(&body.to_bytes()) {
         Ok(request) => request,
-        Err(error) => return line(StatusCode::BAD_REQUEST, &error),
+        Err(error) => return told(StatusCode::BAD_REQUEST, &error),
     };
     match limits.ask(request, None).await {
-        Err(NoAnswer::Invalid(why)) => line(StatusCode::BAD_REQUEST, &why),
-        Err(NoAnswer::Unavailable(why)) => line(StatusCode::SERVICE_UNAVAILABLE, &why),
+        Err(NoAnswer::Invalid(why)) => told(StatusCode::BAD_REQUEST, &why),
+        Err(NoAnswer::Unavailable(why)) => told(StatusCode::SERVICE_UNAVAILABLE, &why),
         Ok(answer) => {
             let status = match answer.overall_code() {
                 Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
@@ -73,10 +73,4 @@ fn write(answer: &RateLimitResponse) -> Option<String> {
     let mut message = DynamicMessage::new(response.clone());
     message.transcode_from(answer).ok()?;
     serde_json::to_string(&message).ok()
-}
-
-fn line(status: StatusCode, text: &str) -> Response<Body> {
-    let mut response = told(status, "");
-    *response.body_mut() = full(format!("{text}\n"));
-    response
 }

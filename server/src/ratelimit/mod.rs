@@ -200,6 +200,9 @@ impl RateLimits {
         loop {
             sleep(AGAIN).await;
             let before = self.on_disk().await;
+            if before.as_ref() == Some(&self.newest().texts) {
+                continue;
+            }
             sleep(QUIET).await;
             if before != self.on_disk().await {
                 continue;

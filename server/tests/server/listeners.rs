@@ -225,10 +225,15 @@ fn envoy_asks_over_tls_if_there_is_a_certificate() {
         io::Write::write_all(&mut stream, preface)?;
         let mut frame = [0; 9];
         io::Read::read_exact(&mut stream, &mut frame)?;
-        Ok::<_, io::Error>(frame[3])
+        let mut settings = vec![0; usize::from(frame[2])];
+        io::Read::read_exact(&mut stream, &mut settings)?;
+        // The number of calls at once.
+        let streams = settings.chunks(6).find(|it| it[..2] == [0, 3]);
+        let streams = streams.map(|it| u32::from_be_bytes(it[2..].try_into().unwrap()));
+        Ok::<_, io::Error>((frame[3], streams))
     };
     // A frame of settings.
-    assert_eq!(ask(Some(&known)).unwrap(), 4);
+    assert_eq!(ask(Some(&known)).unwrap(), (4, Some(1_024)));
     ask(None).unwrap_err();
 }
 
