@@ -1,6 +1,7 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
 .PHONY: run test test-deep laws servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept
+.PHONY: test-without-servers check-packages minimal-versions deny
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -11,7 +12,7 @@ test: servers ## all tests, those of the documentation too; ends with a line tha
 	tests/run
 
 # Those that take minutes each, or programs in other languages. CI runs those whose files have changed: see .ci/paths.
-test-deep: laws chaos model interop loadtest simulate instructions way ## what searches for longer, and foreign clients
+test-deep: laws chaos model interop loadtest simulate instructions way deny ## what searches for longer, and foreign clients
 
 laws: export PROPTEST_CASES ?= 10000
 laws: ## the laws of the algorithms by 10,000 cases, optimized
@@ -50,10 +51,25 @@ lint: ## format and clippy, warnings denied
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 docs: ## the documentation, warnings denied
-	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --no-deps --all-features
+	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --no-deps --all-features
 	.ci/links
-	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --no-deps
-	RUSTDOCFLAGS="-D warnings" cargo doc --package tower-ratelimit --no-deps --no-default-features
+	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --no-deps
+	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --no-deps --no-default-features
+
+# Not on Linux, or with another compiler: what CI runs there.
+test-without-servers: ## the tests that start no server
+	cargo test --package tower-ratelimit --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --lib
+	PROPTEST_CASES=100 cargo test --package tower-ratelimit-laws --package tower-ratelimit-tests --test limiter --test laws --no-default-features
+
+check-packages: ## whether the compiler, such as the oldest one that is supported, builds what is published
+	cargo check --package tower-ratelimit --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops \
+		--package tower-ratelimit-loadtest --package tower-ratelimit-server --all-features
+
+minimal-versions: servers ## the libraries with the oldest dependencies that their manifests allow, and their unit tests
+	.ci/minimal-versions
+
+deny: ## licences, sources and bans of all dependencies; with DENY=advisories, known vulnerabilities, whose database is fetched
+	.ci/deny $(DENY)
 
 # The results of a run go into a folder of their own, so the table shows nothing older. Rows that are compared are
 # measured in each round, within seconds of each other: see `Rounds` in benches/src/figures.rs.
