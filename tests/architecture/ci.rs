@@ -131,3 +131,46 @@ fn each_pattern_of_the_table_has_a_file() {
         }
     }
 }
+
+#[test]
+fn workflows_run_what_a_person_can_run() {
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let targets: Vec<&str> = makefile
+        .lines()
+        .filter_map(|line| line.split_once(": ").or_else(|| line.split_once(':')))
+        .map(|(target, _)| target)
+        .collect();
+    let mut commands = 0;
+    for entry in fs::read_dir(root().join(".github/workflows")).unwrap() {
+        let path = entry.unwrap().path();
+        let workflow = fs::read_to_string(&path).unwrap();
+        for line in workflow.lines() {
+            let Some((_, command)) = line.split_once("run: ") else {
+                continue;
+            };
+            commands += 1;
+            let words: Vec<&str> = command.split(' ').collect();
+            let is_known = match words[..] {
+                // The names of a matrix are rows of the table of deep checks.
+                ["make", "${{", "matrix.check", "}}"] => matrix(&workflow)
+                    .iter()
+                    .all(|check| targets.contains(&check.as_str())),
+                ["make", target, ..] => targets.contains(&target),
+                ["rustup", ..] => true,
+                [script] => root().join(script).is_file(),
+                _ => false,
+            };
+            assert!(is_known, "{} runs `{command}`", path.display());
+        }
+    }
+    assert!(commands > 5, "{commands} commands are read");
+}
+
+/// The checks of a workflow's matrix.
+fn matrix(workflow: &str) -> Vec<String> {
+    let list = workflow.lines().find_map(|line| {
+        let list = line.trim().strip_prefix("check: [")?;
+        list.strip_suffix(']')
+    });
+    list.unwrap().split(", ").map(str::to_owned).collect()
+}
