@@ -66,6 +66,8 @@ pub(crate) struct Rule {
     /// Whether the limit is on requests at once.
     #[cfg(feature = "http")]
     is_at_once: bool,
+    #[cfg(feature = "http")]
+    is_announced: bool,
 }
 
 impl Rule {
@@ -86,6 +88,8 @@ impl Rule {
             period,
             #[cfg(feature = "http")]
             is_at_once: false,
+            #[cfg(feature = "http")]
+            is_announced: true,
         }
     }
 
@@ -128,6 +132,18 @@ impl Rule {
 
     pub(crate) fn is_at_once(&self) -> bool {
         self.is_at_once
+    }
+
+    /// Sets whether responses tell of the policy.
+    pub(crate) fn announced(self, is_announced: bool) -> Self {
+        Self {
+            is_announced,
+            ..self
+        }
+    }
+
+    pub(crate) fn is_announced(&self) -> bool {
+        self.is_announced
     }
 }
 

@@ -186,6 +186,14 @@ impl Outcomes {
         in_force
     }
 
+    /// Returns the outcomes of the policies for which `keeps` is true.
+    #[cfg(feature = "http")]
+    pub(crate) fn of_policies(&self, keeps: impl Fn(usize) -> bool) -> Self {
+        let mut some = self.clone();
+        some.retain(|policy, _| keeps(policy));
+        some
+    }
+
     /// Returns the policies in shadow that would have denied the request.
     #[cfg(feature = "http")]
     pub(crate) fn would_refuse(&self) -> impl Iterator<Item = usize> {

@@ -130,6 +130,8 @@ pub struct Policy<R = Unkeyed> {
     terms: Terms,
     penalty: Option<Penalty>,
     is_unleased: bool,
+    /// Whether responses do not tell of the policy.
+    is_unannounced: bool,
     /// The name and the algorithm in units for clients, if the [ledger](Policy::into_stored) has the policy
     /// under another name.
     shown: Option<(String, Algorithm)>,
@@ -173,6 +175,7 @@ impl Policy {
             terms: Terms::default(),
             penalty: None,
             is_unleased: false,
+            is_unannounced: false,
             shown: None,
             on_store_failure: OnStoreFailure::default(),
             unsettled: Unsettled::default(),
@@ -242,6 +245,36 @@ impl<R> Policy<R> {
     /// ```
     pub fn soft(mut self) -> Self {
         self.is_soft = true;
+        self
+    }
+
+    /// Leaves the policy out of what clients are told: the rate limit headers, the names in the body of a refusal, and the details
+    /// of gRPC. The default is to tell.
+    ///
+    /// A request that it denies is refused as by any other policy, with the true `Retry-After`. So a limit that protects the
+    /// service can stay unmentioned beside a quota that clients should plan with. Decisions, logs, metrics and a
+    /// [custom body](crate::response::RefusalBody::custom) have it.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, http::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, TokenBucket, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limit = RateLimitLayer::builder()
+    ///     .policy(Policy::new("daily", FixedWindow::per_day(1_000)).key(key::global()))
+    ///     .policy(Policy::new("flood", TokenBucket::per_second(5)).key(key::global()).unannounced())
+    ///     .build()?;
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
+    ///
+    /// let response = app.oneshot(Request::new(Body::empty())).await?;
+    /// assert_eq!(response.headers()["ratelimit-policy"], "\"daily\";q=1000;w=86400");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn unannounced(mut self) -> Self {
+        self.is_unannounced = true;
         self
     }
 
@@ -342,6 +375,7 @@ impl<R> Policy<R> {
             terms: self.terms,
             penalty: self.penalty,
             is_unleased: self.is_unleased,
+            is_unannounced: self.is_unannounced,
             shown: self.shown,
             on_store_failure: self.on_store_failure,
             unsettled: self.unsettled,

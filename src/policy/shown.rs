@@ -22,7 +22,9 @@ impl<R> Policy<R> {
         };
         let rule = Rule::new(name, algorithm.limit(), algorithm.period());
         #[cfg(feature = "http")]
-        let rule = rule.at_once(algorithm.limits_concurrency());
+        let rule = rule
+            .at_once(algorithm.limits_concurrency())
+            .announced(!self.is_unannounced);
         let rule = rule.by_hours(algorithm.hours_at_fn());
         rule.scaled_by(self.factor.clone())
     }

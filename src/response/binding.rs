@@ -20,6 +20,8 @@ use crate::decision::{Outcome, Outcomes, Rule};
 pub(super) struct Binding {
     dialect: Dialect,
     policies: Vec<PolicyText>,
+    /// Whether clients are told of all policies.
+    announces_all: bool,
 }
 
 /// The parts of a policy that are the same for all requests.
@@ -28,6 +30,7 @@ struct PolicyText {
     /// `100;w=60`; `None` for a policy without a window.
     item: Option<String>,
     name: HeaderValue,
+    is_announced: bool,
 }
 
 impl Binding {
@@ -35,19 +38,31 @@ impl Binding {
         Self {
             dialect,
             policies: rules.iter().map(PolicyText::new).collect(),
+            announces_all: rules.iter().all(Rule::is_announced),
         }
     }
 
     pub(super) fn allowed(&self, outcomes: &Outcomes) -> Option<Set> {
+        let outcomes = &*self.announced(outcomes);
         let (policy, outcome) = outcomes.binding()?;
         self.set(outcomes, policy, outcome, outcome.effective_micros())
     }
 
     /// Sends no time if no wait helps, and no time above `Retry-After`, whose maximum is `most`.
     pub(super) fn denied(&self, outcomes: &Outcomes, most: Micros) -> Option<Set> {
+        let outcomes = &*self.announced(outcomes);
         let (policy, outcome) = outcomes.binding()?;
         let wait = outcome.retry_micros().map(|wait| wait.min(most));
         self.set(outcomes, policy, outcome, wait)
+    }
+
+    /// Returns the outcomes of the policies that clients are told of.
+    fn announced<'a>(&self, outcomes: &'a Outcomes) -> Cow<'a, Outcomes> {
+        if self.announces_all {
+            return Cow::Borrowed(outcomes);
+        }
+        let policy = |policy: usize| self.policies.get(policy);
+        Cow::Owned(outcomes.of_policies(|it| policy(it).is_some_and(|text| text.is_announced)))
     }
 
     /// Returns `None` if there is nothing to tell.
@@ -148,6 +163,7 @@ impl PolicyText {
             // Names are checked to be printable.
             name: HeaderValue::from_str(rule.name())
                 .unwrap_or_else(|_| HeaderValue::from_static("")),
+            is_announced: rule.is_announced(),
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct Draft11(Arc<Texts>);
 #[derive(Debug)]
 struct Texts {
     items: Vec<Item>,
-    /// The number of limited policies.
+    /// The number of limited policies that clients are told of.
     limited: usize,
     /// The value of `RateLimit-Policy` for requests to which all of them apply, as usual.
     all: HeaderValue,
@@ -57,6 +57,8 @@ struct Item {
     policy: String,
     /// `;qu="concurrent-requests"`, or nothing for requests.
     unit: &'static str,
+    /// Whether clients are told of it.
+    is_announced: bool,
 }
 
 type Buffer = SmallVec<[u8; 256]>;
@@ -92,7 +94,9 @@ impl Draft11Headers {
 
 impl Draft11 {
     pub(super) fn new(rules: &[Rule]) -> Self {
-        let limited = rules.iter().filter(|rule| rule.limit().is_some());
+        let limited = rules
+            .iter()
+            .filter(|rule| rule.limit().is_some() && rule.is_announced());
         let policies: Vec<String> = limited.map(|rule| Item::new(rule).policy).collect();
         // Names are checked to be printable.
         let all = HeaderValue::try_from(policies.join(", "));
@@ -153,10 +157,10 @@ impl Draft11 {
             && outcome.own_limit().is_none()
         {
             // The usual case of one policy: its text is written where it stays.
-            if !listed(outcome) {
+            let item = self.0.items.get(policy)?;
+            if !item.is_announced || !listed(outcome) {
                 return None;
             }
-            let item = self.0.items.get(policy)?;
             let mut digits = [itoa::Buffer::new(); 2];
             let parts = item.parts(outcome, window(outcome), &mut digits);
             let mut limits = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
@@ -176,17 +180,18 @@ impl Draft11 {
     ) -> Option<Draft11Headers> {
         let mut values = Buffer::new();
         if !self.has_usual_policies(outcomes) {
-            for (policy, outcome) in outcomes.iter() {
+            for (item, outcome) in self.announced(outcomes) {
                 separate(&mut values, 0);
-                let item = self.0.items.get(policy)?.policy(outcome);
-                values.extend_from_slice(item.as_bytes());
+                values.extend_from_slice(item.policy(outcome).as_bytes());
             }
         }
         let begin = values.len();
         let mut digits = [itoa::Buffer::new(); 2];
-        for (policy, outcome) in outcomes.iter().filter(|(_, outcome)| listed(outcome)) {
+        for (item, outcome) in self.announced(outcomes) {
+            if !listed(outcome) {
+                continue;
+            }
             separate(&mut values, begin);
-            let item = self.0.items.get(policy)?;
             for part in item.parts(outcome, window(outcome), &mut digits) {
                 values.extend_from_slice(part.as_bytes());
             }
@@ -205,6 +210,9 @@ impl Draft11 {
         let (mut policies, mut limits) = (Vec::new(), Vec::new());
         for ((policy, outcome), pk) in outcomes.iter().zip(partitions) {
             let item = self.0.items.get(policy)?;
+            if !item.is_announced {
+                continue;
+            }
             policies.push(format!("{}{pk}", item.policy(outcome)));
             if listed(outcome) {
                 let t = window(outcome).map(|window| format!(";t={}", whole_seconds(window)));
@@ -223,8 +231,21 @@ impl Draft11 {
 
     /// Returns whether all limited policies apply, each with its own limit.
     fn has_usual_policies(&self, outcomes: &Outcomes) -> bool {
-        let mut each = outcomes.iter();
-        each.len() == self.0.limited && each.all(|(_, outcome)| outcome.own_limit().is_none())
+        self.announced(outcomes).count() == self.0.limited
+            && self
+                .announced(outcomes)
+                .all(|(_, outcome)| outcome.own_limit().is_none())
+    }
+
+    /// Returns the outcomes of the policies that clients are told of.
+    fn announced<'a>(
+        &'a self,
+        outcomes: &'a Outcomes,
+    ) -> impl Iterator<Item = (&'a Item, &'a Outcome)> {
+        outcomes.iter().filter_map(|(policy, outcome)| {
+            let item = self.0.items.get(policy)?;
+            item.is_announced.then_some((item, outcome))
+        })
     }
 
     #[inline]
@@ -252,6 +273,7 @@ impl Item {
             remaining: format!("{name};r="),
             policy: format!("{name}{}{unit}", quota(limit, window)),
             unit,
+            is_announced: rule.is_announced(),
         }
     }
 

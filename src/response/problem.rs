@@ -32,7 +32,7 @@ pub(super) struct Problems {
     /// For a limit that is lower for now: see [`Outcome::is_reduced`](crate::Outcome::is_reduced).
     reduced: Starts,
     has_detail: bool,
-    /// The names of the policies as JSON strings.
+    /// The names of the policies as JSON strings. That of one which clients are not told of is empty.
     names: Vec<String>,
     /// The end of a problem if one policy has denied.
     endings: Vec<String>,
@@ -73,7 +73,13 @@ impl Starts {
 
 impl Problems {
     pub(super) fn new(status: StatusCode, rules: &[Rule], has_detail: bool) -> Self {
-        let names = rules.iter().map(|rule| quoted(rule.name()));
+        let names = rules.iter().map(|rule| {
+            if rule.is_announced() {
+                quoted(rule.name())
+            } else {
+                String::new()
+            }
+        });
         let names: Vec<_> = names.collect();
         let starts = |kind, title| Starts::new(kind, title, status, has_detail);
         Self {
@@ -106,7 +112,8 @@ impl Problems {
             (Some(policy), None) => Cow::Borrowed(text(&self.endings, policy)),
             (first, second) => {
                 let denied = first.into_iter().chain(second).chain(denied);
-                let names: Vec<_> = denied.map(|policy| text(&self.names, policy)).collect();
+                let names = denied.map(|policy| text(&self.names, policy));
+                let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
                 Cow::Owned(ending(&names.join(","), self.has_detail))
             }
         };
@@ -122,5 +129,8 @@ fn text(texts: &[String], policy: usize) -> &str {
 /// Returns the text after the detail, or after the status.
 fn ending(names: &str, has_detail: bool) -> String {
     let quote = if has_detail { "\"" } else { "" };
+    if names.is_empty() {
+        return format!("{quote}}}");
+    }
     format!(r#"{quote},"violated-policies":[{names}]}}"#)
 }

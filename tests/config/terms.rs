@@ -38,6 +38,22 @@ fn a_penalty_blocks_for_as_long_as_the_file_says() {
 }
 
 #[test]
+fn a_policy_that_is_not_announced_is_in_no_header() {
+    let text =
+        format!("{API}[policies.flood]\nkey = \"global\"\nquota = \"1/hour\"\nannounce = false");
+    let layer = layer(&config(&text));
+    let first = send(&layer, get("/"));
+    assert_eq!(
+        first.head.headers["ratelimit-policy"],
+        "\"api\";q=10;w=3600"
+    );
+    let second = send(&layer, get("/"));
+    assert_eq!(second.status, 429);
+    assert!(!second.head.headers.contains_key("ratelimit"));
+    assert!(second.head.headers.contains_key("retry-after"));
+}
+
+#[test]
 fn contradicting_terms_are_a_mistake_with_their_line() {
     let of = |says: &str| mistakes(&format!("{API}{says}"));
     for (says, mistake) in [

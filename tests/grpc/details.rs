@@ -131,11 +131,12 @@ async fn where_no_wait_can_help_there_is_no_retry_info() {
 }
 
 #[tokio::test]
-async fn each_policy_that_denied_is_named_and_no_other() {
+async fn each_policy_that_denied_is_named_unless_it_is_unannounced_and_no_other() {
     let (_, store) = still();
     let layer = RateLimitLayer::builder()
         .policy(global("hour", FixedWindow::per_hour(1)))
         .policy(global("loose", FixedWindow::per_hour(100)))
+        .policy(global("flood", FixedWindow::per_minute(1)).unannounced())
         .policy(global(
             "none",
             SlidingLog::up_to(1, "1/day".parse().unwrap()).unwrap(),

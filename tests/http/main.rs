@@ -66,6 +66,7 @@ mod structured;
 mod tcp;
 mod traffic;
 mod truth;
+mod unannounced;
 mod unix_socket;
 mod vacancies;
 mod waiting;

@@ -88,6 +88,18 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("soft")
         .says("Lets requests over the limit go on, marked.")
         .flag(|it| it.with(Policy::soft)),
+    setting("announce")
+        .says("Whether responses tell of the policy; the default is true.")
+        .of(Shape::Flag, |it, at| {
+            let is_announced = at.flag()?;
+            Some(it.with(|policy| {
+                if is_announced {
+                    policy
+                } else {
+                    policy.unannounced()
+                }
+            }))
+        }),
     setting("no_key")
         .says("What happens to requests without a key: a word, or the status of their refusal.")
         .of(

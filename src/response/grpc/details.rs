@@ -14,8 +14,8 @@ pub(super) type Subject = dyn Fn(&Head<'_>, &str) -> Option<String> + Send + Syn
 /// `google.rpc.QuotaFailure`.
 pub(super) struct Details {
     subject: Option<Arc<Subject>>,
-    /// Empty if refusals do not name policies.
-    policies: Vec<PolicyText>,
+    /// Empty if refusals do not name policies; `None` for a policy that clients are not told of.
+    policies: Vec<Option<PolicyText>>,
     /// Whether limits are sent.
     tells: bool,
 }
@@ -36,13 +36,15 @@ const LONGEST_SUBJECT: usize = 256;
 impl Details {
     /// `tells` says whether limits are sent.
     pub(super) fn new(subject: Option<Arc<Subject>>, rules: &[Rule], tells: bool) -> Self {
-        let policies = rules.iter().map(|rule| PolicyText {
-            name: rule.name().to_owned(),
-            description: if tells {
-                format!("{}: {}", rule.name(), limit(rule))
-            } else {
-                rule.name().to_owned()
-            },
+        let policies = rules.iter().map(|rule| {
+            rule.is_announced().then(|| PolicyText {
+                name: rule.name().to_owned(),
+                description: if tells {
+                    format!("{}: {}", rule.name(), limit(rule))
+                } else {
+                    rule.name().to_owned()
+                },
+            })
         });
         Self {
             subject,
@@ -65,7 +67,7 @@ impl Details {
         let mut room = LONGEST_VIOLATIONS;
         let denied = outcomes.iter().filter(|(_, outcome)| outcome.denies());
         for (policy, outcome) in denied {
-            let Some(text) = self.policies.get(policy) else {
+            let Some(Some(text)) = self.policies.get(policy) else {
                 continue;
             };
             let subject = self.subject(text, head);
