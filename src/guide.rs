@@ -24,6 +24,10 @@ pub mod plans {}
 #[cfg(all(feature = "axum", feature = "resolver"))]
 #[doc = include_str!("../docs/resolver.md")]
 pub mod resolver {}
+#[cfg(all(feature = "axum", feature = "usage"))]
+#[doc = include_str!("../docs/llm.md")]
+pub mod llm {}
+
 #[doc = include_str!("../docs/server.md")]
 pub mod server {}
 

@@ -6,7 +6,8 @@
         feature = "quanta",
         feature = "reload",
         feature = "serde",
-        feature = "tonic"
+        feature = "tonic",
+        feature = "usage"
     )),
     allow(
         rustdoc::broken_intra_doc_links,
@@ -125,6 +126,8 @@ pub mod middleware;
 pub mod response;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "usage")]
+pub mod usage;
 
 pub use self::algorithm::{
     Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, Hours, LeakyBucket, LeakyQueue,

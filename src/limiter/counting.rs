@@ -16,6 +16,8 @@ use crate::factor::FactorCell;
 use crate::key::Key;
 #[cfg(feature = "reload")]
 use crate::observe::Past;
+#[cfg(feature = "usage")]
+use crate::observe::Request;
 use crate::observe::{
     Count, Counters, Heaviest, HeavyKey, HeavyKeys, Metered, PolicyStats, Totals, Wait,
 };
@@ -270,6 +272,12 @@ impl Policies {
         if counted.heavy_hitters.is_some() {
             counted.note(&Tally::of(charge.policy, &charge.key, units), false, None);
         }
+    }
+
+    /// Counts that a guess was charged.
+    #[cfg(feature = "usage")]
+    pub(super) fn count_guess(&self) {
+        self.counted.counters.request(Request::Guessed);
     }
 
     /// Counts that charges were corrected after the fact, and their units as this.

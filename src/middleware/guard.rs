@@ -20,8 +20,10 @@ use super::settlements::Settlements;
 use crate::clock::Timers;
 use crate::decision::Outcomes;
 use crate::limiter::{Limiter, RealCost, ReservationGuard};
-use crate::policy::{Ended, ReportedCost, Settlement, Spend};
+use crate::policy::{Ended, ReportedCost, Settlement, Spend, Told};
 use crate::store::Charge;
+#[cfg(feature = "usage")]
+use crate::usage::{UsageReader, guess};
 
 /// The body of a response under a [`RateLimitLayer`](super::RateLimitLayer).
 pub type ResponseBody<B> = GuardedBody<B, ResponseGuard>;
@@ -36,6 +38,9 @@ struct GuardedRequest {
     reservation: ReservationGuard,
     spend: Option<Spend>,
     is_head: bool,
+    /// The length of the body of the request, as it declares it, if a guess needs that.
+    #[cfg(feature = "usage")]
+    prompt: u64,
     /// When the request began, if a closure needs that.
     began: Option<(Timers, Instant)>,
     /// `None` before the head of the response.
@@ -51,6 +56,9 @@ struct SentResponse {
     ended: Ended,
     /// The costs that the head and the trailers have reported, by policy.
     reported: SmallVec<[(usize, ReportedCost); 1]>,
+    /// What reads the body, by policy.
+    #[cfg(feature = "usage")]
+    readers: Vec<(usize, UsageReader)>,
     end: End,
 }
 
@@ -85,9 +93,16 @@ impl ResponseGuard {
         request: &mut Request<B>,
     ) -> Self {
         let is_head = request.method() == Method::HEAD;
+        #[cfg(feature = "usage")]
+        let prompt = declared_length(request.headers()).unwrap_or(0);
         let extensions = request.extensions_mut();
         let request =
             GuardedRequest::new(settlements, limiter, charges, outcomes, is_head, extensions);
+        #[cfg(feature = "usage")]
+        let request = request.map(|mut request| {
+            request.prompt = prompt;
+            request
+        });
         Self(request.map(|request| {
             let free = FREE.try_with(|free| free.borrow_mut().pop());
             let mut place = free.ok().flatten().unwrap_or_default();
@@ -147,8 +162,7 @@ impl Guard for ResponseGuard {
         };
         let is_last = match frame {
             Some(Ok(frame)) => {
-                let bytes = frame.data_ref().map_or(0, |data| data.remaining() as u64);
-                request.frame(bytes, frame.trailers_ref(), is_at_its_end())
+                request.frame(frame.data_ref(), frame.trailers_ref(), is_at_its_end())
             }
             Some(Err(_)) => true,
             None => {
@@ -207,6 +221,8 @@ impl GuardedRequest {
             reservation,
             spend,
             is_head,
+            #[cfg(feature = "usage")]
+            prompt: 0,
             began,
             answer: None,
             #[cfg(feature = "reload")]
@@ -225,8 +241,15 @@ impl GuardedRequest {
             let settlement = self.settlements.settlement(policy)?;
             Some((policy, settlement.reported_cost(headers, &head.extensions)?))
         });
+        #[cfg(feature = "usage")]
+        let readers = self.reservation.policies().filter_map(|policy| {
+            let settlement = self.settlements.settlement(policy)?;
+            Some((policy, settlement.reader(headers)?))
+        });
         self.answer = Some(SentResponse {
             reported: reported.collect(),
+            #[cfg(feature = "usage")]
+            readers: readers.collect(),
             end: End::of(self.is_head, head.status, headers, length),
             ended: Ended {
                 status: head.status,
@@ -244,17 +267,29 @@ impl GuardedRequest {
     }
 
     /// Observes a frame of the body. Returns whether it is the last.
-    fn frame(&mut self, bytes: u64, trailers: Option<&HeaderMap>, is_at_its_end: bool) -> bool {
+    fn frame(
+        &mut self,
+        data: Option<&impl Buf>,
+        trailers: Option<&HeaderMap>,
+        is_at_its_end: bool,
+    ) -> bool {
         #[cfg(feature = "reload")]
         if let Some(shadow) = self.shadow.request() {
-            shadow.frame(bytes, trailers, is_at_its_end);
+            shadow.frame(data, trailers, is_at_its_end);
         }
-        let Some(SentResponse {
-            ended, reported, ..
-        }) = &mut self.answer
-        else {
+        let Some(answer) = &mut self.answer else {
             return true;
         };
+        #[cfg(feature = "usage")]
+        if let Some(data) = data {
+            for (_, reader) in &mut answer.readers {
+                reader.read(data);
+            }
+        }
+        let SentResponse {
+            ended, reported, ..
+        } = answer;
+        let bytes = data.map_or(0, |data| data.remaining() as u64);
         ended.bytes = ended.bytes.saturating_add(bytes);
         if let Some(trailers) = trailers {
             ended.grpc_status = grpc_status(trailers).or(ended.grpc_status);
@@ -300,14 +335,24 @@ impl GuardedRequest {
     fn settle_answered(&mut self, answer: SentResponse) {
         let spent = self.spent();
         let began = self.began.as_ref();
+        let is_complete = answer.is_complete();
+        let SentResponse {
+            ended,
+            reported,
+            #[cfg(feature = "usage")]
+            readers,
+            ..
+        } = answer;
         let ended = Ended {
-            is_complete: answer.is_complete(),
+            is_complete,
             elapsed: began
                 .map(|(timers, began)| timers.now().saturating_duration_since(*began))
                 .unwrap_or_default(),
-            ..answer.ended
+            ..ended
         };
         let settlements = &self.settlements;
+        #[cfg(feature = "usage")]
+        let prompt = self.prompt;
         let is_panicking = thread::panicking();
         self.reservation.settle(|policy| {
             let Some(settlement) = settlements.settlement(policy) else {
@@ -317,10 +362,20 @@ impl GuardedRequest {
                 // A closure that panics during a panic would end the process.
                 return RealCost::Unsettled;
             }
-            let reported = answer.reported.iter().find(|(of, _)| *of == policy);
-            let reported = reported.map(|(_, reported)| *reported);
-            if let Some(units) = settlement.cost(reported, spent, &ended.ending()) {
+            let reported = reported.iter().find(|(of, _)| *of == policy);
+            let told = Told {
+                reported: reported.map(|(_, reported)| *reported),
+                spent,
+                #[cfg(feature = "usage")]
+                used: used(&readers, policy),
+            };
+            if let Some(units) = settlement.cost(told, &ended.ending()) {
                 return RealCost::Units(units);
+            }
+            #[cfg(feature = "usage")]
+            if settlement.reads_bodies() {
+                settlements.warn_of_a_guess(policy);
+                return RealCost::Guess(guess(prompt, ended.bytes));
             }
             if ended.is_complete && ended.status.is_success() && settlement.expects_a_cost() {
                 settlements.warn_of_no_report(policy);
@@ -369,13 +424,30 @@ impl End {
         if is_head || has_no_body {
             return Self::Here;
         }
-        let declared = headers.get(header::CONTENT_LENGTH);
-        let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
-        declared.or(length).map_or(Self::Open, Self::After)
+        declared_length(headers)
+            .or(length)
+            .map_or(Self::Open, Self::After)
     }
+}
+
+/// Returns the length of a body as its headers declare it.
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers
+        .get(header::CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
 }
 
 /// Returns the status of a gRPC call as a number.
 fn grpc_status(headers: &HeaderMap) -> Option<u32> {
     headers.get("grpc-status")?.to_str().ok()?.parse().ok()
+}
+
+/// Returns the units that the body has told for the policy.
+#[cfg(feature = "usage")]
+fn used(readers: &[(usize, UsageReader)], policy: usize) -> Option<u32> {
+    let (_, reader) = readers.iter().find(|(of, _)| *of == policy)?;
+    reader.units()
 }

@@ -12,6 +12,16 @@ const UNREPORTED: Diagnostic = Diagnostic::new(
      in a file of limits: a list, `settle = [{ header = \"x-cost\" }, \"bytes\"]`",
 );
 
+#[cfg(feature = "usage")]
+const GUESSED: Diagnostic = Diagnostic::new(
+    "TRL038",
+    "",
+    "the usage in the body of a response could not be read, so a guess by its bytes is charged",
+    "let the service answer as JSON or server-sent events, plain or by gzip, with the numbers that `settle` names; \
+     a stream of OpenAI tells them if the request has `stream_options: { include_usage: true }`; look elsewhere too, \
+     `Settle::or`; in a file of limits: a list, `settle = [\"openai\", { header = \"x-tokens\" }]`",
+);
+
 /// How the policies of a layer settle requests at their end.
 pub(super) struct Settlements {
     /// By policy; `None` for a policy whose charges stay as they are.
@@ -78,6 +88,16 @@ impl Settlements {
     pub(super) fn warn_of_no_report(&self, policy: usize) {
         let name = self.of(policy).map_or("", |policy| &policy.name);
         warn_once_of(&UNREPORTED, format!("policy {name:?}"));
+    }
+}
+
+#[cfg(feature = "usage")]
+impl Settlements {
+    /// Warns that a response has not told its usage.
+    #[cold]
+    pub(super) fn warn_of_a_guess(&self, policy: usize) {
+        let name = self.of(policy).map_or("", |policy| &policy.name);
+        warn_once_of(&GUESSED, format!("policy {name:?}"));
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) use self::patience::Patience;
 #[cfg(feature = "http")]
 pub use self::settlement::{Cost, Ending, Settle, Spend};
 #[cfg(feature = "http")]
-pub(crate) use self::settlement::{Ended, ReportedCost, Settlement};
+pub(crate) use self::settlement::{Ended, ReportedCost, Settlement, Told};
 
 /// A named rule.
 ///

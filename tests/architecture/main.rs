@@ -35,6 +35,7 @@ const HOUSE: &[Room] = &[
     ("algorithm", 2, &["calendar"]),
     ("calendar", 2, &[]),
     ("key", 2, &[]),
+    ("usage", 2, &[]),
     ("plan", 3, &[]),
     // A policy has limits by key and by operation.
     ("policy", 3, &["plan"]),

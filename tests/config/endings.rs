@@ -20,6 +20,11 @@ pub(crate) const UNITS: &str = "[policies.units]\nkey = \"global\"\nquota = \"10
 /// Returns the cost of a request whose response has this status and these headers, and a body of five bytes that is
 /// read or not.
 pub(crate) fn cost(config: &Config, response: &Response<()>, is_read: bool) -> u32 {
+    cost_of(config, response, "bytes", is_read)
+}
+
+/// Returns the same for this body.
+fn cost_of(config: &Config, response: &Response<()>, body: &'static str, is_read: bool) -> u32 {
     let layer = config
         .layer_over(MemoryStore::new().clock(ManualClock::new()))
         .unwrap();
@@ -28,7 +33,7 @@ pub(crate) fn cost(config: &Config, response: &Response<()>, is_read: bool) -> u
     let service = layer.layer(service_fn(move |_: Request<()>| {
         let headers = headers.clone();
         async move {
-            let mut response = Response::new(Full::new(Bytes::from_static(b"bytes")));
+            let mut response = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
             *response.status_mut() = status;
             *response.headers_mut() = headers;
             response.extensions_mut().insert(Cost(11));
@@ -61,6 +66,32 @@ fn the_real_cost_is_found_where_the_file_says() {
     ] {
         let config = config(&format!("{UNITS}estimate = 100\n{says}"));
         assert_eq!(cost(&config, &response, true), expected, "{says}");
+    }
+}
+
+#[test]
+fn the_body_says_what_was_used_where_the_file_names() {
+    let tokens = r#"{"usage":{"prompt_tokens":3,"completion_tokens":4,"input_tokens":1,"output_tokens":1},"usageMetadata":{"totalTokenCount":9},"rows":2}"#;
+    for (says, expected) in [
+        ("settle = \"openai\"", 7),
+        ("settle = \"anthropic\"", 2),
+        ("settle = \"gemini\"", 9),
+        ("settle = { json = \"rows\" }", 2),
+        (
+            "settle = { json = { \"usage.prompt_tokens\" = 1, \"usage.completion_tokens\" = 4 } }",
+            19,
+        ),
+        ("settle = [{ header = \"x-cost\" }, \"openai\"]", 7),
+        ("settle = [{ json = \"columns\" }, \"cost\"]", 11),
+    ] {
+        let config = config(&format!("{UNITS}estimate = 100\n{says}"));
+        let response = Response::builder().header("content-type", "application/json");
+        let response = response.body(()).unwrap();
+        assert_eq!(
+            cost_of(&config, &response, tokens, true),
+            expected,
+            "{says}"
+        );
     }
 }
 
@@ -171,7 +202,7 @@ fn an_impossible_settlement_is_a_mistake_with_its_line() {
         ),
         (
             "settle = \"header\"",
-            "<text>:4:10: policies.units.settle: \"header\" is unknown; known are cost, spend, bytes",
+            "<text>:4:10: policies.units.settle: \"header\" is unknown; known are cost, spend, bytes, openai, anthropic, gemini",
         ),
         (
             "settle = { header = \"x cost\" }",
@@ -181,6 +212,15 @@ fn an_impossible_settlement_is_a_mistake_with_its_line() {
         (
             "settle = { bytes = 0 }",
             "<text>:4:20: policies.units.settle.bytes: a unit has no bytes; give 1 or more",
+        ),
+        (
+            "settle = { json = \"usage..tokens\" }",
+            "<text>:4:19: policies.units.settle.json: `json` cannot be \"usage..tokens\": give the names of members with dots \
+             between them, such as `usage.total_tokens`: at most eight, each of 1 to 64 bytes",
+        ),
+        (
+            "settle = { json = {} }",
+            "<text>:4:19: policies.units.settle.json: `json` cannot be 0: name 1 to 32 numbers, such as `usage.total_tokens`",
         ),
         (
             "settle = { header = \"a\", bytes = 2 }",

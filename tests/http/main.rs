@@ -68,6 +68,8 @@ mod traffic;
 mod truth;
 mod unannounced;
 mod unix_socket;
+#[cfg(feature = "usage")]
+mod usage;
 mod vacancies;
 mod waiting;
 mod waiting_again;

@@ -8,6 +8,7 @@ use super::shape::Shape;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use tower_ratelimit::policy::{Ending, Settle};
+use tower_ratelimit::usage::{self, Usage};
 
 /// Reads where the real cost is found. In a list, the first source that has it counts.
 pub(super) fn settle(at: &At<'_>) -> Option<Settle> {
@@ -31,6 +32,15 @@ pub(super) static SETTLE: Vocabulary<Option<Settle>> = Vocabulary(&[
                 None => at.refuse("a unit has no bytes; give 1 or more"),
             }
         }),
+    setting("json")
+        .says(
+            "The path of a number in the body of the response, such as usage.total_tokens, or several \
+             of them, and how many units each costs.",
+        )
+        .of(
+            Shape::Any(&[Shape::Text, Shape::Map(&Shape::Integer)]),
+            |_, at| Some(Some(numbers(at)?.into())),
+        ),
     setting("function")
         .says("A cost that code has registered.")
         .of(Shape::Text, |_, at| {
@@ -42,11 +52,26 @@ pub(super) static SETTLE: Vocabulary<Option<Settle>> = Vocabulary(&[
 /// Makes a source that has no number and no name.
 type MakeSettle = fn() -> Settle;
 
-pub(super) static SETTLE_WORDS: [(&str, MakeSettle); 3] = [
+pub(super) static SETTLE_WORDS: [(&str, MakeSettle); 6] = [
     ("cost", Settle::from_cost),
     ("spend", Settle::from_spend),
     ("bytes", Settle::from_bytes),
+    ("openai", || usage::openai().into()),
+    ("anthropic", || usage::anthropic().into()),
+    ("gemini", || usage::gemini().into()),
 ];
+
+/// Reads the paths of the numbers in a body that are its cost.
+fn numbers(at: &At<'_>) -> Option<Usage> {
+    if !at.is_table() {
+        return at.made(usage::try_json(at.text()?));
+    }
+    let mut paths = Vec::new();
+    for (path, weight) in at.entries()? {
+        paths.push((path.text, weight.integer()?));
+    }
+    at.made(usage::json_sum(paths))
+}
 
 fn place(at: &At<'_>) -> Option<Settle> {
     if at.is_text() {

@@ -20,3 +20,4 @@ mod refusals;
 mod scene;
 mod switching;
 mod tls;
+mod tokens;

@@ -35,6 +35,9 @@ pub(crate) struct ReservationGuard {
 #[derive(Clone, Copy)]
 pub(crate) enum RealCost {
     Units(u32),
+    /// As many, by the size of an answer that did not tell them.
+    #[cfg(feature = "usage")]
+    Guess(u32),
     Estimate,
     /// The cost that the policy sets for a request that is not settled.
     Unsettled,
@@ -134,6 +137,11 @@ impl ReservationGuard {
             let _counted = OnDrop::new(|| self.policies.count_spent(&charge, spent.get()));
             let units = match cost(charge.policy) {
                 RealCost::Units(units) => Some(units),
+                #[cfg(feature = "usage")]
+                RealCost::Guess(units) => {
+                    self.policies.count_guess();
+                    Some(units)
+                }
                 RealCost::Estimate => None,
                 RealCost::Unsettled => self.policies.unless_settled(charge.policy).units(),
             };

@@ -31,5 +31,9 @@ counters! {
         forbidden: u64 = Forbidden => requests("forbidden"),
         /// How many requests were refused because they have no key.
         without_key: u64 = WithoutKey => requests("without_key"),
+        /// How many charges were a guess at their settlement, because the body of the response did not tell its usage. A
+        /// request has one for each policy that reads it.
+        guessed: u64 = Guessed
+            => counter("ratelimit_guessed_total", "Charges that were guessed, because a response did not tell its usage"),
     }
 }

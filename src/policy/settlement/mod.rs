@@ -11,14 +11,16 @@ use http::{Extensions, HeaderMap};
 
 pub(crate) use self::ending::Ended;
 pub use self::ending::Ending;
-pub(crate) use self::settle::ReportedCost;
 pub use self::settle::Settle;
+pub(crate) use self::settle::{ReportedCost, Told};
 pub use self::spend::{Cost, Spend};
 
 use self::estimate::Estimate;
 use super::{Http, Policy, Unsettled};
 use crate::error::ConfigError;
 use crate::key::Head;
+#[cfg(feature = "usage")]
+use crate::usage::UsageReader;
 
 /// How a policy estimates and settles the cost of a request.
 #[derive(Clone, Default)]
@@ -63,8 +65,8 @@ impl Policy<Http> {
         self
     }
 
-    /// Sets where the real cost of a request is found: see [`Settle`]. If it is not found, the request costs
-    /// its estimate.
+    /// Sets where the real cost of a request is found: a [`Settle`], or with feature `usage` what the body of the response
+    /// says, such as [`usage::openai()`](crate::usage::openai). If it is not found, the request costs its estimate.
     ///
     /// ```
     /// use axum::{Router, body::Body, routing::get};
@@ -93,8 +95,8 @@ impl Policy<Http> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn settle(mut self, settle: Settle) -> Self {
-        self.reads.settlement_mut().settle = Some(settle);
+    pub fn settle(mut self, settle: impl Into<Settle>) -> Self {
+        self.reads.settlement_mut().settle = Some(settle.into());
         self
     }
 
@@ -207,19 +209,28 @@ impl Settlement {
         self.settle.as_ref()?.reported_cost(headers, extensions)
     }
 
+    /// Returns what reads the body of a response with these headers, if the body tells the cost.
+    #[cfg(feature = "usage")]
+    pub(crate) fn reader(&self, headers: &HeaderMap) -> Option<UsageReader> {
+        self.settle.as_ref()?.reader(headers)
+    }
+
+    /// Returns whether the body of a response tells the cost.
+    #[cfg(feature = "usage")]
+    pub(crate) fn reads_bodies(&self) -> bool {
+        self.settle
+            .as_ref()
+            .is_some_and(|settle| settle.usage().is_some())
+    }
+
     /// Returns the cost of the request, or `None` if no source has it.
-    pub(crate) fn cost(
-        &self,
-        reported: Option<ReportedCost>,
-        spent: Option<u32>,
-        ending: &Ending<'_>,
-    ) -> Option<u32> {
+    pub(crate) fn cost(&self, told: Told, ending: &Ending<'_>) -> Option<u32> {
         let is_charged = self.charge_when.as_ref().is_none_or(|when| when(ending));
         let is_refunded = self.refund_when.as_ref().is_some_and(|when| when(ending));
         if is_refunded || !is_charged {
             return Some(0);
         }
-        self.settle.as_ref()?.cost(reported, spent, ending)
+        self.settle.as_ref()?.cost(told, ending)
     }
 
     /// Returns whether a source was expected to have the cost.

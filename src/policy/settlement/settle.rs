@@ -8,6 +8,8 @@ use http::{Extensions, HeaderMap, HeaderName};
 
 use super::{Cost, Ending};
 use crate::error::{ConfigError, or_panic};
+#[cfg(feature = "usage")]
+use crate::usage::{Usage, UsageReader};
 
 /// Where the real cost of a request is found, in units.
 ///
@@ -25,6 +27,8 @@ enum CostSource {
     Spend,
     Bytes(NonZeroU32),
     Ending(Arc<Read>),
+    #[cfg(feature = "usage")]
+    Usage(Usage),
 }
 
 type Read = dyn Fn(&Ending<'_>) -> Option<u32> + Send + Sync;
@@ -34,6 +38,17 @@ type Read = dyn Fn(&Ending<'_>) -> Option<u32> + Send + Sync;
 pub(crate) struct ReportedCost {
     place: usize,
     units: u32,
+}
+
+/// The costs that a request has told by its end, by where they were told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) reported: Option<ReportedCost>,
+    /// In its [`Spend`](super::Spend).
+    pub(crate) spent: Option<u32>,
+    /// In the body.
+    #[cfg(feature = "usage")]
+    pub(crate) used: Option<u32>,
 }
 
 impl ReportedCost {
@@ -112,6 +127,12 @@ impl Settle {
         Self::one(CostSource::Ending(Arc::new(read)))
     }
 
+    /// Takes the cost from what the body of the response [says that it has used](crate::usage).
+    #[cfg(feature = "usage")]
+    pub fn from_usage(usage: Usage) -> Self {
+        Self::one(CostSource::Usage(usage))
+    }
+
     /// Takes the cost from another source if it is not found here, neither in the head of the response nor in its
     /// trailers.
     pub fn or(mut self, other: Self) -> Self {
@@ -145,24 +166,36 @@ impl Settle {
         self.sources.iter().enumerate().find_map(reported)
     }
 
-    pub(super) fn cost(
-        &self,
-        reported: Option<ReportedCost>,
-        spent: Option<u32>,
-        ending: &Ending<'_>,
-    ) -> Option<u32> {
+    pub(super) fn cost(&self, told: Told, ending: &Ending<'_>) -> Option<u32> {
         let cost = |(place, source): (usize, &CostSource)| match source {
-            CostSource::Header(_) | CostSource::Cost => reported
+            CostSource::Header(_) | CostSource::Cost => told
+                .reported
                 .filter(|reported| reported.place == place)
                 .map(|reported| reported.units),
-            CostSource::Spend => spent,
+            CostSource::Spend => told.spent,
             CostSource::Bytes(unit) => {
                 let units = ending.bytes().div_ceil(unit.get().into());
                 Some(u32::try_from(units).unwrap_or(u32::MAX))
             }
             CostSource::Ending(read) => read(ending),
+            #[cfg(feature = "usage")]
+            CostSource::Usage(_) => told.used,
         };
         self.sources.iter().enumerate().find_map(cost)
+    }
+
+    /// Returns what reads the body of a response with these headers, if the body tells the cost.
+    #[cfg(feature = "usage")]
+    pub(super) fn reader(&self, headers: &HeaderMap) -> Option<UsageReader> {
+        Some(UsageReader::new(self.usage()?, headers))
+    }
+
+    #[cfg(feature = "usage")]
+    pub(super) fn usage(&self) -> Option<&Usage> {
+        self.sources.iter().find_map(|source| match source {
+            CostSource::Usage(usage) => Some(usage),
+            _ => None,
+        })
     }
 }
 
@@ -187,6 +220,15 @@ impl fmt::Debug for CostSource {
             Self::Spend => f.write_str("Spend"),
             Self::Bytes(unit) => f.debug_tuple("Bytes").field(unit).finish(),
             Self::Ending(_) => f.write_str("Ending(closure)"),
+            #[cfg(feature = "usage")]
+            Self::Usage(usage) => f.debug_tuple("Usage").field(usage).finish(),
         }
+    }
+}
+
+#[cfg(feature = "usage")]
+impl From<Usage> for Settle {
+    fn from(usage: Usage) -> Self {
+        Self::from_usage(usage)
     }
 }

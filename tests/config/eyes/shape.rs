@@ -28,7 +28,7 @@ fn a_snapshot_has_the_names_that_the_documentation_tells() {
         "at": null,
         "since": null,
         "requests": {
-            "allowed": 1, "refused": 1, "failed": 0, "degraded": 0, "exempt": 0, "forbidden": 0, "without_key": 0,
+            "allowed": 1, "refused": 1, "failed": 0, "degraded": 0, "exempt": 0, "forbidden": 0, "without_key": 0, "guessed": 0,
         },
         "policies": [{
             "name": "mails", "algorithm": "fixed-window", "mode": "enforce", "limit": 10, "period_seconds": 60.0,

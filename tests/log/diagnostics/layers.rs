@@ -132,3 +132,22 @@ fn a_response_that_does_not_tell_its_cost_is_warned_of() {
     let ((), lines) = Log::of(|| (0..3).for_each(|_| send(app(StatusCode::OK, "none"))));
     assert_warns_once(&lines, "TRL025", "policy \"cost that is untold\"");
 }
+
+#[cfg(feature = "usage")]
+#[test]
+fn a_usage_that_cannot_be_read_is_warned_of() {
+    let unread = Policy::new("usage that is unread", FixedWindow::per_hour(100))
+        .key(key::global())
+        .settle(tower_ratelimit::usage::openai());
+    let layer = RateLimitLayer::builder().policy(unread).build().unwrap();
+    let send = |body: &'static str| {
+        let answer = move || async move { ([("content-type", "application/json")], body) };
+        let app: Router = Router::new().route("/", get(answer)).layer(layer.clone());
+        let response = block_on(app.oneshot(Request::new(Body::empty()))).unwrap();
+        block_on(response.into_body().collect()).unwrap();
+    };
+    let ((), lines) = Log::of(|| send(r#"{"usage":{"total_tokens":1}}"#));
+    assert!(lines.is_empty(), "{lines:?}");
+    let ((), lines) = Log::of(|| (0..3).for_each(|_| send("{}")));
+    assert_warns_once(&lines, "TRL038", "policy \"usage that is unread\"");
+}

@@ -1,0 +1,474 @@
+//! A reader of JSON that comes in pieces: it looks for numbers at some paths, and keeps nothing else.
+//!
+//! No parser of a library takes pieces without keeping the texts in them, which here are what a model has written.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// A path in a JSON document: the names of the members on the way.
+pub(super) type Path = Box<[Box<str>]>;
+
+/// The longest path, and the longest name on it in bytes.
+pub(super) const DEEPEST_PATH: usize = 8;
+pub(super) const LONGEST_NAME: usize = 64;
+
+/// The most paths that one scanner looks for.
+pub(super) const MOST_PATHS: usize = 32;
+
+/// The deepest document that is read. What is deeper is given up.
+const DEEPEST: u32 = 128;
+
+/// The longest number that is read: `u64::MAX` has 20 digits.
+const LONGEST_NUMBER: usize = 32;
+
+/// Reads documents, one after the other, and remembers the last number at each path.
+pub(super) struct Scanner {
+    paths: Arc<[Path]>,
+    found: Box<[Option<u64>]>,
+    place: Place,
+    depth: u32,
+    /// One bit for each level, the deepest lowest: whether it is an object.
+    objects: u128,
+    /// For each object on a path, which paths lead through it. Levels below have none.
+    leading: Vec<u32>,
+    /// The levels below the last of `leading`.
+    beyond: u32,
+    /// Which paths lead to the value that comes.
+    wanted: u32,
+    /// The begin of a name or of a number.
+    text: Vec<u8>,
+    is_cut: bool,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Value,
+    /// A value, or the end of an empty array.
+    ValueOrEnd,
+    /// A name, or the end of an object.
+    NameOrEnd,
+    Name,
+    Colon,
+    /// A comma, or the end of the level.
+    AfterValue,
+    InName,
+    InString,
+    /// After a backslash in a string, or in a name.
+    Escaped {
+        is_name: bool,
+    },
+    InNumber,
+    InWord,
+    /// The document is broken, or too deep.
+    Lost,
+}
+
+impl Scanner {
+    pub(super) fn new(paths: Arc<[Path]>) -> Self {
+        debug_assert!(paths.len() <= MOST_PATHS);
+        Self {
+            found: vec![None; paths.len()].into(),
+            paths,
+            place: Place::Value,
+            depth: 0,
+            objects: 0,
+            leading: Vec::new(),
+            beyond: 0,
+            wanted: u32::MAX,
+            text: Vec::new(),
+            is_cut: false,
+        }
+    }
+
+    /// Returns the last number at each path.
+    pub(super) fn found(&self) -> &[Option<u64>] {
+        &self.found
+    }
+
+    /// Begins a new document. The numbers found so far stay. One that has been cut off does not count.
+    pub(super) fn begin(&mut self) {
+        self.place = Place::Value;
+        self.depth = 0;
+        self.objects = 0;
+        self.leading.clear();
+        self.beyond = 0;
+        self.wanted = u32::MAX;
+        self.text.clear();
+        self.is_cut = false;
+    }
+
+    /// Reads the next piece.
+    pub(super) fn read(&mut self, mut bytes: &[u8]) {
+        while let [byte, rest @ ..] = bytes {
+            match self.place {
+                Place::Lost => return,
+                // The texts are most of a document, and nothing in them matters but their end.
+                Place::InString => {
+                    let end = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+                    let Some(end) = end else { return };
+                    let is_end = bytes.get(end) == Some(&b'"');
+                    bytes = bytes.get(end + 1..).unwrap_or_default();
+                    if is_end {
+                        self.end_value();
+                    } else {
+                        self.place = Place::Escaped { is_name: false };
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            if self.take(*byte).is_break() {
+                self.place = Place::Lost;
+                return;
+            }
+            bytes = rest;
+        }
+    }
+
+    /// Takes one byte outside of the text of a string. Breaks where no JSON has it.
+    fn take(&mut self, byte: u8) -> ControlFlow<()> {
+        match self.place {
+            Place::InNumber => {
+                if matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-') {
+                    self.keep(byte, LONGEST_NUMBER);
+                    return ControlFlow::Continue(());
+                }
+                self.end_number();
+                return self.take_structure(byte);
+            }
+            Place::InWord => {
+                if byte.is_ascii_lowercase() {
+                    return ControlFlow::Continue(());
+                }
+                self.end_value();
+                return self.take_structure(byte);
+            }
+            Place::InName => match byte {
+                b'"' => {
+                    self.end_name();
+                    self.place = Place::Colon;
+                }
+                b'\\' => {
+                    // A name on a path has no escapes.
+                    self.is_cut = true;
+                    self.place = Place::Escaped { is_name: true };
+                }
+                _ => self.keep(byte, LONGEST_NAME),
+            },
+            Place::Escaped { is_name } => {
+                self.place = if is_name {
+                    Place::InName
+                } else {
+                    Place::InString
+                };
+            }
+            _ => return self.take_structure(byte),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn take_structure(&mut self, byte: u8) -> ControlFlow<()> {
+        if byte.is_ascii_whitespace() {
+            return ControlFlow::Continue(());
+        }
+        match (self.place, byte) {
+            (Place::Value | Place::ValueOrEnd, _) if byte != b']' => return self.begin_value(byte),
+            (Place::NameOrEnd | Place::Name, b'"') => {
+                self.text.clear();
+                self.is_cut = false;
+                self.place = Place::InName;
+            }
+            (Place::Colon, b':') => self.place = Place::Value,
+            (Place::AfterValue, b',') if self.depth > 0 => {
+                if self.is_in_object() {
+                    self.place = Place::Name;
+                } else {
+                    self.wanted = self.wanted_of_item();
+                    self.place = Place::Value;
+                }
+            }
+            (Place::AfterValue | Place::NameOrEnd, b'}') => return self.close(true),
+            (Place::AfterValue | Place::ValueOrEnd, b']') => return self.close(false),
+            // Documents may follow each other.
+            (Place::AfterValue, _) if self.depth == 0 => {
+                self.begin();
+                return self.begin_value(byte);
+            }
+            _ => return ControlFlow::Break(()),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn begin_value(&mut self, byte: u8) -> ControlFlow<()> {
+        match byte {
+            b'{' => return self.open(true),
+            b'[' => return self.open(false),
+            b'"' => self.place = Place::InString,
+            b'-' | b'0'..=b'9' => {
+                self.text.clear();
+                self.is_cut = false;
+                self.keep(byte, LONGEST_NUMBER);
+                self.place = Place::InNumber;
+            }
+            b'a'..=b'z' => self.place = Place::InWord,
+            _ => return ControlFlow::Break(()),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn open(&mut self, is_object: bool) -> ControlFlow<()> {
+        if self.depth == DEEPEST {
+            return ControlFlow::Break(());
+        }
+        // An array around the documents of a stream is not on the path. Another one ends it.
+        let is_on_a_path = self.beyond == 0 && self.wanted != 0 && (is_object || self.depth == 0);
+        self.depth += 1;
+        self.objects = self.objects << 1 | u128::from(is_object);
+        if !is_on_a_path {
+            self.beyond += 1;
+        } else if is_object {
+            self.leading.push(self.wanted);
+        }
+        self.wanted = if is_object { 0 } else { self.wanted_of_item() };
+        self.place = if is_object {
+            Place::NameOrEnd
+        } else {
+            Place::ValueOrEnd
+        };
+        ControlFlow::Continue(())
+    }
+
+    fn close(&mut self, is_object: bool) -> ControlFlow<()> {
+        if self.depth == 0 || self.is_in_object() != is_object {
+            return ControlFlow::Break(());
+        }
+        self.depth -= 1;
+        self.objects >>= 1;
+        if self.beyond > 0 {
+            self.beyond -= 1;
+        } else if is_object {
+            self.leading.pop();
+        }
+        self.end_value();
+        ControlFlow::Continue(())
+    }
+
+    fn is_in_object(&self) -> bool {
+        self.objects & 1 == 1
+    }
+
+    /// Returns which paths lead to the items of the array in which the scanner is.
+    fn wanted_of_item(&self) -> u32 {
+        if self.beyond == 0 && self.leading.is_empty() {
+            u32::MAX
+        } else {
+            0
+        }
+    }
+
+    fn end_name(&mut self) {
+        self.wanted = 0;
+        if self.beyond > 0 || self.is_cut {
+            return;
+        }
+        let Some(leading) = self.leading.last() else {
+            return;
+        };
+        let level = self.leading.len() - 1;
+        for (place, path) in self.paths.iter().enumerate() {
+            let is_next = path
+                .get(level)
+                .is_some_and(|name| name.as_bytes() == self.text);
+            if leading >> place & 1 == 1 && is_next {
+                self.wanted |= 1 << place;
+            }
+        }
+    }
+
+    fn end_number(&mut self) {
+        if self.beyond == 0 && self.wanted != 0 && !self.is_cut {
+            let number = str::from_utf8(&self.text).ok().and_then(count);
+            let levels = self.leading.len();
+            for (place, path) in self.paths.iter().enumerate() {
+                if self.wanted >> place & 1 == 1 && path.len() == levels {
+                    let found = self.found.get_mut(place);
+                    if let (Some(found), Some(number)) = (found, number) {
+                        *found = Some(number);
+                    }
+                }
+            }
+        }
+        self.end_value();
+    }
+
+    fn end_value(&mut self) {
+        self.place = Place::AfterValue;
+    }
+
+    fn keep(&mut self, byte: u8, most: usize) {
+        if self.text.len() < most {
+            self.text.push(byte);
+        } else {
+            self.is_cut = true;
+        }
+    }
+}
+
+/// Returns a number of tokens, rounded up. `None` for a negative number.
+fn count(text: &str) -> Option<u64> {
+    if let Ok(count) = text.parse() {
+        return Some(count);
+    }
+    let number: f64 = text.parse().ok()?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number that is too large becomes the largest, and none is negative"
+    )]
+    (number >= 0.0).then(|| number.ceil() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scanner(paths: &[&str]) -> Scanner {
+        let paths = paths
+            .iter()
+            .map(|path| path.split('.').map(Box::from).collect());
+        Scanner::new(paths.collect())
+    }
+
+    fn found(paths: &[&str], pieces: &[&[u8]]) -> Vec<Option<u64>> {
+        let mut scanner = scanner(paths);
+        for piece in pieces {
+            scanner.read(piece);
+        }
+        scanner.found().to_vec()
+    }
+
+    #[test]
+    fn numbers_are_found_at_their_paths_and_nowhere_else() {
+        let text = br#"
+            {"n":1,"usage":{"n":2,"deep":{"n":3},"list":[{"n":4}],"s":"\"n\":5","n2":6},
+             "list":[{"usage":{"n":7}}],"a\u0062":8,"none":null,"yes":true}"#;
+        let paths = [
+            "n",
+            "usage.n",
+            "usage.deep.n",
+            "usage.list.n",
+            "usage.s",
+            "none",
+            "usage",
+            "ab",
+        ];
+        let numbers = [Some(1), Some(2), Some(3), None, None, None, None, None];
+        assert_eq!(found(&paths, &[text]), numbers);
+    }
+
+    #[test]
+    fn the_last_number_counts_in_one_document_and_over_several() {
+        assert_eq!(found(&["n"], &[br#"{"n":1,"n":2}"#]), [Some(2)]);
+        assert_eq!(
+            found(&["n"], &[b"{\"n\":1}\n{\"n\":null}\n{\"n\":3} "]),
+            [Some(3)]
+        );
+        assert_eq!(found(&["n"], &[br#"[{"n":1},{"n":5}]"#]), [Some(5)]);
+        assert_eq!(found(&["n"], &[br#"[[{"n":1}]]"#]), [None]);
+    }
+
+    #[test]
+    fn fractions_are_rounded_up_and_no_number_is_negative() {
+        for (text, number) in [
+            ("12", Some(12)),
+            ("12.2", Some(13)),
+            ("1e3", Some(1000)),
+            ("0", Some(0)),
+            ("-0.0", Some(0)),
+            ("-3", None),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("99999999999999999999", Some(u64::MAX)),
+            ("1-2", None),
+            ("000000000000000000000000000000000001", None),
+        ] {
+            let document = format!("{{\"n\":{text}}}");
+            assert_eq!(found(&["n"], &[document.as_bytes()]), [number], "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_broken_or_too_deep_keeps_what_was_found() {
+        assert_eq!(found(&["n", "m"], &[br#"{"n":1,"m":2"#]), [Some(1), None]);
+        assert_eq!(found(&["n", "m"], &[br#"{"n":1,]"m":2}"#]), [Some(1), None]);
+        assert_eq!(found(&["n"], &[br#"}{"n":1}"#]), [None]);
+        let deep = [b"{\"m\":".as_slice(), &b"[".repeat(200), b"1"].concat();
+        assert_eq!(
+            found(&["n"], &[&deep, &b"]".repeat(200), b",\"n\":1}"]),
+            [None]
+        );
+        let mut deep = scanner(&["n"]);
+        deep.read(&b"{\"a\":".repeat(100_000));
+        assert!(deep.leading.capacity() < 300);
+    }
+
+    #[test]
+    fn a_text_of_any_length_is_passed_over() {
+        let mut scanner = scanner(&["n"]);
+        scanner.read(b"{\"text\":\"");
+        for _ in 0..1_000 {
+            scanner.read(&[b'x'; 10_000]);
+        }
+        assert!(scanner.text.capacity() <= LONGEST_NAME);
+        scanner.read(b"\",\"n\":4}");
+        assert_eq!(scanner.found(), [Some(4)]);
+    }
+
+    fn json() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            Just("null".to_owned()),
+            Just("true".to_owned()),
+            (0_u32..2_000).prop_map(|number| number.to_string()),
+            r#"[a-z "\\{}\[\]:,\n]{0,8}"#.prop_map(|text| format!("{text:?}")),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4)
+                    .prop_map(|items| format!("[{}]", items.join(" , "))),
+                prop::collection::vec(("[abn]", inner), 0..4).prop_map(|members| {
+                    let members = members
+                        .iter()
+                        .map(|(name, value)| format!("{name:?}: {value}"));
+                    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_places_of_cuts_change_nothing(text in json(), cuts in prop::collection::vec(0_usize..200, 0..6)) {
+            let paths = ["n", "a.n", "a.b.n", "b"];
+            let whole = found(&paths, &[text.as_bytes()]);
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % (text.len() + 1)).collect();
+            cuts.sort_unstable();
+            let mut pieces = Vec::new();
+            let mut begin = 0;
+            for cut in cuts {
+                pieces.push(&text.as_bytes()[begin..cut]);
+                begin = cut;
+            }
+            pieces.push(&text.as_bytes()[begin..]);
+            prop_assert_eq!(found(&paths, &pieces), whole);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut scanner = scanner(&["a", "a.b"]);
+            scanner.read(&bytes);
+            prop_assert!(scanner.depth <= DEEPEST);
+        }
+    }
+}
